@@ -1,0 +1,1 @@
+"""Byte recognisers built lazily from the grammar IR."""

@@ -1,0 +1,184 @@
+"""Every exception structgen raises, in one tree.
+
+    StructgenError
+    ├── OutputTypeError          the output type cannot be turned into a grammar
+    │   ├── SchemaError          a JSON Schema is malformed                (path, keyword)
+    │   │   └── UnsupportedFeature   valid, but cannot be enforced yet     (path, keyword, fix)
+    │   ├── PatternError         a regular expression is malformed         (pattern, position)
+    │   ├── Unsatisfiable        no text at all can satisfy the type       (path)
+    │   └── CompileLimitExceeded a documented bound was hit                (limit, actual)
+    ├── VocabularyError          a tokenizer file cannot be understood
+    ├── TokenNotAllowed          ``Cursor.accept`` got a token outside the mask
+    ├── BudgetTooSmall           fewer tokens than any valid output needs  (minimum, budget)
+    ├── ModelError
+    │   ├── ModelNotFound        no such folder, catalogue name or repository
+    │   ├── DownloadError        fetching failed or a digest did not match
+    │   └── ConversionError      weights cannot be converted
+    ├── OptionError              an unknown, misspelt or contradictory option
+    ├── PromptError              empty, malformed, or longer than the context
+    ├── IncompleteOutput         generation ended before the output was whole (text)
+    └── ParseError               finished text does not parse into the type  (text)
+
+A message says what is wrong, where, what was found, and what to do about it. This module knows
+nothing of the rest of the package; every other module may import it.
+"""
+
+from __future__ import annotations
+
+
+class StructgenError(Exception):
+    """Base of every error raised by structgen."""
+
+
+class OutputTypeError(StructgenError):
+    """The output type cannot be turned into a grammar."""
+
+
+class SchemaError(OutputTypeError):
+    """A JSON Schema is malformed.
+
+    Attributes:
+        path: JSON path of the offending place, e.g. ``$.properties.tags``.
+        keyword: the offending keyword, or None when the schema itself has the wrong type.
+    """
+
+    def __init__(self, message: str, *, path: str = "$", keyword: str | None = None) -> None:
+        super().__init__(message)
+        self.path = path
+        self.keyword = keyword
+
+
+class UnsupportedFeature(SchemaError):
+    """A valid construct that cannot be enforced exactly, and is therefore refused.
+
+    Attributes:
+        fix: what the caller can do instead.
+    """
+
+    def __init__(
+        self, message: str, *, path: str = "$", keyword: str | None = None, fix: str = ""
+    ) -> None:
+        super().__init__(f"{message} {fix}".rstrip(), path=path, keyword=keyword)
+        self.fix = fix
+
+
+class PatternError(OutputTypeError):
+    """A regular expression is malformed, or uses a construct that is not regular.
+
+    Attributes:
+        pattern: the whole pattern.
+        position: 0-based code-point offset of the problem, or None.
+    """
+
+    def __init__(self, message: str, *, pattern: str, position: int | None = None) -> None:
+        if position is not None:
+            message = f"{message}, at position {position}\n  {pattern}\n  {' ' * position}^"
+        else:
+            message = f"{message}\n  {pattern}"
+        super().__init__(message)
+        self.pattern = pattern
+        self.position = position
+
+
+class Unsatisfiable(OutputTypeError):
+    """No text at all satisfies the output type.
+
+    Attributes:
+        path: JSON path of the contradiction, ``$`` for the whole type.
+    """
+
+    def __init__(self, message: str, *, path: str = "$") -> None:
+        super().__init__(message)
+        self.path = path
+
+
+class CompileLimitExceeded(OutputTypeError):
+    """A documented bound on compile work was hit.
+
+    Attributes:
+        limit: the bound.
+        actual: what was needed, as far as it was counted.
+    """
+
+    def __init__(self, message: str, *, limit: int, actual: int) -> None:
+        super().__init__(f"{message} (limit {limit:,}, reached {actual:,})")
+        self.limit = limit
+        self.actual = actual
+
+
+class VocabularyError(StructgenError):
+    """A tokenizer file is missing, malformed or of an unknown kind."""
+
+
+class TokenNotAllowed(StructgenError):
+    """``Cursor.accept`` was given a token that the mask forbids.
+
+    Attributes:
+        token_id: the rejected token id.
+    """
+
+    def __init__(self, message: str, *, token_id: int) -> None:
+        super().__init__(message)
+        self.token_id = token_id
+
+
+class BudgetTooSmall(StructgenError):
+    """The token budget is below what any valid output needs.
+
+    Attributes:
+        minimum: tokens that are enough.
+        budget: tokens that were given.
+    """
+
+    def __init__(self, message: str, *, minimum: int, budget: int) -> None:
+        super().__init__(message)
+        self.minimum = minimum
+        self.budget = budget
+
+
+class ModelError(StructgenError):
+    """A model cannot be found, fetched, converted or loaded."""
+
+
+class ModelNotFound(ModelError):
+    """No folder, catalogue entry or repository has this name."""
+
+
+class DownloadError(ModelError):
+    """Fetching a file failed, or what arrived does not have the expected digest."""
+
+
+class ConversionError(ModelError):
+    """Weights cannot be converted into an ONNX Runtime GenAI folder."""
+
+
+class OptionError(StructgenError):
+    """An unknown, misspelt or contradictory option."""
+
+
+class PromptError(StructgenError):
+    """The prompt is empty, malformed, or longer than the model's context."""
+
+
+class IncompleteOutput(StructgenError):
+    """Generation ended before the output was whole.
+
+    Attributes:
+        text: what had been generated.
+    """
+
+    def __init__(self, message: str, *, text: str) -> None:
+        super().__init__(message)
+        self.text = text
+
+
+class ParseError(StructgenError):
+    """Finished text does not parse into the output type.
+
+    Attributes:
+        text: the text.
+    """
+
+    def __init__(self, message: str, *, text: str) -> None:
+        super().__init__(message)
+        self.text = text

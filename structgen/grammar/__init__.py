@@ -1,0 +1,1 @@
+"""Source languages lowered to one grammar IR."""

@@ -1,0 +1,164 @@
+"""The grammar IR: what every source language is lowered to, and all the automaton ever sees.
+
+Two layers of small immutable values:
+
+* **Regular expressions over code points** (`Regex` nodes): `CharSet`, `Concat`, `Alternate`,
+  `Repeat`, `Intersect`, `Complement` and the two anchors. They describe *text*; how a code point is
+  spelt in bytes (UTF-8, or escaped inside a JSON string) is the automaton's business.
+* **Grammars** (`Grammar`): `Pattern` (a regular language of texts), `Choice` (a finite set of
+  texts), `Json` (a JSON Schema, still as data), `Either` (a union).
+
+This module owns the node types and nothing else: it knows no source syntax and no automaton.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+MAX_CODE_POINT = 0x10FFFF
+SURROGATES = (0xD800, 0xDFFF)
+
+Ranges: TypeAlias = tuple[tuple[int, int], ...]
+"""Sorted, disjoint, non-adjacent, inclusive code-point ranges, without surrogates."""
+
+
+@dataclass(frozen=True, slots=True)
+class CharSet:
+    """One code point out of ``ranges``. An empty tuple matches nothing."""
+
+    ranges: Ranges
+
+
+@dataclass(frozen=True, slots=True)
+class Concat:
+    """The parts one after the other. No parts: the empty string."""
+
+    parts: tuple[Regex, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Alternate:
+    """Any one of the parts. No parts: nothing at all."""
+
+    parts: tuple[Regex, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Repeat:
+    """``body`` at least ``min`` and at most ``max`` times (None: unbounded)."""
+
+    body: Regex
+    min: int
+    max: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Intersect:
+    """Texts that every part matches."""
+
+    parts: tuple[Regex, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Complement:
+    """Texts that ``body`` does not match."""
+
+    body: Regex
+
+
+@dataclass(frozen=True, slots=True)
+class StartAnchor:
+    """The empty string, only at the very start of the text."""
+
+
+@dataclass(frozen=True, slots=True)
+class EndAnchor:
+    """The empty string, only at the very end of the text."""
+
+
+Regex: TypeAlias = (
+    "CharSet | Concat | Alternate | Repeat | Intersect | Complement | StartAnchor | EndAnchor"
+)
+
+EPSILON = Concat(())
+NOTHING = Alternate(())
+ANY_CHAR = CharSet(((0, SURROGATES[0] - 1), (SURROGATES[1] + 1, MAX_CODE_POINT)))
+ANY_TEXT = Repeat(ANY_CHAR, 0, None)
+
+
+def literal(text: str) -> Regex:
+    """The regex that matches exactly ``text``."""
+    return Concat(tuple(CharSet(((ord(c), ord(c)),)) for c in text))
+
+
+def char_set(ranges: list[tuple[int, int]]) -> CharSet:
+    """A `CharSet` from ranges in any order, overlapping or not; surrogates are dropped."""
+    return CharSet(normalize_ranges(ranges))
+
+
+def negate(chars: CharSet) -> CharSet:
+    """The code points not in ``chars`` (surrogates are in neither)."""
+    out: list[tuple[int, int]] = []
+    start = 0
+    for low, high in chars.ranges:
+        if start < low:
+            out.append((start, low - 1))
+        start = high + 1
+    if start <= MAX_CODE_POINT:
+        out.append((start, MAX_CODE_POINT))
+    return char_set(out)
+
+
+def normalize_ranges(ranges: list[tuple[int, int]]) -> Ranges:
+    """Sort and merge ``ranges``, dropping surrogates and empty ranges."""
+    out: list[tuple[int, int]] = []
+    split: list[tuple[int, int]] = []
+    for low, high in ranges:
+        if low < SURROGATES[0]:
+            split.append((low, min(high, SURROGATES[0] - 1)))
+        if high > SURROGATES[1]:
+            split.append((max(low, SURROGATES[1] + 1), high))
+    for low, high in sorted(split):
+        if low > high:
+            continue
+        if out and low <= out[-1][1] + 1:
+            if high > out[-1][1]:
+                out[-1] = (out[-1][0], high)
+        else:
+            out.append((low, high))
+    return tuple(out)
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """Texts that ``regex`` matches from end to end."""
+
+    regex: Regex
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Exactly one of ``texts``."""
+
+    texts: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Json:
+    """JSON texts that are valid under ``schema`` (a bool or a mapping, not yet checked)."""
+
+    schema: Any
+    options: Mapping[str, Any] = field(default_factory=lambda: {})
+
+
+@dataclass(frozen=True, slots=True)
+class Either:
+    """A text of any one of ``parts``."""
+
+    parts: tuple[Grammar, ...]
+
+
+Grammar: TypeAlias = "Pattern | Choice | Json | Either"
