@@ -1,0 +1,103 @@
+"""Prompts: what a caller may pass, and what a model is handed.
+
+It owns the checks on strings and chat messages and nothing else: templates belong to the model,
+tokens to its tokenizer.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+from structgen.errors import PromptError
+
+ROLES = ("system", "developer", "user", "assistant", "tool")
+"""The roles a chat message may have."""
+
+Message: TypeAlias = Mapping[str, Any]
+"""One chat message: ``{"role": "user", "content": "Hello"}``."""
+
+Prompt: TypeAlias = "str | Sequence[Message | Any]"
+"""Text, given to the model as it is; or chat messages, which go through its chat template.
+
+A message is a mapping with ``role`` and ``content``, or an object with those two attributes.
+"""
+
+
+def parse(prompt: Any) -> str | list[dict[str, Any]]:
+    """Check ``prompt``: text is returned as it is, messages as a list of plain dicts.
+
+    A mapping's other keys are kept, for templates that know them.
+
+    Raises:
+        PromptError: empty, of the wrong type, or with a message that lacks a known role or text.
+    """
+    if isinstance(prompt, str):
+        if not prompt:
+            raise PromptError("The prompt is empty. Pass some text, or a list of chat messages.")
+        _check_text(prompt, "The prompt")
+        return prompt
+    if isinstance(prompt, Mapping):
+        raise PromptError("The prompt is a single message. Put it into a list: [message].")
+    if not isinstance(prompt, Sequence) or isinstance(prompt, (bytes, bytearray)):
+        raise PromptError(
+            f"The prompt is a {type(prompt).__name__}. Pass a str, or a list of chat messages "
+            'such as {"role": "user", "content": "Hello"}.'
+        )
+    if not prompt:
+        raise PromptError("The prompt is an empty list. Pass at least one chat message.")
+    messages = [_message(index, item) for index, item in enumerate(prompt)]
+    if not any(message["content"] for message in messages):
+        raise PromptError("The prompt is empty: no message has any content.")
+    return messages
+
+
+def _message(index: int, item: Any) -> dict[str, Any]:
+    where = f"Message {index}"
+    if isinstance(item, str):
+        raise PromptError(
+            f"{where} is a str. Pass messages such as "
+            '{"role": "user", "content": "Hello"}, or one string as the whole prompt.'
+        )
+    values: dict[str, Any] = dict(item) if isinstance(item, Mapping) else {}
+    for name in ("role", "content"):
+        missing = object()
+        if isinstance(item, Mapping):
+            value = item.get(name, missing)
+        else:
+            value = getattr(item, name, missing)
+        if value is missing:
+            raise PromptError(
+                f"{where} has no {name!r} (got {_shape(item)}). "
+                'Pass messages such as {"role": "user", "content": "Hello"}.'
+            )
+        if not isinstance(value, str):
+            raise PromptError(f"{where}: {name!r} is a {type(value).__name__}, not a str.")
+        values[name] = value
+    role = values["role"]
+    if role not in ROLES:
+        close = difflib.get_close_matches(role, ROLES, n=1)
+        hint = f"Did you mean {close[0]!r}?" if close else f"Roles are: {', '.join(ROLES)}."
+        raise PromptError(f"{where} has the unknown role {role!r}. {hint}")
+    _check_text(values["content"], where)
+    return values
+
+
+def _check_text(text: str, where: str) -> None:
+    # The runtime's tokenizer takes C strings: it would silently drop what follows a NUL.
+    nul = text.find("\0")
+    if nul >= 0:
+        raise PromptError(f"{where} has a NUL character at position {nul}. Remove it.")
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise PromptError(
+            f"{where} has a lone surrogate at position {error.start}, which is not text. Remove it."
+        ) from None
+
+
+def _shape(item: Any) -> str:
+    if isinstance(item, Mapping):
+        return f"keys {sorted(map(str, item))}" if item else "an empty mapping"
+    return f"a {type(item).__name__}"

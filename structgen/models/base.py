@@ -1,0 +1,78 @@
+"""What a text model is to the rest of the package: two protocols and nothing else.
+
+`structgen.models.genai` implements them on ONNX Runtime GenAI; the test-suite's fake model does so
+on a table. The generator uses only what is written here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from structgen.processors import Logits, TokenIds
+from structgen.vocabulary import Vocabulary
+
+
+class TokenSequence(Protocol):
+    """One sequence of tokens being extended by a model. Not thread-safe; close it after use."""
+
+    @property
+    def length(self) -> int:
+        """Tokens so far."""
+
+    @property
+    def token_ids(self) -> TokenIds:
+        """int32 ``[1, length]``, read-only: all tokens so far."""
+
+    def append(self, token_ids: Sequence[int] | TokenIds) -> None:
+        """Append tokens and run the model over them, in one pass."""
+
+    def logits(self) -> Logits:
+        """Scores of the next token, float32 ``[1, vocabulary.size]``: a copy, free to change."""
+
+    def choose(self, logits: Logits | None = None) -> int:
+        """Choose the next token by the search settings, append it, and return it.
+
+        Args:
+            logits: scores to choose from; None means the model's own.
+        """
+
+    def rewind(self, length: int) -> None:
+        """Forget all tokens after the first ``length``."""
+
+    def close(self) -> None:
+        """Free the sequence's memory. A second call does nothing."""
+
+
+class Model(Protocol):
+    """A loaded text model. Safe to share by threads."""
+
+    @property
+    def name(self) -> str:
+        """What to call it in messages."""
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        """Its tokens."""
+
+    @property
+    def context_length(self) -> int:
+        """Most tokens a sequence can have, prompt and output together."""
+
+    @property
+    def search_defaults(self) -> Mapping[str, Any]:
+        """The model's own search settings, under the runtime's names."""
+
+    def encode(self, text: str) -> TokenIds:
+        """Token ids of ``text``, int32 ``[n]``; special tokens spelt out in it are recognised."""
+
+    def apply_chat_template(self, messages: Sequence[Mapping[str, Any]]) -> str:
+        """Text of a chat, up to where the assistant's answer begins."""
+
+    def start(self, max_length: int, search: Mapping[str, Any]) -> TokenSequence:
+        """Begin an empty sequence.
+
+        Args:
+            max_length: most tokens it will hold.
+            search: search settings under the runtime's names, each with a value.
+        """

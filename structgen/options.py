@@ -1,0 +1,214 @@
+"""Search options: what a call may ask for, checked before anything runs.
+
+It owns names, types, ranges and contradictions, and what is implied by what. It knows nothing of
+prompts, output types or the runtime; a model turns a `SearchOptions` into its own settings.
+
+Names are ONNX Runtime GenAI's (``max_length``, ``do_sample``, ``temperature``, ``top_k``, …), with
+three additions: ``max_new_tokens``, ``seed`` (an alias of ``random_seed``) and ``stop``. An option
+that is not given, or is None, keeps the model's own default from its ``genai_config.json``.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import operator
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+from structgen.errors import OptionError
+
+MAX_SEED = 2**31 - 1
+
+_UNSUPPORTED = {
+    "num_beams": "Beams and token masks do not work together; use temperature and seed instead.",
+    "num_return_sequences": "Call the generator once for each output, with different seeds.",
+    "batch_size": "Call the generator once for each prompt.",
+    "length_penalty": "It only acts on beam search, which is not supported.",
+    "diversity_penalty": "It only acts on beam search, which is not supported.",
+    "early_stopping": "It only acts on beam search, which is not supported.",
+    "past_present_share_buffer": "Set it in the model's genai_config.json.",
+    "chunk_size": "Set it in the model's genai_config.json.",
+}
+
+# Names that other libraries use for the same thing.
+_ALIASES = {
+    "max_tokens": "max_new_tokens",
+    "max_completion_tokens": "max_new_tokens",
+    "n_predict": "max_new_tokens",
+    "stop_strings": "stop",
+    "stop_sequences": "stop",
+    "repeat_penalty": "repetition_penalty",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SearchOptions:
+    """The checked options of one call. None: not given, the model's default applies.
+
+    Attributes:
+        max_new_tokens: most tokens to generate, the end-of-sequence token included.
+        max_length: most tokens in prompt and output together.
+        min_length: fewest tokens in prompt and output together before the text may end. An output
+            type comes first: when it leaves nothing but the end, the text ends.
+        do_sample: sample, rather than take the likeliest token. Giving a ``temperature`` above 0,
+            ``top_k`` above 1 or ``top_p`` implies True unless ``do_sample`` is given.
+        temperature: divides the logits; 0 means the likeliest token.
+        top_k: sample among the ``top_k`` likeliest allowed tokens; 0 means no such limit.
+        top_p: sample among the likeliest allowed tokens that together have this probability.
+        repetition_penalty: above 1 discourages tokens that prompt or output already have.
+        no_repeat_ngram_size: no run of this many tokens twice, in prompt and output together, as
+            far as the output type leaves a choice; 0 means no such limit.
+        random_seed: same seed, same output.
+        stop: strings that end the text, itself cut before the first of them.
+    """
+
+    max_new_tokens: int | None = None
+    max_length: int | None = None
+    min_length: int | None = None
+    do_sample: bool | None = None
+    temperature: float | None = None
+    top_k: int | None = None
+    top_p: float | None = None
+    repetition_penalty: float | None = None
+    no_repeat_ngram_size: int | None = None
+    random_seed: int | None = None
+    stop: tuple[str, ...] = ()
+
+
+def parse(options: Mapping[str, Any]) -> SearchOptions:
+    """Check keyword options and fill in what they imply.
+
+    Raises:
+        OptionError: an unknown name (with the closest known ones), a wrong type, a value out of
+            range, or two options that contradict each other.
+    """
+    given = {name: value for name, value in options.items() if value is not None}
+    for name in options:
+        if name not in NAMES:
+            raise OptionError(_unknown(name))
+    if "seed" in given:
+        if "random_seed" in given and given["random_seed"] != given["seed"]:
+            raise OptionError(
+                f"seed={given['seed']!r} and random_seed={given['random_seed']!r} are two names "
+                "for one option. Pass one of them."
+            )
+        given["random_seed"] = given.pop("seed")
+    checked: dict[str, Any] = {}
+    for name, value in given.items():
+        checked[name] = _CHECKS[name](name, value)
+    if "do_sample" not in checked:
+        if checked.get("temperature") == 0:
+            checked["do_sample"] = False
+        elif "temperature" in checked or "top_p" in checked or checked.get("top_k", 0) > 1:
+            checked["do_sample"] = True
+    elif checked["do_sample"] and checked.get("temperature") == 0:
+        raise OptionError(
+            "do_sample=True with temperature=0 is a contradiction: temperature 0 takes the "
+            "likeliest token. Raise the temperature, or leave do_sample out."
+        )
+    return SearchOptions(**checked)
+
+
+def resolve(options: SearchOptions, defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """Merge the options of a call into a model's own search settings.
+
+    Args:
+        options: what the call asked for.
+        defaults: the model's settings, under the runtime's names.
+
+    Returns:
+        The settings to give to the runtime, each with a value, ``max_length`` left out.
+    """
+    names = [name for name in _CHECKS if name not in ("max_new_tokens", "max_length", "stop")]
+    settings = {name: defaults[name] for name in names if name in defaults}
+    settings.update(
+        (name, value) for name in names if (value := getattr(options, name)) is not None
+    )
+    if settings.get("do_sample"):
+        # The runtime takes the likeliest token when top_k is 1, or when neither top_k nor top_p
+        # is set: not what someone who asked for sampling, and not for these, should get.
+        if options.top_k is None and settings.get("top_k", 0) == 1:
+            settings["top_k"] = 0
+        if not settings.get("top_p"):
+            settings["top_p"] = 1.0
+    return settings
+
+
+def _unknown(name: str) -> str:
+    if name in _UNSUPPORTED:
+        return f"Option {name!r} is not supported. {_UNSUPPORTED[name]}"
+    if name in _ALIASES:
+        return f"Unknown option {name!r}. It is called {_ALIASES[name]!r} here."
+    close = difflib.get_close_matches(name, NAMES, n=3, cutoff=0.6)
+    if close:
+        return f"Unknown option {name!r}. Did you mean {' or '.join(map(repr, close))}?"
+    return f"Unknown option {name!r}. Options are: {', '.join(NAMES)}."
+
+
+def _flag(name: str, value: Any) -> bool:
+    if isinstance(value, bool):
+        return value
+    raise OptionError(f"{name}={value!r} is not a bool. Pass True or False.")
+
+
+def _whole(low: int, high: int | None = None) -> Any:
+    def check(name: str, value: Any) -> int:
+        try:
+            if isinstance(value, bool):
+                raise TypeError
+            number = operator.index(value)  # NumPy integers too
+        except TypeError:
+            raise OptionError(f"{name}={value!r} is not a whole number.") from None
+        if number < low or (high is not None and number > high):
+            bounds = f"{low:,} or more" if high is None else f"between {low:,} and {high:,}"
+            raise OptionError(f"{name}={number} is out of range. It must be {bounds}.")
+        return number
+
+    return check
+
+
+def _real(low: float, high: float = math.inf, *, above: bool = False) -> Any:
+    def check(name: str, value: Any) -> float:
+        try:
+            if isinstance(value, (bool, str)):
+                raise TypeError
+            number = float(value)
+        except (TypeError, ValueError):
+            raise OptionError(f"{name}={value!r} is not a number.") from None
+        fits = (low < number if above else low <= number) and number <= high
+        if not fits or math.isinf(number):
+            least = f"above {low:g}" if above else f"{low:g} or more"
+            most = "" if math.isinf(high) else f" and at most {high:g}"
+            raise OptionError(f"{name}={number:g} is out of range. It must be {least}{most}.")
+        return number
+
+    return check
+
+
+def _stop(name: str, value: Any) -> tuple[str, ...]:
+    strings = [value] if isinstance(value, str) else value
+    if not isinstance(strings, Sequence) or not all(isinstance(s, str) for s in strings):
+        raise OptionError(f"{name}={value!r} is neither a string nor a list of strings.")
+    if "" in strings:
+        raise OptionError(f"{name}={value!r} has an empty string, which would stop at once.")
+    return tuple(strings)
+
+
+_CHECKS: dict[str, Any] = {
+    "max_new_tokens": _whole(1),
+    "max_length": _whole(1),
+    "min_length": _whole(0),
+    "do_sample": _flag,
+    "temperature": _real(0),
+    "top_k": _whole(0),
+    "top_p": _real(0, 1, above=True),
+    "repetition_penalty": _real(0, above=True),
+    "no_repeat_ngram_size": _whole(0),
+    "random_seed": _whole(0, MAX_SEED),
+    "stop": _stop,
+}
+
+NAMES = (*(field.name for field in fields(SearchOptions)), "seed")
+"""Every option a call accepts."""

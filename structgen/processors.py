@@ -1,0 +1,168 @@
+"""Logits processors: what happens to the scores between the model and the choice of a token.
+
+It owns the protocol, the token mask, and those of the runtime's penalties that must come *before*
+a mask. It knows nothing of schemas, prompts or the loop that calls it.
+
+Order matters. The runtime applies its own penalties after ours, and ``min_length`` and
+``no_repeat_ngram_size`` raise what they forbid from minus infinity to the lowest finite float, so a
+token that the mask had ruled out could win when every allowed one is penalised too. Whenever
+scores are edited here, these two are therefore done here, before the mask, and switched off in the
+runtime: a penalty is a preference, the mask is the law. ``repetition_penalty`` scales scores and
+leaves minus infinity where it is, so it stays with the runtime.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from structgen.errors import OptionError
+
+Logits: TypeAlias = npt.NDArray[np.float32]
+TokenIds: TypeAlias = npt.NDArray[np.int32]
+
+LogitsProcessor: TypeAlias = Callable[[TokenIds, Logits], Logits]
+"""Called before each token is chosen with
+
+* ``token_ids``: int32 ``[batch, n]``, prompt and output so far; read-only,
+* ``logits``: float32 ``[batch, vocabulary.size]``, which may be changed in place,
+
+and returns the logits to choose from, of the same shape and dtype. ``-inf`` rules a token out; at
+least one must remain.
+"""
+
+_LOWEST = np.finfo(np.float32).min
+_MINUS_INFINITY = np.float32(-np.inf)
+
+# Row b: what to add to the logits of eight neighbouring tokens whose mask bits are the byte b.
+_ADDEND = np.where(
+    np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1, bitorder="little") == 1,
+    np.float32(0),
+    _MINUS_INFINITY,
+)
+_BITS_SET = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1).sum(
+    axis=1, dtype=np.uint16
+)
+
+
+class MaskCursor(Protocol):
+    """The part of `structgen.constraint.Cursor` that masking needs."""
+
+    @property
+    def is_accepting(self) -> bool:
+        """Whether the text may end here."""
+
+    def fill_mask(self, out: npt.NDArray[np.uint32]) -> None:
+        """Write the mask of the next token."""
+
+
+class TokenMask:
+    """Rules out every token that a cursor does not allow. One for each sequence.
+
+    The mask belongs to the cursor's state: call `begin` at the start of each step, then apply.
+
+    Attributes:
+        allowed: tokens the current mask allows, end-of-sequence ids included.
+        steps: masks applied so far.
+        allowed_total: sum of ``allowed`` over those.
+    """
+
+    def __init__(self, cursor: MaskCursor, size: int, n_eos: int) -> None:
+        self._cursor = cursor
+        self._size = size
+        self._n_eos = n_eos
+        self._words = np.zeros((size + 31) // 32, np.uint32)
+        self._bytes = self._words.view(np.uint8)
+        self._addend = np.empty((len(self._bytes), 8), np.float32)
+        self.allowed = 0
+        self.steps = 0
+        self.allowed_total = 0
+
+    def begin(self) -> bool:
+        """Ask the cursor for the mask of the next token.
+
+        Returns:
+            Whether it allows nothing but the end, so that the model need not be asked.
+        """
+        self._cursor.fill_mask(self._words)
+        self.allowed = int(_BITS_SET[self._bytes].sum())
+        return self.allowed == self._n_eos and self._cursor.is_accepting
+
+    def __call__(self, token_ids: TokenIds, logits: Logits) -> Logits:
+        """Put minus infinity on what the mask forbids, in place. 15 µs at 49k, 40 at 128k."""
+        # Adding a looked-up row of eight is 2 to 15 times as fast as unpacking bits and selecting,
+        # and takes the same time whatever the mask.
+        np.take(_ADDEND, self._bytes, axis=0, out=self._addend, mode="clip")
+        logits += self._addend.reshape(-1)[: self._size]
+        self.steps += 1
+        self.allowed_total += self.allowed
+        return logits
+
+
+class MinLength:
+    """Makes the end unlikely while prompt and output together are shorter than ``min_length``."""
+
+    def __init__(self, min_length: int, eos_token_ids: Sequence[int]) -> None:
+        self._min_length = min_length
+        self._eos_token_ids = list(eos_token_ids)
+
+    def __call__(self, token_ids: TokenIds, logits: Logits) -> Logits:
+        """Lower the end-of-sequence scores, in place."""
+        if token_ids.shape[1] < self._min_length:
+            logits[:, self._eos_token_ids] = _LOWEST
+        return logits
+
+
+class NoRepeatNgram:
+    """Makes any token unlikely that would repeat a run of ``ngram_size`` tokens."""
+
+    def __init__(self, ngram_size: int) -> None:
+        self._ngram_size = ngram_size
+
+    def __call__(self, token_ids: TokenIds, logits: Logits) -> Logits:
+        """Lower the scores of tokens that once followed the last ``ngram_size - 1``, in place."""
+        n = self._ngram_size - 1
+        for row, scores in zip(token_ids, logits, strict=True):
+            if len(row) <= n:
+                continue
+            followers = row[n:]
+            if n:
+                windows = np.lib.stride_tricks.sliding_window_view(row[:-1], n)
+                followers = followers[(windows == row[-n:]).all(axis=1)]
+            scores[followers] = _LOWEST
+        return logits
+
+
+def checked(processor: LogitsProcessor) -> LogitsProcessor:
+    """Wrap a user's processor so that a wrong result is an error that names it.
+
+    Raises, when called:
+        OptionError: the result has another shape or dtype, or rules every token out.
+    """
+
+    def call(token_ids: TokenIds, logits: Logits) -> Logits:
+        shape = logits.shape
+        result = processor(token_ids, logits)
+        got = (
+            f"{result.dtype} {list(result.shape)}"
+            if isinstance(result, np.ndarray)
+            else type(result).__name__
+        )
+        if not isinstance(result, np.ndarray) or result.shape != shape:
+            raise OptionError(
+                f"processor= returned {got}, not logits as float32 {list(shape)}. "
+                "Return the array it was given, changed or not."
+            )
+        if result.dtype != np.float32:
+            raise OptionError(f"processor= returned {got}; convert it with .astype(np.float32).")
+        best = result.max(axis=1)
+        if np.isnan(best).any():
+            raise OptionError("processor= returned NaN. Use -inf to rule a token out.")
+        if (best == _MINUS_INFINITY).any():
+            raise OptionError("processor= ruled out every token. Leave at least one above -inf.")
+        return result
+
+    return call

@@ -1,0 +1,60 @@
+"""What a call returns besides its text: tokens, why it ended, counts and times.
+
+Plain frozen data. It knows nothing of how any of it comes about.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from structgen.decode import FinishReason
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens of one call.
+
+    Attributes:
+        prompt_tokens: tokens of the prompt, after the chat template.
+        output_tokens: tokens of the output, without the end of the sequence.
+    """
+
+    prompt_tokens: int
+    output_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Timings:
+    """Wall-clock times of one call, from when its first token was asked for.
+
+    Attributes:
+        first_chunk_seconds: until the first text; None when there was none.
+        total_seconds: until the end.
+    """
+
+    first_chunk_seconds: float | None
+    total_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationResult:
+    """What one call produced.
+
+    Attributes:
+        text: the output.
+        token_ids: its tokens, without the end of the sequence. With a stop string they reach to
+            the token that completed it.
+        finish_reason: ``stop`` (ended by itself), ``length`` (a limit was reached, which only
+            happens to free text), ``stop_string`` or ``cancelled``.
+        usage: token counts.
+        timings: wall-clock times.
+        mean_allowed_tokens: how many tokens the mask allowed on average, over the tokens the model
+            was asked for; None without an output type.
+    """
+
+    text: str
+    token_ids: tuple[int, ...]
+    finish_reason: FinishReason
+    usage: Usage
+    timings: Timings
+    mean_allowed_tokens: float | None

@@ -1,0 +1,154 @@
+"""A tiny text model for unit tests: a vocabulary of a hundred tokens, logits from a table.
+
+It keeps the protocols of `structgen.models.base` and counts what is done to it. Its logits depend
+on nothing but the tokens so far, so every run repeats.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from structgen.processors import Logits, TokenIds
+from structgen.vocabulary import Vocabulary
+
+PAD, END, END_TOO = 0, 1, 2
+_TEXT = [
+    *(bytes([byte]) for byte in range(0x20, 0x7F)),
+    *(bytes([byte]) for byte in (0x0A, 0xC3, 0xA9, 0xE2, 0x82, 0xAC, 0xF0, 0x9F, 0xA6, 0x8A)),
+    *(b'{"', b'":', b'"}', b" the", b"true", b"false", b"null", b"12", b"2024", b"STOP"),
+    *("é".encode(), " é".encode(), b"\xe2\x82"),
+]
+TOKENS = [b"", b"", b"", *_TEXT]
+SIZE = 128  # wider than the tokens, as real logits are
+
+
+def vocabulary() -> Vocabulary:
+    return Vocabulary.from_tokens(TOKENS, [END, END_TOO], size=SIZE, special_token_ids=[PAD])
+
+
+def encode(text: str) -> list[int]:
+    """Greedy longest match, which is all a fake tokenizer needs."""
+    data = text.encode()
+    by_bytes = {token: i for i, token in enumerate(TOKENS) if token}
+    ids = []
+    while data:
+        length = next(n for n in range(min(8, len(data)), 0, -1) if data[:n] in by_bytes)
+        ids.append(by_bytes[data[:length]])
+        data = data[length:]
+    return ids
+
+
+class FakeModel:
+    """Prefers to write ``script`` and then end; otherwise its logits are noise.
+
+    Args:
+        script: the text it would write if left alone; None: noise only.
+        context_length: most tokens a sequence holds.
+        search_defaults: its own search settings.
+    """
+
+    name = "fake"
+
+    def __init__(
+        self,
+        script: str | None = None,
+        *,
+        context_length: int = 256,
+        search_defaults: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.vocabulary = vocabulary()
+        self.context_length = context_length
+        self.search_defaults = {
+            "do_sample": False,
+            "max_length": context_length,
+            "min_length": 0,
+            "no_repeat_ngram_size": 0,
+            "repetition_penalty": 1.0,
+            "temperature": 1.0,
+            "top_k": 50,
+            "top_p": 0.0,
+            "random_seed": -1,
+            **(search_defaults or {}),
+        }
+        self.script = None if script is None else [*encode(script), END]
+        self.started: list[FakeSequence] = []
+
+    def encode(self, text: str) -> TokenIds:
+        return np.array(encode(text), np.int32)
+
+    def apply_chat_template(self, messages: Sequence[Mapping[str, Any]]) -> str:
+        json.dumps(list(messages))
+        turns = "".join(f"[{m['role']}]{m['content']}\n" for m in messages)
+        return f"{turns}[assistant]"
+
+    def start(self, max_length: int, search: Mapping[str, Any]) -> FakeSequence:
+        sequence = FakeSequence(self, max_length, dict(search))
+        self.started.append(sequence)
+        return sequence
+
+
+class FakeSequence:
+    """A sequence of a `FakeModel`."""
+
+    def __init__(self, model: FakeModel, max_length: int, search: dict[str, Any]) -> None:
+        self.model = model
+        self.max_length = max_length
+        self.search = search
+        self.closed = False
+        self.logits_read = 0
+        self._ids: list[int] = []
+        self._prompt_length: int | None = None
+        self._random = np.random.default_rng(max(search.get("random_seed", -1), 0))
+
+    @property
+    def length(self) -> int:
+        return len(self._ids)
+
+    @property
+    def token_ids(self) -> TokenIds:
+        return np.array([self._ids], np.int32)
+
+    def append(self, token_ids: Sequence[int] | TokenIds) -> None:
+        assert not self.closed
+        self._ids.extend(int(i) for i in token_ids)
+        assert len(self._ids) <= self.max_length
+        if self._prompt_length is None:
+            self._prompt_length = len(self._ids)
+
+    def logits(self) -> Logits:
+        assert not self.closed
+        self.logits_read += 1
+        return self._scores()
+
+    def choose(self, logits: Logits | None = None) -> int:
+        assert not self.closed
+        scores = (self._scores() if logits is None else logits)[0].astype(np.float64)
+        if self.search.get("do_sample"):
+            scores = np.exp((scores - scores.max()) / self.search["temperature"])
+            token = int(self._random.choice(SIZE, p=scores / scores.sum()))
+        else:
+            token = int(scores.argmax())
+        assert len(self._ids) < self.max_length
+        self._ids.append(token)
+        return token
+
+    def rewind(self, length: int) -> None:
+        del self._ids[length:]
+
+    def close(self) -> None:
+        self.closed = True
+
+    def _scores(self) -> Logits:
+        assert self._prompt_length is not None
+        seed = zlib.crc32(np.array(self._ids, np.int32).tobytes())
+        scores = np.random.default_rng(seed).normal(size=(1, SIZE)).astype(np.float32)
+        if self.model.script is not None:
+            position = len(self._ids) - self._prompt_length
+            token = self.model.script[position] if position < len(self.model.script) else END
+            scores[0, token] += 20
+        return scores

@@ -1,0 +1,149 @@
+"""The step loop and the way token bytes become text."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from structgen.decode import TextAssembler, decode
+from structgen.processors import Logits
+
+
+def drain(steps):
+    tokens = []
+    while True:
+        try:
+            tokens.append(next(steps))
+        except StopIteration as end:
+            return tokens, end.value
+
+
+def scripted(tokens):
+    iterator = iter(tokens)
+    return lambda logits: next(iterator)
+
+
+def test_it_ends_at_any_end_of_sequence_id_without_yielding_it():
+    for end in (1, 2):
+        assert drain(decode(scripted([7, 8, end, 9]), eos_token_ids=(1, 2), max_tokens=9)) == (
+            [7, 8],
+            "stop",
+        )
+
+
+def test_it_ends_at_the_limit():
+    assert drain(decode(scripted([7, 8, 9]), eos_token_ids=(1,), max_tokens=2)) == (
+        [7, 8],
+        "length",
+    )
+
+
+def test_the_end_token_counts_towards_the_limit():
+    assert drain(decode(scripted([7, 1]), eos_token_ids=(1,), max_tokens=2)) == ([7], "stop")
+
+
+def test_a_step_asks_masks_chooses_and_accepts_in_that_order():
+    events: list[object] = []
+
+    def begin() -> bool:
+        events.append("begin")
+        return len(events) > 8
+
+    def logits() -> Logits:
+        events.append("logits")
+        return np.zeros((1, 4), np.float32)
+
+    def process(scores: Logits) -> Logits:
+        events.append("process")
+        return scores + 1
+
+    def choose(scores: Logits | None) -> int:
+        assert scores is not None
+        events.append(("choose", float(scores[0, 0])))
+        return 3
+
+    steps = decode(
+        choose,
+        eos_token_ids=(1,),
+        max_tokens=9,
+        logits=logits,
+        process=process,
+        begin=begin,
+        accept=lambda token: events.append(("accept", token)),
+    )
+    assert drain(steps) == ([3, 3], "stop")
+    step = ["begin", "logits", "process", ("choose", 1.0), ("accept", 3)]
+    assert events == [*step, *step, "begin"]
+
+
+def test_without_a_processor_logits_are_never_read():
+    def logits() -> Logits:
+        raise AssertionError
+
+    def choose(scores: Logits | None) -> int:
+        assert scores is None
+        return 5
+
+    assert drain(decode(choose, eos_token_ids=(), max_tokens=1, logits=logits)) == ([5], "length")
+
+
+def split_at(data: bytes, cuts: list[int]) -> list[bytes]:
+    edges = sorted({0, len(data), *(cut % (len(data) + 1) for cut in cuts)})
+    return [data[a:b] for a, b in itertools.pairwise(edges)]
+
+
+@given(st.text(), st.lists(st.integers(0, 1000)))
+def test_however_the_bytes_are_split_the_text_is_the_same(text, cuts):
+    tokens = split_at(text.encode(), cuts)
+    assembler = TextAssembler(tokens)
+    chunks = [assembler.feed(i) for i in range(len(tokens))]
+    chunks.append(assembler.finish())
+    assert "".join(chunks) == text == assembler.text
+
+
+@given(
+    st.text("ab€\n", max_size=12),
+    st.lists(st.integers(0, 1000)),
+    st.lists(st.text("ab€\n", min_size=1, max_size=4), min_size=1, max_size=3),
+)
+def test_stop_strings_cut_exactly_however_the_bytes_are_split(text, cuts, stop):
+    tokens = split_at(text.encode(), cuts)
+    assembler = TextAssembler(tokens, stop)
+    chunks = []
+    fed = b""
+    for i, token in enumerate(tokens):
+        fed += token
+        chunks.append(assembler.feed(i))
+        if assembler.stopped_by is not None:
+            break
+    else:
+        chunks.append(assembler.finish())
+    seen = fed.decode(errors="ignore")
+    hits = [at for s in stop if (at := seen.find(s)) >= 0]
+    assert "".join(chunks) == assembler.text == seen[: min(hits, default=len(seen))]
+    assert (assembler.stopped_by is None) == (not hits)
+
+
+def test_text_that_might_become_a_stop_string_is_held_back_and_no_more():
+    assembler = TextAssembler([b"one#", b"#two", b"##", b"#"], ["###"])
+    assert assembler.feed(0) == "one"
+    assert assembler.feed(1) == "##two"
+    assert assembler.feed(2) == ""
+    assert assembler.feed(3) == ""
+    assert assembler.stopped_by == "###"
+    assert assembler.text == "one##two"
+
+
+def test_invalid_bytes_become_replacement_characters_and_an_unfinished_end_is_dropped():
+    assembler = TextAssembler([b"a\xff", b"b\xe2\x82"])
+    assert assembler.feed(0) + assembler.feed(1) + assembler.finish() == "a\ufffdb"
+
+
+@pytest.mark.parametrize("stop", [(), ("x",)])
+def test_special_tokens_have_no_text(stop):
+    assembler = TextAssembler([b"", b"a"], stop)
+    assert [assembler.feed(0), assembler.feed(1), assembler.feed(0)] == ["", "a", ""]
