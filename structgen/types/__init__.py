@@ -1,0 +1,14 @@
+"""Output types: from what the user wrote to a grammar, and from finished text back to a value.
+
+`lower` is the whole of it. One file per step: `user` (the wrapper types), `lowering` (the
+dispatch), `choices` (finite sets), `json_types` and `exact_schema` (whatever Pydantic knows),
+`formats` (dates and other fixed spellings), `signatures`, `typed_dicts`, `names`. Knows no
+automaton, vocabulary or model.
+"""
+
+from __future__ import annotations
+
+from structgen.types.lowering import lower
+from structgen.types.user import Choice, JsonSchema, OutputType, Regex
+
+__all__ = ["Choice", "JsonSchema", "OutputType", "Regex", "lower"]

@@ -1,0 +1,301 @@
+"""Pydantic's JSON Schema made exact: it allows only what the Pydantic parser accepts.
+
+Owns `ExactSchema`, a ``GenerateJsonSchema`` with one override for each place where Pydantic's own
+schema is looser than its parser. A place that no schema can express becomes a node with the key
+`REFUSED`, for the caller to report with its path. Objects are closed: a class allows its own fields
+and no others unless it says ``extra="allow"``. Knows nothing of parsing or grammars.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
+from pydantic_core import SchemaError, SchemaValidator, ValidationError, core_schema
+
+from structgen.types import formats
+
+REFUSED = "$structgen-refused"
+"""Key of a node that cannot be masked; its value is ``[message, fix]``."""
+
+_BOUNDS = ("le", "ge", "lt", "gt")
+_CHECK_AFTER = "Leave the constraint out of the output type and check the parsed value."
+# A string that stripping leaves as it is.
+_TRIMMED = "^[^\\s\\u0085](?:[\\s\\S]*[^\\s\\u0085])?$"
+
+
+class ExactSchema(GenerateJsonSchema):
+    """See the module's docstring."""
+
+    # Both are about annotations that do not bear on the mask.
+    ignored_warning_kinds = {  # noqa: RUF012 - as in the base class
+        "skipped-choice",
+        "non-serializable-default",
+    }
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._core_configs: list[Mapping[str, Any]] = [{}]
+
+    # Classes: closed unless they ask for more.
+
+    def model_schema(self, schema: core_schema.ModelSchema) -> JsonSchemaValue:  # noqa: D102
+        with _Pushed(self._core_configs, schema.get("config")):
+            return _closed(super().model_schema(schema))
+
+    def dataclass_schema(self, schema: core_schema.DataclassSchema) -> JsonSchemaValue:  # noqa: D102
+        with _Pushed(self._core_configs, schema.get("config")):
+            return _closed(super().dataclass_schema(schema))
+
+    def typed_dict_schema(self, schema: core_schema.TypedDictSchema) -> JsonSchemaValue:  # noqa: D102
+        with _Pushed(self._core_configs, schema.get("config")):
+            return _closed(super().typed_dict_schema(schema))
+
+    def model_field_schema(self, schema: core_schema.ModelField) -> JsonSchemaValue:  # noqa: D102
+        return _nested_alias(schema) or super().model_field_schema(schema)
+
+    def dataclass_field_schema(self, schema: core_schema.DataclassField) -> JsonSchemaValue:  # noqa: D102
+        return _nested_alias(schema) or super().dataclass_field_schema(schema)
+
+    def typed_dict_field_schema(self, schema: core_schema.TypedDictField) -> JsonSchemaValue:  # noqa: D102
+        return _nested_alias(schema) or super().typed_dict_field_schema(schema)
+
+    # Named tuples: objects, because the names tell the model what to write.
+
+    def named_tuple_schema(self, schema: Any) -> JsonSchemaValue:  # noqa: D102
+        # Pydantic 2.14 and later; earlier ones come through arguments_schema.
+        fields = schema["fields"]
+        properties = {field["name"]: self.generate_inner(field["schema"]) for field in fields}
+        required = [field["name"] for field in fields if field["schema"]["type"] != "default"]
+        return _object(properties, required)
+
+    def arguments_schema(self, schema: core_schema.ArgumentsSchema) -> JsonSchemaValue:  # noqa: D102
+        metadata = dict(schema.get("metadata", {}))
+        metadata.pop("pydantic_js_prefer_positional_arguments", None)
+        unbiased: Any = {**schema, "metadata": metadata}
+        return super().arguments_schema(unbiased)
+
+    # Text with a fixed spelling.
+
+    def date_schema(self, schema: core_schema.DateSchema) -> JsonSchemaValue:  # noqa: D102
+        if schema.get("now_op"):
+            return _refused(
+                "A date in the past or future depends on the day it is checked", _CHECK_AFTER
+            )
+        first, last = dt.date.min, dt.date.max
+        if (ge := schema.get("ge")) is not None:
+            first = max(first, ge)
+        if (gt := schema.get("gt")) is not None:
+            if gt == dt.date.max:
+                return {"not": {}}
+            first = max(first, gt + dt.timedelta(days=1))
+        if (le := schema.get("le")) is not None:
+            last = min(last, le)
+        if (lt := schema.get("lt")) is not None:
+            if lt == dt.date.min:
+                return {"not": {}}
+            last = min(last, lt - dt.timedelta(days=1))
+        return _text(formats.date_pattern(first, last)) if first <= last else {"not": {}}
+
+    def time_schema(self, schema: core_schema.TimeSchema) -> JsonSchemaValue:  # noqa: D102
+        return _temporal(schema, "time") or _text(formats.time_pattern(_zone(schema)))
+
+    def datetime_schema(self, schema: core_schema.DatetimeSchema) -> JsonSchemaValue:  # noqa: D102
+        return _temporal(schema, "datetime") or _text(formats.datetime_pattern(_zone(schema)))
+
+    def timedelta_schema(self, schema: core_schema.TimedeltaSchema) -> JsonSchemaValue:  # noqa: D102
+        return _temporal(schema, "timedelta") or _text(formats.duration_pattern())
+
+    def uuid_schema(self, schema: core_schema.UuidSchema) -> JsonSchemaValue:  # noqa: D102
+        return _text(formats.uuid_pattern(schema.get("version")))
+
+    def complex_schema(self, schema: core_schema.ComplexSchema) -> JsonSchemaValue:  # noqa: D102
+        return _text(formats.complex_pattern())
+
+    # Numbers and strings.
+
+    def decimal_schema(self, schema: core_schema.DecimalSchema) -> JsonSchemaValue:  # noqa: D102
+        constraints: Mapping[str, Any] = schema
+        bounds: dict[str, Any] = {
+            key: float(constraints[key])
+            for key in (*_BOUNDS, "multiple_of")
+            if constraints.get(key) is not None
+        }
+        digits, places = schema.get("max_digits"), schema.get("decimal_places")
+        if bounds and (digits is not None or places is not None):
+            return _refused(
+                "A Decimal with bounds as well as max_digits or decimal_places",
+                "Keep either the bounds or the digit counts, and check the parsed value.",
+            )
+        if bounds:
+            return self.float_schema(core_schema.float_schema(**bounds))
+        text = _text(formats.decimal_pattern(digits, places))
+        if digits is not None or places is not None:
+            return text
+        return {"anyOf": [{"type": "number"}, text]}
+
+    def str_schema(self, schema: core_schema.StringSchema) -> JsonSchemaValue:  # noqa: D102
+        result = super().str_schema(schema)
+        strip = schema.get("strip_whitespace", self._core_config("str_strip_whitespace"))
+        if strip and (result.get("minLength") or "pattern" in result):
+            # Stripping comes before the other checks: allow only what it leaves unchanged.
+            if "pattern" in result:
+                result["allOf"] = [{"pattern": _TRIMMED}]
+            else:
+                result["pattern"] = _TRIMMED
+        return result
+
+    def bytes_schema(self, schema: core_schema.BytesSchema) -> JsonSchemaValue:  # noqa: D102
+        if self._core_config("val_json_bytes") not in (None, "utf8"):
+            return _refused(
+                "bytes encoded as base64 or hex inside JSON",
+                "Use str with a pattern, and decode the parsed value.",
+            )
+        result = super().bytes_schema(schema)
+        result.pop("format", None)
+        if schema.get("max_length") is not None:
+            # Pydantic counts bytes, JSON Schema characters: they agree on ASCII.
+            result["pattern"] = "^[\\x00-\\x7f]*$"
+        return result
+
+    def json_schema(self, schema: core_schema.JsonSchema) -> JsonSchemaValue:  # noqa: D102
+        return _refused(
+            "A Json[...] field holds JSON inside a JSON string, which is not masked",
+            "Use the inner type itself.",
+        )
+
+    # Finite sets: only members that parse back from JSON.
+
+    def literal_schema(self, schema: core_schema.LiteralSchema) -> JsonSchemaValue:  # noqa: D102
+        result = super().literal_schema(schema)
+        return _unparsable(schema, result, "Literal") or result
+
+    def enum_schema(self, schema: core_schema.EnumSchema) -> JsonSchemaValue:  # noqa: D102
+        result = super().enum_schema(schema)
+        return _unparsable(schema, result, schema["cls"].__name__) or result
+
+    # Mappings: keys are as exact as values.
+
+    def dict_schema(self, schema: core_schema.DictSchema) -> JsonSchemaValue:  # noqa: D102
+        return self._exact_keys(schema, super().dict_schema(schema))
+
+    def frozendict_schema(self, schema: Any) -> JsonSchemaValue:  # noqa: D102
+        return self._exact_keys(schema, super().frozendict_schema(schema))
+
+    def ordered_dict_schema(self, schema: Any) -> JsonSchemaValue:  # noqa: D102
+        return self._exact_keys(schema, super().ordered_dict_schema(schema))
+
+    def counter_schema(self, schema: Any) -> JsonSchemaValue:  # noqa: D102
+        return self._exact_keys(schema, super().counter_schema(schema))
+
+    def _exact_keys(self, schema: Any, result: JsonSchemaValue) -> JsonSchemaValue:
+        if "keys_schema" not in schema:
+            return result
+        keys = self.generate_inner(schema["keys_schema"])
+        if "$ref" in keys:
+            keys = self.resolve_ref_schema(keys)
+        values = self.generate_inner(schema["values_schema"]) if "values_schema" in schema else {}
+        sizes = {key: result[key] for key in ("minProperties", "maxProperties") if key in result}
+        names = keys.get("enum", [keys["const"]] if "const" in keys else None)
+        kind = keys.get("type")
+        if kind == "boolean":
+            names = ["true", "false"]
+        if names is not None and all(isinstance(name, str) for name in names):
+            return _object({name: dict(values) for name in names}, []) | sizes
+        if kind == "integer" and keys.keys() <= {"type", "title"}:
+            keys = _text(formats.integer_pattern())
+        elif kind != "string" and "anyOf" not in keys and keys:
+            return _refused(
+                "Keys of a JSON object are strings, and this mapping's key type is not masked",
+                "Use dict[str, ...], dict[int, ...], or keys from a Literal or Enum of strings.",
+            )
+        result = {"type": "object", "additionalProperties": values or True} | sizes
+        rules = {key: value for key, value in keys.items() if key not in ("type", "title")}
+        return result | ({"propertyNames": rules} if rules else {})
+
+    def _core_config(self, key: str) -> Any:
+        return self._core_configs[-1].get(key)
+
+
+class _Pushed:
+    """Puts a config on a stack for the length of a ``with`` block. None leaves the outer one on."""
+
+    def __init__(self, stack: list[Mapping[str, Any]], config: Mapping[str, Any] | None) -> None:
+        self._stack = stack
+        self._config = stack[-1] if config is None else config
+
+    def __enter__(self) -> None:
+        self._stack.append(self._config)
+
+    def __exit__(self, *exception: object) -> None:
+        self._stack.pop()
+
+
+def _refused(message: str, fix: str) -> JsonSchemaValue:
+    return {REFUSED: [message, fix]}
+
+
+def _text(pattern: str) -> JsonSchemaValue:
+    return {"type": "string", "pattern": pattern}
+
+
+def _object(properties: dict[str, Any], required: list[str]) -> JsonSchemaValue:
+    result = {"type": "object", "properties": properties, "additionalProperties": False}
+    return {**result, "required": required} if required else result
+
+
+def _closed(schema: JsonSchemaValue) -> JsonSchemaValue:
+    if schema.get("type") == "object" and "properties" in schema:
+        schema.setdefault("additionalProperties", False)
+    return schema
+
+
+def _nested_alias(field: Mapping[str, Any]) -> JsonSchemaValue | None:
+    alias = field.get("validation_alias")
+    paths = alias if isinstance(alias, list) else []
+    if not paths or any(isinstance(path, list) and len(path) == 1 for path in paths):
+        return None
+    return _refused(
+        f"The alias path {paths!r} reaches inside another field",
+        "Give the field a plain alias, or model the nested object.",
+    )
+
+
+def _temporal(schema: Mapping[str, Any], kind: str) -> JsonSchemaValue | None:
+    constrained = [key for key in (*_BOUNDS, "now_op") if schema.get(key) is not None]
+    if constrained:
+        return _refused(
+            f"Bounds on a {kind} ({', '.join(constrained)}) are not masked", _CHECK_AFTER
+        )
+    if isinstance(schema.get("tz_constraint"), int):
+        return _refused(f"A {kind} with one fixed UTC offset is not masked", _CHECK_AFTER)
+    return None
+
+
+def _zone(schema: Mapping[str, Any]) -> formats.Zone:
+    constraint = schema.get("tz_constraint")
+    if constraint == "aware":
+        return "required"
+    return "forbidden" if constraint == "naive" else "optional"
+
+
+def _unparsable(
+    schema: Mapping[str, Any], result: JsonSchemaValue, name: str
+) -> JsonSchemaValue | None:
+    members = result.get("enum", [result.get("const")])
+    try:
+        validator = SchemaValidator(schema)
+    except SchemaError:
+        return None
+    for member in members:
+        try:
+            validator.validate_json(json.dumps(member))
+        except ValidationError:
+            return _refused(
+                f"The member {member!r} of {name} does not parse back from JSON",
+                "Use members that are strings, numbers, booleans or None.",
+            )
+    return None

@@ -1,0 +1,217 @@
+"""Python types as JSON: Pydantic writes the schema, Pydantic parses the text.
+
+Owns `json_type`, which turns anything a ``pydantic.TypeAdapter`` understands into a JSON Schema
+and a parser such that *what the schema allows, the parser accepts*. Pydantic's own schema is
+looser than its parser in many places (dates have no pattern, ``dict[int, T]`` takes any key, bounds
+on dates vanish, …); `_ExactSchema` closes each of them, or marks the place as refused. What is left
+to the parser alone is the user's own code: custom validators. Knows no grammar.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+import pydantic
+from pydantic import TypeAdapter
+from pydantic.errors import PydanticUndefinedAnnotation
+from pydantic_core import PydanticCustomError, ValidationError
+
+from structgen.errors import OutputTypeError, ParseError, UnsupportedFeature
+from structgen.types.exact_schema import REFUSED, ExactSchema
+
+
+@dataclass(frozen=True, slots=True)
+class JsonType:
+    """A JSON Schema and the parser that goes with it.
+
+    Attributes:
+        schema: a JSON Schema (2020-12).
+        parse: JSON text → value; raises `ParseError`.
+        parse_string: bare text → value, for types whose JSON is one string.
+    """
+
+    schema: dict[str, Any]
+    parse: Callable[[str], Any]
+    parse_string: Callable[[str], Any]
+
+
+def json_type(output_type: Any, name: str) -> JsonType:
+    """The JSON Schema and parser of ``output_type``.
+
+    Args:
+        output_type: a type, or a ``TypeAdapter``.
+        name: what to call the type in messages.
+
+    Raises:
+        OutputTypeError: Pydantic knows no such type, or it has no JSON form.
+        UnsupportedFeature: some part of it cannot be masked exactly; has the JSON path.
+    """
+    adapter = output_type if isinstance(output_type, TypeAdapter) else _adapter(output_type, name)
+    try:
+        schema = adapter.json_schema(schema_generator=ExactSchema, mode="validation")
+    except pydantic.errors.PydanticInvalidForJsonSchema as error:
+        raise OutputTypeError(
+            f"{name} has a part without a JSON form: {_first_line(error)}. "
+            "Give that field a type that JSON can hold, or leave it out of the output type."
+        ) from error
+    except pydantic.errors.PydanticUserError as error:
+        raise OutputTypeError(f"{name} cannot be used: {_first_line(error)}.") from error
+    _raise_refused(schema, name)
+    _drop_annotation_formats(schema)
+    _settle_unions(schema)
+
+    def parse(text: str) -> Any:
+        return _parse(adapter, text, text, name)
+
+    def parse_string(text: str) -> Any:
+        return _parse(adapter, json.dumps(text), text, name)
+
+    return JsonType(schema, parse, parse_string)
+
+
+def _adapter(output_type: Any, name: str) -> TypeAdapter[Any]:
+    try:
+        return TypeAdapter(output_type)
+    except (PydanticUndefinedAnnotation, NameError) as error:
+        raise OutputTypeError(
+            f"{name} refers to a name that is not defined: {error}. "
+            "Define it first, or call .model_rebuild() on the model."
+        ) from error
+    except pydantic.errors.PydanticSchemaGenerationError as error:
+        match = re.search(r"schema for (.+?)\. Set", str(error))
+        culprit = match[1] if match else name
+        raise OutputTypeError(
+            f"{culprit} is not a type that structgen can generate (output type {name}). Use a "
+            "Pydantic model, dataclass, TypedDict, NamedTuple, Enum, Literal, a container or "
+            "scalar type, a function, Regex, Choice or JsonSchema."
+        ) from error
+    except pydantic.errors.PydanticUserError as error:
+        raise OutputTypeError(f"{name} cannot be used: {_first_line(error)}.") from error
+    except (TypeError, AttributeError, RecursionError) as error:
+        raise OutputTypeError(f"{name} cannot be understood as a type: {error}.") from error
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).split("\n", 1)[0].rstrip(".")
+
+
+def _parse(adapter: TypeAdapter[Any], json_text: str, text: str, name: str) -> Any:
+    try:
+        try:
+            return adapter.validate_json(json_text)
+        except ValidationError:
+            # JSON Schema's integers include 1.0 and 1e30, which Pydantic's strict or large ones
+            # do not. Only on failure, since the rewriting costs more than the parsing.
+            rewritten = _integers_in_full(json_text)
+            if rewritten == json_text:
+                raise
+            return adapter.validate_json(rewritten)
+    except ValidationError as error:
+        problems = "; ".join(
+            f"{problem['msg']} at {_path(problem['loc'])}"
+            for problem in error.errors(include_url=False, include_context=False)[:5]
+        )
+        raise ParseError(
+            f"The text does not parse into {name}: {problems}. Text: {_excerpt(text)}", text=text
+        ) from error
+    except (PydanticCustomError, ValueError, TypeError, RecursionError) as error:
+        # Custom validators may raise anything; these are what careless ones raise.
+        raise ParseError(
+            f"The text does not parse into {name}: {error}. Text: {_excerpt(text)}", text=text
+        ) from error
+
+
+def _excerpt(text: str) -> str:
+    return repr(text if len(text) <= 200 else text[:200] + "…")
+
+
+def _path(location: tuple[int | str, ...]) -> str:
+    return "$" + "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location)
+
+
+_STRING_OR_FLOAT = re.compile(
+    r'"(?:[^"\\]|\\.)*"|(?P<float>-?[0-9]+(?:\.[0-9]+(?:[eE][+-]?[0-9]+)?|[eE][+-]?[0-9]+))'
+)
+_MAX_EXPONENT = 4000  # Python refuses to parse integers of more than 4300 digits.
+
+
+def _integers_in_full(text: str) -> str:
+    """JSON ``text`` with every number of integral value written without point and exponent."""
+
+    def rewrite(match: re.Match[str]) -> str:
+        number = match["float"]
+        if number is None:
+            return match[0]
+        value = Decimal(number)
+        if value.adjusted() > _MAX_EXPONENT or value != value.to_integral_value():
+            return str(match[0])
+        return f"{int(value)}"
+
+    return _STRING_OR_FLOAT.sub(rewrite, text)
+
+
+def _raise_refused(schema: Any, name: str) -> None:
+    for path, node in _nodes(schema, "$"):
+        if REFUSED in node:
+            message, fix = node[REFUSED]
+            raise UnsupportedFeature(f"{message}, at {path} of {name}.", path=path, fix=fix)
+
+
+def _nodes(value: Any, path: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Every object in ``value`` with its path."""
+    stack: list[tuple[str, Any]] = [(path, value)]
+    while stack:
+        where, item = stack.pop()
+        if isinstance(item, dict):
+            yield where, item
+            stack.extend((f"{where}.{key}", part) for key, part in reversed(item.items()))
+        elif isinstance(item, list):
+            stack.extend((f"{where}[{index}]", part) for index, part in enumerate(item))
+
+
+# What a pattern says already, or what Pydantic does not check in the text.
+_ANNOTATION_FORMATS = re.compile("uuid[1-8]?|binary|password|path|file-path|directory-path")
+
+
+def _drop_annotation_formats(schema: dict[str, Any]) -> None:
+    for _, node in _nodes(schema, "$"):
+        format_name = node.get("format")
+        if isinstance(format_name, str) and _ANNOTATION_FORMATS.fullmatch(format_name):
+            del node["format"]
+
+
+def _settle_unions(schema: dict[str, Any]) -> None:
+    """Make the tag of every discriminated union required, and the union an ``anyOf``.
+
+    The parser looks at the tag first, so a variant whose tag has a default must write it all the
+    same. Tags differ, so that at most one variant matches: ``oneOf`` says no more than ``anyOf``.
+    """
+    for _, node in _nodes(schema, "$"):
+        discriminator = node.get("discriminator")
+        if isinstance(node.get("oneOf"), list) and isinstance(discriminator, dict):
+            tag = discriminator.get("propertyName")
+            if isinstance(tag, str):
+                for variant in node["oneOf"]:
+                    _require(variant, tag, schema, set())
+            del node["discriminator"]
+            node["anyOf"] = node.pop("oneOf")
+
+
+def _require(variant: Any, tag: str, root: dict[str, Any], seen: set[int]) -> None:
+    if not isinstance(variant, dict) or id(variant) in seen:
+        return
+    seen.add(id(variant))
+    reference = variant.get("$ref")
+    if isinstance(reference, str) and reference.startswith("#/$defs/"):
+        _require(root.get("$defs", {}).get(reference[len("#/$defs/") :]), tag, root, seen)
+    for nested in (*variant.get("oneOf", ()), *variant.get("anyOf", ())):
+        _require(nested, tag, root, seen)
+    properties = variant.get("properties", {})
+    if tag in properties and tag not in variant.get("required", ()):
+        required = {*variant.get("required", ()), tag}
+        variant["required"] = [key for key in properties if key in required]

@@ -1,0 +1,277 @@
+"""The one dispatch from what the user wrote to a grammar and a parser.
+
+Owns `lower` and the rule behind it: *a scalar is bare text, everything else is JSON*. Scalars
+whose JSON is a string (dates, UUIDs, constrained ``str``) are written without quotes; numbers,
+booleans and None as JSON spells them; a union of scalars is any one of those. Knows how each kind
+of type is recognised, and leaves schemas to `json_types`, finite sets to `choices` and function
+signatures to `signatures`.
+"""
+
+from __future__ import annotations
+
+import enum
+import functools
+import inspect
+import json
+import re
+import types
+from collections.abc import Callable, Mapping, Sequence
+from decimal import Decimal
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+from pydantic import BaseModel, TypeAdapter, ValidationError
+
+from structgen.errors import OutputTypeError, ParseError, UnsupportedFeature
+from structgen.grammar import ir, regex
+from structgen.types.choices import choice_type
+from structgen.types.json_types import json_type
+from structgen.types.names import annotated, name_of, unwrapped
+from structgen.types.signatures import signature_type
+from structgen.types.typed_dicts import modern
+from structgen.types.user import Choice, JsonSchema, OutputType, Regex
+
+_JSON_SCALARS = ("integer", "number", "boolean", "null")
+_STRING_KEYWORDS = frozenset(("type", "pattern", "minLength", "maxLength", "allOf"))
+_ANNOTATIONS = frozenset(
+    ("title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly")
+)
+
+
+def lower(output_type: Any) -> OutputType:
+    """Turn an output type into a grammar and a parser.
+
+    Results are cached for hashable types: calling again costs microseconds, the first call on a
+    Pydantic model about a millisecond.
+
+    Args:
+        output_type: a Pydantic model, dataclass, TypedDict, NamedTuple, Enum, Literal, list of
+            choices, scalar or container type, union of those, function (for its arguments),
+            TypeAdapter, `Regex`, `Choice` or `JsonSchema`.
+
+    Raises:
+        OutputTypeError: not an output type, or one that cannot be masked exactly. The message
+            says what to write instead.
+    """
+    if isinstance(output_type, OutputType):
+        return output_type
+    try:
+        hash(output_type)
+    except TypeError:
+        return _lower(output_type)
+    # Types may be equal without meaning the same: int | str equals str | int. Their spelling
+    # tells them apart.
+    return _lower_cached(output_type, repr(output_type))
+
+
+@functools.lru_cache(maxsize=256)
+def _lower_cached(output_type: Any, spelling: str) -> OutputType:
+    return _lower(output_type)
+
+
+def _lower(output_type: Any) -> OutputType:
+    name = name_of(output_type)
+    by_value = _lower_value(output_type, name)
+    if by_value is not None:
+        return by_value
+    output_type = modern(unwrapped(output_type))
+    origin = get_origin(output_type)
+    if origin is Literal:
+        return choice_type(get_args(output_type), name)
+    if isinstance(output_type, enum.EnumMeta):
+        return choice_type(list(output_type), name)
+    if origin is Union or isinstance(output_type, types.UnionType):
+        return _lower_union(output_type, get_args(output_type), name)
+    if origin is Annotated:
+        return _lower_annotated(output_type, name)
+    if inspect.isroutine(output_type) or isinstance(output_type, functools.partial):
+        return _lower_json(signature_type(output_type, name), name)
+    return _lower_by_schema(output_type, name)
+
+
+def _lower_value(value: Any, name: str) -> OutputType | None:
+    """Output types that are objects rather than types. None: ``value`` is not one of those."""
+    if isinstance(value, Regex):
+        return _lower_regex(value, name)
+    if isinstance(value, re.Pattern):
+        return _lower_regex(Regex(value.pattern, value.flags & ~re.UNICODE), name)
+    if isinstance(value, JsonSchema):
+        return OutputType(ir.Json(value.schema), _json_parser(name), name)
+    if isinstance(value, Choice):
+        return choice_type(value.items, name)
+    if isinstance(value, TypeAdapter):
+        return _lower_json(value, name)
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        raise OutputTypeError(f"{name} is a value, not a type. Pass its class instead.")
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return choice_type(Choice(value).items, name)
+    if isinstance(value, Mapping):
+        raise OutputTypeError(
+            "A plain dict as output type is ambiguous. If it is a JSON Schema, write "
+            "JsonSchema({...}); if it names fields, define a TypedDict or a Pydantic model."
+        )
+    if isinstance(value, str):
+        raise OutputTypeError(
+            f"The string {value!r} is not an output type. Write Regex({value!r}) for a regular "
+            f"expression, JsonSchema(...) for a schema, or Choice([{value!r}]) for that one text."
+        )
+    if isinstance(value, (int, float, bytes, enum.Enum)):
+        raise OutputTypeError(
+            f"{value!r} is a value, not a type. Write Choice([{value!r}]) for that one value, or "
+            f"{type(value).__name__} for any."
+        )
+    return None
+
+
+def _lower_regex(value: Regex, name: str) -> OutputType:
+    grammar = ir.Pattern(regex.parse_python(value.pattern, value.flags), source=value.pattern)
+    return OutputType(grammar, str, name)
+
+
+def _json_parser(name: str) -> Callable[[str], Any]:
+    def parse(text: str) -> Any:
+        try:
+            return json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise ParseError(f"The text is not JSON ({name}): {error}.", text=text) from error
+
+    return parse
+
+
+def _lower_json(output_type: Any, name: str) -> OutputType:
+    json_part = json_type(output_type, name)
+    return OutputType(ir.Json(json_part.schema), json_part.parse, name)
+
+
+def _lower_by_schema(output_type: Any, name: str) -> OutputType:
+    """Everything else that Pydantic knows: bare text if its JSON is a string, otherwise JSON."""
+    json_part = json_type(output_type, name)
+    schema, kind = json_part.schema, json_part.schema.get("type")
+    if _base(output_type) is Decimal:
+        if kind == "number":
+            # From text, since a number in JSON would pass through a float and lose digits.
+            return OutputType(ir.Json(schema), json_part.parse_string, name)
+        schema = schema.get("anyOf", [schema])[-1]
+        kind = "string"
+    is_model = isinstance(output_type, type) and issubclass(output_type, BaseModel)
+    if kind == "string" and not is_model:
+        return OutputType(_string_pattern(schema, name), json_part.parse_string, name)
+    return OutputType(ir.Json(schema), json_part.parse, name)
+
+
+def _base(output_type: Any) -> Any:
+    while get_origin(output_type) is Annotated:
+        output_type = unwrapped(get_args(output_type)[0])
+    return output_type
+
+
+def _string_pattern(schema: Mapping[str, Any], name: str) -> ir.Pattern:
+    """The bare texts whose JSON string is valid under a string schema."""
+    parts: list[ir.Regex] = []
+    for rule in (schema, *schema.get("allOf", ())):
+        for keyword in rule.keys() - _ANNOTATIONS - _STRING_KEYWORDS:
+            raise UnsupportedFeature(
+                f"{name} as bare text is limited by {keyword!r} ({rule[keyword]!r}), which is not "
+                "supported, at $.",
+                keyword=keyword,
+                fix="Write Regex(...) for the text you want.",
+            )
+        if "pattern" in rule:
+            parts.append(regex.parse_ecma(rule["pattern"]))
+        if "minLength" in rule or "maxLength" in rule:
+            parts.append(ir.Repeat(ir.ANY_CHAR, rule.get("minLength", 0), rule.get("maxLength")))
+    if not parts:
+        raise OutputTypeError(
+            f"{name} allows any text at all. For free text pass no output type; otherwise say what "
+            "the text looks like: Regex(...), Choice([...]), or "
+            "Annotated[str, Field(max_length=80)]."
+        )
+    whole = parts[0] if len(parts) == 1 else ir.Intersect(tuple(parts))
+    return ir.Pattern(whole, source=str(schema.get("pattern", name)))
+
+
+def _lower_union(output_type: Any, members: Sequence[Any], name: str) -> OutputType:
+    """Scalars only: any of their bare texts. With a container among them: one JSON schema."""
+    parts: list[OutputType] = []
+    problem: OutputTypeError | None = None
+    for member in members:
+        try:
+            part = _lower(member)
+        except OutputTypeError as error:
+            # Not fatal yet: str is no scalar type by itself, but is fine as one kind of JSON.
+            problem = problem or error
+            continue
+        if not _is_scalar(part.grammar):
+            return _lower_json(output_type, name)
+        parts.append(part)
+    if problem is not None:
+        raise problem
+    if all(isinstance(part.grammar, ir.Json) for part in parts):
+        return _lower_json(output_type, name)
+
+    def parse(text: str) -> Any:
+        failures = []
+        for part in parts:
+            try:
+                return part.parse(text)
+            except ParseError as error:
+                failures.append(str(error))
+        raise ParseError(
+            f"The text is none of the kinds in {name}:\n  " + "\n  ".join(failures), text=text
+        )
+
+    return OutputType(ir.Either(tuple(part.grammar for part in parts)), parse, name)
+
+
+def _is_scalar(grammar: ir.Grammar) -> bool:
+    if isinstance(grammar, ir.Json):
+        schema = grammar.schema
+        kinds = schema.get("anyOf", [schema])
+        return all(isinstance(kind, dict) and kind.get("type") in _JSON_SCALARS for kind in kinds)
+    return True
+
+
+def _lower_annotated(output_type: Any, name: str) -> OutputType:
+    base, *metadata = get_args(output_type)
+    base = unwrapped(base)
+    if get_origin(base) is Annotated:
+        return _lower_annotated(annotated(base, metadata), name)
+    origin = get_origin(base)
+    if origin is Literal or isinstance(base, enum.EnumMeta):
+        adapter = TypeAdapter(output_type)
+        members = get_args(base) if origin is Literal else list(base)
+        allowed = [member for member in members if _is_valid(adapter, member)]
+        return _checked(choice_type(allowed, name), adapter)
+    if origin is Union or isinstance(base, types.UnionType):
+        # A constraint on a union holds for each of its members but None.
+        members = [
+            member if member is type(None) else annotated(member, metadata)
+            for member in get_args(base)
+        ]
+        lowered = _lower_union(output_type, members, name)
+        if isinstance(lowered.grammar, ir.Json):
+            return lowered
+        return _checked(lowered, TypeAdapter(output_type))
+    return _lower_by_schema(output_type, name)
+
+
+def _is_valid(adapter: TypeAdapter[Any], value: Any) -> bool:
+    try:
+        adapter.validate_python(value)
+    except ValidationError:
+        return False
+    return True
+
+
+def _checked(output: OutputType, adapter: TypeAdapter[Any]) -> OutputType:
+    """``output`` with its values passed through ``adapter``, for validators in `Annotated`."""
+
+    def parse(text: str) -> Any:
+        value = output.parse(text)
+        try:
+            return adapter.validate_python(value)
+        except (ValidationError, ValueError, TypeError) as error:
+            raise ParseError(
+                f"The text does not parse into {output.name}: {error}. Text: {text!r}", text=text
+            ) from error
+
+    return OutputType(output.grammar, parse, output.name)

@@ -1,0 +1,86 @@
+"""What to call an output type in messages, and what an alias stands for.
+
+Owns `name_of` and `unwrapped`. Knows nothing of grammars or schemas.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import types
+import typing
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal, NewType, Union, get_args, get_origin
+
+import typing_extensions
+from pydantic import TypeAdapter
+
+from structgen.types.user import Choice, JsonSchema, Regex
+
+_LONGEST = 80
+# The standard library's own from Python 3.12 on, which typing_extensions may or may not re-export.
+_ALIAS_TYPES: tuple[Any, ...] = tuple(
+    getattr(module, "TypeAliasType")  # noqa: B009 - unknown to type checkers before 3.12
+    for module in (typing, typing_extensions)
+    if hasattr(module, "TypeAliasType")
+)
+
+
+def unwrapped(output_type: Any) -> Any:
+    """``output_type`` without `NewType` and ``type X = ...`` around it; None becomes its type."""
+    while True:
+        if output_type is None:
+            return type(None)
+        if isinstance(output_type, NewType):
+            output_type = output_type.__supertype__
+        elif isinstance(output_type, _ALIAS_TYPES):
+            output_type = output_type.__value__
+        else:
+            return output_type
+
+
+def annotated(base: Any, metadata: Sequence[Any]) -> Any:
+    """``Annotated[base, *metadata]``, which is no syntax before Python 3.11."""
+    special_form: Any = Annotated
+    arguments = (base, *metadata)
+    return special_form[arguments]
+
+
+def name_of(output_type: Any) -> str:
+    """A short name: ``Character``, ``list[int]``, ``Literal['a', 'b']``, ``date | None``."""
+    name = _name(output_type)
+    return name if len(name) <= _LONGEST else name[: _LONGEST - 1] + "…"
+
+
+def _name(value: Any) -> str:
+    if value is None or value is type(None):
+        return "None"
+    if isinstance(value, (Regex, Choice, JsonSchema)):
+        return repr(value)
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return repr(value) if hasattr(value, "_fields") else repr(Choice(value))
+    if isinstance(value, TypeAdapter):
+        return "TypeAdapter"
+    if isinstance(value, functools.partial):
+        return _name(value.func)
+    if inspect.isroutine(value):
+        return f"{value.__name__}()"
+    origin, arguments = get_origin(value), get_args(value)
+    if origin is Annotated:
+        return _name(arguments[0])
+    if origin is Union or isinstance(value, types.UnionType):
+        return " | ".join(map(_name, arguments))
+    if origin is Literal:
+        return f"Literal[{', '.join(map(repr, arguments))}]"
+    if origin is not None and origin is not value:
+        inner = ", ".join(_argument(part) for part in arguments)
+        return f"{_name(origin)}[{inner}]" if inner else _name(origin)
+    return str(getattr(value, "__name__", None) or repr(value))
+
+
+def _argument(value: Any) -> str:
+    if value is ...:
+        return "..."
+    if isinstance(value, list):  # the parameters in Callable[[...], ...]
+        return f"[{', '.join(map(_argument, value))}]"
+    return _name(value)

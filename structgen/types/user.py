@@ -1,0 +1,196 @@
+"""What a user writes as an output type beyond plain Python types, and what lowering makes of it.
+
+Owns `Regex`, `Choice` and `JsonSchema`, immutable and hashable, and `OutputType`, the pair of a
+grammar and a parser. Knows nothing of how a grammar is built.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from structgen.errors import OutputTypeError, PatternError, SchemaError
+from structgen.grammar import ir
+
+
+@dataclass(frozen=True, slots=True)
+class OutputType:
+    """An output type ready for compiling.
+
+    Attributes:
+        grammar: the texts a model may write.
+        parse: turns one such text into the value it stands for; raises `ParseError`.
+        name: what to call the type in messages.
+    """
+
+    grammar: ir.Grammar
+    parse: Callable[[str], Any]
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Regex:
+    """Text that a regular expression matches from end to end, as ``re.fullmatch`` would.
+
+    Parses to the text itself. What is not regular (backreferences, lookaround) is refused when the
+    type is compiled.
+
+    Args:
+        pattern: Python syntax.
+        flags: of the `re` module, such as ``re.IGNORECASE``.
+    """
+
+    pattern: str
+    flags: int = 0
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.pattern, str):
+            hint = " Call .decode() on it." if isinstance(self.pattern, bytes) else ""
+            raise OutputTypeError(
+                f"Regex takes a pattern as str, got {type(self.pattern).__name__}.{hint}"
+            )
+        if isinstance(self.flags, bool) or not isinstance(self.flags, int):
+            raise PatternError(
+                "Regex flags must be flags of the re module, such as re.IGNORECASE, "
+                f"got {self.flags!r}",
+                pattern=self.pattern,
+            )
+        object.__setattr__(self, "flags", int(self.flags))
+
+    def __repr__(self) -> str:
+        flags = f", {re.RegexFlag(self.flags)!r}" if self.flags else ""
+        return f"Regex({self.pattern!r}{flags})"
+
+
+@dataclass(frozen=True, slots=True, init=False, repr=False, eq=False)
+class Choice:
+    """Exactly one of ``items``, written as bare text; parses to the very item that was passed in.
+
+    Items may be strings, numbers, booleans, None, dates, times, UUIDs, decimals and enum members.
+    Booleans and None are written ``true``, ``false`` and ``null``.
+
+    Args:
+        items: at least one. Repeated items count once; two different items that would be written
+            alike are refused when the type is compiled.
+    """
+
+    items: tuple[Any, ...]
+
+    def __init__(self, items: Iterable[Any]) -> None:
+        if isinstance(items, (str, bytes)):
+            raise OutputTypeError(
+                f"Choice takes several items, got the single string {items!r}. "
+                f"Write Choice([{items!r}])."
+            )
+        if isinstance(items, Mapping) or not isinstance(items, Iterable):
+            raise OutputTypeError(
+                f"Choice takes a list of items, got {type(items).__name__}. "
+                'Write Choice(["yes", "no"]).'
+            )
+        values = list(items)
+        if isinstance(items, (set, frozenset)):
+            # Strings hash differently in every process; outputs under a seed must not.
+            values.sort(key=lambda item: (type(item).__name__, str(item)))
+        object.__setattr__(self, "items", tuple(values))
+
+    # 1, True and 1.0 are equal, but are different choices.
+    def _key(self) -> tuple[tuple[type, Any], ...]:
+        return tuple((type(item), item) for item in self.items)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Choice) and self._key() == other._key()
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    def __repr__(self) -> str:
+        shown = ", ".join(map(repr, self.items[:5]))
+        return f"Choice([{shown}{', …' if len(self.items) > 5 else ''}])"
+
+
+@dataclass(frozen=True, slots=True, init=False, repr=False)
+class JsonSchema:
+    """JSON text that is valid under a JSON Schema; parses to what ``json.loads`` gives.
+
+    The schema is copied: later changes to the argument have no effect.
+
+    Args:
+        schema: a dict, True or False, or the schema as JSON text.
+
+    Raises:
+        SchemaError: the argument is not JSON, or not an object or boolean.
+    """
+
+    text: str
+
+    def __init__(self, schema: Mapping[str, Any] | bool | str) -> None:
+        if isinstance(schema, str):
+            try:
+                value = json.loads(schema)
+            except ValueError as error:
+                raise SchemaError(
+                    f"JsonSchema was given a string that is not JSON: {error}. "
+                    "Pass a dict, or the schema as JSON text."
+                ) from error
+        else:
+            value = schema
+        if not isinstance(value, (Mapping, bool)):
+            raise SchemaError(
+                "A JSON Schema is an object or a boolean, "
+                f"got {type(value).__name__} ({_short(value)}) at $."
+            )
+        object.__setattr__(self, "text", _dump(value))
+
+    @property
+    def schema(self) -> Any:
+        """A fresh copy of the schema: a dict or a bool."""
+        return json.loads(self.text)
+
+    def __repr__(self) -> str:
+        return f"JsonSchema({_short(self.schema)})"
+
+
+def _dump(value: Any) -> str:
+    """``value`` as JSON text, keeping the order of keys (it is the order of properties)."""
+    _check_json(value, "$", ())
+    try:
+        return json.dumps(value, allow_nan=False, default=dict)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise SchemaError(f"The schema cannot be written as JSON: {error}.") from error
+
+
+def _check_json(value: Any, path: str, parents: tuple[int, ...]) -> None:
+    if isinstance(value, float) and (value != value or value in (float("inf"), -float("inf"))):
+        raise SchemaError(f"JSON has no number {value!r}, at {path}.", path=path)
+    if value is None or isinstance(value, (str, int, float)):
+        return
+    if id(value) in parents:
+        raise SchemaError(f"The schema contains itself, at {path}. Use $ref.", path=path)
+    if len(parents) > 500:
+        raise SchemaError(f"The schema is nested more than 500 deep, at {path}.", path=path)
+    parents = (*parents, id(value))
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            if not isinstance(key, str):
+                raise SchemaError(
+                    f"Keys in a JSON Schema are strings, got {key!r} at {path}.", path=path
+                )
+            _check_json(item, f"{path}.{key}", parents)
+    elif isinstance(value, (list, tuple)):
+        for index, item in enumerate(value):
+            _check_json(item, f"{path}[{index}]", parents)
+    else:
+        raise SchemaError(
+            f"{type(value).__name__} ({_short(value)}) is not JSON, at {path}. "
+            "A JSON Schema holds dicts, lists, strings, numbers, booleans and None. "
+            "To use a Python type, pass the type itself.",
+            path=path,
+        )
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "…"
