@@ -1,0 +1,102 @@
+r"""Regular expressions in two dialects, lowered to the grammar IR.
+
+The public entry points of the regex front end: `parse_python` (Python's ``re``, meaning
+``fullmatch``) and `parse_ecma` (ECMA-262, meaning search, as JSON Schema's ``pattern`` does). Both
+answer with one `ir.Regex` for the whole text. This module owns the limits and the meaning "from end
+to end" or "somewhere"; the syntaxes are `python_regex` and `ecma`, lookarounds are `lookaround`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ..errors import CompileLimitExceeded, PatternError
+from . import ecma, ir, lookaround, python_regex, regex_tree
+
+MAX_PATTERN_LENGTH = 100_000
+"""Longest pattern, in characters."""
+
+MAX_DEPTH = 200
+"""Most levels of sequence, alternation, quantifier and lookaround inside each other."""
+
+
+def parse_python(pattern: str, flags: int = 0) -> ir.Regex:
+    """The language ``{s : re.fullmatch(pattern, s, flags)}``.
+
+    Syntax and meaning (also of flags and case) are those of the running interpreter's ``re``.
+
+    Args:
+        pattern: the regular expression.
+        flags: flags of ``re``, such as `re.IGNORECASE`.
+
+    Returns:
+        The regular expression over code points. Surrogates are matched by nothing.
+
+    Raises:
+        PatternError: malformed, or not regular (backreferences, conditionals).
+        UnsupportedFeature: regular, but not supported yet (see `lookaround`, `python_regex`).
+        CompileLimitExceeded: longer than `MAX_PATTERN_LENGTH` or nested too deeply.
+    """
+    if not isinstance(pattern, str):
+        raise PatternError(
+            f"A Python regular expression must be a str, got {type(pattern).__name__}; "
+            "generated output is text, so decode it first",
+            pattern=repr(pattern),
+        )
+    return _lower(pattern, lambda: python_regex.parse(pattern, flags), search=False)
+
+
+def parse_ecma(pattern: str) -> ir.Regex:
+    """The language ``{s : new RegExp(pattern, "u").test(s)}``, the search included.
+
+    Args:
+        pattern: the regular expression, without slashes; see `ecma` for what is accepted beyond
+            the ``u`` flag's strict syntax.
+
+    Returns:
+        A regular expression for the whole text: any text around, unless the pattern is anchored.
+
+    Raises:
+        PatternError: malformed, or not regular (backreferences).
+        UnsupportedFeature: regular, but not supported yet (see `lookaround`, `unicode_sets`).
+        CompileLimitExceeded: longer than `MAX_PATTERN_LENGTH` or nested too deeply.
+    """
+    return _lower(pattern, lambda: ecma.parse(pattern), search=True)
+
+
+def _lower(pattern: str, parse: Callable[[], regex_tree.Tree], search: bool) -> ir.Regex:
+    if len(pattern) > MAX_PATTERN_LENGTH:
+        raise CompileLimitExceeded(
+            "Regular expression too long; split it up or use a choice",
+            limit=MAX_PATTERN_LENGTH,
+            actual=len(pattern),
+        )
+    try:
+        tree = parse()
+        depth = _depth(tree)
+    except RecursionError:  # ``re``'s parser recurses twice per group
+        depth = max(pattern.count("("), MAX_DEPTH + 1)
+    if depth > MAX_DEPTH:
+        raise CompileLimitExceeded(
+            f"Regular expression nested too deeply, in {pattern[:60]!r}...; flatten its groups",
+            limit=MAX_DEPTH,
+            actual=depth,
+        )
+    tree = regex_tree.at_edges(tree, search)
+    if regex_tree.has_look(tree):
+        return lookaround.lower(tree, pattern)
+    return regex_tree.lower(tree)
+
+
+def _depth(tree: regex_tree.Tree) -> int:
+    """How deep ``tree`` is (without recursion)."""
+    deepest = 0
+    stack: list[tuple[regex_tree.Tree, int]] = [(tree, 1)]
+    while stack:
+        node, depth = stack.pop()
+        deepest = max(deepest, depth)
+        if isinstance(node, regex_tree.Seq | regex_tree.Alt):
+            stack.extend((part, depth + 1) for part in node.parts)
+        elif isinstance(node, regex_tree.Rep | regex_tree.Look):
+            stack.append((node.body, depth + 1))
+    return deepest

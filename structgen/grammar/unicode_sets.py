@@ -1,0 +1,218 @@
+r"""Sets of code points: the character classes of the two regex dialects, and ``\p{...}``.
+
+Owns which code points ``\d \w \s .`` mean in Python (Unicode and ASCII) and in ECMA-262, and which
+have a Unicode property, as far as the standard library knows it (``unicodedata.unidata_version``).
+Every set is computed on first use, in milliseconds, and kept. Knows no pattern syntax beyond the
+one-character classes it asks ``re`` about.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from functools import cache, lru_cache
+
+import numpy as np
+
+from ..errors import UnsupportedFeature
+from . import ir
+
+ECMA_LINE_TERMINATORS = ir.char_set([(0x0A, 0x0A), (0x0D, 0x0D), (0x2028, 0x2029)])
+ECMA_DOT = ir.negate(ECMA_LINE_TERMINATORS)
+ECMA_DIGIT = ir.char_set([(0x30, 0x39)])
+ECMA_WORD = ir.char_set([(0x30, 0x39), (0x41, 0x5A), (0x5F, 0x5F), (0x61, 0x7A)])
+# WhiteSpace (which includes U+FEFF and every Space_Separator) and LineTerminator of ECMA-262.
+ECMA_SPACE = ir.char_set(
+    [(0x09, 0x0D), (0x20, 0x20), (0xA0, 0xA0), (0x1680, 0x1680), (0x2000, 0x200A), (0x2028, 0x2029)]
+    + [(code, code) for code in (0x202F, 0x205F, 0x3000, 0xFEFF)]
+)
+
+
+def all_code_points() -> str:
+    """Every code point in order, surrogates included: the index is the code point (5 ms)."""
+    points = np.arange(ir.MAX_CODE_POINT + 1, dtype="<u4")
+    return points.tobytes().decode("utf-32-le", "surrogatepass")
+
+
+@lru_cache(maxsize=256)
+def python_class(source: str, flags: int = 0) -> ir.CharSet:
+    """The code points that ``re`` matches with the one-character pattern ``source``.
+
+    One scan of all code points by ``re`` itself (10–30 ms), so exact by construction.
+    """
+    found = re.finditer(f"(?:{source})+", all_code_points(), flags)
+    return ir.char_set([(match.start(), match.end() - 1) for match in found])
+
+
+@cache
+def _cased() -> str:
+    """Code points that have a case, and what they fold to: all that IGNORECASE can treat apart."""
+    text = all_code_points()
+    found: set[str] = set()
+    for start in range(0, len(text), 128):
+        block = text[start : start + 128]
+        # Whole blocks first: nearly all of them have no case.
+        if block.lower() != block or block.upper() != block:
+            for char in block:
+                folds = (char.lower(), char.upper(), char.title(), char.casefold())
+                if any(fold != char for fold in folds):
+                    found.add(char)
+                    found.update(fold for fold in folds if len(fold) == 1)
+    return "".join(sorted(found))
+
+
+@lru_cache(maxsize=1024)
+def python_ignoring_case(source: str, plain: ir.CharSet, flags: int) -> ir.CharSet:
+    """What ``re`` matches with the one-character pattern ``source`` under IGNORECASE.
+
+    Args:
+        source: the pattern, of one character.
+        plain: what it matches without IGNORECASE.
+        flags: flags for ``re``, IGNORECASE among them.
+
+    Returns:
+        ``plain`` for code points without case; for the others, what ``re`` itself answers. So
+        exact for the running interpreter, with its quirks (``ſ`` is ``s``, ``K`` the Kelvin sign).
+    """
+    cased = _cased()
+    both = [(ord(c), ord(c)) for c in re.findall(source, cased, flags)]
+    uncased = ir.negate(ir.char_set([*ir.negate(plain).ranges, *_as_set(cased).ranges]))
+    return ir.char_set([*uncased.ranges, *both])
+
+
+@cache
+def _as_set(chars: str) -> ir.CharSet:
+    return ir.char_set([(ord(c), ord(c)) for c in chars])
+
+
+# -- Unicode properties, as ECMA-262 spells them ---------------------------------------------------
+
+_CATEGORY_NAMES = """
+C=Other L=Letter LC=Cased_Letter M=Mark,Combining_Mark N=Number P=Punctuation,punct S=Symbol
+Z=Separator Cc=Control,cntrl Cf=Format Cn=Unassigned Co=Private_Use Cs=Surrogate Ll=Lowercase_Letter
+Lm=Modifier_Letter Lo=Other_Letter Lt=Titlecase_Letter Lu=Uppercase_Letter Mc=Spacing_Mark
+Me=Enclosing_Mark Mn=Nonspacing_Mark Nd=Decimal_Number,digit Nl=Letter_Number No=Other_Number
+Pc=Connector_Punctuation Pd=Dash_Punctuation Pe=Close_Punctuation Pf=Final_Punctuation
+Pi=Initial_Punctuation Po=Other_Punctuation Ps=Open_Punctuation Sc=Currency_Symbol
+Sk=Modifier_Symbol Sm=Math_Symbol So=Other_Symbol Zl=Line_Separator Zp=Paragraph_Separator
+Zs=Space_Separator
+"""
+_CATEGORIES = {
+    name: entry.split("=")[0]
+    for entry in _CATEGORY_NAMES.split()
+    for name in entry.replace("=", ",").split(",")
+}
+
+# Binary properties that the standard library knows or that are fixed lists in the standard.
+_FIXED: dict[str, list[tuple[int, int]]] = {
+    "ASCII": [(0, 0x7F)],
+    "Any": [(0, ir.MAX_CODE_POINT)],
+    "ASCII_Hex_Digit": [(0x30, 0x39), (0x41, 0x46), (0x61, 0x66)],
+    "Hex_Digit": [(b + o, e + o) for o in (0, 0xFEE0) for b, e in
+                  ((0x30, 0x39), (0x41, 0x46), (0x61, 0x66))],
+    "White_Space": [(9, 13), (0x20, 0x20), (0x85, 0x85), (0xA0, 0xA0), (0x1680, 0x1680),
+                    (0x2000, 0x200A), (0x2028, 0x2029), (0x202F, 0x202F), (0x205F, 0x205F),
+                    (0x3000, 0x3000)],
+    "Pattern_White_Space": [(9, 13), (0x20, 0x20), (0x85, 0x85), (0x200E, 0x200F),
+                            (0x2028, 0x2029)],
+    "Noncharacter_Code_Point": [(0xFDD0, 0xFDEF)]
+    + [(plane * 0x10000 + 0xFFFE, plane * 0x10000 + 0xFFFF) for plane in range(17)],
+    "Regional_Indicator": [(0x1F1E6, 0x1F1FF)],
+    "Join_Control": [(0x200C, 0x200D)],
+}  # fmt: skip
+_SHORT = {
+    "AHex": "ASCII_Hex_Digit",
+    "Hex": "Hex_Digit",
+    "space": "White_Space",
+    "Pat_WS": "Pattern_White_Space",
+    "NChar": "Noncharacter_Code_Point",
+    "RI": "Regional_Indicator",
+    "Join_C": "Join_Control",
+    "Upper": "Uppercase",
+    "Lower": "Lowercase",
+    "XIDS": "XID_Start",
+    "XIDC": "XID_Continue",
+}
+# Names that ECMA-262 has and the standard library has no data for.
+_UNDERIVABLE = """
+    Alphabetic Alpha Bidi_Control Bidi_C Bidi_Mirrored Bidi_M Case_Ignorable CI Cased
+    Changes_When_Casefolded CWCF Changes_When_Casemapped CWCM Changes_When_Lowercased CWL
+    Changes_When_NFKC_Casefolded CWKCF Changes_When_Titlecased CWT Changes_When_Uppercased CWU Dash
+    Default_Ignorable_Code_Point DI Deprecated Dep Diacritic Dia Emoji Emoji_Component EComp
+    Emoji_Modifier EMod Emoji_Modifier_Base EBase Emoji_Presentation EPres Extended_Pictographic
+    ExtPict Extender Ext Grapheme_Base Gr_Base Grapheme_Extend Gr_Ext IDS_Binary_Operator IDSB
+    IDS_Trinary_Operator IDST ID_Continue IDC ID_Start IDS Ideographic Ideo
+    Logical_Order_Exception LOE Math Pattern_Syntax Pat_Syn Quotation_Mark QMark Radical
+    Sentence_Terminal STerm Soft_Dotted SD Terminal_Punctuation Term Unified_Ideograph UIdeo
+    Variation_Selector VS
+"""
+
+
+def unicode_property(name: str, value: str | None) -> ir.CharSet | None:
+    r"""The set of ``\p{name}`` or ``\p{name=value}``, names spelt as ECMA-262 spells them.
+
+    Returns:
+        The set, or None when ECMA-262 has no such property.
+
+    Raises:
+        UnsupportedFeature: ECMA-262 has it, but the standard library has no data for it.
+    """
+    if value is not None:
+        if name in ("General_Category", "gc"):
+            return _category(_CATEGORIES[value]) if value in _CATEGORIES else None
+        if name in ("Script", "sc", "Script_Extensions", "scx"):
+            raise _no_data(f"{name}={value}", r"\p{L} or explicit ranges such as [\u0370-\u03FF]")
+        return None
+    if name in _CATEGORIES:
+        return _category(_CATEGORIES[name])
+    name = _SHORT.get(name, name)
+    if name in _FIXED:
+        return ir.char_set(_FIXED[name])
+    if name == "Assigned":
+        return ir.negate(_category("Cn"))
+    if name in ("Uppercase", "Lowercase", "XID_Start", "XID_Continue"):
+        return _derived(name)
+    if name in _UNDERIVABLE.split():
+        raise _no_data(name, r"general categories such as \p{L} or \p{Lu}, or explicit ranges")
+    return None
+
+
+def _no_data(what: str, instead: str) -> UnsupportedFeature:
+    return UnsupportedFeature(
+        rf"\p{{{what}}} cannot be enforced: Python's standard library has no data for it.",
+        fix=f"Use {instead}.",
+    )
+
+
+@cache
+def _categories() -> dict[str, ir.CharSet]:
+    """Every two-letter general category (one scan of all code points, about 0.15 s)."""
+    names = list(map(unicodedata.category, all_code_points()))
+    found: dict[str, list[tuple[int, int]]] = {}
+    start = 0
+    for point in range(1, len(names) + 1):
+        if point == len(names) or names[point] != names[start]:
+            found.setdefault(names[start], []).append((start, point - 1))
+            start = point
+    return {name: ir.char_set(ranges) for name, ranges in found.items()}
+
+
+@cache
+def _category(name: str) -> ir.CharSet:
+    if name == "LC":
+        members = ["Lu", "Ll", "Lt"]
+    else:
+        members = [c for c in _categories() if c.startswith(name)]
+    return ir.char_set([r for member in members for r in _categories()[member].ranges])
+
+
+@cache
+def _derived(name: str) -> ir.CharSet:
+    tests = {
+        "Uppercase": str.isupper,
+        "Lowercase": str.islower,
+        "XID_Start": lambda char: char != "_" and char.isidentifier(),
+        "XID_Continue": lambda char: ("a" + char).isidentifier(),
+    }
+    test = tests[name]
+    return ir.char_set([(ord(c), ord(c)) for c in all_code_points() if test(c)])
