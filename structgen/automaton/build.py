@@ -1,0 +1,70 @@
+"""From the grammar IR to a machine: the one dispatch over kinds of grammar."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any
+
+from ..errors import OptionError, Unsatisfiable
+from ..grammar import ir, json_schema
+from .derivatives import RegexAutomaton
+from .encoding import Utf8
+from .leaf import TextLeaf
+from .machine import Alternative, Machine
+from .values import JsonLanguage, JsonOptions, literal_leaf
+
+
+def build(grammar: ir.Grammar, options: Mapping[str, Any]) -> Machine:
+    """The machine of ``grammar``.
+
+    Args:
+        grammar: what to recognise.
+        options: fields of `JsonOptions`, for the JSON parts.
+
+    Raises:
+        OptionError: an unknown option.
+        SchemaError: a JSON Schema is malformed or cannot be enforced.
+        Unsatisfiable: no text matches.
+        CompileLimitExceeded: a bound was hit.
+    """
+    return Machine(_alternatives(grammar, json_options(options)))
+
+
+def json_options(options: Mapping[str, Any]) -> JsonOptions:
+    """Check ``options`` and turn them into `JsonOptions`."""
+    known = [f.name for f in fields(JsonOptions)]
+    for name in options:
+        if name not in known:
+            close = difflib.get_close_matches(name, known, 1)
+            hint = f" Did you mean {close[0]!r}?" if close else ""
+            raise OptionError(
+                f"unknown compile option {name!r}.{hint} Known options: {', '.join(known)}."
+            )
+    return JsonOptions(**options)
+
+
+def _alternatives(grammar: ir.Grammar, options: JsonOptions) -> tuple[Alternative, ...]:
+    if isinstance(grammar, ir.Pattern):
+        symbols = RegexAutomaton(grammar.regex)
+        if symbols.is_empty():
+            raise Unsatisfiable(f"no text matches the pattern {grammar.source!r}.")
+        leaf = TextLeaf(symbols, Utf8(symbols.alphabet))
+        return (Alternative(leaf, leaf.start),)
+    if isinstance(grammar, ir.Choice):
+        literal = literal_leaf(tuple(text.encode() for text in grammar.texts))
+        return (Alternative(literal, literal.start),)
+    if isinstance(grammar, ir.Json):
+        merged = json_options({**grammar.options}) if grammar.options else options
+        language = JsonLanguage(json_schema.lower(grammar.schema), merged)
+        language.check()
+        ways = language.alternatives(language.root)
+        if not ways:
+            raise Unsatisfiable(
+                "no JSON value satisfies the schema: its assertions contradict each other, at $. "
+                "Look for required properties that are forbidden, minimums above maximums, or "
+                "types that exclude each other."
+            )
+        return ways
+    return tuple(way for part in grammar.parts for way in _alternatives(part, options))

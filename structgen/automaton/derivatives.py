@@ -1,0 +1,419 @@
+"""Regular expressions as lazy automata over atoms, by derivatives.
+
+A state is a regular expression in a normal form, hash-consed to an integer; reading an atom gives
+its Brzozowski derivative (Brzozowski 1964; Owens, Reppy & Turon 2009 for derivative classes and
+the normal form). Counted repeats stay symbolic: ``r{3,1000}`` is one node. Intersection and
+complement cost nothing extra. Anchors are nodes: ``^`` is empty until something has been read,
+``$`` is nullable only at the end.
+
+`RegexAutomaton` implements the symbol-automaton protocol of `leaf`: ``start``, ``moves``,
+``label``. It never returns a state from which no accepting state can be reached. It knows nothing
+of bytes: `encoding` spells atoms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ..errors import CompileLimitExceeded
+from ..grammar import ir
+from .alphabet import Alphabet
+
+MAX_NODES = 200_000
+"""Most expressions one pattern may derive before it is refused."""
+
+NONE, EPSILON = 0, 1
+_SET, _CAT, _ALT, _REP, _AND, _NOT, _START, _END = range(2, 10)
+
+Moves = tuple[tuple[int, int], ...]
+"""Disjoint ``(atom mask, next state)`` pairs."""
+
+
+def char_sets(regex: ir.Regex) -> set[ir.Ranges]:
+    """All character sets that occur in ``regex`` (iterative: nesting costs no stack)."""
+    found: set[ir.Ranges] = set()
+    stack: list[ir.Regex] = [regex]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, ir.CharSet):
+            found.add(node.ranges)
+        elif isinstance(node, (ir.Concat, ir.Alternate, ir.Intersect)):
+            stack.extend(node.parts)
+        elif isinstance(node, (ir.Repeat, ir.Complement)):
+            stack.append(node.body)
+    return found
+
+
+class RegexAutomaton:
+    """The lazy automaton of one regular expression.
+
+    Args:
+        regex: the expression.
+        alphabet: atoms at least as fine as the expression's character sets; None builds them.
+
+    Raises:
+        CompileLimitExceeded: more than `MAX_NODES` different derivatives were needed.
+    """
+
+    def __init__(self, regex: ir.Regex, alphabet: Alphabet | None = None) -> None:
+        self.alphabet = alphabet or Alphabet(char_sets(regex))
+        self._nodes: list[tuple[int, ...]] = [(NONE,), (EPSILON,)]
+        self._ids: dict[tuple[int, ...], int] = {(NONE,): NONE, (EPSILON,): EPSILON}
+        # per node: bit 0 nullable at the end, bit 1 nullable in the middle, bit 2 nullable when
+        # the text is empty, bit 3 holds an anchor, bit 4 holds an intersection or complement
+        self._flags: list[int] = [0, 0b111]
+        self._moves: dict[int, Moves] = {}
+        self._pruned: dict[int, Moves] = {}
+        self._alive: dict[int, bool] = {NONE: False, EPSILON: True}
+        self._killed: dict[int, int] = {}
+        self._any = self._set(self.alphabet.everything)
+        self._all = self._repeat(self._any, 0, -1)
+        self._body = self._lower(regex)
+        self.start = -1
+        """Initial state: its own number, because ``^`` holds there and nowhere else."""
+
+    # -- the symbol-automaton protocol ------------------------------------------------------
+
+    def label(self, state: int) -> int:
+        """0 when the text may end here, else -1."""
+        if state < 0:
+            return 0 if self._flags[self._body] & 0b100 else -1
+        return 0 if self._flags[state] & 0b001 else -1
+
+    def moves(self, state: int) -> Moves:
+        """Where each atom leads; atoms that lead nowhere are left out."""
+        moves = self._pruned.get(state)
+        if moves is None:
+            moves = tuple((mask, to) for mask, to in self._raw(state) if self._is_alive(to))
+            self._pruned[state] = moves
+        return moves
+
+    def is_empty(self) -> bool:
+        """Whether no text at all matches."""
+        return self.label(self.start) < 0 and not self.moves(self.start)
+
+    # -- construction -----------------------------------------------------------------------
+
+    def _lower(self, regex: ir.Regex) -> int:
+        if isinstance(regex, ir.CharSet):
+            return self._set(self.alphabet.mask(regex.ranges))
+        if isinstance(regex, ir.Concat):
+            node = EPSILON
+            for part in reversed(regex.parts):
+                node = self._cat(self._lower(part), node)
+            return node
+        if isinstance(regex, ir.Alternate):
+            return self._alt([self._lower(part) for part in regex.parts])
+        if isinstance(regex, ir.Repeat):
+            most = -1 if regex.max is None else regex.max
+            return self._repeat(self._lower(regex.body), regex.min, most)
+        if isinstance(regex, ir.Intersect):
+            return self._and([self._lower(part) for part in regex.parts])
+        if isinstance(regex, ir.Complement):
+            return self._not(self._lower(regex.body))
+        if isinstance(regex, ir.StartAnchor):
+            return self._node((_START,), 0b1100)
+        return self._node((_END,), 0b1101)
+
+    def _node(self, key: tuple[int, ...], flags: int) -> int:
+        found = self._ids.get(key)
+        if found is None:
+            found = len(self._nodes)
+            if found > MAX_NODES:
+                raise CompileLimitExceeded(
+                    "a pattern needs too many automaton states; simplify its counted repeats",
+                    limit=MAX_NODES,
+                    actual=found,
+                )
+            self._nodes.append(key)
+            self._flags.append(flags)
+            self._ids[key] = found
+        return found
+
+    def _set(self, mask: int) -> int:
+        return self._node((_SET, mask), 0) if mask else NONE
+
+    def _cat(self, left: int, right: int) -> int:
+        if left == NONE or right == NONE:
+            return NONE
+        if left == EPSILON:
+            return right
+        if right == EPSILON:
+            return left
+        node = self._nodes[left]
+        if node[0] == _CAT:
+            return self._cat(node[1], self._cat(node[2], right))
+        if left == self._all and right == self._all:
+            return left
+        f, g = self._flags[left], self._flags[right]
+        if node[0] == _END and not g & 0b101:
+            return NONE
+        flags = (f & g & 0b111) | ((f | g) & 0b11000)
+        return self._node((_CAT, left, right), flags)
+
+    def _alt(self, parts: Iterable[int]) -> int:
+        flat: set[int] = set()
+        chars = 0
+        stack = list(parts)
+        while stack:
+            part = stack.pop()
+            node = self._nodes[part]
+            if node[0] == _ALT:
+                stack.extend(node[1:])
+            elif node[0] == _SET:
+                chars |= node[1]
+            elif part != NONE:
+                flat.add(part)
+        if chars:
+            flat.add(self._set(chars))
+        if self._all in flat:
+            return self._all
+        flags = 0
+        for part in flat:
+            if part != EPSILON:
+                flags |= self._flags[part]
+        if EPSILON in flat:
+            if flags & 0b111 == 0b111:
+                flat.discard(EPSILON)
+            flags |= 0b111
+        if not flat:
+            return NONE
+        if len(flat) == 1:
+            return flat.pop()
+        return self._node((_ALT, *sorted(self._subsume(flat))), flags)
+
+    def _subsume(self, parts: set[int]) -> set[int]:
+        """Drop ``r{a,b}·s`` when ``r{c,d}·s`` with c <= a, b <= d is there: keeps counters few."""
+        if len(parts) < 2:
+            return parts
+        groups: dict[tuple[int, int], list[tuple[int, int, int]]] = {}
+        for part in parts:
+            node, rest = self._nodes[part], EPSILON
+            if node[0] == _CAT:
+                node, rest = self._nodes[node[1]], node[2]
+            if node[0] == _REP:
+                most = node[3] if node[3] >= 0 else 1 << 60
+                groups.setdefault((node[1], rest), []).append((node[2], most, part))
+        out = parts
+        for group in groups.values():
+            if len(group) < 2:
+                continue
+            group.sort(key=lambda item: (item[0], -item[1]))
+            widest = -1
+            for _, most, part in group:
+                if most <= widest:
+                    if out is parts:
+                        out = set(parts)
+                    out.discard(part)
+                widest = max(widest, most)
+        return out
+
+    def _repeat(self, body: int, least: int, most: int) -> int:
+        if most == 0 or body == EPSILON:
+            return EPSILON
+        if body == NONE:
+            return EPSILON if least == 0 else NONE
+        if most >= 0 and most < least:
+            return NONE
+        flags = self._flags[body]
+        if flags & 0b111 == 0b111:
+            least = 0
+        if least == 1 and most == 1:
+            return body
+        node = self._nodes[body]
+        if node[0] == _REP and least <= 1 and most == -1 and node[2] <= 1 and node[3] == -1:
+            return self._repeat(node[1], least * node[2], -1)
+        key = (_REP, body, least, most)
+        return self._node(key, (0b111 if least == 0 else flags & 0b111) | (flags & 0b11000))
+
+    def _and(self, parts: Iterable[int]) -> int:
+        flat: set[int] = set()
+        stack = list(parts)
+        while stack:
+            part = stack.pop()
+            if part == NONE:
+                return NONE
+            node = self._nodes[part]
+            if node[0] == _AND:
+                stack.extend(node[1:])
+            elif part != self._all:
+                flat.add(part)
+        if not flat:
+            return self._all
+        if len(flat) == 1:
+            return flat.pop()
+        flags = 0b111
+        for part in flat:
+            flags &= self._flags[part]
+        anchors = 0
+        for part in flat:
+            anchors |= self._flags[part] & 0b01000
+        return self._node((_AND, *sorted(flat)), (flags & 0b111) | anchors | 0b10000)
+
+    def _not(self, body: int) -> int:
+        if body == NONE:
+            return self._all
+        if body == self._all:
+            return NONE
+        node = self._nodes[body]
+        if node[0] == _NOT:
+            return node[1]
+        flags = self._flags[body]
+        return self._node((_NOT, body), (~flags & 0b111) | (flags & 0b01000) | 0b10000)
+
+    # -- derivatives ------------------------------------------------------------------------
+
+    def _raw(self, state: int) -> Moves:
+        if state >= 0:
+            return self._derive(state)
+        if not self._flags[self._body] & 0b1000:
+            return self._derive(self._body)
+        merged: dict[int, int] = {}
+        for mask, to in self._derive_at_start(self._body):
+            to = self._without_start(to)
+            merged[to] = merged.get(to, 0) | mask
+        return tuple((mask, to) for to, mask in merged.items() if to != NONE)
+
+    def _derive(self, node: int) -> Moves:
+        moves = self._moves.get(node)
+        if moves is None:
+            moves = self._moves[node] = self._derivative(node, False)
+        return moves
+
+    def _derive_at_start(self, node: int) -> Moves:
+        """The derivative at the start of the text, where ``^`` is nullable."""
+        if not self._flags[node] & 0b1000:
+            return self._derive(node)
+        return self._derivative(node, True)
+
+    def _derivative(self, node: int, at_start: bool) -> Moves:
+        kind, *args = self._nodes[node]
+        derive = self._derive_at_start if at_start else self._derive
+        if kind == _SET:
+            return ((args[0], EPSILON),)
+        if kind == _CAT:
+            left, right = args
+            moves = tuple((mask, self._cat(to, right)) for mask, to in derive(left))
+            if self._nullable_here(left, at_start):
+                return self._overlay([moves, derive(right)], self._alt)
+            return moves
+        if kind == _REP:
+            body, least, most = args
+            fewer = 0 if self._nullable_here(body, at_start) else max(least - 1, 0)
+            rest = self._repeat(body, fewer, most - 1 if most > 0 else most)
+            return tuple((mask, self._cat(to, rest)) for mask, to in derive(body))
+        if kind == _ALT:
+            return self._overlay([derive(part) for part in args], self._alt)
+        if kind == _AND:
+            return self._overlay([derive(part) for part in args], self._and, every=True)
+        if kind == _NOT:
+            out: list[tuple[int, int]] = []
+            rest_mask = self.alphabet.everything
+            for mask, to in derive(args[0]):
+                rest_mask &= ~mask
+                out.append((mask, self._not(to)))
+            out.append((rest_mask, self._all))
+            return tuple((mask, to) for mask, to in out if mask and to != NONE)
+        return ()
+
+    def _nullable_here(self, node: int, at_start: bool) -> bool:
+        flags = self._flags[node]
+        if not flags & 0b1000:
+            return bool(flags & 0b001)
+        return self._nullable_before_more(node, at_start)
+
+    def _nullable_before_more(self, node: int, at_start: bool) -> bool:
+        """Nullable with text still to come: ``$`` fails, ``^`` holds only at the start."""
+        kind, *args = self._nodes[node]
+        if kind == _START:
+            return at_start
+        if kind in (_END, _SET, NONE):
+            return False
+        if kind == EPSILON:
+            return True
+        if kind == _CAT or kind == _AND:
+            return all(self._nullable_before_more(a, at_start) for a in args)
+        if kind == _ALT:
+            return any(self._nullable_before_more(a, at_start) for a in args)
+        if kind == _REP:
+            return args[1] == 0 or self._nullable_before_more(args[0], at_start)
+        return not self._nullable_before_more(args[0], at_start)
+
+    def _overlay(self, maps: list[Moves], combine: object, every: bool = False) -> Moves:
+        """Combine several move maps atom by atom; with ``every``, an atom missing in one is lost."""
+        maps = [m for m in maps if m] if not every else maps
+        if len(maps) == 1:
+            return maps[0]
+        per_atom: dict[int, list[int]] = {}
+        for moves in maps:
+            for mask, to in moves:
+                while mask:
+                    bit = mask & -mask
+                    mask ^= bit
+                    per_atom.setdefault(bit, []).append(to)
+        groups: dict[tuple[int, ...], int] = {}
+        for bit, targets in per_atom.items():
+            if every and len(targets) < len(maps):
+                continue
+            key = tuple(targets)
+            groups[key] = groups.get(key, 0) | bit
+        merged: dict[int, int] = {}
+        for targets_key, mask in groups.items():
+            to = combine(targets_key)  # type: ignore[operator]
+            if to != NONE:
+                merged[to] = merged.get(to, 0) | mask
+        return tuple((mask, to) for to, mask in merged.items())
+
+    def _without_start(self, node: int) -> int:
+        """``node`` with every ``^`` made impossible: something has been read."""
+        if not self._flags[node] & 0b1000:
+            return node
+        found = self._killed.get(node)
+        if found is not None:
+            return found
+        kind, *args = self._nodes[node]
+        if kind == _START:
+            out = NONE
+        elif kind == _CAT:
+            out = self._cat(self._without_start(args[0]), self._without_start(args[1]))
+        elif kind == _ALT:
+            out = self._alt([self._without_start(a) for a in args])
+        elif kind == _REP:
+            out = self._repeat(self._without_start(args[0]), args[1], args[2])
+        elif kind == _AND:
+            out = self._and([self._without_start(a) for a in args])
+        elif kind == _NOT:
+            out = self._not(self._without_start(args[0]))
+        else:
+            out = node
+        self._killed[node] = out
+        return out
+
+    # -- emptiness --------------------------------------------------------------------------
+
+    def _is_alive(self, node: int) -> bool:
+        """Whether an accepting state can be reached from ``node``."""
+        if not self._flags[node] & 0b11000:
+            return node != NONE
+        known = self._alive.get(node)
+        if known is not None:
+            return known
+        # Depth-first search for an accepting state; the trail to it is alive, and when none is
+        # found everything that was seen is dead.
+        parents: dict[int, int] = {node: -1}
+        stack = [node]
+        while stack:
+            current = stack.pop()
+            hit = self._flags[current] & 0b001 or self._alive.get(current, False)
+            if hit or (not self._flags[current] & 0b11000 and current != NONE):
+                while current != -1:
+                    self._alive[current] = True
+                    current = parents[current]
+                return True
+            for _, to in self._derive(current):
+                if to not in parents and self._alive.get(to) is not False:
+                    parents[to] = current
+                    stack.append(to)
+        for seen in parents:
+            self._alive[seen] = False
+        return False

@@ -1,0 +1,273 @@
+"""How one code point is spelt in bytes: automata from bytes to atoms.
+
+`Utf8` spells plain text. `JsonString` spells the inside of a JSON string (RFC 8259): raw UTF-8, or
+an escape; with ``escapes="any"`` every legal spelling, with ``"canonical"`` the shortest one (and
+``\\uXXXX`` for anything outside ASCII), so that names have one spelling and can be forced.
+
+An encoding is a tree of nodes built on demand. Node 0 stands between two characters; every other
+node is inside one. ``row(node)`` maps a byte either to a deeper node (>= 0) or to the atom that is
+now complete (``~atom``, < 0). ``reach(node)`` is the mask of the atoms that can still come out, so
+that a caller can prune spellings whose every outcome is dead. Nodes that cover one atom only are
+shared, which makes a plain string's UTF-8 automaton eight states. Overlong forms and surrogates do
+not exist. This module knows nothing of languages, only of characters.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+from .alphabet import NO_ATOM, Alphabet
+
+Row: TypeAlias = "dict[int, int]"
+Escapes: TypeAlias = Literal["any", "canonical", "ascii"]
+
+GROUND = 0
+_SHORT = {0x62: 0x08, 0x66: 0x0C, 0x6E: 0x0A, 0x72: 0x0D, 0x74: 0x09}
+_HEX = [(b, int(chr(b), 16)) for b in b"0123456789abcdefABCDEF"]
+_QUOTE, _BACKSLASH, _SLASH, _U = 0x22, 0x5C, 0x2F, 0x75
+
+
+class Utf8:
+    """Plain UTF-8 (RFC 3629) over ``alphabet``."""
+
+    def __init__(self, alphabet: Alphabet) -> None:
+        self.alphabet = alphabet
+        self._keys: list[tuple[object, ...]] = [("ground",)]
+        self._ids: dict[tuple[object, ...], int] = {("ground",): GROUND}
+        self._rows: list[Row | None] = [None]
+        self._reach: list[int] = [alphabet.everything]
+
+    def row(self, node: int) -> Row:
+        """Outgoing bytes of ``node``: deeper node, or ``~atom``. The dict must not be changed."""
+        row = self._rows[node]
+        if row is None:
+            row = self._rows[node] = self._build(self._keys[node])
+        return row
+
+    def reach(self, node: int) -> int:
+        """Mask of the atoms that can complete from ``node``."""
+        return self._reach[node]
+
+    def spell(self, code_point: int) -> bytes:
+        """The shortest spelling of ``code_point``."""
+        return chr(code_point).encode()
+
+    def _node(self, key: tuple[object, ...], reach: int) -> int:
+        found = self._ids.get(key)
+        if found is None:
+            found = len(self._keys)
+            self._keys.append(key)
+            self._rows.append(None)
+            self._reach.append(reach)
+            self._ids[key] = found
+        return found
+
+    def _build(self, key: tuple[object, ...]) -> Row:
+        if key[0] == "ground":
+            return self._ground()
+        if key[0] == "tail1":
+            return self._uniform_tail(key)
+        _, remaining, low, first, last = key
+        assert isinstance(remaining, int) and isinstance(low, int)
+        assert isinstance(first, int) and isinstance(last, int)
+        return self._tail_row(remaining, low, first, last)
+
+    def _ground(self) -> Row:
+        row: Row = {}
+        for byte in range(0x80):
+            row[byte] = ~self.alphabet.atom(byte)
+        self._lead_bytes(row)
+        return row
+
+    def _lead_bytes(self, row: Row) -> None:
+        for byte in range(0xC2, 0xE0):
+            self._tail(row, byte, 1, (byte & 0x1F) << 6, 0x80)
+        for byte in range(0xE0, 0xF0):
+            self._tail(row, byte, 2, (byte & 0x0F) << 12, 0x800)
+        for byte in range(0xF0, 0xF5):
+            self._tail(row, byte, 3, (byte & 0x07) << 18, 0x10000)
+
+    def _tail(self, row: Row, byte: int, remaining: int, low: int, least: int) -> None:
+        """Add ``byte`` to ``row``, after which ``remaining`` continuation bytes choose a code point
+        from ``low`` upwards; those below ``least`` would be overlong."""
+        first, last = max(low, least), min(low + (1 << 6 * remaining) - 1, 0x10FFFF)
+        reach = self.alphabet.atoms_between(first, last)
+        if not reach:
+            return
+        whole = first == low and last == low + (1 << 6 * remaining) - 1
+        atom = self.alphabet.single_atom(first, last) if whole else NO_ATOM
+        if atom != NO_ATOM:
+            row[byte] = self._node(("tail1", remaining, atom), reach)
+        else:
+            row[byte] = self._node(("tail", remaining, low, first, last), reach)
+
+    def _tail_row(self, remaining: int, low: int, first: int, last: int) -> Row:
+        row: Row = {}
+        span = 1 << 6 * (remaining - 1)
+        for byte in range(0x80, 0xC0):
+            sub = low + (byte & 0x3F) * span
+            if sub + span - 1 < first or sub > last:
+                continue
+            if remaining > 1:
+                self._tail(row, byte, remaining - 1, sub, first)
+            else:
+                atom = self.alphabet.atom(sub)
+                if atom != NO_ATOM:
+                    row[byte] = ~atom
+        return row
+
+    def _uniform_tail(self, key: tuple[object, ...]) -> Row:
+        _, remaining, atom = key
+        assert isinstance(remaining, int) and isinstance(atom, int)
+        if remaining == 1:
+            return dict.fromkeys(range(0x80, 0xC0), ~atom)
+        target = self._node(("tail1", remaining - 1, atom), 1 << atom)
+        return dict.fromkeys(range(0x80, 0xC0), target)
+
+
+class JsonString(Utf8):
+    """The inside of a JSON string over ``alphabet``; the closing quote is the caller's business.
+
+    Args:
+        alphabet: the atoms.
+        escapes: ``"any"`` allows every spelling RFC 8259 allows; ``"canonical"`` only the shortest
+            spelling of ASCII, and raw or ``\\uXXXX`` for the rest; ``"ascii"`` is canonical with
+            everything outside ASCII escaped.
+    """
+
+    def __init__(self, alphabet: Alphabet, escapes: Escapes = "any") -> None:
+        super().__init__(alphabet)
+        self.escapes = escapes
+
+    def spell(self, code_point: int) -> bytes:
+        """The shortest spelling of ``code_point``."""
+        if code_point in (_QUOTE, _BACKSLASH):
+            return b"\\" + bytes([code_point])
+        for letter, meaning in _SHORT.items():
+            if meaning == code_point:
+                return b"\\" + bytes([letter])
+        if code_point < 0x20 or (self.escapes == "ascii" and 0x80 <= code_point < 0x10000):
+            return b"\\u%04x" % code_point
+        if self.escapes == "ascii" and code_point >= 0x10000:
+            high, low = divmod(code_point - 0x10000, 0x400)
+            return b"\\u%04x\\u%04x" % (0xD800 + high, 0xDC00 + low)
+        return chr(code_point).encode()
+
+    def _ground(self) -> Row:
+        row: Row = {}
+        for byte in range(0x20, 0x80):
+            if byte not in (_QUOTE, _BACKSLASH):
+                row[byte] = ~self.alphabet.atom(byte)
+        if self.escapes != "ascii":
+            self._lead_bytes(row)
+        reach = 0
+        for target in self._escape_row().values():
+            reach |= self._reach[target] if target >= 0 else 1 << ~target
+        row[_BACKSLASH] = self._node(("escape",), reach)
+        return row
+
+    def _build(self, key: tuple[object, ...]) -> Row:
+        kind = key[0]
+        if kind == "escape":
+            return self._escape_row()
+        if kind == "hex":
+            _, digits, prefix = key
+            assert isinstance(digits, int) and isinstance(prefix, int)
+            return self._hex_row(digits, prefix)
+        if kind == "hex1":
+            _, digits, atom = key
+            assert isinstance(digits, int) and isinstance(atom, int)
+            target = ~atom if digits == 1 else self._node(("hex1", digits - 1, atom), 1 << atom)
+            return {byte: target for byte, _ in _HEX}
+        if kind == "low-backslash":
+            return {_BACKSLASH: self._node(("low-u", key[1]), self._reach[self._ids[key]])}
+        if kind == "low-u":
+            assert isinstance(key[1], int)
+            return {_U: self._low(4, 0, key[1])}
+        if kind == "low":
+            _, digits, prefix, high = key
+            assert isinstance(digits, int) and isinstance(prefix, int) and isinstance(high, int)
+            return self._low_row(digits, prefix, high)
+        return super()._build(key)
+
+    def _escape_row(self) -> Row:
+        atom = self.alphabet.atom
+        row: Row = {_QUOTE: ~atom(_QUOTE), _BACKSLASH: ~atom(_BACKSLASH)}
+        if self.escapes == "any":
+            row[_SLASH] = ~atom(_SLASH)
+        for letter, meaning in _SHORT.items():
+            row[letter] = ~atom(meaning)
+        hexadecimal = self._hex(4, 0)
+        if hexadecimal is not None:
+            row[_U] = hexadecimal
+        return row
+
+    def _allowed_escape(self, code_point: int) -> bool:
+        """Whether ``\\uXXXX`` may spell this code point below U+10000."""
+        if self.escapes == "any" or code_point >= 0x80:
+            return True
+        return code_point < 0x20 and code_point not in _SHORT.values()
+
+    def _hex_span(self, digits: int, prefix: int) -> tuple[int, int]:
+        return prefix << 4 * digits, (prefix + 1 << 4 * digits) - 1
+
+    def _hex(self, digits: int, prefix: int) -> int | None:
+        """Node before ``digits`` more hex digits, or None when nothing can come of it."""
+        first, last = self._hex_span(digits, prefix)
+        if self.escapes != "any" and first < 0x80:
+            reach = self.alphabet.atoms_between(max(first, 0x80), last)
+            for code_point in range(first, min(last + 1, 0x80)):
+                if self._allowed_escape(code_point):
+                    reach |= 1 << self.alphabet.atom(code_point)
+            uniform = False
+        else:
+            reach = self.alphabet.atoms_between(first, last)
+            uniform = last < 0xD800 or first > 0xDFFF
+        low, high = max(first, 0xD800), min(last, 0xDBFF)
+        if low <= high:
+            reach |= self.alphabet.atoms_between(
+                0x10000 + (low - 0xD800 << 10), 0x10000 + (high - 0xD800 << 10) + 0x3FF
+            )
+        if not reach:
+            return None
+        atom = self.alphabet.single_atom(first, last) if uniform else NO_ATOM
+        if atom != NO_ATOM:
+            return self._node(("hex1", digits, atom), reach)
+        return self._node(("hex", digits, prefix), reach)
+
+    def _hex_row(self, digits: int, prefix: int) -> Row:
+        row: Row = {}
+        for byte, value in _HEX:
+            code = prefix << 4 | value
+            if digits > 1:
+                node = self._hex(digits - 1, code)
+                if node is not None:
+                    row[byte] = node
+            elif 0xD800 <= code <= 0xDBFF:
+                start = 0x10000 + (code - 0xD800 << 10)
+                reach = self.alphabet.atoms_between(start, start + 0x3FF)
+                row[byte] = self._node(("low-backslash", code), reach)
+            elif not 0xDC00 <= code <= 0xDFFF and self._allowed_escape(code):
+                row[byte] = ~self.alphabet.atom(code)
+        return row
+
+    def _low(self, digits: int, prefix: int, high: int) -> int:
+        """Node before ``digits`` more hex digits of the low surrogate that follows ``high``."""
+        start = 0x10000 + (high - 0xD800 << 10)
+        first, last = self._hex_span(digits, prefix)
+        first, last = max(first, 0xDC00), min(last, 0xDFFF)
+        reach = self.alphabet.atoms_between(start + first - 0xDC00, start + last - 0xDC00)
+        return self._node(("low", digits, prefix, high), reach)
+
+    def _low_row(self, digits: int, prefix: int, high: int) -> Row:
+        row: Row = {}
+        for byte, value in _HEX:
+            code = prefix << 4 | value
+            first, last = self._hex_span(digits - 1, code)
+            if last < 0xDC00 or first > 0xDFFF:
+                continue
+            if digits > 1:
+                row[byte] = self._low(digits - 1, code, high)
+            else:
+                row[byte] = ~self.alphabet.atom(0x10000 + (high - 0xD800 << 10) + code - 0xDC00)
+        return row

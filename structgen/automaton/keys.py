@@ -1,0 +1,285 @@
+"""Names as automata: finite sets of strings, and the keys of a JSON object.
+
+`TrieSymbols` accepts a finite set of strings. `KeySymbols` accepts an object's possible keys: named
+ones (a trie, restricted to those still allowed) and, where other keys may occur, everything else,
+told apart by which patterns match. `KeyLeaf` puts the punctuation of an object around it, from
+``{`` or the end of a member's value up to the next value or ``}``, and ends with an outcome that
+says which key was written. What a key's value must look like is the business of `objects`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+
+from ..grammar import ir
+from .alphabet import Alphabet
+from .derivatives import RegexAutomaton, char_sets
+from .encoding import GROUND, Escapes, JsonString
+from .leaf import Leaf, spell_edges
+from .whitespace import Whitespace
+
+CLOSE = 0
+"""Outcome of a `KeyLeaf` that wrote ``}``; outcome ``1 + i`` is the i-th key class."""
+
+
+def name_sets(names: Sequence[str]) -> set[ir.Ranges]:
+    """One character set for each character that occurs in ``names``."""
+    return {((ord(c), ord(c)),) for name in names for c in name}
+
+
+class TrieSymbols:
+    """The symbol automaton of a finite set of strings; the label is the string's index."""
+
+    def __init__(self, names: Sequence[str], alphabet: Alphabet | None = None) -> None:
+        self.alphabet = alphabet or Alphabet(name_sets(names))
+        self.start = 0
+        self.children: list[dict[int, int]] = [{}]
+        self.ends: list[int] = [-1]
+        self.below: list[int] = [0]
+        atom = self.alphabet.atom
+        for index, name in enumerate(names):
+            node, bit = 0, 1 << index
+            self.below[0] |= bit
+            for char in name:
+                symbol = atom(ord(char))
+                child = self.children[node].get(symbol)
+                if child is None:
+                    child = len(self.children)
+                    self.children.append({})
+                    self.ends.append(-1)
+                    self.below.append(0)
+                    self.children[node][symbol] = child
+                node = child
+                self.below[node] |= bit
+            self.ends[node] = index
+
+    def label(self, state: int) -> int:
+        """0 when a string of the set ends here, else -1."""
+        return 0 if self.ends[state] >= 0 else -1
+
+    def moves(self, state: int) -> tuple[tuple[int, int], ...]:
+        """Disjoint ``(atom mask, next state)`` pairs."""
+        return tuple((1 << atom, to) for atom, to in self.children[state].items())
+
+
+class KeySymbols:
+    """The symbol automaton of an object's keys.
+
+    A state is ``(trie node or -1, named keys still possible, may it be an unnamed key, pattern
+    states)``. Its label is ``i`` for the i-th name, or ``n_names + j`` for an unnamed key of class
+    j, where ``classify(matched patterns)`` gives j, or -1 to bar such keys.
+
+    Args:
+        names: the named keys.
+        patterns: expressions that unnamed keys are tried against, by search semantics already
+            applied; the matched ones are a bit mask.
+        must_match: expressions that every unnamed key has to match as well.
+        classify: class of an unnamed key from its mask of matched patterns, or -1.
+    """
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        patterns: Sequence[ir.Regex],
+        must_match: Sequence[ir.Regex],
+        classify: Callable[[int], int],
+    ) -> None:
+        sets = name_sets(names)
+        for regex in (*patterns, *must_match):
+            sets |= char_sets(regex)
+        self.alphabet = Alphabet(sets)
+        self.n_names = len(names)
+        self._trie = TrieSymbols(names, self.alphabet)
+        self._n_patterns = len(patterns)
+        self._automata = [RegexAutomaton(r, self.alphabet) for r in (*patterns, *must_match)]
+        self._classify = classify
+        self._keys: list[tuple[int, int, bool, tuple[int, ...]]] = []
+        self._ids: dict[tuple[int, int, bool, tuple[int, ...]], int] = {}
+        self._moves: dict[int, tuple[tuple[int, int], ...]] = {}
+        self._alive: dict[int, bool] = {}
+        self.start = -1
+
+    def menu(self, allowed: int, others: bool) -> int | None:
+        """The start state when the names in ``allowed`` and perhaps unnamed keys may be written.
+
+        Returns:
+            The state, or None when no key at all can be written from it.
+        """
+        state = self._state(0, allowed, others, tuple(a.start for a in self._automata))
+        return state if self._is_alive(state) else None
+
+    def label(self, state: int) -> int:
+        """Index of the name, or of the class of unnamed key, that may end here; else -1."""
+        node, allowed, others, patterns = self._keys[state]
+        if node >= 0 and self._trie.ends[node] >= 0:
+            index = self._trie.ends[node]
+            return index if allowed >> index & 1 else -1
+        if not others:
+            return -1
+        matched = 0
+        for i, (automaton, at) in enumerate(zip(self._automata, patterns, strict=True)):
+            hit = at != _LOST and automaton.label(at) >= 0
+            if i < self._n_patterns:
+                matched |= hit << i
+            elif not hit:
+                return -1
+        found = self._classify(matched)
+        return self.n_names + found if found >= 0 else -1
+
+    def moves(self, state: int) -> tuple[tuple[int, int], ...]:
+        """Disjoint ``(atom mask, next state)`` pairs, none of which leads nowhere."""
+        found = self._moves.get(state)
+        if found is None:
+            found = tuple((m, to) for m, to in self._raw(state) if self._is_alive(to))
+            self._moves[state] = found
+        return found
+
+    def _state(self, node: int, allowed: int, others: bool, patterns: tuple[int, ...]) -> int:
+        allowed &= self._trie.below[node] if node >= 0 else 0
+        if not others:
+            patterns = ()
+            if not allowed:
+                node = -1
+        key = (node, allowed, others, patterns)
+        found = self._ids.get(key)
+        if found is None:
+            found = self._ids[key] = len(self._keys)
+            self._keys.append(key)
+        return found
+
+    def _raw(self, state: int) -> list[tuple[int, int]]:
+        node, allowed, others, patterns = self._keys[state]
+        children = self._trie.children[node] if node >= 0 else {}
+        if not others:
+            return [
+                (1 << atom, self._state(child, allowed, False, ()))
+                for atom, child in children.items()
+                if allowed & self._trie.below[child]
+            ]
+        # Split the alphabet by what every pattern does, then by the trie's own characters.
+        pieces: list[tuple[int, tuple[int, ...]]] = [(self.alphabet.everything, ())]
+        for i, (automaton, at) in enumerate(zip(self._automata, patterns, strict=True)):
+            split: list[tuple[int, tuple[int, ...]]] = []
+            moves = automaton.moves(at) if at != _LOST else ()
+            for mask, states in pieces:
+                for move_mask, to in moves:
+                    if mask & move_mask:
+                        split.append((mask & move_mask, (*states, to)))
+                        mask &= ~move_mask
+                if mask:
+                    lost_for_good = i >= self._n_patterns
+                    if not lost_for_good or node >= 0:
+                        split.append((mask, (*states, _LOST)))
+            pieces = split
+        out: list[tuple[int, int]] = []
+        for mask, states in pieces:
+            barred = any(s == _LOST for s in states[self._n_patterns :])
+            for atom, child in children.items():
+                bit = 1 << atom
+                if mask & bit:
+                    mask ^= bit
+                    if barred:
+                        out.append((bit, self._state(child, allowed, False, ())))
+                    else:
+                        out.append((bit, self._state(child, allowed, True, states)))
+            if mask and not barred:
+                out.append((mask, self._state(-1, 0, True, states)))
+        return out
+
+    def _is_alive(self, state: int) -> bool:
+        known = self._alive.get(state)
+        if known is not None:
+            return known
+        parents: dict[int, int] = {state: -1}
+        stack = [state]
+        while stack:
+            current = stack.pop()
+            if self._keys[current][1] or self._alive.get(current) or self.label(current) >= 0:
+                while current != -1:
+                    self._alive[current] = True
+                    current = parents[current]
+                return True
+            for _, to in self._raw(current):
+                if to not in parents and self._alive.get(to) is not False:
+                    parents[to] = current
+                    stack.append(to)
+        for seen in parents:
+            self._alive[seen] = False
+        return False
+
+
+_LOST = -(1 << 40)
+"""Pattern state of a pattern that can no longer match."""
+
+
+class KeyLeaf(Leaf):
+    """Object punctuation and keys: from ``{`` or the end of a value to the next value or ``}``.
+
+    Ends with outcome `CLOSE`, or ``1 + label`` of the key that was written.
+
+    Args:
+        symbols: the keys.
+        space: whitespace allowed around punctuation.
+        escapes: how keys may be spelt.
+    """
+
+    def __init__(self, symbols: KeySymbols, space: Whitespace, escapes: Escapes) -> None:
+        super().__init__()
+        self._symbols = symbols
+        self._space = space
+        self._encoding = JsonString(symbols.alphabet, escapes)
+
+    def open(self, menu: int | None, may_close: bool) -> int:
+        """State before ``{``; ``menu`` is a start state of the key symbols."""
+        return self.state(("open", menu, may_close))
+
+    def after_value(self, menu: int | None, may_close: bool) -> int:
+        """State after a member's value."""
+        return self.state(("next", 0, menu, may_close))
+
+    def _edges(self, key: Hashable) -> Mapping[int, Hashable]:
+        phase, *rest = key  # type: ignore[misc]
+        if phase == "open":
+            menu, may_close = rest
+            return {0x7B: ("first", 0, menu, may_close)}
+        if phase == "key":
+            symbol_state, node = rest
+            edges: dict[int, Hashable] = {
+                byte: ("key", *to)
+                for byte, to in spell_edges(
+                    self._symbols, self._encoding, (symbol_state, node)
+                ).items()
+            }
+            if node == GROUND:
+                label = self._symbols.label(symbol_state)
+                if label >= 0:
+                    edges[0x22] = ("colon", 0, label)
+            return edges
+        if phase == "closed":
+            return {}
+        space = rest[0]
+        edges = {byte: (phase, to, *rest[1:]) for byte, to in self._space.edges[space].items()}
+        if not self._space.may_end[space]:
+            return edges
+        if phase == "colon":
+            edges[0x3A] = ("value", 0, rest[1])
+        elif phase == "comma":
+            edges[0x22] = ("key", rest[1], GROUND)
+        elif phase in ("first", "next"):
+            menu, may_close = rest[1:]
+            if menu is not None:
+                if phase == "first":
+                    edges[0x22] = ("key", menu, GROUND)
+                else:
+                    edges[0x2C] = ("comma", 0, menu)
+            if may_close:
+                edges[0x7D] = ("closed",)
+        return edges
+
+    def _label(self, key: Hashable) -> int:
+        phase, *rest = key  # type: ignore[misc]
+        if phase == "closed":
+            return CLOSE
+        if phase == "value" and self._space.may_end[rest[0]]:
+            return int(1 + rest[1])
+        return -1

@@ -1,0 +1,261 @@
+"""Leaf automata: lazy byte automata for everything that needs no stack.
+
+A `Leaf` is a deterministic byte automaton with integer states made on demand. ``row(q)`` holds the
+outgoing bytes, never one that leads nowhere; ``label(q)`` says whether the leaf may end at ``q``
+and with which outcome (-1: it may not). Object keys use the outcome to tell which property was
+named; everything else ends with 0. A leaf knows nothing of what follows it.
+
+Subclasses describe a state by a hashable key and answer two questions about a key: its outgoing
+bytes and its label. The classes here cover regular text (`TextLeaf`), JSON strings (`StringLeaf`),
+finite sets of byte strings (`LiteralLeaf`) and small hand-made tables (`TableLeaf`).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Hashable, Iterable, Mapping
+from typing import Protocol
+
+from ..errors import CompileLimitExceeded
+from .alphabet import Alphabet
+from .encoding import GROUND, Utf8
+
+GROW = threading.RLock()
+"""Held while any automaton grows: states are shared between threads, growth is brief."""
+
+MAX_SEARCH = 2_000_000
+"""Most states a search for the shortest completion of one leaf may visit."""
+
+Row = dict[int, int]
+
+
+class SymbolAutomaton(Protocol):
+    """A lazy deterministic automaton over the atoms of an alphabet, without dead states."""
+
+    alphabet: Alphabet
+    start: int
+
+    def moves(self, state: int) -> tuple[tuple[int, int], ...]:
+        """Disjoint ``(atom mask, next state)`` pairs."""
+        ...
+
+    def label(self, state: int) -> int:
+        """Outcome when the text ends here, or -1."""
+        ...
+
+
+class Leaf:
+    """Base of all leaf automata: interning, lazy rows, shortest completions."""
+
+    def __init__(self) -> None:
+        self._keys: list[Hashable] = []
+        self._ids: dict[Hashable, int] = {}
+        self._rows: list[Row | None] = []
+        self._labels: list[int] = []
+        self._shortest: dict[tuple[int, int | None], tuple[bytes, int] | None] = {}
+
+    # -- what a subclass answers ------------------------------------------------------------
+
+    def _edges(self, key: Hashable) -> Mapping[int, Hashable]:
+        """Byte → key of the next state, leaving out bytes that lead nowhere."""
+        raise NotImplementedError
+
+    def _label(self, key: Hashable) -> int:
+        """Outcome at ``key``, or -1."""
+        raise NotImplementedError
+
+    # -- the automaton ----------------------------------------------------------------------
+
+    def state(self, key: Hashable) -> int:
+        """The integer of the state that ``key`` describes."""
+        found = self._ids.get(key)
+        if found is None:
+            with GROW:
+                found = self._ids.get(key)
+                if found is None:
+                    found = len(self._keys)
+                    self._keys.append(key)
+                    self._rows.append(None)
+                    self._labels.append(self._label(key))
+                    self._ids[key] = found
+        return found
+
+    def row(self, q: int) -> Row:
+        """Outgoing bytes of ``q``. The dict must not be changed."""
+        row = self._rows[q]
+        if row is None:
+            with GROW:
+                row = self._rows[q]
+                if row is None:
+                    state = self.state
+                    row = {b: state(key) for b, key in self._edges(self._keys[q]).items()}
+                    self._rows[q] = row
+        return row
+
+    def label(self, q: int) -> int:
+        """Outcome when the leaf ends at ``q``, or -1 when it may not end there."""
+        return self._labels[q]
+
+    def shortest(self, q: int, wanted: int | None = None) -> tuple[bytes, int] | None:
+        """The fewest bytes from ``q`` to an end (with outcome ``wanted``, if given).
+
+        Returns:
+            The bytes and the outcome reached, or None when there is no such end. Among equally
+            short ones the first in byte order, so that the answer is reproducible.
+
+        Raises:
+            CompileLimitExceeded: more than `MAX_SEARCH` states had to be visited.
+        """
+        found = self._shortest.get((q, wanted), False)
+        if found is not False:
+            return found  # type: ignore[return-value]
+        label = self.label(q)
+        if label >= 0 and wanted in (None, label):
+            answer: tuple[bytes, int] | None = (b"", label)
+        else:
+            answer = self._search(q, wanted)
+        self._shortest[q, wanted] = answer
+        return answer
+
+    def _search(self, q: int, wanted: int | None) -> tuple[bytes, int] | None:
+        parents: dict[int, tuple[int, int]] = {q: (-1, 0)}
+        queue = deque([q])
+        while queue:
+            current = queue.popleft()
+            row = self.row(current)
+            for byte in sorted(row):
+                to = row[byte]
+                if to in parents:
+                    continue
+                parents[to] = (current, byte)
+                label = self.label(to)
+                if label >= 0 and wanted in (None, label):
+                    out = bytearray()
+                    while to != q:
+                        to, byte = parents[to]
+                        out.append(byte)
+                    return bytes(reversed(out)), label
+                queue.append(to)
+            if len(parents) > MAX_SEARCH:
+                raise CompileLimitExceeded(
+                    "finding a shortest completion visits too many states",
+                    limit=MAX_SEARCH,
+                    actual=len(parents),
+                )
+        return None
+
+
+class TextLeaf(Leaf):
+    """Texts of a symbol automaton, spelt by an encoding, with nothing around them."""
+
+    def __init__(self, symbols: SymbolAutomaton, encoding: Utf8) -> None:
+        super().__init__()
+        self.symbols = symbols
+        self.encoding = encoding
+        self.start = self.state((symbols.start, GROUND))
+
+    def _edges(self, key: Hashable) -> dict[int, Hashable]:
+        return spell_edges(self.symbols, self.encoding, key)  # type: ignore[arg-type, return-value]
+
+    def _label(self, key: Hashable) -> int:
+        symbol_state, node = key  # type: ignore[misc]
+        return self.symbols.label(symbol_state) if node == GROUND else -1
+
+
+class StringLeaf(TextLeaf):
+    """JSON strings whose value a symbol automaton accepts, quotes included."""
+
+    _OPEN = "open"
+    _CLOSED = "closed"
+
+    def __init__(self, symbols: SymbolAutomaton, encoding: Utf8) -> None:
+        super().__init__(symbols, encoding)
+        self.inside = self.start
+        self.start = self.state(self._OPEN)
+
+    def _edges(self, key: Hashable) -> dict[int, Hashable]:
+        if key == self._OPEN:
+            return {0x22: (self.symbols.start, GROUND)}
+        if key == self._CLOSED:
+            return {}
+        edges = super()._edges(key)
+        symbol_state, node = key  # type: ignore[misc]
+        if node == GROUND and self.symbols.label(symbol_state) >= 0:
+            edges[0x22] = self._CLOSED
+        return edges
+
+    def _label(self, key: Hashable) -> int:
+        return 0 if key == self._CLOSED else -1
+
+
+def spell_edges(
+    symbols: SymbolAutomaton, encoding: Utf8, key: tuple[int, int]
+) -> dict[int, tuple[int, int]]:
+    """Outgoing bytes of ``(symbol state, encoding node)``, without those that lead nowhere."""
+    symbol_state, node = key
+    target: dict[int, int] = {}
+    live = 0
+    for mask, to in symbols.moves(symbol_state):
+        live |= mask
+        while mask:
+            bit = mask & -mask
+            mask ^= bit
+            target[bit.bit_length() - 1] = to
+    edges: dict[int, tuple[int, int]] = {}
+    for byte, deeper in encoding.row(node).items():
+        if deeper < 0:
+            to = target.get(~deeper, NO_STATE)
+            if to != NO_STATE:
+                edges[byte] = (to, GROUND)
+        elif encoding.reach(deeper) & live:
+            edges[byte] = (symbol_state, deeper)
+    return edges
+
+
+NO_STATE = -(1 << 62)
+"""No symbol automaton has this state."""
+
+
+class LiteralLeaf(Leaf):
+    """A finite set of byte strings, as a trie; ``labels[i]`` is the outcome of ``texts[i]``."""
+
+    def __init__(self, texts: Iterable[bytes], labels: Iterable[int] | None = None) -> None:
+        super().__init__()
+        self._children: list[dict[int, int]] = [{}]
+        self._ends: list[int] = [-1]
+        all_texts = list(texts)
+        for text, label in zip(
+            all_texts, labels if labels is not None else [0] * len(all_texts), strict=True
+        ):
+            node = 0
+            for byte in text:
+                child = self._children[node].get(byte)
+                if child is None:
+                    child = len(self._children)
+                    self._children.append({})
+                    self._ends.append(-1)
+                    self._children[node][byte] = child
+                node = child
+            self._ends[node] = label
+        self.start = self.state(0)
+
+    def _edges(self, key: Hashable) -> Mapping[int, Hashable]:
+        return self._children[key]  # type: ignore[index]
+
+    def _label(self, key: Hashable) -> int:
+        return self._ends[key]  # type: ignore[index]
+
+
+class TableLeaf(Leaf):
+    """A small explicit automaton: ``table[name]`` is ``(outgoing bytes, label)``."""
+
+    def __init__(self, table: Mapping[str, tuple[Mapping[int, str], int]]) -> None:
+        super().__init__()
+        self._table = table
+
+    def _edges(self, key: Hashable) -> Mapping[int, Hashable]:
+        return self._table[key][0]  # type: ignore[index]
+
+    def _label(self, key: Hashable) -> int:
+        return self._table[key][1]  # type: ignore[index]

@@ -1,0 +1,270 @@
+"""The pushdown recogniser: leaf automata over hash-consed continuations, lazily determinised.
+
+A configuration is a leaf automaton in some state over a *continuation*, the linked list of frames
+still open below it. When the leaf may end with an outcome, the top frame says what may follow:
+its `Frame.resume` gives alternatives, each a new leaf and the frames to push. A machine state is
+the interned set of configurations that the bytes so far can have led to; nearly always there is
+one. Everything is an integer: configurations, continuations, states; transitions sit in one flat
+dict. States and continuations appear when they are first reached.
+
+The machine knows nothing of JSON or tokens. Frames come from a `Grammar` (see `values`), token
+masks from `masks`, which walks a machine through a trie.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from ..errors import CompileLimitExceeded
+from .leaf import GROW, Leaf
+
+DEAD = 0
+"""The state from which nothing is accepted; every machine's state 0."""
+
+BOTTOM = 0
+"""The empty continuation: the text may end here."""
+
+MAX_STATES = 2_000_000
+MAX_CONFIGURATIONS = 20_000
+"""Most states of one machine, and most configurations of one state."""
+
+
+class Frame(Protocol):
+    """A kind of open value. ``at`` is the frame's own integer state."""
+
+    def resume(self, at: int, outcome: int) -> tuple[Alternative, ...]:
+        """What may follow when the leaf above ends with ``outcome``; never empty."""
+        ...
+
+    def finish(self, at: int, outcome: int) -> bytes | None:
+        """The fewest bytes that close this frame after ``outcome``, or an upper bound of them."""
+        ...
+
+
+class Alternative:
+    """One way to go on: ``leaf`` in state ``q``, over ``frames`` (top first) pushed on the stack.
+
+    Without a leaf nothing is read: the topmost frame below is resumed with outcome 0.
+    """
+
+    __slots__ = ("frames", "leaf", "q")
+
+    def __init__(
+        self, leaf: Leaf | None, q: int = 0, frames: tuple[tuple[Frame, int], ...] = ()
+    ) -> None:
+        self.leaf = leaf
+        self.q = q
+        self.frames = frames
+
+
+POP = (Alternative(None),)
+
+_LEAF_BITS = 24
+_STATE_BITS = 32
+_LEAF_MASK = (1 << _LEAF_BITS) - 1
+_STATE_MASK = (1 << _STATE_BITS) - 1
+_ACCEPT = -1
+
+
+class Machine:
+    """A lazy deterministic recogniser of one language.
+
+    Args:
+        start: the alternatives that a text may start with.
+
+    Shareable between threads: growth happens under one lock, reading needs none.
+    """
+
+    def __init__(self, start: tuple[Alternative, ...]) -> None:
+        self.leaves: list[Leaf] = []
+        self._leaf_ids: dict[int, int] = {}
+        self.frames: list[tuple[Frame, int]] = []
+        self._frame_ids: dict[tuple[int, int], int] = {}
+        self.continuations: list[tuple[int, int]] = [(-1, -1)]
+        self._continuation_ids: dict[int, int] = {}
+        self.states: list[tuple[int, ...]] = [()]
+        self._state_ids: dict[tuple[int, ...], int] = {(): DEAD}
+        self._accepting: list[bool] = [False]
+        self._steps: dict[int, int] = {}
+        self._finish: dict[int, bytes] = {}
+        with GROW:
+            found: set[int] = set()
+            self._enter(start, BOTTOM, found)
+            self.start = self._intern(found)
+
+    # -- the recogniser ---------------------------------------------------------------------
+
+    def step(self, state: int, byte: int) -> int:
+        """The state after ``byte``, or `DEAD`."""
+        to = self._steps.get(state << 8 | byte)
+        if to is None:
+            to = self._grow(state, byte)
+        return to
+
+    def is_accepting(self, state: int) -> bool:
+        """Whether the text may end in ``state``."""
+        return self._accepting[state]
+
+    def configurations(self, state: int) -> list[tuple[int, int, int]]:
+        """The ``(leaf id, leaf state, continuation)`` triples of ``state``."""
+        return [unpack(c) for c in self.states[state] if c != _ACCEPT]
+
+    def next_bytes(self, state: int) -> set[int]:
+        """The bytes that may follow."""
+        out: set[int] = set()
+        for leaf, q, _ in self.configurations(state):
+            out.update(self.leaves[leaf].row(q))
+        return out
+
+    def forced_byte(self, state: int) -> int:
+        """The only byte that may follow, or -1 when there are several or the text may end."""
+        if self._accepting[state]:
+            return -1
+        forced = -1
+        for leaf, q, _ in self.configurations(state):
+            row = self.leaves[leaf].row(q)
+            if len(row) != 1:
+                return -1
+            (byte,) = row
+            if forced not in (-1, byte):
+                return -1
+            forced = byte
+        return forced
+
+    # -- growth -----------------------------------------------------------------------------
+
+    def _grow(self, state: int, byte: int) -> int:
+        with GROW:
+            found: set[int] = set()
+            for leaf, q, continuation in self.configurations(state):
+                to = self.leaves[leaf].row(q).get(byte)
+                if to is not None:
+                    self._arrive(leaf, to, continuation, found)
+            result = self._intern(found)
+            self._steps[state << 8 | byte] = result
+            return result
+
+    def _intern(self, found: set[int]) -> int:
+        if len(found) > MAX_CONFIGURATIONS:
+            raise CompileLimitExceeded(
+                "too many alternatives are open at once",
+                limit=MAX_CONFIGURATIONS,
+                actual=len(found),
+            )
+        key = tuple(sorted(found))
+        state = self._state_ids.get(key)
+        if state is None:
+            state = len(self.states)
+            if state > MAX_STATES:
+                raise CompileLimitExceeded(
+                    "too many automaton states", limit=MAX_STATES, actual=state
+                )
+            self.states.append(key)
+            self._accepting.append(_ACCEPT in found)
+            self._state_ids[key] = state
+        return state
+
+    def _arrive(self, leaf: int, q: int, continuation: int, found: set[int]) -> None:
+        """Add a configuration, and what follows if its leaf may end right there."""
+        automaton = self.leaves[leaf]
+        if automaton.row(q):
+            found.add(pack(leaf, q, continuation))
+        outcome = automaton.label(q)
+        if outcome >= 0:
+            self._resume(continuation, outcome, found)
+
+    def _resume(self, continuation: int, outcome: int, found: set[int]) -> None:
+        if continuation == BOTTOM:
+            found.add(_ACCEPT)
+            return
+        frame_id, below = self.continuations[continuation]
+        frame, at = self.frames[frame_id]
+        self._enter(frame.resume(at, outcome), below, found)
+
+    def _enter(self, ways: tuple[Alternative, ...], below: int, found: set[int]) -> None:
+        for way in ways:
+            continuation = self.push(way.frames, below)
+            if way.leaf is None:
+                self._resume(continuation, 0, found)
+            else:
+                self._arrive(self.leaf_id(way.leaf), way.q, continuation, found)
+
+    def leaf_id(self, leaf: Leaf) -> int:
+        """This machine's number for ``leaf``."""
+        found = self._leaf_ids.get(id(leaf))
+        if found is None:
+            found = self._leaf_ids[id(leaf)] = len(self.leaves)
+            self.leaves.append(leaf)
+        return found
+
+    def frame_id(self, frame: Frame, at: int) -> int:
+        """This machine's number for a frame in a state."""
+        key = (id(frame), at)
+        found = self._frame_ids.get(key)
+        if found is None:
+            found = self._frame_ids[key] = len(self.frames)
+            self.frames.append((frame, at))
+        return found
+
+    def push(self, frames: tuple[tuple[Frame, int], ...], below: int) -> int:
+        """The continuation ``frames`` (top first) over ``below``."""
+        for frame, at in reversed(frames):
+            frame_id = self.frame_id(frame, at)
+            key = below << _STATE_BITS | frame_id
+            found = self._continuation_ids.get(key)
+            if found is None:
+                found = self._continuation_ids[key] = len(self.continuations)
+                self.continuations.append((frame_id, below))
+            below = found
+        return below
+
+    # -- completion -------------------------------------------------------------------------
+
+    def shortest_completion(self, state: int) -> bytes:
+        """Bytes that lead from ``state`` to acceptance: a short way, the same one every time.
+
+        Exactly the fewest for leaves; over open objects and arrays an upper bound that always
+        takes the shortest way out of the leaf first.
+        """
+        if self._accepting[state]:
+            return b""
+        found = self._finish.get(state)
+        if found is None:
+            with GROW:
+                found = min(
+                    (
+                        self._completion(self.leaves[leaf], q, continuation)
+                        for leaf, q, continuation in self.configurations(state)
+                    ),
+                    key=lambda b: (len(b), b),
+                )
+                self._finish[state] = found
+        return found
+
+    def completion_bytes(self, leaf: Leaf, q: int, continuation: int) -> int:
+        """Length of the completion from one configuration."""
+        return len(self._completion(leaf, q, continuation))
+
+    def _completion(self, leaf: Leaf, q: int, continuation: int) -> bytes:
+        shortest = leaf.shortest(q)
+        assert shortest is not None, "a leaf state without an end was reached"
+        out, outcome = bytearray(shortest[0]), shortest[1]
+        while continuation != BOTTOM:
+            frame_id, continuation = self.continuations[continuation]
+            frame, at = self.frames[frame_id]
+            rest = frame.finish(at, outcome)
+            assert rest is not None, "a frame that cannot be closed was opened"
+            out += rest
+            outcome = 0
+        return bytes(out)
+
+
+def pack(leaf: int, q: int, continuation: int) -> int:
+    """One integer for a configuration."""
+    return (continuation << _STATE_BITS | q) << _LEAF_BITS | leaf
+
+
+def unpack(configuration: int) -> tuple[int, int, int]:
+    """The ``(leaf id, leaf state, continuation)`` of a configuration."""
+    rest = configuration >> _LEAF_BITS
+    return configuration & _LEAF_MASK, rest & _STATE_MASK, rest >> _STATE_BITS

@@ -1,0 +1,630 @@
+"""What a JSON value may look like: conjunctions of schema nodes → leaves and frames.
+
+Every value is owed to a *conjunction*: a set of schema nodes that all apply to it. `JsonLanguage`
+resolves a conjunction's in-place applicators into branches (disjunction outside, conjunction
+inside), merges each branch's assertions type by type, and answers with `Alternative`s for the
+machine: one leaf for all scalars of a kind, an object or array leaf with its frame pushed. It also
+knows which conjunctions nothing satisfies, so that no mask leads into a dead end, and the shortest
+text of each.
+
+Conjunctions are integers; everything about one is computed when it is first asked for. This
+module knows the JSON types; `objects` and `arrays` own what happens between the brackets.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from decimal import Decimal
+from functools import lru_cache
+from typing import Any, TypeAlias
+
+from ..errors import CompileLimitExceeded, OptionError
+from ..grammar import ir
+from ..grammar.schema_graph import (
+    ARRAY,
+    BOOLEAN,
+    FALSE,
+    FRACTION,
+    INTEGER,
+    NULL,
+    NUMBER,
+    OBJECT,
+    STRING,
+    TRUE,
+    Node,
+    SchemaGraph,
+    json_key,
+)
+from . import evaluate
+from .alphabet import Alphabet
+from .arrays import ArrayLeaf, ArrayPlan
+from .derivatives import RegexAutomaton
+from .encoding import Escapes, JsonString
+from .keys import TrieSymbols
+from .leaf import Leaf, LiteralLeaf, StringLeaf
+from .machine import Alternative
+from .numbers import NumberLeaf, NumberSpec
+from .objects import ObjectPlan
+from .whitespace import whitespace
+
+MAX_BRANCHES = 4096
+"""Most branches one value's alternatives may multiply out to."""
+
+MAX_CONJUNCTIONS = 50_000
+"""Most combinations of subschemas one schema may need."""
+
+MAX_LITERAL_DIGITS = 400
+
+
+@dataclass(frozen=True, slots=True)
+class JsonOptions:
+    """How JSON is written.
+
+    Attributes:
+        whitespace: ``"compact"``, ``"flexible"`` or a regular expression.
+        max_whitespace: longest run under ``"flexible"``, in characters.
+        property_order: ``"schema"`` (named properties in the schema's order, then others) or
+            ``"any"``.
+        escapes: spelling of strings the schema names (keys, enum, const): ``"canonical"`` or
+            ``"any"``.
+        ensure_ascii: escape everything outside ASCII.
+        max_digits: most digits before, and after, a number's decimal point.
+    """
+
+    whitespace: str = "compact"
+    max_whitespace: int = 20
+    property_order: str = "schema"
+    escapes: str = "canonical"
+    ensure_ascii: bool = False
+    max_digits: int = 24
+
+    def __post_init__(self) -> None:
+        for name, allowed in (
+            ("property_order", ("schema", "any")),
+            ("escapes", ("canonical", "any")),
+        ):
+            if getattr(self, name) not in allowed:
+                raise OptionError(
+                    f"{name} must be {' or '.join(map(repr, allowed))}; got {getattr(self, name)!r}."
+                )
+        for name in ("max_whitespace", "max_digits"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise OptionError(f"{name} must be a whole number of at least 1; got {value!r}.")
+
+    @property
+    def named(self) -> Escapes:
+        """Spelling of strings the schema names."""
+        if self.ensure_ascii:
+            return "ascii"
+        return "any" if self.escapes == "any" else "canonical"
+
+    @property
+    def free(self) -> Escapes:
+        """Spelling of all other strings."""
+        return "ascii" if self.ensure_ascii else "any"
+
+
+@dataclass(slots=True)
+class Branch:
+    """One way to satisfy a conjunction: all of ``nodes`` by their own assertions."""
+
+    types: int
+    nodes: tuple[int, ...]
+
+
+class JsonLanguage:
+    """All values of one schema, by conjunction.
+
+    Args:
+        graph: the schema.
+        options: how JSON is written.
+    """
+
+    def __init__(self, graph: SchemaGraph, options: JsonOptions) -> None:
+        self.nodes = list(graph.nodes)
+        self.options = options
+        self.space = whitespace(options.whitespace, options.max_whitespace)
+        self.least_space = self.space.least
+        self.array_leaf = _array_leaf(options.whitespace, options.max_whitespace)
+        self._speller = JsonString(Alphabet(()), options.named)
+        self._conjunctions: list[tuple[int, ...]] = []
+        self._conjunction_ids: dict[tuple[int, ...], int] = {}
+        self._branches: dict[int, tuple[Branch, ...]] = {}
+        self._alternatives: dict[int, tuple[Alternative, ...]] = {}
+        self._shapes: dict[int, Shapes] = {}
+        self._objects: dict[tuple[int, ...], ObjectPlan] = {}
+        self._arrays: dict[tuple[int, ...], ArrayPlan] = {}
+        self._shortest: dict[int, bytes | None] = {}
+        self._solving: dict[int, bytes | None] | None = None
+        self._constants: dict[Any, int] = {}
+        self.root = self.conjunction([graph.root])
+
+    # -- conjunctions -----------------------------------------------------------------------
+
+    def conjunction(self, nodes: Iterable[int]) -> int:
+        """The number of the conjunction of ``nodes``."""
+        key = tuple(sorted(set(nodes) - {TRUE}))
+        if FALSE in key:
+            key = (FALSE,)
+        found = self._conjunction_ids.get(key)
+        if found is None:
+            found = self._conjunction_ids[key] = len(self._conjunctions)
+            self._conjunctions.append(key)
+        return found
+
+    def branches(self, conjunction: int) -> tuple[Branch, ...]:
+        """The conjunction's branches, without those that contradict themselves by type."""
+        found = self._branches.get(conjunction)
+        if found is None:
+            found = self._branches[conjunction] = tuple(self._expand(conjunction))
+        return found
+
+    def _expand(self, conjunction: int) -> list[Branch]:
+        """Multiply out the in-place applicators."""
+        out: dict[tuple[int, ...], Branch] = {}
+        # (obligations to look at, seen, choices still open)
+        stack: list[tuple[list[int], set[int], list[tuple[int, ...]]]] = [
+            (list(self._conjunctions[conjunction]), set(), [])
+        ]
+        count = 0
+        while stack:
+            todo, seen, choices = stack.pop()
+            types = -1
+            while todo:
+                number = todo.pop()
+                if number in seen:
+                    continue
+                seen.add(number)
+                node = self.nodes[number]
+                if node.ref is not None:
+                    todo.append(node.ref)
+                todo.extend(node.all_of)
+                if node.any_of is not None:
+                    choices.append(node.any_of)
+            for number in seen:
+                types &= self.nodes[number].types
+            if not types:
+                continue
+            if choices:
+                choice, rest = choices[0], choices[1:]
+                if any(option in seen or option == TRUE for option in choice):
+                    stack.append(([], seen, rest))
+                    continue
+                for option in reversed(choice):
+                    stack.append(([option], set(seen), list(rest)))
+            else:
+                kept = tuple(sorted(n for n in seen if self._asserts(self.nodes[n])))
+                out.setdefault(kept, Branch(types, kept))
+            count += 1
+            if count > MAX_BRANCHES:
+                node = self.nodes[self._conjunctions[conjunction][0]]
+                raise CompileLimitExceeded(
+                    f"the alternatives at {node.path} multiply out to too many branches",
+                    limit=MAX_BRANCHES,
+                    actual=count,
+                )
+        branches = list(out.values())
+        if len(branches) > 64:
+            return branches
+        sets = [set(b.nodes) for b in branches]
+        # A branch that asserts more than another one adds nothing.
+        return [
+            b
+            for i, b in enumerate(branches)
+            if not any(j != i and s < sets[i] for j, s in enumerate(sets))
+        ]
+
+    @staticmethod
+    def _asserts(node: Node) -> bool:
+        return bool(
+            node.types != _ALL
+            or node.enum is not None
+            or _speaks_of_numbers(node)
+            or _speaks_of_strings(node)
+            or node.speaks_of_objects
+            or node.speaks_of_arrays
+        )
+
+    # -- what the machine asks --------------------------------------------------------------
+
+    def alternatives(self, conjunction: int) -> tuple[Alternative, ...]:
+        """How a value of this conjunction may start; empty when nothing satisfies it."""
+        found = self._alternatives.get(conjunction)
+        if found is None:
+            leaves, plans = self.shapes(conjunction)
+            found = self._alternatives[conjunction] = (
+                *(Alternative(leaf, start) for leaf, start in leaves),
+                *(plan.open() for plan in plans if plan.is_possible()),
+            )
+        return found
+
+    def shapes(self, conjunction: int) -> Shapes:
+        """The leaves and the object and array plans a value may take, possible or not."""
+        found = self._shapes.get(conjunction)
+        if found is None:
+            found = self._shapes[conjunction] = self._build(conjunction)
+        return found
+
+    def _build(self, conjunction: int) -> Shapes:
+        literals: dict[bytes, None] = {}
+        strings: dict[str, None] = {}
+        leaves: dict[Leaf, int] = {}
+        plans: dict[ObjectPlan | ArrayPlan, None] = {}
+        for branch in self.branches(conjunction):
+            nodes = [self.nodes[n] for n in branch.nodes]
+            types = branch.types
+            if any(n.enum is not None for n in nodes):
+                self._enumerate(branch, literals, strings, plans)
+                continue
+            if types & NULL:
+                literals[b"null"] = None
+            if types & BOOLEAN:
+                literals[b"true"] = literals[b"false"] = None
+            if types & STRING:
+                regex = string_regex(nodes)
+                leaf = None if regex is None else string_leaf(regex, self.options.free)
+                if leaf is not None:
+                    leaves[leaf] = leaf.start
+            if types & NUMBER:
+                number = number_leaf(self._number_spec(types, nodes))
+                if number is not None:
+                    leaves[number] = number.start
+            if types & OBJECT:
+                plans[self._object(branch.nodes)] = None
+            if types & ARRAY:
+                plans[self._array(branch.nodes)] = None
+        if strings:
+            named = trie_leaf(tuple(strings), self.options.named)
+            leaves[named] = named.start
+        if literals:
+            literal = literal_leaf(tuple(literals))
+            leaves[literal] = literal.start
+        return tuple(leaves.items()), tuple(plans)
+
+    def _object(self, nodes: tuple[int, ...]) -> ObjectPlan:
+        nodes = tuple(n for n in nodes if self.nodes[n].speaks_of_objects)
+        plan = self._objects.get(nodes)
+        if plan is None:
+            plan = self._objects[nodes] = ObjectPlan(self, nodes)
+        return plan
+
+    def _array(self, nodes: tuple[int, ...]) -> ArrayPlan:
+        nodes = tuple(n for n in nodes if self.nodes[n].speaks_of_arrays)
+        plan = self._arrays.get(nodes)
+        if plan is None:
+            plan = self._arrays[nodes] = ArrayPlan(self, nodes)
+        return plan
+
+    def check(self) -> None:
+        """Build every reachable plan whose construction can still fail, so that none fails later.
+
+        Costs nothing for schemas without alternatives and member counts.
+        """
+        if not any(n.min_properties or n.all_of or n.any_of or n.ref for n in self.nodes):
+            return
+        seen: set[int] = set()
+        todo = [self.root]
+        while todo:
+            conjunction = todo.pop()
+            if conjunction in seen:
+                continue
+            seen.add(conjunction)
+            if len(seen) > MAX_CONJUNCTIONS:
+                raise CompileLimitExceeded(
+                    "the schema combines its parts in too many ways",
+                    limit=MAX_CONJUNCTIONS,
+                    actual=len(seen),
+                )
+            for plan in self.shapes(conjunction)[1]:
+                todo.extend(plan.children())
+
+    # -- scalars ----------------------------------------------------------------------------
+
+    def _number_spec(self, types: int, nodes: list[Node]) -> NumberSpec:
+        lower: tuple[Decimal, bool] | None = None
+        upper: tuple[Decimal, bool] | None = None
+        multiples: dict[Decimal, None] = {}
+        for node in nodes:
+            for value, exclusive in (
+                (node.minimum, False),
+                (node.exclusive_minimum, True),
+            ):
+                if value is not None and (lower is None or (value, exclusive) > lower):
+                    lower = (value, exclusive)
+            for value, exclusive in (
+                (node.maximum, False),
+                (node.exclusive_maximum, True),
+            ):
+                if value is not None and (
+                    upper is None or (value, not exclusive) < (upper[0], not upper[1])
+                ):
+                    upper = (value, exclusive)
+            if node.multiple_of is not None:
+                multiples[node.multiple_of.normalize()] = None
+        non_multiples: tuple[Decimal, ...] = ()
+        if not types & FRACTION:
+            multiples[Decimal(1)] = None
+        elif not types & INTEGER:
+            non_multiples = (Decimal(1),)
+        return NumberSpec(
+            lower[0] if lower else None,
+            upper[0] if upper else None,
+            bool(lower and lower[1]),
+            bool(upper and upper[1]),
+            tuple(multiples),
+            non_multiples,
+            self.options.max_digits,
+        )
+
+    def string_language(self, number: int) -> ir.Regex:
+        """The strings, as text, that satisfy node ``number``."""
+        parts: list[ir.Regex] = []
+        for branch in self.branches(self.conjunction([number])):
+            if not branch.types & STRING:
+                continue
+            nodes = [self.nodes[n] for n in branch.nodes]
+            enum = next((n.enum for n in nodes if n.enum is not None), None)
+            if enum is None:
+                regex = string_regex(nodes)
+                if regex is not None:
+                    parts.append(regex)
+            else:
+                parts += [
+                    ir.literal(v)
+                    for v in enum
+                    if isinstance(v, str)
+                    and all(evaluate.holds(self.nodes, n, v) for n in branch.nodes)
+                ]
+        return parts[0] if len(parts) == 1 else ir.Alternate(tuple(parts))
+
+    def spell(self, name: str) -> bytes:
+        """``name`` as a JSON string in its shortest allowed spelling."""
+        return b'"' + b"".join(self._speller.spell(ord(c)) for c in name) + b'"'
+
+    # -- enumerations -----------------------------------------------------------------------
+
+    def _enumerate(
+        self,
+        branch: Branch,
+        literals: dict[bytes, None],
+        strings: dict[str, None],
+        plans: dict[ObjectPlan | ArrayPlan, None],
+    ) -> None:
+        values: dict[Any, Any] | None = None
+        for number in branch.nodes:
+            enum = self.nodes[number].enum
+            if enum is not None:
+                keyed = {json_key(v): v for v in enum}
+                values = (
+                    keyed
+                    if values is None
+                    else {k: v for k, v in values.items() if k in keyed}
+                )
+        assert values is not None
+        for key, value in values.items():
+            if not all(evaluate.holds(self.nodes, n, value) for n in branch.nodes):
+                continue
+            if isinstance(value, str):
+                strings[value] = None
+            elif isinstance(value, (dict, list, tuple)):
+                node = self._constant(key, value)
+                if isinstance(value, dict):
+                    plans[self._object((node,))] = None
+                else:
+                    plans[self._array((node,))] = None
+            else:
+                literals.update(dict.fromkeys(spellings(value)))
+
+    def _constant(self, key: Any, value: Any) -> int:
+        """A node that exactly ``value``, an object or array, satisfies."""
+        found = self._constants.get(key)
+        if found is not None:
+            return found
+        if isinstance(value, dict):
+            node = Node(
+                "$",
+                types=OBJECT,
+                properties={k: self._constant_part(v) for k, v in value.items()},
+                required=tuple(value),
+                additional=FALSE,
+            )
+        else:
+            node = Node(
+                "$",
+                types=ARRAY,
+                prefix=tuple(self._constant_part(v) for v in value),
+                items=FALSE,
+                min_items=len(value),
+            )
+        # An empty constant must still speak of its type to be kept as an assertion.
+        if isinstance(value, dict):
+            node.max_properties = len(value)
+        else:
+            node.max_items = len(value)
+        found = self._constants[key] = len(self.nodes)
+        self.nodes.append(node)
+        return found
+
+    def _constant_part(self, value: Any) -> int:
+        key = json_key(value)
+        if isinstance(value, (dict, list, tuple)):
+            return self._constant(key, value)
+        found = self._constants.get(key)
+        if found is None:
+            found = self._constants[key] = len(self.nodes)
+            self.nodes.append(Node("$", enum=(value,)))
+        return found
+
+    # -- emptiness and shortest texts -------------------------------------------------------
+
+    def is_possible(self, conjunction: int) -> bool:
+        """Whether any value satisfies the conjunction."""
+        if self._obviously_possible(conjunction):
+            return True
+        return self.shortest(conjunction) is not None
+
+    def _obviously_possible(self, conjunction: int) -> bool:
+        """A cheap sufficient test that builds nothing."""
+        key = self._conjunctions[conjunction]
+        if len(key) != 1:
+            return not key
+        node = self.nodes[key[0]]
+        hops = 0
+        while node.ref is not None and not self._asserts(node) and hops < 32:
+            if node.any_of is not None or node.all_of:
+                return False
+            node = self.nodes[node.ref]
+            hops += 1
+        if node.enum is not None or node.any_of is not None or node.all_of or node.ref is not None:
+            return False
+        if node.types & (NULL | BOOLEAN):
+            return True
+        if node.types & STRING and not _speaks_of_strings(node):
+            return True
+        if node.types & NUMBER and not _speaks_of_numbers(node):
+            return True
+        if node.types & OBJECT and not node.required and not node.min_properties:
+            return True
+        return bool(node.types & ARRAY and not node.min_items)
+
+    def shortest(self, conjunction: int) -> bytes | None:
+        """A shortest text of the conjunction (see `Frame.finish`), or None when it is empty.
+
+        Least fixpoint over the conjunctions it depends on: recursion counts as impossible until
+        a way out of it is found.
+        """
+        if conjunction in self._shortest:
+            return self._shortest[conjunction]
+        if self._solving is not None:
+            # Inside the fixpoint below: answer with the best known so far.
+            if conjunction not in self._solving:
+                self._solving[conjunction] = None
+            return self._solving[conjunction]
+        values: dict[int, bytes | None] = {conjunction: None}
+        self._solving = values
+        try:
+            changed = True
+            while changed:
+                changed = False
+                size = len(values)
+                done = 0
+                while done < len(values):
+                    order = list(values)[done:]
+                    done = len(values)
+                    changed |= self._improve(order, values)
+                changed |= self._improve(list(reversed(list(values))), values)
+                changed |= len(values) != size
+        finally:
+            self._solving = None
+        self._shortest.update(values)
+        return values[conjunction]
+
+    def _improve(self, order: list[int], values: dict[int, bytes | None]) -> bool:
+        changed = False
+        for item in order:
+            best = values[item]
+            leaves, plans = self.shapes(item)
+            for leaf, start in leaves:
+                shortest = leaf.shortest(start)
+                if shortest is not None and (best is None or len(shortest[0]) < len(best)):
+                    best, changed = shortest[0], True
+            for plan in plans:
+                text = plan.shortest_text()
+                if text is not None and (best is None or len(text) < len(best)):
+                    best, changed = text, True
+            values[item] = best
+        return changed
+
+
+Shapes: TypeAlias = "tuple[tuple[tuple[Leaf, int], ...], tuple[ObjectPlan | ArrayPlan, ...]]"
+
+_ALL = (1 << 7) - 1
+
+
+def _speaks_of_numbers(node: Node) -> bool:
+    return (
+        node.minimum is not None
+        or node.maximum is not None
+        or node.exclusive_minimum is not None
+        or node.exclusive_maximum is not None
+        or node.multiple_of is not None
+    )
+
+
+def _speaks_of_strings(node: Node) -> bool:
+    return bool(node.min_length or node.max_length is not None or node.patterns)
+
+
+def string_regex(nodes: Iterable[Node]) -> ir.Regex | None:
+    """The strings that satisfy the string assertions of all ``nodes``, or None for none."""
+    least, most = 0, None
+    patterns: dict[ir.Regex, None] = {}
+    for node in nodes:
+        least = max(least, node.min_length)
+        if node.max_length is not None:
+            most = node.max_length if most is None else min(most, node.max_length)
+        patterns.update(dict.fromkeys(node.patterns))
+    if most is not None and least > most:
+        return None
+    parts = list(patterns)
+    if least or most is not None:
+        parts.append(ir.Repeat(ir.ANY_CHAR, least, most))
+    if not parts:
+        return ir.ANY_TEXT
+    return parts[0] if len(parts) == 1 else ir.Intersect(tuple(parts))
+
+
+def spellings(value: Any) -> list[bytes]:
+    """How a scalar other than a string may be spelt: as serialisers write it.
+
+    A number also as an integer or with ``.0``, whichever serialisers choose.
+    """
+    if value is None or isinstance(value, bool):
+        return [json.dumps(value).encode()]
+    texts = {json.dumps(value)} if not isinstance(value, Decimal) else {str(value)}
+    number = Decimal(repr(value)) if isinstance(value, float) else Decimal(value)
+    if number == number.to_integral_value() and number.adjusted() < MAX_LITERAL_DIGITS:
+        texts |= {str(int(number)), f"{int(number)}.0"}
+        if number == 0:
+            texts |= {"-0", "-0.0"}
+        as_float = float(number)
+        if Decimal(repr(as_float)) == number:
+            texts.add(json.dumps(as_float))
+    return [t.encode() for t in sorted(texts, key=lambda t: (len(t), t))]
+
+
+@lru_cache(maxsize=2048)
+def literal_leaf(texts: tuple[bytes, ...]) -> LiteralLeaf:
+    """A shared leaf for a finite set of byte strings."""
+    return LiteralLeaf(texts)
+
+
+@lru_cache(maxsize=2048)
+def trie_leaf(names: tuple[str, ...], escapes: Escapes) -> StringLeaf:
+    """A shared leaf for a finite set of JSON strings."""
+    symbols = TrieSymbols(names)
+    return StringLeaf(symbols, JsonString(symbols.alphabet, escapes))
+
+
+@lru_cache(maxsize=4096)
+def string_leaf(regex: ir.Regex, escapes: Escapes) -> StringLeaf | None:
+    """A shared leaf for the JSON strings of a regular language, or None when it is empty."""
+    symbols = RegexAutomaton(regex)
+    if symbols.is_empty():
+        return None
+    return StringLeaf(symbols, JsonString(symbols.alphabet, escapes))
+
+
+@lru_cache(maxsize=4096)
+def number_leaf(spec: NumberSpec) -> NumberLeaf | None:
+    """A shared leaf for numbers, or None when none satisfies ``spec``."""
+    leaf = NumberLeaf(spec)
+    return None if leaf.is_empty() else leaf
+
+
+@lru_cache(maxsize=64)
+def _array_leaf(style: str, max_run: int) -> ArrayLeaf:
+    return ArrayLeaf(whitespace(style, max_run))

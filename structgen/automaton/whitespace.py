@@ -1,0 +1,83 @@
+"""Whitespace between JSON tokens, as a tiny automaton that structural leaves embed.
+
+States are integers from 0 (nothing read yet). `Whitespace.edges` gives the whitespace bytes that
+may follow, `Whitespace.may_end` whether the next JSON token may start. This module knows nothing
+of what stands between.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from ..errors import OptionError
+from ..grammar import ir
+from ..grammar.regex import parse_python
+from .derivatives import RegexAutomaton
+
+JSON_WHITESPACE = ir.char_set([(0x20, 0x20), (0x09, 0x0A), (0x0D, 0x0D)])
+
+
+class Whitespace:
+    """The whitespace a JSON text may hold at each place where RFC 8259 allows some.
+
+    Args:
+        style: ``"compact"`` for none, ``"flexible"`` for any run of space, tab, line feed and
+            carriage return, or a regular expression (Python syntax) for what each place may hold.
+        max_run: longest run under ``"flexible"``, in characters.
+
+    Raises:
+        OptionError: the expression matches something that is not JSON whitespace, or nothing.
+    """
+
+    def __init__(self, style: str = "compact", max_run: int = 20) -> None:
+        if style == "compact":
+            regex: ir.Regex = ir.EPSILON
+        elif style == "flexible":
+            regex = ir.Repeat(JSON_WHITESPACE, 0, max_run)
+        else:
+            regex = parse_python(style)
+            outside = ir.Intersect((regex, ir.Complement(ir.Repeat(JSON_WHITESPACE, 0, None))))
+            if not RegexAutomaton(outside).is_empty():
+                raise OptionError(
+                    f"whitespace={style!r} can match text that is not JSON whitespace (space, tab, "
+                    "line feed, carriage return). Use 'compact', 'flexible' or such a pattern."
+                )
+        automaton = RegexAutomaton(regex)
+        if automaton.is_empty():
+            raise OptionError(f"whitespace={style!r} matches nothing, not even the empty string.")
+        self._number = {automaton.start: 0}
+        self.edges: list[dict[int, int]] = []
+        self.may_end: list[bool] = []
+        order = [automaton.start]
+        for state in order:
+            self.may_end.append(automaton.label(state) >= 0)
+            row: dict[int, int] = {}
+            for mask, to in automaton.moves(state):
+                for byte in (0x20, 0x09, 0x0A, 0x0D):
+                    atom = automaton.alphabet.atom(byte)
+                    if mask >> atom & 1:
+                        if to not in self._number:
+                            self._number[to] = len(order)
+                            order.append(to)
+                        row[byte] = self._number[to]
+            self.edges.append(row)
+        self.least = self._shortest()
+
+    def _shortest(self) -> bytes:
+        """The shortest whitespace that may stand at one place."""
+        found = {0: b""}
+        order = [0]
+        for state in order:
+            if self.may_end[state]:
+                return found[state]
+            for byte, to in self.edges[state].items():
+                if to not in found:
+                    found[to] = found[state] + bytes([byte])
+                    order.append(to)
+        raise AssertionError("an automaton without dead states has an end")
+
+
+@lru_cache(maxsize=64)
+def whitespace(style: str, max_run: int) -> Whitespace:
+    """A shared `Whitespace`; see there."""
+    return Whitespace(style, max_run)

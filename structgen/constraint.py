@@ -1,0 +1,327 @@
+"""Constraints and cursors: the engine as the rest of the world sees it.
+
+`compile` turns an output type and a vocabulary into an immutable `Constraint` that any number of
+threads and sequences share; `Constraint.start` gives each sequence its own `Cursor`, which is two
+lists of integers. Works without any model: logits, sampling and prompts are unknown here.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .automaton.build import build
+from .automaton.machine import DEAD, Machine
+from .errors import BudgetTooSmall, TokenNotAllowed
+from .masks import MaskEngine
+from .types import OutputType, lower
+from .vocabulary import Vocabulary
+
+_FORCED_LIMIT = 4096
+"""Most bytes that are forced at once."""
+
+
+def compile(output_type: Any, vocabulary: Vocabulary, **options: Any) -> Constraint:
+    """Compile an output type for a vocabulary.
+
+    Args:
+        output_type: a Pydantic class, dataclass, `Literal`, `Enum`, list of choices, `Regex`,
+            `JsonSchema`, `int`, `date`, … (see `structgen.types`), or an already lowered
+            `OutputType`.
+        vocabulary: the model's vocabulary.
+        **options: how JSON is written; see `structgen.automaton.values.JsonOptions`.
+
+    Returns:
+        The constraint. Building it is cheap (milliseconds); automaton states and masks appear when
+        they are first needed and are shared by all cursors.
+
+    Raises:
+        OutputTypeError: the type cannot be turned into a grammar; its subclasses say why.
+        OptionError: an unknown option.
+    """
+    output = output_type if isinstance(output_type, OutputType) else lower(output_type)
+    return Constraint(output, vocabulary, build(output.grammar, options))
+
+
+class Constraint:
+    """A compiled output type. Immutable, thread-safe.
+
+    Attributes:
+        output: the lowered output type; ``output.parse(text)`` gives the value.
+        vocabulary: the vocabulary it was compiled for.
+    """
+
+    def __init__(self, output: OutputType, vocabulary: Vocabulary, machine: Machine) -> None:
+        self.output = output
+        self.vocabulary = vocabulary
+        self._machine = machine
+        self._masks = MaskEngine(machine, vocabulary)
+        self._tokens: dict[int, int] = {}
+        self._plans: dict[int, tuple[int, ...]] = {}
+
+    def start(self, max_tokens: int | None = None) -> Cursor:
+        """A cursor at the start of a new sequence.
+
+        Args:
+            max_tokens: token budget, the end-of-sequence token included. The masks then allow
+                only what can still be finished within it, so that the output is always complete.
+
+        Raises:
+            BudgetTooSmall: no output is certain to fit; the error names the minimum.
+        """
+        return Cursor(self, max_tokens)
+
+    def __repr__(self) -> str:
+        return f"Constraint({self.output.name}, {self.vocabulary!r})"
+
+    # -- for cursors ------------------------------------------------------------------------
+
+    def _advance(self, state: int, token_id: int) -> int:
+        """The state after a token's bytes, or `DEAD`."""
+        key = state * self.vocabulary.size + token_id
+        to = self._tokens.get(key)
+        if to is None:
+            to = state if self.vocabulary.tokens[token_id] else DEAD
+            for byte in self.vocabulary.tokens[token_id]:
+                to = self._machine.step(to, byte)
+                if to == DEAD:
+                    break
+            if len(self._tokens) > 500_000:
+                self._tokens.clear()
+            self._tokens[key] = to
+        return to
+
+    def _plan(self, state: int) -> tuple[int, ...]:
+        """Tokens that finish from ``state``, without the end-of-sequence token."""
+        plan = self._plans.get(state)
+        if plan is None:
+            completion = self._machine.shortest_completion(state)
+            plan = tuple(self.vocabulary.encode_bytes(completion))
+            if len(self._plans) > 100_000:
+                self._plans.clear()
+            self._plans[state] = plan
+        return plan
+
+
+class Cursor:
+    """The place of one sequence in a constraint. Cheap; not shared between threads.
+
+    Not made directly: see `Constraint.start`.
+    """
+
+    __slots__ = ("_constraint", "_finished", "_left", "_plan", "_trail")
+
+    def __init__(self, constraint: Constraint, max_tokens: int | None) -> None:
+        self._constraint = constraint
+        # (state, rest of the plan) before each accepted token, for rollback
+        self._trail: list[tuple[int, tuple[int, ...] | None]] = []
+        self._finished = False
+        self._left = max_tokens
+        start = constraint._machine.start
+        self._plan: tuple[int, ...] | None = None
+        if max_tokens is not None:
+            self._plan = constraint._plan(start)
+            minimum = len(self._plan) + 1
+            if max_tokens < minimum:
+                raise BudgetTooSmall(
+                    f"max_tokens={max_tokens} is too small: {constraint.output.name} needs at "
+                    f"least {minimum} tokens, the end-of-sequence token included.",
+                    minimum=minimum,
+                    budget=max_tokens,
+                )
+        self._trail.append((start, self._plan))
+
+    @property
+    def _state(self) -> int:
+        return self._trail[-1][0]
+
+    @property
+    def is_accepting(self) -> bool:
+        """Whether the output may end now: every EOS id is allowed."""
+        return self._constraint._machine.is_accepting(self._state)
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether an EOS id has been accepted."""
+        return self._finished
+
+    def fill_mask(self, out: npt.NDArray[np.uint32]) -> None:
+        """Write the mask of allowed tokens.
+
+        Args:
+            out: uint32 ``[ceil(vocabulary.size / 32)]``; bit ``t % 32`` of word ``t // 32`` is set
+                when token ``t`` is allowed. The bits of all EOS ids are set exactly when
+                `is_accepting`; bits beyond the vocabulary are 0.
+
+        Cost: microseconds for a state met before; up to some milliseconds for a new one.
+        """
+        constraint = self._constraint
+        constraint._masks.fill(self._state, out)
+        if self._left is not None and not self._finished and self._is_tight():
+            self._restrict(out)
+
+    def allowed_count(self) -> int:
+        """How many tokens `fill_mask` allows now."""
+        if self._left is not None and not self._finished and self._is_tight():
+            out = np.zeros((self._constraint.vocabulary.size + 31) // 32, np.uint32)
+            self.fill_mask(out)
+            return int(np.unpackbits(out.view(np.uint8)).sum())
+        return self._constraint._masks.mask(self._state).count
+
+    def accept(self, token_id: int) -> None:
+        """Advance by one token.
+
+        Raises:
+            TokenNotAllowed: the mask does not allow it; the cursor has not moved.
+        """
+        vocabulary = self._constraint.vocabulary
+        if self._finished:
+            raise TokenNotAllowed("the output has already ended.", token_id=token_id)
+        if token_id in vocabulary.eos_token_ids:
+            if not self.is_accepting:
+                raise TokenNotAllowed(
+                    f"end of sequence (token {token_id}) is not allowed yet: "
+                    f"the output is not complete.",
+                    token_id=token_id,
+                )
+            self._finished = True
+            return
+        to = DEAD
+        if 0 <= token_id < len(vocabulary.tokens):
+            to = self._constraint._advance(self._state, token_id)
+        if to == DEAD:
+            raise TokenNotAllowed(self._why_not(token_id), token_id=token_id)
+        plan: tuple[int, ...] | None = None
+        if self._left is not None:
+            plan = self._plan_after(token_id, to)
+            if plan is None:
+                raise TokenNotAllowed(
+                    f"token {token_id} is not allowed: the output could no longer be finished "
+                    f"within the budget ({self._left} tokens left).",
+                    token_id=token_id,
+                )
+            self._left -= 1
+        self._trail.append((to, plan))
+
+    def rollback(self, n: int) -> None:
+        """Take back the last ``n`` accepted tokens (an accepted EOS counts as one).
+
+        Raises:
+            ValueError: fewer than ``n`` tokens have been accepted.
+        """
+        accepted = len(self._trail) - 1 + self._finished
+        if not 0 <= n <= accepted:
+            raise ValueError(f"cannot roll back {n} tokens: {accepted} have been accepted.")
+        if n and self._finished:
+            self._finished = False
+            n -= 1
+        if n:
+            del self._trail[-n:]
+            if self._left is not None:
+                self._left += n
+
+    def forced_tokens(self) -> list[int]:
+        """The tokens that must come next, where the grammar leaves only one continuation.
+
+        Accepting them all in order is always allowed. Stops short of a place where a longer token
+        could reach beyond what is forced, so that the model keeps that choice.
+        """
+        machine = self._constraint._machine
+        if self._finished:
+            return []
+        forced = bytearray()
+        state = self._state
+        while len(forced) < _FORCED_LIMIT:
+            byte = machine.forced_byte(state)
+            if byte < 0:
+                break
+            forced.append(byte)
+            state = machine.step(state, byte)
+        if not forced:
+            return []
+        vocabulary = self._constraint.vocabulary
+        tokens = vocabulary.encode_bytes(bytes(forced))
+        if not machine.is_accepting(state) or machine.next_bytes(state):
+            self._drop_open_end(tokens, bytes(forced))
+        if self._left is not None:
+            tokens = tokens[: max(self._left - 1, 0)]
+            state = self._state
+            for i, token in enumerate(tokens):
+                state = self._constraint._advance(state, token)
+                if len(self._constraint._plan(state)) + 1 > self._left - i - 1:
+                    return tokens[:i]
+        return tokens
+
+    def min_tokens_to_finish(self) -> int:
+        """Tokens, end-of-sequence included, with which the output can certainly be finished.
+
+        A proven upper bound on the fewest: the tokens of one shortest completion. 0 once finished.
+        """
+        if self._finished:
+            return 0
+        own = len(self._constraint._plan(self._state)) + 1
+        plan = self._trail[-1][1]
+        return own if plan is None else min(own, len(plan) + 1)
+
+    # -- budget -----------------------------------------------------------------------------
+
+    def _is_tight(self) -> bool:
+        """Whether some token allowed by the grammar might not be affordable."""
+        assert self._left is not None
+        # A completion of n bytes needs at most n tokens, and one more for end of sequence.
+        return self._constraint._masks.reach(self._state) + 2 > self._left
+
+    def _plan_after(self, token_id: int, to: int) -> tuple[int, ...] | None:
+        """Affordable tokens that finish after ``token_id``, or None."""
+        assert self._left is not None
+        best = self._constraint._plan(to)
+        held = self._trail[-1][1]
+        if held and held[0] == token_id and len(held) - 1 < len(best):
+            best = held[1:]
+        return best if len(best) + 2 <= self._left else None
+
+    def _restrict(self, out: npt.NDArray[np.uint32]) -> None:
+        """Clear the bits of tokens after which the output could not be finished in time."""
+        constraint = self._constraint
+        size = constraint.vocabulary.size
+        flags = np.unpackbits(out.view(np.uint8), bitorder="little")
+        eos = constraint.vocabulary.eos_token_ids
+        for token in np.flatnonzero(flags).tolist():
+            if token >= size or token in eos:
+                continue
+            if self._plan_after(token, constraint._advance(self._state, token)) is None:
+                flags[token] = 0
+        out[:] = np.packbits(flags, bitorder="little").view(np.uint32)
+
+    # -- forced text ------------------------------------------------------------------------
+
+    def _drop_open_end(self, tokens: list[int], forced: bytes) -> None:
+        """Drop trailing tokens from whose start some token could reach beyond ``forced``."""
+        vocabulary = self._constraint.vocabulary
+        start = len(forced)
+        keep = len(tokens)
+        for i in range(len(tokens) - 1, -1, -1):
+            start -= len(vocabulary.tokens[tokens[i]])
+            node = vocabulary.trie.node_of(forced[start:])
+            if node is not None and int(vocabulary.trie.n_children[node]):
+                keep = i
+        del tokens[keep:]
+
+    def _why_not(self, token_id: int) -> str:
+        vocabulary = self._constraint.vocabulary
+        if not 0 <= token_id < vocabulary.size:
+            return f"token {token_id} does not exist: the vocabulary has {vocabulary.size:,} ids."
+        text = vocabulary.tokens[token_id]
+        if not text:
+            return f"token {token_id} stands for no text (a special or unused id)."
+        allowed = bytes(sorted(self._constraint._machine.next_bytes(self._state)))
+        shown = repr(allowed)[1:] if len(allowed) <= 24 else f"{len(allowed)} different bytes"
+        return f"token {token_id} ({text!r}) is not allowed here; the next byte may be {shown}."
+
+    def __repr__(self) -> str:
+        return (
+            f"Cursor(accepted={len(self._trail) - 1}, is_accepting={self.is_accepting}, "
+            f"is_finished={self._finished})"
+        )
