@@ -173,6 +173,11 @@ class ExactSchema(GenerateJsonSchema):
         result = super().literal_schema(schema)
         return _unparsable(schema, result, "Literal") or result
 
+    def tagged_union_schema(self, schema: core_schema.TaggedUnionSchema) -> JsonSchemaValue:  # noqa: D102
+        # Tags differ, so that at most one variant matches: oneOf would say no more than anyOf.
+        result = super().tagged_union_schema(schema)
+        return {("anyOf" if key == "oneOf" else key): value for key, value in result.items()}
+
     def enum_schema(self, schema: core_schema.EnumSchema) -> JsonSchemaValue:  # noqa: D102
         result = super().enum_schema(schema)
         return _unparsable(schema, result, schema["cls"].__name__) or result

@@ -50,10 +50,10 @@ def datetime_pattern(zone: Zone = "optional") -> str:
 def duration_pattern() -> str:
     """Pattern of ISO 8601 durations in weeks, or in days, hours, minutes and seconds.
 
-    Years and months are left out since their length is a convention. Digit counts keep every
-    value inside what ``datetime.timedelta`` holds (999,999,999 days).
+    Years and months are left out since their length is a convention. Amounts have six digits at
+    most: Pydantic counts the hours, minutes and seconds in 32 bits.
     """
-    amount = "(?:0|[1-9][0-9]{0,7})"
+    amount = "(?:0|[1-9][0-9]{0,5})"
     seconds = f"{amount}(?:\\.[0-9]{{1,6}})?S"
     minutes = f"(?:{amount}M(?:{seconds})?|{seconds})"
     clock = f"T(?:{amount}H(?:{minutes})?|{minutes})"
@@ -82,7 +82,8 @@ def decimal_pattern(max_digits: int | None = None, decimal_places: int | None = 
     # depends on it. Pydantic wants max_digits - decimal_places digits at most before the point.
     places = max_digits if decimal_places is None else min(decimal_places, max_digits)
     whole_limit = max_digits if decimal_places is None else max_digits - places
-    parts = [f"0{_fraction(places)}"]
+    # With no digit left for the whole part, Pydantic refuses a bare 0 but not 0.0.
+    parts = [f"0{_fraction(places)}" if whole_limit else f"0\\.[0-9]{{1,{places}}}"]
     for whole in range(1, whole_limit + 1):
         digits = "[1-9]" + "[0-9]" * (whole - 1)
         parts.append(f"{digits}{_fraction(min(places, max_digits - whole))}")

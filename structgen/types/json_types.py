@@ -63,7 +63,7 @@ def json_type(output_type: Any, name: str) -> JsonType:
         raise OutputTypeError(f"{name} cannot be used: {_first_line(error)}.") from error
     _raise_refused(schema, name)
     _drop_annotation_formats(schema)
-    _settle_unions(schema)
+    _require_tags(schema)
 
     def parse(text: str) -> Any:
         return _parse(adapter, text, text, name)
@@ -185,21 +185,18 @@ def _drop_annotation_formats(schema: dict[str, Any]) -> None:
             del node["format"]
 
 
-def _settle_unions(schema: dict[str, Any]) -> None:
-    """Make the tag of every discriminated union required, and the union an ``anyOf``.
+def _require_tags(schema: dict[str, Any]) -> None:
+    """Make the tag of every discriminated union required.
 
     The parser looks at the tag first, so a variant whose tag has a default must write it all the
-    same. Tags differ, so that at most one variant matches: ``oneOf`` says no more than ``anyOf``.
+    same.
     """
     for _, node in _nodes(schema, "$"):
         discriminator = node.get("discriminator")
-        if isinstance(node.get("oneOf"), list) and isinstance(discriminator, dict):
-            tag = discriminator.get("propertyName")
-            if isinstance(tag, str):
-                for variant in node["oneOf"]:
-                    _require(variant, tag, schema, set())
+        if isinstance(node.get("anyOf"), list) and isinstance(discriminator, dict):
+            for variant in node["anyOf"]:
+                _require(variant, discriminator["propertyName"], schema, set())
             del node["discriminator"]
-            node["anyOf"] = node.pop("oneOf")
 
 
 def _require(variant: Any, tag: str, root: dict[str, Any], seen: set[int]) -> None:
@@ -209,7 +206,7 @@ def _require(variant: Any, tag: str, root: dict[str, Any], seen: set[int]) -> No
     reference = variant.get("$ref")
     if isinstance(reference, str) and reference.startswith("#/$defs/"):
         _require(root.get("$defs", {}).get(reference[len("#/$defs/") :]), tag, root, seen)
-    for nested in (*variant.get("oneOf", ()), *variant.get("anyOf", ())):
+    for nested in variant.get("anyOf", ()):
         _require(nested, tag, root, seen)
     properties = variant.get("properties", {})
     if tag in properties and tag not in variant.get("required", ()):

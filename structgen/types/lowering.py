@@ -19,7 +19,15 @@ from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    PlainValidator,
+    TypeAdapter,
+    ValidationError,
+    WrapValidator,
+)
 
 from structgen.errors import OutputTypeError, ParseError, UnsupportedFeature
 from structgen.grammar import ir, regex
@@ -30,6 +38,7 @@ from structgen.types.signatures import signature_type
 from structgen.types.typed_dicts import modern
 from structgen.types.user import Choice, JsonSchema, OutputType, Regex
 
+_VALIDATORS = (AfterValidator, BeforeValidator, PlainValidator, WrapValidator)
 _JSON_SCALARS = ("integer", "number", "boolean", "null")
 _STRING_KEYWORDS = frozenset(("type", "pattern", "minLength", "maxLength", "allOf"))
 _ANNOTATIONS = frozenset(
@@ -242,9 +251,11 @@ def _lower_annotated(output_type: Any, name: str) -> OutputType:
         allowed = [member for member in members if _is_valid(adapter, member)]
         return _checked(choice_type(allowed, name), adapter)
     if origin is Union or isinstance(base, types.UnionType):
-        # A constraint on a union holds for each of its members but None.
+        # A constraint on a union holds for each of its members but None; a validator sees the
+        # value once, at the end.
+        constraints = [item for item in metadata if not isinstance(item, _VALIDATORS)]
         members = [
-            member if member is type(None) else annotated(member, metadata)
+            member if member is type(None) or not constraints else annotated(member, constraints)
             for member in get_args(base)
         ]
         lowered = _lower_union(output_type, members, name)

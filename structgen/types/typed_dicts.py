@@ -60,14 +60,16 @@ def _rebuilt(cls: Any, parents: tuple[Any, ...]) -> Any:
     hints = typing.get_type_hints(cls, include_extras=True)
     fields: dict[str, Any] = {}
     for key, hint in hints.items():
-        origin = get_origin(hint)
-        if origin in (typing_extensions.Required, typing_extensions.NotRequired):
+        # A marker that was written as a string (`from __future__ import annotations`) is missing
+        # from __required_keys__, so the marker itself comes first.
+        marker = get_origin(hint)
+        if marker in (typing_extensions.Required, typing_extensions.NotRequired):
             hint = get_args(hint)[0]
-        hint = _modern(hint, (*parents, cls))
-        required = key in cls.__required_keys__
-        fields[key] = (
-            typing_extensions.Required[hint] if required else typing_extensions.NotRequired[hint]
-        )
+        elif key in cls.__required_keys__:
+            marker = typing_extensions.Required
+        else:
+            marker = typing_extensions.NotRequired
+        fields[key] = marker[_modern(hint, (*parents, cls))]
     rebuilt = typed_dict(cls.__name__, fields)
     rebuilt.__doc__ = cls.__doc__
     rebuilt.__module__ = cls.__module__

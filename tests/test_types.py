@@ -1,0 +1,740 @@
+"""Output types: what each is lowered to, that texts parse back, and what errors say."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import enum
+import functools
+import json
+import re
+import typing
+import uuid
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Annotated, Any, Literal, NamedTuple, NewType, Optional, Union
+
+import pydantic
+import pytest
+import typing_extensions
+from pydantic import (
+    AfterValidator,
+    AliasChoices,
+    AliasPath,
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    Field,
+    RootModel,
+    TypeAdapter,
+    conint,
+    constr,
+)
+
+from structgen.errors import (
+    OutputTypeError,
+    ParseError,
+    PatternError,
+    SchemaError,
+    UnsupportedFeature,
+)
+from structgen.grammar import ir
+from structgen.types import Choice, JsonSchema, OutputType, Regex, lower
+
+
+class Color(enum.Enum):
+    RED = "red"
+    GREEN = "green"
+
+
+class Size(enum.IntEnum):
+    SMALL = 1
+    LARGE = 2
+
+
+class Inventory(BaseModel):
+    gold: int = Field(ge=0, le=99)
+    items: list[str] = Field(max_length=3)
+
+
+class Character(BaseModel):
+    name: str
+    role: Literal["mage", "knight"]
+    inventory: Inventory
+    nickname: str | None = None
+    born: dt.date | None = None
+
+
+class Tree(BaseModel):
+    value: int
+    children: list[Tree] = []
+
+
+@dataclasses.dataclass
+class Point:
+    x: int
+    y: float = 0.5
+
+
+@pydantic.dataclasses.dataclass
+class CheckedPoint:
+    x: int = Field(ge=0)
+
+
+class Movie(typing.TypedDict):
+    title: str
+    year: typing_extensions.NotRequired[int]
+
+
+class Shelf(typing.TypedDict, total=False):
+    movies: list[Movie]
+    best: Optional[Movie]  # noqa: UP045 - the typing module's spelling is what is tested
+
+
+class Pair(NamedTuple):
+    left: int
+    right: str = "x"
+
+
+class Cat(BaseModel):
+    kind: Literal["cat"] = "cat"
+    lives: int
+
+
+class Dog(BaseModel):
+    kind: Literal["dog"]
+    tricks: list[str]
+
+
+class Owner(BaseModel):
+    pet: Annotated[Cat | Dog, Field(discriminator="kind")]
+
+
+def book(title: str, pages: int = 10, *, tags: list[str]) -> None:
+    """A function whose arguments are generated."""
+
+
+UserId = NewType("UserId", int)
+Grade = typing_extensions.TypeAliasType("Grade", Literal["A", "B"])
+
+
+def schema_of(output_type: Any) -> Any:
+    grammar = lower(output_type).grammar
+    assert isinstance(grammar, ir.Json)
+    return grammar.schema
+
+
+def texts_of(output_type: Any) -> tuple[str, ...]:
+    grammar = lower(output_type).grammar
+    assert isinstance(grammar, ir.Choice)
+    return grammar.texts
+
+
+# Choices
+
+
+@pytest.mark.parametrize(
+    ("output_type", "texts", "values"),
+    [
+        (Literal["a", "b"], ("a", "b"), ["a", "b"]),
+        (Literal[1, True, None, "x"], ("1", "true", "null", "x"), [1, True, None, "x"]),
+        (Literal[Color.RED, "x"], ("red", "x"), [Color.RED, "x"]),
+        (Literal[Literal["a", "b"], "c"], ("a", "b", "c"), ["a", "b", "c"]),  # noqa: RUF041
+        (Color, ("red", "green"), [Color.RED, Color.GREEN]),
+        (Size, ("1", "2"), [Size.SMALL, Size.LARGE]),
+        (["yes", "no"], ("yes", "no"), ["yes", "no"]),
+        (("yes", "no"), ("yes", "no"), ["yes", "no"]),
+        ({"yes", "no"}, ("no", "yes"), ["no", "yes"]),
+        (frozenset([2, 10]), ("10", "2"), [10, 2]),
+        (["", "a"], ("", "a"), ["", "a"]),
+        (["a", "a", "b"], ("a", "b"), ["a", "b"]),
+        (Choice([1, 1.5, -0.5]), ("1", "1.5", "-0.5"), [1, 1.5, -0.5]),
+        (Choice([1, 1.0, True]), ("1", "1.0", "true"), [1, 1.0, True]),
+        (Choice([Color.RED]), ("red",), [Color.RED]),
+        (
+            Choice([dt.date(2024, 2, 29), dt.datetime(2024, 1, 1, 5), dt.time(5)]),
+            ("2024-02-29", "2024-01-01T05:00:00", "05:00:00"),
+            [dt.date(2024, 2, 29), dt.datetime(2024, 1, 1, 5), dt.time(5)],
+        ),
+        (
+            Choice([Decimal("1E+2"), Decimal("1.50")]),
+            ("100", "1.50"),
+            [Decimal(100), Decimal("1.5")],
+        ),
+        (Choice([uuid.UUID(int=1)]), (str(uuid.UUID(int=1)),), [uuid.UUID(int=1)]),
+        (Grade, ("A", "B"), ["A", "B"]),
+        (Annotated[Literal[1, 2, 3], Field(ge=2)], ("2", "3"), [2, 3]),
+        (Annotated[Color, Field(description="of the car")], ("red", "green"), list(Color)),
+    ],
+)
+def test_choices_are_bare_texts(
+    output_type: Any, texts: tuple[str, ...], values: list[Any]
+) -> None:
+    assert texts_of(output_type) == texts
+    for text, value in zip(texts, values, strict=True):
+        parsed = lower(output_type).parse(text)
+        assert parsed == value
+        assert type(parsed) is type(value)
+
+
+def test_choice_gives_back_the_very_item() -> None:
+    item = dt.date(2024, 1, 1)
+    assert lower([item]).parse("2024-01-01") is item
+
+
+def test_choice_parse_error_lists_the_members() -> None:
+    with pytest.raises(ParseError, match=r"'blue' is not a member of Color. Members: red, green"):
+        lower(Color).parse("blue")
+
+
+# JSON
+
+
+def test_models_are_closed_objects() -> None:
+    schema = schema_of(Character)
+    assert schema["additionalProperties"] is False
+    assert schema["required"] == ["name", "role", "inventory"]
+    assert list(schema["properties"]) == ["name", "role", "inventory", "nickname", "born"]
+    inventory = schema["$defs"]["Inventory"]
+    assert inventory["additionalProperties"] is False
+    assert inventory["properties"]["gold"] == {
+        "maximum": 99,
+        "minimum": 0,
+        "title": "Gold",
+        "type": "integer",
+    }
+
+
+def test_models_parse_into_their_class() -> None:
+    hero = Character(
+        name="Ada",
+        role="mage",
+        inventory=Inventory(gold=3, items=["staff"]),
+        born=dt.date(2000, 2, 29),
+    )
+    assert lower(Character).parse(hero.model_dump_json()) == hero
+    assert lower(Character).name == "Character"
+
+
+@pytest.mark.parametrize(
+    ("output_type", "text", "value"),
+    [
+        (Tree, '{"value":1,"children":[{"value":2}]}', Tree(value=1, children=[Tree(value=2)])),
+        (Point, '{"x":1}', Point(1)),
+        (CheckedPoint, '{"x":1}', CheckedPoint(1)),
+        (Movie, '{"title":"M"}', {"title": "M"}),
+        (Shelf, '{"movies":[{"title":"M","year":1}],"best":null}',
+         {"movies": [{"title": "M", "year": 1}], "best": None}),
+        (list[Movie], '[{"title":"M"}]', [{"title": "M"}]),
+        (Pair, '{"left":1}', Pair(1)),
+        (book, '{"title":"T","tags":["a"]}', {"title": "T", "tags": ["a"]}),
+        (list[int], "[1,2]", [1, 2]),
+        (list, '[1,"a"]', [1, "a"]),
+        (dict[str, int], '{"a":1}', {"a": 1}),
+        (dict[int, int], '{"-1":1}', {-1: 1}),
+        (dict[Color, int], '{"red":1}', {Color.RED: 1}),
+        (dict[bool, int], '{"true":1}', {True: 1}),
+        (tuple[int, str], '[1,"a"]', (1, "a")),
+        (tuple[int, ...], "[1,2]", (1, 2)),
+        (set[int], "[1,2]", {1, 2}),
+        (Any, '{"a":[null]}', {"a": [None]}),
+        (RootModel[str], '"a"', RootModel[str]("a")),
+        (str | list[int], '"a"', "a"),
+        (dt.date | list[dt.date], '"2024-01-01"', dt.date(2024, 1, 1)),
+        (TypeAdapter(str), '"a"', "a"),
+        (TypeAdapter(dt.date), '"2024-01-01"', dt.date(2024, 1, 1)),
+        (list[Decimal], '["1.50"]', [Decimal("1.50")]),
+        (list[complex], '["1.5+2j"]', [1.5 + 2j]),
+        (JsonSchema({"type": "object"}), '{"a":1}', {"a": 1}),
+        (JsonSchema('{"type":"array"}'), "[]", []),
+        (JsonSchema(True), "null", None),
+    ],
+)  # fmt: skip
+def test_containers_are_json(output_type: Any, text: str, value: Any) -> None:
+    lowered = lower(output_type)
+    assert isinstance(lowered.grammar, ir.Json)
+    assert lowered.parse(text) == value
+
+
+@pytest.mark.parametrize(
+    ("output_type", "schema", "text", "value"),
+    [
+        (int, {"type": "integer"}, "3", 3),
+        (float, {"type": "number"}, "3", 3.0),
+        (bool, {"type": "boolean"}, "true", True),
+        (None, {"type": "null"}, "null", None),
+        (type(None), {"type": "null"}, "null", None),
+        (UserId, {"type": "integer"}, "3", 3),
+        (Annotated[int, Field(ge=1, le=5)], {"type": "integer", "minimum": 1, "maximum": 5},
+         "1", 1),
+        (conint(gt=3), {"type": "integer", "exclusiveMinimum": 3}, "4", 4),
+        (Annotated[float, Field(lt=2.5)], {"type": "number", "exclusiveMaximum": 2.5}, "2", 2.0),
+        (int | None, {"anyOf": [{"type": "integer"}, {"type": "null"}]}, "null", None),
+        (Optional[int], {"anyOf": [{"type": "integer"}, {"type": "null"}]}, "1", 1),  # noqa: UP045
+        (Annotated[Decimal, Field(ge=1)], {"type": "number", "minimum": 1.0},
+         "1.00000000000000000001", Decimal("1.00000000000000000001")),
+    ],
+)  # fmt: skip
+def test_numbers_booleans_and_none_are_spelt_as_in_json(
+    output_type: Any, schema: Any, text: str, value: Any
+) -> None:
+    assert schema_of(output_type) == schema
+    parsed = lower(output_type).parse(text)
+    assert parsed == value
+    assert type(parsed) is type(value)
+
+
+@pytest.mark.parametrize("text", ["1.0", "10e-1", "1E0", "1e0"])
+@pytest.mark.parametrize("strict", [False, True])
+def test_integers_parse_however_json_schema_lets_them_be_spelt(text: str, strict: bool) -> None:
+    assert (
+        lower(Annotated[list[Annotated[int, Field(strict=strict)]], Field()]).parse(
+            f'[{text},"1.0"]' if not strict else f"[{text}]"
+        )[0]
+        == 1
+    )
+
+
+def test_large_integers_keep_every_digit() -> None:
+    assert lower(int).parse("1e30") == 10**30
+    assert lower(list[int]).parse("[12345678901234567890.0]") == [12345678901234567890]
+
+
+def test_numbers_inside_strings_are_left_alone() -> None:
+    class Strict(BaseModel, strict=True):
+        number: int
+        text: str
+
+    parsed = lower(Strict).parse(r'{"number":2.0,"text":"\"3.0 and \\"}')
+    assert parsed == Strict(number=2, text='"3.0 and \\')
+
+
+def test_extra_fields_as_the_class_says() -> None:
+    class Open(BaseModel, extra="allow"):
+        x: int
+
+    assert schema_of(Open)["additionalProperties"] is True
+    assert lower(Open).parse('{"x":1,"y":2}').model_extra == {"y": 2}
+
+
+def test_class_without_fields_is_the_empty_object() -> None:
+    class Nothing(BaseModel):
+        pass
+
+    assert schema_of(Nothing)["additionalProperties"] is False
+
+
+def test_discriminated_union_always_writes_its_tag() -> None:
+    schema = schema_of(Owner)
+    assert schema["properties"]["pet"]["anyOf"] == [
+        {"$ref": "#/$defs/Cat"},
+        {"$ref": "#/$defs/Dog"},
+    ]
+    assert "discriminator" not in schema["properties"]["pet"]
+    assert schema["$defs"]["Cat"]["required"] == ["kind", "lives"]
+    assert lower(Owner).parse('{"pet":{"kind":"cat","lives":9}}').pet == Cat(lives=9)
+
+
+def test_nested_discriminated_union_writes_both_tags() -> None:
+    class Red(BaseModel):
+        kind: Literal["car"] = "car"
+        color: Literal["red"] = "red"
+
+    class Blue(BaseModel):
+        kind: Literal["car"] = "car"
+        color: Literal["blue"] = "blue"
+
+    class Bike(BaseModel):
+        kind: Literal["bike"] = "bike"
+
+    car = Annotated[Red | Blue, Field(discriminator="color")]
+    schema = schema_of(Annotated[car | Bike, Field(discriminator="kind")])
+    assert schema["$defs"]["Red"]["required"] == ["kind", "color"]
+    assert schema["$defs"]["Bike"]["required"] == ["kind"]
+    assert "oneOf" not in json.dumps(schema)
+
+
+def test_aliases_are_what_is_written() -> None:
+    class Aliased(BaseModel):
+        plain: int = Field(alias="plainAlias")
+        either: int = Field(validation_alias=AliasChoices(AliasPath("deep", 0), "shallow"))
+
+    schema = schema_of(Aliased)
+    assert schema["required"] == ["plainAlias", "shallow"]
+    assert lower(Aliased).parse('{"plainAlias":1,"shallow":2}').either == 2
+
+
+def test_mapping_keys_are_as_exact_as_values() -> None:
+    assert schema_of(dict[Literal["a", "b"], int]) == {
+        "type": "object",
+        "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}},
+        "additionalProperties": False,
+    }
+    short = Annotated[str, Field(max_length=3)]
+    assert schema_of(dict[short, int])["propertyNames"] == {"maxLength": 3}  # type: ignore[valid-type]
+    assert schema_of(dict[dt.date, int])["propertyNames"]["pattern"].startswith("^")
+    assert schema_of(Annotated[dict[str, int], Field(min_length=1)])["minProperties"] == 1
+    assert "propertyNames" not in schema_of(dict[str, int])
+
+
+def test_stripped_strings_are_trimmed_before_they_are_measured() -> None:
+    schema = schema_of(
+        list[Annotated[str, pydantic.StringConstraints(strip_whitespace=True, min_length=2)]]
+    )
+    assert re.search(schema["items"]["pattern"], "  ") is None
+    assert re.search(schema["items"]["pattern"], "a b")
+
+    class Stripping(BaseModel):
+        model_config = ConfigDict(str_strip_whitespace=True)
+        name: str = Field(min_length=1)
+        free: str
+
+    properties = schema_of(Stripping)["properties"]
+    assert "pattern" in properties["name"]
+    assert "pattern" not in properties["free"]
+
+
+def test_bytes_are_measured_in_bytes() -> None:
+    schema = schema_of(list[Annotated[bytes, Field(max_length=3)]])
+    assert re.search(schema["items"]["pattern"], "é") is None
+
+
+# Bare text
+
+
+@pytest.mark.parametrize(
+    ("output_type", "text", "value"),
+    [
+        (dt.date, "2024-02-29", dt.date(2024, 2, 29)),
+        (dt.time, "23:59:59.5", dt.time(23, 59, 59, 500000)),
+        (dt.datetime, "2024-01-01T00:00:00Z", dt.datetime(2024, 1, 1, tzinfo=dt.timezone.utc)),
+        (pydantic.NaiveDatetime, "2024-01-01T00:00:00", dt.datetime(2024, 1, 1)),
+        (dt.timedelta, "P1DT2H", dt.timedelta(days=1, hours=2)),
+        (uuid.UUID, str(uuid.UUID(int=5)), uuid.UUID(int=5)),
+        (Decimal, "-1.50", Decimal("-1.50")),
+        (Annotated[Decimal, Field(max_digits=3, decimal_places=2)], "1.50", Decimal("1.50")),
+        (complex, "1+2j", 1 + 2j),
+        (Annotated[str, Field(max_length=3)], "a\n🙂", "a\n🙂"),
+        (Annotated[str, Field(pattern="^a+$")], "aa", "aa"),
+        (constr(min_length=1, pattern="b"), "abc", "abc"),
+        (Annotated[bytes, Field(max_length=3)], "abc", b"abc"),
+        (Annotated[dt.date, Field(description="of birth")], "2024-01-01", dt.date(2024, 1, 1)),
+        (Regex("a+"), "aa", "aa"),
+        (re.compile("a+"), "aa", "aa"),
+    ],
+)  # fmt: skip
+def test_text_scalars_are_bare(output_type: Any, text: str, value: Any) -> None:
+    lowered = lower(output_type)
+    assert isinstance(lowered.grammar, ir.Pattern)
+    assert lowered.parse(text) == value
+
+
+def test_string_constraints_are_all_kept() -> None:
+    grammar = lower(Annotated[str, Field(min_length=2, max_length=3, pattern="a")]).grammar
+    assert isinstance(grammar, ir.Pattern)
+    assert isinstance(grammar.regex, ir.Intersect)
+    assert ir.Repeat(ir.ANY_CHAR, 2, 3) in grammar.regex.parts
+    assert len(grammar.regex.parts) == 2
+
+
+def test_regex_flags_reach_the_grammar() -> None:
+    assert lower(Regex("a", re.IGNORECASE)).grammar != lower(Regex("a")).grammar
+    assert lower(re.compile("a", re.IGNORECASE)).grammar == lower(Regex("a", re.I)).grammar
+
+
+@pytest.mark.parametrize(
+    ("output_type", "kinds", "examples"),
+    [
+        (dt.date | None, [ir.Pattern, ir.Json], {"null": None, "2024-01-01": dt.date(2024, 1, 1)}),
+        (Optional[Literal["a"]], [ir.Choice, ir.Json], {"null": None, "a": "a"}),  # noqa: UP045
+        (Union[int, dt.date], [ir.Json, ir.Pattern], {"7": 7, "2024-01-01": dt.date(2024, 1, 1)}),  # noqa: UP007
+        (Annotated[int | dt.date | None, Field(description="when")], [ir.Json, ir.Pattern, ir.Json],
+         {"7": 7, "null": None}),
+        (Color | Literal["?"], [ir.Choice, ir.Choice], {"red": Color.RED, "?": "?"}),
+    ],
+)  # fmt: skip
+def test_unions_of_scalars_are_any_of_their_texts(
+    output_type: Any, kinds: list[type], examples: dict[str, Any]
+) -> None:
+    lowered = lower(output_type)
+    assert isinstance(lowered.grammar, ir.Either)
+    assert [type(part) for part in lowered.grammar.parts] == kinds
+    for text, value in examples.items():
+        assert lowered.parse(text) == value
+    with pytest.raises(ParseError, match="none of the kinds"):
+        lowered.parse("@")
+
+
+def test_order_of_a_union_is_kept_although_the_types_are_equal() -> None:
+    one, other = Union[Color, Literal["red"]], Union[Literal["red"], Color]  # noqa: UP007
+    assert one == other
+    assert lower(one).parse("red") is Color.RED
+    assert lower(other).parse("red") == "red"
+
+
+def test_constraints_on_a_union_hold_for_each_member() -> None:
+    assert schema_of(Annotated[int | None, Field(ge=1)]) == {
+        "anyOf": [{"minimum": 1, "type": "integer"}, {"type": "null"}]
+    }
+
+
+# Custom code
+
+
+def test_validators_run_when_parsing() -> None:
+    def even(value: int) -> int:
+        if value % 2:
+            raise ValueError("odd")
+        return value
+
+    with pytest.raises(ParseError, match="odd") as caught:
+        lower(Annotated[int, AfterValidator(even)]).parse("3")
+    assert caught.value.text == "3"
+    assert lower(Annotated[Literal["a"], AfterValidator(str.upper)]).parse("a") == "A"
+    half = Annotated[int | dt.date, AfterValidator(lambda value: [value])]
+    assert lower(half).parse("4") == [4]
+
+
+def test_parse_errors_say_where_and_show_the_text() -> None:
+    text = '{"name":"A","role":"mage","inventory":{"gold":100,"items":[1]}}'
+    with pytest.raises(ParseError) as caught:
+        lower(Character).parse(text)
+    message = str(caught.value)
+    assert "less than or equal to 99 at $.inventory.gold" in message
+    assert "valid string at $.inventory.items[0]" in message
+    assert caught.value.text == text
+
+
+def test_schema_parse_errors() -> None:
+    with pytest.raises(ParseError, match="not JSON"):
+        lower(JsonSchema(True)).parse("{")
+    with pytest.raises(ParseError):
+        lower(JsonSchema(True)).parse("[" * 100_000)
+
+
+# Functions
+
+
+def test_function_arguments() -> None:
+    schema = schema_of(book)
+    assert schema["required"] == ["title", "tags"]
+    assert schema["additionalProperties"] is False
+    assert schema_of(functools.partial(book, pages=3))["required"] == ["title", "tags"]
+
+
+def test_method_and_callable_without_parameters() -> None:
+    class Robot:
+        def move(self, x: int) -> None: ...
+        def stop(self) -> None: ...
+
+    assert list(schema_of(Robot().move)["properties"]) == ["x"]
+    assert lower(Robot().stop).parse("{}") == {}
+
+
+# Errors
+
+
+class Pairs(enum.Enum):
+    ONE = (1, 2)
+
+
+class Unknown:
+    pass
+
+
+def no_types(x):  # type: ignore[no-untyped-def]
+    return x
+
+
+def positional(x: int, /) -> None: ...
+def keywords(**x: int) -> None: ...
+def undefined(x: Missing) -> None: ...  # type: ignore[name-defined]  # noqa: F821
+
+
+@pytest.mark.parametrize(
+    ("output_type", "message"),
+    [
+        (str, "any text at all. For free text pass no output type"),
+        (Annotated[str, Field(description="x")], "any text at all"),
+        (str | None, "any text at all"),
+        (bytes, "any text at all"),
+        ({"type": "object"}, r"JsonSchema\(\{...\}\)"),
+        ("abc", r"Regex\('abc'\)"),
+        (5, r"Choice\(\[5\]\)"),
+        (Color.RED, "is a value, not a type"),
+        (Pair(1), "Pass its class instead"),
+        (object(), "not a type that structgen can generate"),
+        (Unknown, "Unknown.*not a type that structgen can generate"),
+        (
+            list[Unknown],
+            r"Unknown.*not a type that structgen can generate \(output type list\[Unkn",
+        ),
+        (..., "not a type"),
+        (lambda x: x, "Parameter 'x' of <lambda>.* has no annotation"),
+        (no_types, "Parameter 'x' of no_types.* has no annotation. Write its type"),
+        (positional, "cannot be passed by name"),
+        (keywords, "cannot be passed by name"),
+        (undefined, "a name that is not defined"),
+        (dict.fromkeys, "no readable signature|no annotation|cannot be passed"),
+        (Literal[()], "has no members"),
+        (Literal[b"a"], "has no plain text"),
+        ([], "has no members"),
+        (enum.Enum("Empty", []), "Empty has no members"),
+        (Pairs, "ONE.*has no plain text"),
+        ([1, "1"], r"both written '1': 1 and '1'"),
+        ([int, str], "Union"),
+        ([float("nan")], "has no plain text"),
+        ([["a"], ["b"]], "has no plain text"),
+        (["\ud800"], "surrogate"),
+        (Annotated[Literal[1, 2], Field(ge=3)], "has no members"),
+        (Callable[[int], int], "without a JSON form"),
+        (type, "without a JSON form"),
+    ],
+)
+def test_wrong_output_types_say_what_to_write(output_type: Any, message: str) -> None:
+    with pytest.raises(OutputTypeError, match=message):
+        lower(output_type)
+
+
+@pytest.mark.parametrize(
+    ("output_type", "path", "message"),
+    [
+        (pydantic.PastDate, "$", "past or future"),
+        (list[pydantic.FutureDate], "$.items", "past or future"),
+        (list[Annotated[dt.time, Field(ge=dt.time(5))]], "$.items", "Bounds on a time"),
+        (list[Annotated[dt.datetime, Field(ge=dt.datetime(2024, 1, 1))]], "$.items", "Bounds on"),
+        (list[Annotated[dt.timedelta, Field(ge=dt.timedelta(1))]], "$.items", "Bounds on"),
+        (list[pydantic.Json[int]], "$.items", "JSON inside a JSON string"),
+        (list[Pairs], "$.$defs.Pairs", "does not parse back"),
+        (dict[float, int], "$", "key type is not masked"),
+        (dict[Size, int], "$", "key type is not masked"),
+        (list[Annotated[Decimal, Field(ge=1, decimal_places=2)]], "$.items", "bounds as well as"),
+    ],
+)
+def test_what_cannot_be_masked_is_refused_with_its_path(
+    output_type: Any, path: str, message: str
+) -> None:
+    with pytest.raises(UnsupportedFeature, match=message) as caught:
+        lower(output_type)
+    assert caught.value.path == path
+    assert caught.value.fix
+
+
+def test_path_of_a_refused_field() -> None:
+    class Deep(BaseModel):
+        first: int = Field(validation_alias=AliasPath("numbers", 0))
+
+    with pytest.raises(UnsupportedFeature, match="alias path") as caught:
+        lower(list[Deep])
+    assert caught.value.path == "$.$defs.Deep.properties.first"
+
+
+def test_format_of_a_bare_text_is_named() -> None:
+    with pytest.raises(UnsupportedFeature, match=r"'format'.*'uri'") as caught:
+        lower(pydantic.HttpUrl)
+    assert caught.value.keyword == "format"
+
+
+def test_undefined_forward_reference() -> None:
+    class Later(BaseModel):
+        other: NotYet  # type: ignore[name-defined]  # noqa: F821
+
+    with pytest.raises(OutputTypeError, match=r"not (fully )?defined"):
+        lower(Later)
+
+
+def test_bad_patterns_are_refused_when_lowering() -> None:
+    with pytest.raises(PatternError):
+        lower(Regex("("))
+    with pytest.raises(OutputTypeError):
+        lower(Regex(r"(a)\1"))
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Regex(b"a"), r"got bytes. Call .decode"),  # type: ignore[arg-type]
+        (lambda: Regex(None), "got NoneType"),  # type: ignore[arg-type]
+        (lambda: Regex("a", "i"), "flags of the re module"),  # type: ignore[arg-type]
+        (lambda: Choice("abc"), r"Write Choice\(\['abc'\]\)"),
+        (lambda: Choice({"a": 1}), "takes a list of items"),
+        (lambda: Choice(3), "takes a list of items"),  # type: ignore[arg-type]
+        (lambda: JsonSchema("{"), "not JSON"),
+        (lambda: JsonSchema("3"), "an object or a boolean"),
+        (lambda: JsonSchema([]), "an object or a boolean"),  # type: ignore[arg-type]
+        (lambda: JsonSchema({"properties": {"a": int}}), r"type.*is not JSON, at \$.properties.a"),
+        (lambda: JsonSchema({"enum": [float("inf")]}), r"at \$.enum\[0\]"),
+        (lambda: JsonSchema({1: 2}), "Keys in a JSON Schema are strings"),  # type: ignore[dict-item]
+    ],
+)
+def test_wrapper_arguments_are_checked_at_once(make: Callable[[], Any], message: str) -> None:
+    with pytest.raises(OutputTypeError, match=message):
+        make()
+
+
+def test_schema_that_contains_itself() -> None:
+    schema: dict[str, Any] = {"type": "object"}
+    schema["properties"] = {"a": schema}
+    with pytest.raises(SchemaError, match=r"contains itself, at \$.properties.a") as caught:
+        JsonSchema(schema)
+    assert caught.value.path == "$.properties.a"
+
+
+# Values and caching
+
+
+def test_wrappers_are_values() -> None:
+    assert Regex("a") == Regex("a")
+    assert hash(Choice([1, "a"])) == hash(Choice((1, "a")))
+    assert Choice([1]) != Choice([True])
+    assert JsonSchema({"a": 1}) == JsonSchema('{"a": 1}')
+    assert hash(JsonSchema(True)) == hash(JsonSchema("true"))
+    assert repr(Regex("a")) == "Regex('a')"
+    assert repr(Choice(["abcdef"])) == "Choice(['abcdef'])"
+    assert repr(JsonSchema({"type": "null"})) == "JsonSchema({'type': 'null'})"
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        Regex("a").pattern = "b"  # type: ignore[misc]
+
+
+def test_schema_is_copied() -> None:
+    schema = {"type": "object"}
+    wrapped = JsonSchema(schema)
+    schema["type"] = "array"
+    wrapped.schema["type"] = "string"
+    assert lower(wrapped).grammar == ir.Json({"type": "object"})
+
+
+def test_lowering_again_is_cached() -> None:
+    assert lower(Character) is lower(Character)
+    assert lower(JsonSchema({"a": 1})) is lower(JsonSchema({"a": 1}))
+    lowered = lower(["a", "b"])  # a list has no hash
+    assert lowered == OutputType(lowered.grammar, lowered.parse, "Choice(['a', 'b'])")
+    assert lower(lowered) is lowered
+
+
+@pytest.mark.parametrize(
+    ("output_type", "name"),
+    [
+        (list[Character], "list[Character]"),
+        (dict[str, int | None], "dict[str, int | None]"),
+        (tuple[int, ...], "tuple[int, ...]"),
+        (Literal["a", 1], "Literal['a', 1]"),
+        (Annotated[int, Field(ge=1)], "int"),
+        (dt.date | None, "date | None"),
+        (book, "book()"),
+        (UserId, "UserId"),
+        (Choice(range(9)), "Choice([0, 1, 2, 3, 4, …])"),
+        (Literal["x" * 200], "Literal['" + "x" * 70 + "…"),
+    ],
+)
+def test_names(output_type: Any, name: str) -> None:
+    assert lower(output_type).name == name
+
+
+def test_discriminator_function() -> None:
+    tagged = Annotated[
+        Annotated[Cat, pydantic.Tag("c")] | Annotated[Dog, pydantic.Tag("d")],
+        Discriminator(lambda value: "c" if "lives" in value else "d"),
+    ]
+    assert "oneOf" not in json.dumps(schema_of(tagged))
+    assert lower(tagged).parse('{"lives":3}') == Cat(lives=3)
