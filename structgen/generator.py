@@ -16,11 +16,10 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import Any, final
 
-from structgen.constraint import Constraint, Cursor
-from structgen.constraint import compile as compile_constraint
-
 from structgen import chat, options
 from structgen.chat import Prompt
+from structgen.constraint import Constraint, Cursor
+from structgen.constraint import compile as compile_constraint
 from structgen.decode import FinishReason, TextAssembler, decode
 from structgen.errors import (
     IncompleteOutput,

@@ -122,7 +122,12 @@ def resolve(options: SearchOptions, defaults: Mapping[str, Any]) -> dict[str, An
         The settings to give to the runtime, each with a value, ``max_length`` left out.
     """
     names = [name for name in _CHECKS if name not in ("max_new_tokens", "max_length", "stop")]
-    settings = {name: defaults[name] for name in names if name in defaults}
+    # The runtime reports whole numbers as floats.
+    settings = {
+        name: int(defaults[name]) if name in _WHOLE else defaults[name]
+        for name in names
+        if name in defaults
+    }
     settings.update(
         (name, value) for name in names if (value := getattr(options, name)) is not None
     )
@@ -209,6 +214,8 @@ _CHECKS: dict[str, Any] = {
     "random_seed": _whole(0, MAX_SEED),
     "stop": _stop,
 }
+
+_WHOLE = {"min_length", "top_k", "no_repeat_ngram_size", "random_seed"}
 
 NAMES = (*(field.name for field in fields(SearchOptions)), "seed")
 """Every option a call accepts."""

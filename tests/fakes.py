@@ -1,4 +1,4 @@
-"""A tiny text model for unit tests: a vocabulary of a hundred tokens, logits from a table.
+"""A tiny text model for unit tests: a vocabulary of all bytes and a few words, logits from a table.
 
 It keeps the protocols of `structgen.models.base` and counts what is done to it. Its logits depend
 on nothing but the tokens so far, so every run repeats.
@@ -18,13 +18,12 @@ from structgen.vocabulary import Vocabulary
 
 PAD, END, END_TOO = 0, 1, 2
 _TEXT = [
-    *(bytes([byte]) for byte in range(0x20, 0x7F)),
-    *(bytes([byte]) for byte in (0x0A, 0xC3, 0xA9, 0xE2, 0x82, 0xAC, 0xF0, 0x9F, 0xA6, 0x8A)),
+    *(bytes([byte]) for byte in range(256)),
     *(b'{"', b'":', b'"}', b" the", b"true", b"false", b"null", b"12", b"2024", b"STOP"),
     *("é".encode(), " é".encode(), b"\xe2\x82"),
 ]
 TOKENS = [b"", b"", b"", *_TEXT]
-SIZE = 128  # wider than the tokens, as real logits are
+SIZE = 288  # wider than the tokens, as real logits are
 
 
 def vocabulary() -> Vocabulary:

@@ -1,0 +1,203 @@
+"""The demo: four answers from a small model on this machine, each exactly of its type.
+
+It owns the four scenes and how they are shown. It uses nothing but the public Python surface, so
+it doubles as a tour of it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, Field
+from rich.cells import cell_len, chop_cells
+from rich.console import Console
+from rich.text import Text
+
+from structgen import GenerationResult, Generator, Regex, TextModel
+from structgen.chat import Message
+
+ShortText = Annotated[str, Field(min_length=3, max_length=30)]
+
+
+class Weapon(BaseModel):
+    """What a character fights with."""
+
+    name: ShortText
+    damage: Annotated[int, Field(ge=1, le=20)]
+
+
+class Character(BaseModel):
+    """A character in a game."""
+
+    name: ShortText
+    race: Literal["human", "elf", "dwarf", "orc"]
+    level: Annotated[int, Field(ge=1, le=99)]
+    skills: Annotated[list[ShortText], Field(min_length=2, max_length=3)]
+    weapon: Weapon
+    pet: ShortText | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """One prompt and the type of its answer.
+
+    Attributes:
+        title: what it shows.
+        type_text: the output type, as a reader would write it.
+        output_type: the output type; None for free text.
+        messages: the prompt.
+        options: search options.
+    """
+
+    title: str
+    type_text: str
+    output_type: Any
+    messages: Sequence[Message]
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+def _ask(text: str) -> list[Message]:
+    return [{"role": "user", "content": text}]
+
+
+SCENES = (
+    Scene(
+        "A Pydantic object",
+        "Character (name, race: Literal, level: 1 to 99, skills: list of 2 or 3, weapon: a nested "
+        "model, pet: optional)",
+        Character,
+        _ask("Create a character for a fantasy game: an old dwarf who loves the sea."),
+        {"max_new_tokens": 160, "temperature": 0.7},
+    ),
+    Scene(
+        "A classification",
+        'Literal["positive", "negative", "mixed"]',
+        Literal["positive", "negative", "mixed"],
+        _ask(
+            "Is this review positive, negative or mixed?\n"
+            '"The soup was cold, the waiter was rude and we will never come back."'
+        ),
+    ),
+    Scene(
+        "A regular expression",
+        r'Regex(r"[12]\d{3}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])")',
+        Regex(r"[12]\d{3}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])"),
+        _ask("On what date did people first walk on the Moon? Answer as YYYY-MM-DD."),
+    ),
+    Scene(
+        "Free text",
+        "none",
+        None,
+        _ask("What is the capital of France? Answer in one short sentence."),
+        {"max_new_tokens": 60, "temperature": 0.3},
+    ),
+)
+
+
+def run(model: TextModel, console: Console, seed: int = 1) -> list[GenerationResult]:
+    """Show the four scenes on ``console`` and return their results.
+
+    Args:
+        model: the model that answers.
+        console: where to print; colour and line wrapping only when it is a terminal.
+        seed: what to sample with; the same seed gives the same answers.
+    """
+    results = []
+    for number, scene in enumerate(SCENES, 1):
+        _heading(console, f"{number} of {len(SCENES)}: {scene.title}")
+        _field(console, "type", scene.type_text)
+        _field(console, "prompt", "\n".join(message["content"] for message in scene.messages))
+        generator = Generator(model, scene.output_type)
+        stream = generator.stream(scene.messages, seed=seed, **scene.options)
+        with stream, _Growing(console, "output") as output:
+            for chunk in stream:
+                output.write(chunk)
+        result = stream.result
+        if generator.constraint is not None:
+            _field(console, "parsed", repr(generator.constraint.output.parse(result.text)))
+        _field(console, "", summary(result, model.vocabulary.size), style="dim")
+        results.append(result)
+    return results
+
+
+def summary(result: GenerationResult, vocabulary_size: int) -> str:
+    """One line of figures about a result."""
+    tokens, seconds = result.usage.output_tokens, result.timings.total_seconds
+    line = f"{tokens} token{'s' * (tokens != 1)} in {seconds:.2f} s"
+    if tokens > 1:
+        line += f" ({tokens / seconds:.0f} tokens/s)"
+    if result.mean_allowed_tokens is None:
+        return f"{line}; no mask: all {vocabulary_size:,} tokens were allowed"
+    return (
+        f"{line}; the mask allowed {result.mean_allowed_tokens:,.0f} of "
+        f"{vocabulary_size:,} tokens on average"
+    )
+
+
+_INDENT = 9
+
+
+def _heading(console: Console, text: str) -> None:
+    console.print()
+    if console.is_terminal:
+        console.rule(Text(text, style="bold"), align="left", style="dim")
+    else:
+        console.print(f"== {text} ==", markup=False, highlight=False)
+
+
+def _field(console: Console, label: str, text: str, style: str = "") -> None:
+    """Print ``text`` beside ``label``; wrapped on a terminal, a line each in a log."""
+    with _Growing(console, label, style) as growing:
+        growing.write(text)
+
+
+class _Growing:
+    """Text beside a label that may still grow: only ever appended to, so it suits any output.
+
+    On a terminal, lines break between words where they can and the text keeps its indentation.
+    A word is shown as soon as it fits; one that turns out too long for its line is broken.
+    """
+
+    def __init__(self, console: Console, label: str, style: str | None = None) -> None:
+        self._console = console
+        self._label = label
+        self._style = "bold green" if style is None else style
+        self._width = console.width if console.is_terminal else None
+        self._column = _INDENT
+
+    def __enter__(self) -> _Growing:
+        self._emit(f"{self._label:<{_INDENT}}", "dim")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._emit("\n")
+
+    def write(self, chunk: str) -> None:
+        """Append ``chunk``."""
+        for index, line in enumerate(chunk.split("\n")):
+            if index:
+                self._break()
+            for word in re.findall(r" *[^ ]+| +$", line):
+                self._write_word(word)
+
+    def _write_word(self, word: str) -> None:
+        if self._width is not None and self._column + cell_len(word) > self._width:
+            if self._column > _INDENT:
+                self._break()
+                word = word.lstrip(" ")
+            *full, word = chop_cells(word, self._width - _INDENT) or [""]
+            for piece in full:
+                self._emit(piece, self._style)
+                self._break()
+        self._emit(word, self._style)
+        self._column += cell_len(word)
+
+    def _break(self) -> None:
+        self._emit("\n" + " " * _INDENT)
+        self._column = _INDENT
+
+    def _emit(self, text: str, style: str = "") -> None:
+        self._console.print(Text(text, style=style), end="", soft_wrap=True)

@@ -1,0 +1,448 @@
+"""Generator on the fake model: arguments, budget, options, streaming, results."""
+
+from __future__ import annotations
+
+import gc
+import threading
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import pytest
+from fakes import END, END_TOO, SIZE, TOKENS, FakeModel, encode
+
+import structgen
+from structgen import Choice, Generator, Regex
+from structgen.processors import MinLength, NoRepeatNgram, TokenMask
+
+MESSAGES = [{"role": "user", "content": "hi"}]
+
+
+@dataclass
+class Person:
+    name: str
+    age: int
+
+
+# Free text
+
+
+def test_free_text_is_what_the_model_writes_and_never_leaves_the_runtime():
+    model = FakeModel("hello é the 12")
+    assert Generator(model)("x") == "hello é the 12"
+    assert model.started[0].logits_read == 0
+    assert model.started[0].closed
+
+
+def test_free_text_stops_at_a_limit_and_says_so():
+    result = Generator(FakeModel("hello"))
+    assert result.result("x", max_new_tokens=3).text == "hel"
+    assert result.result("x", max_new_tokens=3).finish_reason == "length"
+    assert result.result("x", max_new_tokens=6).finish_reason == "stop"
+
+
+def test_the_context_is_a_limit_too():
+    result = Generator(FakeModel("hello hello hello", context_length=10)).result("xxxx")
+    assert result.usage.prompt_tokens == 4
+    assert result.text == "hello "
+    assert result.finish_reason == "length"
+
+
+def test_max_length_counts_the_prompt():
+    generator = Generator(FakeModel("hello hello"))
+    assert generator("xxxx", max_length=7) == "hel"
+    assert generator("xxxx", max_length=7, max_new_tokens=2) == "he"
+    with pytest.raises(structgen.OptionError, match=r"4 tokens.*which has 4.*max_new_tokens"):
+        generator("xxxx", max_length=4)
+    with pytest.raises(structgen.OptionError, match=r"max_length=300 .* holds: 256"):
+        generator("xxxx", max_length=300)
+
+
+def test_a_models_own_max_length_applies_unless_given():
+    model = FakeModel("hello hello", search_defaults={"max_length": 6})
+    assert Generator(model)("xxxx") == "he"
+    assert Generator(model)("xxxx", max_length=9) == "hello"
+
+
+# Prompts
+
+
+def test_chat_messages_go_through_the_template():
+    model = FakeModel("ok")
+
+    class Message:
+        role = "assistant"
+        content = "yes"
+
+    Generator(model)([{"role": "system", "content": "be"}, Message(), *MESSAGES])
+    expected = "[system]be\n[assistant]yes\n[user]hi\n[assistant]"
+    assert list(model.started[0].token_ids[0][: len(encode(expected))]) == encode(expected)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "message"),
+    [
+        ("", "empty"),
+        ([], "empty list"),
+        (None, "NoneType"),
+        (b"bytes", "bytes"),
+        (3, "int"),
+        ({"role": "user", "content": "hi"}, "single message"),
+        (["hi"], "Message 0 is a str"),
+        ([{"role": "user"}], "no 'content'.*keys.*role"),
+        ([{"content": "x"}], "no 'role'"),
+        ([object()], "no 'role'.*object"),
+        ([{"role": "usr", "content": "x"}], "Did you mean 'user'"),
+        ([{"role": "zzzz", "content": "x"}], "Roles are: system"),
+        ([{"role": "user", "content": None}], "'content' is a NoneType"),
+        ([{"role": "user", "content": ""}], "no message has any content"),
+        ("a\0b", "NUL character at position 1"),
+        ([{"role": "user", "content": "\ud800"}], "Message 0 has a lone surrogate"),
+        ("x" * 256, r"256 tokens.*fake holds 256.*at least 1 "),
+        ("x" * 300, r"300 tokens.*at least 45 "),
+    ],
+)
+def test_bad_prompts_are_refused_before_anything_runs(prompt, message):
+    model = FakeModel("x")
+    with pytest.raises(structgen.PromptError, match=message):
+        Generator(model).stream(prompt)
+    assert not model.started
+
+
+# Options
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"temprature": 1}, "Unknown option 'temprature'. Did you mean 'temperature'"),
+        ({"max_tokens": 1}, "called 'max_new_tokens' here"),
+        ({"zzz": 1}, "Options are: max_new_tokens"),
+        ({"num_beams": 4}, "not supported.*Beams"),
+        ({"batch_size": 4}, "once for each prompt"),
+        ({"temperature": "hot"}, "temperature='hot' is not a number"),
+        ({"temperature": -1}, "temperature=-1 is out of range. It must be 0 or more"),
+        ({"temperature": float("nan")}, "temperature=nan is out of range"),
+        ({"temperature": float("inf")}, "temperature=inf is out of range"),
+        ({"top_p": 0}, "above 0 and at most 1"),
+        ({"top_p": 1.5}, "above 0 and at most 1"),
+        ({"top_k": 1.5}, "top_k=1.5 is not a whole number"),
+        ({"top_k": True}, "top_k=True is not a whole number"),
+        ({"max_new_tokens": 0}, "1 or more"),
+        ({"do_sample": 1}, "do_sample=1 is not a bool"),
+        ({"repetition_penalty": 0}, "above 0"),
+        ({"seed": -1}, "between 0 and 2,147,483,647"),
+        ({"seed": 1, "random_seed": 2}, "two names for one option"),
+        ({"do_sample": True, "temperature": 0}, "contradiction"),
+        ({"stop": 3}, "neither a string nor a list"),
+        ({"stop": ["a", ""]}, "empty string"),
+    ],
+)
+def test_bad_options_are_refused_before_anything_runs(options, message):
+    model = FakeModel("x")
+    with pytest.raises(structgen.OptionError, match=message):
+        Generator(model).stream("x", **options)
+    assert not model.started
+
+
+@pytest.mark.parametrize(
+    ("options", "do_sample"),
+    [
+        ({}, False),
+        ({"temperature": 0.7}, True),
+        ({"temperature": 0}, False),
+        ({"top_k": 40}, True),
+        ({"top_k": 1}, False),
+        ({"top_p": 0.9}, True),
+        ({"seed": 3}, False),
+        ({"temperature": 0.7, "do_sample": False}, False),
+        ({"temperature": None}, False),
+        ({"max_new_tokens": np.int64(5)}, False),
+    ],
+)
+def test_what_implies_sampling(options, do_sample):
+    model = FakeModel("x")
+    Generator(model)("x", **options)
+    assert model.started[0].search["do_sample"] is do_sample
+
+
+def test_sampling_is_never_quietly_greedy():
+    # The runtime takes the likeliest token when top_k is 1 or top_p is 0.
+    model = FakeModel("x", search_defaults={"top_k": 1, "top_p": 0.0})
+    Generator(model)("x", temperature=0.7)
+    assert model.started[0].search["top_k"] == 0
+    assert model.started[0].search["top_p"] == 1.0
+    Generator(model)("x", temperature=0.7, top_k=1)
+    assert model.started[1].search["top_k"] == 1
+
+
+def test_same_seed_same_text():
+    generator = Generator(FakeModel())
+    texts = [generator("x", temperature=1.0, seed=seed, max_new_tokens=20) for seed in (1, 1, 2)]
+    assert texts[0] == texts[1] != texts[2]
+
+
+def test_stop_strings_cut_free_text_exactly_even_across_tokens():
+    generator = Generator(FakeModel("one the two STOP three"))
+    for stop, text in (
+        ("STOP", "one the two "),
+        ("e tw", "one th"),
+        (["zzz", "two", " the"], "one"),
+        ("zzz", "one the two STOP three"),
+    ):
+        result = generator.result("x", stop=stop)
+        assert result.text == text
+        assert result.finish_reason == ("stop" if stop == "zzz" else "stop_string")
+
+
+# Output types
+
+
+def test_an_output_type_overrules_what_the_model_would_write():
+    model = FakeModel("I think it is bad")
+    assert Generator(model, Literal["good", "bad"])("x") in ("good", "bad")
+    model = FakeModel("bad")
+    result = Generator(model, Choice(["good", "bad"])).result("x")
+    assert (result.text, result.finish_reason) == ("bad", "stop")
+    assert result.mean_allowed_tokens is not None
+    assert result.mean_allowed_tokens <= 2
+
+
+def test_nothing_but_the_end_left_ends_without_asking_the_model():
+    model = FakeModel("bad")
+    generator = Generator(model, Choice(["good", "bad"]))
+    result = generator.result("x")
+    assert model.started[0].logits_read == len(result.token_ids)
+
+
+def test_parse_returns_a_value():
+    model = FakeModel('{"name":"Ann","age":12}')
+    generator = Generator(model, Person)
+    assert generator.parse("x") == Person("Ann", 12)
+    assert Generator(FakeModel("12"), int).parse("x", max_new_tokens=4) == 12
+    with pytest.raises(structgen.OptionError, match="parse needs an output type"):
+        Generator(model).parse("x")
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_output_always_completes_within_the_budget(seed):
+    generator = Generator(FakeModel(), Person)
+    for budget in (30, 60):
+        result = generator.result("x", max_new_tokens=budget, temperature=1.0, seed=seed)
+        assert result.finish_reason == "stop"
+        assert len(result.token_ids) < budget
+        assert isinstance(generator.constraint.output.parse(result.text), Person)
+
+
+def test_a_budget_too_small_is_refused_before_the_model_runs():
+    model = FakeModel()
+    with pytest.raises(structgen.BudgetTooSmall) as caught:
+        Generator(model, Person).stream("x", max_new_tokens=5)
+    assert caught.value.budget == 5
+    assert caught.value.minimum > 5
+    assert not model.started
+    Generator(model, Person)("x", max_new_tokens=caught.value.minimum)
+
+
+def test_a_stop_string_that_cuts_a_typed_output_is_an_error_with_the_text():
+    model = FakeModel('{"name":"Ann","age":12}')
+    with pytest.raises(structgen.IncompleteOutput, match="stop string '\"age' came up") as caught:
+        Generator(model, Person)("x", stop='"age')
+    assert caught.value.text == '{"name":"Ann",'
+    lines = Generator(FakeModel("the\nthe"), Regex(r"( ?[a-z]+\n?)+"))
+    assert lines("x", stop="\n") == "the"
+
+
+def test_min_length_yields_to_the_output_type():
+    generator = Generator(FakeModel("12"), Regex("[0-9]+"))
+    text = generator("x", min_length=12, max_new_tokens=20)
+    assert 1 + len(encode(text)) >= 12
+    assert text.isdigit()
+    # Nothing but the end is left after "bad": it ends, and "bad" is all there is.
+    assert Generator(FakeModel("bad"), Choice(["good", "bad"]))("x", min_length=50) == "bad"
+    assert Generator(FakeModel("b"), Regex("b{30}"))("x", no_repeat_ngram_size=2) == "b" * 30
+
+
+def test_penalties_before_a_mask_are_not_left_to_the_runtime():
+    model = FakeModel("12", search_defaults={"min_length": 4, "no_repeat_ngram_size": 3})
+    Generator(model, Regex(r"\d+"))("x", max_new_tokens=9)
+    assert model.started[0].search["min_length"] == 0
+    assert model.started[0].search["no_repeat_ngram_size"] == 0
+    Generator(model)("x", max_new_tokens=9)
+    assert model.started[1].search["min_length"] == 4
+    assert model.started[1].search["no_repeat_ngram_size"] == 3
+
+
+def test_a_compiled_constraint_can_be_passed():
+    model = FakeModel("bad")
+    constraint = structgen.compile(Literal["good", "bad"], model.vocabulary)
+    assert Generator(model, constraint)("x") == "bad"
+    other = structgen.Vocabulary.from_tokens([b"", b"a"], [0])
+    with pytest.raises(structgen.OptionError, match="another vocabulary"):
+        Generator(model, structgen.compile(Regex("a"), other))
+
+
+# Processors
+
+
+def test_a_processor_sees_token_ids_and_logits_and_decides():
+    seen = []
+
+    def only_a(token_ids, logits):
+        seen.append((token_ids.dtype, token_ids.shape, logits.dtype, logits.shape))
+        allowed = [encode("a")[0]] if token_ids.shape[1] < 4 else [END]
+        out = np.full_like(logits, -np.inf)
+        out[:, allowed] = logits[:, allowed]
+        return out
+
+    assert Generator(FakeModel("hello"), processor=only_a)("x") == "aaa"
+    assert seen[0] == (np.int32, (1, 1), np.float32, (1, SIZE))
+    assert [shape for _, shape, _, _ in seen] == [(1, 1), (1, 2), (1, 3), (1, 4)]
+
+
+@pytest.mark.parametrize(
+    ("processor", "message"),
+    [
+        (lambda ids, logits: None, "returned NoneType"),
+        (lambda ids, logits: logits[0], r"returned float32 \[288\], not .*\[1, 288\]"),
+        (lambda ids, logits: logits.astype(np.float64), r"float64 \[1, 288\]; convert"),
+        (lambda ids, logits: logits - np.inf, "ruled out every token"),
+        (lambda ids, logits: logits * np.nan, "NaN"),
+    ],
+)
+def test_a_wrong_processor_is_named(processor, message):
+    model = FakeModel("hello")
+    with pytest.raises(structgen.OptionError, match=message):
+        Generator(model, processor=processor)("x")
+    assert model.started[0].closed
+
+
+def test_wrong_arguments():
+    model = FakeModel("x")
+    with pytest.raises(structgen.OptionError, match="output_type and processor"):
+        Generator(model, int, processor=lambda ids, logits: logits)
+    with pytest.raises(structgen.OptionError, match="not callable"):
+        Generator(model, processor=3)
+    with pytest.raises(structgen.OptionError, match="temperature: only meaningful"):
+        Generator(model, temperature=1)
+    with pytest.raises(structgen.ModelError, match=r"str, not a loaded.*structgen.load\('name'\)"):
+        Generator("name")
+
+
+# Streaming
+
+
+def test_a_stream_gives_the_same_text_in_pieces():
+    generator = Generator(FakeModel('{"name":"é€","age":12}'), Person)
+    stream = generator.stream("x")
+    chunks = list(stream)
+    assert "".join(chunks) == generator("x") == '{"name":"é€","age":12}'
+    assert all(chunks)
+    assert len(chunks) > 5
+    assert stream.result.finish_reason == "stop"
+    assert stream.result.usage.output_tokens == len(stream.result.token_ids)
+    timings = stream.result.timings
+    assert 0 < timings.first_chunk_seconds < timings.total_seconds
+
+
+def test_an_unread_stream_has_run_nothing():
+    model = FakeModel("hello")
+    Generator(model).stream("x")
+    assert not model.started
+
+
+def test_leaving_a_stream_early_frees_the_sequence():
+    model = FakeModel("hello")
+    generator = Generator(model)
+    with generator.stream("x") as stream:
+        assert next(stream) == "h"
+    assert model.started[0].closed
+    assert stream.result.finish_reason == "cancelled"
+    assert stream.result.text == "h"
+    assert list(stream) == []
+    dropped = generator.stream("x")
+    next(dropped)
+    del dropped
+    gc.collect()
+    assert model.started[1].closed
+
+
+def test_an_error_in_the_middle_frees_the_sequence():
+    model = FakeModel("hello")
+
+    def fails_later(ids, logits):
+        if ids.shape[1] > 2:
+            raise KeyboardInterrupt
+        return logits
+
+    with pytest.raises(KeyboardInterrupt):
+        Generator(model, processor=fails_later)("x")
+    assert model.started[0].closed
+
+
+def test_one_generator_serves_many_threads():
+    generator = Generator(FakeModel(), Person)
+    expected = {s: generator("x", temperature=1.0, seed=s, max_new_tokens=40) for s in range(8)}
+    got: dict[int, str] = {}
+
+    def work(seed: int) -> None:
+        got[seed] = generator("x", temperature=1.0, seed=seed, max_new_tokens=40)
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert got == expected
+
+
+# Processors of our own
+
+
+class EveryThird:
+    """A cursor that allows every third token."""
+
+    is_accepting = False
+
+    def fill_mask(self, out):
+        bits = np.arange(len(out) * 32) % 3 == 0
+        bits[SIZE - 3 :] = False
+        out[:] = np.packbits(bits, bitorder="little").view(np.uint32)
+
+
+def test_a_token_mask_puts_minus_infinity_on_exactly_what_is_forbidden():
+    mask = TokenMask(EveryThird(), SIZE - 3, 2)
+    logits = np.random.default_rng(0).normal(size=(1, SIZE - 3)).astype(np.float32)
+    before = logits.copy()
+    assert not mask.begin()
+    after = mask(np.zeros((1, 1), np.int32), logits)
+    allowed = np.arange(SIZE - 3) % 3 == 0
+    assert (after[0, allowed] == before[0, allowed]).all()
+    assert (after[0, ~allowed] == -np.inf).all()
+    assert mask.allowed == allowed.sum() == mask.allowed_total
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_no_repeat_ngram_lowers_exactly_the_tokens_that_would_repeat_one(size):
+    ids = np.array([[5, 6, 7, 5, 6, 8, 5, 6]], np.int32)
+    logits = np.zeros((1, 10), np.float32)
+    NoRepeatNgram(size)(ids, logits)
+    banned = {1: {5, 6, 7, 8}, 2: {7, 8}, 3: {7, 8}}[size]
+    assert set(np.flatnonzero(logits[0])) == banned
+    assert np.isfinite(logits).all()
+    short = np.zeros((1, 10), np.float32)
+    NoRepeatNgram(9)(ids, short)
+    assert not short.any()
+
+
+def test_min_length_lowers_every_end_of_sequence_id_while_short():
+    processor = MinLength(3, (END, END_TOO))
+    for length, lowered in ((2, {END, END_TOO}), (3, set())):
+        logits = np.zeros((1, SIZE), np.float32)
+        processor(np.zeros((1, length), np.int32), logits)
+        assert set(np.flatnonzero(logits[0])) == lowered
+
+
+def test_the_fake_tokenizer_round_trips():
+    text = 'héllo {"a": 12} the €'
+    assert b"".join(TOKENS[i] for i in encode(text)).decode() == text
