@@ -157,10 +157,10 @@ class Trie:
     def node_of(self, data: bytes) -> int | None:
         """Return the node whose string is ``data``, or None. One dict look-up a byte."""
         child = self.child
-        node: int | None = 0
+        node = 0
         for byte in data:
-            node = child.get(node << 8 | byte)
-            if node is None:
+            node = child.get(node << 8 | byte, 0)  # no child is the root
+            if not node:
                 return None
         return node
 
@@ -174,7 +174,10 @@ class Trie:
 
     def ids_at(self, node: int) -> list[int]:
         """Return the ids of the tokens whose bytes end exactly at ``node``, ascending."""
-        return self.token_ids[self.token_start[node] : self.token_start[node + 1]].tolist()
+        ids: list[int] = self.token_ids[
+            self.token_start[node] : self.token_start[node + 1]
+        ].tolist()
+        return ids
 
     def __repr__(self) -> str:
         return (
