@@ -198,22 +198,19 @@ def _string_pattern(schema: Mapping[str, Any], name: str) -> ir.Pattern:
     return ir.Pattern(whole, source=str(schema.get("pattern", name)))
 
 
-def _lower_union(output_type: Any, members: Sequence[Any], name: str) -> OutputType:
+def _lower_union(
+    output_type: Any, members: Sequence[Any], name: str, constraints: Sequence[Any] = ()
+) -> OutputType:
     """Scalars only: any of their bare texts. With a container among them: one JSON schema."""
-    parts: list[OutputType] = []
-    problem: OutputTypeError | None = None
-    for member in members:
-        try:
-            part = _lower(member)
-        except OutputTypeError as error:
-            # Not fatal yet: str is no scalar type by itself, but is fine as one kind of JSON.
-            problem = problem or error
-            continue
-        if not _is_scalar(part.grammar):
-            return _lower_json(output_type, name)
-        parts.append(part)
-    if problem is not None:
-        raise problem
+    if any(map(_is_container, members)):
+        return _lower_json(output_type, name)
+    # A constraint on a union holds for each of its members but None.
+    parts = [
+        _lower(annotated(member, constraints))
+        if constraints and member is not type(None)
+        else _lower(member)
+        for member in members
+    ]
     if all(isinstance(part.grammar, ir.Json) for part in parts):
         return _lower_json(output_type, name)
 
@@ -231,12 +228,17 @@ def _lower_union(output_type: Any, members: Sequence[Any], name: str) -> OutputT
     return OutputType(ir.Either(tuple(part.grammar for part in parts)), parse, name)
 
 
-def _is_scalar(grammar: ir.Grammar) -> bool:
-    if isinstance(grammar, ir.Json):
-        schema = grammar.schema
-        kinds = schema.get("anyOf", [schema])
-        return all(isinstance(kind, dict) and kind.get("type") in _JSON_SCALARS for kind in kinds)
-    return True
+def _is_container(member: Any) -> bool:
+    try:
+        grammar = _lower(member).grammar
+    except OutputTypeError:
+        # str, for one, is no output type by itself, but is fine as one kind of JSON. What is wrong
+        # with any other member is said by whatever the union becomes.
+        return False
+    if not isinstance(grammar, ir.Json):
+        return False
+    kinds = grammar.schema.get("anyOf", [grammar.schema])
+    return any(kind.get("type") not in _JSON_SCALARS for kind in kinds)
 
 
 def _lower_annotated(output_type: Any, name: str) -> OutputType:
@@ -251,14 +253,9 @@ def _lower_annotated(output_type: Any, name: str) -> OutputType:
         allowed = [member for member in members if _is_valid(adapter, member)]
         return _checked(choice_type(allowed, name), adapter)
     if origin is Union or isinstance(base, types.UnionType):
-        # A constraint on a union holds for each of its members but None; a validator sees the
-        # value once, at the end.
+        # Validators see the value once, at the end; the rest bears on the text.
         constraints = [item for item in metadata if not isinstance(item, _VALIDATORS)]
-        members = [
-            member if member is type(None) or not constraints else annotated(member, constraints)
-            for member in get_args(base)
-        ]
-        lowered = _lower_union(output_type, members, name)
+        lowered = _lower_union(output_type, get_args(base), name, constraints)
         if isinstance(lowered.grammar, ir.Json):
             return lowered
         return _checked(lowered, TypeAdapter(output_type))

@@ -1,0 +1,124 @@
+"""The public surface: its names, and that importing it costs next to nothing."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import subprocess
+import sys
+import time
+
+import pytest
+
+import structgen
+from structgen import errors
+
+ERRORS = {
+    "BudgetTooSmall",
+    "CompileLimitExceeded",
+    "ConversionError",
+    "DownloadError",
+    "IncompleteOutput",
+    "ModelError",
+    "ModelNotFound",
+    "OptionError",
+    "OutputTypeError",
+    "ParseError",
+    "PatternError",
+    "PromptError",
+    "SchemaError",
+    "StructgenError",
+    "TokenNotAllowed",
+    "Unsatisfiable",
+    "UnsupportedFeature",
+    "VocabularyError",
+}
+NAMES = ERRORS | {
+    "Choice",
+    "Constraint",
+    "Cursor",
+    "GenerationResult",
+    "Generator",
+    "JsonSchema",
+    "Regex",
+    "Stream",
+    "TextModel",
+    "Vocabulary",
+    "__version__",
+    "compile",
+    "from_onnx_genai",
+    "load",
+    "models",
+}
+MODEL_PACKAGES = ("onnxruntime_genai", "onnxruntime", "onnx", "onnx_ir", "gguf", "huggingface_hub")
+
+
+def modules_after(code: str) -> set[str]:
+    """Top-level names in ``sys.modules`` after ``code`` ran in a fresh interpreter."""
+    code = f"{code}\nimport json, sys\nprint(json.dumps(sorted(sys.modules)))"
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+    )
+    return {name.partition(".")[0] for name in json.loads(result.stdout.splitlines()[-1])}
+
+
+def test_public_names_are_these() -> None:
+    assert set(structgen.__all__) == NAMES
+    assert list(structgen.__all__) == sorted(structgen.__all__)
+    assert dir(structgen) == sorted(NAMES)
+
+
+@pytest.mark.parametrize("name", sorted(NAMES))
+def test_every_public_name_is_there_and_documented(name: str) -> None:
+    value = getattr(structgen, name)
+    if name != "__version__":
+        assert inspect.getdoc(value)
+
+
+def test_every_error_is_public() -> None:
+    defined = {
+        name
+        for name, value in vars(errors).items()
+        if isinstance(value, type) and issubclass(value, Exception)
+    }
+    assert defined == ERRORS
+    for name in ERRORS:
+        assert getattr(structgen, name) is getattr(errors, name)
+        assert name in (errors.__doc__ or "")
+
+
+def test_unknown_names_are_unknown() -> None:
+    with pytest.raises(AttributeError, match="'structgen' has no attribute 'Generater'"):
+        structgen.Generater  # noqa: B018
+
+
+def test_import_loads_no_dependency() -> None:
+    loaded = modules_after("import structgen")
+    assert not loaded & {*MODEL_PACKAGES, "numpy", "pydantic", "tokenizers", "rich", "click"}
+
+
+def test_engine_loads_no_model_runtime() -> None:
+    loaded = modules_after("from structgen import compile, Vocabulary, Regex, Generator")
+    assert {"numpy", "pydantic"} <= loaded
+    assert not loaded & set(MODEL_PACKAGES)
+
+
+def test_help_loads_no_model_runtime() -> None:
+    loaded = modules_after(
+        "import structgen.cli\n"
+        "try:\n    structgen.cli.main(['--help'])\n"
+        "except SystemExit as stop:\n    assert not stop.code"
+    )
+    assert not loaded & set(MODEL_PACKAGES)
+
+
+def test_import_is_quick() -> None:
+    def seconds(code: str) -> float:
+        start = time.perf_counter()
+        subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+        return time.perf_counter() - start
+
+    # Best of a few, less what the bare interpreter takes: other work shares the machine.
+    bare = min(seconds("pass") for _ in range(5))
+    with_import = min(seconds("import structgen") for _ in range(5))
+    assert with_import - bare < 0.3
