@@ -36,6 +36,7 @@ class Utf8:
         self._ids: dict[tuple[object, ...], int] = {("ground",): GROUND}
         self._rows: list[Row | None] = [None]
         self._reach: list[int] = [alphabet.everything]
+        self._shortest: dict[int, dict[int, bytes]] = {}
 
     def row(self, node: int) -> Row:
         """Outgoing bytes of ``node``: deeper node, or ``~atom``. The dict must not be changed."""
@@ -51,6 +52,26 @@ class Utf8:
     def spell(self, code_point: int) -> bytes:
         """The shortest spelling of ``code_point``."""
         return chr(code_point).encode()
+
+    def shortest(self, node: int) -> dict[int, bytes]:
+        """For every atom that can complete from ``node``, the fewest bytes that complete it."""
+        found = self._shortest.get(node)
+        if found is None:
+            found = {}
+            seen = {node}
+            level = [(node, b"")]
+            while level:
+                deeper: list[tuple[int, bytes]] = []
+                for at, so_far in level:
+                    for byte, to in sorted(self.row(at).items()):
+                        if to < 0:
+                            found.setdefault(~to, so_far + bytes([byte]))
+                        elif to not in seen:
+                            seen.add(to)
+                            deeper.append((to, so_far + bytes([byte])))
+                level = deeper
+            self._shortest[node] = found
+        return found
 
     def _node(self, key: tuple[object, ...], reach: int) -> int:
         found = self._ids.get(key)
@@ -179,6 +200,14 @@ class JsonString(Utf8):
             assert isinstance(digits, int) and isinstance(atom, int)
             target = ~atom if digits == 1 else self._node(("hex1", digits - 1, atom), 1 << atom)
             return {byte: target for byte, _ in _HEX}
+        if kind == "low-backslash1":
+            return {_BACKSLASH: self._node(("low-u1", key[1]), self._reach[self._ids[key]])}
+        if kind == "low-u1":
+            return {_U: self._node(("low1", 4, key[1]), self._reach[self._ids[key]])}
+        if kind == "low1":
+            _, digits, atom = key
+            assert isinstance(digits, int) and isinstance(atom, int)
+            return self._uniform_low_row(digits, atom)
         if kind == "low-backslash":
             return {_BACKSLASH: self._node(("low-u", key[1]), self._reach[self._ids[key]])}
         if kind == "low-u":
@@ -246,10 +275,25 @@ class JsonString(Utf8):
             elif 0xD800 <= code <= 0xDBFF:
                 start = 0x10000 + (code - 0xD800 << 10)
                 reach = self.alphabet.atoms_between(start, start + 0x3FF)
-                row[byte] = self._node(("low-backslash", code), reach)
+                atom = self.alphabet.single_atom(start, start + 0x3FF)
+                if atom != NO_ATOM:
+                    row[byte] = self._node(("low-backslash1", atom), reach)
+                else:
+                    row[byte] = self._node(("low-backslash", code), reach)
             elif not 0xDC00 <= code <= 0xDFFF and self._allowed_escape(code):
                 row[byte] = ~self.alphabet.atom(code)
         return row
+
+    def _uniform_low_row(self, digits: int, atom: int) -> Row:
+        """A low surrogate, DC00 to DFFF, whose every value completes ``atom``."""
+        if digits == 1:
+            return {byte: ~atom for byte, _ in _HEX}
+        target = self._node(("low1", digits - 1, atom), 1 << atom)
+        if digits == 4:
+            return {byte: target for byte, value in _HEX if value == 0xD}
+        if digits == 3:
+            return {byte: target for byte, value in _HEX if value >= 0xC}
+        return {byte: target for byte, _ in _HEX}
 
     def _low(self, digits: int, prefix: int, high: int) -> int:
         """Node before ``digits`` more hex digits of the low surrogate that follows ``high``."""

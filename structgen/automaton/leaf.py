@@ -12,9 +12,11 @@ finite sets of byte strings (`LiteralLeaf`) and small hand-made tables (`TableLe
 
 from __future__ import annotations
 
+import heapq
+import itertools
 import threading
 from collections import deque
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from typing import Protocol
 
 from ..errors import CompileLimitExceeded
@@ -153,6 +155,7 @@ class TextLeaf(Leaf):
         super().__init__()
         self.symbols = symbols
         self.encoding = encoding
+        self._completions: dict[tuple[int, int], bytes] = {}
         self.start = self.state((symbols.start, GROUND))
 
     def _edges(self, key: Hashable) -> dict[int, Hashable]:
@@ -161,6 +164,69 @@ class TextLeaf(Leaf):
     def _label(self, key: Hashable) -> int:
         symbol_state, node = key  # type: ignore[misc]
         return self.symbols.label(symbol_state) if node == GROUND else -1
+
+    def _search(self, q: int, wanted: int | None) -> tuple[bytes, int] | None:
+        # Symbol by symbol instead of byte by byte: a string of a thousand characters is a
+        # thousand steps, not a thousand times every half-spelt character.
+        symbol_state, node = self._keys[q]  # type: ignore[misc]
+        text = self._complete_symbols(symbol_state, node)
+        return None if text is None or wanted not in (None, 0) else (text, 0)
+
+    def _complete_symbols(self, symbol_state: int, node: int) -> bytes | None:
+        """The fewest bytes from ``(symbol state, encoding node)`` to an accepting symbol state."""
+        if node == GROUND and self.symbols.label(symbol_state) >= 0:
+            return b""
+        known = self._completions.get((symbol_state, node))
+        if known is not None:
+            return known
+        counter = itertools.count()
+        # (cost, tie-breaker, symbol state, previous entry's index, bytes that led here)
+        heap: list[tuple[int, int, int, int, bytes]] = []
+        trail: list[tuple[int, int, bytes]] = [(-1, symbol_state, b"")]
+        self._push_moves(heap, counter, symbol_state, node, 0, 0)
+        done: set[int] = set()
+        while heap:
+            cost, _, state, previous, spelt = heapq.heappop(heap)
+            if state in done:
+                continue
+            done.add(state)
+            trail.append((previous, state, spelt))
+            here = len(trail) - 1
+            if self.symbols.label(state) >= 0:
+                suffix = b""
+                while here > 0:
+                    self._completions.setdefault((trail[here][1], GROUND), suffix)
+                    suffix = trail[here][2] + suffix
+                    here = trail[here][0]
+                self._completions[symbol_state, node] = suffix
+                return suffix
+            self._push_moves(heap, counter, state, GROUND, cost, here)
+            if len(done) > MAX_SEARCH:
+                raise CompileLimitExceeded(
+                    "finding a shortest completion visits too many states",
+                    limit=MAX_SEARCH,
+                    actual=len(done),
+                )
+        return None
+
+    def _push_moves(
+        self,
+        heap: list[tuple[int, int, int, int, bytes]],
+        counter: Iterator[int],
+        state: int,
+        node: int,
+        cost: int,
+        previous: int,
+    ) -> None:
+        spelling = self.encoding.shortest(node)
+        for mask, to in self.symbols.moves(state):
+            best: bytes | None = None
+            for atom, spelt in spelling.items():
+                if mask >> atom & 1 and (best is None or (len(spelt), spelt) < (len(best), best)):
+                    best = spelt
+            if best is not None:
+                entry = (cost + len(best), next(counter), to, previous, best)
+                heapq.heappush(heap, entry)
 
 
 class StringLeaf(TextLeaf):
@@ -187,6 +253,15 @@ class StringLeaf(TextLeaf):
 
     def _label(self, key: Hashable) -> int:
         return 0 if key == self._CLOSED else -1
+
+    def _search(self, q: int, wanted: int | None) -> tuple[bytes, int] | None:
+        key = self._keys[q]
+        opening = b""
+        if key == self._OPEN:
+            opening, key = b'"', (self.symbols.start, GROUND)
+        symbol_state, node = key  # type: ignore[misc]
+        text = self._complete_symbols(symbol_state, node)
+        return None if text is None or wanted not in (None, 0) else (opening + text + b'"', 0)
 
 
 def spell_edges(
