@@ -15,12 +15,12 @@ text from the start to there; the IR can only say such things of a stretch of th
 
 All of it is exact. Refused (`UnsupportedFeature`): assertions inside an unbounded repeat, except
 the "tempered" ``(?:(?!stop).)*``; a lookahead and a lookbehind that overlap over a distance that
-splitting cannot settle; more than `MAX_LINES` lines.
+splitting cannot settle; more than `MAX_LINES` lines or `MAX_WORK`.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import TypeAlias
 
@@ -44,8 +44,11 @@ from .regex_tree import (
 )
 from .regex_tree import lower as lower_plain
 
-MAX_LINES = 512
+MAX_LINES = 256
 """Most combinations of alternatives that one pattern with lookarounds is spread out into."""
+
+MAX_WORK = 100_000
+"""Most items of lines looked at on the way; about a second."""
 
 _MAX_UNROLL = 8
 _ANY_NONEMPTY = ir.Repeat(ir.ANY_CHAR, 1, None)
@@ -66,7 +69,7 @@ class Check:
     reach: int | None
     behind: bool
     negate: bool
-    position: int | None
+    position: int | None = field(compare=False)
 
     @property
     def constraint(self) -> ir.Regex:
@@ -100,6 +103,7 @@ class _Lowering:
 
     def __init__(self, pattern: str) -> None:
         self.pattern = pattern
+        self.work = 0
 
     def refuse(self, why: str, position: int | None, fix: str) -> UnsupportedFeature:
         place = "" if position is None else f" at position {position}"
@@ -109,7 +113,7 @@ class _Lowering:
 
     def too_many(self) -> UnsupportedFeature:
         return self.refuse(
-            f"it needs more than {MAX_LINES} cases",
+            f"it needs more than {MAX_LINES} cases to be told apart",
             None,
             "Use fewer alternatives around lookarounds and word boundaries.",
         )
@@ -152,8 +156,6 @@ class _Lowering:
         return lines
 
     def joined(self, heads: list[Line], tails: list[Line]) -> list[Line]:
-        if len(heads) * len(tails) > 16 * MAX_LINES:
-            raise self.too_many()
         lines = [self.pruned(head + tail, False, False) for head in heads for tail in tails]
         found = list(dict.fromkeys(line for line in lines if line is not None))
         if len(found) > MAX_LINES:
@@ -257,11 +259,13 @@ class _Lowering:
     def pruned(self, line: Line, closed_left: bool, closed_right: bool) -> Line | None:
         """``line`` without the checks that hold anyway; None when one can never hold."""
         out: list[Item] = []
+        self.work += len(line) + 1
+        if self.work > MAX_WORK:
+            raise self.too_many()
         items = _ordered(_absorbed(line))
         for i, item in enumerate(items):
             if isinstance(item, Check):
-                beside = items[:i] if item.behind else items[i + 1 :]
-                verdict = _verdict(item, beside, closed_left if item.behind else closed_right)
+                verdict = _verdict(items, i, item, closed_left if item.behind else closed_right)
                 if verdict is not None and verdict == item.negate:
                     return None
                 if verdict is not None or item in out[len(out) - _trailing_checks(out) :]:
@@ -367,8 +371,7 @@ def _absorbed(line: Line) -> Line:
 
 def _narrowed(chars: ir.CharSet, check: Check) -> ir.CharSet:
     assert isinstance(check.core, ir.CharSet)
-    excluded = check.core if check.negate else ir.negate(check.core)
-    return ir.negate(ir.char_set([*ir.negate(chars).ranges, *excluded.ranges]))
+    return regex_facts.common(chars, ir.negate(check.core) if check.negate else check.core)
 
 
 def _negated(item: Item) -> Check:
@@ -383,8 +386,8 @@ def _trailing_checks(items: list[Item]) -> int:
     return count
 
 
-def _verdict(check: Check, beside: Line, closed: bool) -> bool | None:
-    """Whether the check's regex matches, if the segments ``beside`` decide it."""
+def _verdict(line: Line, at: int, check: Check, closed: bool) -> bool | None:
+    """Whether the check's regex matches at ``at``, if the segments beside it decide that."""
     if check.core is None:
         return None
     if is_nullable(check.core):
@@ -392,15 +395,21 @@ def _verdict(check: Check, beside: Line, closed: bool) -> bool | None:
     wanted, empty = regex_facts.edge_chars(check.core, check.behind)
     if empty:
         return None
-    segments = tuple(item for item in beside if not isinstance(item, Check))
-    chars, may_end = regex_facts.edge_of_sequence(segments, check.behind)
-    if may_end and not closed:
-        return None
-    if regex_facts.is_disjoint(chars, wanted):
-        return False
-    if not may_end and isinstance(check.core, ir.CharSet) and regex_facts.is_subset(chars, wanted):
-        return True
-    return None
+    all_in = isinstance(check.core, ir.CharSet)
+    none_in = True
+    for i in range(at - 1, -1, -1) if check.behind else range(at + 1, len(line)):
+        item = line[i]
+        if isinstance(item, Check):
+            continue
+        chars, may_be_empty = regex_facts.edge_chars(item, check.behind)
+        all_in = all_in and regex_facts.is_subset(chars, wanted)
+        none_in = none_in and regex_facts.is_disjoint(chars, wanted)
+        if not all_in and not none_in:
+            return None
+        if not may_be_empty:
+            return all_in
+    # Perhaps nothing stands between the check and the end of the line.
+    return False if none_in and closed else None
 
 
 def _width(item: Item) -> tuple[int, int | None]:

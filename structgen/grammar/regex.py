@@ -71,21 +71,22 @@ def _lower(pattern: str, parse: Callable[[], regex_tree.Tree], search: bool) -> 
             limit=MAX_PATTERN_LENGTH,
             actual=len(pattern),
         )
+    depth = 0
     try:
         tree = parse()
         depth = _depth(tree)
+        if depth <= MAX_DEPTH:
+            tree = regex_tree.at_edges(tree, search)
+            if regex_tree.has_look(tree):
+                return lookaround.lower(tree, pattern)
+            return regex_tree.lower(tree)
     except RecursionError:  # ``re``'s parser recurses twice per group
-        depth = max(pattern.count("("), MAX_DEPTH + 1)
-    if depth > MAX_DEPTH:
-        raise CompileLimitExceeded(
-            f"Regular expression nested too deeply, in {pattern[:60]!r}...; flatten its groups",
-            limit=MAX_DEPTH,
-            actual=depth,
-        )
-    tree = regex_tree.at_edges(tree, search)
-    if regex_tree.has_look(tree):
-        return lookaround.lower(tree, pattern)
-    return regex_tree.lower(tree)
+        depth = max(depth, pattern.count("("), MAX_DEPTH + 1)
+    raise CompileLimitExceeded(
+        f"Regular expression nested too deeply, in {pattern[:60]!r}...; flatten its groups",
+        limit=MAX_DEPTH,
+        actual=depth,
+    )
 
 
 def _depth(tree: regex_tree.Tree) -> int:

@@ -5,6 +5,8 @@ Pure functions over `ir` nodes, all conservative in a stated direction. They kno
 
 from __future__ import annotations
 
+from bisect import bisect_right
+
 from . import ir
 from .regex_tree import concat, intersect, is_nullable, repeat
 
@@ -71,12 +73,36 @@ def _count(chars: ir.CharSet) -> int:
 
 def is_subset(inner: ir.CharSet, outer: ir.CharSet) -> bool:
     """Whether every code point of ``inner`` is in ``outer``."""
-    return ir.char_set([*inner.ranges, *outer.ranges]) == outer
+    if inner is outer:
+        return True
+    starts = [low for low, _ in outer.ranges]
+    for low, high in inner.ranges:
+        # Ranges are merged, so one range of the outer set has to hold all of this one.
+        i = bisect_right(starts, low) - 1
+        if i < 0 or outer.ranges[i][1] < high:
+            return False
+    return True
 
 
 def is_disjoint(left: ir.CharSet, right: ir.CharSet) -> bool:
     """Whether no code point is in both."""
-    return is_subset(left, ir.negate(right))
+    return not common(left, right, first_only=True).ranges
+
+
+def common(left: ir.CharSet, right: ir.CharSet, first_only: bool = False) -> ir.CharSet:
+    """The code points in both; with ``first_only`` just one stretch of them, if any."""
+    out: list[tuple[int, int]] = []
+    i = j = 0
+    while i < len(left.ranges) and j < len(right.ranges) and not (out and first_only):
+        low = max(left.ranges[i][0], right.ranges[j][0])
+        high = min(left.ranges[i][1], right.ranges[j][1])
+        if low <= high:
+            out.append((low, high))
+        if left.ranges[i][1] < right.ranges[j][1]:
+            i += 1
+        else:
+            j += 1
+    return ir.CharSet(tuple(out))
 
 
 def with_width(regex: ir.Regex, low: int, high: int | None) -> ir.Regex:
