@@ -7,7 +7,6 @@ it doubles as a tour of it.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
@@ -17,7 +16,7 @@ from rich.console import Console
 from rich.text import Text
 
 from structgen import GenerationResult, Generator, Regex, TextModel
-from structgen.chat import Message
+from structgen.chat import Prompt
 
 ShortText = Annotated[str, Field(min_length=3, max_length=30)]
 
@@ -48,51 +47,63 @@ class Scene:
         title: what it shows.
         type_text: the output type, as a reader would write it.
         output_type: the output type; None for free text.
-        messages: the prompt.
+        prompt: text, or chat messages.
         options: search options.
     """
 
     title: str
     type_text: str
     output_type: Any
-    messages: Sequence[Message]
+    prompt: Prompt
     options: dict[str, Any] = field(default_factory=dict)
 
 
-def _ask(text: str) -> list[Message]:
-    return [{"role": "user", "content": text}]
-
+_EXAMPLE = Character(
+    name="Lirien",
+    race="elf",
+    level=12,
+    skills=["archery", "healing"],
+    weapon=Weapon(name="Moon Bow", damage=9),
+    pet="a white owl",
+)
 
 SCENES = (
     Scene(
         "A Pydantic object",
-        "Character (name, race: Literal, level: 1 to 99, skills: list of 2 or 3, weapon: a nested "
-        "model, pet: optional)",
+        "Character: name, race (one of four), level (1 to 99), skills (2 or 3), weapon (an object "
+        "of name and damage), pet (optional)",
         Character,
-        _ask("Create a character for a fantasy game: an old dwarf who loves the sea."),
+        [
+            {"role": "user", "content": "Create a game character: a young elf from the forest."},
+            {"role": "assistant", "content": _EXAMPLE.model_dump_json()},
+            {"role": "user", "content": "Create a game character: an old dwarf who loves the sea."},
+        ],
         {"max_new_tokens": 160, "temperature": 0.7},
     ),
     Scene(
         "A classification",
-        'Literal["positive", "negative", "mixed"]',
-        Literal["positive", "negative", "mixed"],
-        _ask(
-            "Is this review positive, negative or mixed?\n"
-            '"The soup was cold, the waiter was rude and we will never come back."'
-        ),
+        'Literal["positive", "negative"]',
+        Literal["positive", "negative"],
+        [
+            {
+                "role": "user",
+                "content": "What is the sentiment of the following sentence?\n"
+                '"The soup was cold, the waiter was rude and we will never come back."',
+            }
+        ],
     ),
     Scene(
         "A regular expression",
         r'Regex(r"[12]\d{3}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])")',
         Regex(r"[12]\d{3}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])"),
-        _ask("On what date did people first walk on the Moon? Answer as YYYY-MM-DD."),
+        "July 14, 1789 = 1789-07-14\nNovember 9, 1989 = 1989-11-09\nJuly 20, 1969 = ",
     ),
     Scene(
         "Free text",
         "none",
         None,
-        _ask("What is the capital of France? Answer in one short sentence."),
-        {"max_new_tokens": 60, "temperature": 0.3},
+        [{"role": "user", "content": "What is the capital of France?"}],
+        {"max_new_tokens": 60},
     ),
 )
 
@@ -109,9 +120,13 @@ def run(model: TextModel, console: Console, seed: int = 1) -> list[GenerationRes
     for number, scene in enumerate(SCENES, 1):
         _heading(console, f"{number} of {len(SCENES)}: {scene.title}")
         _field(console, "type", scene.type_text)
-        _field(console, "prompt", "\n".join(message["content"] for message in scene.messages))
+        if isinstance(scene.prompt, str):
+            _field(console, "prompt", scene.prompt)
+        else:
+            for message in scene.prompt:
+                _field(console, message["role"], message["content"])
         generator = Generator(model, scene.output_type)
-        stream = generator.stream(scene.messages, seed=seed, **scene.options)
+        stream = generator.stream(scene.prompt, seed=seed, **scene.options)
         with stream, _Growing(console, "output") as output:
             for chunk in stream:
                 output.write(chunk)
@@ -137,7 +152,7 @@ def summary(result: GenerationResult, vocabulary_size: int) -> str:
     )
 
 
-_INDENT = 9
+_INDENT = 11
 
 
 def _heading(console: Console, text: str) -> None:

@@ -11,7 +11,6 @@ that is not given, or is None, keeps the model's own default from its ``genai_co
 from __future__ import annotations
 
 import difflib
-import math
 import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -54,10 +53,11 @@ class SearchOptions:
             type comes first: when it leaves nothing but the end, the text ends.
         do_sample: sample, rather than take the likeliest token. Giving a ``temperature`` above 0,
             ``top_k`` above 1 or ``top_p`` implies True unless ``do_sample`` is given.
-        temperature: divides the logits; 0 means the likeliest token.
+        temperature: divides the logits, 0.01 to 100; 0 means the likeliest token.
         top_k: sample among the ``top_k`` likeliest allowed tokens; 0 means no such limit.
         top_p: sample among the likeliest allowed tokens that together have this probability.
-        repetition_penalty: above 1 discourages tokens that prompt or output already have.
+        repetition_penalty: above 1 discourages tokens that prompt or output already have; 0.01 to
+            100.
         no_repeat_ngram_size: no run of this many tokens twice, in prompt and output together, as
             far as the output type leaves a choice; 0 means no such limit.
         random_seed: same seed, same output.
@@ -174,7 +174,7 @@ def _whole(low: int, high: int | None = None) -> Any:
     return check
 
 
-def _real(low: float, high: float = math.inf, *, above: bool = False) -> Any:
+def _real(low: float, high: float, *, above: bool = False) -> Any:
     def check(name: str, value: Any) -> float:
         try:
             if isinstance(value, (bool, str)):
@@ -182,14 +182,22 @@ def _real(low: float, high: float = math.inf, *, above: bool = False) -> Any:
             number = float(value)
         except (TypeError, ValueError):
             raise OptionError(f"{name}={value!r} is not a number.") from None
-        fits = (low < number if above else low <= number) and number <= high
-        if not fits or math.isinf(number):
-            least = f"above {low:g}" if above else f"{low:g} or more"
-            most = "" if math.isinf(high) else f" and at most {high:g}"
-            raise OptionError(f"{name}={number:g} is out of range. It must be {least}{most}.")
+        if not ((low < number if above else low <= number) and number <= high):
+            bounds = f"above {low:g} and at most" if above else f"between {low:g} and"
+            raise OptionError(f"{name}={number:g} is out of range. It must be {bounds} {high:g}.")
         return number
 
     return check
+
+
+def _temperature(name: str, value: Any) -> float:
+    # Outside of these bounds the runtime's float32 arithmetic overflows.
+    number: float = _real(0, 100)(name, value)
+    if 0 < number < 0.01:
+        raise OptionError(
+            f"{name}={number:g} is out of range. Pass 0 for the likeliest token, or 0.01 or more."
+        )
+    return number
 
 
 def _stop(name: str, value: Any) -> tuple[str, ...]:
@@ -206,10 +214,10 @@ _CHECKS: dict[str, Any] = {
     "max_length": _whole(1),
     "min_length": _whole(0),
     "do_sample": _flag,
-    "temperature": _real(0),
+    "temperature": _temperature,
     "top_k": _whole(0),
     "top_p": _real(0, 1, above=True),
-    "repetition_penalty": _real(0, above=True),
+    "repetition_penalty": _real(0.01, 100),
     "no_repeat_ngram_size": _whole(0),
     "random_seed": _whole(0, MAX_SEED),
     "stop": _stop,

@@ -8,7 +8,8 @@ Order matters. The runtime applies its own penalties after ours, and ``min_lengt
 token that the mask had ruled out could win when every allowed one is penalised too. Whenever
 scores are edited here, these two are therefore done here, before the mask, and switched off in the
 runtime: a penalty is a preference, the mask is the law. ``repetition_penalty`` scales scores and
-leaves minus infinity where it is, so it stays with the runtime.
+leaves minus infinity where it is, so it stays with the runtime (within bounds, see
+`structgen.options`, that keep finite scores finite).
 """
 
 from __future__ import annotations
@@ -34,7 +35,9 @@ and returns the logits to choose from, of the same shape and dtype. ``-inf`` rul
 least one must remain.
 """
 
-_LOWEST = np.finfo(np.float32).min
+# Far below any real score, and still finite when the runtime multiplies it by its repetition
+# penalty or divides it by the temperature.
+_UNLIKELY = np.float32(-1e30)
 _MINUS_INFINITY = np.float32(-np.inf)
 
 # Row b: what to add to the logits of eight neighbouring tokens whose mask bits are the byte b.
@@ -112,7 +115,7 @@ class MinLength:
     def __call__(self, token_ids: TokenIds, logits: Logits) -> Logits:
         """Lower the end-of-sequence scores, in place."""
         if token_ids.shape[1] < self._min_length:
-            logits[:, self._eos_token_ids] = _LOWEST
+            logits[:, self._eos_token_ids] = _UNLIKELY
         return logits
 
 
@@ -132,7 +135,7 @@ class NoRepeatNgram:
             if n:
                 windows = np.lib.stride_tricks.sliding_window_view(row[:-1], n)
                 followers = followers[(windows == row[-n:]).all(axis=1)]
-            scores[followers] = _LOWEST
+            scores[followers] = _UNLIKELY
         return logits
 
 

@@ -58,7 +58,8 @@ def token_bytes(decode: Decode, find: Find, size: int) -> list[bytes]:
         )
     spelling = _byte_level_spelling()
     byte_ids = [find(spelling[byte]) for byte in range(256)]
-    if min(byte_ids) >= 0 and decode([anchor, byte_ids[0x20], anchor]) == "A A":
+    space = byte_ids[0x20]
+    if space >= 0 and decode([anchor, space, anchor]) == "A A":
         return _Probe(decode, find, anchor, byte_ids, spelling).run(size)
     byte_ids = [find(f"<0x{byte:02X}>") for byte in range(256)]
     return _Probe(decode, find, anchor, byte_ids, None).run(size)
@@ -121,6 +122,8 @@ class _Probe:
                 ids = [self.byte_ids[byte] for byte in before]
                 ids.append(token)
                 ids.extend(self.byte_ids[byte] for byte in after)
+                if min(ids) < 0:
+                    continue  # a byte that is no token of its own
                 data = self.decode(ids).encode()
                 if data.startswith(before) and data.endswith(after):
                     data = data[len(before) : len(data) - len(after)]

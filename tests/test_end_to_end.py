@@ -1,0 +1,318 @@
+"""The real small model, from prompt to value: what a user gets, and what the runtime is relied on."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import threading
+from datetime import date
+from typing import Literal
+
+import numpy as np
+import onnxruntime_genai as og
+import pytest
+
+import structgen
+from structgen import Choice, Generator, Regex, demo
+from structgen.models import genai, recover
+
+FRANCE = [{"role": "user", "content": "What is the capital of France?"}]
+
+
+@pytest.fixture(scope="module")
+def model():
+    return structgen.load("smollm2-135m-instruct")
+
+
+@pytest.fixture(scope="module")
+def free(model):
+    return Generator(model)
+
+
+# Output types
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_demos_four_outputs_are_exact(model, seed):
+    # Hotter and shorter than the demo itself, so that the model strays as far as it can.
+    for scene in demo.SCENES:
+        generator = Generator(model, scene.output_type)
+        result = generator.result(scene.prompt, seed=seed, temperature=1.5, max_new_tokens=60)
+        assert result.token_ids
+        if scene.output_type is None:
+            assert result.text
+        else:
+            assert result.finish_reason == "stop"
+            value = generator.constraint.output.parse(result.text)
+            if scene.output_type is demo.Character:
+                assert isinstance(value, demo.Character)
+
+
+@pytest.mark.parametrize(
+    ("output_type", "kind"),
+    [
+        (Literal["yes", "no"], str),
+        (Choice(["1", "2", "30"]), str),
+        (int, int),
+        (bool, bool),
+        (date, date),
+        (list[int], list),
+        (Regex(r"[A-ZÄÖÜ][a-zäöü]{2,8}"), str),
+    ],
+)
+def test_values_of_all_sorts(model, output_type, kind):
+    for temperature in (0, 1.5):
+        generator = Generator(model, output_type)
+        value = generator.parse(FRANCE, max_new_tokens=40, temperature=temperature, seed=1)
+        assert isinstance(value, kind)
+
+
+def test_streaming_gives_the_same_text(model):
+    generator = Generator(model, demo.Character)
+    options = {"max_new_tokens": 60, "temperature": 1.2, "seed": 4}
+    text = generator("Create a character.", **options)
+    assert "".join(generator.stream("Create a character.", **options)) == text
+
+
+def test_text_is_what_the_constraint_accepted_character_by_character(model):
+    generator = Generator(model, Regex("[é€🦊日ß]{6}"))
+    chunks = list(generator.stream("fox", temperature=1.5, seed=2))
+    assert len("".join(chunks)) == 6
+    assert set("".join(chunks)) <= set("é€🦊日ß")
+
+
+# Free text and search options
+
+
+def test_free_text_is_what_a_bare_runtime_loop_gives(model, free):
+    prompt = model.encode(model.apply_chat_template(FRANCE))
+    params = og.GeneratorParams(model.og_model)
+    params.set_search_options(max_length=len(prompt) + 20)
+    bare = og.Generator(model.og_model, params)
+    bare.append_tokens(prompt)
+    tokens = []
+    while not bare.is_done():
+        bare.generate_next_token()
+        tokens.append(int(bare.get_next_tokens()[0]))
+    result = free.result(FRANCE, max_new_tokens=20)
+    tokens = list(itertools.takewhile(lambda t: t not in model.vocabulary.eos_token_ids, tokens))
+    assert list(result.token_ids) == tokens
+    assert result.text == model.decode(tokens)
+
+
+def test_seeds(free):
+    options = {"max_new_tokens": 16, "temperature": 1.0}
+    texts = [free("Once upon a time", seed=seed, **options) for seed in (1, 1, 2)]
+    assert texts[0] == texts[1] != texts[2]
+    assert free("Once upon a time", **options) != free("Once upon a time", **options)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"temperature": 1.5},
+        {"temperature": 1.5, "top_k": 0},
+        {"temperature": 1.5, "top_k": 3},
+        {"temperature": 1.5, "top_p": 0.5, "top_k": 0},
+        {"temperature": 1.5, "repetition_penalty": 1.8},
+        {"repetition_penalty": 1.8},
+        {"no_repeat_ngram_size": 1},
+        {"no_repeat_ngram_size": 2, "temperature": 1.5},
+        {"min_length": 200},
+        {"min_length": 200, "no_repeat_ngram_size": 1, "repetition_penalty": 1.5},
+    ],
+)
+def test_no_search_option_undoes_a_mask(model, options):
+    for output_type in (Regex("(ab|ba){3,9}"), Literal["positive", "negative"], list[bool]):
+        generator = Generator(model, output_type)
+        result = generator.result("ab ab ab positive", seed=1, max_new_tokens=40, **options)
+        assert result.finish_reason == "stop"
+        generator.constraint.output.parse(result.text)
+
+
+def test_the_runtimes_own_penalties_would_undo_a_mask(model):
+    # Why structgen.processors does them itself. When this fails, the runtime has changed.
+    params = og.GeneratorParams(model.og_model)
+    params.set_search_options(max_length=20, no_repeat_ngram_size=1)
+    bare = og.Generator(model.og_model, params)
+    bare.append_tokens(np.array([5, 400, 401], np.int32))
+    only_401 = np.full((1, model.vocabulary.size), -np.inf, np.float32)
+    only_401[0, 401] = 1.0
+    bare.set_logits(only_401)
+    bare.generate_next_token()
+    assert bare.get_next_tokens()[0] != 401
+
+
+def test_top_k_and_top_p_act_on_what_the_mask_allows(model):
+    # Were they applied first, none of their tokens would be left, as all begin with a letter.
+    generator = Generator(model, Regex("[0-9]{8}"))
+    texts = {
+        generator("The weather is", temperature=1.0, top_k=5, top_p=0.95, seed=seed)
+        for seed in range(4)
+    }
+    assert all(text.isdigit() and len(text) == 8 for text in texts)
+    assert len(texts) > 1
+
+
+def test_stop_strings_across_tokens(free):
+    whole = free(FRANCE, max_new_tokens=20)
+    middle = whole[5:9]
+    assert free(FRANCE, max_new_tokens=20, stop=middle) == whole[: whole.index(middle)]
+
+
+def test_min_length_holds_in_free_text(model, free):
+    prompt = "<|im_start|>assistant\nParis.<|im_end|>\n<|im_start|>assistant\nParis."
+    short = free.result(prompt, max_new_tokens=40)
+    longer = free.result(prompt, max_new_tokens=40, min_length=short.usage.prompt_tokens + 30)
+    assert short.usage.output_tokens < 30 <= longer.usage.output_tokens
+
+
+def test_a_processor_alone(model):
+    end = model.vocabulary.eos_token_ids[0]
+    paris = model.encode(" Paris")
+
+    def say_paris(token_ids, logits):
+        logits[:] = -np.inf
+        said = list(token_ids[0, -len(paris) :]) == list(paris)
+        logits[0, end if said else paris[0]] = 0
+        return logits
+
+    assert len(paris) == 1
+    assert Generator(model, processor=say_paris)("Where?") == " Paris"
+
+
+# Prompts
+
+
+def test_the_chat_template_is_the_models_own(model):
+    text = model.apply_chat_template([{"role": "system", "content": "Bé🦊"}, *FRANCE])
+    assert text == (
+        "<|im_start|>system\nBé🦊<|im_end|>\n"
+        "<|im_start|>user\nWhat is the capital of France?<|im_end|>\n"
+        "<|im_start|>assistant\n"
+    )
+    # SmolLM2 has a system message of its own when none is given.
+    assert model.apply_chat_template(FRANCE).startswith("<|im_start|>system\nYou are a helpful AI")
+    ids = model.encode(text)
+    assert [i for i in ids if i in model.vocabulary.special_token_ids] == [1, 2, 1, 2, 1]
+
+
+def test_a_prompt_longer_than_the_context_names_both_numbers(model, free):
+    with pytest.raises(structgen.PromptError, match=r"9,\d\d\d tokens.*holds 8,192.*at least"):
+        free("word " * 9_000)
+
+
+def test_the_output_type_fits_into_what_the_context_leaves(model):
+    stream = Generator(model, list[str]).stream("word " * 8_150)
+    used = stream.result.usage.prompt_tokens
+    assert stream._max_tokens == model.context_length - used < 50
+
+
+# Models
+
+
+@pytest.mark.parametrize("with_folder", [False, True])
+def test_objects_of_the_runtime_can_be_wrapped(model, with_folder):
+    og_model = og.Model(str(model.folder))
+    og_tokenizer = og.Tokenizer(og_model)
+    folder = model.folder if with_folder else None
+    wrapped = structgen.from_onnx_genai(og_model, og_tokenizer, folder=folder)
+    assert wrapped.vocabulary == model.vocabulary
+    assert wrapped.vocabulary.special_token_ids == model.vocabulary.special_token_ids
+    assert wrapped.context_length == model.context_length
+    assert Generator(wrapped, bool).parse(FRANCE) in (True, False)
+
+
+def test_wrapping_anything_else_is_an_error(model):
+    with pytest.raises(structgen.ModelError, match="not str and NoneType.*structgen.load"):
+        structgen.from_onnx_genai("smollm2", None)
+    narrow = structgen.Vocabulary.from_tokens([b"a", b""], [1])
+    with pytest.raises(structgen.ModelError, match="49,152 wide but the vocabulary has 2 ids"):
+        structgen.from_onnx_genai(model.og_model, model.og_tokenizer, vocabulary=narrow)
+
+
+def test_a_folder_that_is_no_model_says_what_it_lacks(tmp_path):
+    with pytest.raises(structgen.ModelError, match=r"no genai_config.json"):
+        genai.load(tmp_path)
+    (tmp_path / "genai_config.json").write_text("{}")
+    with pytest.raises(structgen.ModelError, match=r"cannot be understood"):
+        genai.load(tmp_path)
+
+
+def test_a_tokenizer_that_hides_its_bytes_is_an_error_that_names_the_fix():
+    def find(spelling):
+        return {"A": 0}.get(spelling, -1)
+
+    def decode(ids):
+        return "".join({0: "A", 1: "?"}.get(i, "") for i in ids)
+
+    with pytest.raises(structgen.VocabularyError, match=r"token 1 .* folder=.* vocabulary="):
+        recover.token_bytes(decode, find, 3)
+    with pytest.raises(structgen.VocabularyError, match=r"no plain token 'A'.* folder="):
+        recover.token_bytes(decode, lambda spelling: -1, 3)
+
+
+def test_nothing_is_reported_to_anyone():
+    assert os.environ["ORT_DISABLE_TELEMETRY"] == "1"
+
+
+# Sequences
+
+
+def test_a_sequence_can_be_rewound_and_continued(model):
+    settings = {"do_sample": False}
+    prompt = model.encode("The capital of France is")
+    sequence = model.start(64, settings)
+    sequence.append(prompt)
+    first = [sequence.choose() for _ in range(6)]
+    assert list(sequence.token_ids[0]) == [*prompt, *first]
+    sequence.rewind(len(prompt) + 2)
+    assert sequence.length == len(prompt) + 2
+    assert [sequence.choose() for _ in range(4)] == first[2:]
+    sequence.rewind(len(prompt))
+    sequence.append(first[:3])
+    assert [sequence.choose() for _ in range(3)] == first[3:]
+    sequence.rewind(0)
+    sequence.append(prompt)
+    assert [sequence.choose() for _ in range(6)] == first
+    with pytest.raises(ValueError, match="cannot rewind"):
+        sequence.rewind(99)
+    with pytest.raises(structgen.ModelError, match=r"60 more tokens do not fit.* 64"):
+        sequence.append([5] * 60)
+    sequence.close()
+    sequence.close()
+    with pytest.raises(ValueError, match="closed"):
+        sequence.choose()
+
+
+def test_a_sequence_that_outgrows_its_cache_goes_on_where_it_was(model, monkeypatch):
+    generator = Generator(model, list[int])
+    options = {"max_new_tokens": 40, "temperature": 0}
+    whole = generator(FRANCE, **options)
+    monkeypatch.setattr(genai, "_SPARE_TOKENS", 5)
+    assert generator(FRANCE, **options) == whole
+    free = Generator(model)
+    monkeypatch.undo()
+    text = free("One, two, three,", max_new_tokens=30)
+    monkeypatch.setattr(genai, "_SPARE_TOKENS", 5)
+    assert free("One, two, three,", max_new_tokens=30) == text
+
+
+def test_threads_share_a_model_and_a_generator(model):
+    generator = Generator(model, demo.Weapon)
+    options = {"max_new_tokens": 30, "temperature": 1.0}
+    expected = {seed: generator("Weapon:", seed=seed, **options) for seed in range(3)}
+    got = {}
+
+    def work(seed):
+        got[seed] = generator("Weapon:", seed=seed, **options)
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in expected]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert got == expected
+    for text in got.values():
+        json.loads(text)
