@@ -25,9 +25,10 @@ also where decoding it alone would drop the space. That is right for generation,
 prompt. A file without decoder is read by its pre-tokenizer, normalizer and byte_fallback. Whatever
 cannot be such a function (a regular expression, a step that looks across tokens, CTC) is refused.
 
-Added tokens: special ones are never text. The others are literal text; in a ByteLevel file they
-are *not* in GPT-2's alphabet (``tokenizers`` decodes them as if they were, which garbles an added
-``é``; encoding, and every other implementation, take them literally).
+Added tokens: special ones are never text. The others are text as written in the file, but for
+``▁``; in a ByteLevel file they are *not* in GPT-2's alphabet. (``tokenizers`` decodes them as if
+they were, which garbles an added ``é``, and shows a normalised one with the normalizer's prefix
+space; its encoder takes them literally, and so does ONNX Runtime GenAI.)
 """
 
 from __future__ import annotations

@@ -15,6 +15,7 @@ the model's logits; such ids are never matched as text.
 from __future__ import annotations
 
 import hashlib
+import operator
 import os
 from collections.abc import Iterable, Sequence
 from typing import Any, Protocol, final
@@ -78,36 +79,41 @@ class Vocabulary:
         special_token_ids: Iterable[int] = (),
     ) -> None:
         """Same as `from_tokens`."""
-        width = len(tokens) if size is None else size
-        eos = tuple(sorted(set(eos_token_ids)))
+        if not set(map(type, tokens)) <= {bytes}:
+            at, token = next((i, t) for i, t in enumerate(tokens) if type(t) is not bytes)
+            raise VocabularyError(
+                f"Token {at} is {token!r}; tokens are bytes objects. Encode text as UTF-8."
+            )
+        width = len(tokens) if size is None else operator.index(size)
+        eos = tuple(sorted({operator.index(token_id) for token_id in eos_token_ids}))
         if not eos:
             raise VocabularyError(
                 "No end-of-sequence id was given, so no output could ever end. "
                 "Pass eos_token_ids=[id, ...]."
             )
-        special = frozenset(special_token_ids).union(eos)
-        for kind, ids in (("End-of-sequence", eos), ("Special", special)):
-            for token_id in ids:
-                if not 0 <= token_id < (width if kind != "Special" else max(width, len(tokens))):
-                    raise VocabularyError(
-                        f"{kind} id {token_id} is outside the vocabulary of {width:,} ids. "
-                        "Correct the id, or pass the width of the logits as size."
-                    )
+        special = {operator.index(token_id) for token_id in special_token_ids}.union(eos)
         table = [*tokens, *([b""] * (width - len(tokens)))]
         for token_id in special:
+            if not 0 <= token_id < (width if token_id in eos else len(table)):
+                kind = "End-of-sequence" if token_id in eos else "Special"
+                raise VocabularyError(
+                    f"{kind} id {token_id} is outside the vocabulary of {width:,} ids. "
+                    "Correct the id, or pass the width of the logits as size."
+                )
             table[token_id] = b""
-        # Some tokenizers know special ids that the model does not compute; text must not be lost.
+        # Some tokenizers have special ids that their model does not compute (Gemma 3's image
+        # token), which is harmless. Text that the logits do not cover is a wrong size.
         if any(table[width:]):
+            last = max(token_id for token_id, token in enumerate(table) if token)
             raise VocabularyError(
-                f"The vocabulary has text up to id {max(i for i, t in enumerate(table) if t):,} "
-                f"but size={width:,}. Pass the width of the model's logits, or leave size out."
+                f"The vocabulary has text up to id {last:,} but size={width:,}. Pass the width of "
+                "the model's logits, or leave size out."
             )
         del table[width:]
-        special = frozenset(token_id for token_id in special if token_id < width)
         self._set("size", width)
         self._set("tokens", tuple(table))
         self._set("eos_token_ids", eos)
-        self._set("special_token_ids", special)
+        self._set("special_token_ids", frozenset(i for i in special if i < width))
         self._set("trie", Trie(table))
         self._set("uid", _content_hash(table, eos))
 
@@ -124,12 +130,12 @@ class Vocabulary:
         Args:
             tokens: bytes by id; ``b""`` for ids that are not text.
             eos_token_ids: the ids that end a sequence; any text they have is dropped.
-            size: width of the logits, when larger than ``len(tokens)``.
+            size: width of the logits; ids past the tokens are padding. When smaller than
+                ``len(tokens)``, the ids past it must be special.
             special_token_ids: more ids that are never text; any text they have is dropped.
 
         Raises:
-            VocabularyError: no EOS id, an id outside the vocabulary, or a size below
-                ``len(tokens)``.
+            VocabularyError: no EOS id, an id outside the vocabulary, or text past ``size``.
 
         Cost: 0.4 s for 128k tokens.
         """
@@ -170,14 +176,20 @@ class Vocabulary:
         return model.vocabulary
 
     @property
-    def has_all_bytes(self) -> bool:
-        """Whether every byte that UTF-8 text can contain is a token of its own.
+    def missing_bytes(self) -> frozenset[int]:
+        """The bytes of UTF-8 text that are no token of their own.
 
-        Then `encode_bytes` succeeds on any text. Costs 243 look-ups.
+        Byte-level vocabularies can lack some: SmolLM2's has neither six of the control characters
+        nor the lead bytes of planes 4 to 11. Costs 243 look-ups.
         """
-        trie = self.trie
-        nodes = [trie.child.get(byte) for byte in _UTF8_BYTES]
-        return all(node is not None and trie.ids_at(node) for node in nodes)
+        child, token_start = self.trie.child, self.trie.token_start
+        nodes = ((byte, child.get(byte, 0)) for byte in _UTF8_BYTES)
+        return frozenset(b for b, node in nodes if token_start[node] == token_start[node + 1])
+
+    @property
+    def has_all_bytes(self) -> bool:
+        """Whether `encode_bytes` succeeds on any text: no byte of UTF-8 is missing."""
+        return not self.missing_bytes
 
     def encode_bytes(self, data: bytes) -> list[int]:
         """Return the fewest tokens whose bytes concatenate to exactly ``data``.
