@@ -91,7 +91,7 @@ class Trie:
         Raises:
             VocabularyError: a token is longer than `MAX_TOKEN_BYTES`.
 
-        Cost: 0.3 s for 128k tokens, 0.6 s for 262k.
+        Cost: 0.12 s for 128k tokens, 0.31 s for 262k.
         """
         lengths = np.fromiter(map(len, tokens), dtype=np.int64, count=len(tokens))
         if len(tokens) and int(lengths.max()) > MAX_TOKEN_BYTES:

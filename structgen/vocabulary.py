@@ -137,7 +137,7 @@ class Vocabulary:
         Raises:
             VocabularyError: no EOS id, an id outside the vocabulary, or text past ``size``.
 
-        Cost: 0.4 s for 128k tokens.
+        Cost: 0.15 s and 80 MB for 128k tokens.
         """
         return cls(tokens, eos_token_ids, size, special_token_ids)
 
@@ -161,7 +161,7 @@ class Vocabulary:
             VocabularyError: the file is missing, malformed or of a kind whose tokens do not stand
                 for fixed bytes, or no EOS id is known.
 
-        Cost: 0.7 s for 128k tokens, most of it parsing JSON.
+        Cost: 0.3 s for 128k tokens, 1 s for 262k, half of it parsing JSON.
         """
         table = tokenizer_bytes.read(path)
         if size is None:
@@ -203,7 +203,7 @@ class Vocabulary:
         Raises:
             VocabularyError: no tokens spell ``data``.
 
-        Cost: ``len(data)`` times the longest match at each position, about 0.2 µs each.
+        Cost: ``len(data)`` times the longest match at each position; 1 µs a byte of JSON.
         """
         trie = self.trie
         child, token_start, token_ids = trie.child, trie.token_start, trie.token_ids
