@@ -87,7 +87,7 @@ SCENES = (
         [
             {
                 "role": "user",
-                "content": "What is the sentiment of the following sentence?\n"
+                "content": "What is the sentiment of the following sentence? "
                 '"The soup was cold, the waiter was rude and we will never come back."',
             }
         ],
