@@ -187,17 +187,14 @@ class PatternGenerator:
 
     def char_class(self) -> str:
         rng = self.rng
-        parts = []
-        for _ in range(rng.randint(1, 3)):
-            parts.append(
-                rng.choice(
-                    ["a", "b", "k", "1", "_", " ", r"\d", r"\w", r"\s", r"\W", r"\D", r"\S", "a-c"]
-                    + ["A-Z", "0-9", "à-ÿ", "\U0001f600-\U0001f64f", r"\]", r"\n", r"\b", "ſ", "K"]
-                )
-            )
+        parts = [rng.choice(CLASS_PARTS) for _ in range(rng.randint(1, 3))]
         return f"[{rng.choice(['', '', '^'])}{''.join(parts)}]"
 
 
+CLASS_PARTS = [
+    *["a", "b", "k", "1", "_", " ", "ſ", "K", r"\d", r"\w", r"\s", r"\W", r"\D", r"\S"],
+    *["a-c", "A-Z", "0-9", "à-ÿ", "\U0001f600-\U0001f64f", r"\]", r"\n", r"\b"],
+]
 ALPHABET = "aabbAk1_ -\n.éK\U0001f600ßſİσ\u2028\u00a0"
 
 

@@ -224,7 +224,8 @@ def _chars(items: list[tuple[str, Any]], negate: bool, flags: int) -> ir.CharSet
         else:
             low, high = value if kind == "RANGE" else (value, value)
             ranges.append((low, high))
-            source.append(rf"\U{low:08x}-\U{high:08x}")
+            # Spelt as it was: ``re`` treats [x-x] and [x] differently beyond the BMP.
+            source.append(rf"\U{low:08x}" + (rf"-\U{high:08x}" if kind == "RANGE" else ""))
     chars = ir.char_set(ranges)
     if negate:
         chars = ir.negate(chars)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Callable
 from functools import cache, lru_cache
 
 import numpy as np
@@ -208,7 +209,7 @@ def _category(name: str) -> ir.CharSet:
 
 @cache
 def _derived(name: str) -> ir.CharSet:
-    tests = {
+    tests: dict[str, Callable[[str], bool]] = {
         "Uppercase": str.isupper,
         "Lowercase": str.islower,
         "XID_Start": lambda char: char != "_" and char.isidentifier(),
