@@ -10,6 +10,7 @@ import json
 import random
 import shutil
 import subprocess
+import sys
 from collections.abc import Sequence
 
 import pytest
@@ -169,7 +170,7 @@ class PatternGenerator:
         if depth > 0 and rng.random() < 0.25:
             opening = ["(", "(?:"]
             if self.python:
-                opening += ["(?i:", "(?s:", "(?-i:", "(?>"]
+                opening += ["(?i:", "(?s:", "(?-i:", *["(?>"] * (sys.version_info >= (3, 11))]
             return rng.choice(opening) + self.alternation(depth - 1) + ")"
         if rng.random() < 0.25:
             return self.char_class()

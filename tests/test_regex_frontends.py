@@ -77,6 +77,7 @@ def test_generated_ecma_patterns_agree_with_node(seed: int, lookarounds: bool) -
     refused = 0
     for _ in range(500):
         pattern = generator.pattern()
+        regex: ir.Regex | None
         try:
             regex = parse_ecma(pattern)
         except UnsupportedFeature:
@@ -90,9 +91,8 @@ def test_generated_ecma_patterns_agree_with_node(seed: int, lookarounds: bool) -
         regexes.append(regex)
         cases.append((pattern, "u", texts))
     verdicts = accepted = 0
-    for (pattern, _, texts), regex, expected in zip(
-        cases, regexes, node_verdicts(cases), strict=True
-    ):
+    judged = zip(cases, regexes, node_verdicts(cases), strict=True)
+    for (pattern, _, texts), regex, expected in judged:
         assert (regex is None) == (expected is None), pattern
         if regex is None or expected is None:
             continue

@@ -187,14 +187,13 @@ def _no_data(what: str, instead: str) -> UnsupportedFeature:
 
 @cache
 def _categories() -> dict[str, ir.CharSet]:
-    """Every two-letter general category (one scan of all code points, about 0.15 s)."""
-    names = list(map(unicodedata.category, all_code_points()))
+    """Every two-letter general category (one scan of all code points, about 0.2 s)."""
+    names = "".join(map(unicodedata.category, all_code_points()))
+    codes = np.frombuffer(names.encode("ascii"), dtype="<u2")
+    starts = [0, *(np.flatnonzero(codes[1:] != codes[:-1]) + 1).tolist()]
     found: dict[str, list[tuple[int, int]]] = {}
-    start = 0
-    for point in range(1, len(names) + 1):
-        if point == len(names) or names[point] != names[start]:
-            found.setdefault(names[start], []).append((start, point - 1))
-            start = point
+    for start, end in zip(starts, [*starts[1:], len(codes)], strict=True):
+        found.setdefault(names[2 * start : 2 * start + 2], []).append((start, end - 1))
     return {name: ir.char_set(ranges) for name, ranges in found.items()}
 
 
