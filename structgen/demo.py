@@ -15,7 +15,7 @@ from rich.cells import cell_len, chop_cells
 from rich.console import Console
 from rich.text import Text
 
-from structgen import GenerationResult, Generator, Regex, TextModel
+from structgen import GenerationResult, Generator, Regex, TextModel, chat
 from structgen.chat import Prompt
 
 ShortText = Annotated[str, Field(min_length=3, max_length=30)]
@@ -100,7 +100,7 @@ SCENES = (
     ),
     Scene(
         "Free text",
-        "none",
+        "none: any text",
         None,
         [{"role": "user", "content": "What is the capital of France?"}],
         {"max_new_tokens": 60},
@@ -120,10 +120,11 @@ def run(model: TextModel, console: Console, seed: int = 1) -> list[GenerationRes
     for number, scene in enumerate(SCENES, 1):
         _heading(console, f"{number} of {len(SCENES)}: {scene.title}")
         _field(console, "type", scene.type_text)
-        if isinstance(scene.prompt, str):
-            _field(console, "prompt", scene.prompt)
+        prompt = chat.parse(scene.prompt)
+        if isinstance(prompt, str):
+            _field(console, "prompt", prompt)
         else:
-            for message in scene.prompt:
+            for message in prompt:
                 _field(console, message["role"], message["content"])
         generator = Generator(model, scene.output_type)
         stream = generator.stream(scene.prompt, seed=seed, **scene.options)

@@ -31,7 +31,7 @@ import numpy as np
 # A program that answers on this machine tells nobody else about it, unless its user wants that.
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
-import onnxruntime_genai as og
+import onnxruntime_genai as og  # type: ignore[import-untyped]
 
 from structgen.errors import ModelError, PromptError
 from structgen.models import recover
