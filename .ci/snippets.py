@@ -1,15 +1,20 @@
 """Runs every ``python`` block of README.md and docs/*.md, file by file, block after block.
 
 The blocks of one file share their names, as a reader would type them into one session. A ``text``
-block right after a ``python`` block shows its output; since a model's words may differ from one
-processor to the next, a difference is printed but is no failure. An exception is one.
+block right after a ``python`` block shows its output, to the letter. Marked ``text model`` it holds
+a model's words, which may differ from one processor to the next: a difference is then printed but
+is no failure. An exception always is one.
 
-    python .ci/snippets.py [FILE.md ...]
+    python .ci/snippets.py [--write] [FILE.md ...]
+
+``--write`` puts the real outputs into the documents instead of comparing.
 """
 
 from __future__ import annotations
 
+import argparse
 import contextlib
+import difflib
 import io
 import os
 import sys
@@ -47,10 +52,13 @@ def blocks(markdown: str) -> list[Block]:
     return found
 
 
-def run(path: Path) -> bool:
-    """Run the blocks of one file; True if none raised."""
+def run(path: Path, write: bool) -> bool:
+    """Run the blocks of one file; True if none raised and all exact outputs are as shown."""
     names: dict[str, object] = {"__name__": "__main__"}
-    found = blocks(path.read_text(encoding="utf-8"))
+    markdown = path.read_text(encoding="utf-8")
+    found = blocks(markdown)
+    outputs: list[tuple[Block, str]] = []
+    good = True
     for block, following in zip(found, [*found[1:], None], strict=True):
         if block.language != "python":
             continue
@@ -66,24 +74,39 @@ def run(path: Path) -> bool:
             print(f"{where}: FAILED\n{output.getvalue()}")
             traceback.print_exc(file=sys.stdout)
             return False
+        text = "".join(f"{line.rstrip()}\n" for line in output.getvalue().splitlines())
         print(f"{where}: {time.perf_counter() - start:.1f} s")
-        print("".join(f"    {line}\n" for line in output.getvalue().splitlines()), end="")
-        if (
-            following is not None
-            and following.language == "text"
-            and following.text.strip() != output.getvalue().strip()
-        ):
-            print(f"{where}: note: the document shows another output")
-    return True
+        if following is None or not following.language.startswith("text"):
+            print("".join(f"    {line}\n" for line in text.splitlines()), end="")
+        elif write:
+            outputs.append((following, text))
+        elif following.text != text:
+            exact = following.language == "text"
+            good = good and not exact
+            shown = "FAILED: shows" if exact else "note: shows"
+            print(f"{where}: {shown} another output than it has (- document, + now)")
+            for line in difflib.ndiff(following.text.splitlines(), text.splitlines()):
+                print(f"    {line}")
+    if outputs:
+        lines = markdown.splitlines(keepends=True)
+        for block, text in reversed(outputs):
+            lines[block.line : block.line + len(block.text.splitlines())] = [text]
+        path.write_text("".join(lines), encoding="utf-8")
+    return good
 
 
 def main() -> int:
     """Run the files named on the command line, or all of them."""
-    chosen = [Path(name).resolve() for name in sys.argv[1:]]
-    files = chosen or [ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md"))]
+    parser = argparse.ArgumentParser(description="Run the python blocks of the documents.")
+    parser.add_argument("--write", action="store_true", help="put the outputs into the documents")
+    parser.add_argument("files", nargs="*", type=Path, help="default: README.md and docs/*.md")
+    arguments = parser.parse_args()
+    files = [path.resolve() for path in arguments.files]
+    files = files or [ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md"))]
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
-        results = [run(path) for path in files]
+        results = [run(path, arguments.write) for path in files]
+        os.chdir(ROOT)
     print(f"{sum(results)} of {len(results)} files ran")
     return 0 if all(results) else 1
 

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import re
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
+
+from structgen import options
+from structgen.automaton.values import JsonOptions
+from structgen.grammar import json_schema
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md"))]
@@ -42,3 +47,36 @@ def test_license_is_the_one_the_package_declares() -> None:
     assert "Apache License" in text
     assert "Version 2.0, January 2004" in text
     assert 'license = "Apache-2.0"' in (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+
+
+def table(document: str, heading: str) -> list[list[str]]:
+    """The cells of the first table under a heading of a document, without its head."""
+    text = (ROOT / "docs" / document).read_text(encoding="utf-8")
+    section = text.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+    rows = [line.strip("| ") for line in section.splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in row.split(" | ")] for row in rows[2:]]
+
+
+def names(cell: str) -> list[str]:
+    return re.findall(r"`([^`]+)`", cell)
+
+
+def test_documented_keywords_are_those_the_code_enforces_and_refuses() -> None:
+    enforced = [name for row in table("json-schema.md", "Keywords") for name in names(row[1])]
+    assert sorted(enforced) == sorted(json_schema._HANDLERS)
+    refused = {names(row[0])[0]: row[1] for row in table("json-schema.md", "Refused")}
+    assert refused == json_schema.REFUSED
+
+
+def test_documented_json_options_are_those_there_are_with_their_defaults() -> None:
+    documented = {
+        names(row[0])[0]: names(row[1])[0].replace('"', "'")
+        for row in table("json-schema.md", "How JSON is written")
+    }
+    assert documented == {field.name: repr(field.default) for field in fields(JsonOptions)}
+
+
+def test_documented_search_options_are_those_there_are() -> None:
+    rows = table("getting-started.md", "Options of a call")
+    documented = {name for row in rows for name in names(row[0])} | {"random_seed"}
+    assert documented == set(options.NAMES)
