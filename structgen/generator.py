@@ -124,7 +124,9 @@ class Generator:
             prompt: text, given to the model as it is; or a list of chat messages with ``role`` and
                 ``content``, which go through the model's chat template.
             options: search options, see `structgen.options.SearchOptions`. With an output type the
-                output completes within ``max_new_tokens``, or what the context leaves.
+                output completes within ``max_new_tokens``. Without it, the context is the only
+                limit: small models often do not stop by themselves, and 8,000 tokens take minutes,
+                so pass it, or bound lists and strings in the type.
 
         Raises:
             PromptError: empty, malformed, or longer than the context.

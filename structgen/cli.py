@@ -1,0 +1,166 @@
+"""The ``structgen`` command: arguments and printing, nothing else.
+
+Each command calls the Python surface and shows what it returns. Results go to standard output,
+everything else (progress, errors) to standard error, so that output can be piped. Errors that
+structgen raises on purpose are one short message and exit code 1; anything else is a traceback.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+import structgen
+from structgen.errors import OptionError, StructgenError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+DEFAULT_MODEL = "smollm2-135m-instruct"
+
+_CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+_MODEL = click.option(
+    "--model",
+    default=DEFAULT_MODEL,
+    show_default=True,
+    metavar="NAME",
+    help="A catalogue name, a folder or a Hugging Face repository id.",
+)
+
+
+@click.group(context_settings=_CONTEXT)
+@click.version_option(structgen.__version__, message="structgen %(version)s")
+def cli() -> None:
+    """Exact structured output from local language models."""
+
+
+@cli.command()
+@_MODEL
+@click.option("--seed", default=1, show_default=True, help="Same seed, same answers.")
+def demo(model: str, seed: int) -> None:
+    """Show four answers, each exactly of its type.
+
+    The first run fetches and converts the model: once, about 90 MB.
+    """
+    loaded = _load(model)
+    # Imported late: it needs pydantic and rich, which --help should not wait for.
+    from structgen import demo as scenes
+
+    console = _console()
+    console.print(
+        f"structgen {structgen.__version__} with {loaded.name} "
+        f"({loaded.vocabulary.size:,} tokens), running on this machine."
+    )
+    scenes.run(loaded, console, seed)
+
+
+@cli.command()
+@click.argument("prompt")
+@_MODEL
+@click.option(
+    "--schema",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="A file with the JSON Schema that the output must satisfy.",
+)
+@click.option("--regex", help="The Python regular expression that the output must match.")
+@click.option("--choice", multiple=True, help="A text that the output may be; give several.")
+@click.option("--system", help="A system message.")
+@click.option("--raw", is_flag=True, help="Give PROMPT to the model as it is, not as a chat.")
+@click.option("--max-new-tokens", type=int, help="Most tokens to generate.")
+@click.option("--temperature", type=float, help="Above 0: sample.")
+@click.option("--seed", type=int, help="Same seed, same output.")
+def generate(
+    prompt: str,
+    model: str,
+    schema: Path | None,
+    regex: str | None,
+    choice: tuple[str, ...],
+    system: str | None,
+    raw: bool,
+    **options: Any,
+) -> None:
+    """Print the answer to PROMPT; "-" reads it from standard input.
+
+    Free text, or exactly what one of --schema, --regex and --choice asks for.
+    """
+    output_type = _output_type(schema, regex, choice)
+    if raw and system:
+        raise click.UsageError("--system needs a chat: leave out --raw.")
+    text = click.get_text_stream("stdin").read() if prompt == "-" else prompt
+    messages = [{"role": "system", "content": system}] if system else []
+    messages.append({"role": "user", "content": text})
+    # What can be wrong without a model is found before one is fetched.
+    from structgen import options as search_options
+    from structgen import types
+
+    search_options.parse(options)
+    lowered = None if output_type is None else types.lower(output_type)
+    generator = structgen.Generator(_load(model), lowered)
+    with generator.stream(text if raw else messages, **options) as stream:
+        for chunk in stream:
+            click.echo(chunk, nl=False)
+    click.echo()
+
+
+@cli.group()
+def models() -> None:
+    """Fetch, convert and remove models."""
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command and exit: 0 fine, 1 a structgen error, 2 wrong usage, 130 Ctrl-C."""
+    sys.exit(_run(arguments))
+
+
+def _run(arguments: Sequence[str] | None) -> int:
+    try:
+        code = cli.main(arguments, prog_name="structgen", standalone_mode=False)
+        sys.stdout.flush()
+        return code if isinstance(code, int) else 0
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except StructgenError as error:
+        click.echo(f"Error: {error}", err=True)
+        return 1
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("\nStopped.", err=True)
+        return 130
+    except BrokenPipeError:
+        # The reader went away (`structgen … | head`). Nothing more can be written, at exit either.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+
+
+def _output_type(schema: Path | None, regex: str | None, choice: tuple[str, ...]) -> Any:
+    if sum(map(bool, (schema, regex, choice))) > 1:
+        raise click.UsageError("Pass one of --schema, --regex and --choice.")
+    if schema is not None:
+        try:
+            return structgen.JsonSchema(json.loads(schema.read_text(encoding="utf-8")))
+        except ValueError as error:
+            raise OptionError(f"{schema} is not JSON: {error}.") from None
+    if regex is not None:
+        return structgen.Regex(regex)
+    return structgen.Choice(choice) if choice else None
+
+
+def _load(name: str) -> structgen.TextModel:
+    """Load a model, showing what takes long."""
+    from structgen import models
+    from structgen.models import genai
+
+    with _console(stderr=True).status(f"Loading {name} …"):
+        return genai.load(models.path(name))
+
+
+def _console(*, stderr: bool = False) -> Console:
+    from rich.console import Console
+
+    return Console(stderr=stderr, highlight=False, soft_wrap=True)
