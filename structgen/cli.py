@@ -92,7 +92,7 @@ def generate(
     output_type = _output_type(schema, regex, choice)
     if raw and system:
         raise click.UsageError("--system needs a chat: leave out --raw.")
-    text = click.get_text_stream("stdin").read() if prompt == "-" else prompt
+    text = sys.stdin.read() if prompt == "-" else prompt
     messages = [{"role": "system", "content": system}] if system else []
     messages.append({"role": "user", "content": text})
     # What can be wrong without a model is found before one is fetched.
