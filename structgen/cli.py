@@ -72,7 +72,7 @@ def demo(model: str, seed: int) -> None:
 @click.option("--choice", multiple=True, help="A text that the output may be; give several.")
 @click.option("--system", help="A system message.")
 @click.option("--raw", is_flag=True, help="Give PROMPT to the model as it is, not as a chat.")
-@click.option("--max-new-tokens", type=int, help="Most tokens to generate.")
+@click.option("--max-new-tokens", default=512, show_default=True, help="Most tokens to generate.")
 @click.option("--temperature", type=float, help="Above 0: sample.")
 @click.option("--seed", type=int, help="Same seed, same output.")
 def generate(

@@ -216,4 +216,8 @@ class _Growing:
         self._column = _INDENT
 
     def _emit(self, text: str, style: str = "") -> None:
-        self._console.print(Text(text, style=style), end="", soft_wrap=True)
+        if self._console.is_terminal:
+            self._console.print(Text(text, style=style), end="", soft_wrap=True)
+        else:  # rich would turn tabs into spaces
+            self._console.file.write(text)
+            self._console.file.flush()

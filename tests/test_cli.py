@@ -1,0 +1,192 @@
+"""The command line as its user meets it: in a process of its own, without a terminal."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from rich.console import Console
+
+import structgen
+from structgen import demo
+
+PLAIN = {"NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE", "COLUMNS", "PYTHONPATH"}
+
+
+def run(*arguments, stdin=None, timeout=300):
+    return subprocess.run(
+        [sys.executable, "-m", "structgen", *arguments],
+        input=stdin,
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        timeout=timeout,
+        env={"PYTHONPATH": os.pathsep.join(sys.path), **_environment()},
+    )
+
+
+def _environment():
+    return {name: value for name, value in os.environ.items() if name not in PLAIN}
+
+
+def test_version():
+    result = run("--version")
+    assert (result.returncode, result.stdout) == (0, f"structgen {structgen.__version__}\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["dmeo"], 2, "No such command 'dmeo'"),
+        (["generate"], 2, "Missing argument 'PROMPT'"),
+        (["generate", "x", "--regex", "a", "--choice", "b"], 2, "one of --schema, --regex"),
+        (["generate", "x", "--raw", "--system", "s"], 2, "--system needs a chat"),
+        (["generate", "x", "--regex", "["], 1, "Error: Python regular expression"),
+        (["generate", "x", "--temperature", "-1"], 1, "Error: temperature=-1 is out of range"),
+        (["generate", "x", "--model", "no-such-model"], 1, "no-such-model"),
+        (["demo", "--model", "no-such-model"], 1, "no-such-model"),
+    ],
+)
+def test_mistakes_are_a_short_message_and_an_exit_code(arguments, code, message):
+    result = run(*arguments)
+    assert result.returncode == code
+    assert message in result.stderr
+    assert "Traceback" not in result.stderr
+    assert result.stdout == ""
+
+
+def test_a_schema_that_is_not_json(tmp_path):
+    schema = tmp_path / "schema.json"
+    schema.write_text("{")
+    result = run("generate", "x", "--schema", str(schema))
+    assert result.returncode == 1
+    assert "schema.json is not JSON" in result.stderr
+
+
+def test_generate(tmp_path):
+    schema = tmp_path / "schema.json"
+    schema.write_text('{"type": "array", "items": {"type": "boolean"}, "maxItems": 3}')
+    result = run("generate", "-", "--schema", str(schema), "--system", "Be brief.", stdin="Hi")
+    assert result.returncode == 0, result.stderr
+    assert isinstance(json.loads(result.stdout), list)
+    assert "\x1b" not in result.stdout + result.stderr
+    result = run("generate", "It is", "--raw", "--choice", "é", "--choice", "ü")
+    assert result.stdout in ("é\n", "ü\n")
+
+
+def test_the_demo_reads_well_in_a_plain_log():
+    result = run("demo")
+    assert result.returncode == 0, result.stderr
+    out = result.stdout
+    assert "\x1b" not in out + result.stderr
+    assert "\r" not in out + result.stderr
+    headings = re.findall(r"^== (\d) of 4: .* ==$", out, re.MULTILINE)
+    assert headings == ["1", "2", "3", "4"]
+    outputs = re.findall(r"^output +(.+)$", out, re.MULTILINE)
+    assert len(outputs) == 4
+    demo.Character.model_validate_json(outputs[0])
+    assert outputs[1] in ("positive", "negative")
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d", outputs[2])
+    figures = re.findall(r"^ +\d+ tokens? in \d+\.\d\d s.*; (.+)$", out, re.MULTILINE)
+    assert len(figures) == 4
+    for line in figures[:3]:
+        assert re.fullmatch(r"the mask allowed [\d,]+ of 49,152 tokens on average", line)
+    assert figures[3] == "no mask: all 49,152 tokens were allowed"
+
+
+def started(*arguments):
+    return subprocess.Popen(
+        [sys.executable, "-m", "structgen", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={"PYTHONPATH": os.pathsep.join(sys.path), **_environment()},
+    )
+
+
+def test_ctrl_c_ends_quietly():
+    with started("generate", "x", "--raw", "--regex", "(ab?){300}") as process:
+        assert process.stdout.read(1)  # it is generating
+        process.send_signal(signal.SIGINT)
+        _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert stderr.strip() == "Stopped."
+
+
+def test_ctrl_c_while_starting_is_quiet_too():
+    with started("demo") as process:
+        time.sleep(1.5)
+        process.send_signal(signal.SIGINT)
+        _, stderr = process.communicate(timeout=60)
+    assert "Traceback" not in stderr
+    # CPython may turn an interrupt that passed through exec() into death by the signal itself,
+    # which a shell reports as 130 too.
+    assert process.returncode in (130, -signal.SIGINT), stderr
+
+
+def test_a_reader_that_goes_away_is_no_error():
+    with started("generate", "x", "--raw", "--regex", "(ab?){300}") as process:
+        assert process.stdout.read(1)
+        process.stdout.close()
+        assert process.stderr.read() == ""
+        assert process.wait(60) == 1
+
+
+# The demo's growing text
+
+
+def shown(chunks, width, *, terminal=True):
+    console = Console(
+        force_terminal=terminal, width=width, color_system=None, highlight=False, file=io.StringIO()
+    )
+    with demo._Growing(console, "label") as growing:
+        for chunk in chunks:
+            growing.write(chunk)
+    return console.file.getvalue()
+
+
+def test_growing_text_wraps_between_words_and_keeps_its_indentation():
+    assert shown(["one two", " three", " four"], 21).splitlines() == [
+        "label      one two",
+        "           three four",
+    ]
+
+
+def test_a_word_too_long_for_a_line_is_broken():
+    assert shown(["x " + "a" * 25], 21).splitlines() == [
+        "label      x",
+        "           aaaaaaaaaa",
+        "           aaaaaaaaaa",
+        "           aaaaa",
+    ]
+
+
+def test_new_lines_in_the_text_are_indented():
+    assert shown(["a\nb", "\nc"], 40).splitlines() == [
+        "label      a",
+        "           b",
+        "           c",
+    ]
+
+
+def test_wide_characters_count_twice():
+    assert shown(["日本日本日本"], 19).splitlines() == ["label      日本日本", "           日本"]
+
+
+def test_nothing_is_wrapped_in_a_log():
+    assert shown(["word " * 40], 20, terminal=False) == f"label      {'word ' * 40}\n"
+
+
+def test_every_character_is_shown():
+    text = "  two  spaces, tabs\tand\n\nempty lines  "
+    lines = shown([text[i : i + 3] for i in range(0, len(text), 3)], 200, terminal=False).split(
+        "\n"
+    )
+    assert "\n".join(line[11:] for line in lines[:-1]) == text
