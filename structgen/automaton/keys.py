@@ -75,6 +75,8 @@ class KeySymbols:
             applied; the matched ones are a bit mask.
         must_match: expressions that every unnamed key has to match as well.
         classify: class of an unnamed key from its mask of matched patterns, or -1.
+        n_names: how many of ``names`` can be written at all; the others are barred. Classes of
+            unnamed keys are labelled from here on.
     """
 
     def __init__(
@@ -83,12 +85,13 @@ class KeySymbols:
         patterns: Sequence[ir.Regex],
         must_match: Sequence[ir.Regex],
         classify: Callable[[int], int],
+        n_names: int,
     ) -> None:
         sets = name_sets(names)
         for regex in (*patterns, *must_match):
             sets |= char_sets(regex)
         self.alphabet = Alphabet(sets)
-        self.n_names = len(names)
+        self.n_names = n_names
         self._trie = TrieSymbols(names, self.alphabet)
         self._n_patterns = len(patterns)
         self._automata = [RegexAutomaton(r, self.alphabet) for r in (*patterns, *must_match)]
@@ -228,6 +231,10 @@ class KeyLeaf(Leaf):
         self._symbols = symbols
         self._space = space
         self._encoding = JsonString(symbols.alphabet, escapes)
+
+    def menu(self, allowed: int, others: bool) -> int | None:
+        """See `KeySymbols.menu`."""
+        return self._symbols.menu(allowed, others)
 
     def open(self, menu: int | None, may_close: bool) -> int:
         """State before ``{``; ``menu`` is a start state of the key symbols."""

@@ -1,0 +1,1 @@
+def format_regex(name): return None
