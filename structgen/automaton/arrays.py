@@ -174,7 +174,13 @@ class ArrayPlan:
             return most is None or count < most, close
         if self._max is not None and count >= self._max:
             return False, close
+        if not self._contains and count >= self._min and self._has_more(state):
+            return True, close
         return any(True for _ in self._open_ways(state)), close
+
+    def _has_more(self, state: State) -> bool:
+        """A cheap sufficient test that one more distinct item exists."""
+        return self._language.size_at_least(self._item(state[0]), len(state[2]) + 1)
 
     def _open_ways(self, state: State) -> Iterator[tuple[int, State]]:
         """The ways for one more item that do not lead into a dead end."""

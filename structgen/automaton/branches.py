@@ -18,8 +18,9 @@ from typing import Any, TypeAlias
 
 from ..errors import CompileLimitExceeded
 from ..grammar import ir
-from ..grammar.schema_graph import ALL_TYPES, FALSE, TRUE, Node, json_key
+from ..grammar.schema_graph import ALL_TYPES, FALSE, OBJECT, TRUE, Node, json_key
 from .negation import Choice, negate
+from .presence import NO, YES, Formula, PresenceReader, conjunction, disjunction
 
 MAX_BRANCHES = 4096
 """Most branches one value's alternatives may multiply out to."""
@@ -44,7 +45,7 @@ class Branch:
 class _Partial:
     """A branch under construction."""
 
-    __slots__ = ("choices", "contributors", "kept", "seen", "todo", "types")
+    __slots__ = ("choices", "contributors", "kept", "presence", "seen", "todo", "types")
 
     def __init__(self) -> None:
         self.todo: list[Owned] = []
@@ -53,12 +54,14 @@ class _Partial:
         self.types = ALL_TYPES
         self.choices: list[list[tuple[Owned, ...]]] = []
         self.contributors: dict[int, set[int]] = {}
+        self.presence: list[Formula] = []
 
     def copy(self) -> _Partial:
         other = _Partial()
         other.seen = set(self.seen)
         other.kept = set(self.kept)
         other.types = self.types
+        other.presence = list(self.presence)
         other.choices = list(self.choices)
         other.contributors = {k: set(v) for k, v in self.contributors.items()}
         return other
@@ -84,6 +87,7 @@ class Brancher:
         self._constant = constant
         self._negations: dict[int, Choice] = {}
         self._synthetic: dict[Any, int] = {}
+        self._presence = PresenceReader(nodes)
 
     def expand(self, obligations: Iterable[int]) -> list[Branch]:
         """The branches of a conjunction, without those that the types rule out.
@@ -109,6 +113,11 @@ class Brancher:
             partial = stack.pop()
             if not self._absorb(partial):
                 continue
+            others = self._split_objects(partial)
+            if others is not None:
+                stack.append(others)
+            if partial.types == OBJECT and not self._absorb_presence(partial):
+                continue
             choice = self._next_choice(partial)
             if choice is None:
                 continue
@@ -122,7 +131,8 @@ class Brancher:
             if partial.todo:  # what unevaluated… adds is absorbed in turn
                 stack.append(partial)
                 continue
-            out.setdefault(kept, Branch(partial.types, kept))
+            known = out.get(kept)
+            out[kept] = Branch(partial.types | (known.types if known else 0), kept)
         return _without_redundant(list(out.values()))
 
     def add(self, node: Node) -> int:
@@ -211,6 +221,44 @@ class Brancher:
     def _without(self, node: Node, name: str) -> int:
         return self.add(Node(node.path, properties={name: FALSE}, not_evaluating=True))
 
+    def _split_objects(self, partial: _Partial) -> _Partial | None:
+        """Where a choice is only about an object's names, go on with objects; gives the rest."""
+        if not partial.types & OBJECT or partial.types == OBJECT:
+            return None
+        if all(self._formula(choice) is None for choice in partial.choices):
+            return None
+        others = partial.copy()
+        others.types &= ~OBJECT
+        partial.types = OBJECT
+        return others
+
+    def _absorb_presence(self, partial: _Partial) -> bool:
+        """Turn choices that are only about names into formulas; False when one cannot hold."""
+        remaining: list[list[tuple[Owned, ...]]] = []
+        for choice in partial.choices:
+            formula = self._formula(choice)
+            if formula is None:
+                remaining.append(choice)
+            elif formula == NO:
+                return False
+            elif formula != YES:
+                partial.presence.append(formula)
+        partial.choices = remaining
+        return True
+
+    def _formula(self, choice: list[tuple[Owned, ...]]) -> Formula | None:
+        ways: list[Formula] = []
+        for way in choice:
+            parts: list[Formula] = []
+            for obligation, owners in way:
+                # A way that evaluates members for an unevaluated… keyword says more than that.
+                formula = None if owners else self._presence.read(obligation)
+                if formula is None:
+                    return None
+                parts.append(formula)
+            ways.append(conjunction(parts))
+        return disjunction(ways)
+
     def _next_choice(self, partial: _Partial) -> list[tuple[Owned, ...]] | None:
         """Take one open choice out of ``partial``; empty when none is left, None when one has no
         way that is still possible. The choice with the fewest ways comes first."""
@@ -251,6 +299,12 @@ class Brancher:
     # -- unevaluated… -----------------------------------------------------------------------
 
     def _with_unevaluated(self, partial: _Partial) -> tuple[int, ...]:
+        if partial.presence:
+            formula = conjunction(partial.presence)
+            partial.presence = []
+            node = self._presence_node(formula)
+            partial.todo.append((self.add(node), _NOBODY))
+            return ()
         for owner in sorted(partial.contributors):
             node = self._nodes[owner]
             parts = [
@@ -265,6 +319,22 @@ class Brancher:
                     if (obligation, _NOBODY) not in partial.seen:
                         partial.todo.append((obligation, _NOBODY))
         return tuple(sorted(partial.kept))
+
+    @staticmethod
+    def _presence_node(formula: Formula) -> Node:
+        """A node that says what ``formula`` says, in plain keywords as far as possible."""
+        parts = formula[1] if formula[0] == "all" else (formula,)
+        required = tuple(p[1] for p in parts if p[0] == "has")
+        barred = {p[1]: FALSE for p in parts if p[0] == "lacks"}
+        rest = tuple(p for p in parts if p[0] not in ("has", "lacks"))
+        return Node(
+            "$",
+            types=OBJECT,
+            required=required,  # type: ignore[arg-type]
+            properties=barred,  # type: ignore[arg-type]
+            not_evaluating=True,
+            presence=rest,
+        )
 
     def _unevaluated_properties(self, owner: Node, parts: list[Node]) -> Node | None:
         if owner.unevaluated_properties == TRUE:
@@ -313,7 +383,7 @@ def _content(node: Node) -> tuple[Any, ...]:
     out: list[Any] = []
     for field in fields(Node):
         value = getattr(node, field.name)
-        if field.name == "path":
+        if field.name in ("path", "enum_keys"):
             continue
         if isinstance(value, dict):
             value = tuple(value.items())
@@ -345,5 +415,8 @@ def _without_redundant(branches: list[Branch]) -> list[Branch]:
     return [
         b
         for i, b in enumerate(branches)
-        if not any(j != i and s < sets[i] for j, s in enumerate(sets))
+        if not any(
+            j != i and s < sets[i] and not b.types & ~branches[j].types
+            for j, s in enumerate(sets)
+        )
     ]

@@ -123,7 +123,7 @@ def _judge_node(nodes: Sequence[Node], number: int, value: Any) -> _Seen | None:
     kind = type_bit(value)
     if not node.types & kind:
         return None
-    if node.enum is not None and json_key(value) not in {json_key(v) for v in node.enum}:
+    if node.enum is not None and not node.allows(value):
         return None
     if node.excluded and json_key(value) in {json_key(v) for v in node.excluded}:
         return None

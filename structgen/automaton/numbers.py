@@ -39,7 +39,9 @@ class NumberSpec:
         multiples: the value must be a multiple of each.
         non_multiples: the value must not be a multiple of any (1 here means: not an integer).
         excluded: values that it must not equal.
-        max_digits: most digits before, and after, the decimal point.
+        max_digits: most digits before, and after, the decimal point (more where a bound has more).
+        canonical: one spelling for each number: no exponent, no zeros at the end of a fraction
+            (but ``.0``), and no fraction at all where only integers will do.
     """
 
     lower: Decimal | None = None
@@ -49,7 +51,8 @@ class NumberSpec:
     multiples: tuple[Decimal, ...] = ()
     non_multiples: tuple[Decimal, ...] = ()
     excluded: tuple[Decimal, ...] = ()
-    max_digits: int = 24
+    max_digits: int = 20
+    canonical: bool = False
 
     @property
     def plain(self) -> bool:
@@ -122,6 +125,7 @@ class _State(NamedTuple):
     tail: int = 0  # digits of the mantissa's fraction up to the last that is not 0
     exponent: int = 0
     exponent_negative: bool = False
+    zero_last: bool = False  # a fraction that ends in 0: not the end of a canonical number
 
 
 _BEGIN, _SIGN, _LONE_ZERO, _WHOLE, _DOT, _FRACTION, _E, _E_SIGN, _EXPONENT = range(9)
@@ -144,11 +148,20 @@ class NumberLeaf(Leaf):
             self._modulus.append(value * 10 ** max(power, 0))
             self._places.append(max(-power, 0))
         # Scientific notation is judged by exponent and mantissa; of steps, only 1 can be.
-        self._scientific = all(
+        self._scientific = not spec.canonical and all(
             m == 1 and not p for m, p in zip(self._modulus, self._places, strict=True)
+        )
+        self._no_fraction = spec.canonical and any(
+            not p for p in self._places[: len(spec.multiples)]
         )
         self._whole_only = self._scientific and bool(spec.multiples)
         self._sides = (self._side(False), self._side(True))
+        marks = [m for side in self._sides for m in side.marks]
+        self._most_digits = max(
+            [spec.max_digits, *(len(m.whole) + 1 for m in marks)]
+            + [len(m.fraction) + 1 for m in marks]
+            + [max(self._places, default=0)]
+        )
         self._alive: dict[_State, bool] = {}
         self._raw: dict[_State, dict[int, _State]] = {}
         self.start = self.state(_State(_BEGIN))
@@ -220,16 +233,11 @@ class NumberLeaf(Leaf):
         if s.phase != _WHOLE or self.spec.non_multiples or self.spec.excluded:
             return False
         # With as many free digits as the steps have, some continuation is a multiple of all.
-        room = self.spec.max_digits
-        for mark, compared in zip(self._sides[s.negative].marks, s.compared, strict=True):
-            if mark.role == _LOWER and compared != _GREATER and s.count >= len(mark.whole) - 1:
+        room = self._most_digits
+        for mark in self._sides[s.negative].marks:
+            if mark.role != _UPPER:
                 return False
-            if mark.role == _UPPER:
-                room = min(room, len(mark.whole) - 1)
-            else:
-                room = max(room, len(mark.whole) + 1) if room == self.spec.max_digits else room
-        if any(m.role == _LOWER for m in self._sides[s.negative].marks):
-            return False
+            room = min(room, len(mark.whole) - 1)
         product = 1
         for modulus in self._modulus:
             product *= modulus
@@ -246,7 +254,7 @@ class NumberLeaf(Leaf):
     def _make_edges(self, s: _State) -> dict[int, _State]:
         phase = s.phase
         edges: dict[int, _State] = {}
-        most = self.spec.max_digits
+        most = self._most_digits
         if phase in (_BEGIN, _SIGN):
             if phase == _BEGIN and self._sides[1].allowed:
                 edges[_MINUS] = _State(_SIGN, True)
@@ -257,7 +265,7 @@ class NumberLeaf(Leaf):
         if phase == _WHOLE and s.count < most and self._may_grow(s):
             for digit in _DIGITS:
                 edges[_ZERO + digit] = self._whole_digit(s, digit)
-        if phase in (_LONE_ZERO, _WHOLE):
+        if phase in (_LONE_ZERO, _WHOLE) and not self._no_fraction:
             edges[_POINT] = self._at_point(s)
         if phase in (_DOT, _FRACTION) and s.count < most:
             for digit in _DIGITS:
@@ -265,7 +273,7 @@ class NumberLeaf(Leaf):
                 if to is not None:
                     edges[_ZERO + digit] = to
         if phase in (_LONE_ZERO, _WHOLE, _FRACTION) and (
-            self._plain or (s.normal and self._scientific)
+            (self._plain and not self.spec.canonical) or (s.normal and self._scientific)
         ):
             after = self._at_exponent(s)
             if after is not None:
@@ -357,6 +365,7 @@ class NumberLeaf(Leaf):
             remainders=tuple(remainders),
             off_grid=tuple(off_grid),
             tail=tail,
+            zero_last=self.spec.canonical and digit == 0 and index > 0,
         )
 
     def _at_exponent(self, s: _State) -> _State | None:
@@ -395,7 +404,7 @@ class NumberLeaf(Leaf):
             return self._plain or self._exponent_complete(s)
         if s.phase in (_LONE_ZERO, _WHOLE):
             s = self._at_point(s)
-        elif s.phase != _FRACTION:
+        elif s.phase != _FRACTION or s.zero_last:
             return False
         for mark, c in zip(self._sides[s.negative].marks, s.compared, strict=True):
             if c == _EQUAL and len(mark.fraction) > s.count:

@@ -22,6 +22,7 @@ from ..grammar.schema_graph import FALSE, TRUE, Exists
 from . import evaluate
 from .keys import CLOSE, KeyLeaf, KeySymbols
 from .machine import POP, Alternative
+from .presence import Presence, names_of
 
 if TYPE_CHECKING:
     from .values import JsonLanguage
@@ -29,9 +30,13 @@ if TYPE_CHECKING:
 MAX_SEARCH = 50_000
 """Most states a search for the shortest way to close one object may visit."""
 
-State = tuple[int, int, int, tuple[str, ...]]
+MAX_PATTERNS_COMBINED = 6
+"""Most patterns whose combinations are tried to find a key for a member that is owed."""
+
+State = tuple[int, int, int, tuple[str, ...], int]
 """(mask of names still allowed, members counted as far as that matters, mask of the required
-existences met, unnamed keys already written where they must be told apart)."""
+existences met, unnamed keys already written where they must be told apart, mask of the names
+written that presence formulas speak of)."""
 
 Members = tuple[bytes, ...]
 
@@ -52,8 +57,12 @@ class ObjectPlan:
             names.update(dict.fromkeys(node.properties))
             required.update(dict.fromkeys(node.required))
         names.update(required)
+        formulas = [formula for node in self._nodes for formula in node.presence]
+        for formula in formulas:
+            names.update(dict.fromkeys(names_of(formula)))
         self.names = list(names)
         index = {name: i for i, name in enumerate(self.names)}
+        self._presence = Presence(formulas, index) if formulas else None
         self._required = 0
         for name in required:
             self._required |= 1 << index[name]
@@ -83,7 +92,7 @@ class ObjectPlan:
         self._state_ids: dict[State, int] = {}
         self._leaves: dict[State | None, KeyLeaf] = {}
         self._closings: dict[tuple[int, State], Members | None] = {}
-        self._some_key: dict[tuple[int, tuple[str, ...]], str | None] = {}
+        self._some_key: dict[tuple[int, tuple[str, ...], tuple[int, ...]], str | None] = {}
 
     # -- names and their values -------------------------------------------------------------
 
@@ -171,10 +180,12 @@ class ObjectPlan:
 
     def _after(self, state: State, label: int, met: int, name: str | None) -> State:
         """The state once the member with key ``label`` is complete."""
-        left, count, already, keys = state
+        left, count, already, keys, written = state
         if label < len(self.names):
             bit = 1 << label
             left &= ~((bit << 1) - 1) if self._in_order else ~bit
+            if self._presence is not None:
+                written |= bit & self._presence.names
         else:
             if self._in_order:
                 left = 0
@@ -183,7 +194,7 @@ class ObjectPlan:
         if self._counts:
             most = max(self._min, self._max or 0)
             count = min(count + 1, most)
-        return left, count, already | met, keys
+        return left, count, already | met, keys, written
 
     def _ways(self, state: State, label: int, name: str | None) -> Iterator[tuple[int, State]]:
         """For a member with key ``label``: the conjunction its value owes, and the state after."""
@@ -214,13 +225,27 @@ class ObjectPlan:
         return [
             (conjunction, after)
             for conjunction, after in self._ways(state, label, name)
-            if not self._involved
-            or (
-                self._language.is_possible(conjunction)
-                and self._fits(after)
-                and self._closing(after) is not None
+            if self._can_be_right(after)
+            and (
+                not self._involved
+                or (
+                    self._language.is_possible(conjunction)
+                    and self._fits(after)
+                    and self._closing(after) is not None
+                )
             )
         ]
+
+    def _can_be_right(self, state: State) -> bool:
+        """Whether the presence formulas can still be made to hold."""
+        if self._presence is None:
+            return True
+        missing = state[0] & self._required
+        return self._presence.complete(state[4] | missing, state[0]) is not None
+
+    def _is_right(self, state: State) -> bool:
+        """Whether the presence formulas hold as it is."""
+        return self._presence is None or self._presence.holds(state[4])
 
     def _fits(self, state: State) -> bool:
         missing = (state[0] & self._required).bit_count()
@@ -257,18 +282,20 @@ class ObjectPlan:
 
     def _menu(self, state: State) -> tuple[int | None, bool]:
         """The keys that may come next, as a menu of the key symbols, and whether ``}`` may."""
-        left, count, met, _ = state
+        left, count, met, _, _ = state
         missing = left & self._required
-        may_close = not missing and count >= self._min and met == self._all_met
+        may_close = (
+            not missing and count >= self._min and met == self._all_met and self._is_right(state)
+        )
         allowed = left
-        others = not missing or not self._in_order
+        others = not self._in_order or (not missing and self._is_right(state))
         if self._max is not None and count + missing.bit_count() >= self._max:
             allowed, others = missing, False
         if self._in_order and missing:
             # Nothing beyond the first required name may come before it.
             first = missing & -missing
             allowed &= (first << 1) - 1
-        if self._involved:
+        if self._involved or self._presence is not None:
             rest = allowed
             while rest:
                 bit = rest & -rest
@@ -296,11 +323,11 @@ class ObjectPlan:
         return [c for i, c in enumerate(self._conjunctions) if self._required >> i & 1]
 
     def _initial(self) -> State:
-        return self._possible_names(), 0, 0, ()
+        return self._possible_names(), 0, 0, (), 0
 
     def is_possible(self) -> bool:
         """Whether any object satisfies the nodes."""
-        if not self._required and not self._involved:
+        if not self._required and not self._involved and self._presence is None:
             return True
         return self.shortest_text() is not None
 
@@ -353,7 +380,7 @@ class ObjectPlan:
     def shortest_text(self) -> bytes | None:
         """The shortest whole object, or None when there is none (or none known yet)."""
         everything = (1 << len(self.names)) - 1
-        start: State = (everything, 0, 0, ())
+        start: State = (everything, 0, 0, (), 0)
         if not self._fits(start):
             return None
         rest = self._close(self._closing(start), True)
@@ -386,6 +413,11 @@ class ObjectPlan:
 
     def _required_members(self, state: State) -> Members | None:
         rest = state[0] & self._required
+        if self._presence is not None:
+            extra = self._presence.complete(state[4] | rest, self._writable(state[0]))
+            if extra is None:
+                return None
+            rest |= extra
         out: list[bytes] = []
         while rest:
             index = (rest & -rest).bit_length() - 1
@@ -395,6 +427,17 @@ class ObjectPlan:
                 return None
             out.append(self._member(self.names[index], value))
         return tuple(out)
+
+    def _writable(self, mask: int) -> int:
+        """The names in ``mask`` that presence formulas speak of and whose value is possible."""
+        assert self._presence is not None
+        out, rest = 0, mask & self._presence.names
+        while rest:
+            bit = rest & -rest
+            rest ^= bit
+            if self._language.shortest(self._conjunctions[bit.bit_length() - 1]) is not None:
+                out |= bit
+        return out
 
     def _member(self, name: str, value: bytes) -> bytes:
         space = self._language.least_space
@@ -415,13 +458,17 @@ class ObjectPlan:
                 actual=len(memo),
             )
         memo[key] = None
-        left, count, met, _ = state
-        satisfied = count >= self._min and met == self._all_met
+        left, count, met, _, written = state
+        satisfied = count >= self._min and met == self._all_met and self._is_right(state)
         missing = left & self._required
         best: Members | None = None
         if satisfied and not missing:
             best = ()
         elif self._max is not None and count >= self._max:
+            best = None
+        elif self._presence is not None and (
+            self._presence.complete(written | missing, left >> index << index) is None
+        ):
             best = None
         else:
             candidates = left >> index << index
@@ -444,9 +491,13 @@ class ObjectPlan:
         name: str | None,
         state: State,
         memo: dict[tuple[int, State], Members | None],
+        target: int = -1,
     ) -> Members | None:
+        """The member with key ``label`` (which has to meet existence ``target``) and the rest."""
         best: Members | None = None
         for conjunction, after in self._ways(state, label, name):
+            if target >= 0 and not after[2] >> target & 1:
+                continue
             value = self._language.shortest(conjunction)
             if value is None:
                 continue
@@ -461,37 +512,51 @@ class ObjectPlan:
         self, state: State, memo: dict[tuple[int, State], Members | None]
     ) -> Members | None:
         """One more unnamed member, where only such can still be owed."""
-        best: Members | None = None
-        wanted = ~state[2] & self._all_met
-        for target in [i for i in range(len(self._exists)) if wanted >> i & 1] or [-1]:
-            name = self._spare_key(target, state[3])
-            if name is None:
-                continue
+        unmet = ~state[2] & self._all_met
+        # Existences can be met in any order: the first one that is not met comes first.
+        target = (unmet & -unmet).bit_length() - 1
+        for name in self._spare_keys(target, state[3]):
             matched = 0
             for i, (regex, _) in enumerate(self._patterns):
                 matched |= evaluate.matches(regex, name) << i
             matched |= self._met_by(name) << len(self._patterns)
-            label = self._label_of(matched)
-            best = _cheaper(best, self._take(label, name, state, memo))
-        return best
+            found = self._take(self._label_of(matched), name, state, memo, target)
+            if found is not None:
+                return found
+        return None
 
-    def _spare_key(self, target: int, used: tuple[str, ...]) -> str | None:
-        """A short unnamed key, not yet used, that existence ``target`` (or none) speaks of."""
-        key = (target, used)
-        if key not in self._some_key:
-            taken = ir.Alternate(tuple(ir.literal(n) for n in (*self.names, *used)))
-            parts: list[ir.Regex] = [ir.Complement(taken)]
-            if target >= 0:
-                parts.append(self._exists[target].keys)
-            parts += [
-                self._language.string_language(n.property_names)
-                for n in self._nodes
-                if n.property_names != TRUE
-            ]
-            if all(n.additional == FALSE for n in self._nodes) and self._patterns:
-                parts.append(ir.Alternate(tuple(regex for regex, _ in self._patterns)))
-            self._some_key[key] = evaluate.shortest_match(ir.Intersect(tuple(parts)))
-        return self._some_key[key]
+    def _spare_keys(self, target: int, used: tuple[str, ...]) -> Iterator[str]:
+        """Short unnamed keys, not yet used, that existence ``target`` (or none) speaks of: one for
+        each set of patterns a key can match, fewest patterns first."""
+        taken = ir.Alternate(tuple(ir.literal(n) for n in (*self.names, *used)))
+        parts: list[ir.Regex] = [ir.Complement(taken)]
+        if target >= 0:
+            parts.append(self._exists[target].keys)
+        parts += [
+            self._language.string_language(n.property_names)
+            for n in self._nodes
+            if n.property_names != TRUE
+        ]
+        regexes = list(
+            dict.fromkeys(
+                [regex for regex, _ in self._patterns]
+                + [e.keys for i, e in enumerate(self._exists) if i != target]
+            )
+        )[:MAX_PATTERNS_COMBINED]
+        for size in range(len(regexes) + 1):
+            for chosen in itertools.combinations(range(len(regexes)), size):
+                key = (target, used, chosen)
+                if key not in self._some_key:
+                    rest = [
+                        regex if i in chosen else ir.Complement(regex)
+                        for i, regex in enumerate(regexes)
+                    ]
+                    self._some_key[key] = evaluate.shortest_match(
+                        ir.Intersect((*parts, *rest))
+                    )
+                name = self._some_key[key]
+                if name is not None:
+                    yield name
 
 
 class _Classifier:

@@ -44,7 +44,7 @@ from .arrays import ArrayLeaf, ArrayPlan
 from .branches import Branch, Brancher
 from .derivatives import RegexAutomaton
 from .encoding import Escapes, JsonString
-from .keys import TrieSymbols
+from .keys import NameLeaf
 from .leaf import Leaf, LiteralLeaf, StringLeaf
 from .machine import Alternative
 from .numbers import NumberLeaf, NumberSpec
@@ -66,8 +66,10 @@ class JsonOptions:
         max_whitespace: longest run under ``"flexible"``, in characters.
         property_order: ``"schema"`` (named properties in the schema's order, then others) or
             ``"any"``.
-        escapes: spelling of strings the schema names (keys, enum, const): ``"canonical"`` or
-            ``"any"``.
+        spelling: ``"canonical"`` for names (keys, enum, const) without needless escapes, integers
+            without fraction or exponent, and decimals without exponent or trailing zeros;
+            ``"any"`` for every spelling JSON allows. The default, None, is ``"any"`` where
+            ``property_order="any"`` asks for every valid text, else ``"canonical"``.
         ensure_ascii: escape everything outside ASCII.
         max_digits: most digits before, and after, a number's decimal point.
         dialect: draft of a schema whose ``$schema`` does not say: ``"draft4"``, ``"draft6"``,
@@ -79,9 +81,9 @@ class JsonOptions:
     whitespace: str = "compact"
     max_whitespace: int = 20
     property_order: str = "schema"
-    escapes: str = "canonical"
+    spelling: str | None = None
     ensure_ascii: bool = False
-    max_digits: int = 24
+    max_digits: int = 20
     dialect: str | None = None
     documents: Mapping[str, Any] | None = None
     format_assertion: bool = True
@@ -89,7 +91,7 @@ class JsonOptions:
     def __post_init__(self) -> None:
         for name, allowed in (
             ("property_order", ("schema", "any")),
-            ("escapes", ("canonical", "any")),
+            ("spelling", (None, "canonical", "any")),
         ):
             if getattr(self, name) not in allowed:
                 raise OptionError(
@@ -101,11 +103,18 @@ class JsonOptions:
                 raise OptionError(f"{name} must be a whole number of at least 1; got {value!r}.")
 
     @property
+    def canonical(self) -> bool:
+        """Whether each name and number has one spelling only."""
+        if self.spelling is None:
+            return self.property_order != "any"
+        return self.spelling == "canonical"
+
+    @property
     def named(self) -> Escapes:
         """Spelling of strings the schema names."""
         if self.ensure_ascii:
             return "ascii"
-        return "any" if self.escapes == "any" else "canonical"
+        return "canonical" if self.canonical else "any"
 
     @property
     def free(self) -> Escapes:
@@ -212,7 +221,7 @@ class JsonLanguage:
 
     def _build(self, conjunction: int) -> Shapes:
         literals: dict[bytes, None] = {}
-        strings: dict[str, None] = {}
+        strings: dict[str, bool] = {}
         leaves: dict[Leaf, int] = {}
         plans: dict[ObjectPlan | ArrayPlan, None] = {}
         for branch in self.branches(conjunction):
@@ -239,8 +248,11 @@ class JsonLanguage:
             if types & ARRAY:
                 plans[self._array(branch.nodes)] = None
         if strings:
-            named = trie_leaf(tuple(strings), self.options.named)
-            leaves[named] = named.start
+            named = name_leaf(tuple(strings), self.options.named)
+            mask = int("".join("01"[allowed] for allowed in reversed(strings.values())), 2)
+            opened = named.open(mask)
+            if opened is not None:
+                leaves[named] = opened
         if literals:
             literal = literal_leaf(tuple(literals))
             leaves[literal] = literal.start
@@ -326,6 +338,7 @@ class JsonLanguage:
             tuple(sorted(non_multiples)),
             tuple(sorted(excluded)),
             self.options.max_digits,
+            self.options.canonical,
         )
 
     def string_language(self, obligation: int) -> ir.Regex:
@@ -359,7 +372,7 @@ class JsonLanguage:
         self,
         branch: Branch,
         literals: dict[bytes, None],
-        strings: dict[str, None],
+        strings: dict[str, bool],
         plans: dict[ObjectPlan | ArrayPlan, None],
     ) -> None:
         values: dict[Any, Any] | None = None
@@ -371,17 +384,34 @@ class JsonLanguage:
                     keyed if values is None else {k: v for k, v in values.items() if k in keyed}
                 )
         assert values is not None
-        for value in values.values():
-            if not all(evaluate.holds(self.nodes, 2 * n, value) for n in branch.nodes):
-                continue
+        nodes = [self.nodes[n] for n in branch.nodes]
+        barred = {json_key(v) for node in nodes for v in node.excluded}
+        demanding = [
+            2 * n
+            for n, node in zip(branch.nodes, nodes, strict=True)
+            if node.applies_in_place
+            or node.speaks_of_strings
+            or node.speaks_of_numbers
+            or node.speaks_of_objects
+            or node.speaks_of_arrays
+        ]
+        for key, value in values.items():
+            allowed = (
+                key not in barred
+                and bool(evaluate.type_bit(value) & branch.types)
+                and all(evaluate.holds(self.nodes, ob, value) for ob in demanding)
+            )
             if isinstance(value, str):
-                strings[value] = None
+                # Barred ones stay listed, so that one automaton serves whatever is barred.
+                strings[value] = allowed or strings.get(value, False)
+            elif not allowed:
+                continue
             elif isinstance(value, dict):
                 plans[self._object((self.constant(value) >> 1,))] = None
             elif isinstance(value, (list, tuple)):
                 plans[self._array((self.constant(value) >> 1,))] = None
             else:
-                literals.update(dict.fromkeys(spellings(value)))
+                literals.update(dict.fromkeys(spellings(value, self.options.canonical)))
 
     def constant(self, value: Any) -> int:
         """The obligation to equal ``value``."""
@@ -445,6 +475,21 @@ class JsonLanguage:
         ):
             return True
         return bool(node.types & ARRAY and not node.min_items and not node.contains)
+
+    def size_at_least(self, conjunction: int, size: int) -> bool:
+        """A cheap sufficient test that ``size`` different values satisfy the conjunction."""
+        count = 0
+        for branch in self.branches(conjunction):
+            nodes = [self.nodes[n] for n in branch.nodes]
+            enum = [n for n in nodes if n.enum is not None]
+            if not enum:
+                if branch.types & STRING and not any(n.speaks_of_strings for n in nodes):
+                    return True
+                if branch.types & NUMBER and not any(n.speaks_of_numbers for n in nodes):
+                    return True
+            elif len(nodes) == 1:
+                count = max(count, sum(isinstance(v, str) for v in enum[0].enum or ()))
+        return count >= size
 
     @property
     def is_solving(self) -> bool:
@@ -525,13 +570,13 @@ def string_regex(nodes: Sequence[Node]) -> ir.Regex | None:
     return parts[0] if len(parts) == 1 else ir.Intersect(tuple(parts))
 
 
-def spellings(value: Any) -> list[bytes]:
+def spellings(value: Any, canonical: bool) -> list[bytes]:
     """How a scalar other than a string may be spelt: as serialisers write it.
 
-    A number also as an integer or with ``.0``, whichever serialisers choose.
+    Unless ``canonical``, a number also as an integer or with ``.0``, whichever serialisers choose.
     """
-    if value is None or isinstance(value, bool):
-        return [json.dumps(value).encode()]
+    if value is None or isinstance(value, bool) or canonical:
+        return [str(value).encode() if isinstance(value, Decimal) else json.dumps(value).encode()]
     texts = {json.dumps(value)} if not isinstance(value, Decimal) else {str(value)}
     number = Decimal(repr(value)) if isinstance(value, float) else Decimal(value)
     if number == number.to_integral_value() and number.adjusted() < MAX_LITERAL_DIGITS:
@@ -551,10 +596,9 @@ def literal_leaf(texts: tuple[bytes, ...]) -> LiteralLeaf:
 
 
 @lru_cache(maxsize=2048)
-def trie_leaf(names: tuple[str, ...], escapes: Escapes) -> StringLeaf:
-    """A shared leaf for a finite set of JSON strings."""
-    symbols = TrieSymbols(names)
-    return StringLeaf(symbols, JsonString(symbols.alphabet, escapes))
+def name_leaf(names: tuple[str, ...], escapes: Escapes) -> NameLeaf:
+    """A shared leaf for the JSON strings of a finite set."""
+    return NameLeaf(names, escapes)
 
 
 @lru_cache(maxsize=4096)

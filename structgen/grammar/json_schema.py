@@ -274,7 +274,7 @@ class _Reader:
         if "prefixItems" in raw and "prefixItems" in known:
             node.prefix = self._schemas("prefixItems", raw["prefixItems"], place)
             node.items = self._below(items, place, "items")
-            node.evaluates_all_items = "items" in raw
+            node.evaluates_all_items |= "items" in raw
         elif isinstance(items, list):
             if place.resource.dialect.year >= 2020 and "$schema" in place.resource.root:
                 raise SchemaError(
@@ -287,10 +287,10 @@ class _Reader:
                 self._below(item, place, "items", i) for i, item in enumerate(items)
             )
             node.items = self._below(raw.get("additionalItems", True), place, "additionalItems")
-            node.evaluates_all_items = "additionalItems" in raw
+            node.evaluates_all_items |= "additionalItems" in raw
         elif "items" in raw:
             node.items = self._below(items, place, "items")
-            node.evaluates_all_items = True
+            node.evaluates_all_items |= True
 
     def _contains(self, node: Node, raw: Mapping[str, Any], place: _Place) -> None:
         least, most = 1, None
@@ -353,6 +353,14 @@ class _Reader:
                 node.dependent_required[name] = (item,)
             else:
                 node.dependent_schemas[name] = self._below(item, place, "dependencies", name)
+
+    def _unevaluated_properties(self, node: Node, value: Any, place: _Place) -> None:
+        node.unevaluated_properties = self._below(value, place, "unevaluatedProperties")
+        node.evaluates_all_properties |= node.unevaluated_properties == TRUE
+
+    def _unevaluated_items(self, node: Node, value: Any, place: _Place) -> None:
+        node.unevaluated_items = self._below(value, place, "unevaluatedItems")
+        node.evaluates_all_items |= node.unevaluated_items == TRUE
 
     # -- references -------------------------------------------------------------------------
 
@@ -436,8 +444,8 @@ _HANDLERS: dict[str, Callable[[_Reader, Node, Any, _Place], None]] = {
     "dependentRequired": _Reader._dependent_required,
     "dependentSchemas": _Reader._dependent_schemas,
     "dependencies": _Reader._dependencies,
-    "unevaluatedProperties": _single("unevaluatedProperties", "unevaluated_properties"),
-    "unevaluatedItems": _single("unevaluatedItems", "unevaluated_items"),
+    "unevaluatedProperties": _Reader._unevaluated_properties,
+    "unevaluatedItems": _Reader._unevaluated_items,
     "$ref": _Reader._ref,
     "$dynamicRef": _Reader._dynamic_ref,
     "$recursiveRef": _Reader._recursive_ref,

@@ -79,6 +79,7 @@ class Node:
     max_properties: int | None = None
     exists: tuple[Exists, ...] = ()
     bad_name: int = TRUE  # some key must meet this obligation (unless it is TRUE)
+    presence: tuple[Any, ...] = ()  # formulas over names; see `automaton.presence`
     # arrays
     prefix: tuple[int, ...] = ()
     items: int = TRUE
@@ -101,6 +102,13 @@ class Node:
     evaluates_all_items: bool = False
     contains_evaluates: bool = True
     not_evaluating: bool = False
+    enum_keys: frozenset[Any] | None = None  # of ``enum``; made on demand
+
+    def allows(self, value: Any) -> bool:
+        """Whether ``enum`` lists ``value``."""
+        if self.enum_keys is None:
+            self.enum_keys = frozenset(json_key(v) for v in self.enum or ())
+        return json_key(value) in self.enum_keys
 
     @property
     def speaks_of_objects(self) -> bool:
@@ -115,6 +123,7 @@ class Node:
             or self.max_properties is not None
             or self.exists
             or self.bad_name != TRUE
+            or self.presence
         )
 
     @property

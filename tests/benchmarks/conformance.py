@@ -31,7 +31,7 @@ from structgen.errors import CompileLimitExceeded, StructgenError, Unsatisfiable
 from structgen.types import JsonSchema
 from structgen.vocabulary import Vocabulary
 
-OPTIONS = {"whitespace": "flexible", "property_order": "any", "escapes": "any"}
+OPTIONS = {"whitespace": "flexible", "property_order": "any"}
 TIMEOUT_SECONDS = 30
 SPELLINGS = ((",", ":"), (", ", ": "))
 
