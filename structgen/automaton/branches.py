@@ -19,7 +19,7 @@ from typing import Any, TypeAlias
 from ..errors import CompileLimitExceeded
 from ..grammar import ir
 from ..grammar.schema_graph import ALL_TYPES, FALSE, OBJECT, TRUE, Node, json_key
-from .negation import Choice, negate
+from .negation import Choice, monitor, negate
 from .presence import NO, YES, Formula, PresenceReader, conjunction, disjunction
 
 MAX_BRANCHES = 4096
@@ -45,7 +45,7 @@ class Branch:
 class _Partial:
     """A branch under construction."""
 
-    __slots__ = ("choices", "contributors", "kept", "presence", "seen", "todo", "types")
+    __slots__ = ("choices", "contributors", "kept", "negated", "presence", "seen", "todo", "types")
 
     def __init__(self) -> None:
         self.todo: list[Owned] = []
@@ -55,6 +55,7 @@ class _Partial:
         self.choices: list[list[tuple[Owned, ...]]] = []
         self.contributors: dict[int, set[int]] = {}
         self.presence: list[Formula] = []
+        self.negated: list[int] = []
 
     def copy(self) -> _Partial:
         other = _Partial()
@@ -62,6 +63,7 @@ class _Partial:
         other.kept = set(self.kept)
         other.types = self.types
         other.presence = list(self.presence)
+        other.negated = list(self.negated)
         other.choices = list(self.choices)
         other.contributors = {k: set(v) for k, v in self.contributors.items()}
         return other
@@ -116,7 +118,12 @@ class Brancher:
             others = self._split_objects(partial)
             if others is not None:
                 stack.append(others)
+            if not self._absorb_negated(partial):
+                continue
             if partial.types == OBJECT and not self._absorb_presence(partial):
+                continue
+            if partial.todo:
+                stack.append(partial)
                 continue
             choice = self._next_choice(partial)
             if choice is None:
@@ -157,8 +164,7 @@ class Brancher:
                 return False
             partial.seen.add(owned)
             if obligation & 1:
-                ways = self._negation(obligation >> 1)
-                partial.choices.append([tuple((ob, _NOBODY) for ob in way) for way in ways])
+                partial.negated.append(obligation >> 1)
                 continue
             number = obligation >> 1
             node = self._nodes[number]
@@ -225,12 +231,49 @@ class Brancher:
         """Where a choice is only about an object's names, go on with objects; gives the rest."""
         if not partial.types & OBJECT or partial.types == OBJECT:
             return None
-        if all(self._formula(choice) is None for choice in partial.choices):
+        if all(self._formula(choice) is None for choice in partial.choices) and not any(
+            self._presence.read(2 * n + 1) is not None or self._monitor(n) for n in partial.negated
+        ):
             return None
         others = partial.copy()
         others.types &= ~OBJECT
         partial.types = OBJECT
         return others
+
+    def _absorb_negated(self, partial: _Partial) -> bool:
+        """Turn what must not hold into formulas and things to watch for, or into choices."""
+        negated, partial.negated = partial.negated, []
+        for number in negated:
+            node = self._nodes[number]
+            if not node.types & partial.types:
+                continue  # it fails by its type
+            if partial.types == OBJECT:
+                formula = self._presence.read(2 * number + 1)
+                if formula == NO:
+                    return False
+                if formula is not None:
+                    partial.presence.append(formula)
+                    continue
+                watched = self._monitor(number)
+                if watched is not None:
+                    partial.todo.append((self.add(watched), _NOBODY))
+                    continue
+            ways = self._negation(number)
+            partial.choices.append([tuple((ob, _NOBODY) for ob in way) for way in ways])
+        return True
+
+    def _monitor(self, number: int) -> Node | None:
+        """A node that watches for the failure of node ``number``, an object."""
+        node = self._nodes[number]
+        hops = 0
+        while len(node.refs) == 1 and not node.asserts and hops < 32:
+            bare = Node("$", refs=node.refs)
+            if node.refs[0] & 1 or _content(node)[1:] != _content(bare)[1:]:
+                return None
+            node = self._nodes[node.refs[0] >> 1]
+            hops += 1
+        watched = monitor(node)
+        return None if watched is None else Node(node.path, types=OBJECT, exists=(watched,))
 
     def _absorb_presence(self, partial: _Partial) -> bool:
         """Turn choices that are only about names into formulas; False when one cannot hold."""

@@ -23,10 +23,12 @@ from ..grammar.schema_graph import (
     OBJECT,
     STRING,
     TRUE,
+    Keys,
     Node,
     json_key,
     to_decimal,
 )
+from . import presence
 from .derivatives import RegexAutomaton
 
 
@@ -83,6 +85,15 @@ def shortest_match(regex: ir.Regex) -> str | None:
                 parents[to] = (state, automaton.alphabet.sample(mask))
                 queue.append(to)
     return None
+
+
+def includes(keys: Keys, name: str) -> bool:
+    """Whether ``name`` is one of ``keys``."""
+    if keys.name is not None:
+        return name == keys.name
+    if keys.pattern is not None:
+        return matches(keys.pattern, name)
+    return name not in keys.but_names and not any(matches(p, name) for p in keys.but_patterns)
 
 
 class _Seen:
@@ -224,8 +235,15 @@ def _object_holds(
         if not all(holds(nodes, c, item) for c in children or [node.additional]):
             return False
     for some in node.exists:
-        if not any(matches(some.keys, k) and holds(nodes, some.obligation, v) for k, v in value.items()):
+        met = any(
+            includes(keys, k) and holds(nodes, obligation, v)
+            for keys, obligation in some.triggers
+            for k, v in value.items()
+        )
+        if not met and not presence.holds(some.presence, value):
             return False
+    if not all(presence.holds(formula, value) for formula in node.presence):
+        return False
     if node.bad_name != TRUE and not any(holds(nodes, node.bad_name, k) for k in value):
         return False
     seen.all_names |= node.evaluates_all_properties

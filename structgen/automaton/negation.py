@@ -26,8 +26,10 @@ from ..grammar.schema_graph import (
     TRUE,
     Contains,
     Exists,
+    Keys,
     Node,
 )
+from . import presence
 
 Choice: TypeAlias = "list[tuple[int, ...]]"
 """Alternatives, each a set of obligations that together make one way."""
@@ -143,22 +145,79 @@ def _objects(node: Node) -> list[Node]:
         if child != TRUE
     ]
     out += [
-        Node(path, types=OBJECT, exists=(Exists(regex, child ^ 1),))
+        Node(path, types=OBJECT, exists=(Exists(((Keys(pattern=regex), child ^ 1),)),))
         for regex, child in node.pattern_properties
         if child != TRUE
     ]
     if node.additional != TRUE:
-        covered: list[ir.Regex] = [ir.literal(name) for name in node.properties]
-        covered += [regex for regex, _ in node.pattern_properties]
-        rest = ir.Complement(ir.Alternate(tuple(covered))) if covered else ir.ANY_TEXT
-        out.append(Node(path, types=OBJECT, exists=(Exists(rest, node.additional ^ 1),)))
+        some = Exists(((_other_keys(node), node.additional ^ 1),))
+        out.append(Node(path, types=OBJECT, exists=(some,)))
     if node.property_names != TRUE:
         out.append(Node(path, types=OBJECT, bad_name=node.property_names ^ 1))
     for some in node.exists:
-        out.append(Node(path, types=OBJECT, pattern_properties=((some.keys, some.obligation ^ 1),)))
+        rule = (presence.negation(some.presence),)
+        never = {k.name: ob ^ 1 for k, ob in some.triggers if k.name is not None}
+        patterns = tuple((k.pattern, ob ^ 1) for k, ob in some.triggers if k.pattern is not None)
+        others = [(k, ob) for k, ob in some.triggers if k.name is None and k.pattern is None]
+        if others:
+            # ``additionalProperties`` speaks of the keys that the rest of its node does not.
+            keys, obligation = others[0]
+            never = dict.fromkeys(keys.but_names, TRUE) | never
+            listed = {regex for regex, _ in patterns}
+            patterns += tuple((p, TRUE) for p in keys.but_patterns if p not in listed)
+            node_ = Node(path, types=OBJECT, properties=never, pattern_properties=patterns)
+            node_.additional, node_.presence = obligation ^ 1, rule
+            out.append(node_)
+        else:
+            out.append(
+                Node(
+                    path,
+                    types=OBJECT,
+                    properties=never,
+                    pattern_properties=patterns,
+                    presence=rule,
+                )
+            )
+    for formula in node.presence:
+        out.append(Node(path, types=OBJECT, presence=(presence.negation(formula),)))
     if node.bad_name != TRUE:
         out.append(Node(path, types=OBJECT, property_names=node.bad_name ^ 1))
     return out
+
+
+def _other_keys(node: Node) -> Keys:
+    """The keys that ``additionalProperties`` speaks of."""
+    patterns = tuple(dict.fromkeys(regex for regex, _ in node.pattern_properties))
+    return Keys(but_names=tuple(node.properties), but_patterns=patterns)
+
+
+def monitor(node: Node) -> Exists | None:
+    """The failure of ``node``, for an object, as one thing to watch for; None where it is more.
+
+    Twenty overlapping ``oneOf`` branches would multiply out to the product of all their failures;
+    watched for side by side they cost a bit each.
+    """
+    if (
+        node.applies_in_place
+        or node.enum is not None
+        or node.excluded
+        or node.min_properties
+        or node.max_properties is not None
+        or node.exists
+        or node.presence
+        or node.bad_name != TRUE
+        or node.property_names != TRUE
+        or not node.types & OBJECT
+    ):
+        return None
+    triggers = [(Keys(name=name), ob ^ 1) for name, ob in node.properties.items() if ob != TRUE]
+    triggers += [
+        (Keys(pattern=regex), ob ^ 1) for regex, ob in node.pattern_properties if ob != TRUE
+    ]
+    if node.additional != TRUE:
+        triggers.append((_other_keys(node), node.additional ^ 1))
+    missing = presence.disjunction(("lacks", name) for name in node.required)
+    return Exists(tuple(triggers), missing)
 
 
 def _arrays(node: Node) -> list[Node]:

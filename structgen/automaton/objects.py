@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import CompileLimitExceeded
 from ..grammar import ir
-from ..grammar.schema_graph import FALSE, TRUE, Exists
+from ..grammar.schema_graph import FALSE, TRUE, Exists, Keys
 from . import evaluate
 from .keys import CLOSE, KeyLeaf, KeySymbols
 from .machine import POP, Alternative
@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 
 MAX_SEARCH = 50_000
 """Most states a search for the shortest way to close one object may visit."""
+
+MAX_GUESSES = 8
+"""Most existences that may hang on the value of one member."""
 
 MAX_PATTERNS_COMBINED = 6
 """Most patterns whose combinations are tried to find a key for a member that is owed."""
@@ -58,15 +61,21 @@ class ObjectPlan:
             required.update(dict.fromkeys(node.required))
         names.update(required)
         formulas = [formula for node in self._nodes for formula in node.presence]
-        for formula in formulas:
+        for formula in formulas + [e.presence for n in self._nodes for e in n.exists]:
             names.update(dict.fromkeys(names_of(formula)))
+        for keys, _ in (trigger for n in self._nodes for e in n.exists for trigger in e.triggers):
+            names.update(dict.fromkeys(keys.but_names if keys.name is None else [keys.name]))
         self.names = list(names)
         index = {name: i for i, name in enumerate(self.names)}
-        self._presence = Presence(formulas, index) if formulas else None
+        self._index = index
+        self._formulas = formulas
+        self._rules: dict[int, Presence | None] = {}
         self._required = 0
         for name in required:
             self._required |= 1 << index[name]
         self._min = max((n.min_properties for n in self._nodes), default=0)
+        if self._min <= len(required):
+            self._min = 0  # the required names are enough
         limits = [n.max_properties for n in self._nodes if n.max_properties is not None]
         self._max: int | None = min(limits) if limits else None
         self._counts = self._max is not None or self._min > len(required)
@@ -74,25 +83,35 @@ class ObjectPlan:
             dict.fromkeys(
                 [e for n in self._nodes for e in n.exists]
                 + [
-                    Exists(language.string_language(n.bad_name), TRUE)
+                    Exists(((Keys(pattern=language.string_language(n.bad_name)), TRUE),))
                     for n in self._nodes
                     if n.bad_name != TRUE
                 ]
             )
         )
+        # (existence, keys, obligation) of every way that a member can meet an existence
+        self._triggers = [(i, k, ob) for i, e in enumerate(self._exists) for k, ob in e.triggers]
         self._all_met = (1 << len(self._exists)) - 1
+        rule = self._rule(0)
+        self._ruled = rule.names if rule is not None else 0
         self._involved = self._counts or bool(self._exists)
-        self._patterns = [p for n in self._nodes for p in n.pattern_properties]
+        # every pattern that tells unnamed keys apart, and its bit
+        regexes = [regex for n in self._nodes for regex, _ in n.pattern_properties]
+        for _, keys, _ in self._triggers:
+            regexes += keys.but_patterns if keys.pattern is None else [keys.pattern]
+        self._bits = {regex: 1 << i for i, regex in enumerate(dict.fromkeys(regexes))}
         self._in_order = language.options.property_order == "schema"
         self._conjunctions: list[int] = [self._named(name) for name in self.names]
         self._meets: list[int] = [self._met_by(name) for name in self.names]
         self._classes: dict[int, int] = {}
+        self._helping: dict[int, int] = {}
+        self._guessed: dict[int, tuple[int, list[tuple[int, list[int]]]]] = {}
         self._possible: int | None = None
         self._states: list[State] = []
         self._state_ids: dict[State, int] = {}
         self._leaves: dict[State | None, KeyLeaf] = {}
         self._closings: dict[tuple[int, State], Members | None] = {}
-        self._some_key: dict[tuple[int, tuple[str, ...], tuple[int, ...]], str | None] = {}
+        self._spare: dict[tuple[str, ...], dict[int, str | None]] = {}
 
     # -- names and their values -------------------------------------------------------------
 
@@ -117,31 +136,47 @@ class ObjectPlan:
         return self._language.conjunction(owed)
 
     def _met_by(self, name: str) -> int:
-        """Mask of the existences that a member called ``name`` may meet."""
+        """Mask of the triggers whose keys include ``name``."""
         mask = 0
-        for i, some in enumerate(self._exists):
-            if evaluate.matches(some.keys, name):
+        for i, (_, keys, _) in enumerate(self._triggers):
+            if evaluate.includes(keys, name):
                 mask |= 1 << i
         return mask
+
+    def _met_by_class(self, matched: int) -> int:
+        """Mask of the triggers whose keys include the unnamed keys that match ``matched``."""
+        mask = 0
+        for i, (_, keys, _) in enumerate(self._triggers):
+            if keys.name is not None:
+                continue
+            if keys.pattern is not None:
+                hit = bool(matched & self._bits[keys.pattern])
+            else:
+                hit = not any(matched & self._bits[p] for p in keys.but_patterns)
+            mask |= hit << i
+        return mask
+
+    def _rule(self, met: int) -> Presence | None:
+        """What the names present must satisfy in the end, when ``met`` is met; None for nothing."""
+        if met not in self._rules:
+            formulas = list(self._formulas)
+            formulas += [e.presence for i, e in enumerate(self._exists) if not met >> i & 1]
+            self._rules[met] = Presence(formulas, self._index) if formulas else None
+        return self._rules[met]
 
     def _label_of(self, matched: int) -> int:
         """The label of the unnamed keys that match these patterns (and existences)."""
         found = self._classes.get(matched)
         if found is None:
             owed: list[int] = []
-            bit = 0
             for node in self._nodes:
-                hit = False
-                for _, child in node.pattern_properties:
-                    if matched >> bit & 1:
-                        owed.append(child)
-                        hit = True
-                    bit += 1
-                if not hit:
-                    owed.append(node.additional)
+                children = [
+                    child for regex, child in node.pattern_properties if matched & self._bits[regex]
+                ]
+                owed += children or [node.additional]
             found = self._classes[matched] = len(self._conjunctions)
             self._conjunctions.append(self._language.conjunction(owed))
-            self._meets.append(matched >> len(self._patterns))
+            self._meets.append(self._met_by_class(matched))
         return found
 
     def _class_of(self, matched: int) -> int:
@@ -152,7 +187,7 @@ class ObjectPlan:
 
     def _has_others(self) -> bool:
         """Whether unnamed keys may occur, as far as can be told cheaply."""
-        return bool(self._patterns or self._exists) or self._class_of(0) >= 0
+        return bool(self._bits or self._exists) or self._class_of(0) >= 0
 
     @property
     def _tells_keys_apart(self) -> bool:
@@ -184,8 +219,7 @@ class ObjectPlan:
         if label < len(self.names):
             bit = 1 << label
             left &= ~((bit << 1) - 1) if self._in_order else ~bit
-            if self._presence is not None:
-                written |= bit & self._presence.names
+            written |= bit & self._ruled
         else:
             if self._in_order:
                 left = 0
@@ -199,26 +233,52 @@ class ObjectPlan:
     def _ways(self, state: State, label: int, name: str | None) -> Iterator[tuple[int, State]]:
         """For a member with key ``label``: the conjunction its value owes, and the state after."""
         base = self._conjunctions[label]
-        open_now = self._meets[label] & ~state[2] if self._exists else 0
-        if not open_now:
+        if not self._exists or state[2] == self._all_met:
             yield base, self._after(state, label, 0, name)
             return
+        free, guesses = self._guesses(label)
+        options: list[list[tuple[int, int]]] = []
+        for i, obligations in guesses:
+            if not (free | state[2]) >> i & 1:
+                options.append([(1 << i, ob) for ob in obligations] + [(0, TRUE)])
+        if len(options) > MAX_GUESSES:
+            raise CompileLimitExceeded(
+                f"too many alternatives overlap in one member of the object at {self._path()}",
+                limit=MAX_GUESSES,
+                actual=len(options),
+            )
+        for combination in itertools.product(*options):
+            met = free
+            extra: list[int] = []
+            for bit, obligation in combination:
+                met |= bit
+                if obligation != TRUE:
+                    extra.append(obligation)
+            conjunction = self._language.conjunction_with(base, extra) if extra else base
+            yield conjunction, self._after(state, label, met, name)
+
+    def _guesses(self, label: int) -> tuple[int, list[tuple[int, list[int]]]]:
+        """What a member with key ``label`` can meet: a mask of the existences that it meets
+        whatever its value, and the obligations that would meet each of the others."""
+        known = self._guessed.get(label)
+        if known is not None:
+            return known
+        base = self._conjunctions[label]
+        language = self._language
         free = 0
-        guessed: list[int] = []
-        for i, some in enumerate(self._exists):
-            if open_now >> i & 1:
-                if some.obligation == TRUE:
-                    free |= 1 << i
-                else:
-                    guessed.append(i)
-        for size in range(len(guessed), -1, -1):
-            for chosen in itertools.combinations(guessed, size):
-                extra = [self._exists[i].obligation for i in chosen]
-                conjunction = self._language.conjunction_with(base, extra) if extra else base
-                met = free
-                for i in chosen:
-                    met |= 1 << i
-                yield conjunction, self._after(state, label, met, name)
+        guesses: dict[int, list[int]] = {}
+        for t, (i, _, obligation) in enumerate(self._triggers):
+            if not self._meets[label] >> t & 1 or obligation == FALSE:
+                continue
+            if obligation == TRUE:
+                free |= 1 << i
+            elif language.clearly_empty(language.conjunction_with(base, [obligation ^ 1])):
+                free |= 1 << i
+            elif not language.clearly_empty(language.conjunction_with(base, [obligation])):
+                guesses.setdefault(i, []).append(obligation)
+        found = (free, [(i, obs) for i, obs in guesses.items() if not free >> i & 1])
+        self._guessed[label] = found
+        return found
 
     def _open_ways(self, state: State, label: int, name: str | None) -> list[tuple[int, State]]:
         """The ways for such a member that do not lead into a dead end."""
@@ -237,15 +297,20 @@ class ObjectPlan:
         ]
 
     def _can_be_right(self, state: State) -> bool:
-        """Whether the presence formulas can still be made to hold."""
-        if self._presence is None:
-            return True
+        """Whether the rules on names can still be made to hold."""
+        if self._involved or not self._ruled:
+            return True  # `_closing` finds out
+        rule = self._rule(state[2])
         missing = state[0] & self._required
-        return self._presence.complete(state[4] | missing, state[0]) is not None
+        return rule is None or rule.complete(state[4] | missing, state[0]) is not None
 
     def _is_right(self, state: State) -> bool:
-        """Whether the presence formulas hold as it is."""
-        return self._presence is None or self._presence.holds(state[4])
+        """Whether everything that must exist does, and the rules on names hold as it is."""
+        rule = self._rule(state[2])
+        return rule is None or rule.holds(state[4])
+
+    def _path(self) -> str:
+        return self._nodes[0].path if self._nodes else "$"
 
     def _fits(self, state: State) -> bool:
         missing = (state[0] & self._required).bit_count()
@@ -263,12 +328,11 @@ class ObjectPlan:
                 for node in self._nodes
                 if node.property_names != TRUE
             ]
-            patterns = [regex for regex, _ in self._patterns] + [e.keys for e in self._exists]
             classify: Callable[[int], int] = self._class_of
             if self._involved:
                 classify = _Classifier(self, state)
             names = self.names + [k for k in state[3] if k not in self.names]
-            symbols = KeySymbols(names, patterns, must_match, classify, len(self.names))
+            symbols = KeySymbols(names, list(self._bits), must_match, classify, len(self.names))
             language = self._language
             leaf = self._leaves[key] = KeyLeaf(symbols, language.space, language.options.named)
         return leaf
@@ -282,10 +346,10 @@ class ObjectPlan:
 
     def _menu(self, state: State) -> tuple[int | None, bool]:
         """The keys that may come next, as a menu of the key symbols, and whether ``}`` may."""
-        left, count, met, _, _ = state
+        left, count, _, _, _ = state
         missing = left & self._required
         may_close = (
-            not missing and count >= self._min and met == self._all_met and self._is_right(state)
+            not missing and count >= self._min and self._is_right(state)
         )
         allowed = left
         others = not self._in_order or (not missing and self._is_right(state))
@@ -295,7 +359,7 @@ class ObjectPlan:
             # Nothing beyond the first required name may come before it.
             first = missing & -missing
             allowed &= (first << 1) - 1
-        if self._involved or self._presence is not None:
+        if self._involved or self._ruled:
             rest = allowed
             while rest:
                 bit = rest & -rest
@@ -327,7 +391,7 @@ class ObjectPlan:
 
     def is_possible(self) -> bool:
         """Whether any object satisfies the nodes."""
-        if not self._required and not self._involved and self._presence is None:
+        if not self._required and not self._involved and not self._ruled:
             return True
         return self.shortest_text() is not None
 
@@ -413,8 +477,9 @@ class ObjectPlan:
 
     def _required_members(self, state: State) -> Members | None:
         rest = state[0] & self._required
-        if self._presence is not None:
-            extra = self._presence.complete(state[4] | rest, self._writable(state[0]))
+        rule = self._rule(state[2])
+        if rule is not None:
+            extra = rule.complete(state[4] | rest, self._writable(state[0]))
             if extra is None:
                 return None
             rest |= extra
@@ -430,8 +495,7 @@ class ObjectPlan:
 
     def _writable(self, mask: int) -> int:
         """The names in ``mask`` that presence formulas speak of and whose value is possible."""
-        assert self._presence is not None
-        out, rest = 0, mask & self._presence.names
+        out, rest = 0, mask & self._ruled
         while rest:
             bit = rest & -rest
             rest ^= bit
@@ -451,29 +515,30 @@ class ObjectPlan:
         if key in memo:
             return memo[key]
         if len(memo) > MAX_SEARCH:
-            path = self._nodes[0].path if self._nodes else "$"
             raise CompileLimitExceeded(
-                f"too many ways to choose the members of the object at {path}",
+                f"too many ways to choose the members of the object at {self._path()}",
                 limit=MAX_SEARCH,
                 actual=len(memo),
             )
         memo[key] = None
-        left, count, met, _, written = state
-        satisfied = count >= self._min and met == self._all_met and self._is_right(state)
+        left, count, _, _, written = state
         missing = left & self._required
+        # Required members are still to come, and may break a rule that holds without them.
+        rule = self._rule(state[2])
+        satisfied = count >= self._min and (rule is None or rule.holds(written | missing))
         best: Members | None = None
         if satisfied and not missing:
             best = ()
         elif self._max is not None and count >= self._max:
             best = None
-        elif self._presence is not None and (
-            self._presence.complete(written | missing, left >> index << index) is None
-        ):
+        elif not self._may_become_right(written | missing, left >> index << index):
             best = None
         else:
             candidates = left >> index << index
             if satisfied:
-                candidates = candidates & missing
+                candidates &= missing
+            elif count >= self._min:
+                candidates &= missing | self._ruled | self._helpful(state[2])
             if not candidates:
                 best = self._unnamed(state, memo) if not missing else None
             else:
@@ -484,6 +549,25 @@ class ObjectPlan:
                     best = _cheaper(best, skipped)
         memo[key] = best
         return best
+
+    def _helpful(self, met: int) -> int:
+        """Mask of the names whose members may meet an existence that is not met yet."""
+        found = self._helping.get(met)
+        if found is None:
+            found = 0
+            for label in range(len(self.names)):
+                free, guesses = self._guesses(label)
+                for i, _ in guesses:
+                    free |= 1 << i
+                if free & ~met:
+                    found |= 1 << label
+            self._helping[met] = found
+        return found
+
+    def _may_become_right(self, written: int, possible: int) -> bool:
+        """Whether the rules hold for some choice of names, should all that must exist do so."""
+        rule = self._rule(self._all_met)
+        return rule is None or rule.complete(written, possible) is not None
 
     def _take(
         self,
@@ -513,50 +597,52 @@ class ObjectPlan:
     ) -> Members | None:
         """One more unnamed member, where only such can still be owed."""
         unmet = ~state[2] & self._all_met
-        # Existences can be met in any order: the first one that is not met comes first.
-        target = (unmet & -unmet).bit_length() - 1
-        for name in self._spare_keys(target, state[3]):
-            matched = 0
-            for i, (regex, _) in enumerate(self._patterns):
-                matched |= evaluate.matches(regex, name) << i
-            matched |= self._met_by(name) << len(self._patterns)
-            found = self._take(self._label_of(matched), name, state, memo, target)
-            if found is not None:
-                return found
+        targets = [
+            t
+            for t, (i, keys, _) in enumerate(self._triggers)
+            if unmet >> i & 1 and keys.name is None
+        ]
+        if not targets and state[1] >= self._min:
+            return None
+        for name, matched in self._spare_keys(state[3]):
+            label = self._label_of(matched)
+            wanted = [t for t in targets if self._meets[label] >> t & 1]
+            for t in wanted if targets else [-1]:
+                existence = self._triggers[t][0] if t >= 0 else -1
+                found = self._take(label, name, state, memo, existence)
+                if found is not None:
+                    return found
         return None
 
-    def _spare_keys(self, target: int, used: tuple[str, ...]) -> Iterator[str]:
-        """Short unnamed keys, not yet used, that existence ``target`` (or none) speaks of: one for
-        each set of patterns a key can match, fewest patterns first."""
-        taken = ir.Alternate(tuple(ir.literal(n) for n in (*self.names, *used)))
-        parts: list[ir.Regex] = [ir.Complement(taken)]
-        if target >= 0:
-            parts.append(self._exists[target].keys)
-        parts += [
-            self._language.string_language(n.property_names)
-            for n in self._nodes
-            if n.property_names != TRUE
-        ]
-        regexes = list(
-            dict.fromkeys(
-                [regex for regex, _ in self._patterns]
-                + [e.keys for i, e in enumerate(self._exists) if i != target]
-            )
-        )[:MAX_PATTERNS_COMBINED]
+    def _spare_keys(self, used: tuple[str, ...]) -> Iterator[tuple[str, int]]:
+        """Short unnamed keys that are not yet used, with the patterns they match: one for each set
+        of patterns that a key can match."""
+        known = self._spare.setdefault(used, {})
+        taken = {*self.names, *used}
+        names = [n.property_names for n in self._nodes if n.property_names != TRUE]
+        if not known:
+            for name in _SAMPLES:
+                if name not in taken and all(
+                    evaluate.holds(self._language.nodes, ob, name) for ob in names
+                ):
+                    matched = sum(bit for r, bit in self._bits.items() if evaluate.matches(r, name))
+                    known.setdefault(matched, name)
+        yield from [(name, matched) for matched, name in known.items() if name is not None]
+        regexes = list(self._bits)[:MAX_PATTERNS_COMBINED]
+        free = ir.Complement(ir.Alternate(tuple(map(ir.literal, sorted(taken)))))
+        parts = [free, *(self._language.string_language(ob) for ob in names)]
         for size in range(len(regexes) + 1):
-            for chosen in itertools.combinations(range(len(regexes)), size):
-                key = (target, used, chosen)
-                if key not in self._some_key:
-                    rest = [
-                        regex if i in chosen else ir.Complement(regex)
-                        for i, regex in enumerate(regexes)
-                    ]
-                    self._some_key[key] = evaluate.shortest_match(
-                        ir.Intersect((*parts, *rest))
-                    )
-                name = self._some_key[key]
-                if name is not None:
-                    yield name
+            for chosen in itertools.combinations(regexes, size):
+                matched = sum(self._bits[regex] for regex in chosen)
+                if matched not in known:
+                    rest = [r if r in chosen else ir.Complement(r) for r in regexes]
+                    known[matched] = evaluate.shortest_match(ir.Intersect((*parts, *rest)))
+                    found = known[matched]
+                    if found is not None:
+                        yield found, matched
+
+
+_SAMPLES = [*"abcdefghijklmnopqrstuvwxyz0123456789_", "$", "a-b", "x-", "@", "name", "id", "key"]
 
 
 class _Classifier:

@@ -8,7 +8,7 @@ of state. This module turns obligations into formulas and solves them; it knows 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from typing import TypeAlias
 
 from ..errors import CompileLimitExceeded
@@ -108,6 +108,7 @@ class PresenceReader:
             or node.min_properties
             or node.max_properties is not None
             or node.exists
+            or node.presence
             or node.bad_name != TRUE
             or node.unevaluated_properties != TRUE
         ):
@@ -225,6 +226,15 @@ class Presence:
             return NO if kind == "has" else YES
         parts = [self._assign(p, present, possible) for p in formula[1]]  # type: ignore[arg-type]
         return conjunction(parts) if kind == "all" else disjunction(parts)
+
+
+def holds(formula: Formula, present: Container[str]) -> bool:
+    """Whether ``formula`` holds for an object with exactly the names in ``present``."""
+    kind = formula[0]
+    if kind in ("has", "lacks"):
+        return (formula[1] in present) == (kind == "has")
+    parts = (holds(p, present) for p in formula[1])  # type: ignore[arg-type]
+    return all(parts) if kind == "all" else any(parts)
 
 
 def names_of(formula: Formula) -> list[str]:

@@ -186,16 +186,19 @@ class JsonLanguage:
         found = self._overlaps.get(key)
         if found is None:
             self._overlaps[key] = False  # the answer while it is being worked out
-            found = self._overlaps[key] = self._clearly_empty(self.conjunction(key), 3)
+            found = self._overlaps[key] = self.clearly_empty(self.conjunction(key))
         return found
 
-    def _clearly_empty(self, conjunction: int, depth: int) -> bool:
-        """Whether the conjunction is empty by its scalars and its required members."""
+    def clearly_empty(self, conjunction: int, depth: int = 3) -> bool:
+        """Whether the conjunction is empty by its scalars and its required members.
+
+        A sufficient test that needs no fixpoint, ``depth`` levels deep.
+        """
         if not depth:
             return False
         leaves, plans = self.shapes(conjunction)
         return not leaves and all(
-            any(self._clearly_empty(child, depth - 1) for child in plan.required_children())
+            any(self.clearly_empty(child, depth - 1) for child in plan.required_children())
             for plan in plans
         )
 

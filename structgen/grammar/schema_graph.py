@@ -43,11 +43,33 @@ class Contains:
 
 
 @dataclass(frozen=True, slots=True)
-class Exists:
-    """Some member whose key matches ``keys`` (search applied) has a value meeting ``obligation``."""
+class Keys:
+    """A set of keys: one name, or those that match a pattern (search applied), or all others.
 
-    keys: ir.Regex
-    obligation: int
+    Attributes:
+        name: the one key, if not None;
+        pattern: else the keys that match this, if not None;
+        but_names, but_patterns: else all keys except these.
+    """
+
+    name: str | None = None
+    pattern: ir.Regex | None = None
+    but_names: tuple[str, ...] = ()
+    but_patterns: tuple[ir.Regex, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Exists:
+    """Something about an object's members that must be so, one way or another.
+
+    Attributes:
+        triggers: ``(keys, obligation)`` pairs: some member with such a key has a value that meets
+            the obligation;
+        presence: or this formula over the names present holds (see `automaton.presence`).
+    """
+
+    triggers: tuple[tuple[Keys, int], ...]
+    presence: Any = ("any", ())
 
 
 @dataclass(slots=True)
