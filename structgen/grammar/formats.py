@@ -1,1 +1,0 @@
-def format_regex(name): return None
