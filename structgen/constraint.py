@@ -7,13 +7,15 @@ lists of integers. Works without any model: logits, sampling and prompts are unk
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from .automaton.build import build
-from .automaton.machine import DEAD, Machine
+from .automaton.machine import DEAD, Machine, NeedsText
+from .automaton.tape import Tape
 from .errors import BudgetTooSmall, TokenNotAllowed
 from .masks import MaskEngine
 from .types import OutputType, lower
@@ -21,6 +23,9 @@ from .vocabulary import Vocabulary
 
 _FORCED_LIMIT = 4096
 """Most bytes that are forced at once."""
+
+_MAX_MEMO = 200_000
+"""Most entries of each of a constraint's token memos; a full one starts anew."""
 
 
 def compile(output_type: Any, vocabulary: Vocabulary, **options: Any) -> Constraint:
@@ -78,28 +83,40 @@ class Constraint:
 
     # -- for cursors ------------------------------------------------------------------------
 
-    def _advance(self, state: int, token_id: int) -> int:
+    def _advance(self, state: int, token_id: int, tape: Callable[[], Tape]) -> int:
         """The state after a token's bytes, or `DEAD`."""
         key = state * self.vocabulary.size + token_id
         to = self._tokens.get(key)
-        if to is None:
-            to = state if self.vocabulary.tokens[token_id] else DEAD
-            for byte in self.vocabulary.tokens[token_id]:
-                to = self._machine.step(to, byte)
-                if to == DEAD:
-                    break
-            if len(self._tokens) > 500_000:
+        if to is not None:
+            return to
+        machine = self._machine
+        data = self.vocabulary.tokens[token_id]
+        to = state if data else DEAD
+        shared = True
+        for i, byte in enumerate(data):
+            to = machine.step(to, byte)
+            if to == DEAD:
+                break
+            if machine.is_pending(to):
+                to = machine.resolve(to, tape().after(data[: i + 1]))
+                shared = False
+        if shared:
+            if len(self._tokens) > _MAX_MEMO:
                 self._tokens.clear()
             self._tokens[key] = to
         return to
 
-    def _plan(self, state: int) -> tuple[int, ...]:
+    def _plan(self, state: int, tape: Callable[[], Tape]) -> tuple[int, ...]:
         """Tokens that finish from ``state``, without the end-of-sequence token."""
         plan = self._plans.get(state)
         if plan is None:
-            completion = self._machine.shortest_completion(state)
+            try:
+                completion = self._machine.shortest_completion(state)
+            except NeedsText:
+                completion = self._machine.shortest_completion(state, tape())
+                return tuple(self.vocabulary.encode_bytes(completion))
             plan = tuple(self.vocabulary.encode_bytes(completion))
-            if len(self._plans) > 100_000:
+            if len(self._plans) > _MAX_MEMO:
                 self._plans.clear()
             self._plans[state] = plan
         return plan
@@ -111,19 +128,22 @@ class Cursor:
     Not made directly: see `Constraint.start`.
     """
 
-    __slots__ = ("_constraint", "_finished", "_left", "_plan", "_trail")
+    __slots__ = ("_constraint", "_finished", "_left", "_tape", "_tape_at", "_tokens", "_trail")
 
     def __init__(self, constraint: Constraint, max_tokens: int | None) -> None:
         self._constraint = constraint
-        # (state, rest of the plan) before each accepted token, for rollback
+        # (state, rest of the plan held) at the start and after each accepted token
         self._trail: list[tuple[int, tuple[int, ...] | None]] = []
+        self._tokens: list[int] = []
         self._finished = False
         self._left = max_tokens
+        self._tape = Tape()
+        self._tape_at = 0
         start = constraint._machine.start
-        self._plan: tuple[int, ...] | None = None
+        plan: tuple[int, ...] | None = None
         if max_tokens is not None:
-            self._plan = constraint._plan(start)
-            minimum = len(self._plan) + 1
+            plan = constraint._plan(start, self._text)
+            minimum = len(plan) + 1
             if max_tokens < minimum:
                 raise BudgetTooSmall(
                     f"max_tokens={max_tokens} is too small: {constraint.output.name} needs at "
@@ -131,11 +151,21 @@ class Cursor:
                     minimum=minimum,
                     budget=max_tokens,
                 )
-        self._trail.append((start, self._plan))
+        self._trail.append((start, plan))
 
     @property
     def _state(self) -> int:
         return self._trail[-1][0]
+
+    def _text(self) -> Tape:
+        """The text so far. Only few constraints ask, so it is read when they do."""
+        if self._tape_at > len(self._tokens):
+            self._tape, self._tape_at = Tape(), 0
+        tokens = self._constraint.vocabulary.tokens
+        for token in self._tokens[self._tape_at :]:
+            self._tape.feed(tokens[token])
+        self._tape_at = len(self._tokens)
+        return self._tape
 
     @property
     def is_accepting(self) -> bool:
@@ -158,7 +188,7 @@ class Cursor:
         Cost: microseconds for a state met before; up to some milliseconds for a new one.
         """
         constraint = self._constraint
-        constraint._masks.fill(self._state, out)
+        constraint._masks.fill(self._state, out, self._text)
         if self._left is not None and not self._finished and self._is_tight():
             self._restrict(out)
 
@@ -168,7 +198,7 @@ class Cursor:
             out = np.zeros((self._constraint.vocabulary.size + 31) // 32, np.uint32)
             self.fill_mask(out)
             return int(np.unpackbits(out.view(np.uint8)).sum())
-        return self._constraint._masks.mask(self._state).count
+        return self._constraint._masks.mask(self._state, self._text).count
 
     def accept(self, token_id: int) -> None:
         """Advance by one token.
@@ -190,7 +220,7 @@ class Cursor:
             return
         to = DEAD
         if 0 <= token_id < len(vocabulary.tokens):
-            to = self._constraint._advance(self._state, token_id)
+            to = self._constraint._advance(self._state, token_id, self._text)
         if to == DEAD:
             raise TokenNotAllowed(self._why_not(token_id), token_id=token_id)
         plan: tuple[int, ...] | None = None
@@ -204,6 +234,7 @@ class Cursor:
                 )
             self._left -= 1
         self._trail.append((to, plan))
+        self._tokens.append(token_id)
 
     def rollback(self, n: int) -> None:
         """Take back the last ``n`` accepted tokens (an accepted EOS counts as one).
@@ -218,7 +249,9 @@ class Cursor:
             self._finished = False
             n -= 1
         if n:
-            del self._trail[-n:]
+            del self._trail[-n:], self._tokens[-n:]
+            if self._tape_at > len(self._tokens):
+                self._tape, self._tape_at = Tape(), 0
             if self._left is not None:
                 self._left += n
 
@@ -237,8 +270,11 @@ class Cursor:
             byte = machine.forced_byte(state)
             if byte < 0:
                 break
+            to = machine.step(state, byte)
+            if machine.is_pending(to):
+                break
             forced.append(byte)
-            state = machine.step(state, byte)
+            state = to
         if not forced:
             return []
         vocabulary = self._constraint.vocabulary
@@ -246,11 +282,10 @@ class Cursor:
         if not machine.is_accepting(state) or machine.next_bytes(state):
             self._drop_open_end(tokens, bytes(forced))
         if self._left is not None:
-            tokens = tokens[: max(self._left - 1, 0)]
             state = self._state
             for i, token in enumerate(tokens):
-                state = self._constraint._advance(state, token)
-                if len(self._constraint._plan(state)) + 1 > self._left - i - 1:
+                state = self._constraint._advance(state, token, self._text)
+                if len(self._plan_at(state, tokens[: i + 1])) + 1 > self._left - i - 1:
                     return tokens[:i]
         return tokens
 
@@ -261,7 +296,7 @@ class Cursor:
         """
         if self._finished:
             return 0
-        own = len(self._constraint._plan(self._state)) + 1
+        own = len(self._constraint._plan(self._state, self._text)) + 1
         plan = self._trail[-1][1]
         return own if plan is None else min(own, len(plan) + 1)
 
@@ -273,10 +308,15 @@ class Cursor:
         # A completion of n bytes needs at most n tokens, and one more for end of sequence.
         return self._constraint._masks.reach(self._state) + 2 > self._left
 
+    def _plan_at(self, state: int, tokens: list[int]) -> tuple[int, ...]:
+        """Tokens that finish from ``state``, which ``tokens`` from here lead to."""
+        data = b"".join(self._constraint.vocabulary.tokens[t] for t in tokens)
+        return self._constraint._plan(state, lambda: self._text().after(data))
+
     def _plan_after(self, token_id: int, to: int) -> tuple[int, ...] | None:
         """Affordable tokens that finish after ``token_id``, or None."""
         assert self._left is not None
-        best = self._constraint._plan(to)
+        best = self._plan_at(to, [token_id])
         held = self._trail[-1][1]
         if held and held[0] == token_id and len(held) - 1 < len(best):
             best = held[1:]
@@ -291,7 +331,7 @@ class Cursor:
         for token in np.flatnonzero(flags).tolist():
             if token >= size or token in eos:
                 continue
-            if self._plan_after(token, constraint._advance(self._state, token)) is None:
+            if self._plan_after(token, constraint._advance(self._state, token, self._text)) is None:
                 flags[token] = 0
         out[:] = np.packbits(flags, bitorder="little").view(np.uint32)
 

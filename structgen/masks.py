@@ -18,13 +18,15 @@ from __future__ import annotations
 
 import threading
 import weakref
+from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from .automaton.leaf import GROW, Leaf
-from .automaton.machine import BOTTOM, Frame, Machine
+from .automaton.machine import BOTTOM, Frame, Machine, NeedsText
+from .automaton.tape import Tape
 from .trie import Trie
 from .vocabulary import Vocabulary
 
@@ -309,6 +311,8 @@ def walker_of(vocabulary: Vocabulary) -> _Walker:
 
 
 _EMPTY = np.array([], np.int32)
+_DEPENDS_ON_TEXT = Mask(None, np.array([], np.uint32), 0)
+_FAR = 1 << 60
 
 
 class MaskEngine:
@@ -326,37 +330,75 @@ class MaskEngine:
         self._number = next(MaskEngine._numbers)
         self._eos = [t for t in vocabulary.eos_token_ids if t < vocabulary.size]
 
-    def mask(self, state: int) -> Mask:
-        """The mask of ``state``. Cost: a dictionary look-up once computed."""
+    def mask(self, state: int, tape: Callable[[], Tape]) -> Mask:
+        """The mask of ``state``. Cost: a dictionary look-up once computed.
+
+        ``tape`` gives the text so far; it is only asked for where the mask depends on it, and then
+        the mask is computed anew each time.
+        """
         found = self._walker.masks.get((self._number, state))
         if found is None:
             with GROW:
                 self._walker.trim()
-                found = self._compute(state)
+                try:
+                    found = self._compute(state, None)
+                except NeedsText:
+                    found = _DEPENDS_ON_TEXT
                 self._walker.masks[self._number, state] = found
                 self._walker.charge(found.bits.nbytes * 2 + 200)
+        if found is _DEPENDS_ON_TEXT:
+            with GROW:
+                return self._compute(state, tape())
         return found
 
-    def fill(self, state: int, out: Bits) -> None:
+    def fill(self, state: int, out: Bits, tape: Callable[[], Tape]) -> None:
         """Write the mask of ``state`` into ``out``, uint32 [ceil(size / 32)]."""
-        mask = self.mask(state)
+        mask = self.mask(state, tape)
         if mask.words is None:
             out[:] = mask.bits
         else:
             out[:] = 0
             out[mask.words] = mask.bits
 
-    def _compute(self, state: int) -> Mask:
+    def _compute(self, state: int, tape: Tape | None) -> Mask:
         parts: list[Ids] = []
         machine, walker = self.machine, self._walker
         for leaf_id, q, continuation in machine.configurations(state):
             walk = walker.leaf_walk(machine.leaves[leaf_id], q, _ROOT)
             parts.append(walk.ids)
             for outcome, node in walk.exits:
-                self._after(continuation, outcome, node, parts)
+                try:
+                    self._after(continuation, outcome, node, parts)
+                except NeedsText:
+                    if tape is None:
+                        raise
+                    self._after_text(continuation, outcome, node, parts, tape)
         if machine.is_accepting(state):
             parts.append(np.array(self._eos, np.int32))
         return pack_ids(parts, walker.n_words)
+
+    def _after_text(
+        self, continuation: int, outcome: int, node: int, parts: list[Ids], tape: Tape
+    ) -> None:
+        """As `_after`, trie node by trie node: what follows depends on the text that led there."""
+        machine, walker = self.machine, self._walker
+        for real in walker.real(node):
+            if continuation == BOTTOM or not walker.trie.n_children[real]:
+                continue
+            frame_id, below = machine.continuations[continuation]
+            frame, at = machine.frames[frame_id]
+            text = None
+            if frame.records(at, outcome):
+                text = tape.after(walker.trie.string_of(real)).text(outcome)
+            for way in frame.resume(at, outcome, text):
+                pushed = machine.push(way.frames, below)
+                if way.leaf is None:
+                    self._after_text(pushed, 0, real, parts, tape)
+                    continue
+                walk = walker.leaf_walk(way.leaf, way.q, real)
+                parts.append(walk.ids)
+                for next_outcome, exit_node in walk.exits:
+                    self._after_text(pushed, next_outcome, exit_node, parts, tape)
 
     def _after(self, continuation: int, outcome: int, node: int, parts: list[Ids]) -> None:
         """Collect the tokens that go on from ``node`` once a leaf has ended with ``outcome``."""
@@ -378,6 +420,8 @@ class MaskEngine:
         if not self._walker.children(node) and node < self._walker.trie.n_nodes:
             # Nothing can follow here: most exits are at the very end of a token.
             return FrameWalk(_EMPTY, _NO_NODE, ())
+        if frame.records(at, outcome):
+            raise NeedsText
         parts: list[Ids] = []
         closed: list[int] = []
         ends: dict[End, None] = {}
@@ -420,12 +464,18 @@ class MaskEngine:
     # -- how far one token can lead from the end ----------------------------------------------
 
     def reach(self, state: int) -> int:
-        """Upper bound, in bytes, on the shortest completion after any one token from ``state``."""
+        """Upper bound, in bytes, on the shortest completion after any one token from ``state``.
+
+        Very large where that depends on the text so far.
+        """
         key = (self._number, state)
         found = self._walker.reaches.get(key)
         if found is None:
             with GROW:
-                found = self._reach(state)
+                try:
+                    found = self._reach(state)
+                except NeedsText:
+                    found = _FAR
                 self._walker.reaches[key] = found
                 self._walker.charge(100)
         return found
@@ -437,7 +487,8 @@ class MaskEngine:
             leaf = machine.leaves[leaf_id]
             walk = walker.leaf_walk(leaf, q, _ROOT)
             for end in walk.ends:
-                longest = max(longest, machine.completion_bytes(leaf, end, continuation))
+                rest = machine.completion(leaf, end, continuation)
+                longest = max(longest, _FAR if rest is None else len(rest))
             for outcome, node in walk.exits:
                 below, out = continuation, outcome
                 while below != BOTTOM:
@@ -446,10 +497,8 @@ class MaskEngine:
                     frame_walk = self._frame_walk(frame, at, out, node)
                     for end_leaf, end, frames in frame_walk.ends:
                         assert end_leaf is not None
-                        longest = max(
-                            longest,
-                            machine.completion_bytes(end_leaf, end, machine.push(frames, below)),
-                        )
+                        rest = machine.completion(end_leaf, end, machine.push(frames, below))
+                        longest = max(longest, _FAR if rest is None else len(rest))
                     if frame_walk.closed == _NO_NODE:
                         break
                     out, node = 0, frame_walk.closed

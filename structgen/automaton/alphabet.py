@@ -95,3 +95,13 @@ class Alphabet:
         if i + 1 < len(self.starts) and self.starts[i + 1] <= high:
             return NO_ATOM
         return self.atoms[i]
+
+    def sample(self, mask: int) -> str:
+        """A character of one of the atoms in ``mask``, an ordinary one where there is any."""
+        for char in _ORDINARY:
+            if mask >> self.atom(ord(char)) & 1:
+                return char
+        return chr(self.representatives[(mask & -mask).bit_length() - 1])
+
+
+_ORDINARY = "abcdefghijklmnopqrstuvwxyz0123456789_-ABCDEFGHIJKLMNOPQRSTUVWXYZ ./:@"

@@ -1,16 +1,22 @@
 """JSON arrays: the punctuation leaf that all arrays share, and the frame of one open array.
 
 `ArrayLeaf` writes ``[``, ``,`` and ``]`` with the whitespace around them. `ArrayPlan` is the frame:
-its state is how many items are complete (no further than it matters) and whether punctuation or an
-item is being written; it tells which conjunction the next item is owed to.
+its state is how many items are complete (no further than it matters), how many of them have met
+each ``contains``, and which values have been written where they must be unique; it tells what the
+next item owes. Whether an item meets a ``contains`` is guessed when it starts: it is then owed, or
+(where there is a maximum) its opposite is, so that a wrong guess dies with the item.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
-from typing import TYPE_CHECKING
+import heapq
+import itertools
+import json
+from collections.abc import Hashable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
-from ..grammar.schema_graph import TRUE
+from ..errors import CompileLimitExceeded
+from ..grammar.schema_graph import TRUE, Contains, Node, json_key
 from .leaf import Leaf
 from .machine import POP, Alternative
 from .whitespace import Whitespace
@@ -19,6 +25,12 @@ if TYPE_CHECKING:
     from .values import JsonLanguage
 
 ITEM, CLOSE = 0, 1
+
+MAX_SEARCH = 20_000
+"""Most states a search for the shortest way to close one array may visit."""
+
+State = tuple[int, tuple[int, ...], tuple[int, ...]]
+"""(items complete, items that met each contains, numbers of the values seen)."""
 
 
 class ArrayLeaf(Leaf):
@@ -65,112 +77,289 @@ class ArrayLeaf(Leaf):
 class ArrayPlan:
     """The frame of an array owed to the array assertions of several nodes at once.
 
-    States: ``2 * n`` while punctuation is written after n items, ``2 * n + 1`` during the item that
-    follows them. Items beyond the last that matters are not counted.
+    Machine states are ``2 * i`` while punctuation is written and ``2 * i + 1`` during an item, for
+    the i-th interned `State`.
     """
 
     def __init__(self, language: JsonLanguage, nodes: tuple[int, ...]) -> None:
         self._language = language
-        asserting = [language.nodes[n] for n in nodes]
-        self._min = max((n.min_items for n in asserting), default=0)
-        limits = [n.max_items for n in asserting if n.max_items is not None]
+        self._nodes = [language.nodes[n] for n in nodes]
+        self._min = max((n.min_items for n in self._nodes), default=0)
+        limits = [n.max_items for n in self._nodes if n.max_items is not None]
         self._max: int | None = min(limits) if limits else None
-        self._nodes = asserting
-        self._prefix = max((len(n.prefix) for n in asserting), default=0)
-        self._count_to = max(self._prefix, self._min, self._max or 0)
+        self._prefix = max((len(n.prefix) for n in self._nodes), default=0)
+        self._unique = any(n.unique for n in self._nodes)
+        contains: dict[Contains, None] = {}
+        for node in self._nodes:
+            contains.update(dict.fromkeys(c for c in node.contains if c.least or c.most is not None))
+        self._contains = list(contains)
+        starts = max((c.start for c in self._contains), default=0)
+        self._count_to = max(self._prefix, self._min, self._max or 0, starts)
         self._limit: int | None = None
-        self._finish: dict[int, bytes | None] = {}
+        self._states: list[State] = []
+        self._state_ids: dict[State, int] = {}
+        self._values: list[Any] = []
+        self._value_ids: dict[Any, int] = {}
+        self._closings: dict[State, tuple[bytes, ...] | None] = {}
+        self._owed: dict[tuple[int, tuple[int, ...]], int] = {}
 
-    def _item(self, index: int) -> int:
-        """The conjunction that item ``index`` is owed to."""
-        return self._language.conjunction(
-            n.prefix[index] if index < len(n.prefix) else n.items for n in self._nodes
+    # -- what items owe ---------------------------------------------------------------------
+
+    def _item(self, index: int, seen: tuple[int, ...] = ()) -> int:
+        """The conjunction that item ``index`` is owed to, whatever it must contain."""
+        key = (min(index, self._prefix), seen)
+        found = self._owed.get(key)
+        if found is None:
+            owed = [n.prefix[index] if index < len(n.prefix) else n.items for n in self._nodes]
+            if seen:
+                values = [self._values[v] for v in seen]
+                scalars = tuple(v for v in values if not isinstance(v, (dict, list)))
+                if scalars:
+                    owed.append(self._language.add(Node(self._path(), excluded=scalars)))
+                owed += [
+                    self._language.constant(v) ^ 1 for v in values if isinstance(v, (dict, list))
+                ]
+            found = self._owed[key] = self._language.conjunction(owed)
+        return found
+
+    def _path(self) -> str:
+        return self._nodes[0].path if self._nodes else "$"
+
+    def _ways(self, state: State) -> Iterator[tuple[int, tuple[int, ...]]]:
+        """For one more item: the conjunction it owes, and the contains counts after it."""
+        count, met, seen = state
+        base = self._item(count, seen)
+        if not self._contains:
+            yield base, met
+            return
+        options: list[list[tuple[int, int]]] = []
+        for some, k in zip(self._contains, met, strict=True):
+            if count < some.start or (some.most is None and k >= some.least):
+                options.append([(TRUE, k)])
+            elif some.most is None:
+                options.append([(TRUE, k), (some.obligation, k + 1)])
+            else:
+                options.append([(some.obligation ^ 1, k)])
+                if k < some.most:
+                    options[-1].append((some.obligation, k + 1))
+        for combination in itertools.product(*options):
+            extra = [obligation for obligation, _ in combination if obligation != TRUE]
+            conjunction = self._language.conjunction_with(base, extra) if extra else base
+            yield conjunction, tuple(k for _, k in combination)
+
+    # -- states -----------------------------------------------------------------------------
+
+    def _state(self, state: State) -> int:
+        found = self._state_ids.get(state)
+        if found is None:
+            found = self._state_ids[state] = len(self._states)
+            self._states.append(state)
+        return found
+
+    @property
+    def _simple(self) -> bool:
+        return not self._contains and not self._unique
+
+    def _start(self) -> State:
+        return 0, (0,) * len(self._contains), ()
+
+    def _may(self, state: State) -> tuple[bool, bool]:
+        """Whether another item, and whether ``]``, may follow."""
+        count, met, _ = state
+        close = count >= self._min and all(
+            k >= c.least for k, c in zip(met, self._contains, strict=True)
         )
+        if self._simple:
+            most = self._most()
+            return most is None or count < most, close
+        if self._max is not None and count >= self._max:
+            return False, close
+        if not self._contains and count >= self._min and self._has_more(state):
+            return True, close
+        return any(True for _ in self._open_ways(state)), close
+
+    def _has_more(self, state: State) -> bool:
+        """A cheap sufficient test that one more distinct item exists."""
+        return self._language.size_at_least(self._item(state[0]), len(state[2]) + 1)
+
+    def _open_ways(self, state: State) -> Iterator[tuple[int, State]]:
+        """The ways for one more item that do not lead into a dead end."""
+        count, _, seen = state
+        for conjunction, met in self._ways(state):
+            after: State = (min(count + 1, self._count_to), met, seen)
+            if self._language.is_possible(conjunction) and self._viable(after):
+                yield conjunction, after
+
+    def _viable(self, state: State) -> bool:
+        return self._simple or self._closing(state) is not None
 
     def _most(self) -> int | None:
         """Most items possible: ``maxItems``, or the first item that nothing satisfies."""
         if self._limit is None:
             # -1 stands for "no limit": None is "not computed yet".
-            self._limit = -1 if self._max is None else self._max
+            limit = -1 if self._max is None else self._max
             if any(n.prefix or n.items != TRUE for n in self._nodes):
                 for index in range(self._prefix + 1):
-                    if 0 <= self._limit <= index:
+                    if 0 <= limit <= index:
                         break
                     if not self._language.is_possible(self._item(index)):
-                        self._limit = index
+                        limit = index
                         break
+            self._limit = limit
         return None if self._limit < 0 else self._limit
 
-    def _may(self, count: int) -> tuple[bool, bool]:
-        """Whether another item, and whether ``]``, may follow ``count`` items."""
-        most = self._most()
-        return most is None or count < most, count >= self._min
+    # -- the frame --------------------------------------------------------------------------
 
     def children(self) -> list[int]:
-        """The conjunctions that items are owed to."""
-        return [self._item(i) for i in range(self._prefix + 1)]
+        """Conjunctions that items are owed to."""
+        out = [self._item(i) for i in range(self._prefix + 1)]
+        if self._contains:
+            out += [conjunction for conjunction, _ in self._ways(self._start())]
+        return out
+
+    def required_children(self) -> list[int]:
+        """The conjunctions that every such array has an item for."""
+        return [self._item(i) for i in range(min(self._min, self._prefix + 1))]
 
     def is_possible(self) -> bool:
         """Whether any array satisfies the nodes."""
-        return not self._min or self.shortest_text() is not None
+        if not self._min and not self._contains:
+            return True
+        return self.shortest_text() is not None
 
     def open(self) -> Alternative:
         """How such an array starts."""
         leaf = self._language.array_leaf
-        return Alternative(leaf, leaf.open(*self._may(0)), ((self, 0),))
+        state = self._start()
+        return Alternative(leaf, leaf.open(*self._may(state)), ((self, 2 * self._state(state)),))
 
-    def resume(self, at: int, outcome: int) -> tuple[Alternative, ...]:
+    def records(self, at: int, outcome: int) -> bool:
+        """Whether `resume` needs the text of the item that has just ended."""
+        return self._unique and bool(at & 1)
+
+    def resume(self, at: int, outcome: int, text: bytes | None = None) -> tuple[Alternative, ...]:
         """What may follow; see `machine.Frame`."""
-        count = at >> 1
+        state = self._states[at >> 1]
         if not at & 1:
             if outcome == CLOSE:
                 return POP
-            frame = ((self, at + 1),)
+            if self._simple:
+                ways: Any = [(self._item(state[0]), (min(state[0] + 1, self._count_to), (), ()))]
+            else:
+                ways = self._open_ways(state)
             return tuple(
-                Alternative(way.leaf, way.q, way.frames + frame)
-                for way in self._language.alternatives(self._item(count))
+                Alternative(way.leaf, way.q, (*way.frames, (self, 2 * self._state(after) + 1)))
+                for conjunction, after in ways
+                for way in self._language.alternatives(conjunction)
             )
-        count = min(count + 1, self._count_to)
+        if text is not None:
+            state = (state[0], state[1], self._with_value(state[2], text))
         leaf = self._language.array_leaf
-        return (Alternative(leaf, leaf.after_item(*self._may(count)), ((self, 2 * count),)),)
+        item, close = self._may(state)
+        if not item and not close:
+            return ()
+        return (Alternative(leaf, leaf.after_item(item, close), ((self, 2 * self._state(state)),)),)
 
-    def finish(self, at: int, outcome: int) -> bytes | None:
+    def _with_value(self, seen: tuple[int, ...], text: bytes) -> tuple[int, ...]:
+        value = json.loads(text)
+        key = json_key(value)
+        number = self._value_ids.get(key)
+        if number is None:
+            number = self._value_ids[key] = len(self._values)
+            self._values.append(value)
+        return tuple(sorted({*seen, number}))
+
+    # -- completion -------------------------------------------------------------------------
+
+    def finish(self, at: int, outcome: int, text: bytes | None = None) -> bytes | None:
         """The fewest bytes that close the array; see `machine.Frame`."""
-        count = at >> 1
+        state = self._states[at >> 1]
         if at & 1:
-            return self._close_after(count + 1)
+            if text is not None:
+                state = (state[0], state[1], self._with_value(state[2], text))
+            return self._close(self._closing(state), False)
         if outcome == CLOSE:
             return b""
-        text = self._language.shortest(self._item(count))
-        rest = self._close_after(count + 1)
-        return None if text is None or rest is None else text + rest
+        best: bytes | None = None
+        for conjunction, met in self._ways(state):
+            item = self._language.shortest(conjunction)
+            if item is None:
+                continue
+            after: State = (min(state[0] + 1, self._count_to), met, state[2])
+            if self._unique:
+                after = (after[0], met, self._with_value(state[2], item))
+            rest = self._close(self._closing(after), False)
+            if rest is not None and (best is None or len(item + rest) < len(best)):
+                best = item + rest
+        return best
 
     def shortest_text(self) -> bytes | None:
         """The shortest whole array, or None when there is none (or none known yet)."""
-        rest = self._items_from(0)
-        return None if rest is None else self._space("[") + rest
+        rest = self._close(self._closing(self._start()), True)
+        return None if rest is None else b"[" + self._language.least_space + rest
 
-    def _close_after(self, count: int) -> bytes | None:
-        if count >= self._min:
-            return self._space("", "]")
-        rest = self._items_from(count)
-        return None if rest is None else self._space("", ",") + rest
+    def _close(self, items: tuple[bytes, ...] | None, first: bool) -> bytes | None:
+        if items is None:
+            return None
+        space = self._language.least_space
+        out = (space + b"," + space).join(items)
+        if items and not first:
+            out = space + b"," + space + out
+        if items or not first:
+            out += space
+        return out + b"]"
 
-    def _items_from(self, count: int) -> bytes | None:
-        """Items ``count`` up to the fewest allowed, and ``]``."""
-        parts: list[bytes] = []
+    def _closing(self, state: State) -> tuple[bytes, ...] | None:
+        """The cheapest items that are still owed after ``state``, or None when that is hopeless."""
+        found = self._closings.get(state, False)
+        if found is False:
+            found = self._simple_closing(state) if not self._contains else self._search(state)
+            if not self._language.is_solving:
+                self._closings[state] = found
+        return found  # type: ignore[return-value]
+
+    def _simple_closing(self, state: State) -> tuple[bytes, ...] | None:
+        count, _, seen = state
         if self._max is not None and self._max < self._min:
             return None
+        items: list[bytes] = []
         for index in range(count, self._min):
-            text = self._language.shortest(self._item(min(index, self._prefix)))
-            if text is None:
+            item = self._language.shortest(self._item(index, seen))
+            if item is None:
                 return None
-            if parts:
-                parts.append(self._space("", ","))
-            parts.append(text)
-        return b"".join(parts) + self._space("", "]")
+            items.append(item)
+            if self._unique:
+                seen = self._with_value(seen, item)
+        return tuple(items)
 
-    def _space(self, before: str, after: str = "") -> bytes:
-        """Punctuation with the least whitespace the options ask for."""
-        least = self._language.least_space
-        return before.encode() + least + after.encode() + (least if after == "," else b"")
+    def _search(self, start: State) -> tuple[bytes, ...] | None:
+        """Dijkstra over counts: each step is one item."""
+        tie = itertools.count()
+        heap: list[tuple[int, int, State, tuple[bytes, ...]]] = [(0, next(tie), start, ())]
+        done: set[State] = set()
+        while heap:
+            cost, _, state, items = heapq.heappop(heap)
+            if state in done:
+                continue
+            done.add(state)
+            if len(done) > MAX_SEARCH:
+                raise CompileLimitExceeded(
+                    f"too many ways to satisfy 'contains', at {self._path()}",
+                    limit=MAX_SEARCH,
+                    actual=len(done),
+                )
+            count, met, seen = state
+            if count >= self._min and all(
+                k >= c.least for k, c in zip(met, self._contains, strict=True)
+            ):
+                return items
+            if self._max is not None and count >= self._max:
+                continue
+            for conjunction, after_met in self._ways(state):
+                item = self._language.shortest(conjunction)
+                if item is None:
+                    continue
+                after_seen = self._with_value(seen, item) if self._unique else ()
+                after: State = (min(count + 1, self._count_to), after_met, after_seen)
+                heapq.heappush(heap, (cost + len(item) + 1, next(tie), after, (*items, item)))
+        return None

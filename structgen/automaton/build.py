@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 from ..errors import OptionError, Unsatisfiable
@@ -56,8 +56,15 @@ def _alternatives(grammar: ir.Grammar, options: JsonOptions) -> tuple[Alternativ
         literal = literal_leaf(tuple(text.encode() for text in grammar.texts))
         return (Alternative(literal, literal.start),)
     if isinstance(grammar, ir.Json):
-        merged = json_options({**grammar.options}) if grammar.options else options
-        language = JsonLanguage(json_schema.lower(grammar.schema), merged)
+        if grammar.options:
+            options = replace(options, **grammar.options)
+        graph = json_schema.lower(
+            grammar.schema,
+            dialect=options.dialect,
+            documents=options.documents,
+            format_assertion=options.format_assertion,
+        )
+        language = JsonLanguage(graph, options)
         language.check()
         ways = language.alternatives(language.root)
         if not ways:

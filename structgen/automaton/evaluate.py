@@ -6,7 +6,10 @@ assertions, and property names. Not used on generated text, whose validity is th
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from fractions import Fraction
 from functools import lru_cache
 from typing import Any
 
@@ -19,10 +22,13 @@ from ..grammar.schema_graph import (
     NULL,
     OBJECT,
     STRING,
+    TRUE,
+    Keys,
     Node,
     json_key,
     to_decimal,
 )
+from . import presence
 from .derivatives import RegexAutomaton
 
 
@@ -61,39 +67,134 @@ def type_bit(value: Any) -> int:
     return INTEGER if to_decimal(value) % 1 == 0 else FRACTION
 
 
-def holds(nodes: Sequence[Node], number: int, value: Any) -> bool:
-    """Whether ``value`` satisfies node ``number``."""
+def shortest_match(regex: ir.Regex) -> str | None:
+    """A shortest text that ``regex`` matches, made of ordinary characters where possible."""
+    automaton = RegexAutomaton(regex)
+    parents: dict[int, tuple[int, str]] = {automaton.start: (automaton.start, "")}
+    queue = deque([automaton.start])
+    while queue:
+        state = queue.popleft()
+        if automaton.label(state) >= 0:
+            out: list[str] = []
+            while state != automaton.start:
+                state, char = parents[state]
+                out.append(char)
+            return "".join(reversed(out))
+        for mask, to in automaton.moves(state):
+            if to not in parents:
+                parents[to] = (state, automaton.alphabet.sample(mask))
+                queue.append(to)
+    return None
+
+
+def includes(keys: Keys, name: str) -> bool:
+    """Whether ``name`` is one of ``keys``."""
+    if keys.name is not None:
+        return name == keys.name
+    if keys.pattern is not None:
+        return matches(keys.pattern, name)
+    return name not in keys.but_names and not any(matches(p, name) for p in keys.but_patterns)
+
+
+class _Seen:
+    """What one value's in-place subschemas have evaluated."""
+
+    __slots__ = ("all_items", "all_names", "indexes", "names", "prefix")
+
+    def __init__(self) -> None:
+        self.names: set[str] = set()
+        self.all_names = False
+        self.prefix = 0
+        self.all_items = False
+        self.indexes: set[int] = set()
+
+    def add(self, other: _Seen) -> None:
+        self.names |= other.names
+        self.all_names |= other.all_names
+        self.prefix = max(self.prefix, other.prefix)
+        self.all_items |= other.all_items
+        self.indexes |= other.indexes
+
+
+def holds(nodes: Sequence[Node], obligation: int, value: Any) -> bool:
+    """Whether ``value`` meets ``obligation``."""
+    return _judge(nodes, obligation, value) is not None
+
+
+def _judge(nodes: Sequence[Node], obligation: int, value: Any) -> _Seen | None:
+    """What has been evaluated on the way, or None when the obligation is not met."""
+    judged = _judge_node(nodes, obligation >> 1, value)
+    if not obligation & 1:
+        return judged
+    return _Seen() if judged is None else None
+
+
+def _judge_node(nodes: Sequence[Node], number: int, value: Any) -> _Seen | None:
     node = nodes[number]
     kind = type_bit(value)
     if not node.types & kind:
-        return False
-    if node.enum is not None and json_key(value) not in {json_key(v) for v in node.enum}:
-        return False
-    if node.ref is not None and not holds(nodes, node.ref, value):
-        return False
-    if not all(holds(nodes, n, value) for n in node.all_of):
-        return False
-    if node.any_of is not None and not any(holds(nodes, n, value) for n in node.any_of):
-        return False
+        return None
+    if node.enum is not None and not node.allows(value):
+        return None
+    if node.excluded and json_key(value) in {json_key(v) for v in node.excluded}:
+        return None
+    seen = _Seen()
+    if not _in_place(nodes, node, value, kind, seen):
+        return None
     if kind & (INTEGER | FRACTION):
-        return _number_holds(node, value)
-    if kind == STRING:
-        return (
+        ok = _number_holds(node, value)
+    elif kind == STRING:
+        ok = (
             len(value) >= node.min_length
             and (node.max_length is None or len(value) <= node.max_length)
             and all(matches(p, value) for p in node.patterns)
         )
+    elif kind == OBJECT:
+        ok = _object_holds(nodes, node, value, seen)
+    elif kind == ARRAY:
+        ok = _array_holds(nodes, node, value, seen)
+    else:
+        ok = True
+    return seen if ok else None
+
+
+def _in_place(nodes: Sequence[Node], node: Node, value: Any, kind: int, seen: _Seen) -> bool:
+    for child in (*node.refs, *node.all_of):
+        judged = _judge(nodes, child, value)
+        if judged is None:
+            return False
+        if not child & 1:
+            seen.add(judged)
+    if node.any_of is not None:
+        found = [j for j in (_judge(nodes, c, value) for c in node.any_of) if j is not None]
+        if not found:
+            return False
+        for judged in found:
+            seen.add(judged)
+    if node.one_of is not None:
+        found = [j for j in (_judge(nodes, c, value) for c in node.one_of) if j is not None]
+        if len(found) != 1:
+            return False
+        seen.add(found[0])
+    if node.condition is not None:
+        test, then, otherwise = node.condition
+        judged = _judge(nodes, test, value)
+        if judged is not None:
+            seen.add(judged)
+        rest = _judge(nodes, then if judged is not None else otherwise, value)
+        if rest is None:
+            return False
+        seen.add(rest)
     if kind == OBJECT:
-        return _object_holds(nodes, node, value)
-    if kind == ARRAY:
-        return (
-            len(value) >= node.min_items
-            and (node.max_items is None or len(value) <= node.max_items)
-            and all(
-                holds(nodes, node.prefix[i] if i < len(node.prefix) else node.items, item)
-                for i, item in enumerate(value)
-            )
-        )
+        for name, names in node.dependent_required.items():
+            if name in value and any(other not in value for other in names):
+                return False
+        for name, child in node.dependent_schemas.items():
+            if name in value:
+                judged = _judge(nodes, child, value)
+                if judged is None:
+                    return False
+                seen.add(judged)
     return True
 
 
@@ -104,11 +205,19 @@ def _number_holds(node: Node, value: Any) -> bool:
         and (node.maximum is None or number <= node.maximum)
         and (node.exclusive_minimum is None or number > node.exclusive_minimum)
         and (node.exclusive_maximum is None or number < node.exclusive_maximum)
-        and (node.multiple_of is None or number % node.multiple_of == 0)
+        and (node.multiple_of is None or is_multiple(number, node.multiple_of))
+        and (node.not_multiple_of is None or not is_multiple(number, node.not_multiple_of))
     )
 
 
-def _object_holds(nodes: Sequence[Node], node: Node, value: Mapping[str, Any]) -> bool:
+def is_multiple(number: Decimal, step: Decimal) -> bool:
+    """Whether ``number`` is an exact multiple of ``step``, whatever their sizes."""
+    return (Fraction(number) / Fraction(step)).denominator == 1
+
+
+def _object_holds(
+    nodes: Sequence[Node], node: Node, value: Mapping[str, Any], seen: _Seen
+) -> bool:
     if any(name not in value for name in node.required):
         return False
     if len(value) < node.min_properties:
@@ -121,6 +230,55 @@ def _object_holds(nodes: Sequence[Node], node: Node, value: Mapping[str, Any]) -
         children = [child for regex, child in node.pattern_properties if matches(regex, name)]
         if name in node.properties:
             children.append(node.properties[name])
+        if children and not node.not_evaluating:
+            seen.names.add(name)
         if not all(holds(nodes, c, item) for c in children or [node.additional]):
             return False
+    for some in node.exists:
+        met = any(
+            includes(keys, k) and holds(nodes, obligation, v)
+            for keys, obligation in some.triggers
+            for k, v in value.items()
+        )
+        if not met and not presence.holds(some.presence, value):
+            return False
+    if not all(presence.holds(formula, value) for formula in node.presence):
+        return False
+    if node.bad_name != TRUE and not any(holds(nodes, node.bad_name, k) for k in value):
+        return False
+    seen.all_names |= node.evaluates_all_properties
+    if node.unevaluated_properties != TRUE and not seen.all_names:
+        for name, item in value.items():
+            if name not in seen.names and not holds(nodes, node.unevaluated_properties, item):
+                return False
+        seen.all_names = True
+    return True
+
+
+def _array_holds(nodes: Sequence[Node], node: Node, value: Sequence[Any], seen: _Seen) -> bool:
+    if len(value) < node.min_items or (node.max_items is not None and len(value) > node.max_items):
+        return False
+    for i, item in enumerate(value):
+        if not holds(nodes, node.prefix[i] if i < len(node.prefix) else node.items, item):
+            return False
+    for some in node.contains:
+        hits = [
+            i
+            for i, item in enumerate(value)
+            if i >= some.start and holds(nodes, some.obligation, item)
+        ]
+        if len(hits) < some.least or (some.most is not None and len(hits) > some.most):
+            return False
+        if node.contains_evaluates:
+            seen.indexes.update(hits)
+    if node.unique and len({json_key(item) for item in value}) < len(value):
+        return False
+    seen.prefix = max(seen.prefix, len(node.prefix))
+    seen.all_items |= node.evaluates_all_items
+    if node.unevaluated_items != TRUE and not seen.all_items:
+        for i, item in enumerate(value):
+            if i >= seen.prefix and i not in seen.indexes:
+                if not holds(nodes, node.unevaluated_items, item):
+                    return False
+        seen.all_items = True
     return True

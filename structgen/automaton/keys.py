@@ -1,8 +1,8 @@
 """Names as automata: finite sets of strings, and the keys of a JSON object.
 
-`TrieSymbols` accepts a finite set of strings. `KeySymbols` accepts an object's possible keys: named
-ones (a trie, restricted to those still allowed) and, where other keys may occur, everything else,
-told apart by which patterns match. `KeyLeaf` puts the punctuation of an object around it, from
+`KeySymbols` accepts an object's possible keys: named ones (a trie, restricted to those allowed
+now) and, where other keys may occur, everything else, told apart by which patterns match.
+`NameLeaf` makes JSON strings out of names alone. `KeyLeaf` puts the punctuation of an object around it, from
 ``{`` or the end of a member's value up to the next value or ``}``, and ends with an outcome that
 says which key was written. What a key's value must look like is the business of `objects`.
 """
@@ -15,7 +15,7 @@ from ..grammar import ir
 from .alphabet import Alphabet
 from .derivatives import RegexAutomaton, char_sets
 from .encoding import GROUND, Escapes, JsonString
-from .leaf import Leaf, spell_edges
+from .leaf import Leaf, StringLeaf, spell_edges
 from .whitespace import Whitespace
 
 CLOSE = 0
@@ -27,39 +27,25 @@ def name_sets(names: Sequence[str]) -> set[ir.Ranges]:
     return {((ord(c), ord(c)),) for name in names for c in name}
 
 
-class TrieSymbols:
-    """The symbol automaton of a finite set of strings; the label is the string's index."""
+class _Trie:
+    """A finite set of strings over an alphabet; ``ends[node]`` is the index of the string."""
 
-    def __init__(self, names: Sequence[str], alphabet: Alphabet | None = None) -> None:
-        self.alphabet = alphabet or Alphabet(name_sets(names))
-        self.start = 0
+    def __init__(self, names: Sequence[str], alphabet: Alphabet) -> None:
         self.children: list[dict[int, int]] = [{}]
         self.ends: list[int] = [-1]
-        self.below: list[int] = [0]
-        atom = self.alphabet.atom
+        atoms = {char: alphabet.atom(ord(char)) for char in set("".join(names))}
         for index, name in enumerate(names):
-            node, bit = 0, 1 << index
-            self.below[0] |= bit
+            node = 0
             for char in name:
-                symbol = atom(ord(char))
+                symbol = atoms[char]
                 child = self.children[node].get(symbol)
                 if child is None:
                     child = len(self.children)
                     self.children.append({})
                     self.ends.append(-1)
-                    self.below.append(0)
                     self.children[node][symbol] = child
                 node = child
-                self.below[node] |= bit
             self.ends[node] = index
-
-    def label(self, state: int) -> int:
-        """0 when a string of the set ends here, else -1."""
-        return 0 if self.ends[state] >= 0 else -1
-
-    def moves(self, state: int) -> tuple[tuple[int, int], ...]:
-        """Disjoint ``(atom mask, next state)`` pairs."""
-        return tuple((1 << atom, to) for atom, to in self.children[state].items())
 
 
 class KeySymbols:
@@ -75,6 +61,8 @@ class KeySymbols:
             applied; the matched ones are a bit mask.
         must_match: expressions that every unnamed key has to match as well.
         classify: class of an unnamed key from its mask of matched patterns, or -1.
+        n_names: how many of ``names`` can be written at all; the others are barred. Classes of
+            unnamed keys are labelled from here on.
     """
 
     def __init__(
@@ -83,13 +71,19 @@ class KeySymbols:
         patterns: Sequence[ir.Regex],
         must_match: Sequence[ir.Regex],
         classify: Callable[[int], int],
+        n_names: int,
     ) -> None:
         sets = name_sets(names)
         for regex in (*patterns, *must_match):
             sets |= char_sets(regex)
         self.alphabet = Alphabet(sets)
-        self.n_names = len(names)
-        self._trie = TrieSymbols(names, self.alphabet)
+        self.n_names = n_names
+        self._trie = _Trie(names, self.alphabet)
+        # names below each trie node, as a mask; children have higher numbers than parents
+        self._below = [1 << end if end >= 0 else 0 for end in self._trie.ends]
+        for node in range(len(self._below) - 1, -1, -1):
+            for child in self._trie.children[node].values():
+                self._below[node] |= self._below[child]
         self._n_patterns = len(patterns)
         self._automata = [RegexAutomaton(r, self.alphabet) for r in (*patterns, *must_match)]
         self._classify = classify
@@ -97,7 +91,7 @@ class KeySymbols:
         self._ids: dict[tuple[int, int, bool, tuple[int, ...]], int] = {}
         self._moves: dict[int, tuple[tuple[int, int], ...]] = {}
         self._alive: dict[int, bool] = {}
-        self.start = -1
+        self.start = self._state(0, 0, False, ())
 
     def menu(self, allowed: int, others: bool) -> int | None:
         """The start state when the names in ``allowed`` and perhaps unnamed keys may be written.
@@ -135,7 +129,7 @@ class KeySymbols:
         return found
 
     def _state(self, node: int, allowed: int, others: bool, patterns: tuple[int, ...]) -> int:
-        allowed &= self._trie.below[node] if node >= 0 else 0
+        allowed &= self._below[node] if node >= 0 else 0
         if not others:
             patterns = ()
             if not allowed:
@@ -154,7 +148,7 @@ class KeySymbols:
             return [
                 (1 << atom, self._state(child, allowed, False, ()))
                 for atom, child in children.items()
-                if allowed & self._trie.below[child]
+                if allowed & self._below[child]
             ]
         # Split the alphabet by what every pattern does, then by the trie's own characters.
         pieces: list[tuple[int, tuple[int, ...]]] = [(self.alphabet.everything, ())]
@@ -212,6 +206,40 @@ _LOST = -(1 << 40)
 """Pattern state of a pattern that can no longer match."""
 
 
+class NameLeaf(StringLeaf):
+    """JSON strings out of a finite set of which some may be barred.
+
+    Args:
+        names: the strings.
+        escapes: how they may be spelt.
+    """
+
+    def __init__(self, names: Sequence[str], escapes: Escapes) -> None:
+        symbols = KeySymbols(names, (), (), lambda _: -1, len(names))
+        self._names = symbols
+        super().__init__(symbols, JsonString(symbols.alphabet, escapes))
+
+    def open(self, allowed: int) -> int | None:
+        """State before the opening quote of one of the strings in ``allowed``; None for none."""
+        menu = self._names.menu(allowed, False)
+        return None if menu is None else self.state(("open", menu))
+
+    def _edges(self, key: Hashable) -> dict[int, Hashable]:
+        if isinstance(key, tuple) and key[0] == "open":
+            return {0x22: (key[1], GROUND)}
+        return super()._edges(key)
+
+    def _label(self, key: Hashable) -> int:
+        return 0 if key == self._CLOSED else -1
+
+    def _search(self, q: int, wanted: int | None) -> tuple[bytes, int] | None:
+        key = self._keys[q]
+        if isinstance(key, tuple) and key[0] == "open":
+            text = self._complete_symbols(key[1], GROUND)
+            return None if text is None else (b'"' + text + b'"', 0)
+        return super()._search(q, wanted)
+
+
 class KeyLeaf(Leaf):
     """Object punctuation and keys: from ``{`` or the end of a value to the next value or ``}``.
 
@@ -228,6 +256,10 @@ class KeyLeaf(Leaf):
         self._symbols = symbols
         self._space = space
         self._encoding = JsonString(symbols.alphabet, escapes)
+
+    def menu(self, allowed: int, others: bool) -> int | None:
+        """See `KeySymbols.menu`."""
+        return self._symbols.menu(allowed, others)
 
     def open(self, menu: int | None, may_close: bool) -> int:
         """State before ``{``; ``menu`` is a start state of the key symbols."""

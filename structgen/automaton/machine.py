@@ -7,6 +7,10 @@ the interned set of configurations that the bytes so far can have led to; nearly
 one. Everything is an integer: configurations, continuations, states; transitions sit in one flat
 dict. States and continuations appear when they are first reached.
 
+A few frames (unique items, keys that must be distinct) go on differently after different texts.
+Such a place is a *pending* configuration; `Machine.resolve` replaces it, given the text, and every
+state is resolved before the next byte.
+
 The machine knows nothing of JSON or tokens. Frames come from a `Grammar` (see `values`), token
 masks from `masks`, which walks a machine through a trie.
 """
@@ -17,6 +21,7 @@ from typing import Protocol
 
 from ..errors import CompileLimitExceeded
 from .leaf import GROW, Leaf
+from .tape import Tape
 
 DEAD = 0
 """The state from which nothing is accepted; every machine's state 0."""
@@ -32,13 +37,24 @@ MAX_CONFIGURATIONS = 20_000
 class Frame(Protocol):
     """A kind of open value. ``at`` is the frame's own integer state."""
 
-    def resume(self, at: int, outcome: int) -> tuple[Alternative, ...]:
-        """What may follow when the leaf above ends with ``outcome``; never empty."""
+    def records(self, at: int, outcome: int) -> bool:
+        """Whether what follows depends on the text just written (a key, or an array's item)."""
         ...
 
-    def finish(self, at: int, outcome: int) -> bytes | None:
+    def resume(self, at: int, outcome: int, text: bytes | None = None) -> tuple[Alternative, ...]:
+        """What may follow when the leaf above ends with ``outcome``.
+
+        ``text`` is given where `records` says so.
+        """
+        ...
+
+    def finish(self, at: int, outcome: int, text: bytes | None = None) -> bytes | None:
         """The fewest bytes that close this frame after ``outcome``, or an upper bound of them."""
         ...
+
+
+class NeedsText(Exception):
+    """The answer depends on text that a state does not hold; ask again with a `Tape`."""
 
 
 class Alternative:
@@ -64,6 +80,8 @@ _STATE_BITS = 32
 _LEAF_MASK = (1 << _LEAF_BITS) - 1
 _STATE_MASK = (1 << _STATE_BITS) - 1
 _ACCEPT = -1
+_PENDING = _LEAF_MASK
+"""Leaf number of a configuration that waits for the text that led to it."""
 
 
 class Machine:
@@ -85,6 +103,7 @@ class Machine:
         self.states: list[tuple[int, ...]] = [()]
         self._state_ids: dict[tuple[int, ...], int] = {(): DEAD}
         self._accepting: list[bool] = [False]
+        self._is_pending: list[bool] = [False]
         self._steps: dict[int, int] = {}
         self._finish: dict[int, bytes] = {}
         with GROW:
@@ -107,7 +126,27 @@ class Machine:
 
     def configurations(self, state: int) -> list[tuple[int, int, int]]:
         """The ``(leaf id, leaf state, continuation)`` triples of ``state``."""
-        return [unpack(c) for c in self.states[state] if c != _ACCEPT]
+        return [
+            unpack(c) for c in self.states[state] if c != _ACCEPT and c & _LEAF_MASK != _PENDING
+        ]
+
+    def is_pending(self, state: int) -> bool:
+        """Whether ``state`` has to be resolved before anything else is asked of it."""
+        return self._is_pending[state]
+
+    def resolve(self, state: int, tape: Tape) -> int:
+        """The state that a pending ``state`` becomes after the text on ``tape``."""
+        with GROW:
+            found: set[int] = set()
+            for configuration in self.states[state]:
+                if configuration == _ACCEPT or configuration & _LEAF_MASK != _PENDING:
+                    found.add(configuration)
+                    continue
+                _, outcome, continuation = unpack(configuration)
+                frame_id, below = self.continuations[continuation]
+                frame, at = self.frames[frame_id]
+                self._enter(frame.resume(at, outcome, tape.text(outcome)), below, found)
+            return self._intern(found)
 
     def next_bytes(self, state: int) -> set[int]:
         """The bytes that may follow."""
@@ -161,6 +200,9 @@ class Machine:
                 )
             self.states.append(key)
             self._accepting.append(_ACCEPT in found)
+            self._is_pending.append(
+                any(c != _ACCEPT and c & _LEAF_MASK == _PENDING for c in found)
+            )
             self._state_ids[key] = state
         return state
 
@@ -179,7 +221,10 @@ class Machine:
             return
         frame_id, below = self.continuations[continuation]
         frame, at = self.frames[frame_id]
-        self._enter(frame.resume(at, outcome), below, found)
+        if frame.records(at, outcome):
+            found.add(pack(_PENDING, outcome, continuation))
+        else:
+            self._enter(frame.resume(at, outcome), below, found)
 
     def _enter(self, ways: tuple[Alternative, ...], below: int, found: set[int]) -> None:
         for way in ways:
@@ -220,40 +265,49 @@ class Machine:
 
     # -- completion -------------------------------------------------------------------------
 
-    def shortest_completion(self, state: int) -> bytes:
+    def shortest_completion(self, state: int, tape: Tape | None = None) -> bytes:
         """Bytes that lead from ``state`` to acceptance: a short way, the same one every time.
 
         Exactly the fewest for leaves; over open objects and arrays an upper bound that always
         takes the shortest way out of the leaf first.
+
+        Raises:
+            NeedsText: the answer depends on the text so far; pass its tape.
         """
         if self._accepting[state]:
             return b""
         found = self._finish.get(state)
         if found is None:
             with GROW:
+                ways = [
+                    self.completion(self.leaves[leaf], q, continuation, tape)
+                    for leaf, q, continuation in self.configurations(state)
+                ]
                 found = min(
-                    (
-                        self._completion(self.leaves[leaf], q, continuation)
-                        for leaf, q, continuation in self.configurations(state)
-                    ),
-                    key=lambda b: (len(b), b),
+                    (way for way in ways if way is not None), key=lambda b: (len(b), b)
                 )
-                self._finish[state] = found
+                if tape is None:
+                    self._finish[state] = found
         return found
 
-    def completion_bytes(self, leaf: Leaf, q: int, continuation: int) -> int:
-        """Length of the completion from one configuration."""
-        return len(self._completion(leaf, q, continuation))
-
-    def _completion(self, leaf: Leaf, q: int, continuation: int) -> bytes:
+    def completion(
+        self, leaf: Leaf, q: int, continuation: int, tape: Tape | None = None
+    ) -> bytes | None:
+        """As `shortest_completion`, from one configuration; None if that one is hopeless."""
         shortest = leaf.shortest(q)
         assert shortest is not None, "a leaf state without an end was reached"
         out, outcome = bytearray(shortest[0]), shortest[1]
         while continuation != BOTTOM:
             frame_id, continuation = self.continuations[continuation]
             frame, at = self.frames[frame_id]
-            rest = frame.finish(at, outcome)
-            assert rest is not None, "a frame that cannot be closed was opened"
+            text = None
+            if frame.records(at, outcome):
+                if tape is None:
+                    raise NeedsText
+                text = tape.after(bytes(out)).text(outcome)
+            rest = frame.finish(at, outcome, text)
+            if rest is None:
+                return None
             out += rest
             outcome = 0
         return bytes(out)

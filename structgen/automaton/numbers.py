@@ -38,7 +38,10 @@ class NumberSpec:
         lower, upper: bounds, None for none; ``exclusive_*``: whether the bound itself is barred.
         multiples: the value must be a multiple of each.
         non_multiples: the value must not be a multiple of any (1 here means: not an integer).
-        max_digits: most digits before, and after, the decimal point.
+        excluded: values that it must not equal.
+        max_digits: most digits before, and after, the decimal point (more where a bound has more).
+        canonical: one spelling for each number: no exponent, no zeros at the end of a fraction
+            (but ``.0``), and no fraction at all where only integers will do.
     """
 
     lower: Decimal | None = None
@@ -47,7 +50,9 @@ class NumberSpec:
     exclusive_upper: bool = False
     multiples: tuple[Decimal, ...] = ()
     non_multiples: tuple[Decimal, ...] = ()
-    max_digits: int = 24
+    excluded: tuple[Decimal, ...] = ()
+    max_digits: int = 20
+    canonical: bool = False
 
     @property
     def plain(self) -> bool:
@@ -57,15 +62,19 @@ class NumberSpec:
             and self.upper is None
             and not self.multiples
             and not self.non_multiples
+            and not self.excluded
         )
 
 
-class _Bound:
-    """One magnitude to compare with: its digits before and after the point, and normalised."""
+_LOWER, _UPPER, _UNEQUAL = range(3)
 
-    __slots__ = ("exponent", "fraction", "inclusive", "significant", "whole")
 
-    def __init__(self, value: Decimal, inclusive: bool) -> None:
+class _Mark:
+    """A magnitude that numbers are compared with: its digits, plain and normalised."""
+
+    __slots__ = ("exponent", "fraction", "inclusive", "role", "significant", "whole")
+
+    def __init__(self, value: Decimal, role: int, inclusive: bool) -> None:
         _, digits, power = value.as_tuple()
         assert isinstance(power, int)
         text = "".join(map(str, digits))
@@ -83,29 +92,43 @@ class _Bound:
             self.exponent = len(self.whole) - 1
         else:
             self.exponent = -1 - (len(self.fraction) - len(self.fraction.lstrip("0")))
+        self.role = role
         self.inclusive = inclusive
 
-    def digit(self, text: str, index: int) -> int:
-        return int(text[index]) if index < len(text) else 0
+    def holds(self, compared: int) -> bool:
+        """Whether a number that compares so with this magnitude is all right."""
+        if compared == _EQUAL:
+            return self.inclusive
+        return self.role == _UNEQUAL or (compared == _GREATER) == (self.role == _LOWER)
+
+
+class _Side(NamedTuple):
+    """What holds for one sign: whether it occurs at all, the marks, the range of exponents."""
+
+    allowed: bool
+    marks: tuple[_Mark, ...]
+    least_exponent: int
+    most_exponent: int
 
 
 class _State(NamedTuple):
-    """A point inside a number. Fields that the phase does not use stay 0, so that states merge."""
+    """A point inside a number. Fields that the phase does not use stay empty: states merge."""
 
-    phase: str  # "start", "sign", "zero", "whole", "point", "fraction", "e", "esign", "exponent"
+    phase: int
     negative: bool = False
-    count: int = 0  # digits before the point ("whole"), or after it ("point", "fraction")
-    low: int = 0  # comparison with the magnitude's lower bound so far
-    high: int = 0  # … and with its upper bound
-    low_scientific: int = 0  # the same with mantissas aligned, for scientific notation
-    high_scientific: int = 0
+    count: int = 0  # digits of the part being written
+    compared: tuple[int, ...] = ()  # with each mark, as plain notation
+    scientific: tuple[int, ...] = ()  # … with mantissas aligned
     remainders: tuple[int, ...] = ()
-    off_grid: tuple[bool, ...] = ()  # digits below a multiple's own last digit that are not 0
-    nonzero: bool = False
-    normal: bool = False  # one nonzero digit before the point: scientific notation may follow
+    off_grid: tuple[bool, ...] = ()  # a digit that is not 0 below a step's own last digit
+    normal: bool = False  # one digit before the point, not 0: scientific notation may follow
+    tail: int = 0  # digits of the mantissa's fraction up to the last that is not 0
     exponent: int = 0
     exponent_negative: bool = False
-    tail: int = 0  # digits of the mantissa's fraction up to the last that is not 0
+    zero_last: bool = False  # a fraction that ends in 0: not the end of a canonical number
+
+
+_BEGIN, _SIGN, _LONE_ZERO, _WHOLE, _DOT, _FRACTION, _E, _E_SIGN, _EXPONENT = range(9)
 
 
 class NumberLeaf(Leaf):
@@ -114,6 +137,7 @@ class NumberLeaf(Leaf):
     def __init__(self, spec: NumberSpec) -> None:
         super().__init__()
         self.spec = spec
+        self._plain = spec.plain
         self._steps = spec.multiples + spec.non_multiples
         self._modulus: list[int] = []
         self._places: list[int] = []
@@ -123,29 +147,49 @@ class NumberLeaf(Leaf):
             value = int("".join(map(str, digits)))
             self._modulus.append(value * 10 ** max(power, 0))
             self._places.append(max(-power, 0))
-        self._sides = {False: self._magnitudes(False), True: self._magnitudes(True)}
-        self._alive: dict[Hashable, bool] = {}
-        self.start = self.state(_State("start"))
+        # Scientific notation is judged by exponent and mantissa; of steps, only 1 can be.
+        self._scientific = not spec.canonical and all(
+            m == 1 and not p for m, p in zip(self._modulus, self._places, strict=True)
+        )
+        self._no_fraction = spec.canonical and any(
+            not p for p in self._places[: len(spec.multiples)]
+        )
+        self._whole_only = self._scientific and bool(spec.multiples)
+        self._sides = (self._side(False), self._side(True))
+        marks = [m for side in self._sides for m in side.marks]
+        self._most_digits = max(
+            [spec.max_digits, *(len(m.whole) + 1 for m in marks)]
+            + [len(m.fraction) + 1 for m in marks]
+            + [max(self._places, default=0)]
+        )
+        self._alive: dict[_State, bool] = {}
+        self._raw: dict[_State, dict[int, _State]] = {}
+        self.start = self.state(_State(_BEGIN))
 
-    def _magnitudes(self, negative: bool) -> tuple[_Bound | None, _Bound | None, bool]:
-        """Bounds on the magnitude for one sign, and whether that sign occurs beyond zero."""
+    def _side(self, negative: bool) -> _Side:
         spec = self.spec
         lower, upper = spec.lower, spec.upper
         lower_inclusive, upper_inclusive = not spec.exclusive_lower, not spec.exclusive_upper
+        excluded = [v for v in spec.excluded if v == 0 or (v < 0) == negative]
         if negative:
             lower, upper = (
                 -upper if upper is not None else None,
                 -lower if lower is not None else None,
             )
             lower_inclusive, upper_inclusive = upper_inclusive, lower_inclusive
-        if upper is not None and (upper < 0 or (upper == 0 and not upper_inclusive)):
-            return None, None, False
-        low = high = None
-        if lower is not None and (lower > 0 or (lower == 0 and not lower_inclusive)):
-            low = _Bound(lower, lower_inclusive)
+        least, most = -MAX_EXPONENT, MAX_EXPONENT
+        marks: list[_Mark] = []
         if upper is not None:
-            high = _Bound(upper, upper_inclusive)
-        return low, high, True
+            if upper < 0 or (upper == 0 and not upper_inclusive):
+                return _Side(False, (), 0, 0)
+            marks.append(_Mark(upper, _UPPER, upper_inclusive))
+            most = min(most, marks[-1].exponent) if upper else least - 1
+        if lower is not None and (lower > 0 or (lower == 0 and not lower_inclusive)):
+            marks.append(_Mark(lower, _LOWER, lower_inclusive))
+            if lower:
+                least = max(least, marks[-1].exponent)
+        marks += [_Mark(abs(v), _UNEQUAL, False) for v in excluded]
+        return _Side(True, tuple(marks), least, most)
 
     def is_empty(self) -> bool:
         """Whether no number satisfies the spec."""
@@ -169,7 +213,7 @@ class NumberLeaf(Leaf):
         stack = [state]
         while stack:
             current = stack.pop()
-            if self._alive.get(current) or self._complete(current):
+            if self._alive.get(current) or self._obviously_alive(current):
                 trail: _State | None = current
                 while trail is not None:
                     self._alive[trail] = True
@@ -183,180 +227,190 @@ class NumberLeaf(Leaf):
             self._alive[seen] = False
         return False
 
+    def _obviously_alive(self, s: _State) -> bool:
+        if self._complete(s):
+            return True
+        if s.phase != _WHOLE or self.spec.non_multiples or self.spec.excluded:
+            return False
+        # With as many free digits as the steps have, some continuation is a multiple of all.
+        room = self._most_digits
+        for mark in self._sides[s.negative].marks:
+            if mark.role != _UPPER:
+                return False
+            room = min(room, len(mark.whole) - 1)
+        product = 1
+        for modulus in self._modulus:
+            product *= modulus
+        return room - s.count >= len(str(product))
+
     # -- transitions ------------------------------------------------------------------------
 
     def _raw_edges(self, s: _State) -> dict[int, _State]:
-        phase = s.phase
-        edges: dict[int, _State] = {}
-        if phase in ("start", "sign"):
-            negative = phase == "sign"
-            if phase == "start" and self._sides[True][2]:
-                edges[_MINUS] = _State("sign")
-            if self._sides[negative][2]:
-                for digit in _DIGITS:
-                    edges[_ZERO + digit] = self._first(negative, digit)
-            return edges
-        if phase == "whole" and s.count < self.spec.max_digits:
-            for digit in _DIGITS:
-                edges[_ZERO + digit] = self._whole_digit(s, digit)
-        if phase in ("zero", "whole"):
-            edges[_POINT] = self._at_point(s)
-        if phase in ("point", "fraction") and s.count < self.spec.max_digits:
-            for digit in _DIGITS:
-                edges[_ZERO + digit] = self._fraction_digit(s, digit)
-        if phase in ("zero", "whole", "fraction") and (s.normal or self.spec.plain):
-            after_e = self._at_exponent(s)
-            edges[0x65] = edges[0x45] = after_e
-        if phase == "e":
-            edges[_PLUS] = s._replace(phase="esign")
-            edges[_MINUS] = s._replace(phase="esign", exponent_negative=True)
-        if phase in ("e", "esign", "exponent"):
-            for digit in _DIGITS:
-                value = s.exponent * 10 + digit
-                count = s.count + 1
-                if count <= 3 and value <= MAX_EXPONENT:
-                    if self.spec.plain:
-                        value = 0
-                    edges[_ZERO + digit] = s._replace(
-                        phase="exponent", exponent=value, count=count
-                    )
+        edges = self._raw.get(s)
+        if edges is None:
+            edges = self._raw[s] = self._make_edges(s)
         return edges
 
-    def _compare(self, so_far: int, digit: int, bound: _Bound, text: str, index: int) -> int:
-        if so_far != _EQUAL:
-            return so_far
-        other = bound.digit(text, index)
-        return _LESS if digit < other else _GREATER if digit > other else _EQUAL
+    def _make_edges(self, s: _State) -> dict[int, _State]:
+        phase = s.phase
+        edges: dict[int, _State] = {}
+        most = self._most_digits
+        if phase in (_BEGIN, _SIGN):
+            if phase == _BEGIN and self._sides[1].allowed:
+                edges[_MINUS] = _State(_SIGN, True)
+            if self._sides[s.negative].allowed:
+                for digit in _DIGITS:
+                    edges[_ZERO + digit] = self._first(s.negative, digit)
+            return edges
+        if phase == _WHOLE and s.count < most and self._may_grow(s):
+            for digit in _DIGITS:
+                edges[_ZERO + digit] = self._whole_digit(s, digit)
+        if phase in (_LONE_ZERO, _WHOLE) and not self._no_fraction:
+            edges[_POINT] = self._at_point(s)
+        if phase in (_DOT, _FRACTION) and s.count < most:
+            for digit in _DIGITS:
+                to = self._fraction_digit(s, digit)
+                if to is not None:
+                    edges[_ZERO + digit] = to
+        if phase in (_LONE_ZERO, _WHOLE, _FRACTION) and (
+            (self._plain and not self.spec.canonical) or (s.normal and self._scientific)
+        ):
+            after = self._at_exponent(s)
+            if after is not None:
+                edges[0x65] = edges[0x45] = after
+        if phase == _E:
+            edges[_PLUS] = s._replace(phase=_E_SIGN)
+            edges[_MINUS] = s._replace(phase=_E_SIGN, exponent_negative=True)
+        if phase in (_E, _E_SIGN, _EXPONENT) and s.count < 3:
+            for digit in _DIGITS:
+                to = self._exponent_digit(s, digit)
+                if to is not None:
+                    edges[_ZERO + digit] = to
+        return edges
+
+    def _may_grow(self, s: _State) -> bool:
+        """Whether one more digit before the point can still be within the upper bound."""
+        return all(
+            m.role != _UPPER
+            or s.count + 1 < len(m.whole)
+            or (s.count + 1 == len(m.whole) and c != _GREATER)
+            for m, c in zip(self._sides[s.negative].marks, s.compared, strict=True)
+        )
 
     def _first(self, negative: bool, digit: int) -> _State:
-        low, high, _ = self._sides[negative]
-        compared = [
-            self._compare(_EQUAL, digit, b, b.whole, 0) if b else _EQUAL for b in (low, high)
-        ]
-        scientific = [
-            self._compare(_EQUAL, digit, b, b.significant, 0) if b and digit else _EQUAL
-            for b in (low, high)
-        ]
+        marks = self._sides[negative].marks
         return _State(
-            "whole" if digit else "zero",
+            _WHOLE if digit else _LONE_ZERO,
             negative,
-            count=1,
-            low=compared[0],
-            high=compared[1],
-            low_scientific=scientific[0],
-            high_scientific=scientific[1],
-            remainders=tuple(digit % m for m in self._modulus),
-            off_grid=(False,) * len(self._modulus),
-            nonzero=digit > 0,
-            normal=digit > 0,
+            1,
+            tuple(_compare(_EQUAL, digit, m.whole, 0) for m in marks),
+            tuple(_compare(_EQUAL, digit, m.significant, 0) for m in marks) if digit else (),
+            tuple(digit % m for m in self._modulus),
+            (False,) * len(self._modulus),
+            digit > 0,
         )
 
     def _whole_digit(self, s: _State, digit: int) -> _State:
-        low, high, _ = self._sides[s.negative]
+        marks = self._sides[s.negative].marks
         index = s.count
         return s._replace(
             count=index + 1,
-            low=self._compare(s.low, digit, low, low.whole, index)
-            if low and index < len(low.whole)
-            else s.low,
-            high=self._compare(s.high, digit, high, high.whole, index)
-            if high and index < len(high.whole)
-            else s.high,
-            low_scientific=0,
-            high_scientific=0,
+            compared=tuple(
+                _compare(c, digit, m.whole, index) if index < len(m.whole) else _GREATER
+                for m, c in zip(marks, s.compared, strict=True)
+            ),
+            scientific=(),
             normal=False,
             remainders=tuple(
                 (r * 10 + digit) % m for r, m in zip(s.remainders, self._modulus, strict=True)
             ),
         )
 
-    def _whole_against(self, compared: int, count: int, bound: _Bound | None) -> int:
-        """The whole part, finished with ``count`` digits, against the bound's whole part."""
-        if bound is None:
-            return _EQUAL
-        if count != len(bound.whole):
-            return _LESS if count < len(bound.whole) else _GREATER
-        return compared
-
     def _at_point(self, s: _State) -> _State:
-        low, high, _ = self._sides[s.negative]
-        return s._replace(
-            phase="point",
-            count=0,
-            low=self._whole_against(s.low, s.count, low),
-            high=self._whole_against(s.high, s.count, high),
-            remainders=s.remainders,
-        )
+        marks = self._sides[s.negative].marks
+        compared = []
+        for mark, c in zip(marks, s.compared, strict=True):
+            if s.count != len(mark.whole):
+                c = _LESS if s.count < len(mark.whole) else _GREATER
+            compared.append(c)
+        return s._replace(phase=_DOT, count=0, compared=tuple(compared))
 
-    def _fraction_digit(self, s: _State, digit: int) -> _State:
-        low, high, _ = self._sides[s.negative]
+    def _fraction_digit(self, s: _State, digit: int) -> _State | None:
+        marks = self._sides[s.negative].marks
         index = s.count
         remainders, off_grid = [], []
-        for r, off, m, places in zip(
-            s.remainders, s.off_grid, self._modulus, self._places, strict=True
-        ):
-            inside = index < places
-            remainders.append((r * 10 + digit) % m if inside else r)
-            off_grid.append(off or (not inside and digit > 0))
-        normal = s.normal
+        for i, (r, off) in enumerate(zip(s.remainders, s.off_grid, strict=True)):
+            inside = index < self._places[i]
+            remainders.append((r * 10 + digit) % self._modulus[i] if inside else r)
+            off = off or (not inside and digit > 0)
+            off_grid.append(off)
+            if off and i < len(self.spec.multiples) and not (s.normal and self._scientific):
+                return None
+        tail = index + 1 if digit and self._steps and s.normal else s.tail
+        if self._whole_only and s.normal and tail > self._sides[s.negative].most_exponent:
+            return None
         return s._replace(
-            phase="fraction",
+            phase=_FRACTION,
             count=index + 1,
-            low=self._compare(s.low, digit, low, low.fraction, index) if low else 0,
-            high=self._compare(s.high, digit, high, high.fraction, index) if high else 0,
-            low_scientific=self._compare(s.low_scientific, digit, low, low.significant, index + 1)
-            if low and normal
-            else 0,
-            high_scientific=self._compare(
-                s.high_scientific, digit, high, high.significant, index + 1
+            compared=tuple(
+                _compare(c, digit, m.fraction, index)
+                for m, c in zip(marks, s.compared, strict=True)
+            ),
+            scientific=tuple(
+                _compare(c, digit, m.significant, index + 1)
+                for m, c in zip(marks, s.scientific, strict=True)
             )
-            if high and normal
-            else 0,
+            if s.normal
+            else (),
             remainders=tuple(remainders),
             off_grid=tuple(off_grid),
-            nonzero=s.nonzero or digit > 0,
-            tail=index + 1 if digit and self._steps and normal else s.tail,
+            tail=tail,
+            zero_last=self.spec.canonical and digit == 0 and index > 0,
         )
 
-    def _at_exponent(self, s: _State) -> _State:
-        if self.spec.plain:
-            return _State("e", s.negative)
-        low, high, _ = self._sides[s.negative]
-        # Remainders are of the mantissa's digits up to each step's last place; with the digits
-        # beyond them they would be needed in full, so only whole steps survive an exponent.
+    def _at_exponent(self, s: _State) -> _State | None:
+        if self._plain:
+            return _State(_E)
+        side = self._sides[s.negative]
+        if self._whole_only and s.tail > side.most_exponent:
+            return None
+        digits_read = 1 + (s.count if s.phase == _FRACTION else 0)
         return _State(
-            "e",
+            _E,
             s.negative,
-            low_scientific=self._mantissa_against(s.low_scientific, s, low),
-            high_scientific=self._mantissa_against(s.high_scientific, s, high),
-            nonzero=True,
-            normal=True,
+            scientific=tuple(
+                _LESS if c == _EQUAL and digits_read < len(m.significant) else c
+                for m, c in zip(side.marks, s.scientific, strict=True)
+            ),
             tail=s.tail,
         )
 
-    def _mantissa_against(self, compared: int, s: _State, bound: _Bound | None) -> int:
-        """The mantissa, finished, against the bound's significant digits."""
-        if bound is None or compared != _EQUAL:
-            return compared
-        digits_read = 1 + (s.count if s.phase == "fraction" else 0)
-        return _LESS if digits_read < len(bound.significant) else _EQUAL
+    def _exponent_digit(self, s: _State, digit: int) -> _State | None:
+        if self._plain:
+            return s._replace(phase=_EXPONENT, count=s.count + 1)
+        value = s.exponent * 10 + digit
+        side = self._sides[s.negative]
+        if s.exponent_negative:
+            if -value < side.least_exponent or (self._whole_only and value > 0):
+                return None
+        elif value > side.most_exponent:
+            return None
+        return s._replace(phase=_EXPONENT, exponent=value, count=s.count + 1)
 
     # -- acceptance -------------------------------------------------------------------------
 
     def _complete(self, s: _State) -> bool:
-        if s.phase in ("zero", "whole"):
+        if s.phase == _EXPONENT:
+            return self._plain or self._exponent_complete(s)
+        if s.phase in (_LONE_ZERO, _WHOLE):
             s = self._at_point(s)
-        elif s.phase == "exponent":
-            return self.spec.plain or self._exponent_complete(s)
-        elif s.phase != "fraction":
+        elif s.phase != _FRACTION or s.zero_last:
             return False
-        low, high, allowed = self._sides[s.negative]
-        if not allowed:
-            return False
-        if low and not self._holds(self._finish(s.low, s.count, low), low, _GREATER):
-            return False
-        if high and not self._holds(self._finish(s.high, s.count, high), high, _LESS):
-            return False
+        for mark, c in zip(self._sides[s.negative].marks, s.compared, strict=True):
+            if c == _EQUAL and len(mark.fraction) > s.count:
+                c = _LESS
+            if not mark.holds(c):
+                return False
         for i, (r, off) in enumerate(zip(s.remainders, s.off_grid, strict=True)):
             missing = max(self._places[i] - s.count, 0)
             is_multiple = not off and (r * 10**missing) % self._modulus[i] == 0
@@ -364,36 +418,22 @@ class NumberLeaf(Leaf):
                 return False
         return True
 
-    def _finish(self, compared: int, count: int, bound: _Bound) -> int:
-        """A number that ends after ``count`` fraction digits, equal so far, against the bound."""
-        if compared == _EQUAL and len(bound.fraction) > count:
-            return _LESS
-        return compared
-
-    def _holds(self, compared: int, bound: _Bound, wanted: int) -> bool:
-        return compared == wanted or (compared == _EQUAL and bound.inclusive)
-
     def _exponent_complete(self, s: _State) -> bool:
-        low, high, _ = self._sides[s.negative]
         exponent = -s.exponent if s.exponent_negative else s.exponent
-        for bound, compared, wanted in (
-            (low, s.low_scientific, _GREATER),
-            (high, s.high_scientific, _LESS),
-        ):
-            if bound is None:
-                continue
-            if not bound.significant:  # the bound is zero, the value is not
-                if wanted == _LESS:
-                    return False
-                continue
-            if exponent != bound.exponent:
-                compared = _LESS if exponent < bound.exponent else _GREATER
-            if not self._holds(compared, bound, wanted):
+        for mark, c in zip(self._sides[s.negative].marks, s.scientific, strict=True):
+            if not mark.significant:  # the mark is zero, the value is not
+                c = _GREATER
+            elif exponent != mark.exponent:
+                c = _LESS if exponent < mark.exponent else _GREATER
+            if not mark.holds(c):
                 return False
         whole = exponent >= s.tail
-        for i in range(len(self._steps)):
-            if self._modulus[i] != 1 or self._places[i]:
-                return False
-            if whole != (i < len(self.spec.multiples)):
-                return False
-        return True
+        return all(whole == (i < len(self.spec.multiples)) for i in range(len(self._steps)))
+
+
+def _compare(so_far: int, digit: int, text: str, index: int) -> int:
+    """Compare one more digit with that of ``text``, where everything before was ``so_far``."""
+    if so_far != _EQUAL:
+        return so_far
+    other = int(text[index]) if index < len(text) else 0
+    return _LESS if digit < other else _GREATER if digit > other else _EQUAL

@@ -14,7 +14,7 @@ module knows the JSON types; `objects` and `arrays` own what happens between the
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import lru_cache
@@ -36,21 +36,20 @@ from ..grammar.schema_graph import (
     Node,
     SchemaGraph,
     json_key,
+    to_decimal,
 )
 from . import evaluate
 from .alphabet import Alphabet
 from .arrays import ArrayLeaf, ArrayPlan
+from .branches import Branch, Brancher
 from .derivatives import RegexAutomaton
 from .encoding import Escapes, JsonString
-from .keys import TrieSymbols
+from .keys import NameLeaf
 from .leaf import Leaf, LiteralLeaf, StringLeaf
 from .machine import Alternative
 from .numbers import NumberLeaf, NumberSpec
 from .objects import ObjectPlan
 from .whitespace import whitespace
-
-MAX_BRANCHES = 4096
-"""Most branches one value's alternatives may multiply out to."""
 
 MAX_CONJUNCTIONS = 50_000
 """Most combinations of subschemas one schema may need."""
@@ -67,23 +66,32 @@ class JsonOptions:
         max_whitespace: longest run under ``"flexible"``, in characters.
         property_order: ``"schema"`` (named properties in the schema's order, then others) or
             ``"any"``.
-        escapes: spelling of strings the schema names (keys, enum, const): ``"canonical"`` or
-            ``"any"``.
+        spelling: ``"canonical"`` for names (keys, enum, const) without needless escapes, integers
+            without fraction or exponent, and decimals without exponent or trailing zeros;
+            ``"any"`` for every spelling JSON allows. The default, None, is ``"any"`` where
+            ``property_order="any"`` asks for every valid text, else ``"canonical"``.
         ensure_ascii: escape everything outside ASCII.
         max_digits: most digits before, and after, a number's decimal point.
+        dialect: draft of a schema whose ``$schema`` does not say: ``"draft4"``, ``"draft6"``,
+            ``"draft7"``, ``"draft2019-09"`` or ``"draft2020-12"`` (the default).
+        documents: documents that ``$ref`` may lead to, by absolute URL. Nothing is ever fetched.
+        format_assertion: whether ``format`` is enforced; False makes it an annotation.
     """
 
     whitespace: str = "compact"
     max_whitespace: int = 20
     property_order: str = "schema"
-    escapes: str = "canonical"
+    spelling: str | None = None
     ensure_ascii: bool = False
-    max_digits: int = 24
+    max_digits: int = 20
+    dialect: str | None = None
+    documents: Mapping[str, Any] | None = None
+    format_assertion: bool = True
 
     def __post_init__(self) -> None:
         for name, allowed in (
             ("property_order", ("schema", "any")),
-            ("escapes", ("canonical", "any")),
+            ("spelling", (None, "canonical", "any")),
         ):
             if getattr(self, name) not in allowed:
                 raise OptionError(
@@ -95,24 +103,23 @@ class JsonOptions:
                 raise OptionError(f"{name} must be a whole number of at least 1; got {value!r}.")
 
     @property
+    def canonical(self) -> bool:
+        """Whether each name and number has one spelling only."""
+        if self.spelling is None:
+            return self.property_order != "any"
+        return self.spelling == "canonical"
+
+    @property
     def named(self) -> Escapes:
         """Spelling of strings the schema names."""
         if self.ensure_ascii:
             return "ascii"
-        return "any" if self.escapes == "any" else "canonical"
+        return "canonical" if self.canonical else "any"
 
     @property
     def free(self) -> Escapes:
         """Spelling of all other strings."""
         return "ascii" if self.ensure_ascii else "any"
-
-
-@dataclass(slots=True)
-class Branch:
-    """One way to satisfy a conjunction: all of ``nodes`` by their own assertions."""
-
-    types: int
-    nodes: tuple[int, ...]
 
 
 class JsonLanguage:
@@ -132,6 +139,7 @@ class JsonLanguage:
         self._speller = JsonString(Alphabet(()), options.named)
         self._conjunctions: list[tuple[int, ...]] = []
         self._conjunction_ids: dict[tuple[int, ...], int] = {}
+        self._brancher = Brancher(self.nodes, self._disjoint, self.constant)
         self._branches: dict[int, tuple[Branch, ...]] = {}
         self._alternatives: dict[int, tuple[Alternative, ...]] = {}
         self._shapes: dict[int, Shapes] = {}
@@ -140,13 +148,14 @@ class JsonLanguage:
         self._shortest: dict[int, bytes | None] = {}
         self._solving: dict[int, bytes | None] | None = None
         self._constants: dict[Any, int] = {}
+        self._overlaps: dict[tuple[int, int], bool] = {}
         self.root = self.conjunction([graph.root])
 
     # -- conjunctions -----------------------------------------------------------------------
 
-    def conjunction(self, nodes: Iterable[int]) -> int:
-        """The number of the conjunction of ``nodes``."""
-        key = tuple(sorted(set(nodes) - {TRUE}))
+    def conjunction(self, obligations: Iterable[int]) -> int:
+        """The number of the conjunction of ``obligations``."""
+        key = tuple(sorted(set(obligations) - {TRUE}))
         if FALSE in key:
             key = (FALSE,)
         found = self._conjunction_ids.get(key)
@@ -155,77 +164,42 @@ class JsonLanguage:
             self._conjunctions.append(key)
         return found
 
+    def conjunction_with(self, conjunction: int, more: Iterable[int]) -> int:
+        """The conjunction of ``conjunction`` and further obligations."""
+        return self.conjunction([*self._conjunctions[conjunction], *more])
+
     def branches(self, conjunction: int) -> tuple[Branch, ...]:
         """The conjunction's branches, without those that contradict themselves by type."""
         found = self._branches.get(conjunction)
         if found is None:
-            found = self._branches[conjunction] = tuple(self._expand(conjunction))
+            found = tuple(self._brancher.expand(self._conjunctions[conjunction]))
+            self._branches[conjunction] = found
         return found
 
-    def _expand(self, conjunction: int) -> list[Branch]:
-        """Multiply out the in-place applicators."""
-        out: dict[tuple[int, ...], Branch] = {}
-        # (obligations to look at, seen, choices still open)
-        stack: list[tuple[list[int], set[int], list[tuple[int, ...]]]] = [
-            (list(self._conjunctions[conjunction]), set(), [])
-        ]
-        count = 0
-        while stack:
-            todo, seen, choices = stack.pop()
-            types = -1
-            while todo:
-                number = todo.pop()
-                if number in seen:
-                    continue
-                seen.add(number)
-                node = self.nodes[number]
-                if node.ref is not None:
-                    todo.append(node.ref)
-                todo.extend(node.all_of)
-                if node.any_of is not None:
-                    choices.append(node.any_of)
-            for number in seen:
-                types &= self.nodes[number].types
-            if not types:
-                continue
-            if choices:
-                choice, rest = choices[0], choices[1:]
-                if any(option in seen or option == TRUE for option in choice):
-                    stack.append(([], seen, rest))
-                    continue
-                for option in reversed(choice):
-                    stack.append(([option], set(seen), list(rest)))
-            else:
-                kept = tuple(sorted(n for n in seen if self._asserts(self.nodes[n])))
-                out.setdefault(kept, Branch(types, kept))
-            count += 1
-            if count > MAX_BRANCHES:
-                node = self.nodes[self._conjunctions[conjunction][0]]
-                raise CompileLimitExceeded(
-                    f"the alternatives at {node.path} multiply out to too many branches",
-                    limit=MAX_BRANCHES,
-                    actual=count,
-                )
-        branches = list(out.values())
-        if len(branches) > 64:
-            return branches
-        sets = [set(b.nodes) for b in branches]
-        # A branch that asserts more than another one adds nothing.
-        return [
-            b
-            for i, b in enumerate(branches)
-            if not any(j != i and s < sets[i] for j, s in enumerate(sets))
-        ]
+    def add(self, node: Node) -> int:
+        """The obligation that a new node holds."""
+        return self._brancher.add(node)
 
-    @staticmethod
-    def _asserts(node: Node) -> bool:
-        return bool(
-            node.types != _ALL
-            or node.enum is not None
-            or _speaks_of_numbers(node)
-            or _speaks_of_strings(node)
-            or node.speaks_of_objects
-            or node.speaks_of_arrays
+    def _disjoint(self, a: int, b: int) -> bool:
+        """Whether two obligations certainly exclude each other; False when that is not obvious."""
+        key = (min(a, b), max(a, b))
+        found = self._overlaps.get(key)
+        if found is None:
+            self._overlaps[key] = False  # the answer while it is being worked out
+            found = self._overlaps[key] = self.clearly_empty(self.conjunction(key))
+        return found
+
+    def clearly_empty(self, conjunction: int, depth: int = 3) -> bool:
+        """Whether the conjunction is empty by its scalars and its required members.
+
+        A sufficient test that needs no fixpoint, ``depth`` levels deep.
+        """
+        if not depth:
+            return False
+        leaves, plans = self.shapes(conjunction)
+        return not leaves and all(
+            any(self.clearly_empty(child, depth - 1) for child in plan.required_children())
+            for plan in plans
         )
 
     # -- what the machine asks --------------------------------------------------------------
@@ -250,7 +224,7 @@ class JsonLanguage:
 
     def _build(self, conjunction: int) -> Shapes:
         literals: dict[bytes, None] = {}
-        strings: dict[str, None] = {}
+        strings: dict[str, bool] = {}
         leaves: dict[Leaf, int] = {}
         plans: dict[ObjectPlan | ArrayPlan, None] = {}
         for branch in self.branches(conjunction):
@@ -259,10 +233,10 @@ class JsonLanguage:
             if any(n.enum is not None for n in nodes):
                 self._enumerate(branch, literals, strings, plans)
                 continue
-            if types & NULL:
-                literals[b"null"] = None
-            if types & BOOLEAN:
-                literals[b"true"] = literals[b"false"] = None
+            barred = {json_key(v) for n in nodes for v in n.excluded}
+            for kind, value in ((NULL, None), (BOOLEAN, True), (BOOLEAN, False)):
+                if types & kind and json_key(value) not in barred:
+                    literals[json.dumps(value).encode()] = None
             if types & STRING:
                 regex = string_regex(nodes)
                 leaf = None if regex is None else string_leaf(regex, self.options.free)
@@ -277,8 +251,11 @@ class JsonLanguage:
             if types & ARRAY:
                 plans[self._array(branch.nodes)] = None
         if strings:
-            named = trie_leaf(tuple(strings), self.options.named)
-            leaves[named] = named.start
+            named = name_leaf(tuple(strings), self.options.named)
+            mask = int("".join("01"[allowed] for allowed in reversed(strings.values())), 2)
+            opened = named.open(mask)
+            if opened is not None:
+                leaves[named] = opened
         if literals:
             literal = literal_leaf(tuple(literals))
             leaves[literal] = literal.start
@@ -301,9 +278,9 @@ class JsonLanguage:
     def check(self) -> None:
         """Build every reachable plan whose construction can still fail, so that none fails later.
 
-        Costs nothing for schemas without alternatives and member counts.
+        Costs nothing for schemas without in-place applicators.
         """
-        if not any(n.min_properties or n.all_of or n.any_of or n.ref for n in self.nodes):
+        if not any(n.applies_in_place or n.contains or n.exists for n in self.nodes):
             return
         seen: set[int] = set()
         todo = [self.root]
@@ -327,6 +304,8 @@ class JsonLanguage:
         lower: tuple[Decimal, bool] | None = None
         upper: tuple[Decimal, bool] | None = None
         multiples: dict[Decimal, None] = {}
+        non_multiples: dict[Decimal, None] = {}
+        excluded: dict[Decimal, None] = {}
         for node in nodes:
             for value, exclusive in (
                 (node.minimum, False),
@@ -344,25 +323,31 @@ class JsonLanguage:
                     upper = (value, exclusive)
             if node.multiple_of is not None:
                 multiples[node.multiple_of.normalize()] = None
-        non_multiples: tuple[Decimal, ...] = ()
+            if node.not_multiple_of is not None:
+                non_multiples[node.not_multiple_of.normalize()] = None
+            for value in node.excluded:
+                if isinstance(value, (int, float, Decimal)) and not isinstance(value, bool):
+                    excluded[to_decimal(value).normalize()] = None
         if not types & FRACTION:
             multiples[Decimal(1)] = None
         elif not types & INTEGER:
-            non_multiples = (Decimal(1),)
+            non_multiples[Decimal(1)] = None
         return NumberSpec(
             lower[0] if lower else None,
             upper[0] if upper else None,
             bool(lower and lower[1]),
             bool(upper and upper[1]),
-            tuple(multiples),
-            non_multiples,
+            tuple(sorted(multiples)),
+            tuple(sorted(non_multiples)),
+            tuple(sorted(excluded)),
             self.options.max_digits,
+            self.options.canonical,
         )
 
-    def string_language(self, number: int) -> ir.Regex:
-        """The strings, as text, that satisfy node ``number``."""
+    def string_language(self, obligation: int) -> ir.Regex:
+        """The strings, as text, that meet ``obligation``."""
         parts: list[ir.Regex] = []
-        for branch in self.branches(self.conjunction([number])):
+        for branch in self.branches(self.conjunction([obligation])):
             if not branch.types & STRING:
                 continue
             nodes = [self.nodes[n] for n in branch.nodes]
@@ -376,7 +361,7 @@ class JsonLanguage:
                     ir.literal(v)
                     for v in enum
                     if isinstance(v, str)
-                    and all(evaluate.holds(self.nodes, n, v) for n in branch.nodes)
+                    and all(evaluate.holds(self.nodes, 2 * n, v) for n in branch.nodes)
                 ]
         return parts[0] if len(parts) == 1 else ir.Alternate(tuple(parts))
 
@@ -390,7 +375,7 @@ class JsonLanguage:
         self,
         branch: Branch,
         literals: dict[bytes, None],
-        strings: dict[str, None],
+        strings: dict[str, bool],
         plans: dict[ObjectPlan | ArrayPlan, None],
     ) -> None:
         values: dict[Any, Any] | None = None
@@ -399,27 +384,41 @@ class JsonLanguage:
             if enum is not None:
                 keyed = {json_key(v): v for v in enum}
                 values = (
-                    keyed
-                    if values is None
-                    else {k: v for k, v in values.items() if k in keyed}
+                    keyed if values is None else {k: v for k, v in values.items() if k in keyed}
                 )
         assert values is not None
+        nodes = [self.nodes[n] for n in branch.nodes]
+        barred = {json_key(v) for node in nodes for v in node.excluded}
+        demanding = [
+            2 * n
+            for n, node in zip(branch.nodes, nodes, strict=True)
+            if node.applies_in_place
+            or node.speaks_of_strings
+            or node.speaks_of_numbers
+            or node.speaks_of_objects
+            or node.speaks_of_arrays
+        ]
         for key, value in values.items():
-            if not all(evaluate.holds(self.nodes, n, value) for n in branch.nodes):
-                continue
+            allowed = (
+                key not in barred
+                and bool(evaluate.type_bit(value) & branch.types)
+                and all(evaluate.holds(self.nodes, ob, value) for ob in demanding)
+            )
             if isinstance(value, str):
-                strings[value] = None
-            elif isinstance(value, (dict, list, tuple)):
-                node = self._constant(key, value)
-                if isinstance(value, dict):
-                    plans[self._object((node,))] = None
-                else:
-                    plans[self._array((node,))] = None
+                # Barred ones stay listed, so that one automaton serves whatever is barred.
+                strings[value] = allowed or strings.get(value, False)
+            elif not allowed:
+                continue
+            elif isinstance(value, dict):
+                plans[self._object((self.constant(value) >> 1,))] = None
+            elif isinstance(value, (list, tuple)):
+                plans[self._array((self.constant(value) >> 1,))] = None
             else:
-                literals.update(dict.fromkeys(spellings(value)))
+                literals.update(dict.fromkeys(spellings(value, self.options.canonical)))
 
-    def _constant(self, key: Any, value: Any) -> int:
-        """A node that exactly ``value``, an object or array, satisfies."""
+    def constant(self, value: Any) -> int:
+        """The obligation to equal ``value``."""
+        key = json_key(value)
         found = self._constants.get(key)
         if found is not None:
             return found
@@ -427,35 +426,21 @@ class JsonLanguage:
             node = Node(
                 "$",
                 types=OBJECT,
-                properties={k: self._constant_part(v) for k, v in value.items()},
+                properties={k: self.constant(v) for k, v in value.items()},
                 required=tuple(value),
                 additional=FALSE,
             )
-        else:
+        elif isinstance(value, (list, tuple)):
             node = Node(
                 "$",
                 types=ARRAY,
-                prefix=tuple(self._constant_part(v) for v in value),
+                prefix=tuple(self.constant(v) for v in value),
                 items=FALSE,
                 min_items=len(value),
             )
-        # An empty constant must still speak of its type to be kept as an assertion.
-        if isinstance(value, dict):
-            node.max_properties = len(value)
         else:
-            node.max_items = len(value)
-        found = self._constants[key] = len(self.nodes)
-        self.nodes.append(node)
-        return found
-
-    def _constant_part(self, value: Any) -> int:
-        key = json_key(value)
-        if isinstance(value, (dict, list, tuple)):
-            return self._constant(key, value)
-        found = self._constants.get(key)
-        if found is None:
-            found = self._constants[key] = len(self.nodes)
-            self.nodes.append(Node("$", enum=(value,)))
+            node = Node("$", enum=(value,))
+        found = self._constants[key] = self.add(node)
         return found
 
     # -- emptiness and shortest texts -------------------------------------------------------
@@ -469,26 +454,50 @@ class JsonLanguage:
     def _obviously_possible(self, conjunction: int) -> bool:
         """A cheap sufficient test that builds nothing."""
         key = self._conjunctions[conjunction]
-        if len(key) != 1:
+        if len(key) != 1 or key[0] & 1:
             return not key
-        node = self.nodes[key[0]]
+        node = self.nodes[key[0] >> 1]
         hops = 0
-        while node.ref is not None and not self._asserts(node) and hops < 32:
-            if node.any_of is not None or node.all_of:
+        while node.refs and not node.asserts and hops < 32:
+            if len(node.refs) > 1 or node.refs[0] & 1:
                 return False
-            node = self.nodes[node.ref]
+            if node.any_of is not None or node.all_of or node.one_of is not None:
+                return False
+            node = self.nodes[node.refs[0] >> 1]
             hops += 1
-        if node.enum is not None or node.any_of is not None or node.all_of or node.ref is not None:
+        if node.enum is not None or node.excluded or node.applies_in_place:
             return False
         if node.types & (NULL | BOOLEAN):
             return True
-        if node.types & STRING and not _speaks_of_strings(node):
+        if node.types & STRING and not node.speaks_of_strings:
             return True
-        if node.types & NUMBER and not _speaks_of_numbers(node):
+        if node.types & NUMBER and not node.speaks_of_numbers:
             return True
-        if node.types & OBJECT and not node.required and not node.min_properties:
+        if node.types & OBJECT and not (
+            node.required or node.min_properties or node.exists or node.bad_name != TRUE
+        ):
             return True
-        return bool(node.types & ARRAY and not node.min_items)
+        return bool(node.types & ARRAY and not node.min_items and not node.contains)
+
+    def size_at_least(self, conjunction: int, size: int) -> bool:
+        """A cheap sufficient test that ``size`` different values satisfy the conjunction."""
+        count = 0
+        for branch in self.branches(conjunction):
+            nodes = [self.nodes[n] for n in branch.nodes]
+            enum = [n for n in nodes if n.enum is not None]
+            if not enum:
+                if branch.types & STRING and not any(n.speaks_of_strings for n in nodes):
+                    return True
+                if branch.types & NUMBER and not any(n.speaks_of_numbers for n in nodes):
+                    return True
+            elif len(nodes) == 1:
+                count = max(count, sum(isinstance(v, str) for v in enum[0].enum or ()))
+        return count >= size
+
+    @property
+    def is_solving(self) -> bool:
+        """Whether answers of `shortest` are provisional: a fixpoint is being computed."""
+        return self._solving is not None
 
     def shortest(self, conjunction: int) -> bytes | None:
         """A shortest text of the conjunction (see `Frame.finish`), or None when it is empty.
@@ -541,24 +550,8 @@ class JsonLanguage:
 
 Shapes: TypeAlias = "tuple[tuple[tuple[Leaf, int], ...], tuple[ObjectPlan | ArrayPlan, ...]]"
 
-_ALL = (1 << 7) - 1
 
-
-def _speaks_of_numbers(node: Node) -> bool:
-    return (
-        node.minimum is not None
-        or node.maximum is not None
-        or node.exclusive_minimum is not None
-        or node.exclusive_maximum is not None
-        or node.multiple_of is not None
-    )
-
-
-def _speaks_of_strings(node: Node) -> bool:
-    return bool(node.min_length or node.max_length is not None or node.patterns)
-
-
-def string_regex(nodes: Iterable[Node]) -> ir.Regex | None:
+def string_regex(nodes: Sequence[Node]) -> ir.Regex | None:
     """The strings that satisfy the string assertions of all ``nodes``, or None for none."""
     least, most = 0, None
     patterns: dict[ir.Regex, None] = {}
@@ -570,6 +563,9 @@ def string_regex(nodes: Iterable[Node]) -> ir.Regex | None:
     if most is not None and least > most:
         return None
     parts = list(patterns)
+    barred = [ir.literal(v) for n in nodes for v in n.excluded if isinstance(v, str)]
+    if barred:
+        parts.append(ir.Complement(ir.Alternate(tuple(barred))))
     if least or most is not None:
         parts.append(ir.Repeat(ir.ANY_CHAR, least, most))
     if not parts:
@@ -577,13 +573,13 @@ def string_regex(nodes: Iterable[Node]) -> ir.Regex | None:
     return parts[0] if len(parts) == 1 else ir.Intersect(tuple(parts))
 
 
-def spellings(value: Any) -> list[bytes]:
+def spellings(value: Any, canonical: bool) -> list[bytes]:
     """How a scalar other than a string may be spelt: as serialisers write it.
 
-    A number also as an integer or with ``.0``, whichever serialisers choose.
+    Unless ``canonical``, a number also as an integer or with ``.0``, whichever serialisers choose.
     """
-    if value is None or isinstance(value, bool):
-        return [json.dumps(value).encode()]
+    if value is None or isinstance(value, bool) or canonical:
+        return [str(value).encode() if isinstance(value, Decimal) else json.dumps(value).encode()]
     texts = {json.dumps(value)} if not isinstance(value, Decimal) else {str(value)}
     number = Decimal(repr(value)) if isinstance(value, float) else Decimal(value)
     if number == number.to_integral_value() and number.adjusted() < MAX_LITERAL_DIGITS:
@@ -603,10 +599,9 @@ def literal_leaf(texts: tuple[bytes, ...]) -> LiteralLeaf:
 
 
 @lru_cache(maxsize=2048)
-def trie_leaf(names: tuple[str, ...], escapes: Escapes) -> StringLeaf:
-    """A shared leaf for a finite set of JSON strings."""
-    symbols = TrieSymbols(names)
-    return StringLeaf(symbols, JsonString(symbols.alphabet, escapes))
+def name_leaf(names: tuple[str, ...], escapes: Escapes) -> NameLeaf:
+    """A shared leaf for the JSON strings of a finite set."""
+    return NameLeaf(names, escapes)
 
 
 @lru_cache(maxsize=4096)

@@ -1,11 +1,14 @@
-"""JSON Schema (draft 2020-12) → `SchemaGraph`: reads, checks and resolves, decides nothing.
+"""JSON Schema → `SchemaGraph`: reads, checks and resolves, decides nothing.
 
 Everything wrong with a schema is found here, at compile: a keyword of the wrong type, a reference
-that leads nowhere, a malformed pattern. A keyword that structgen cannot enforce is refused with its
-path; annotations and unknown keywords, which the standard says assert nothing, are passed over.
-This module knows no automata; what a schema *means* is decided in `automaton.values`.
+that leads nowhere, a malformed pattern. Annotations and unknown keywords, which the standard says
+assert nothing, are passed over (`report` lists them). This module knows no automata; what a schema
+*means* is decided in `automaton.values`.
 
-Standard: https://json-schema.org/draft/2020-12 (core and validation).
+Dynamic references make a node depend on how it was reached: a node is a raw schema together with
+the resources with dynamic anchors that were entered on the way to it.
+
+Standards: drafts 4, 6, 7, 2019-09 and 2020-12, https://json-schema.org/specification.
 """
 
 from __future__ import annotations
@@ -16,17 +19,17 @@ from collections.abc import Callable, Mapping
 from decimal import Decimal
 from functools import lru_cache
 from typing import Any
-from urllib.parse import unquote
 
-from ..errors import PatternError, SchemaError, UnsupportedFeature
-from . import ir
+from ..errors import CompileLimitExceeded, PatternError, SchemaError, UnsupportedFeature
+from . import dialects, ir
+from .formats import format_regex
 from .regex import parse_ecma
+from .schema_documents import Documents, Resource
 from .schema_graph import (
-    ALL_TYPES,
     FALSE,
-    INTEGER,
     TRUE,
     TYPE_BITS,
+    Contains,
     Node,
     SchemaGraph,
     child_path,
@@ -34,38 +37,24 @@ from .schema_graph import (
     to_decimal,
 )
 
-ANNOTATIONS = frozenset(
-    "title description default examples deprecated readOnly writeOnly $comment $schema $id $defs "
-    "definitions $vocabulary contentEncoding contentMediaType contentSchema discriminator".split()
-)
-"""Keywords of the standard (and OpenAPI's ``discriminator``) that assert nothing by themselves."""
-
-REFUSED = {
-    "oneOf": "Use anyOf when the branches exclude each other.",
-    "not": "State what is allowed instead.",
-    "if": "Use anyOf with one branch for each case.",
-    "contains": "Constrain every item with items, or the first ones with prefixItems.",
-    "uniqueItems": "Use a fixed enum of combinations, or check after generation.",
-    "unevaluatedProperties": "Use additionalProperties beside properties.",
-    "unevaluatedItems": "Use items beside prefixItems.",
-    "dependentRequired": "Use anyOf with one branch for each case.",
-    "dependentSchemas": "Use anyOf with one branch for each case.",
-    "dependencies": "Use anyOf with one branch for each case.",
-    "format": "Use pattern.",
-    "$dynamicRef": "Use $ref.",
-    "$recursiveRef": "Use $ref.",
-}
-"""Assertions that exist and are not enforced yet, with what to do instead."""
-
-HARMLESS = frozenset(["then", "else", "minContains", "maxContains", "$anchor", "$dynamicAnchor"])
-"""Keywords that mean nothing without a neighbour that is refused, or only name a place."""
+MAX_NODES = 200_000
+"""Most subschemas one schema may reach."""
 
 
-def lower(schema: Any) -> SchemaGraph:
+def lower(
+    schema: Any,
+    *,
+    dialect: str | None = None,
+    documents: Mapping[str, Any] | None = None,
+    format_assertion: bool = True,
+) -> SchemaGraph:
     """Read and check a schema.
 
     Args:
         schema: a mapping or a bool, as ``json.loads`` gives it.
+        dialect: draft of a schema whose ``$schema`` does not say (see `dialects.DIALECTS`).
+        documents: documents that references may lead to, by URL; the metaschemas are known.
+        format_assertion: whether ``format`` is enforced or an annotation.
 
     Returns:
         The graph of everything reachable from the schema.
@@ -73,61 +62,115 @@ def lower(schema: Any) -> SchemaGraph:
     Raises:
         SchemaError: the schema is malformed; the message names the path.
         UnsupportedFeature: a keyword cannot be enforced.
+        CompileLimitExceeded: more than `MAX_NODES` subschemas.
     """
-    return _Reader(schema).read()
+    draft = dialects.by_name(dialect) if dialect is not None else None
+    return _Reader(schema, draft, documents, format_assertion).read()
+
+
+class _Place:
+    """Where a raw schema stands: its path, its resource and the dynamic scope it was reached in."""
+
+    __slots__ = ("path", "resource", "scope")
+
+    def __init__(self, path: str, resource: Resource, scope: tuple[Resource, ...]) -> None:
+        self.path = path
+        self.resource = resource
+        self.scope = scope
+
+    def at(self, *steps: str | int) -> str:
+        return child_path(self.path, *steps)
 
 
 class _Reader:
     """One pass over the reachable schema objects, with a work list instead of recursion."""
 
-    def __init__(self, schema: Any) -> None:
+    def __init__(
+        self,
+        schema: Any,
+        dialect: dialects.Dialect | None,
+        documents: Mapping[str, Any] | None,
+        format_assertion: bool,
+    ) -> None:
         self._document = schema
-        self._nodes = [Node("$"), Node("$", types=0)]
-        self._numbers: dict[int, int] = {}
-        self._work: list[tuple[int, Mapping[str, Any], str]] = []
+        self._documents = Documents(schema, dialect, documents)
+        self._formats = format_assertion
+        self._nodes = [Node("$")]
+        self._is_dynamic: dict[Resource, bool] = {}
+        self._numbers: dict[tuple[int, tuple[Resource, ...]], int] = {}
+        self._work: list[tuple[int, Mapping[str, Any], _Place]] = []
 
     def read(self) -> SchemaGraph:
-        root = self._child(self._document, "$")
+        root = self._documents.root
+        top = self._child(self._document, _Place("$", root, self._scope((), root)))
         while self._work:
-            number, raw, path = self._work.pop()
-            self._fill(self._nodes[number], raw, path)
-        return SchemaGraph(self._nodes, root)
+            number, raw, place = self._work.pop()
+            self._fill(self._nodes[number], raw, place)
+        return SchemaGraph(self._nodes, top)
 
-    def _child(self, raw: Any, path: str) -> int:
-        """The number of the node for ``raw``, which is put on the work list when it is new."""
+    # -- nodes ------------------------------------------------------------------------------
+
+    def _child(self, raw: Any, place: _Place) -> int:
+        """The obligation that ``raw`` holds; its node is put on the work list when it is new."""
         if raw is True:
             return TRUE
         if raw is False:
             return FALSE
         if not isinstance(raw, Mapping):
             raise SchemaError(
-                f"a schema must be an object or a boolean, at {path}; got {_show(raw)}.", path=path
+                f"a schema must be an object or a boolean, at {place.path}; got {_show(raw)}.",
+                path=place.path,
             )
         if not raw:
             return TRUE
-        number = self._numbers.get(id(raw))
+        key = (id(raw), place.scope)
+        number = self._numbers.get(key)
         if number is None:
-            number = self._numbers[id(raw)] = len(self._nodes)
-            self._nodes.append(Node(path))
-            self._work.append((number, raw, path))
-        return number
+            number = self._numbers[key] = len(self._nodes)
+            if number > MAX_NODES:
+                raise CompileLimitExceeded(
+                    "the schema reaches too many subschemas", limit=MAX_NODES, actual=number
+                )
+            self._nodes.append(Node(place.path))
+            self._work.append((number, raw, place))
+        return 2 * number
 
-    def _fill(self, node: Node, raw: Mapping[str, Any], path: str) -> None:
+    def _below(self, raw: Any, place: _Place, *steps: str | int) -> int:
+        """The obligation of a subschema of the schema at ``place``."""
+        return self._child(raw, _Place(place.at(*steps), place.resource, place.scope))
+
+    def _scope(self, scope: tuple[Resource, ...], entered: Resource) -> tuple[Resource, ...]:
+        """``scope`` after entering a resource; only the first entry, and only dynamic ones, count."""
+        if entered in scope:
+            return scope
+        dynamic = self._is_dynamic.get(entered)
+        if dynamic is None:
+            dynamic = self._is_dynamic[entered] = _is_dynamic(entered)
+        return (*scope, entered) if dynamic else scope
+
+    def _fill(self, node: Node, raw: Mapping[str, Any], place: _Place) -> None:
+        resource = self._documents.enter(raw, place.resource, place.path)
+        if resource is not place.resource:
+            place = _Place(place.path, resource, self._scope(place.scope, resource))
+        dialect = resource.dialect
+        if dialect.ref_stands_alone and "$ref" in raw:
+            self._ref(node, raw["$ref"], place)
+            return
         for keyword, value in raw.items():
             handler = _HANDLERS.get(keyword)
-            if handler is not None:
-                handler(self, node, value, child_path(path, keyword))
-            elif keyword in REFUSED and not _vacuous(keyword, value):
-                raise UnsupportedFeature(
-                    f"JSON Schema keyword {keyword!r} is not supported, at {path}.",
-                    path=path,
-                    keyword=keyword,
-                    fix=REFUSED[keyword],
-                )
+            if handler is not None and keyword in dialect.assertions:
+                handler(self, node, value, place)
+        if "items" in raw or "prefixItems" in raw or "additionalItems" in raw:
+            self._items(node, raw, place)
+        if "contains" in raw and "contains" in dialect.assertions:
+            self._contains(node, raw, place)
+        if "if" in raw and "if" in dialect.assertions:
+            self._if(node, raw, place)
+        _draft4_bounds(node, raw)
 
     # -- any type ---------------------------------------------------------------------------
 
-    def _type(self, node: Node, value: Any, path: str) -> None:
+    def _type(self, node: Node, value: Any, place: _Place) -> None:
         names = value if isinstance(value, list) else [value]
         bits = 0
         for name in names:
@@ -136,20 +179,20 @@ class _Reader:
                 close = difflib.get_close_matches(str(name), TYPE_BITS, 1)
                 hint = f" Did you mean {close[0]!r}?" if close else ""
                 raise SchemaError(
-                    f"'type' must be one of {', '.join(TYPE_BITS)}, at {path}; "
+                    f"'type' must be one of {', '.join(TYPE_BITS)}, at {place.at('type')}; "
                     f"got {_show(name)}.{hint}",
-                    path=path,
+                    path=place.at("type"),
                     keyword="type",
                 )
             bits |= bit
         node.types &= bits
 
-    def _enum(self, node: Node, value: Any, path: str) -> None:
+    def _enum(self, node: Node, value: Any, place: _Place) -> None:
         if not isinstance(value, list):
-            raise _wrong("enum", "an array", value, path)
+            raise _wrong("enum", "an array", value, place)
         self._restrict(node, value)
 
-    def _const(self, node: Node, value: Any, path: str) -> None:
+    def _const(self, node: Node, value: Any, place: _Place) -> None:
         self._restrict(node, [value])
 
     def _restrict(self, node: Node, values: list[Any]) -> None:
@@ -162,156 +205,280 @@ class _Reader:
 
     # -- numbers and strings ----------------------------------------------------------------
 
-    def _bound(self, node: Node, value: Any, path: str) -> None:
-        setattr(node, _FIELDS[_last(path)], _number(_last(path), value, path))
+    def _minimum(self, node: Node, value: Any, place: _Place) -> None:
+        node.minimum = _number("minimum", value, place)
 
-    def _multiple_of(self, node: Node, value: Any, path: str) -> None:
-        number = _number("multipleOf", value, path)
+    def _maximum(self, node: Node, value: Any, place: _Place) -> None:
+        node.maximum = _number("maximum", value, place)
+
+    def _exclusive_minimum(self, node: Node, value: Any, place: _Place) -> None:
+        if place.resource.dialect.year == 4 or isinstance(value, bool):
+            _boolean("exclusiveMinimum", value, place)
+        else:
+            node.exclusive_minimum = _number("exclusiveMinimum", value, place)
+
+    def _exclusive_maximum(self, node: Node, value: Any, place: _Place) -> None:
+        if place.resource.dialect.year == 4 or isinstance(value, bool):
+            _boolean("exclusiveMaximum", value, place)
+        else:
+            node.exclusive_maximum = _number("exclusiveMaximum", value, place)
+
+    def _multiple_of(self, node: Node, value: Any, place: _Place) -> None:
+        number = _number("multipleOf", value, place)
         if number <= 0:
-            raise _wrong("multipleOf", "a number greater than 0", value, path)
+            raise _wrong("multipleOf", "a number greater than 0", value, place)
         node.multiple_of = number
 
-    def _count(self, node: Node, value: Any, path: str) -> None:
-        keyword = _last(path)
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or value != int(value):
-            raise _wrong(keyword, "a whole number of at least 0", value, path)
-        if value < 0:
-            raise _wrong(keyword, "a whole number of at least 0", value, path)
-        setattr(node, _FIELDS[keyword], int(value))
-
-    def _pattern(self, node: Node, value: Any, path: str) -> None:
+    def _pattern(self, node: Node, value: Any, place: _Place) -> None:
         if not isinstance(value, str):
-            raise _wrong("pattern", "a string", value, path)
-        node.patterns += (_parse_pattern(value, path),)
+            raise _wrong("pattern", "a string", value, place)
+        node.patterns += (_parse_pattern(value, place.at("pattern")),)
+
+    def _format(self, node: Node, value: Any, place: _Place) -> None:
+        if not isinstance(value, str):
+            raise _wrong("format", "a string", value, place)
+        regex = format_regex(value) if self._formats else None
+        if regex is not None:
+            node.patterns += (regex,)
 
     # -- objects and arrays -----------------------------------------------------------------
 
-    def _properties(self, node: Node, value: Any, path: str) -> None:
-        if not isinstance(value, Mapping):
-            raise _wrong("properties", "an object", value, path)
-        node.properties = {k: self._child(v, child_path(path, k)) for k, v in value.items()}
+    def _properties(self, node: Node, value: Any, place: _Place) -> None:
+        self._mapping("properties", value, place)
+        node.properties = {k: self._below(v, place, "properties", k) for k, v in value.items()}
 
-    def _pattern_properties(self, node: Node, value: Any, path: str) -> None:
-        if not isinstance(value, Mapping):
-            raise _wrong("patternProperties", "an object", value, path)
+    def _pattern_properties(self, node: Node, value: Any, place: _Place) -> None:
+        self._mapping("patternProperties", value, place)
         node.pattern_properties = tuple(
-            (_parse_pattern(k, child_path(path, k)), self._child(v, child_path(path, k)))
+            (
+                _parse_pattern(k, place.at("patternProperties", k)),
+                self._below(v, place, "patternProperties", k),
+            )
             for k, v in value.items()
         )
 
-    def _single(self, node: Node, value: Any, path: str) -> None:
-        setattr(node, _FIELDS[_last(path)], self._child(value, path))
+    def _additional(self, node: Node, value: Any, place: _Place) -> None:
+        node.additional = self._below(value, place, "additionalProperties")
+        node.evaluates_all_properties = True
 
-    def _required(self, node: Node, value: Any, path: str) -> None:
-        if not isinstance(value, list) or not all(isinstance(v, str) for v in value):
-            raise _wrong("required", "an array of strings", value, path)
-        node.required = tuple(dict.fromkeys(value))
+    def _required(self, node: Node, value: Any, place: _Place) -> None:
+        node.required = _names("required", value, place)
 
-    def _prefix_items(self, node: Node, value: Any, path: str) -> None:
-        node.prefix = self._schemas("prefixItems", value, path)
+    def _unique(self, node: Node, value: Any, place: _Place) -> None:
+        node.unique = _boolean("uniqueItems", value, place)
+
+    def _items(self, node: Node, raw: Mapping[str, Any], place: _Place) -> None:
+        """``prefixItems``, ``items`` and ``additionalItems``, which depend on each other."""
+        known = place.resource.dialect.assertions
+        items = raw.get("items", True)
+        if "prefixItems" in raw and "prefixItems" in known:
+            node.prefix = self._schemas("prefixItems", raw["prefixItems"], place)
+            node.items = self._below(items, place, "items")
+            node.evaluates_all_items |= "items" in raw
+        elif isinstance(items, list):
+            if place.resource.dialect.year >= 2020 and "$schema" in place.resource.root:
+                raise SchemaError(
+                    f"'items' must be a schema in draft 2020-12, at {place.at('items')}; got an "
+                    "array. Use prefixItems, or name an older draft in $schema.",
+                    path=place.at("items"),
+                    keyword="items",
+                )
+            node.prefix = tuple(
+                self._below(item, place, "items", i) for i, item in enumerate(items)
+            )
+            node.items = self._below(raw.get("additionalItems", True), place, "additionalItems")
+            node.evaluates_all_items |= "additionalItems" in raw
+        elif "items" in raw:
+            node.items = self._below(items, place, "items")
+            node.evaluates_all_items |= True
+
+    def _contains(self, node: Node, raw: Mapping[str, Any], place: _Place) -> None:
+        least, most = 1, None
+        if "minContains" in place.resource.dialect.assertions:
+            least = _count("minContains", raw.get("minContains", 1), place)
+            if "maxContains" in raw:
+                most = _count("maxContains", raw["maxContains"], place)
+        obligation = self._below(raw["contains"], place, "contains")
+        node.contains = (Contains(obligation, least, most),)
+        node.contains_evaluates = place.resource.dialect.year >= 2020
 
     # -- in place ---------------------------------------------------------------------------
 
-    def _schemas(self, keyword: str, value: Any, path: str) -> tuple[int, ...]:
+    def _mapping(self, keyword: str, value: Any, place: _Place) -> None:
+        if not isinstance(value, Mapping):
+            raise _wrong(keyword, "an object", value, place)
+
+    def _schemas(self, keyword: str, value: Any, place: _Place) -> tuple[int, ...]:
         if not isinstance(value, list) or not value:
-            raise _wrong(keyword, "a non-empty array of schemas", value, path)
-        return tuple(self._child(v, child_path(path, i)) for i, v in enumerate(value))
+            raise _wrong(keyword, "a non-empty array of schemas", value, place)
+        return tuple(self._below(v, place, keyword, i) for i, v in enumerate(value))
 
-    def _all_of(self, node: Node, value: Any, path: str) -> None:
-        node.all_of = self._schemas("allOf", value, path)
+    def _all_of(self, node: Node, value: Any, place: _Place) -> None:
+        node.all_of += self._schemas("allOf", value, place)
 
-    def _any_of(self, node: Node, value: Any, path: str) -> None:
-        node.any_of = self._schemas("anyOf", value, path)
+    def _any_of(self, node: Node, value: Any, place: _Place) -> None:
+        node.any_of = self._schemas("anyOf", value, place)
 
-    def _ref(self, node: Node, value: Any, path: str) -> None:
-        if not isinstance(value, str):
-            raise _wrong("$ref", "a string", value, path)
-        target, target_path = self._resolve(value, path)
-        node.ref = self._child(target, target_path)
+    def _one_of(self, node: Node, value: Any, place: _Place) -> None:
+        node.one_of = self._schemas("oneOf", value, place)
 
-    def _resolve(self, reference: str, path: str) -> tuple[Any, str]:
-        """What a local reference (``#`` or ``#/json/pointer``) points at."""
-        if reference not in ("#", "") and not reference.startswith("#/"):
-            raise UnsupportedFeature(
-                f"'$ref' {reference!r} is not a local JSON pointer, at {path}.",
-                path=path,
-                keyword="$ref",
-                fix="Put the definition under $defs and refer to it as '#/$defs/NAME'.",
-            )
-        target: Any = self._document
-        target_path = "$"
-        for token in reference.lstrip("#").split("/")[1:]:
-            step = unquote(token).replace("~1", "/").replace("~0", "~")
-            if isinstance(target, Mapping) and step in target:
-                target = target[step]
-                target_path = child_path(target_path, step)
-            elif isinstance(target, list) and step.isdigit() and int(step) < len(target):
-                target = target[int(step)]
-                target_path = child_path(target_path, int(step))
+    def _not(self, node: Node, value: Any, place: _Place) -> None:
+        node.all_of += (self._below(value, place, "not") ^ 1,)
+
+    def _if(self, node: Node, raw: Mapping[str, Any], place: _Place) -> None:
+        node.condition = (
+            self._below(raw["if"], place, "if"),
+            self._below(raw.get("then", True), place, "then"),
+            self._below(raw.get("else", True), place, "else"),
+        )
+
+    def _dependent_required(self, node: Node, value: Any, place: _Place) -> None:
+        self._mapping("dependentRequired", value, place)
+        node.dependent_required |= {
+            k: _names("dependentRequired", v, place) for k, v in value.items()
+        }
+
+    def _dependent_schemas(self, node: Node, value: Any, place: _Place) -> None:
+        self._mapping("dependentSchemas", value, place)
+        node.dependent_schemas |= {
+            k: self._below(v, place, "dependentSchemas", k) for k, v in value.items()
+        }
+
+    def _dependencies(self, node: Node, value: Any, place: _Place) -> None:
+        self._mapping("dependencies", value, place)
+        for name, item in value.items():
+            if isinstance(item, list):
+                node.dependent_required[name] = _names("dependencies", item, place)
+            elif isinstance(item, str) and place.resource.dialect.year == 4:
+                node.dependent_required[name] = (item,)
             else:
-                known = list(target) if isinstance(target, Mapping) else []
-                close = difflib.get_close_matches(step, known, 1)
-                hint = f" Did you mean {close[0]!r}?" if close else ""
-                raise SchemaError(
-                    f"'$ref' {reference!r} leads nowhere, at {path}: "
-                    f"there is no {step!r} in {target_path}.{hint}",
-                    path=path,
-                    keyword="$ref",
-                )
-        return target, target_path
+                node.dependent_schemas[name] = self._below(item, place, "dependencies", name)
+
+    def _unevaluated_properties(self, node: Node, value: Any, place: _Place) -> None:
+        node.unevaluated_properties = self._below(value, place, "unevaluatedProperties")
+        node.evaluates_all_properties |= node.unevaluated_properties == TRUE
+
+    def _unevaluated_items(self, node: Node, value: Any, place: _Place) -> None:
+        node.unevaluated_items = self._below(value, place, "unevaluatedItems")
+        node.evaluates_all_items |= node.unevaluated_items == TRUE
+
+    # -- references -------------------------------------------------------------------------
+
+    def _ref(self, node: Node, value: Any, place: _Place) -> None:
+        if not isinstance(value, str):
+            raise _wrong("$ref", "a string", value, place)
+        target = self._documents.resolve(value, place.resource, place.at("$ref"))
+        scope = self._scope(place.scope, target.resource)
+        node.refs += (self._child(target.raw, _Place(target.path, target.resource, scope)),)
+
+    def _dynamic_ref(self, node: Node, value: Any, place: _Place) -> None:
+        if not isinstance(value, str):
+            raise _wrong("$dynamicRef", "a string", value, place)
+        target = self._documents.resolve(value, place.resource, place.at("$dynamicRef"))
+        name = value.partition("#")[2]
+        raw = target.raw
+        if isinstance(raw, Mapping) and name and raw.get("$dynamicAnchor") == name:
+            for resource in place.scope:
+                found = self._documents.dynamic_anchor(resource, name)
+                if found is not None:
+                    target = found
+                    break
+        scope = self._scope(place.scope, target.resource)
+        node.refs += (self._child(target.raw, _Place(target.path, target.resource, scope)),)
+
+    def _recursive_ref(self, node: Node, value: Any, place: _Place) -> None:
+        if value != "#":
+            raise _wrong("$recursiveRef", "'#'", value, place)
+        resource = place.resource
+        root = resource.root
+        if isinstance(root, Mapping) and root.get("$recursiveAnchor") is True:
+            for outer in place.scope:
+                if isinstance(outer.root, Mapping) and outer.root.get("$recursiveAnchor") is True:
+                    resource = outer
+                    break
+        scope = self._scope(place.scope, resource)
+        node.refs += (self._child(resource.root, _Place(resource.path, resource, scope)),)
 
 
-_FIELDS = {
-    "minimum": "minimum",
-    "maximum": "maximum",
-    "exclusiveMinimum": "exclusive_minimum",
-    "exclusiveMaximum": "exclusive_maximum",
-    "minLength": "min_length",
-    "maxLength": "max_length",
-    "minProperties": "min_properties",
-    "maxProperties": "max_properties",
-    "minItems": "min_items",
-    "maxItems": "max_items",
-    "items": "items",
-    "additionalProperties": "additional",
-    "propertyNames": "property_names",
-}
+def _counter(keyword: str, field: str) -> Callable[[_Reader, Node, Any, _Place], None]:
+    def read(_: _Reader, node: Node, value: Any, place: _Place) -> None:
+        setattr(node, field, _count(keyword, value, place))
 
-_HANDLERS: dict[str, Callable[[_Reader, Node, Any, str], None]] = {
+    return read
+
+
+def _single(keyword: str, field: str) -> Callable[[_Reader, Node, Any, _Place], None]:
+    def read(reader: _Reader, node: Node, value: Any, place: _Place) -> None:
+        setattr(node, field, reader._below(value, place, keyword))
+
+    return read
+
+
+_HANDLERS: dict[str, Callable[[_Reader, Node, Any, _Place], None]] = {
     "type": _Reader._type,
     "enum": _Reader._enum,
     "const": _Reader._const,
-    **dict.fromkeys(
-        ["minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"], _Reader._bound
-    ),
+    "minimum": _Reader._minimum,
+    "maximum": _Reader._maximum,
+    "exclusiveMinimum": _Reader._exclusive_minimum,
+    "exclusiveMaximum": _Reader._exclusive_maximum,
     "multipleOf": _Reader._multiple_of,
-    **dict.fromkeys(
-        ["minLength", "maxLength", "minProperties", "maxProperties", "minItems", "maxItems"],
-        _Reader._count,
-    ),
+    "minLength": _counter("minLength", "min_length"),
+    "maxLength": _counter("maxLength", "max_length"),
     "pattern": _Reader._pattern,
+    "format": _Reader._format,
     "properties": _Reader._properties,
     "patternProperties": _Reader._pattern_properties,
-    **dict.fromkeys(["items", "additionalProperties", "propertyNames"], _Reader._single),
+    "additionalProperties": _Reader._additional,
+    "propertyNames": _single("propertyNames", "property_names"),
     "required": _Reader._required,
-    "prefixItems": _Reader._prefix_items,
+    "minProperties": _counter("minProperties", "min_properties"),
+    "maxProperties": _counter("maxProperties", "max_properties"),
+    "minItems": _counter("minItems", "min_items"),
+    "maxItems": _counter("maxItems", "max_items"),
+    "uniqueItems": _Reader._unique,
     "allOf": _Reader._all_of,
     "anyOf": _Reader._any_of,
+    "oneOf": _Reader._one_of,
+    "not": _Reader._not,
+    "dependentRequired": _Reader._dependent_required,
+    "dependentSchemas": _Reader._dependent_schemas,
+    "dependencies": _Reader._dependencies,
+    "unevaluatedProperties": _Reader._unevaluated_properties,
+    "unevaluatedItems": _Reader._unevaluated_items,
     "$ref": _Reader._ref,
+    "$dynamicRef": _Reader._dynamic_ref,
+    "$recursiveRef": _Reader._recursive_ref,
 }
 
 
-def _vacuous(keyword: str, value: Any) -> bool:
-    """Whether a refused keyword asserts nothing with this value."""
-    if keyword == "uniqueItems":
-        return value is False
-    if keyword in ("unevaluatedProperties", "unevaluatedItems"):
-        return value is True
-    if keyword == "not":
-        return value is False
-    if keyword in ("dependentRequired", "dependentSchemas", "dependencies"):
-        return value == {}
+def _is_dynamic(resource: Resource) -> bool:
+    """Whether dynamic references can lead into ``resource``: a cheap test that may say yes."""
+    root = resource.root
+    if not isinstance(root, Mapping) or resource.dialect.year < 2019:
+        return False
+    return "$recursiveAnchor" in root or _mentions_dynamic_anchor(root)
+
+
+def _mentions_dynamic_anchor(root: Mapping[str, Any]) -> bool:
+    stack: list[Any] = [root]
+    while stack:
+        raw = stack.pop()
+        if isinstance(raw, Mapping):
+            if "$dynamicAnchor" in raw:
+                return True
+            stack.extend(raw.values())
+        elif isinstance(raw, list):
+            stack.extend(raw)
     return False
+
+
+def _draft4_bounds(node: Node, raw: Mapping[str, Any]) -> None:
+    """Draft 4's boolean ``exclusiveMinimum`` and ``exclusiveMaximum``."""
+    if raw.get("exclusiveMinimum") is True and node.minimum is not None:
+        node.exclusive_minimum, node.minimum = node.minimum, None
+    if raw.get("exclusiveMaximum") is True and node.maximum is not None:
+        node.exclusive_maximum, node.maximum = node.maximum, None
 
 
 @lru_cache(maxsize=1024)
@@ -332,20 +499,37 @@ def _parse_pattern(pattern: str, path: str) -> ir.Regex:
         ) from error
 
 
-def _last(path: str) -> str:
-    return path.rpartition(".")[2]
+def _count(keyword: str, value: Any, place: _Place) -> int:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or value != value // 1:
+        raise _wrong(keyword, "a whole number of at least 0", value, place)
+    if value < 0:
+        raise _wrong(keyword, "a whole number of at least 0", value, place)
+    return int(value)
 
 
-def _number(keyword: str, value: Any, path: str) -> Decimal:
+def _boolean(keyword: str, value: Any, place: _Place) -> bool:
+    if not isinstance(value, bool):
+        raise _wrong(keyword, "a boolean", value, place)
+    return value
+
+
+def _names(keyword: str, value: Any, place: _Place) -> tuple[str, ...]:
+    if not isinstance(value, list) or not all(isinstance(v, str) for v in value):
+        raise _wrong(keyword, "an array of strings", value, place)
+    return tuple(dict.fromkeys(value))
+
+
+def _number(keyword: str, value: Any, place: _Place) -> Decimal:
     if isinstance(value, bool) or not isinstance(value, (int, float, Decimal)):
-        raise _wrong(keyword, "a number", value, path)
+        raise _wrong(keyword, "a number", value, place)
     number = to_decimal(value)
     if not number.is_finite():
-        raise _wrong(keyword, "a finite number", value, path)
+        raise _wrong(keyword, "a finite number", value, place)
     return number
 
 
-def _wrong(keyword: str, wanted: str, value: Any, path: str) -> SchemaError:
+def _wrong(keyword: str, wanted: str, value: Any, place: _Place) -> SchemaError:
+    path = place.at(keyword)
     return SchemaError(
         f"{keyword!r} must be {wanted}, at {path}; got {_show(value)}.", path=path, keyword=keyword
     )
@@ -357,6 +541,3 @@ def _show(value: Any) -> str:
     except (TypeError, ValueError):
         text = repr(value)
     return text if len(text) <= 60 else text[:57] + "..."
-
-
-__all__ = ["ALL_TYPES", "ANNOTATIONS", "HARMLESS", "INTEGER", "REFUSED", "lower"]

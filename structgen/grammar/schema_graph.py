@@ -1,8 +1,10 @@
 """The JSON Schema graph: what a schema says, checked and with its references resolved.
 
-One `Node` per schema object, numbered; applicators hold node numbers, so a recursive schema is a
-graph with cycles and no Python recursion. Node 0 is the schema ``true``, node 1 ``false``. This
-module owns the data structure and the type bits; `json_schema` fills it in, the automaton reads it.
+One `Node` per schema object, numbered. Wherever a node speaks of another one it holds an
+*obligation*: ``2 * n`` means that node n must hold, ``2 * n + 1`` that it must not. Node 0 is the
+schema ``true``, so obligation 0 is always met and obligation 1 never. Applicators hold obligations,
+so a recursive schema is a graph with cycles and costs no Python recursion. This module owns the
+data structure and the type bits; `json_schema` fills it in, the automaton reads it.
 """
 
 from __future__ import annotations
@@ -27,6 +29,47 @@ TYPE_BITS = {
 }
 
 TRUE, FALSE = 0, 1
+"""The obligations that always and never hold."""
+
+
+@dataclass(frozen=True, slots=True)
+class Contains:
+    """Between ``least`` and ``most`` items from index ``start`` on meet ``obligation``."""
+
+    obligation: int
+    least: int = 1
+    most: int | None = None
+    start: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """A set of keys: one name, or those that match a pattern (search applied), or all others.
+
+    Attributes:
+        name: the one key, if not None;
+        pattern: else the keys that match this, if not None;
+        but_names, but_patterns: else all keys except these.
+    """
+
+    name: str | None = None
+    pattern: ir.Regex | None = None
+    but_names: tuple[str, ...] = ()
+    but_patterns: tuple[ir.Regex, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Exists:
+    """Something about an object's members that must be so, one way or another.
+
+    Attributes:
+        triggers: ``(keys, obligation)`` pairs: some member with such a key has a value that meets
+            the obligation;
+        presence: or this formula over the names present holds (see `automaton.presence`).
+    """
+
+    triggers: tuple[tuple[Keys, int], ...]
+    presence: Any = ("any", ())
 
 
 @dataclass(slots=True)
@@ -36,12 +79,14 @@ class Node:
     path: str
     types: int = ALL_TYPES
     enum: tuple[Any, ...] | None = None
+    excluded: tuple[Any, ...] = ()  # scalars that the value must not equal
     # numbers
     minimum: Decimal | None = None
     maximum: Decimal | None = None
     exclusive_minimum: Decimal | None = None
     exclusive_maximum: Decimal | None = None
     multiple_of: Decimal | None = None
+    not_multiple_of: Decimal | None = None
     # strings
     min_length: int = 0
     max_length: int | None = None
@@ -54,15 +99,38 @@ class Node:
     required: tuple[str, ...] = ()
     min_properties: int = 0
     max_properties: int | None = None
+    exists: tuple[Exists, ...] = ()
+    bad_name: int = TRUE  # some key must meet this obligation (unless it is TRUE)
+    presence: tuple[Any, ...] = ()  # formulas over names; see `automaton.presence`
     # arrays
     prefix: tuple[int, ...] = ()
     items: int = TRUE
     min_items: int = 0
     max_items: int | None = None
+    contains: tuple[Contains, ...] = ()
+    unique: bool = False
     # in place
-    ref: int | None = None
+    refs: tuple[int, ...] = ()
     all_of: tuple[int, ...] = ()
     any_of: tuple[int, ...] | None = None
+    one_of: tuple[int, ...] | None = None
+    condition: tuple[int, int, int] | None = None  # if, then, else
+    dependent_required: dict[str, tuple[str, ...]] = field(default_factory=lambda: {})
+    dependent_schemas: dict[str, int] = field(default_factory=lambda: {})
+    unevaluated_properties: int = TRUE
+    unevaluated_items: int = TRUE
+    # what counts as evaluated for them
+    evaluates_all_properties: bool = False
+    evaluates_all_items: bool = False
+    contains_evaluates: bool = True
+    not_evaluating: bool = False
+    enum_keys: frozenset[Any] | None = None  # of ``enum``; made on demand
+
+    def allows(self, value: Any) -> bool:
+        """Whether ``enum`` lists ``value``."""
+        if self.enum_keys is None:
+            self.enum_keys = frozenset(json_key(v) for v in self.enum or ())
+        return json_key(value) in self.enum_keys
 
     @property
     def speaks_of_objects(self) -> bool:
@@ -75,19 +143,72 @@ class Node:
             or self.property_names != TRUE
             or self.min_properties
             or self.max_properties is not None
+            or self.exists
+            or self.bad_name != TRUE
+            or self.presence
         )
 
     @property
     def speaks_of_arrays(self) -> bool:
         """Whether an array's items matter to this node's own assertions."""
         return bool(
-            self.prefix or self.items != TRUE or self.min_items or self.max_items is not None
+            self.prefix
+            or self.items != TRUE
+            or self.min_items
+            or self.max_items is not None
+            or self.contains
+            or self.unique
+        )
+
+    @property
+    def speaks_of_numbers(self) -> bool:
+        """Whether a number's value matters to this node's own assertions."""
+        return (
+            self.minimum is not None
+            or self.maximum is not None
+            or self.exclusive_minimum is not None
+            or self.exclusive_maximum is not None
+            or self.multiple_of is not None
+            or self.not_multiple_of is not None
+        )
+
+    @property
+    def speaks_of_strings(self) -> bool:
+        """Whether a string's value matters to this node's own assertions."""
+        return bool(self.min_length or self.max_length is not None or self.patterns)
+
+    @property
+    def asserts(self) -> bool:
+        """Whether the node says anything but what its in-place applicators say."""
+        return bool(
+            self.types != ALL_TYPES
+            or self.enum is not None
+            or self.excluded
+            or self.speaks_of_numbers
+            or self.speaks_of_strings
+            or self.speaks_of_objects
+            or self.speaks_of_arrays
+        )
+
+    @property
+    def applies_in_place(self) -> bool:
+        """Whether the node makes other nodes apply to the same value."""
+        return bool(
+            self.refs
+            or self.all_of
+            or self.any_of is not None
+            or self.one_of is not None
+            or self.condition
+            or self.dependent_required
+            or self.dependent_schemas
+            or self.unevaluated_properties != TRUE
+            or self.unevaluated_items != TRUE
         )
 
 
 @dataclass(slots=True)
 class SchemaGraph:
-    """A whole schema: ``nodes[root]`` is where a document starts."""
+    """A whole schema: a document starts with the obligation ``root``."""
 
     nodes: list[Node]
     root: int

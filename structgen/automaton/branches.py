@@ -1,0 +1,465 @@
+"""In-place applicators multiplied out: conjunctions of obligations → branches.
+
+A conjunction is a set of obligations on one value. Its applicators (``$ref``, ``allOf``, ``anyOf``,
+``oneOf``, ``if``, ``not``, dependencies) make further obligations hold for the same value, or leave
+a choice. `Brancher.expand` turns them into branches: disjunction between branches, conjunction of
+plain assertions inside one. Choices that the types already decide are never multiplied out, and a
+``oneOf`` branch only excludes those siblings that can overlap with it.
+
+``unevaluatedProperties`` and ``unevaluatedItems`` need to know which subschemas have held: inside a
+branch that is known, so they become an ordinary node listing what they do not speak of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, fields
+from typing import Any, TypeAlias
+
+from ..errors import CompileLimitExceeded
+from ..grammar import ir
+from ..grammar.schema_graph import ALL_TYPES, FALSE, OBJECT, TRUE, Node, json_key
+from .negation import Choice, monitor, negate
+from .presence import NO, YES, Formula, PresenceReader, conjunction, disjunction
+
+MAX_BRANCHES = 4096
+"""Most branches one value's alternatives may multiply out to."""
+
+MAX_SUBSETS = 6
+"""Most ``anyOf`` branches beside an ``unevaluated…`` keyword: all their subsets are tried."""
+
+Owned: TypeAlias = "tuple[int, frozenset[int]]"
+"""An obligation, with the nodes whose ``unevaluated…`` sees what it evaluates."""
+
+_NOBODY: frozenset[int] = frozenset()
+
+
+@dataclass(slots=True, frozen=True)
+class Branch:
+    """One way to satisfy a conjunction: all of ``nodes`` by their own assertions."""
+
+    types: int
+    nodes: tuple[int, ...]
+
+
+class _Partial:
+    """A branch under construction."""
+
+    __slots__ = ("choices", "contributors", "kept", "negated", "presence", "seen", "todo", "types")
+
+    def __init__(self) -> None:
+        self.todo: list[Owned] = []
+        self.seen: set[Owned] = set()
+        self.kept: set[int] = set()
+        self.types = ALL_TYPES
+        self.choices: list[list[tuple[Owned, ...]]] = []
+        self.contributors: dict[int, set[int]] = {}
+        self.presence: list[Formula] = []
+        self.negated: list[int] = []
+
+    def copy(self) -> _Partial:
+        other = _Partial()
+        other.seen = set(self.seen)
+        other.kept = set(self.kept)
+        other.types = self.types
+        other.presence = list(self.presence)
+        other.negated = list(self.negated)
+        other.choices = list(self.choices)
+        other.contributors = {k: set(v) for k, v in self.contributors.items()}
+        return other
+
+
+class Brancher:
+    """Expands conjunctions over one growing list of nodes.
+
+    Args:
+        nodes: the schema's nodes; synthetic ones are appended.
+        disjoint: whether two obligations certainly cannot hold together.
+        constant: the obligation to equal a given object or array.
+    """
+
+    def __init__(
+        self,
+        nodes: list[Node],
+        disjoint: Callable[[int, int], bool],
+        constant: Callable[[Any], int],
+    ) -> None:
+        self._nodes = nodes
+        self._disjoint = disjoint
+        self._constant = constant
+        self._negations: dict[int, Choice] = {}
+        self._synthetic: dict[Any, int] = {}
+        self._presence = PresenceReader(nodes)
+
+    def expand(self, obligations: Iterable[int]) -> list[Branch]:
+        """The branches of a conjunction, without those that the types rule out.
+
+        Raises:
+            CompileLimitExceeded: more than `MAX_BRANCHES` partial branches were looked at.
+        """
+        first = _Partial()
+        first.todo = [(ob, _NOBODY) for ob in obligations]
+        stack = [first]
+        out: dict[tuple[int, ...], Branch] = {}
+        count = 0
+        while stack:
+            count += 1
+            if count > MAX_BRANCHES:
+                raise CompileLimitExceeded(
+                    f"the alternatives at {self._path(obligations)} multiply out to too many "
+                    "branches; make them easier to tell apart (a const in a shared required "
+                    "property), or use anyOf instead of oneOf",
+                    limit=MAX_BRANCHES,
+                    actual=count,
+                )
+            partial = stack.pop()
+            if not self._absorb(partial):
+                continue
+            others = self._split_objects(partial)
+            if others is not None:
+                stack.append(others)
+            if not self._absorb_negated(partial):
+                continue
+            if partial.types == OBJECT and not self._absorb_presence(partial):
+                continue
+            if partial.todo:
+                stack.append(partial)
+                continue
+            choice = self._next_choice(partial)
+            if choice is None:
+                continue
+            if choice:
+                for way in reversed(choice):
+                    branch = partial.copy()
+                    branch.todo = list(way)
+                    stack.append(branch)
+                continue
+            kept = self._with_unevaluated(partial)
+            if partial.todo:  # what unevaluated… adds is absorbed in turn
+                stack.append(partial)
+                continue
+            known = out.get(kept)
+            out[kept] = Branch(partial.types | (known.types if known else 0), kept)
+        return _without_redundant(list(out.values()))
+
+    def add(self, node: Node) -> int:
+        """The obligation that a synthetic node holds; equal nodes are shared."""
+        key = _content(node)
+        found = self._synthetic.get(key)
+        if found is None:
+            found = self._synthetic[key] = 2 * len(self._nodes)
+            self._nodes.append(node)
+        return found
+
+    # -- one partial branch -----------------------------------------------------------------
+
+    def _absorb(self, partial: _Partial) -> bool:
+        """Work off ``partial.todo``; False when the branch contradicts itself."""
+        while partial.todo:
+            owned = partial.todo.pop()
+            obligation, owners = owned
+            if obligation == TRUE or owned in partial.seen:
+                continue
+            if obligation == FALSE or (obligation ^ 1, owners) in partial.seen:
+                return False
+            partial.seen.add(owned)
+            if obligation & 1:
+                partial.negated.append(obligation >> 1)
+                continue
+            number = obligation >> 1
+            node = self._nodes[number]
+            partial.types &= node.types
+            if not partial.types:
+                return False
+            if node.asserts:
+                partial.kept.add(number)
+            if node.unevaluated_properties != TRUE or node.unevaluated_items != TRUE:
+                owners = owners | {number}
+            for owner in owners:
+                partial.contributors.setdefault(owner, set()).add(number)
+            if node.applies_in_place:
+                self._apply(node, owners, partial)
+        return True
+
+    def _apply(self, node: Node, owners: frozenset[int], partial: _Partial) -> None:
+        partial.todo.extend((child, owners) for child in (*node.refs, *node.all_of))
+        choices = partial.choices
+        if node.any_of is not None:
+            ways = [((child, owners),) for child in node.any_of]
+            if owners and len(ways) > 1:
+                ways = _subsets([w[0] for w in ways])
+            choices.append(ways)
+        if node.one_of is not None:
+            choices.append(
+                [
+                    (
+                        (child, owners),
+                        *(
+                            (other ^ 1, _NOBODY)
+                            for j, other in enumerate(node.one_of)
+                            if j != i and not self._disjoint(child, other)
+                        ),
+                    )
+                    for i, child in enumerate(node.one_of)
+                ]
+            )
+        if node.condition is not None:
+            test, then, otherwise = node.condition
+            if owners or (then, otherwise) != (TRUE, TRUE):
+                choices.append(
+                    [
+                        ((test, owners), (then, owners)),
+                        ((test ^ 1, _NOBODY), (otherwise, owners)),
+                    ]
+                )
+        for name, names in node.dependent_required.items():
+            present = self.add(Node(node.path, required=(name, *names)))
+            choices.append([((self._without(node, name), _NOBODY),), ((present, _NOBODY),)])
+        for name, child in node.dependent_schemas.items():
+            present = self.add(Node(node.path, required=(name,)))
+            choices.append(
+                [
+                    ((self._without(node, name), _NOBODY),),
+                    ((present, _NOBODY), (child, owners)),
+                ]
+            )
+
+    def _without(self, node: Node, name: str) -> int:
+        return self.add(Node(node.path, properties={name: FALSE}, not_evaluating=True))
+
+    def _split_objects(self, partial: _Partial) -> _Partial | None:
+        """Where a choice is only about an object's names, go on with objects; gives the rest."""
+        if not partial.types & OBJECT or partial.types == OBJECT:
+            return None
+        if all(self._formula(choice) is None for choice in partial.choices) and not any(
+            self._presence.read(2 * n + 1) is not None or self._monitor(n) for n in partial.negated
+        ):
+            return None
+        others = partial.copy()
+        others.types &= ~OBJECT
+        partial.types = OBJECT
+        return others
+
+    def _absorb_negated(self, partial: _Partial) -> bool:
+        """Turn what must not hold into formulas and things to watch for, or into choices."""
+        negated, partial.negated = partial.negated, []
+        for number in negated:
+            node = self._nodes[number]
+            if not node.types & partial.types:
+                continue  # it fails by its type
+            if partial.types == OBJECT:
+                formula = self._presence.read(2 * number + 1)
+                if formula == NO:
+                    return False
+                if formula is not None:
+                    partial.presence.append(formula)
+                    continue
+                watched = self._monitor(number)
+                if watched is not None:
+                    partial.todo.append((self.add(watched), _NOBODY))
+                    continue
+            ways = self._negation(number)
+            partial.choices.append([tuple((ob, _NOBODY) for ob in way) for way in ways])
+        return True
+
+    def _monitor(self, number: int) -> Node | None:
+        """A node that watches for the failure of node ``number``, an object."""
+        node = self._nodes[number]
+        hops = 0
+        while len(node.refs) == 1 and not node.asserts and hops < 32:
+            bare = Node("$", refs=node.refs)
+            if node.refs[0] & 1 or _content(node)[1:] != _content(bare)[1:]:
+                return None
+            node = self._nodes[node.refs[0] >> 1]
+            hops += 1
+        watched = monitor(node)
+        return None if watched is None else Node(node.path, types=OBJECT, exists=(watched,))
+
+    def _absorb_presence(self, partial: _Partial) -> bool:
+        """Turn choices that are only about names into formulas; False when one cannot hold."""
+        remaining: list[list[tuple[Owned, ...]]] = []
+        for choice in partial.choices:
+            formula = self._formula(choice)
+            if formula is None:
+                remaining.append(choice)
+            elif formula == NO:
+                return False
+            elif formula != YES:
+                partial.presence.append(formula)
+        partial.choices = remaining
+        return True
+
+    def _formula(self, choice: list[tuple[Owned, ...]]) -> Formula | None:
+        ways: list[Formula] = []
+        for way in choice:
+            parts: list[Formula] = []
+            for obligation, owners in way:
+                # A way that evaluates members for an unevaluated… keyword says more than that.
+                formula = None if owners else self._presence.read(obligation)
+                if formula is None:
+                    return None
+                parts.append(formula)
+            ways.append(conjunction(parts))
+        return disjunction(ways)
+
+    def _next_choice(self, partial: _Partial) -> list[tuple[Owned, ...]] | None:
+        """Take one open choice out of ``partial``; empty when none is left, None when one has no
+        way that is still possible. The choice with the fewest ways comes first."""
+        best: tuple[int, list[tuple[Owned, ...]]] | None = None
+        remaining: list[list[tuple[Owned, ...]]] = []
+        for choice in partial.choices:
+            ways = [way for way in choice if self._viable(way, partial)]
+            if not ways:
+                return None
+            if any(all(o in partial.seen or o[0] == TRUE for o in way) for way in ways):
+                if not any(owners for way in ways for _, owners in way):
+                    continue
+            remaining.append(ways)
+            if best is None or len(ways) < best[0]:
+                best = (len(ways), ways)
+        partial.choices = remaining
+        if best is None:
+            return []
+        remaining.remove(best[1])
+        return best[1]
+
+    def _viable(self, way: tuple[Owned, ...], partial: _Partial) -> bool:
+        types = partial.types
+        for obligation, owners in way:
+            if obligation == FALSE or (obligation ^ 1, owners) in partial.seen:
+                return False
+            if not obligation & 1:
+                types &= self._nodes[obligation >> 1].types
+        return bool(types)
+
+    def _negation(self, number: int) -> Choice:
+        found = self._negations.get(number)
+        if found is None:
+            found = negate(self._nodes[number], self.add, self._constant)
+            self._negations[number] = found
+        return found
+
+    # -- unevaluated… -----------------------------------------------------------------------
+
+    def _with_unevaluated(self, partial: _Partial) -> tuple[int, ...]:
+        if partial.presence:
+            formula = conjunction(partial.presence)
+            partial.presence = []
+            node = self._presence_node(formula)
+            partial.todo.append((self.add(node), _NOBODY))
+            return ()
+        for owner in sorted(partial.contributors):
+            node = self._nodes[owner]
+            parts = [
+                self._nodes[n] for n in partial.contributors[owner] if n != owner
+            ] + [node]
+            for synthetic in (
+                self._unevaluated_properties(node, parts),
+                self._unevaluated_items(node, parts),
+            ):
+                if synthetic is not None:
+                    obligation = self.add(synthetic)
+                    if (obligation, _NOBODY) not in partial.seen:
+                        partial.todo.append((obligation, _NOBODY))
+        return tuple(sorted(partial.kept))
+
+    @staticmethod
+    def _presence_node(formula: Formula) -> Node:
+        """A node that says what ``formula`` says, in plain keywords as far as possible."""
+        parts = formula[1] if formula[0] == "all" else (formula,)
+        required = tuple(p[1] for p in parts if p[0] == "has")
+        barred = {p[1]: FALSE for p in parts if p[0] == "lacks"}
+        rest = tuple(p for p in parts if p[0] not in ("has", "lacks"))
+        return Node(
+            "$",
+            types=OBJECT,
+            required=required,  # type: ignore[arg-type]
+            properties=barred,  # type: ignore[arg-type]
+            not_evaluating=True,
+            presence=rest,
+        )
+
+    def _unevaluated_properties(self, owner: Node, parts: list[Node]) -> Node | None:
+        if owner.unevaluated_properties == TRUE:
+            return None
+        if any(
+            p.evaluates_all_properties or (p is not owner and p.unevaluated_properties != TRUE)
+            for p in parts
+        ):
+            return None
+        # A nested unevaluatedProperties: true evaluates everything too; it is not kept as such.
+        names: dict[str, int] = {}
+        patterns: dict[ir.Regex, int] = {}
+        for part in parts:
+            if not part.not_evaluating:
+                names.update(dict.fromkeys(part.properties, TRUE))
+                patterns.update({regex: TRUE for regex, _ in part.pattern_properties})
+        return Node(
+            owner.path,
+            properties=names,
+            pattern_properties=tuple(patterns.items()),
+            additional=owner.unevaluated_properties,
+        )
+
+    def _unevaluated_items(self, owner: Node, parts: list[Node]) -> Node | None:
+        if owner.unevaluated_items == TRUE:
+            return None
+        if any(
+            p.evaluates_all_items or (p is not owner and p.unevaluated_items != TRUE)
+            for p in parts
+        ):
+            return None
+        prefix = max(len(p.prefix) for p in parts)
+        ways = [owner.unevaluated_items]
+        ways += [
+            c.obligation for p in parts if p.contains_evaluates for c in p.contains if not c.start
+        ]
+        rest = ways[0] if len(ways) == 1 else self.add(Node(owner.path, any_of=tuple(ways)))
+        return Node(owner.path, prefix=(TRUE,) * prefix, items=rest)
+
+    def _path(self, obligations: Iterable[int]) -> str:
+        return next((self._nodes[ob >> 1].path for ob in obligations), "$")
+
+
+def _content(node: Node) -> tuple[Any, ...]:
+    """Everything a node says, hashable, without its path."""
+    out: list[Any] = []
+    for field in fields(Node):
+        value = getattr(node, field.name)
+        if field.name in ("path", "enum_keys"):
+            continue
+        if isinstance(value, dict):
+            value = tuple(value.items())
+        elif field.name in ("enum", "excluded") and value is not None:
+            value = tuple(json_key(v) for v in value)
+        out.append(value)
+    return tuple(out)
+
+
+def _subsets(ways: list[Owned]) -> list[tuple[Owned, ...]]:
+    """All non-empty subsets: every branch that holds may evaluate something."""
+    if len(ways) > MAX_SUBSETS:
+        raise CompileLimitExceeded(
+            "an anyOf beside unevaluatedProperties or unevaluatedItems has too many branches",
+            limit=MAX_SUBSETS,
+            actual=len(ways),
+        )
+    return [
+        tuple(way for i, way in enumerate(ways) if bits >> i & 1)
+        for bits in range(1, 1 << len(ways))
+    ]
+
+
+def _without_redundant(branches: list[Branch]) -> list[Branch]:
+    """Drop branches that assert more than another one: they add nothing."""
+    if len(branches) > 64:
+        return branches
+    sets = [set(b.nodes) for b in branches]
+    return [
+        b
+        for i, b in enumerate(branches)
+        if not any(
+            j != i and s < sets[i] and not b.types & ~branches[j].types
+            for j, s in enumerate(sets)
+        )
+    ]

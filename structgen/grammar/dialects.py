@@ -1,0 +1,84 @@
+"""The drafts of JSON Schema: which keywords each one has, and how they are told apart.
+
+Knows keyword names only; what they mean is read by `json_schema`.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from ..errors import OptionError
+
+_CORE4 = (
+    "type enum multipleOf maximum exclusiveMaximum minimum exclusiveMinimum maxLength minLength "
+    "pattern items additionalItems maxItems minItems uniqueItems maxProperties minProperties "
+    "required additionalProperties properties patternProperties dependencies allOf anyOf oneOf not "
+    "format $ref"
+)
+_CORE6 = _CORE4 + " const contains propertyNames"
+_CORE7 = _CORE6 + " if then else"
+_CORE2019 = (
+    _CORE7.replace(" dependencies", "")
+    + " minContains maxContains dependentRequired dependentSchemas unevaluatedItems"
+    + " unevaluatedProperties $recursiveRef"
+)
+_CORE2020 = (
+    _CORE2019.replace(" additionalItems", "").replace(" $recursiveRef", "")
+    + " prefixItems $dynamicRef"
+)
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """One draft.
+
+    Attributes:
+        name: as `JsonSchema(schema, dialect=…)` takes it.
+        year: the draft's number, or year, for comparisons (4, 6, 7, 2019, 2020).
+        assertions: the keywords that can make a value invalid.
+        id_keyword: ``id`` or ``$id``.
+    """
+
+    name: str
+    year: int
+    assertions: frozenset[str]
+    id_keyword: str = "$id"
+
+    @property
+    def ref_stands_alone(self) -> bool:
+        """Whether everything beside ``$ref`` is ignored."""
+        return self.year <= 7
+
+
+DIALECTS = {
+    d.name: d
+    for d in (
+        Dialect("draft4", 4, frozenset(_CORE4.split()), "id"),
+        Dialect("draft6", 6, frozenset(_CORE6.split())),
+        Dialect("draft7", 7, frozenset(_CORE7.split())),
+        Dialect("draft2019-09", 2019, frozenset(_CORE2019.split())),
+        Dialect("draft2020-12", 2020, frozenset(_CORE2020.split())),
+    )
+}
+DEFAULT = DIALECTS["draft2020-12"]
+
+_URI = re.compile(r"https?://json-schema\.org/(?:draft-0([467])|draft/(2019-09|2020-12))/schema#?")
+
+
+def by_name(name: str) -> Dialect:
+    """The dialect called ``name``.
+
+    Raises:
+        OptionError: there is none.
+    """
+    found = DIALECTS.get(name)
+    if found is None:
+        raise OptionError(f"unknown dialect {name!r}. Known dialects: {', '.join(DIALECTS)}.")
+    return found
+
+
+def by_uri(uri: object) -> Dialect | None:
+    """The dialect whose metaschema ``uri`` is, or None."""
+    match = _URI.fullmatch(uri) if isinstance(uri, str) else None
+    return None if match is None else DIALECTS[f"draft{match[1] or match[2]}"]
