@@ -235,9 +235,7 @@ class Stream(Iterator[str]):
         """Own the sequence from the first piece of text to the last."""
         self._started = time.perf_counter()
         processors = self._processors()
-        settings = dict(self._settings)
-        if processors:
-            settings.update(_SWITCHED_OFF)
+        settings = {**self._settings, **_SWITCHED_OFF}
         sequence = self._generator.model.start(len(self._prompt_ids) + self._max_tokens, settings)
         try:
             sequence.append(self._prompt_ids)
@@ -249,16 +247,18 @@ class Stream(Iterator[str]):
 
     def _processors(self) -> list[LogitsProcessor]:
         """What edits the logits, in order; empty when they need not leave the runtime."""
-        last = self._mask if self._mask is not None else self._generator._processor
-        if last is None:
-            return []
+        settings = self._settings
         processors: list[LogitsProcessor] = []
-        if self._settings.get("min_length"):
+        if settings.get("min_length"):
             eos_token_ids = self._generator.model.vocabulary.eos_token_ids
-            processors.append(MinLength(self._settings["min_length"], eos_token_ids))
-        if self._settings.get("no_repeat_ngram_size"):
-            processors.append(NoRepeatNgram(self._settings["no_repeat_ngram_size"]))
-        return [*processors, last]
+            processors.append(MinLength(settings["min_length"], eos_token_ids))
+        if settings.get("no_repeat_ngram_size"):
+            processors.append(NoRepeatNgram(settings["no_repeat_ngram_size"]))
+        if self._generator._processor is not None:
+            processors.append(self._generator._processor)
+        if self._mask is not None:
+            processors.append(self._mask)
+        return processors
 
     def _steps(
         self, sequence: TokenSequence, processors: list[LogitsProcessor]
@@ -323,7 +323,7 @@ class Stream(Iterator[str]):
             ) from None
 
 
-# Done by our own processors, before the mask: see structgen.processors.
+# What our own processors do in the runtime's place: see structgen.processors.
 _SWITCHED_OFF = {"min_length": 0, "no_repeat_ngram_size": 0}
 
 

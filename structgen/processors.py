@@ -3,13 +3,13 @@
 It owns the protocol, the token mask, and those of the runtime's penalties that must come *before*
 a mask. It knows nothing of schemas, prompts or the loop that calls it.
 
-Order matters. The runtime applies its own penalties after ours, and ``min_length`` and
+Order matters. The runtime applies its own penalties after ours, and its ``min_length`` and
 ``no_repeat_ngram_size`` raise what they forbid from minus infinity to the lowest finite float, so a
-token that the mask had ruled out could win when every allowed one is penalised too. Whenever
-scores are edited here, these two are therefore done here, before the mask, and switched off in the
-runtime: a penalty is a preference, the mask is the law. ``repetition_penalty`` scales scores and
-leaves minus infinity where it is, so it stays with the runtime (within bounds, see
-`structgen.options`, that keep finite scores finite).
+token that the mask had ruled out could win when every allowed one is penalised too. These two are
+therefore done here, before the mask, and switched off in the runtime (which in 0.11 did not know
+the second at all): a penalty is a preference, the mask is the law. ``repetition_penalty`` scales
+scores and leaves minus infinity where it is, so it stays with the runtime, within bounds, see
+`structgen.options`, that keep finite scores finite.
 """
 
 from __future__ import annotations

@@ -134,14 +134,15 @@ def test_no_search_option_undoes_a_mask(model, options):
 def test_the_runtimes_own_penalties_would_undo_a_mask(model):
     # Why structgen.processors does them itself. When this fails, the runtime has changed.
     params = og.GeneratorParams(model.og_model)
-    params.set_search_options(max_length=20, no_repeat_ngram_size=1)
+    params.set_search_options(max_length=20, min_length=10)
     bare = og.Generator(model.og_model, params)
     bare.append_tokens(np.array([5, 400, 401], np.int32))
-    only_401 = np.full((1, model.vocabulary.size), -np.inf, np.float32)
-    only_401[0, 401] = 1.0
-    bare.set_logits(only_401)
+    first, *others = sorted(model.vocabulary.eos_token_ids, reverse=True)
+    only_one_end = np.full((1, model.vocabulary.size), -np.inf, np.float32)
+    only_one_end[0, first] = 1.0
+    bare.set_logits(only_one_end)
     bare.generate_next_token()
-    assert bare.get_next_tokens()[0] != 401
+    assert bare.get_next_tokens()[0] in others
 
 
 def test_top_k_and_top_p_act_on_what_the_mask_allows(model):
@@ -270,9 +271,13 @@ def test_a_sequence_can_be_rewound_and_continued(model):
     sequence.rewind(len(prompt) + 2)
     assert sequence.length == len(prompt) + 2
     assert [sequence.choose() for _ in range(4)] == first[2:]
+    # Appending runs the last kept token and the new ones in one pass, as a cold sequence could.
     sequence.rewind(len(prompt))
     sequence.append(first[:3])
-    assert [sequence.choose() for _ in range(3)] == first[3:]
+    cold = model.start(64, settings)
+    cold.append(prompt[:-1])
+    cold.append([*prompt[-1:], *first[:3]])
+    assert (sequence.logits() == cold.logits()).all()
     sequence.rewind(0)
     sequence.append(prompt)
     assert [sequence.choose() for _ in range(6)] == first

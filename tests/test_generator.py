@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import threading
 from dataclasses import dataclass
 from typing import Literal
@@ -264,14 +265,14 @@ def test_min_length_yields_to_the_output_type():
     assert Generator(FakeModel("b"), Regex("b{30}"))("x", no_repeat_ngram_size=2) == "b" * 30
 
 
-def test_penalties_before_a_mask_are_not_left_to_the_runtime():
-    model = FakeModel("12", search_defaults={"min_length": 4, "no_repeat_ngram_size": 3})
-    Generator(model, Regex(r"\d+"))("x", max_new_tokens=9)
-    assert model.started[0].search["min_length"] == 0
-    assert model.started[0].search["no_repeat_ngram_size"] == 0
-    Generator(model)("x", max_new_tokens=9)
-    assert model.started[1].search["min_length"] == 4
-    assert model.started[1].search["no_repeat_ngram_size"] == 3
+def test_penalties_are_not_left_to_the_runtime():
+    model = FakeModel("1212121212", search_defaults={"min_length": 4, "no_repeat_ngram_size": 2})
+    for output_type in (Regex("[0-9]+"), None):
+        result = Generator(model, output_type).result("x", max_new_tokens=9)
+        assert model.started[-1].search["min_length"] == 0
+        assert model.started[-1].search["no_repeat_ngram_size"] == 0
+        pairs = list(itertools.pairwise(result.token_ids))
+        assert len(pairs) == len(set(pairs)) > 1
 
 
 def test_a_compiled_constraint_can_be_passed():

@@ -3,7 +3,7 @@
 It owns loading, tokens, chat templates, and sequences with their search settings. It knows nothing
 of output types, masks or the step loop; it implements the protocols of `structgen.models.base`.
 
-What the runtime does, measured with 0.18 and relied on here:
+What the runtime does, measured with 0.18 (and 0.11, the last for Python 3.10) and relied on here:
 
 * ``get_logits`` runs the model when needed and returns a copy; ``set_logits`` copies back.
 * ``generate_next_token`` applies penalties, temperature, top-k and top-p to what ``set_logits``
@@ -66,6 +66,7 @@ class TextModel:
         *,
         vocabulary: Vocabulary,
         context_length: int,
+        search_defaults: Mapping[str, Any],
         folder: Path | None = None,
     ) -> None:
         self.og_model = og_model
@@ -74,8 +75,7 @@ class TextModel:
         self.context_length = context_length
         self.folder = folder
         self.name = folder.name if folder is not None else f"{og_model.type} model"
-        defaults = og.GeneratorParams(og_model).get_search_options()
-        self.search_defaults: Mapping[str, Any] = MappingProxyType(dict(defaults))
+        self.search_defaults: Mapping[str, Any] = MappingProxyType(dict(search_defaults))
 
     def __repr__(self) -> str:
         return (
@@ -278,6 +278,7 @@ def load(folder: Path) -> TextModel:
         og_tokenizer,
         vocabulary=vocabulary,
         context_length=int(config["model"]["context_length"]),
+        search_defaults=_search_defaults(og_model, config),
         folder=folder,
     )
 
@@ -310,10 +311,15 @@ def from_onnx_genai(
             f"{type(og_model).__name__} and {type(og_tokenizer).__name__}. "
             "To load a folder or a catalogue name, call structgen.load."
         )
-    context_length = _probe_context_length(og_model)
     width = _probe_width(og_model)
-    if vocabulary is None and folder is not None:
-        vocabulary = _folder_vocabulary(folder, _read_config(folder))
+    if folder is None:
+        config = None
+        context_length = _probe_context_length(og_model)
+    else:
+        config = _read_config(folder)
+        context_length = int(config["model"]["context_length"])
+        if vocabulary is None:
+            vocabulary = _folder_vocabulary(folder, config)
     if vocabulary is None:
         tokens = recover.token_bytes(og_tokenizer.decode, og_tokenizer.to_token_id, width)
         eos = [int(token_id) for token_id in og_tokenizer.eos_token_ids]
@@ -330,6 +336,7 @@ def from_onnx_genai(
         og_tokenizer,
         vocabulary=vocabulary,
         context_length=context_length,
+        search_defaults=_search_defaults(og_model, config),
         folder=folder,
     )
 
@@ -361,17 +368,24 @@ def _folder_vocabulary(folder: Path, config: Mapping[str, Any]) -> Vocabulary:
     )
 
 
+def _search_defaults(og_model: og.Model, config: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    params = og.GeneratorParams(og_model)
+    if hasattr(params, "get_search_options"):  # the runtime has it since 0.12
+        return dict(params.get_search_options())
+    return {} if config is None else dict(config.get("search", {}))
+
+
 def _probe_context_length(og_model: og.Model) -> int:
     # The runtime names the context length only when asked for more, which it checks first thing.
     params = og.GeneratorParams(og_model)
-    default = int(params.get_search_options()["max_length"])
     params.set_search_options(max_length=2**31 - 1)
     try:
         og.Generator(og_model, params)
     except Exception as error:
         found = re.search(r"context_length \((\d+)\)", str(error))
-        return int(found[1]) if found else default
-    return default
+        if found:
+            return int(found[1])
+    raise ModelError("The model does not tell its context length. Pass folder=, its folder.")
 
 
 def _probe_width(og_model: og.Model) -> int:
