@@ -169,8 +169,8 @@ class Cursor:
 
     @property
     def is_accepting(self) -> bool:
-        """Whether the output may end now: every EOS id is allowed."""
-        return self._constraint._machine.is_accepting(self._state)
+        """Whether the output may end now: every EOS id is allowed. False once it has ended."""
+        return not self._finished and self._constraint._machine.is_accepting(self._state)
 
     @property
     def is_finished(self) -> bool:
@@ -188,12 +188,17 @@ class Cursor:
         Cost: microseconds for a state met before; up to some milliseconds for a new one.
         """
         constraint = self._constraint
+        if self._finished:
+            out[:] = 0
+            return
         constraint._masks.fill(self._state, out, self._text)
         if self._left is not None and not self._finished and self._is_tight():
             self._restrict(out)
 
     def allowed_count(self) -> int:
         """How many tokens `fill_mask` allows now."""
+        if self._finished:
+            return 0
         if self._left is not None and not self._finished and self._is_tight():
             out = np.zeros((self._constraint.vocabulary.size + 31) // 32, np.uint32)
             self.fill_mask(out)

@@ -293,6 +293,12 @@ class ArrayPlan:
                 best = item + rest
         return best
 
+    def preferred(self, at: int) -> int | None:
+        """The outcome that `finish` counts on; see `machine.Frame`."""
+        if at & 1:
+            return None
+        return ITEM if self._closing(self._states[at >> 1]) else CLOSE
+
     def shortest_text(self) -> bytes | None:
         """The shortest whole array, or None when there is none (or none known yet)."""
         rest = self._close(self._closing(self._start()), True)

@@ -10,6 +10,7 @@ from typing import Any
 from ..errors import OptionError, Unsatisfiable
 from ..grammar import ir, json_schema
 from .derivatives import RegexAutomaton
+from .document import Document
 from .encoding import Utf8
 from .leaf import TextLeaf
 from .machine import Alternative, Machine
@@ -73,5 +74,7 @@ def _alternatives(grammar: ir.Grammar, options: JsonOptions) -> tuple[Alternativ
                 "Look for required properties that are forbidden, minimums above maximums, or "
                 "types that exclude each other."
             )
+        if options.whitespace == "flexible":
+            return Document(ways, language.space).open()
         return ways
     return tuple(way for part in grammar.parts for way in _alternatives(part, options))

@@ -52,6 +52,10 @@ class Frame(Protocol):
         """The fewest bytes that close this frame after ``outcome``, or an upper bound of them."""
         ...
 
+    def preferred(self, at: int) -> int | None:
+        """The outcome with which `finish` would have the leaf above end, or None for any."""
+        ...
+
 
 class NeedsText(Exception):
     """The answer depends on text that a state does not hold; ask again with a `Tape`."""
@@ -294,8 +298,24 @@ class Machine:
         self, leaf: Leaf, q: int, continuation: int, tape: Tape | None = None
     ) -> bytes | None:
         """As `shortest_completion`, from one configuration; None if that one is hopeless."""
-        shortest = leaf.shortest(q)
-        assert shortest is not None, "a leaf state without an end was reached"
+        best = self._completion(leaf, q, continuation, tape, None)
+        if continuation != BOTTOM:
+            # The nearest end of the leaf may be the start of something long: what the frame itself
+            # would have chosen counts too, so that no completion is longer than `finish` promised.
+            frame, at = self.frames[self.continuations[continuation][0]]
+            wanted = frame.preferred(at)
+            if wanted is not None:
+                other = self._completion(leaf, q, continuation, tape, wanted)
+                if best is None or (other is not None and len(other) < len(best)):
+                    best = other
+        return best
+
+    def _completion(
+        self, leaf: Leaf, q: int, continuation: int, tape: Tape | None, wanted: int | None
+    ) -> bytes | None:
+        shortest = leaf.shortest(q, wanted)
+        if shortest is None:
+            return None
         out, outcome = bytearray(shortest[0]), shortest[1]
         while continuation != BOTTOM:
             frame_id, continuation = self.continuations[continuation]

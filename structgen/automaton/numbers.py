@@ -22,8 +22,8 @@ from typing import NamedTuple
 
 from .leaf import Leaf
 
-MAX_EXPONENT = 400
-"""Largest exponent either way; beyond it no float exists."""
+MAX_EXPONENT = 307
+"""Largest exponent either way of a normalised number: a float holds it, and not as 0 or inf."""
 
 _LESS, _EQUAL, _GREATER = -1, 0, 1
 _POINT, _MINUS, _PLUS, _ZERO = 0x2E, 0x2D, 0x2B, 0x30
@@ -370,7 +370,7 @@ class NumberLeaf(Leaf):
 
     def _at_exponent(self, s: _State) -> _State | None:
         if self._plain:
-            return _State(_E)
+            return _State(_E, normal=s.normal)
         side = self._sides[s.negative]
         if self._whole_only and s.tail > side.most_exponent:
             return None
@@ -386,9 +386,13 @@ class NumberLeaf(Leaf):
         )
 
     def _exponent_digit(self, s: _State, digit: int) -> _State | None:
-        if self._plain:
-            return s._replace(phase=_EXPONENT, count=s.count + 1)
         value = s.exponent * 10 + digit
+        if self._plain:
+            # Digits before the point add to the exponent.
+            most = MAX_EXPONENT if s.normal else MAX_EXPONENT - self._most_digits
+            if value > most:
+                return None
+            return s._replace(phase=_EXPONENT, exponent=value, count=s.count + 1)
         side = self._sides[s.negative]
         if s.exponent_negative:
             if -value < side.least_exponent or (self._whole_only and value > 0):

@@ -41,7 +41,8 @@ State = tuple[int, int, int, tuple[str, ...], int]
 existences met, unnamed keys already written where they must be told apart, mask of the names
 written that presence formulas speak of)."""
 
-Members = tuple[bytes, ...]
+Members = tuple[tuple[int, bytes], ...]
+"""Members to write, as (label of the key, text of the member)."""
 
 
 class ObjectPlan:
@@ -441,6 +442,13 @@ class ObjectPlan:
                 best = value + rest
         return best
 
+    def preferred(self, at: int) -> int | None:
+        """The outcome that `finish` counts on; see `machine.Frame`."""
+        if at & 1:
+            return None
+        members = self._closing(self._states[at >> 1])
+        return 1 + members[0][0] if members else CLOSE
+
     def shortest_text(self) -> bytes | None:
         """The shortest whole object, or None when there is none (or none known yet)."""
         everything = (1 << len(self.names)) - 1
@@ -454,7 +462,7 @@ class ObjectPlan:
         if members is None:
             return None
         space = self._language.least_space
-        out = (space + b"," + space).join(members)
+        out = (space + b"," + space).join(text for _, text in members)
         if members and not first:
             out = space + b"," + space + out
         if members or not first:
@@ -483,14 +491,14 @@ class ObjectPlan:
             if extra is None:
                 return None
             rest |= extra
-        out: list[bytes] = []
+        out: list[tuple[int, bytes]] = []
         while rest:
             index = (rest & -rest).bit_length() - 1
             rest &= rest - 1
             value = self._language.shortest(self._conjunctions[index])
             if value is None:
                 return None
-            out.append(self._member(self.names[index], value))
+            out.append((index, self._member(self.names[index], value)))
         return tuple(out)
 
     def _writable(self, mask: int) -> int:
@@ -589,7 +597,7 @@ class ObjectPlan:
             rest = self._search(label + 1 if name is None else len(self.names), after, memo)
             if rest is not None:
                 member = self._member(name if name is not None else self.names[label], value)
-                best = _cheaper(best, (member, *rest))
+                best = _cheaper(best, ((label, member), *rest))
         return best
 
     def _unnamed(
@@ -659,4 +667,8 @@ class _Classifier:
 def _cheaper(a: Members | None, b: Members | None) -> Members | None:
     if a is None or b is None:
         return b if a is None else a
-    return a if sum(map(len, a)) + len(a) <= sum(map(len, b)) + len(b) else b
+    return a if _cost(a) <= _cost(b) else b
+
+
+def _cost(members: Members) -> int:
+    return sum(len(text) + 1 for _, text in members)

@@ -251,7 +251,7 @@ class _Reader:
         self._mapping("patternProperties", value, place)
         node.pattern_properties = tuple(
             (
-                _parse_pattern(k, place.at("patternProperties", k)),
+                _parse_pattern(k, place.at("patternProperties", k), "patternProperties"),
                 self._below(v, place, "patternProperties", k),
             )
             for k, v in value.items()
@@ -486,16 +486,16 @@ def _parse(pattern: str) -> ir.Regex:
     return parse_ecma(pattern)
 
 
-def _parse_pattern(pattern: str, path: str) -> ir.Regex:
+def _parse_pattern(pattern: str, path: str, keyword: str = "pattern") -> ir.Regex:
     try:
         return _parse(pattern)
     except UnsupportedFeature as error:
         raise UnsupportedFeature(
-            f"{error} (in the pattern at {path})", path=path, keyword="pattern"
+            f"{error} (in the pattern at {path})", path=path, keyword=keyword
         ) from error
     except PatternError as error:
         raise SchemaError(
-            f"invalid regular expression at {path}: {error}", path=path, keyword="pattern"
+            f"invalid regular expression at {path}: {error}", path=path, keyword=keyword
         ) from error
 
 

@@ -1,0 +1,80 @@
+"""The whole JSON text: a value with whitespace before and after it (RFC 8259, section 2).
+
+Only flexible whitespace is allowed there, so that a compact text has nothing around it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+
+from .leaf import Leaf
+from .machine import POP, Alternative
+from .whitespace import Whitespace
+
+_BEFORE, _AFTER = 0, 1
+
+
+class _SpaceLeaf(Leaf):
+    """At least one character of whitespace."""
+
+    def __init__(self, space: Whitespace) -> None:
+        super().__init__()
+        self._space = space
+        self.start = self.state(0)
+
+    def _edges(self, key: Hashable) -> Mapping[int, Hashable]:
+        assert isinstance(key, int)
+        return self._space.edges[key]
+
+    def _label(self, key: Hashable) -> int:
+        assert isinstance(key, int)
+        return 0 if key and self._space.may_end[key] else -1
+
+
+class Document:
+    """The frame below a top-level value."""
+
+    def __init__(self, value: tuple[Alternative, ...], space: Whitespace) -> None:
+        self._value = tuple(
+            Alternative(way.leaf, way.q, (*way.frames, (self, _AFTER))) for way in value
+        )
+        self._leaf = _SpaceLeaf(space)
+
+    def open(self) -> tuple[Alternative, ...]:
+        """How a text starts: with the value, or with whitespace."""
+        return (*self._value, Alternative(self._leaf, self._leaf.start, ((self, _BEFORE),)))
+
+    def records(self, at: int, outcome: int) -> bool:
+        """See `machine.Frame`."""
+        return False
+
+    def resume(self, at: int, outcome: int, text: bytes | None = None) -> tuple[Alternative, ...]:
+        """See `machine.Frame`."""
+        if at == _BEFORE:
+            return self._value
+        return (*POP, Alternative(self._leaf, self._leaf.start))
+
+    def finish(self, at: int, outcome: int, text: bytes | None = None) -> bytes | None:
+        """See `machine.Frame`."""
+        if at == _AFTER:
+            return b""
+        texts: list[bytes] = []
+        for way in self._value:
+            assert way.leaf is not None
+            shortest = way.leaf.shortest(way.q)
+            if shortest is None:
+                continue
+            out: bytes | None = shortest[0]
+            if len(way.frames) > 1:
+                frame, inner = way.frames[0]
+                wanted = frame.preferred(inner)
+                chosen = way.leaf.shortest(way.q, wanted) or shortest
+                rest = frame.finish(inner, chosen[1])
+                out = None if rest is None else chosen[0] + rest
+            if out is not None:
+                texts.append(out)
+        return min(texts, key=lambda t: (len(t), t)) if texts else None
+
+    def preferred(self, at: int) -> int | None:
+        """See `machine.Frame`."""
+        return None
