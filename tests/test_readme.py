@@ -10,7 +10,7 @@ import pytest
 
 from structgen import options
 from structgen.automaton.values import JsonOptions
-from structgen.grammar import json_schema
+from structgen.grammar import dialects, formats
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md"))]
@@ -61,17 +61,22 @@ def names(cell: str) -> list[str]:
     return re.findall(r"`([^`]+)`", cell)
 
 
-def test_documented_keywords_are_those_the_code_enforces_and_refuses() -> None:
-    enforced = [name for row in table("json-schema.md", "Keywords") for name in names(row[1])]
-    assert sorted(enforced) == sorted(json_schema._HANDLERS)
-    refused = {names(row[0])[0]: row[1] for row in table("json-schema.md", "Refused")}
-    assert refused == json_schema.REFUSED
+def test_documented_keywords_are_those_the_code_enforces() -> None:
+    documented = [name for row in table("json-schema.md", "Keywords") for name in names(row[1])]
+    known = set().union(*(dialect.assertions for dialect in dialects.DIALECTS.values()))
+    assert sorted(documented) == sorted(known)
+
+
+def test_documented_formats_are_those_the_code_enforces() -> None:
+    text = (ROOT / "docs" / "json-schema.md").read_text(encoding="utf-8")
+    section = text.partition("\n## Formats\n")[2].partition("\nOther names")[0]
+    assert names(section.partition("these names:")[2]) == sorted(formats.FORMATS)
 
 
 def test_documented_json_options_are_those_there_are_with_their_defaults() -> None:
     documented = {
         names(row[0])[0]: names(row[1])[0].replace('"', "'")
-        for row in table("json-schema.md", "How JSON is written")
+        for row in table("json-schema.md", "Options")
     }
     assert documented == {field.name: repr(field.default) for field in fields(JsonOptions)}
 
