@@ -203,7 +203,7 @@ class Cursor:
             out = np.zeros((self._constraint.vocabulary.size + 31) // 32, np.uint32)
             self.fill_mask(out)
             return int(np.unpackbits(out.view(np.uint8)).sum())
-        return self._constraint._masks.mask(self._state, self._text).count
+        return self._constraint._masks.mask(self._state, self._text).n_tokens
 
     def accept(self, token_id: int) -> None:
         """Advance by one token.

@@ -62,7 +62,7 @@ class Mask(NamedTuple):
 
     words: npt.NDArray[np.int64] | None
     bits: Bits
-    count: int
+    n_tokens: int
 
 
 class _Walker:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import heapq
 import itertools
 import json
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..errors import CompileLimitExceeded
@@ -48,14 +48,14 @@ class ArrayLeaf(Leaf):
         """State after an item, where ``,`` and another item may come, or ``]``."""
         return self.state(("next", 0, item, close))
 
-    def _edges(self, key: Hashable) -> Mapping[int, Hashable]:
-        phase, *rest = key  # type: ignore[misc]
+    def _edges(self, key: Any) -> Mapping[int, Any]:
+        phase, *rest = key
         if phase == "open":
             return {0x5B: ("first", 0, *rest)}
         if phase == "closed":
             return {}
         space, item, close = rest
-        edges: dict[int, Hashable] = {
+        edges: dict[int, Any] = {
             byte: (phase, to, item, close) for byte, to in self._space.edges[space].items()
         }
         if self._space.may_end[space]:
@@ -65,8 +65,8 @@ class ArrayLeaf(Leaf):
                 edges[0x5D] = ("closed",)
         return edges
 
-    def _label(self, key: Hashable) -> int:
-        phase, *rest = key  # type: ignore[misc]
+    def _label(self, key: Any) -> int:
+        phase, *rest = key
         if phase == "closed":
             return CLOSE
         if phase in ("first", "comma") and rest[1] and self._space.may_end[rest[0]]:
@@ -91,7 +91,9 @@ class ArrayPlan:
         self._unique = any(n.unique for n in self._nodes)
         contains: dict[Contains, None] = {}
         for node in self._nodes:
-            contains.update(dict.fromkeys(c for c in node.contains if c.least or c.most is not None))
+            contains.update(
+                dict.fromkeys(c for c in node.contains if c.least or c.most is not None)
+            )
         self._contains = list(contains)
         starts = max((c.start for c in self._contains), default=0)
         self._count_to = max(self._prefix, self._min, self._max or 0, starts)

@@ -185,7 +185,7 @@ class Brancher:
         partial.todo.extend((child, owners) for child in (*node.refs, *node.all_of))
         choices = partial.choices
         if node.any_of is not None:
-            ways = [((child, owners),) for child in node.any_of]
+            ways: list[tuple[Owned, ...]] = [((child, owners),) for child in node.any_of]
             if owners and len(ways) > 1:
                 ways = _subsets([w[0] for w in ways])
             choices.append(ways)
@@ -311,9 +311,9 @@ class Brancher:
             ways = [way for way in choice if self._viable(way, partial)]
             if not ways:
                 return None
-            if any(all(o in partial.seen or o[0] == TRUE for o in way) for way in ways):
-                if not any(owners for way in ways for _, owners in way):
-                    continue
+            already = any(all(o in partial.seen or o[0] == TRUE for o in way) for way in ways)
+            if already and not any(owners for way in ways for _, owners in way):
+                continue
             remaining.append(ways)
             if best is None or len(ways) < best[0]:
                 best = (len(ways), ways)
@@ -350,9 +350,7 @@ class Brancher:
             return ()
         for owner in sorted(partial.contributors):
             node = self._nodes[owner]
-            parts = [
-                self._nodes[n] for n in partial.contributors[owner] if n != owner
-            ] + [node]
+            parts = [self._nodes[n] for n in partial.contributors[owner] if n != owner] + [node]
             for synthetic in (
                 self._unevaluated_properties(node, parts),
                 self._unevaluated_items(node, parts),
@@ -373,8 +371,8 @@ class Brancher:
         return Node(
             "$",
             types=OBJECT,
-            required=required,  # type: ignore[arg-type]
-            properties=barred,  # type: ignore[arg-type]
+            required=required,
+            properties=barred,
             not_evaluating=True,
             presence=rest,
         )
@@ -405,8 +403,7 @@ class Brancher:
         if owner.unevaluated_items == TRUE:
             return None
         if any(
-            p.evaluates_all_items or (p is not owner and p.unevaluated_items != TRUE)
-            for p in parts
+            p.evaluates_all_items or (p is not owner and p.unevaluated_items != TRUE) for p in parts
         ):
             return None
         prefix = max(len(p.prefix) for p in parts)
@@ -459,7 +456,6 @@ def _without_redundant(branches: list[Branch]) -> list[Branch]:
         b
         for i, b in enumerate(branches)
         if not any(
-            j != i and s < sets[i] and not b.types & ~branches[j].types
-            for j, s in enumerate(sets)
+            j != i and s < sets[i] and not b.types & ~branches[j].types for j, s in enumerate(sets)
         )
     ]

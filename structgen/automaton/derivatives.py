@@ -13,7 +13,7 @@ of bytes: `encoding` spells atoms.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from ..errors import CompileLimitExceeded
 from ..grammar import ir
@@ -331,7 +331,7 @@ class RegexAutomaton:
             return False
         if kind == EPSILON:
             return True
-        if kind == _CAT or kind == _AND:
+        if kind in (_CAT, _AND):
             return all(self._nullable_before_more(a, at_start) for a in args)
         if kind == _ALT:
             return any(self._nullable_before_more(a, at_start) for a in args)
@@ -339,8 +339,10 @@ class RegexAutomaton:
             return args[1] == 0 or self._nullable_before_more(args[0], at_start)
         return not self._nullable_before_more(args[0], at_start)
 
-    def _overlay(self, maps: list[Moves], combine: object, every: bool = False) -> Moves:
-        """Combine several move maps atom by atom; with ``every``, an atom missing in one is lost."""
+    def _overlay(
+        self, maps: list[Moves], combine: Callable[[Iterable[int]], int], every: bool = False
+    ) -> Moves:
+        """Combine move maps atom by atom; with ``every``, an atom missing in one is lost."""
         maps = [m for m in maps if m] if not every else maps
         if len(maps) == 1:
             return maps[0]
@@ -359,7 +361,7 @@ class RegexAutomaton:
             groups[key] = groups.get(key, 0) | bit
         merged: dict[int, int] = {}
         for targets_key, mask in groups.items():
-            to = combine(targets_key)  # type: ignore[operator]
+            to = combine(targets_key)
             if to != NONE:
                 merged[to] = merged.get(to, 0) | mask
         return tuple((mask, to) for to, mask in merged.items())

@@ -5,7 +5,8 @@ Only flexible whitespace is allowed there, so that a compact text has nothing ar
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
+from typing import Any
 
 from .leaf import Leaf
 from .machine import POP, Alternative
@@ -22,11 +23,11 @@ class _SpaceLeaf(Leaf):
         self._space = space
         self.start = self.state(0)
 
-    def _edges(self, key: Hashable) -> Mapping[int, Hashable]:
+    def _edges(self, key: Any) -> Mapping[int, Any]:
         assert isinstance(key, int)
         return self._space.edges[key]
 
-    def _label(self, key: Hashable) -> int:
+    def _label(self, key: Any) -> int:
         assert isinstance(key, int)
         return 0 if key and self._space.may_end[key] else -1
 

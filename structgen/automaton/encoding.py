@@ -14,7 +14,7 @@ not exist. This module knows nothing of languages, only of characters.
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from .alphabet import NO_ATOM, Alphabet
 
@@ -32,8 +32,8 @@ class Utf8:
 
     def __init__(self, alphabet: Alphabet) -> None:
         self.alphabet = alphabet
-        self._keys: list[tuple[object, ...]] = [("ground",)]
-        self._ids: dict[tuple[object, ...], int] = {("ground",): GROUND}
+        self._keys: list[tuple[Any, ...]] = [("ground",)]
+        self._ids: dict[tuple[Any, ...], int] = {("ground",): GROUND}
         self._rows: list[Row | None] = [None]
         self._reach: list[int] = [alphabet.everything]
         self._shortest: dict[int, dict[int, bytes]] = {}
@@ -73,7 +73,7 @@ class Utf8:
             self._shortest[node] = found
         return found
 
-    def _node(self, key: tuple[object, ...], reach: int) -> int:
+    def _node(self, key: tuple[Any, ...], reach: int) -> int:
         found = self._ids.get(key)
         if found is None:
             found = len(self._keys)
@@ -83,14 +83,12 @@ class Utf8:
             self._ids[key] = found
         return found
 
-    def _build(self, key: tuple[object, ...]) -> Row:
+    def _build(self, key: tuple[Any, ...]) -> Row:
         if key[0] == "ground":
             return self._ground()
         if key[0] == "tail1":
             return self._uniform_tail(key)
         _, remaining, low, first, last = key
-        assert isinstance(remaining, int) and isinstance(low, int)
-        assert isinstance(first, int) and isinstance(last, int)
         return self._tail_row(remaining, low, first, last)
 
     def _ground(self) -> Row:
@@ -137,9 +135,8 @@ class Utf8:
                     row[byte] = ~atom
         return row
 
-    def _uniform_tail(self, key: tuple[object, ...]) -> Row:
+    def _uniform_tail(self, key: tuple[Any, ...]) -> Row:
         _, remaining, atom = key
-        assert isinstance(remaining, int) and isinstance(atom, int)
         if remaining == 1:
             return dict.fromkeys(range(0x80, 0xC0), ~atom)
         target = self._node(("tail1", remaining - 1, atom), 1 << atom)
@@ -187,17 +184,15 @@ class JsonString(Utf8):
         row[_BACKSLASH] = self._node(("escape",), reach)
         return row
 
-    def _build(self, key: tuple[object, ...]) -> Row:
+    def _build(self, key: tuple[Any, ...]) -> Row:
         kind = key[0]
         if kind == "escape":
             return self._escape_row()
         if kind == "hex":
             _, digits, prefix = key
-            assert isinstance(digits, int) and isinstance(prefix, int)
             return self._hex_row(digits, prefix)
         if kind == "hex1":
             _, digits, atom = key
-            assert isinstance(digits, int) and isinstance(atom, int)
             target = ~atom if digits == 1 else self._node(("hex1", digits - 1, atom), 1 << atom)
             return {byte: target for byte, _ in _HEX}
         if kind == "low-backslash1":
@@ -206,16 +201,13 @@ class JsonString(Utf8):
             return {_U: self._node(("low1", 4, key[1]), self._reach[self._ids[key]])}
         if kind == "low1":
             _, digits, atom = key
-            assert isinstance(digits, int) and isinstance(atom, int)
             return self._uniform_low_row(digits, atom)
         if kind == "low-backslash":
             return {_BACKSLASH: self._node(("low-u", key[1]), self._reach[self._ids[key]])}
         if kind == "low-u":
-            assert isinstance(key[1], int)
             return {_U: self._low(4, 0, key[1])}
         if kind == "low":
             _, digits, prefix, high = key
-            assert isinstance(digits, int) and isinstance(prefix, int) and isinstance(high, int)
             return self._low_row(digits, prefix, high)
         return super()._build(key)
 

@@ -215,9 +215,7 @@ def is_multiple(number: Decimal, step: Decimal) -> bool:
     return (Fraction(number) / Fraction(step)).denominator == 1
 
 
-def _object_holds(
-    nodes: Sequence[Node], node: Node, value: Mapping[str, Any], seen: _Seen
-) -> bool:
+def _object_holds(nodes: Sequence[Node], node: Node, value: Mapping[str, Any], seen: _Seen) -> bool:
     if any(name not in value for name in node.required):
         return False
     if len(value) < node.min_properties:
@@ -277,8 +275,8 @@ def _array_holds(nodes: Sequence[Node], node: Node, value: Sequence[Any], seen: 
     seen.all_items |= node.evaluates_all_items
     if node.unevaluated_items != TRUE and not seen.all_items:
         for i, item in enumerate(value):
-            if i >= seen.prefix and i not in seen.indexes:
-                if not holds(nodes, node.unevaluated_items, item):
-                    return False
+            evaluated = i < seen.prefix or i in seen.indexes
+            if not evaluated and not holds(nodes, node.unevaluated_items, item):
+                return False
         seen.all_items = True
     return True

@@ -2,14 +2,15 @@
 
 `KeySymbols` accepts an object's possible keys: named ones (a trie, restricted to those allowed
 now) and, where other keys may occur, everything else, told apart by which patterns match.
-`NameLeaf` makes JSON strings out of names alone. `KeyLeaf` puts the punctuation of an object around it, from
-``{`` or the end of a member's value up to the next value or ``}``, and ends with an outcome that
-says which key was written. What a key's value must look like is the business of `objects`.
+`NameLeaf` makes JSON strings out of names alone. `KeyLeaf` puts the punctuation of an object around
+them, from ``{`` or the end of a member's value up to the next value or ``}``, and ends with an
+outcome that says which key was written. What a key's value must look like is the business of `objects`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from ..grammar import ir
 from .alphabet import Alphabet
@@ -224,12 +225,12 @@ class NameLeaf(StringLeaf):
         menu = self._names.menu(allowed, False)
         return None if menu is None else self.state(("open", menu))
 
-    def _edges(self, key: Hashable) -> dict[int, Hashable]:
+    def _edges(self, key: Any) -> dict[int, Any]:
         if isinstance(key, tuple) and key[0] == "open":
             return {0x22: (key[1], GROUND)}
         return super()._edges(key)
 
-    def _label(self, key: Hashable) -> int:
+    def _label(self, key: Any) -> int:
         return 0 if key == self._CLOSED else -1
 
     def _search(self, q: int, wanted: int | None) -> tuple[bytes, int] | None:
@@ -269,14 +270,14 @@ class KeyLeaf(Leaf):
         """State after a member's value."""
         return self.state(("next", 0, menu, may_close))
 
-    def _edges(self, key: Hashable) -> Mapping[int, Hashable]:
-        phase, *rest = key  # type: ignore[misc]
+    def _edges(self, key: Any) -> Mapping[int, Any]:
+        phase, *rest = key
         if phase == "open":
             menu, may_close = rest
             return {0x7B: ("first", 0, menu, may_close)}
         if phase == "key":
             symbol_state, node = rest
-            edges: dict[int, Hashable] = {
+            edges: dict[int, Any] = {
                 byte: ("key", *to)
                 for byte, to in spell_edges(
                     self._symbols, self._encoding, (symbol_state, node)
@@ -308,8 +309,8 @@ class KeyLeaf(Leaf):
                 edges[0x7D] = ("closed",)
         return edges
 
-    def _label(self, key: Hashable) -> int:
-        phase, *rest = key  # type: ignore[misc]
+    def _label(self, key: Any) -> int:
+        phase, *rest = key
         if phase == "closed":
             return CLOSE
         if phase == "value" and self._space.may_end[rest[0]]:

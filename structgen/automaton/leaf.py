@@ -17,7 +17,7 @@ import itertools
 import threading
 from collections import deque
 from collections.abc import Hashable, Iterable, Iterator, Mapping
-from typing import Protocol
+from typing import Any, Protocol
 
 from ..errors import CompileLimitExceeded
 from .alphabet import Alphabet
@@ -51,7 +51,7 @@ class Leaf:
     """Base of all leaf automata: interning, lazy rows, shortest completions."""
 
     def __init__(self) -> None:
-        self._keys: list[Hashable] = []
+        self._keys: list[Any] = []
         self._ids: dict[Hashable, int] = {}
         self._rows: list[Row | None] = []
         self._labels: list[int] = []
@@ -59,11 +59,11 @@ class Leaf:
 
     # -- what a subclass answers ------------------------------------------------------------
 
-    def _edges(self, key: Hashable) -> Mapping[int, Hashable]:
+    def _edges(self, key: Any) -> Mapping[int, Any]:
         """Byte → key of the next state, leaving out bytes that lead nowhere."""
         raise NotImplementedError
 
-    def _label(self, key: Hashable) -> int:
+    def _label(self, key: Any) -> int:
         """Outcome at ``key``, or -1."""
         raise NotImplementedError
 
@@ -158,17 +158,17 @@ class TextLeaf(Leaf):
         self._completions: dict[tuple[int, int], bytes] = {}
         self.start = self.state((symbols.start, GROUND))
 
-    def _edges(self, key: Hashable) -> dict[int, Hashable]:
-        return spell_edges(self.symbols, self.encoding, key)  # type: ignore[arg-type, return-value]
+    def _edges(self, key: Any) -> dict[int, Any]:
+        return spell_edges(self.symbols, self.encoding, key)
 
-    def _label(self, key: Hashable) -> int:
-        symbol_state, node = key  # type: ignore[misc]
+    def _label(self, key: Any) -> int:
+        symbol_state, node = key
         return self.symbols.label(symbol_state) if node == GROUND else -1
 
     def _search(self, q: int, wanted: int | None) -> tuple[bytes, int] | None:
         # Symbol by symbol instead of byte by byte: a string of a thousand characters is a
         # thousand steps, not a thousand times every half-spelt character.
-        symbol_state, node = self._keys[q]  # type: ignore[misc]
+        symbol_state, node = self._keys[q]
         text = self._complete_symbols(symbol_state, node)
         return None if text is None or wanted not in (None, 0) else (text, 0)
 
@@ -240,18 +240,18 @@ class StringLeaf(TextLeaf):
         self.inside = self.start
         self.start = self.state(self._OPEN)
 
-    def _edges(self, key: Hashable) -> dict[int, Hashable]:
+    def _edges(self, key: Any) -> dict[int, Any]:
         if key == self._OPEN:
             return {0x22: (self.symbols.start, GROUND)}
         if key == self._CLOSED:
             return {}
         edges = super()._edges(key)
-        symbol_state, node = key  # type: ignore[misc]
+        symbol_state, node = key
         if node == GROUND and self.symbols.label(symbol_state) >= 0:
             edges[0x22] = self._CLOSED
         return edges
 
-    def _label(self, key: Hashable) -> int:
+    def _label(self, key: Any) -> int:
         return 0 if key == self._CLOSED else -1
 
     def _search(self, q: int, wanted: int | None) -> tuple[bytes, int] | None:
@@ -259,7 +259,7 @@ class StringLeaf(TextLeaf):
         opening = b""
         if key == self._OPEN:
             opening, key = b'"', (self.symbols.start, GROUND)
-        symbol_state, node = key  # type: ignore[misc]
+        symbol_state, node = key
         text = self._complete_symbols(symbol_state, node)
         return None if text is None or wanted not in (None, 0) else (opening + text + b'"', 0)
 
@@ -315,11 +315,13 @@ class LiteralLeaf(Leaf):
             self._ends[node] = label
         self.start = self.state(0)
 
-    def _edges(self, key: Hashable) -> Mapping[int, Hashable]:
-        return self._children[key]  # type: ignore[index]
+    def _edges(self, key: Any) -> Mapping[int, Any]:
+        children: dict[int, int] = self._children[key]
+        return children
 
-    def _label(self, key: Hashable) -> int:
-        return self._ends[key]  # type: ignore[index]
+    def _label(self, key: Any) -> int:
+        label: int = self._ends[key]
+        return label
 
 
 class TableLeaf(Leaf):
@@ -329,8 +331,8 @@ class TableLeaf(Leaf):
         super().__init__()
         self._table = table
 
-    def _edges(self, key: Hashable) -> Mapping[int, Hashable]:
-        return self._table[key][0]  # type: ignore[index]
+    def _edges(self, key: Any) -> Mapping[int, Any]:
+        return self._table[key][0]
 
-    def _label(self, key: Hashable) -> int:
-        return self._table[key][1]  # type: ignore[index]
+    def _label(self, key: Any) -> int:
+        return self._table[key][1]

@@ -204,9 +204,7 @@ class Machine:
                 )
             self.states.append(key)
             self._accepting.append(_ACCEPT in found)
-            self._is_pending.append(
-                any(c != _ACCEPT and c & _LEAF_MASK == _PENDING for c in found)
-            )
+            self._is_pending.append(any(c != _ACCEPT and c & _LEAF_MASK == _PENDING for c in found))
             self._state_ids[key] = state
         return state
 
@@ -287,9 +285,7 @@ class Machine:
                     self.completion(self.leaves[leaf], q, continuation, tape)
                     for leaf, q, continuation in self.configurations(state)
                 ]
-                found = min(
-                    (way for way in ways if way is not None), key=lambda b: (len(b), b)
-                )
+                found = min((way for way in ways if way is not None), key=lambda b: (len(b), b))
                 if tape is None:
                     self._finish[state] = found
         return found

@@ -68,9 +68,7 @@ def negate(node: Node, add: Add, constant: Callable[[Any], int]) -> Choice:
         out.append(tuple(child ^ 1 for child in node.any_of))
     if node.one_of is not None:
         out.append(tuple(child ^ 1 for child in node.one_of))
-        out += [
-            (a, b) for i, a in enumerate(node.one_of) for b in node.one_of[i + 1 :]
-        ]
+        out += [(a, b) for i, a in enumerate(node.one_of) for b in node.one_of[i + 1 :]]
     if node.condition is not None:
         test, then, otherwise = node.condition
         out += [(test, then ^ 1), (test ^ 1, otherwise ^ 1)]

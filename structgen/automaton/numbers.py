@@ -15,10 +15,10 @@ This module knows numbers only; `values` decides which schema keywords lead here
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from .leaf import Leaf
 
@@ -116,7 +116,7 @@ class _State(NamedTuple):
 
     phase: int
     negative: bool = False
-    count: int = 0  # digits of the part being written
+    digits: int = 0  # of the part being written
     compared: tuple[int, ...] = ()  # with each mark, as plain notation
     scientific: tuple[int, ...] = ()  # … with mantissas aligned
     remainders: tuple[int, ...] = ()
@@ -197,11 +197,11 @@ class NumberLeaf(Leaf):
 
     # -- Leaf -------------------------------------------------------------------------------
 
-    def _edges(self, key: Hashable) -> Mapping[int, Hashable]:
+    def _edges(self, key: Any) -> Mapping[int, Any]:
         assert isinstance(key, _State)
         return {b: to for b, to in self._raw_edges(key).items() if self._is_alive(to)}
 
-    def _label(self, key: Hashable) -> int:
+    def _label(self, key: Any) -> int:
         assert isinstance(key, _State)
         return 0 if self._complete(key) else -1
 
@@ -241,7 +241,7 @@ class NumberLeaf(Leaf):
         product = 1
         for modulus in self._modulus:
             product *= modulus
-        return room - s.count >= len(str(product))
+        return room - s.digits >= len(str(product))
 
     # -- transitions ------------------------------------------------------------------------
 
@@ -262,12 +262,12 @@ class NumberLeaf(Leaf):
                 for digit in _DIGITS:
                     edges[_ZERO + digit] = self._first(s.negative, digit)
             return edges
-        if phase == _WHOLE and s.count < most and self._may_grow(s):
+        if phase == _WHOLE and s.digits < most and self._may_grow(s):
             for digit in _DIGITS:
                 edges[_ZERO + digit] = self._whole_digit(s, digit)
         if phase in (_LONE_ZERO, _WHOLE) and not self._no_fraction:
             edges[_POINT] = self._at_point(s)
-        if phase in (_DOT, _FRACTION) and s.count < most:
+        if phase in (_DOT, _FRACTION) and s.digits < most:
             for digit in _DIGITS:
                 to = self._fraction_digit(s, digit)
                 if to is not None:
@@ -281,7 +281,7 @@ class NumberLeaf(Leaf):
         if phase == _E:
             edges[_PLUS] = s._replace(phase=_E_SIGN)
             edges[_MINUS] = s._replace(phase=_E_SIGN, exponent_negative=True)
-        if phase in (_E, _E_SIGN, _EXPONENT) and s.count < 3:
+        if phase in (_E, _E_SIGN, _EXPONENT) and s.digits < 3:
             for digit in _DIGITS:
                 to = self._exponent_digit(s, digit)
                 if to is not None:
@@ -292,8 +292,8 @@ class NumberLeaf(Leaf):
         """Whether one more digit before the point can still be within the upper bound."""
         return all(
             m.role != _UPPER
-            or s.count + 1 < len(m.whole)
-            or (s.count + 1 == len(m.whole) and c != _GREATER)
+            or s.digits + 1 < len(m.whole)
+            or (s.digits + 1 == len(m.whole) and c != _GREATER)
             for m, c in zip(self._sides[s.negative].marks, s.compared, strict=True)
         )
 
@@ -312,9 +312,9 @@ class NumberLeaf(Leaf):
 
     def _whole_digit(self, s: _State, digit: int) -> _State:
         marks = self._sides[s.negative].marks
-        index = s.count
+        index = s.digits
         return s._replace(
-            count=index + 1,
+            digits=index + 1,
             compared=tuple(
                 _compare(c, digit, m.whole, index) if index < len(m.whole) else _GREATER
                 for m, c in zip(marks, s.compared, strict=True)
@@ -330,14 +330,14 @@ class NumberLeaf(Leaf):
         marks = self._sides[s.negative].marks
         compared = []
         for mark, c in zip(marks, s.compared, strict=True):
-            if s.count != len(mark.whole):
-                c = _LESS if s.count < len(mark.whole) else _GREATER
+            if s.digits != len(mark.whole):
+                c = _LESS if s.digits < len(mark.whole) else _GREATER
             compared.append(c)
-        return s._replace(phase=_DOT, count=0, compared=tuple(compared))
+        return s._replace(phase=_DOT, digits=0, compared=tuple(compared))
 
     def _fraction_digit(self, s: _State, digit: int) -> _State | None:
         marks = self._sides[s.negative].marks
-        index = s.count
+        index = s.digits
         remainders, off_grid = [], []
         for i, (r, off) in enumerate(zip(s.remainders, s.off_grid, strict=True)):
             inside = index < self._places[i]
@@ -351,7 +351,7 @@ class NumberLeaf(Leaf):
             return None
         return s._replace(
             phase=_FRACTION,
-            count=index + 1,
+            digits=index + 1,
             compared=tuple(
                 _compare(c, digit, m.fraction, index)
                 for m, c in zip(marks, s.compared, strict=True)
@@ -374,7 +374,7 @@ class NumberLeaf(Leaf):
         side = self._sides[s.negative]
         if self._whole_only and s.tail > side.most_exponent:
             return None
-        digits_read = 1 + (s.count if s.phase == _FRACTION else 0)
+        digits_read = 1 + (s.digits if s.phase == _FRACTION else 0)
         return _State(
             _E,
             s.negative,
@@ -392,14 +392,14 @@ class NumberLeaf(Leaf):
             most = MAX_EXPONENT if s.normal else MAX_EXPONENT - self._most_digits
             if value > most:
                 return None
-            return s._replace(phase=_EXPONENT, exponent=value, count=s.count + 1)
+            return s._replace(phase=_EXPONENT, exponent=value, digits=s.digits + 1)
         side = self._sides[s.negative]
         if s.exponent_negative:
             if -value < side.least_exponent or (self._whole_only and value > 0):
                 return None
         elif value > side.most_exponent:
             return None
-        return s._replace(phase=_EXPONENT, exponent=value, count=s.count + 1)
+        return s._replace(phase=_EXPONENT, exponent=value, digits=s.digits + 1)
 
     # -- acceptance -------------------------------------------------------------------------
 
@@ -411,12 +411,12 @@ class NumberLeaf(Leaf):
         elif s.phase != _FRACTION or s.zero_last:
             return False
         for mark, c in zip(self._sides[s.negative].marks, s.compared, strict=True):
-            if c == _EQUAL and len(mark.fraction) > s.count:
+            if c == _EQUAL and len(mark.fraction) > s.digits:
                 c = _LESS
             if not mark.holds(c):
                 return False
         for i, (r, off) in enumerate(zip(s.remainders, s.off_grid, strict=True)):
-            missing = max(self._places[i] - s.count, 0)
+            missing = max(self._places[i] - s.digits, 0)
             is_multiple = not off and (r * 10**missing) % self._modulus[i] == 0
             if is_multiple != (i < len(self.spec.multiples)):
                 return False

@@ -271,9 +271,9 @@ class ObjectPlan:
         for t, (i, _, obligation) in enumerate(self._triggers):
             if not self._meets[label] >> t & 1 or obligation == FALSE:
                 continue
-            if obligation == TRUE:
-                free |= 1 << i
-            elif language.clearly_empty(language.conjunction_with(base, [obligation ^ 1])):
+            if obligation == TRUE or language.clearly_empty(
+                language.conjunction_with(base, [obligation ^ 1])
+            ):
                 free |= 1 << i
             elif not language.clearly_empty(language.conjunction_with(base, [obligation])):
                 guesses.setdefault(i, []).append(obligation)
@@ -349,9 +349,7 @@ class ObjectPlan:
         """The keys that may come next, as a menu of the key symbols, and whether ``}`` may."""
         left, count, _, _, _ = state
         missing = left & self._required
-        may_close = (
-            not missing and count >= self._min and self._is_right(state)
-        )
+        may_close = not missing and count >= self._min and self._is_right(state)
         allowed = left
         others = not self._in_order or (not missing and self._is_right(state))
         if self._max is not None and count + missing.bit_count() >= self._max:
@@ -537,9 +535,9 @@ class ObjectPlan:
         best: Members | None = None
         if satisfied and not missing:
             best = ()
-        elif self._max is not None and count >= self._max:
-            best = None
-        elif not self._may_become_right(written | missing, left >> index << index):
+        elif (self._max is not None and count >= self._max) or not self._may_become_right(
+            written | missing, left >> index << index
+        ):
             best = None
         else:
             candidates = left >> index << index

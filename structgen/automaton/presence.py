@@ -9,12 +9,12 @@ of state. This module turns obligations into formulas and solves them; it knows 
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from ..errors import CompileLimitExceeded
 from ..grammar.schema_graph import FALSE, OBJECT, TRUE, Node
 
-Formula: TypeAlias = "tuple[str, tuple[Formula, ...]] | tuple[str, str]"
+Formula: TypeAlias = tuple[str, Any]
 """``("has", name)``, ``("lacks", name)``, ``("all", parts)`` or ``("any", parts)``."""
 
 YES: Formula = ("all", ())
@@ -44,7 +44,7 @@ def _join(kind: str, parts: Iterable[Formula]) -> Formula:
         if part == neutral:
             continue
         for inner in part[1] if part[0] == kind else (part,):
-            flat[inner] = None  # type: ignore[index]
+            flat[inner] = None
     if len(flat) == 1:
         return next(iter(flat))
     if any(_opposite(part) in flat for part in flat):
@@ -54,8 +54,8 @@ def _join(kind: str, parts: Iterable[Formula]) -> Formula:
 
 def _opposite(part: Formula) -> Formula | None:
     if part[0] == "has":
-        return ("lacks", part[1])  # type: ignore[return-value]
-    return ("has", part[1]) if part[0] == "lacks" else None  # type: ignore[return-value]
+        return ("lacks", part[1])
+    return ("has", part[1]) if part[0] == "lacks" else None
 
 
 def negation(formula: Formula) -> Formula:
@@ -63,7 +63,7 @@ def negation(formula: Formula) -> Formula:
     literal = _opposite(formula)
     if literal is not None:
         return literal
-    parts = [negation(p) for p in formula[1]]  # type: ignore[arg-type]
+    parts = [negation(p) for p in formula[1]]
     return disjunction(parts) if formula[0] == "all" else conjunction(parts)
 
 
@@ -71,7 +71,7 @@ def size(formula: Formula) -> int:
     """Number of parts."""
     if formula[0] in ("has", "lacks"):
         return 1
-    return 1 + sum(size(p) for p in formula[1])  # type: ignore[arg-type]
+    return 1 + sum(size(p) for p in formula[1])
 
 
 class PresenceReader:
@@ -166,10 +166,10 @@ class Presence:
 
     def _mask(self, formula: Formula) -> int:
         if formula[0] in ("has", "lacks"):
-            return 1 << self._index[formula[1]]  # type: ignore[index]
+            return 1 << self._index[formula[1]]
         mask = 0
         for part in formula[1]:
-            mask |= self._mask(part)  # type: ignore[arg-type]
+            mask |= self._mask(part)
         return mask
 
     def holds(self, present: int) -> bool:
@@ -211,20 +211,20 @@ class Presence:
 
     def _first_name(self, formula: Formula) -> int:
         while formula[0] not in ("has", "lacks"):
-            formula = formula[1][0]  # type: ignore[assignment]
-        return 1 << self._index[formula[1]]  # type: ignore[index]
+            formula = formula[1][0]
+        return 1 << self._index[formula[1]]
 
     def _assign(self, formula: Formula, present: int, possible: int) -> Formula:
         """What is left of ``formula`` when only the names in ``possible`` are undecided."""
         kind = formula[0]
         if kind in ("has", "lacks"):
-            bit = 1 << self._index[formula[1]]  # type: ignore[index]
+            bit = 1 << self._index[formula[1]]
             if present & bit:
                 return YES if kind == "has" else NO
             if possible & bit:
                 return formula
             return NO if kind == "has" else YES
-        parts = [self._assign(p, present, possible) for p in formula[1]]  # type: ignore[arg-type]
+        parts = [self._assign(p, present, possible) for p in formula[1]]
         return conjunction(parts) if kind == "all" else disjunction(parts)
 
 
@@ -233,15 +233,15 @@ def holds(formula: Formula, present: Container[str]) -> bool:
     kind = formula[0]
     if kind in ("has", "lacks"):
         return (formula[1] in present) == (kind == "has")
-    parts = (holds(p, present) for p in formula[1])  # type: ignore[arg-type]
+    parts = (holds(p, present) for p in formula[1])
     return all(parts) if kind == "all" else any(parts)
 
 
 def names_of(formula: Formula) -> list[str]:
     """The names that ``formula`` speaks of, in order of appearance."""
     if formula[0] in ("has", "lacks"):
-        return [formula[1]]  # type: ignore[list-item]
+        return [formula[1]]
     out: dict[str, None] = {}
     for part in formula[1]:
-        out.update(dict.fromkeys(names_of(part)))  # type: ignore[arg-type]
+        out.update(dict.fromkeys(names_of(part)))
     return list(out)

@@ -93,10 +93,10 @@ class JsonOptions:
             ("property_order", ("schema", "any")),
             ("spelling", (None, "canonical", "any")),
         ):
-            if getattr(self, name) not in allowed:
-                raise OptionError(
-                    f"{name} must be {' or '.join(map(repr, allowed))}; got {getattr(self, name)!r}."
-                )
+            value = getattr(self, name)
+            if value not in allowed:
+                choices = " or ".join(map(repr, allowed))
+                raise OptionError(f"{name} must be {choices}; got {value!r}.")
         for name in ("max_whitespace", "max_digits"):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:

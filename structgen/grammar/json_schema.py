@@ -140,7 +140,7 @@ class _Reader:
         return self._child(raw, _Place(place.at(*steps), place.resource, place.scope))
 
     def _scope(self, scope: tuple[Resource, ...], entered: Resource) -> tuple[Resource, ...]:
-        """``scope`` after entering a resource; only the first entry, and only dynamic ones, count."""
+        """``scope`` after entering a resource: only first entries, and dynamic ones, count."""
         if entered in scope:
             return scope
         dynamic = self._is_dynamic.get(entered)

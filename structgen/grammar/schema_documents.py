@@ -21,12 +21,24 @@ from .dialects import DEFAULT, Dialect, by_uri
 from .schema_graph import child_path
 
 _SINGLE = frozenset(
-    "additionalItems additionalProperties contains contentSchema else if items not propertyNames "
-    "then unevaluatedItems unevaluatedProperties".split()
+    [
+        "additionalItems",
+        "additionalProperties",
+        "contains",
+        "contentSchema",
+        "else",
+        "if",
+        "items",
+        "not",
+        "propertyNames",
+        "then",
+        "unevaluatedItems",
+        "unevaluatedProperties",
+    ]
 )
-_LISTS = frozenset("allOf anyOf oneOf prefixItems items".split())
+_LISTS = frozenset(["allOf", "anyOf", "oneOf", "prefixItems", "items"])
 _MAPS = frozenset(
-    "$defs definitions dependencies dependentSchemas patternProperties properties".split()
+    ["$defs", "definitions", "dependencies", "dependentSchemas", "patternProperties", "properties"]
 )
 
 
@@ -241,15 +253,34 @@ def _schema_of(raw: Any) -> Any:
 
 
 _VALIDATION = frozenset(
-    "type enum const multipleOf maximum exclusiveMaximum minimum exclusiveMinimum maxLength "
-    "minLength pattern maxItems minItems uniqueItems maxContains minContains maxProperties "
-    "minProperties required dependentRequired".split()
+    [
+        "type",
+        "enum",
+        "const",
+        "multipleOf",
+        "maximum",
+        "exclusiveMaximum",
+        "minimum",
+        "exclusiveMinimum",
+        "maxLength",
+        "minLength",
+        "pattern",
+        "maxItems",
+        "minItems",
+        "uniqueItems",
+        "maxContains",
+        "minContains",
+        "maxProperties",
+        "minProperties",
+        "required",
+        "dependentRequired",
+    ]
 )
 
 
 @lru_cache(maxsize=1)
 def _metaschemas() -> dict[str, Any]:
-    from jsonschema_specifications import REGISTRY
+    from jsonschema_specifications import REGISTRY  # type: ignore[import-untyped]
 
     return {uri.rstrip("#"): REGISTRY.contents(uri) for uri in REGISTRY}
 
@@ -260,9 +291,7 @@ def _metaschema(uri: str) -> Any:
     return _metaschemas().get(uri)
 
 
-def _nowhere(
-    reference: str, path: str, reason: str, wanted: str, known: list[str]
-) -> SchemaError:
+def _nowhere(reference: str, path: str, reason: str, wanted: str, known: list[str]) -> SchemaError:
     close = difflib.get_close_matches(wanted, known, 1)
     hint = f" Did you mean {close[0]!r}?" if close else ""
     return SchemaError(

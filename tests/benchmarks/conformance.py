@@ -27,7 +27,7 @@ import numpy as np
 
 import structgen
 from structgen.constraint import Constraint
-from structgen.errors import CompileLimitExceeded, StructgenError, Unsatisfiable
+from structgen.errors import StructgenError, Unsatisfiable
 from structgen.types import JsonSchema
 from structgen.vocabulary import Vocabulary
 
@@ -182,7 +182,8 @@ def suite(runner: Runner, data: Path) -> dict[str, Any]:
             else:
                 kind = "wrongly accepted" if verdict else "wrongly rejected"
                 count[kind] += 1
-                print(f"{kind} {bucket} {group['file']}: {group['description']}: {test['description']}")
+                name = f"{group['file']}: {group['description']}: {test['description']}"
+                print(f"{kind} {bucket} {name}")
     return report
 
 
@@ -196,7 +197,9 @@ DRAFTS = {
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("data", type=Path)
     parser.add_argument("--suite", action="store_true")
     parser.add_argument("--maskbench", action="store_true")
