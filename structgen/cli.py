@@ -156,8 +156,9 @@ def _load(name: str) -> structgen.TextModel:
     from structgen import models
     from structgen.models import genai
 
+    folder = models.path(name)  # shows its own progress when it fetches and converts
     with _console(stderr=True).status(f"Loading {name} …"):
-        return genai.load(models.path(name))
+        return genai.load(folder)
 
 
 def _console(*, stderr: bool = False) -> Console:

@@ -5,8 +5,11 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import re
+import runpy
 import threading
 from datetime import date
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -17,6 +20,7 @@ import structgen
 from structgen import Choice, Generator, Regex, demo
 from structgen.models import genai, recover
 
+EXAMPLES = Path(__file__).parent.parent / "examples"
 FRANCE = [{"role": "user", "content": "What is the capital of France?"}]
 
 
@@ -33,12 +37,19 @@ def free(model):
 # Output types
 
 
+@pytest.fixture(scope="module")
+def scenes(model):
+    return [(scene, Generator(model, scene.output_type)) for scene in demo.SCENES]
+
+
 @pytest.mark.parametrize("seed", range(20))
-def test_the_demos_four_outputs_are_exact(model, seed):
-    # Hotter and shorter than the demo itself, so that the model strays as far as it can.
-    for scene in demo.SCENES:
-        generator = Generator(model, scene.output_type)
-        result = generator.result(scene.prompt, seed=seed, temperature=1.5, max_new_tokens=60)
+def test_the_demos_four_outputs_are_exact(scenes, seed):
+    for scene, generator in scenes:
+        # Hotter than the demo itself, so that the model strays as far as it can.
+        options = {**scene.options, "temperature": 1.5, "seed": seed}
+        if scene.output_type is None:
+            options["max_new_tokens"] = 20
+        result = generator.result(scene.prompt, **options)
         assert result.token_ids
         if scene.output_type is None:
             assert result.text
@@ -80,6 +91,20 @@ def test_text_is_what_the_constraint_accepted_character_by_character(model):
     chunks = list(generator.stream("fox", temperature=1.5, seed=2))
     assert len("".join(chunks)) == 6
     assert set("".join(chunks)) <= set("é€🦊日ß")
+
+
+@pytest.mark.parametrize(
+    ("example", "shows"),
+    [
+        ("extract", r"Order\(product='.+', quantity=\d+, size='\w+', gift=(True|False)\)\n"),
+        ("classify", r"((positive |negative ) .+\n){3}"),
+        ("stream", r"(- .+\n){3}\d+ tokens in \d+\.\d s\n"),
+        ("engine", r"( +\d+ tokens allowed, '.+' is one of them: True\n){4}at least \d+ more .+\n"),
+    ],
+)
+def test_the_examples_run(example, shows, capsys):
+    runpy.run_path(str(EXAMPLES / f"{example}.py"), run_name="__main__")
+    assert re.fullmatch(shows, capsys.readouterr().out)
 
 
 # Free text and search options
