@@ -102,7 +102,7 @@ SCENES = (
         "Free text",
         "none: any text",
         None,
-        [{"role": "user", "content": "What is the capital of France?"}],
+        [{"role": "user", "content": "Why do we need sleep? Answer in one sentence."}],
         {"max_new_tokens": 60},
     ),
 )

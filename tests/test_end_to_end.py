@@ -101,6 +101,7 @@ def test_text_is_what_the_constraint_accepted_character_by_character(model):
         ("stream", r"(- .+\n){3}\d+ tokens in \d+\.\d s\n"),
         ("engine", r"( +\d+ tokens allowed, '.+' is one of them: True\n){4}at least \d+ more .+\n"),
     ],
+    ids=lambda value: value if value.isalpha() else "",
 )
 def test_the_examples_run(example, shows, capsys):
     runpy.run_path(str(EXAMPLES / f"{example}.py"), run_name="__main__")
