@@ -117,12 +117,10 @@ def load(name: str | os.PathLike[str]) -> TextModel:
 
     Cost: about a second once the model is on disk (135M parameters).
     """
-    from pathlib import Path
-
     from structgen import models
     from structgen.models import genai
 
-    return genai.load(models.path(name if isinstance(name, str) else Path(name)))
+    return genai.load(models.path(name))
 
 
 def from_onnx_genai(
