@@ -4,7 +4,7 @@
 now) and, where other keys may occur, everything else, told apart by which patterns match.
 `NameLeaf` makes JSON strings out of names alone. `KeyLeaf` puts the punctuation of an object around
 them, from ``{`` or the end of a member's value up to the next value or ``}``, and ends with an
-outcome that says which key was written. What a key's value must look like is the business of `objects`.
+outcome that says which key was written. What a value must look like is the business of `objects`.
 """
 
 from __future__ import annotations

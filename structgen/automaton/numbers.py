@@ -15,15 +15,20 @@ This module knows numbers only; `values` decides which schema keywords lead here
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, NamedTuple
 
+from ..errors import CompileLimitExceeded
 from .leaf import Leaf
 
 MAX_EXPONENT = 307
 """Largest exponent either way of a normalised number: a float holds it, and not as 0 or inf."""
+
+MAX_STATES = 300_000
+"""Most states that are looked at to tell whether a prefix can still become such a number."""
 
 _LESS, _EQUAL, _GREATER = -1, 0, 1
 _POINT, _MINUS, _PLUS, _ZERO = 0x2E, 0x2D, 0x2B, 0x30
@@ -205,6 +210,29 @@ class NumberLeaf(Leaf):
         assert isinstance(key, _State)
         return 0 if self._complete(key) else -1
 
+    def _search(self, q: int, wanted: int | None) -> tuple[bytes, int] | None:
+        # The next multiple is arithmetic; searching for it would visit every remainder.
+        state: _State = self._keys[q]
+        steps = [
+            (m // math.gcd(m, 10**places), r)
+            for m, places, r in zip(
+                self._modulus, self._places, state.remainders or self._modulus, strict=True
+            )
+        ][: len(self.spec.multiples)]
+        steps = [(modulus, r) for modulus, r in steps if modulus > 1]
+        if state.phase == _WHOLE and len(steps) == 1:
+            modulus, remainder = steps[0]
+            for n in range(1, self._most_digits - state.digits + 1):
+                rest = -remainder * 10**n % modulus
+                if rest < 10**n:
+                    text = str(rest).rjust(n, "0").encode()
+                    to: int | None = q
+                    for byte in text:
+                        to = self.row(to).get(byte) if to is not None else None
+                    if to is not None and self.label(to) >= 0:
+                        return text, 0
+        return super()._search(q, wanted)
+
     def _is_alive(self, state: _State) -> bool:
         known = self._alive.get(state)
         if known is not None:
@@ -212,6 +240,12 @@ class NumberLeaf(Leaf):
         parents: dict[_State, _State | None] = {state: None}
         stack = [state]
         while stack:
+            if len(parents) > MAX_STATES:
+                raise CompileLimitExceeded(
+                    "the bounds and multiples of a number are too fine to tell which digits fit",
+                    limit=MAX_STATES,
+                    actual=len(parents),
+                )
             current = stack.pop()
             if self._alive.get(current) or self._obviously_alive(current):
                 trail: _State | None = current
