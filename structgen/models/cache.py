@@ -1,0 +1,243 @@
+"""The folder that models are kept in: what is where, who may write, how a model arrives whole.
+
+    $STRUCTGEN_CACHE or the user's cache folder
+    ├── models/NAME/     one model each, always complete: it is renamed into place at the end
+    ├── partial/NAME/    downloads and conversions under way
+    └── locks/NAME.lock  held by the process that writes the two above
+
+This module knows nothing of where models come from.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import quote, unquote
+
+from structgen.errors import DownloadError, ModelError, ModelNotFound
+from structgen.models.progress import Progress, bytes_under, megabytes
+
+CONFIG = "genai_config.json"
+"""The file that makes a folder a model."""
+
+_ABANDONED_SECONDS = 7 * 24 * 3600.0
+_REMOVED = ".removed"
+
+
+class Installed(NamedTuple):
+    """A model in the cache.
+
+    Attributes:
+        name: the name it was fetched by.
+        folder: where it is.
+        bytes: what it takes on disk.
+    """
+
+    name: str
+    folder: Path
+    bytes: int
+
+
+def root() -> Path:
+    """The cache folder; it need not exist yet."""
+    override = os.environ.get("STRUCTGEN_CACHE")
+    if override:
+        return Path(override).expanduser().absolute()
+    import platformdirs
+
+    return Path(platformdirs.user_cache_dir("structgen", appauthor=False))
+
+
+def folder_of(name: str) -> Path:
+    """Where the model of this name is, or would be."""
+    return root() / "models" / _file_name(name)
+
+
+def find(name: str) -> Path | None:
+    """The folder of a model that is in the cache, or None."""
+    folder = folder_of(name)
+    return folder if (folder / CONFIG).is_file() else None
+
+
+def installed() -> list[Installed]:
+    """The models in the cache, by name. Cost: one walk over their files."""
+    models = root() / "models"
+    if not models.is_dir():
+        return []
+    found = [folder for folder in models.iterdir() if (folder / CONFIG).is_file()]
+    return sorted(Installed(_name(folder.name), folder, bytes_under(folder)) for folder in found)
+
+
+def remove(name: str) -> int:
+    """Delete a model from the cache.
+
+    Returns:
+        The bytes that became free.
+
+    Raises:
+        ModelNotFound: it is not in the cache.
+        ModelError: it cannot be deleted.
+    """
+    with _locked(name, None):
+        folder = find(name)
+        if folder is None:
+            there = ", ".join(model.name for model in installed()) or "nothing"
+            raise ModelNotFound(
+                f"{name!r} is not in the cache {root() / 'models'}, which holds: {there}."
+            )
+        size = bytes_under(folder)
+        try:
+            # Under another name first: a process that is stopped half-way leaves no half model.
+            doomed = _partial(name).with_name(_file_name(name) + _REMOVED)
+            doomed.parent.mkdir(parents=True, exist_ok=True)
+            shutil.rmtree(doomed, ignore_errors=True)
+            folder.rename(doomed)
+            shutil.rmtree(doomed)
+        except OSError as error:
+            raise ModelError(f"Cannot delete {folder}: {error}.") from error
+        return size
+
+
+@contextmanager
+def installing(name: str, progress: Progress, *, resume: bool = False) -> Iterator[Path]:
+    """A folder to work in, for one process at a time; other processes wait for this one.
+
+    Check `find` again inside: the process waited for may just have finished the model.
+
+    Args:
+        name: the model.
+        progress: told when there is another process to wait for.
+        resume: keep what an earlier, interrupted run left in the folder, and leave it there if this
+            one fails too. Otherwise the folder starts empty and is deleted in any case.
+
+    Raises:
+        DownloadError: the cache cannot be written, or the disk is full.
+    """
+    work = _partial(name)
+    with _locked(name, progress):
+        try:
+            with disk_errors():
+                _clean_abandoned()
+                if not resume:
+                    shutil.rmtree(work, ignore_errors=True)
+                work.mkdir(parents=True, exist_ok=True)
+            yield work
+        except BaseException:
+            if not resume:
+                shutil.rmtree(work, ignore_errors=True)
+            raise
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def install(name: str, source: Path) -> Path:
+    """Move a complete model folder to its place; call it inside `installing`.
+
+    Raises:
+        DownloadError: it cannot be moved.
+    """
+    folder = folder_of(name)
+    with disk_errors():
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        if folder.exists():
+            # Not a model (`find` would have seen it): something half-deleted by hand.
+            shutil.rmtree(folder)
+        os.replace(source, folder)
+    return folder
+
+
+def need_space(size: int) -> None:
+    """Raise a DownloadError unless the cache's disk has this many bytes free."""
+    folder = root()
+    while not folder.exists():
+        folder = folder.parent
+    free = shutil.disk_usage(folder).free
+    if free < size:
+        raise DownloadError(
+            f"Not enough space on the disk of {root()}: {megabytes(size)} are needed and "
+            f"{megabytes(free)} are free. Make room, or set STRUCTGEN_CACHE to a folder on another "
+            "disk."
+        )
+
+
+@contextmanager
+def disk_errors() -> Iterator[None]:
+    """Turn the operating system's errors about files into a DownloadError with the fix."""
+    try:
+        yield
+    except OSError as error:
+        raise disk_error(error) from error
+
+
+def disk_error(error: OSError) -> DownloadError:
+    """What to tell the user about an error while writing the cache."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return DownloadError(
+            f"The disk of {root()} is full. Make room, or set STRUCTGEN_CACHE to a folder on "
+            "another disk."
+        )
+    return DownloadError(
+        f"Cannot write the cache {root()}: {error}. Set STRUCTGEN_CACHE to a folder that can be "
+        "written."
+    )
+
+
+@contextmanager
+def _locked(name: str, progress: Progress | None) -> Iterator[None]:
+    # Imported late: it brings asyncio along.
+    import filelock
+
+    file = root() / "locks" / f"{_file_name(name)}.lock"
+    lock = filelock.FileLock(file)
+    with disk_errors():
+        file.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            lock.acquire(timeout=0)
+        except filelock.Timeout:
+            if progress is not None:
+                progress(f"Waiting for another process that fetches {name}", 0, 1)
+            lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _clean_abandoned() -> None:
+    """Delete what interrupted runs left behind and nobody came back for within a week."""
+    partial = root() / "partial"
+    if not partial.is_dir():
+        return
+    for folder in partial.iterdir():
+        try:
+            old = time.time() - folder.stat().st_mtime > _ABANDONED_SECONDS
+        except OSError:
+            continue
+        if old or folder.name.endswith(_REMOVED):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _partial(name: str) -> Path:
+    return root() / "partial" / _file_name(name)
+
+
+def _file_name(name: str) -> str:
+    """One file name for a model's name: ``org/repository`` becomes ``org--repository``.
+
+    Reversible: dashes that could be taken for the separator are written ``%2D``.
+    """
+    parts = (
+        re.sub(r"^-|-$|-(?=-)|^\.", lambda found: f"%{ord(found[0]):02X}", quote(part, safe=" @+~"))
+        for part in name.split("/")
+    )
+    return "--".join(parts)
+
+
+def _name(file_name: str) -> str:
+    return "/".join(unquote(part) for part in file_name.split("--"))

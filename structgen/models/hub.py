@@ -1,0 +1,228 @@
+"""Fetching a model folder from a Hugging Face repository: ``org/name`` or ``org/name/subfolder``.
+
+It finds the one folder with a ``genai_config.json`` and downloads that folder only, resuming where
+an interrupted run stopped. It knows nothing of the catalogue, and converts nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
+
+from structgen.errors import DownloadError, ModelError, ModelNotFound
+from structgen.models import cache
+from structgen.models.progress import Progress, bytes_under, megabytes, watching
+
+if TYPE_CHECKING:
+    from huggingface_hub import HfApi
+
+_NAME = re.compile(r"[\w][\w.-]*/[\w][\w.-]*(/[^/\\]+)*", re.ASCII)
+_OTHER_RUNTIMES = ["*.safetensors", "*.gguf", "*.pt", "*.pth", "*.h5", "*.msgpack"]
+"""Weights that ONNX Runtime GenAI cannot use, often beside those that it can."""
+
+
+def looks_like(name: str) -> bool:
+    """Whether a name can be that of a repository, or of a folder in one."""
+    return _NAME.fullmatch(name) is not None and ".." not in name.split("/")
+
+
+def fetch(name: str, progress: Progress) -> Path:
+    """Fetch a repository's model, unless another process has just done it.
+
+    Args:
+        name: ``org/name``, or ``org/name/folder/in/it`` when it holds several models.
+        progress: told the bytes as they arrive.
+
+    Returns:
+        The model's folder in the cache.
+
+    Raises:
+        ModelNotFound: there is no such repository, or no ``genai_config.json`` where the name says;
+            or there are several.
+        DownloadError: the hub cannot be reached or refuses, the transfer broke off (what has
+            arrived is kept for the next try), or the disk is full.
+
+    Environment: ``HF_TOKEN``, ``HF_ENDPOINT`` and ``HF_HUB_OFFLINE`` as for every user of
+    huggingface_hub.
+    """
+    organisation, repository, *rest = name.split("/")
+    repo_id, subfolder = f"{organisation}/{repository}", "/".join(rest)
+    with cache.installing(name, progress, resume=True) as work:
+        folder = cache.find(name)
+        if folder is not None:
+            return folder
+        with _explained(repo_id):
+            listing = _listing(repo_id)
+        inside = _model_folder(name, subfolder, list(listing.sizes))
+        # A folder for each commit: files of two commits must not mix.
+        download = work / listing.commit
+        for stale in work.iterdir():
+            if stale != download:
+                shutil.rmtree(stale, ignore_errors=True)
+        patterns = [f"{inside}/*"] if inside else None
+        total = sum(size for file, size in listing.sizes.items() if _wanted(file, inside))
+        cache.need_space(total)
+        stage = f"Downloading {name} ({megabytes(total)})"
+        with (
+            _explained(repo_id),
+            _quiet(),
+            watching(lambda: bytes_under(download), stage, total, progress),
+        ):
+            from huggingface_hub import snapshot_download
+
+            snapshot_download(
+                repo_id,
+                revision=listing.commit,
+                local_dir=download,
+                # Only for references to commits, which are of no use here.
+                cache_dir=download / ".cache" / "references",
+                allow_patterns=patterns,
+                ignore_patterns=_OTHER_RUNTIMES,
+                endpoint=_endpoint(),
+                library_name="structgen",
+            )
+        # The downloader's own records.
+        shutil.rmtree(download / ".cache", ignore_errors=True)
+        return cache.install(name, download / inside)
+
+
+@dataclass(frozen=True, slots=True)
+class _Listing:
+    """A repository at one commit: its files and their sizes in bytes."""
+
+    commit: str
+    sizes: dict[str, int]
+
+
+def _listing(repo_id: str) -> _Listing:
+    info = _api().model_info(repo_id, files_metadata=True)
+    if info.sha is None:
+        raise DownloadError(f"The hub does not say which commit of {repo_id} is the newest.")
+    files = info.siblings or []
+    return _Listing(info.sha, {file.rfilename: file.size or 0 for file in files})
+
+
+def _model_folder(name: str, subfolder: str, files: list[str]) -> str:
+    """The folder in the repository, ``""`` for its root, that the name means."""
+    folders = sorted(
+        "" if parent == "." else parent
+        for parent, file in ((str(PurePosixPath(f).parent), PurePosixPath(f).name) for f in files)
+        if file == cache.CONFIG
+    )
+    if subfolder in folders:
+        return subfolder
+    below = [folder for folder in folders if not subfolder or folder.startswith(subfolder + "/")]
+    if len(below) == 1:
+        return below[0]
+    repo_id = "/".join(name.split("/")[:2])
+    if below:
+        names = "".join(f"\n  {repo_id}/{folder}" for folder in below)
+        raise ModelNotFound(f"{name} holds {len(below)} models. Name one of them:{names}")
+    if folders:
+        names = "".join(f"\n  {repo_id}/{folder}".rstrip("/") for folder in folders)
+        raise ModelNotFound(f"There is no {cache.CONFIG} in {name}. The repository has:{names}")
+    raise ModelNotFound(
+        f"{repo_id} holds no model for ONNX Runtime GenAI: there is no {cache.CONFIG} in it. "
+        "Look for a repository that has one, often with -onnx in its name; a GGUF file "
+        "can be converted with `structgen models convert FILE.gguf OUT`."
+    )
+
+
+def _wanted(file: str, inside: str) -> bool:
+    path = PurePosixPath(file)
+    if any(path.match(pattern) for pattern in _OTHER_RUNTIMES):
+        return False
+    return not inside or file.startswith(inside + "/")
+
+
+def _api() -> HfApi:
+    from huggingface_hub import HfApi
+
+    return HfApi(endpoint=_endpoint(), library_name="structgen")
+
+
+def _endpoint() -> str | None:
+    # Read at each call: huggingface_hub reads it once, when it is imported.
+    return os.environ.get("HF_ENDPOINT", "").rstrip("/") or None
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """huggingface_hub's own progress bars are off while ours is on."""
+    from huggingface_hub.utils.tqdm import (
+        are_progress_bars_disabled,
+        disable_progress_bars,
+        enable_progress_bars,
+    )
+
+    shown = not are_progress_bars_disabled()
+    if shown:
+        disable_progress_bars()
+    try:
+        yield
+    finally:
+        if shown:
+            enable_progress_bars()
+
+
+@contextmanager
+def _explained(repo_id: str) -> Iterator[None]:
+    """Turn whatever the hub's client raises into our errors, with what to do."""
+    try:
+        yield
+    except (ModelError, KeyboardInterrupt):
+        raise
+    except Exception as error:
+        # Broad on purpose: which HTTP library raises differs with huggingface_hub's version.
+        raise _explanation(repo_id, error) from error
+
+
+def _explanation(repo_id: str, error: Exception) -> ModelError:
+    from huggingface_hub import errors
+
+    chain: list[BaseException] = []
+    link: BaseException | None = error
+    while link is not None and link not in chain:
+        chain.append(link)
+        link = link.__cause__ or link.__context__
+    page = f"{_endpoint() or 'https://huggingface.co'}/{repo_id}"
+    if isinstance(error, errors.GatedRepoError):
+        return DownloadError(
+            f"{repo_id} is gated: accept its terms at {page}, then set HF_TOKEN to a token of "
+            "your account (or run `hf auth login`)."
+        )
+    if isinstance(error, errors.RepositoryNotFoundError):
+        return ModelNotFound(
+            f"There is no repository {repo_id} on {page.removesuffix('/' + repo_id)} that you may "
+            "read. Check the spelling; for a private one set HF_TOKEN (or run `hf auth login`)."
+        )
+    if isinstance(error, errors.HFValidationError):
+        return ModelNotFound(f"{repo_id!r} cannot be a repository's id: {error}")
+    if any(isinstance(link, errors.OfflineModeIsEnabled) for link in chain):
+        return DownloadError(
+            f"{repo_id} is not in the cache {cache.root()}, and HF_HUB_OFFLINE forbids fetching "
+            "it. Unset it, or name a local folder."
+        )
+    for link in chain:
+        if isinstance(link, errors.HfHubHTTPError):
+            status = link.response.status_code
+            hint = {
+                401: "Set HF_TOKEN to a valid token, or unset it.",
+                403: f"Your token may not read it: see {page}.",
+                429: "Too many requests: wait a little, or set HF_TOKEN.",
+            }.get(status, "Try again later.")
+            return DownloadError(f"The hub answered {status} for {repo_id}. {hint}")
+    for link in chain:
+        if isinstance(link, OSError) and link.filename is not None:
+            return cache.disk_error(link)
+    reason = " ".join(str(error).split()) or type(error).__name__
+    return DownloadError(
+        f"Fetching {repo_id} from {page.removesuffix('/' + repo_id)} broke off: {reason} "
+        "Check the network and try again; it goes on where it stopped."
+    )

@@ -1,0 +1,166 @@
+"""How far something slow has come: one callback, shown as a bar in a terminal, as lines in a log.
+
+A `Progress` is called with a stage, what is done and the total. This module knows nothing of
+models; it writes to standard error, because standard output belongs to results.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.progress import Progress as RichProgress
+    from rich.progress import TaskID
+
+Progress = Callable[[str, int, int], None]
+"""Called with a stage (a few words), how much of it is done, and how much there is in all.
+
+The unit is the stage's own: bytes, tensors. A new stage begins when the first argument changes. It
+may be called from a helper thread, never from two at once.
+"""
+
+_LOG_SECONDS = 3.0
+_POLL_SECONDS = 0.1
+
+
+def silent(stage: str, done: int, total: int) -> None:
+    """A `Progress` that shows nothing."""
+
+
+@contextmanager
+def reporting(progress: Progress | None) -> Iterator[Progress]:
+    """The caller's callback, or the display on standard error if there is none.
+
+    Nothing is written before the first call, so work that turns out to be done stays silent.
+    """
+    if progress is not None:
+        yield progress
+    elif sys.stderr.isatty():
+        with _Bar() as bar:
+            yield bar
+    else:
+        yield _Log()
+
+
+@contextmanager
+def watching(size: Callable[[], int], stage: str, total: int, progress: Progress) -> Iterator[None]:
+    """Report what ``size()`` says while the body runs; a thread asks ten times a second.
+
+    The last report is ``total``, made only when the body ends without an error. An error of the
+    callback's stops the reports and is raised after the body.
+    """
+    finished = threading.Event()
+    failures: list[BaseException] = []
+
+    def watch() -> None:
+        try:
+            while not finished.wait(_POLL_SECONDS):
+                progress(stage, min(size(), total), total)
+        except BaseException as error:
+            failures.append(error)
+
+    progress(stage, 0, total)
+    thread = threading.Thread(target=watch, name="structgen-progress", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        finished.set()
+        thread.join()
+    if failures:
+        raise failures[0]
+    progress(stage, total, total)
+
+
+def bytes_under(folder: Path, pattern: str = "*") -> int:
+    """Bytes of the files below a folder whose names match; what vanishes meanwhile counts as 0."""
+    total = 0
+    try:
+        for file in folder.rglob(pattern):
+            try:
+                if file.is_file() and not file.is_symlink():
+                    total += file.stat().st_size
+            except OSError:
+                continue
+    except OSError:
+        # A folder went away while it was being listed: the next look is right again.
+        return total
+    return total
+
+
+def megabytes(size: int) -> str:
+    """A size for people: ``93 MB``, ``0.4 MB``."""
+    return f"{size / 1e6:,.0f} MB" if size >= 1e6 else f"{size / 1e6:.1f} MB"
+
+
+class _Bar:
+    """A bar in a terminal, one line a stage. It starts at the first call."""
+
+    def __init__(self) -> None:
+        self._rich: RichProgress | None = None
+        self._stage = ""
+        self._task: TaskID | None = None
+
+    def __enter__(self) -> _Bar:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._rich is not None:
+            self._rich.stop()
+
+    def __call__(self, stage: str, done: int, total: int) -> None:
+        if self._rich is None:
+            self._rich = _rich_progress()
+            self._rich.start()
+        if self._task is None or stage != self._stage:
+            self._stage = stage
+            self._task = self._rich.add_task(stage, total=total)
+        self._rich.update(self._task, completed=done, total=total)
+
+
+def _rich_progress() -> RichProgress:
+    from rich.console import Console
+    from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import Progress as RichProgress
+
+    return RichProgress(
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        TaskProgressColumn(),
+        TimeElapsedColumn(),
+        console=Console(stderr=True),
+    )
+
+
+class _Log:
+    """Plain lines: at the start and the end of each stage, and every few seconds between."""
+
+    def __init__(self) -> None:
+        self._stage = ""
+        self._began = 0.0
+        self._shown = 0.0
+        self._ended = False
+
+    def __call__(self, stage: str, done: int, total: int) -> None:
+        now = time.monotonic()
+        if stage != self._stage:
+            self._stage, self._began, self._shown, self._ended = stage, now, now, False
+            self._line(f"{stage} …")
+        if self._ended:
+            return
+        if done >= total:
+            self._ended = True
+            self._line(f"{stage}: done in {now - self._began:.0f} s")
+        elif now - self._shown >= _LOG_SECONDS:
+            self._shown = now
+            self._line(f"{stage}: {100 * done // total}%")
+
+    @staticmethod
+    def _line(text: str) -> None:
+        print(text, file=sys.stderr, flush=True)
