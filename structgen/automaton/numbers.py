@@ -16,7 +16,7 @@ This module knows numbers only; `values` decides which schema keywords lead here
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, NamedTuple
@@ -156,6 +156,13 @@ class NumberLeaf(Leaf):
         self._scientific = not spec.canonical and all(
             m == 1 and not p for m, p in zip(self._modulus, self._places, strict=True)
         )
+        # the one step that an integer may miss, and what it comes to among integers
+        steps = [
+            (i, self._modulus[i] // math.gcd(self._modulus[i], 10 ** self._places[i]))
+            for i in range(len(spec.multiples))
+        ]
+        steps = [(i, modulus) for i, modulus in steps if modulus > 1]
+        self._only_step = steps[0] if len(steps) == 1 else None
         self._no_fraction = spec.canonical and any(
             not p for p in self._places[: len(spec.multiples)]
         )
@@ -212,26 +219,23 @@ class NumberLeaf(Leaf):
 
     def _search(self, q: int, wanted: int | None) -> tuple[bytes, int] | None:
         # The next multiple is arithmetic; searching for it would visit every remainder.
-        state: _State = self._keys[q]
-        steps = [
-            (m // math.gcd(m, 10**places), r)
-            for m, places, r in zip(
-                self._modulus, self._places, state.remainders or self._modulus, strict=True
-            )
-        ][: len(self.spec.multiples)]
-        steps = [(modulus, r) for modulus, r in steps if modulus > 1]
-        if state.phase == _WHOLE and len(steps) == 1:
-            modulus, remainder = steps[0]
-            for n in range(1, self._most_digits - state.digits + 1):
-                rest = -remainder * 10**n % modulus
-                if rest < 10**n:
-                    text = str(rest).rjust(n, "0").encode()
-                    to: int | None = q
-                    for byte in text:
-                        to = self.row(to).get(byte) if to is not None else None
-                    if to is not None and self.label(to) >= 0:
-                        return text, 0
+        for text in self._next_multiples(self._keys[q]):
+            to: int | None = q
+            for byte in text:
+                to = self.row(to).get(byte) if to is not None else None
+            if to is not None and self.label(to) >= 0:
+                return text, 0
         return super()._search(q, wanted)
+
+    def _next_multiples(self, state: _State) -> Iterator[bytes]:
+        """Digits that make ``state`` a multiple of the only step there is besides 1."""
+        if state.phase != _WHOLE or self._only_step is None:
+            return
+        index, modulus = self._only_step
+        for n in range(1, self._most_digits - state.digits + 1):
+            rest = -state.remainders[index] * 10**n % modulus
+            if rest < 10**n:
+                yield str(rest).rjust(n, "0").encode()
 
     def _is_alive(self, state: _State) -> bool:
         known = self._alive.get(state)
@@ -253,6 +257,8 @@ class NumberLeaf(Leaf):
                     self._alive[trail] = True
                     trail = parents[trail]
                 return True
+            if self._hopeless(current):
+                continue
             for to in self._raw_edges(current).values():
                 if to not in parents and self._alive.get(to) is not False:
                     parents[to] = current
@@ -272,10 +278,22 @@ class NumberLeaf(Leaf):
             if mark.role != _UPPER:
                 return False
             room = min(room, len(mark.whole) - 1)
+        if any(s.digits + len(text) <= room for text in self._next_multiples(s)):
+            return True
         product = 1
         for modulus in self._modulus:
             product *= modulus
         return room - s.digits >= len(str(product))
+
+    def _hopeless(self, s: _State) -> bool:
+        """Whether no more digits can help, told by arithmetic."""
+        return (
+            s.phase == _WHOLE
+            and self._no_fraction
+            and self._only_step is not None
+            and not self._complete(s)
+            and not any(True for _ in self._next_multiples(s))
+        )
 
     # -- transitions ------------------------------------------------------------------------
 
