@@ -55,8 +55,8 @@ _OPENAPI = (
     "sf-decimal sf-integer sf-string sf-token time-local uint16 uint32 uint64 uint8 unixtime"
 )
 ANNOTATION_FORMATS = frozenset(f"{_PYDANTIC} {_OPENAPI}".split())
-"""Formats that Pydantic writes or OpenAPI registers, and that assert nothing here. Nor do formats of
-unknown name."""
+"""Formats that Pydantic writes or OpenAPI registers, and that assert nothing here. Nor do formats
+of unknown name."""
 
 
 def format_regex(name: str, dialect: str | None = None) -> ir.Regex | None:

@@ -290,41 +290,47 @@ def _right_to_left() -> ir.Regex:
 def _normalized() -> ir.Regex:
     """Normalization Form C of one label, a bit stricter.
 
-    A mark that composes with anything follows no starter that composes with anything, whether or
-    not they compose with each other; and of combining classes that seldom meet, one mark is
-    allowed.
+    Marks that compose with anything are left out, but for nuktas: an unusual letter with such a
+    mark has to do without. Of marks side by side, two are allowed, one of them of a class above 103
+    (Thai and Lao tones, and what stands above or below letters in most scripts).
     """
     known = set(_members())
-    pairs: list[tuple[str, str]] = []
+    before: dict[str, list[str]] = {"starter": [], "nukta": []}
+    after: dict[str, list[str]] = {"starter": [], "nukta": [], "mark": []}
     for char in _members():
-        before, _, after = unicodedata.decomposition(char).partition(" ")
-        if len(after) >= 4 and not before.startswith("<"):
-            pair = chr(int(before, 16)), chr(int(after, 16))
-            if known.issuperset(pair) and unicodedata.normalize("NFC", "".join(pair)) == char:
-                pairs.append(pair)
+        first, _, second = unicodedata.decomposition(char).partition(" ")
+        if len(second) < 4 or first.startswith("<"):
+            continue
+        pair = chr(int(first, 16)) + chr(int(second, 16))
+        if known.issuperset(pair) and unicodedata.normalize("NFC", pair) == char:
+            kind = {0: "starter", 7: "nukta"}.get(unicodedata.combining(pair[1]), "mark")
+            before.get(kind, []).append(pair[0])
+            after[kind].append(pair[1])
 
-    def side(index: int, starter: bool) -> ir.CharSet:
-        chosen = (p[index] for p in pairs if (unicodedata.combining(p[1]) == 0) == starter)
-        return _chars("".join(chosen))
-
-    # What composes with marks, those marks; what composes with starters, those starters.
-    marked, marks = side(0, False), side(1, False)
-    leading, led = side(0, True), side(1, True)
-    # Nukta and kana, virama, Hebrew, Arabic, others, Latin.
-    buckets = ((1, 8), (9, 9), (10, 20), (21, 26), (27, 32), (33, 35), (36, 199), (200, 240))
-
-    def cluster(starter: ir.CharSet, without: ir.CharSet) -> ir.Regex:
-        ordered = []
-        for low, high in buckets:
-            chars = _union(*(c for value, c in _combining().items() if low <= value <= high))
-            ordered.append(_optional(_without(chars, without)))
-        return ir.Concat((starter, *ordered))
+    def marks(low: int, high: int, without: str) -> ir.Regex:
+        chars = _union(*(c for value, c in _combining().items() if low <= value <= high))
+        return _optional(_without(chars, _chars(without)))
 
     def clusters(starters: ir.CharSet) -> ir.Regex:
-        free = cluster(_without(starters, marked), ir.CharSet(()))
-        return ir.Alternate((free, cluster(_both(starters, marked), marks)))
+        """A starter and its marks; after some letters no nukta."""
+        composing = "".join(after["mark"])
+        letters = _both(starters, _chars("".join(before["nukta"])))
+        nuktas = "".join(after["nukta"])
+        return ir.Alternate(
+            (
+                ir.Concat(
+                    (
+                        _without(starters, letters),
+                        marks(1, 103, composing),
+                        marks(104, 255, composing),
+                    )
+                ),
+                ir.Concat((letters, marks(1, 103, composing + nuktas), marks(104, 255, composing))),
+            )
+        )
 
     starters = ir.negate(_union(*(c for value, c in _combining().items() if value)))
+    leading, led = _chars("".join(before["starter"])), _chars("".join(after["starter"]))
     leaders = clusters(_both(starters, leading))
     followers = clusters(_without(starters, _union(leading, led)))
     others = clusters(_without(starters, leading))
@@ -348,13 +354,20 @@ def _short_enough() -> ir.Regex:
         text = ir.Concat((_some(ascii_only), ir.Repeat(one, 0, most)))
         return formats_web.limited(text, length)
 
-    rows = [
-        ir.Repeat(_union(ascii_only, _within(beyond, [(row << 8, (row << 8) + 255)])), 1, 24)
-        for row in (*range(0x18), 0x30)
+    # Greek to Hebrew, Arabic, India, Thai to Georgian and Ethiopic, kana.
+    scripts = [
+        ir.Repeat(_union(ascii_only, ir.char_set([(low, high)])), 1, length)
+        for low, high, length in (
+            (0x300, 0x5FF, 21),
+            (0x600, 0x8FF, 20),
+            (0x900, 0xDFF, 19),
+            (0xE00, 0x13FF, 19),
+            (0x3000, 0x30FF, 24),
+        )
     ]
     return ir.Alternate(
         (
-            *rows,
+            *scripts,
             few(1, 0x24F, 55),
             few(2, 0x24F, 52),
             few(6, 0x24F, 44),
