@@ -146,7 +146,7 @@ class Cursor:
             minimum = len(plan) + 1
             if max_tokens < minimum:
                 raise BudgetTooSmall(
-                    f"max_tokens={max_tokens} is too small: {constraint.output.name} needs at "
+                    f"a budget of {max_tokens} tokens is too small: {constraint.output.name} needs at "
                     f"least {minimum} tokens, the end-of-sequence token included.",
                     minimum=minimum,
                     budget=max_tokens,

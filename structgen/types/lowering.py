@@ -104,7 +104,7 @@ def _lower_value(value: Any, name: str) -> OutputType | None:
     if isinstance(value, re.Pattern):
         return _lower_regex(Regex(value.pattern, value.flags & ~re.UNICODE), name)
     if isinstance(value, JsonSchema):
-        return OutputType(ir.Json(value.schema), _json_parser(name), name)
+        return OutputType(ir.Json(value.schema, value.options), _json_parser(name), name)
     if isinstance(value, Choice):
         return choice_type(value.items, name)
     if isinstance(value, TypeAdapter):

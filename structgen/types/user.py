@@ -35,7 +35,7 @@ class OutputType:
 class Regex:
     """Text that a regular expression matches from end to end, as ``re.fullmatch`` would.
 
-    Parses to the text itself. What is not regular (backreferences, lookaround) is refused when the
+    Parses to the text itself. What is not regular (backreferences) is refused when the
     type is compiled.
 
     Args:
@@ -119,14 +119,25 @@ class JsonSchema:
 
     Args:
         schema: a dict, True or False, or the schema as JSON text.
+        dialect: the draft, where ``$schema`` does not say: ``"draft4"``, ``"draft6"``,
+            ``"draft7"``, ``"draft2019-09"`` or ``"draft2020-12"`` (the default).
+        documents: documents that ``$ref`` may lead to, by absolute URL. The metaschemas are known;
+            nothing is ever fetched.
 
     Raises:
         SchemaError: the argument is not JSON, or not an object or boolean.
     """
 
     text: str
+    dialect: str | None
+    documents_text: str | None
 
-    def __init__(self, schema: Mapping[str, Any] | bool | str) -> None:
+    def __init__(
+        self,
+        schema: Mapping[str, Any] | bool | str,
+        dialect: str | None = None,
+        documents: Mapping[str, Any] | None = None,
+    ) -> None:
         if isinstance(schema, str):
             try:
                 value = json.loads(schema)
@@ -143,11 +154,23 @@ class JsonSchema:
                 f"got {type(value).__name__} ({_short(value)}) at $."
             )
         object.__setattr__(self, "text", _dump(value))
+        object.__setattr__(self, "dialect", dialect)
+        object.__setattr__(self, "documents_text", _dump(documents) if documents else None)
 
     @property
     def schema(self) -> Any:
         """A fresh copy of the schema: a dict or a bool."""
         return json.loads(self.text)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The compile options that belong to the schema itself."""
+        out: dict[str, Any] = {}
+        if self.dialect is not None:
+            out["dialect"] = self.dialect
+        if self.documents_text is not None:
+            out["documents"] = json.loads(self.documents_text)
+        return out
 
     def __repr__(self) -> str:
         return f"JsonSchema({_short(self.schema)})"
