@@ -146,8 +146,8 @@ class Cursor:
             minimum = len(plan) + 1
             if max_tokens < minimum:
                 raise BudgetTooSmall(
-                    f"a budget of {max_tokens} tokens is too small: {constraint.output.name} needs at "
-                    f"least {minimum} tokens, the end-of-sequence token included.",
+                    f"a budget of {max_tokens} tokens is too small: {constraint.output.name} "
+                    f"needs at least {minimum} tokens, the end-of-sequence token included.",
                     minimum=minimum,
                     budget=max_tokens,
                 )
