@@ -74,11 +74,19 @@ SCENES = (
         "of name and damage), pet (optional)",
         Character,
         [
-            {"role": "user", "content": "Create a game character: a young elf from the forest."},
+            {
+                "role": "user",
+                "content": "Create a young elf who has a bow and a white owl. "
+                "Skills: archery and healing.",
+            },
             {"role": "assistant", "content": _EXAMPLE.model_dump_json()},
-            {"role": "user", "content": "Create a game character: an old dwarf who loves the sea."},
+            {
+                "role": "user",
+                "content": "Create an old dwarf who has an axe and a red parrot. "
+                "Skills: sailing, fishing and singing.",
+            },
         ],
-        {"max_new_tokens": 160, "temperature": 0.7},
+        {"max_new_tokens": 160, "temperature": 0.4},
     ),
     Scene(
         "A classification",
