@@ -16,7 +16,7 @@ import re
 import shutil
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import quote, unquote
@@ -132,6 +132,8 @@ def installing(name: str, progress: Progress, *, resume: bool = False) -> Iterat
         except BaseException:
             if not resume:
                 shutil.rmtree(work, ignore_errors=True)
+            with suppress(OSError):
+                work.rmdir()  # Nothing had arrived.
             raise
         shutil.rmtree(work, ignore_errors=True)
 

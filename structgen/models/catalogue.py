@@ -70,5 +70,15 @@ def suggestions(name: str, others: list[str] | None = None) -> list[str]:
         others: names to consider besides the catalogue's.
     """
     known = {known.lower(): known for known in [*ENTRIES, *(others or [])]}
-    close = difflib.get_close_matches(name.lower(), known, n=3, cutoff=0.5)
-    return [known[match] for match in close]
+    lower = name.lower()
+    # What was typed may also be the beginning of a name, or close to one.
+    scores = {
+        candidate: max(_alike(lower, candidate), _alike(lower, candidate[: len(lower)]))
+        for candidate in known
+    }
+    best = sorted((name for name in scores if scores[name] >= 0.6), key=lambda n: -scores[n])
+    return [known[match] for match in best[:3]]
+
+
+def _alike(a: str, b: str) -> float:
+    return difflib.SequenceMatcher(None, a, b).ratio()

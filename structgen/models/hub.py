@@ -213,7 +213,8 @@ def _explanation(repo_id: str, error: Exception) -> ModelError:
         if isinstance(link, errors.HfHubHTTPError):
             status = link.response.status_code
             hint = {
-                401: "Set HF_TOKEN to a valid token, or unset it.",
+                401: "It may not exist, or be private: check the spelling, or set HF_TOKEN to a "
+                "valid token.",
                 403: f"Your token may not read it: see {page}.",
                 429: "Too many requests: wait a little, or set HF_TOKEN.",
             }.get(status, "Try again later.")
@@ -221,8 +222,8 @@ def _explanation(repo_id: str, error: Exception) -> ModelError:
     for link in chain:
         if isinstance(link, OSError) and link.filename is not None:
             return cache.disk_error(link)
-    reason = " ".join(str(error).split()) or type(error).__name__
+    reason = (" ".join(str(error).split()) or type(error).__name__).rstrip(".")
     return DownloadError(
-        f"Fetching {repo_id} from {page.removesuffix('/' + repo_id)} broke off: {reason} "
+        f"Fetching {repo_id} from {page.removesuffix('/' + repo_id)} broke off: {reason}. "
         "Check the network and try again; it goes on where it stopped."
     )

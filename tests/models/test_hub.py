@@ -112,9 +112,10 @@ def test_a_transfer_that_fails_for_good_is_an_error_and_the_next_try_succeeds(hu
     assert {file for file, _ in hub.downloads} == {"model.onnx.data"}
 
 
-def test_a_repository_that_is_not_there(hub):
+def test_a_repository_that_is_not_there(hub, cache_folder):
     with pytest.raises(ModelNotFound, match=r"no repository org/nothing on .* spelling"):
         models.path("org/nothing")
+    assert list((cache_folder / "partial").iterdir()) == []
 
 
 def test_a_gated_repository_says_where_to_ask(hub):

@@ -63,7 +63,7 @@ def test_a_gguf_file_must_be_converted(tmp_path):
         models.path(tmp_path / "other.txt")
 
 
-@pytest.mark.parametrize("name", ["smollm2-135m-instrct", "SmolLM2-135M-Instruct", "smollm2"])
+@pytest.mark.parametrize("name", ["smollm2-135m-instrct", "SmolLM2-135M-Instruct", "smolm2"])
 def test_a_misspelt_name_is_answered_with_the_right_one(name, cache_folder):
     with pytest.raises(ModelNotFound, match=r"Did you mean smollm2-135m-instruct\?"):
         models.path(name)
