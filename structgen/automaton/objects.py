@@ -93,8 +93,11 @@ class ObjectPlan:
         # (existence, keys, obligation) of every way that a member can meet an existence
         self._triggers = [(i, k, ob) for i, e in enumerate(self._exists) for k, ob in e.triggers]
         self._all_met = (1 << len(self._exists)) - 1
-        rule = self._rule(0)
-        self._ruled = rule.names if rule is not None else 0
+        # names that any rule may come to speak of, whatever is met by then
+        self._ruled = 0
+        for formula in formulas + [e.presence for e in self._exists]:
+            for name in names_of(formula):
+                self._ruled |= 1 << index[name]
         self._involved = self._counts or bool(self._exists)
         # every pattern that tells unnamed keys apart, and its bit
         regexes = [regex for n in self._nodes for regex, _ in n.pattern_properties]
