@@ -1,15 +1,18 @@
-"""The ``format`` keyword: which formats assert something, and the regular language of each.
+r"""The ``format`` keyword: which formats assert something, and the regular language of each.
 
 Owns the table of names. The languages are `formats_time` (dates), `formats_web` (names, addresses,
 URIs, pointers), `formats_idn` (international names) and `formats_regex` (regular expressions), each
 built on first use. Knows no schema, no automaton, and not whether formats are asserted at all.
 
-Every format is its standard's language, with these exceptions, each stricter than the standard, so
-that nothing invalid is ever accepted:
+Every format is its standard's language, but for what is left out here. Nothing is accepted that a
+standard refuses, with one exception: ``idn-email`` counts characters before the ``@``, not octets.
 
-* ``hostname`` (drafts 7 and later), ``idn-hostname``, and host names in e-mail addresses have no
-  A-labels (``xn--...``); U-labels and names with them are shorter than allowed, see `formats_idn`;
-* ``regex`` nests at most `formats_regex.MAX_NESTING` groups, among others, see there.
+* ``hostname`` (drafts 7 and later), ``idn-hostname`` and host names in e-mail addresses have no
+  A-labels (``xn--...``): Punycode is not regular. In ``idn-hostname``, labels and names with
+  non-ASCII characters are shorter than allowed, among others: see `formats_idn`.
+* ``email`` has no ``\ `` (backslash and space), and no address literals but of IPv4 and IPv6.
+* ``relative-json-pointer`` has no index manipulation (``0+1``), which later drafts of it added.
+* ``regex`` nests at most `formats_regex.MAX_NESTING` groups, among others: see there.
 """
 
 from __future__ import annotations
