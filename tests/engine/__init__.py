@@ -1,0 +1,1 @@
+"""Tests of the engine: schemas, patterns and choices as masks over vocabularies."""

@@ -1,0 +1,190 @@
+"""Token budgets: whatever the budget, the output is complete; a smaller one is refused."""
+
+from __future__ import annotations
+
+import json
+import random
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import structgen
+from engine import oracle, strategies
+from engine.test_json_schema import RANDOM, compile_or_none
+from engine.test_masks import OUTPUTS, PERSON, build
+from engine.walks import TINY, allowed, examples, minimum, read_mask, seeds, walk
+from structgen import BudgetTooSmall, Choice, JsonSchema, Regex, Unsatisfiable, Vocabulary
+
+
+@pytest.mark.parametrize("name", [n for n in OUTPUTS if n not in ("person", "person, ascii")])
+def test_every_budget_from_the_minimum_up_gives_a_whole_output(name: str) -> None:
+    constraint = build(name, TINY)
+    least = minimum(constraint)
+    output = OUTPUTS[name][0]
+    for seed in seeds(25):
+        rng = random.Random(seed)
+        budget = least + seed // 2
+        result = walk(constraint, rng, max_tokens=budget, special=0.3, end=0.05)
+        assert result.ended
+        assert len(result.ids) <= budget
+        if isinstance(output, JsonSchema):
+            assert oracle.is_valid(json.loads(output.text), result.text)
+        constraint.output.parse(result.text)
+
+
+def test_real_vocabularies_within_budgets(vocabulary: Vocabulary) -> None:
+    constraint = structgen.compile(JsonSchema(PERSON), vocabulary)
+    least = minimum(constraint)
+    for extra in (0, 1, 4, 12):
+        result = walk(constraint, random.Random(extra), max_tokens=least + extra, end=0.1)
+        assert result.ended
+        assert oracle.is_valid(PERSON, result.text), result.text
+
+
+@given(RANDOM, st.integers(0, 1 << 30))
+@examples(60)
+def test_the_plan_is_kept_at_every_step(r: random.Random, seed: int) -> None:
+    # min_tokens_to_finish must be true at every state: a fresh budget of exactly that many tokens,
+    # spent at random, finishes. Checked by following it from states deep inside a walk.
+    schema = strategies.document(r)
+    try:
+        constraint = compile_or_none(schema)
+    except Unsatisfiable:
+        return
+    if constraint is None:
+        return
+    rng = random.Random(seed)
+    free = constraint.start()
+    prefix: list[int] = []
+    for _ in range(rng.randint(0, 12)):
+        ids = [i for i in allowed(free) if i not in TINY.eos_token_ids]
+        if not ids:
+            break
+        prefix.append(rng.choice(ids))
+        free.accept(prefix[-1])
+    promised = free.min_tokens_to_finish()
+    cursor = constraint.start(len(prefix) + max(promised, minimum(constraint)) + 1)
+    for token_id in prefix:
+        bit = read_mask(cursor)[token_id // 32] >> (token_id % 32) & 1
+        if not bit:
+            return  # this prefix is not affordable on its way
+        cursor.accept(token_id)
+    spent = 0
+    limit = max(promised, minimum(constraint)) + 1
+    while not cursor.is_finished:
+        assert cursor.min_tokens_to_finish() <= limit - spent
+        cursor.accept(rng.choice(allowed(cursor)))
+        spent += 1
+        assert spent <= limit
+    text = b"".join(TINY.tokens[i] for i in prefix).decode(errors="replace")
+    assert spent <= limit, text
+
+
+@given(RANDOM)
+@examples(60)
+def test_the_exact_minimum_can_be_followed(r: random.Random) -> None:
+    # With nothing to spare, every step lowers what is needed by at least one.
+    try:
+        constraint = compile_or_none(strategies.document(r))
+    except Unsatisfiable:
+        return
+    if constraint is None:
+        return
+    rng = random.Random(r.randint(0, 999))
+    left = minimum(constraint)
+    cursor = constraint.start(left)
+    while not cursor.is_finished:
+        assert cursor.min_tokens_to_finish() <= left
+        cursor.accept(rng.choice(allowed(cursor)))
+        left -= 1
+    assert left >= 0
+
+
+@pytest.mark.parametrize(
+    ("output", "fewest"),
+    [
+        (Regex("a{3}"), 4),  # no token is longer than "aaaa"
+        (Regex("(abab){2}"), 3),
+        (Choice(["true", "and the"]), 2),
+        (JsonSchema({"type": "object"}), 2),
+        (JsonSchema({"type": "array", "minItems": 2, "items": {"const": None}}), 6),
+        (JsonSchema({"const": "name"}), 4),
+        (JsonSchema({"type": "integer", "minimum": 100}), 3),
+        (Regex(""), 1),
+    ],
+)
+def test_small_minimums(output: Any, fewest: int) -> None:
+    constraint = structgen.compile(output, TINY)
+    found = minimum(constraint)
+    assert found <= fewest
+    with pytest.raises(BudgetTooSmall) as caught:
+        constraint.start(max_tokens=found - 1)
+    assert caught.value.minimum == found
+    assert caught.value.budget == found - 1
+    assert str(found) in str(caught.value)
+    for seed in seeds(5):
+        assert walk(constraint, random.Random(seed), max_tokens=found).ended
+
+
+@pytest.mark.parametrize("budget", [0, -1])
+def test_no_budget_at_all(budget: int) -> None:
+    with pytest.raises(BudgetTooSmall):
+        structgen.compile(Regex("a*"), TINY).start(max_tokens=budget)
+
+
+def test_a_budget_only_removes_tokens_and_never_the_last() -> None:
+    constraint = structgen.compile(JsonSchema(PERSON), TINY)
+    least = minimum(constraint)
+    for seed in seeds(10):
+        rng = random.Random(seed)
+        tight, free = constraint.start(least + rng.randint(0, 10)), constraint.start()
+        while not tight.is_finished:
+            mask = read_mask(tight)
+            assert mask.any()
+            assert not (mask & ~read_mask(free)).any()
+            choice = rng.choice(allowed(tight))
+            tight.accept(choice)
+            free.accept(choice)
+
+
+def test_a_large_budget_removes_nothing() -> None:
+    constraint = structgen.compile(JsonSchema(PERSON), TINY)
+    roomy, free = constraint.start(100_000), constraint.start()
+    rng = random.Random(1)
+    for _ in range(60):
+        assert (read_mask(roomy) == read_mask(free)).all()
+        if roomy.is_finished:
+            break
+        choice = rng.choice(allowed(free))
+        roomy.accept(choice)
+        free.accept(choice)
+
+
+def test_what_a_budget_forbids_raises() -> None:
+    constraint = structgen.compile(Regex("a{1,9}"), TINY)
+    cursor = constraint.start(max_tokens=3)
+    a = TINY.tokens.index(b"a")
+    cursor.accept(a)
+    cursor.accept(a)
+    with pytest.raises(structgen.TokenNotAllowed, match="budget"):
+        cursor.accept(a)
+    assert set(allowed(cursor)) == set(TINY.eos_token_ids)
+
+
+def test_forced_tokens_keep_the_budget() -> None:
+    schema = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
+    constraint = structgen.compile(JsonSchema(schema), TINY)
+    for extra in range(6):
+        budget = minimum(constraint) + extra
+        cursor = constraint.start(budget)
+        spent = 0
+        rng = random.Random(extra)
+        while not cursor.is_finished:
+            for token_id in cursor.forced_tokens():
+                cursor.accept(token_id)
+                spent += 1
+            cursor.accept(rng.choice(allowed(cursor)))
+            spent += 1
+        assert spent <= budget

@@ -1,0 +1,259 @@
+"""What is wrong with a schema is said at compile: where, which keyword, what was found."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import structgen
+from engine.walks import TINY
+from structgen import (
+    CompileLimitExceeded,
+    JsonSchema,
+    OptionError,
+    PatternError,
+    Regex,
+    SchemaError,
+    Unsatisfiable,
+    UnsupportedFeature,
+)
+
+
+def compile_schema(schema: Any, **options: Any) -> structgen.Constraint:
+    return structgen.compile(JsonSchema(schema), TINY, **options)
+
+
+def nested(keyword: str, value: Any) -> dict[str, Any]:
+    return {"properties": {"a b": {"items": {keyword: value}}}}
+
+
+PLACE = '$.properties["a b"].items'
+
+
+@pytest.mark.parametrize(
+    ("keyword", "value"),
+    [
+        ("type", "strin"),
+        ("type", 5),
+        ("type", ["string", "text"]),
+        ("type", None),
+        ("enum", "a"),
+        ("enum", {"a": 1}),
+        ("minimum", "1"),
+        ("maximum", True),
+        ("exclusiveMaximum", None),
+        ("multipleOf", 0),
+        ("multipleOf", -2),
+        ("multipleOf", "2"),
+        ("minLength", -1),
+        ("minLength", 1.5),
+        ("maxLength", "3"),
+        ("minItems", True),
+        ("maxItems", -1),
+        ("minProperties", None),
+        ("maxProperties", []),
+        ("pattern", 3),
+        ("pattern", "(a"),
+        ("pattern", "[z-a]"),
+        ("pattern", "a{2,1}"),
+        ("properties", ["a"]),
+        ("properties", {"x": 3}),
+        ("patternProperties", []),
+        ("required", "a"),
+        ("required", [1]),
+        ("items", "string"),
+        ("items", 7),
+        ("prefixItems", {}),
+        ("prefixItems", []),
+        ("additionalProperties", "no"),
+        ("propertyNames", []),
+        ("allOf", {}),
+        ("allOf", []),
+        ("anyOf", []),
+        ("anyOf", [3]),
+        ("$ref", 1),
+        ("$ref", "#/$defs/missing"),
+    ],
+)
+def test_a_malformed_keyword_is_named_with_its_place(keyword: str, value: Any) -> None:
+    with pytest.raises(SchemaError) as caught:
+        compile_schema(nested(keyword, value))
+    error = caught.value
+    assert not isinstance(error, UnsupportedFeature)
+    assert error.path.startswith(PLACE)
+    assert PLACE in str(error)
+    if error.keyword is not None:
+        assert error.keyword == keyword
+        assert keyword in str(error)
+    else:
+        assert "schema must be" in str(error)
+
+
+@pytest.mark.parametrize("schema", [None, 3, "[1]", [], ["a"], '"a"'])
+def test_what_is_no_schema_is_refused(schema: Any) -> None:
+    with pytest.raises(structgen.OutputTypeError):
+        compile_schema(schema)
+
+
+def test_a_misspelt_type_gets_a_hint() -> None:
+    with pytest.raises(SchemaError, match="Did you mean 'integer'"):
+        compile_schema({"type": "interger"})
+
+
+def test_a_misspelt_reference_gets_a_hint() -> None:
+    with pytest.raises(SchemaError, match="Did you mean 'address'"):
+        compile_schema({"$ref": "#/$defs/adress", "$defs": {"address": {}}})
+
+
+def test_a_remote_reference_is_refused_not_fetched() -> None:
+    with pytest.raises(SchemaError) as caught:
+        compile_schema({"items": {"$ref": "https://example.com/schema.json"}})
+    assert caught.value.path == "$.items.$ref"
+    assert caught.value.keyword == "$ref"
+
+
+def test_references_resolve_as_pointers_do() -> None:
+    definitions = {
+        "a/b": {"const": 1},
+        "c~d": {"const": 2},
+        "e f": {"const": 3},
+        "l": [{"const": 4}],
+    }
+    for pointer, want in [("a~1b", "1"), ("c~0d", "2"), ("e%20f", "3"), ("l/0", "4")]:
+        schema = {"$ref": f"#/$defs/{pointer}", "$defs": definitions}
+        cursor = compile_schema(schema).start()
+        cursor.accept(TINY.tokens.index(want.encode()))
+        assert cursor.is_accepting
+
+
+# -- contradictions -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        False,
+        {"type": []},
+        {"enum": []},
+        {"type": "string", "enum": [1, None]},
+        {"const": 1, "enum": [2]},
+        {"const": "a", "pattern": "^b"},
+        {"type": "integer", "minimum": 5, "maximum": 4},
+        {"type": "number", "exclusiveMinimum": 1, "exclusiveMaximum": 1},
+        {"type": "integer", "exclusiveMinimum": 1, "exclusiveMaximum": 2},
+        {"type": "integer", "multipleOf": 10, "minimum": 11, "maximum": 19},
+        {"type": "string", "minLength": 3, "maxLength": 2},
+        {"type": "string", "pattern": "^a$", "minLength": 2},
+        {"type": "string", "allOf": [{"pattern": "^a"}, {"pattern": "^b"}]},
+        {"type": "array", "minItems": 2, "maxItems": 1},
+        {"type": "array", "minItems": 1, "items": False},
+        {"type": "array", "minItems": 2, "prefixItems": [True, False]},
+        {"type": "object", "required": ["a"], "properties": {"a": False}},
+        {"type": "object", "required": ["a"], "additionalProperties": False},
+        {"type": "object", "required": ["a", "b"], "maxProperties": 1},
+        {"type": "object", "required": ["abc"], "propertyNames": {"maxLength": 2}},
+        {"type": "object", "minProperties": 2, "properties": {"a": {}},
+         "additionalProperties": False},
+        {"type": "object", "minProperties": 3, "maxProperties": 2, "properties": {"a": {}, "b": {}},
+         "additionalProperties": False},
+        {"allOf": [{"type": "string"}, {"type": "integer"}]},
+        {"anyOf": [False, {"type": "null", "enum": [1]}]},
+        {"anyOf": [{"type": "string"}, {"type": "null"}], "type": "integer"},
+        {"type": "object", "required": ["next"], "properties": {"next": {"$ref": "#"}}},
+        {"type": "array", "minItems": 1, "items": {"$ref": "#"}},
+        {"$ref": "#/$defs/a", "$defs": {
+            "a": {"type": "array", "prefixItems": [{"$ref": "#/$defs/b"}], "minItems": 1},
+            "b": {"type": "object", "required": ["x"],
+                  "properties": {"x": {"$ref": "#/$defs/a"}}}}},
+    ],
+)  # fmt: skip
+def test_contradictions_are_found_at_compile(schema: Any) -> None:
+    with pytest.raises(Unsatisfiable) as caught:
+        compile_schema(schema)
+    assert caught.value.path.startswith("$")
+    assert "$" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": ["object", "null"], "required": ["next"], "properties": {"next": {"$ref": "#"}}},
+        {"type": "object", "properties": {"a": False}},
+        {"type": "array", "items": False},
+        {"anyOf": [False, True]},
+        {"type": "array", "prefixItems": [{"$ref": "#"}, {"$ref": "#"}]},
+        {"type": "number", "exclusiveMinimum": 1, "exclusiveMaximum": 2},
+    ],
+)
+def test_what_only_looks_contradictory_compiles(schema: Any) -> None:
+    assert compile_schema(schema).start().min_tokens_to_finish() > 0
+
+
+@pytest.mark.parametrize("pattern", ["a^b", "$a", "(?!)", "(?=a)b", "[^\\s\\S]"])
+def test_patterns_that_match_nothing(pattern: str) -> None:
+    with pytest.raises(Unsatisfiable):
+        structgen.compile(Regex(pattern), TINY)
+
+
+@pytest.mark.parametrize("pattern", ["(", "[", "a**", "(?P<n", "\\"])
+def test_malformed_patterns(pattern: str) -> None:
+    with pytest.raises(PatternError):
+        structgen.compile(Regex(pattern), TINY)
+
+
+# -- options and limits ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"white_space": "compact"},
+        {"property_order": "random"},
+        {"spelling": "all"},
+        {"max_whitespace": 0},
+        {"max_digits": -1},
+        {"max_digits": True},
+        {"whitespace": "x*"},
+        {"whitespace": "a{0}b"},
+    ],
+)
+def test_wrong_options(options: dict[str, Any]) -> None:
+    with pytest.raises(OptionError):
+        compile_schema({}, **options)
+
+
+def test_a_misspelt_option_gets_a_hint() -> None:
+    with pytest.raises(OptionError, match="Did you mean 'whitespace'"):
+        compile_schema({}, whitespce="compact")
+
+
+def test_too_many_alternatives_are_a_limit_with_figures() -> None:
+    schema = {
+        "allOf": [{"anyOf": [{"required": [f"a{i}"]}, {"required": [f"b{i}"]}]} for i in range(40)]
+    }
+    with pytest.raises(CompileLimitExceeded) as caught:
+        compile_schema(schema)
+    assert caught.value.actual > caught.value.limit > 0
+
+
+def test_deep_and_wide_schemas_compile() -> None:
+    chain: dict[str, Any] = {"$defs": {f"d{i}": {"$ref": f"#/$defs/d{i + 1}"} for i in range(1000)}}
+    chain["$defs"]["d1000"] = {"const": 1}
+    chain["$ref"] = "#/$defs/d0"
+    assert compile_schema(chain).start().min_tokens_to_finish() == 2
+    deep: Any = {"const": 1}
+    for _ in range(200):
+        deep = {"type": "array", "items": deep, "minItems": 1}
+    assert compile_schema(deep).start().min_tokens_to_finish() <= 402
+    wide = {"type": "object", "properties": {f"p{i}": {"type": "integer"} for i in range(2000)}}
+    assert compile_schema(wide).start().min_tokens_to_finish() == 2
+
+
+def test_a_reference_to_itself_in_place_ends() -> None:
+    # It says nothing at all, or nothing that can be satisfied; it must not hang.
+    for schema in ({"$ref": "#"}, {"allOf": [{"$ref": "#"}]}, {"anyOf": [{"$ref": "#"}]}):
+        try:
+            compile_schema(schema).start().min_tokens_to_finish()
+        except structgen.OutputTypeError:
+            continue

@@ -1,0 +1,175 @@
+"""Schemas as masks, judged by independent validators on generated schemas, instances and walks."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+import structgen
+from engine import oracle, strategies
+from engine.walks import TINY, accepts, examples, minimum, walk
+from structgen import CompileLimitExceeded, JsonSchema, Unsatisfiable, UnsupportedFeature
+from structgen.constraint import Constraint
+
+EVERYTHING = {"whitespace": "flexible", "property_order": "any", "spelling": "any"}
+"""The options under which every valid text is accepted."""
+
+MAX_DIGITS = 8
+
+RANDOM = st.randoms(use_true_random=False)
+
+
+def compile_or_none(schema: Any, **options: Any) -> Constraint | None:
+    """The constraint; None where the engine rightly declines. `Unsatisfiable` goes through."""
+    try:
+        return structgen.compile(JsonSchema(schema), TINY, max_digits=MAX_DIGITS, **options)
+    except (UnsupportedFeature, CompileLimitExceeded):
+        return None
+
+
+def is_usual(text: str) -> bool:
+    """Whether a serialiser could have written it: plain numbers of few digits, no blanks around.
+
+    Other spellings may be refused (see `structgen.automaton.numbers`), never wrongly accepted. So
+    may runs of blanks beyond ``max_whitespace``.
+    """
+    if text != text.strip() or re.search(r"\s{21}", text):
+        return False
+    return all(
+        not set(token) & set("eE")
+        and max(map(len, token.lstrip("-").split("."))) <= MAX_DIGITS
+        and json.dumps(json.loads(token)) == token
+        for token in oracle.numbers_in(text)
+    )
+
+
+def check(constraint: Constraint | None, schema: Any, text: str, rng: random.Random) -> None:
+    """We and the validators judge ``text`` alike. Without a constraint it must be invalid."""
+    valid = oracle.is_valid(schema, text)
+    accepted = constraint is not None and accepts(constraint, text, rng)
+    if accepted:
+        assert valid, f"wrongly accepted {text!r} under {json.dumps(schema)}"
+    elif valid:
+        assert not is_usual(text), f"wrongly rejected {text!r} under {json.dumps(schema)}"
+
+
+# -- generated schemas --------------------------------------------------------------------------
+
+
+@given(RANDOM)
+@examples(250)
+def test_instances_are_judged_as_validators_do(r: random.Random) -> None:
+    schema = strategies.document(r)
+    try:
+        constraint = compile_or_none(schema, **EVERYTHING)
+        if constraint is None:
+            return
+    except Unsatisfiable:
+        constraint = None
+    for _ in range(6):
+        data = strategies.instance(r, schema, schema)
+        check(constraint, schema, strategies.spell(r, data), random.Random(0))
+
+
+@given(RANDOM)
+@examples(150)
+def test_one_edit_is_judged_as_validators_do(r: random.Random) -> None:
+    schema = strategies.document(r)
+    try:
+        constraint = compile_or_none(schema, **EVERYTHING)
+    except Unsatisfiable:
+        return
+    if constraint is None:
+        return
+    for _ in range(3):
+        text = strategies.spell(r, strategies.instance(r, schema, schema))
+        for _ in range(4):
+            check(constraint, schema, strategies.edit(r, text), random.Random(0))
+
+
+@given(RANDOM, st.integers(0, 1 << 30))
+@examples(120)
+def test_walks_end_parse_and_validate(r: random.Random, seed: int) -> None:
+    schema = strategies.document(r)
+    options = r.choice(
+        [
+            {},
+            {},
+            EVERYTHING,
+            {"ensure_ascii": True},
+            {"property_order": "any"},
+            {"whitespace": " ?"},
+        ]
+    )
+    try:
+        constraint = compile_or_none(schema, **options)
+    except Unsatisfiable:
+        return
+    if constraint is None:
+        return
+    rng = random.Random(seed)
+    least = minimum(constraint)
+    for budget in (least, least + 1, least + rng.randint(2, 12), least + 40):
+        result = walk(constraint, rng, max_tokens=budget, special=0.3, end=0.1)
+        assert result.ended
+        text = result.text
+        assert oracle.is_valid(schema, text), f"{text!r} is invalid under {json.dumps(schema)}"
+        if options.get("ensure_ascii"):
+            assert text.isascii()
+    unbounded = walk(constraint, rng, steps=150, special=0.5)
+    if unbounded.ended:
+        assert oracle.is_valid(schema, unbounded.text), (unbounded.text, schema)
+
+
+@given(RANDOM, st.integers(0, 1 << 30))
+@examples(80)
+def test_an_edited_walk_is_judged_as_validators_do(r: random.Random, seed: int) -> None:
+    schema = strategies.document(r)
+    try:
+        constraint = compile_or_none(schema, **EVERYTHING)
+    except Unsatisfiable:
+        return
+    if constraint is None:
+        return
+    rng = random.Random(seed)
+    result = walk(constraint, rng, max_tokens=minimum(constraint) + 25, special=0.3, end=0.1)
+    for _ in range(6):
+        check(constraint, schema, strategies.edit(r, result.text), rng)
+
+
+@given(RANDOM)
+@examples(80)
+def test_default_options_accept_no_more(r: random.Random) -> None:
+    schema = strategies.document(r)
+    try:
+        constraint = compile_or_none(schema)
+    except Unsatisfiable:
+        return
+    if constraint is None:
+        return
+    for _ in range(6):
+        data = strategies.instance(r, schema, schema)
+        text = strategies.spell(r, data, whitespace=False, escapes=False)
+        if accepts(constraint, text, random.Random(0)):
+            assert oracle.is_valid(schema, text), f"{text!r} {json.dumps(schema)}"
+
+
+def test_the_generators_produce_enough_of_both_verdicts() -> None:
+    # The tests above are worth nothing if nearly all instances are invalid, or nothing compiles.
+    r = random.Random(7)
+    valid = compiled = 0
+    for _ in range(100):
+        schema = strategies.document(r)
+        try:
+            compiled += compile_or_none(schema) is not None
+        except Unsatisfiable:
+            continue
+        text = strategies.spell(r, strategies.instance(r, schema, schema))
+        valid += oracle.is_valid(schema, text)
+    assert compiled > 70
+    assert 30 < valid < 85

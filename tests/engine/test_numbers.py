@@ -1,0 +1,322 @@
+"""`NumberLeaf` against Decimal arithmetic: bounds, multiples, integrality, every spelling."""
+
+from __future__ import annotations
+
+import random
+import re
+from decimal import Decimal, localcontext
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import structgen
+from engine.walks import TINY, accepts, examples, minimum, walk
+from structgen import JsonSchema
+from structgen.automaton.numbers import MAX_EXPONENT, NumberLeaf, NumberSpec
+
+RANDOM = st.randoms(use_true_random=False)
+GRAMMAR = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
+STEPS = ["1", "2", "3", "7", "10", "0.5", "0.1", "0.01", "0.25", "1.5", "2.5", "100", "0.003"]
+
+
+def leaf_accepts(leaf: NumberLeaf, text: str) -> bool:
+    q = leaf.start
+    for byte in text.encode():
+        to = leaf.row(q).get(byte)
+        if to is None:
+            return False
+        q = to
+    return leaf.label(q) >= 0
+
+
+def satisfies(spec: NumberSpec, number: Decimal) -> bool:
+    """The definition."""
+    with localcontext() as context:
+        context.prec = 2000
+        return (
+            (spec.lower is None or number > spec.lower
+             or (number == spec.lower and not spec.exclusive_lower))
+            and (spec.upper is None or number < spec.upper
+                 or (number == spec.upper and not spec.exclusive_upper))
+            and all(number % m == 0 for m in spec.multiples)
+            and not any(number % m == 0 for m in spec.non_multiples)
+        )  # fmt: skip
+
+
+def is_covered(spec: NumberSpec, text: str) -> bool:
+    """Whether the documented spellings include ``text``."""
+    mantissa, _, exponent = text.lower().partition("e")
+    whole, _, fraction = mantissa.lstrip("-").partition(".")
+    if max(len(whole), len(fraction)) > spec.max_digits:
+        return False
+    if not exponent:
+        return True
+    if len(exponent.lstrip("+-")) > 3 or abs(int(exponent)) > MAX_EXPONENT:
+        return False
+    if spec.plain:
+        return True
+    grid = [m for m in (*spec.multiples, *spec.non_multiples) if m != 1]
+    return not grid and len(whole) == 1 and whole != "0"
+
+
+def number(r: random.Random) -> Decimal:
+    digits = r.choice([1, 1, 2, 3, 5, 8])
+    value = Decimal(r.randint(-(10**digits), 10**digits))
+    return value.scaleb(-r.choice([0, 0, 0, 1, 2, 3, 6]))
+
+
+def spec_of(r: random.Random, canonical: bool = False) -> NumberSpec:
+    lower = number(r) if r.random() < 0.5 else None
+    upper = number(r) if r.random() < 0.5 else None
+    if lower is not None and r.random() < 0.3:
+        upper = lower + abs(number(r))
+    multiples = {Decimal(r.choice(STEPS)) for _ in range(r.choice([0, 0, 1, 1, 2]))}
+    non = (Decimal(1),) if r.random() < 0.15 and Decimal(1) not in multiples else ()
+    return NumberSpec(
+        lower,
+        upper,
+        r.random() < 0.5 and lower is not None,
+        r.random() < 0.5 and upper is not None,
+        tuple(sorted(multiples)),
+        non,
+        max_digits=6,
+        canonical=canonical,
+    )
+
+
+def spelling(r: random.Random, value: Decimal) -> str:
+    """Some legal spelling of ``value``."""
+    text = f"{value:f}"
+    roll = r.random()
+    if roll < 0.35:
+        if "." in text:
+            text += "0" * r.randint(0, 3)
+        elif r.random() < 0.4:
+            text += "." + "0" * r.randint(1, 3)
+    elif roll < 0.8:
+        text = f"{value:e}" if roll < 0.6 else f"{value.normalize():e}"
+        mantissa, _, exponent = text.lower().partition("e")
+        if r.random() < 0.3:
+            mantissa += "0" if "." in mantissa else ".0"
+        sign = exponent[0] if exponent[0] in "+-" else ""
+        zeros = "0" * r.choice([0, 0, 1])
+        sign = r.choice(["", "+"]) if sign == "+" else sign
+        text = mantissa + r.choice("eE") + sign + zeros + exponent.lstrip("+-")
+    elif roll < 0.9 and value:
+        shift = r.randint(-3, 3)
+        text = f"{value.scaleb(-shift):f}e{shift}"
+    if value == 0 and r.random() < 0.3:
+        text = "-" + text.lstrip("-")
+    return text
+
+
+def near(r: random.Random, spec: NumberSpec) -> Decimal:
+    """A number close to where verdicts change."""
+    marks = [Decimal(0), number(r)]
+    marks += [b for b in (spec.lower, spec.upper) if b is not None] * 2
+    value = r.choice(marks)
+    roll = r.random()
+    if roll < 0.5:
+        value += r.choice([-1, 1]) * Decimal(r.choice(["1", "0.1", "0.001", "10", "0.5"]))
+    if spec.multiples and r.random() < 0.6:
+        step = r.choice(spec.multiples)
+        value = (value / step).to_integral_value() * step
+    return value
+
+
+@given(RANDOM)
+@examples(120)
+def test_spellings_are_judged_by_value(r: random.Random) -> None:
+    spec = spec_of(r)
+    leaf = NumberLeaf(spec)
+    for _ in range(8):
+        text = spelling(r, near(r, spec))
+        assert GRAMMAR.fullmatch(text)
+        want = satisfies(spec, Decimal(text))
+        got = leaf_accepts(leaf, text)
+        if got:
+            assert want, f"{text} wrongly accepted under {spec}"
+        elif want:
+            assert not is_covered(spec, text), f"{text} wrongly rejected under {spec}"
+
+
+@given(RANDOM)
+@examples(50)
+def test_what_a_leaf_writes_is_a_number_that_satisfies(r: random.Random) -> None:
+    spec = spec_of(r, canonical=r.random() < 0.4)
+    leaf = NumberLeaf(spec)
+    if leaf.is_empty():
+        return
+    for _ in range(6):
+        q, out = leaf.start, bytearray()
+        while True:
+            row = leaf.row(q)
+            if leaf.label(q) >= 0 and (not row or r.random() < 0.25):
+                break
+            assert row, f"dead end after {out!r} under {spec}"
+            if len(out) > 14:
+                rest = leaf.shortest(q)
+                assert rest is not None
+                out += rest[0]
+                break
+            byte = r.choice(sorted(row))
+            out.append(byte)
+            q = row[byte]
+        text = out.decode()
+        assert GRAMMAR.fullmatch(text), text
+        assert satisfies(spec, Decimal(text)), f"{text} under {spec}"
+
+
+@given(RANDOM)
+@examples(60)
+def test_a_leaf_is_empty_only_when_no_number_satisfies(r: random.Random) -> None:
+    spec = spec_of(r)
+    empty = NumberLeaf(spec).is_empty()
+    if not empty:
+        return
+    for _ in range(20):
+        value = near(r, spec)
+        fits = all(len(p) <= spec.max_digits for p in f"{abs(value):f}".split("."))
+        assert not (fits and satisfies(spec, value)), f"{value} satisfies {spec}"
+
+
+@given(RANDOM)
+@examples(50)
+def test_the_shortest_number_is_shortest(r: random.Random) -> None:
+    spec = spec_of(r)
+    shortest = NumberLeaf(spec).shortest(NumberLeaf(spec).start)
+    if shortest is None:
+        return
+    leaf = NumberLeaf(spec)
+    assert leaf_accepts(leaf, shortest[0].decode())
+    for text in [
+        "0",
+        "1",
+        "5",
+        "9",
+        "-1",
+        "-0",
+        "10",
+        "25",
+        "99",
+        "0.5",
+        "1.5",
+        "-2",
+        "1e1",
+        "3e2",
+    ]:
+        if len(text) < len(shortest[0]):
+            assert not leaf_accepts(leaf, text), f"{text} is shorter than {shortest[0]!r}"
+
+
+def check(schema: dict[str, Any], good: list[str], bad: list[str], max_digits: int = 24) -> None:
+    constraint = structgen.compile(JsonSchema(schema), TINY, spelling="any", max_digits=max_digits)
+    rng = random.Random(1)
+    for text in good:
+        assert accepts(constraint, text, rng), text
+    for text in bad:
+        assert not accepts(constraint, text, rng), text
+
+
+def test_the_grammar_of_json_numbers() -> None:
+    check(
+        {"type": "number"},
+        ["0", "-0", "1", "-1", "10", "0.0", "-0.5", "1.50", "1e5", "1E5", "1e+5", "1e-05", "0e0"],
+        [
+            *(
+                "",
+                "-",
+                "+1",
+                "01",
+                "00",
+                "-01",
+                ".5",
+                "1.",
+                "1.e5",
+                "1e",
+                "1e+",
+                "e5",
+                "0x1",
+                "1_0",
+            ),
+            *("NaN", "Infinity", "-Infinity", "1,0", "1 ", "--1", "1.2.3"),
+        ],
+    )
+
+
+def test_integers() -> None:
+    # 1.0 and 1e2 are integers: the standard goes by value.
+    check(
+        {"type": "integer"},
+        ["0", "-0", "12", "-12", "1.0", "1.00", "1e2", "1.5e1", "-2.50e2", "100e0"[:3] + "0"],
+        ["0.5", "1.5", "1e-1", "1.25e1", "1.", "01"],
+    )
+
+
+def test_bounds_at_the_edge() -> None:
+    check(
+        {"minimum": 10, "maximum": 12.5},
+        ["10", "10.0", "12.5", "12.50", "11", "1e1", "1.25e1", "1.1E+1"],
+        ["9", "9.999", "12.51", "13", "100", "1", "-11", "1e0", "1.26e1", "0"],
+    )
+    check(
+        {"exclusiveMinimum": -1, "exclusiveMaximum": 0},
+        ["-0.5", "-0.999", "-0.0001", "-1e-3"],
+        ["0", "-0", "-0.0", "-1", "-1.0", "0.5", "-1e0", "-2"],
+    )
+    check({"exclusiveMinimum": 0}, ["0.001", "1", "1e-300"], ["0", "-0", "0.0", "-0.000", "-1"])
+    check({"maximum": 0, "minimum": 0}, ["0", "-0", "0.0"], ["1", "0.1", "-0.1"])
+    check({"minimum": 0.1, "maximum": 0.1}, ["0.1", "0.10", "1e-1"], ["0", "0.11", "0.09", "0.2"])
+
+
+def test_multiples() -> None:
+    check({"multipleOf": 0.01}, ["0.01", "1.15", "-3.3", "0", "7"], ["0.001", "0.005", "1.155"], 6)
+    check({"multipleOf": 2.5}, ["0", "2.5", "5", "-7.5", "10.0"], ["1", "2", "2.25", "6"], 6)
+    check(
+        {"allOf": [{"multipleOf": 6}, {"multipleOf": 4}], "minimum": 1},
+        ["12", "24", "36.0"],
+        ["6", "4", "8", "0", "18", "30"],
+        6,
+    )
+    check({"type": "integer", "multipleOf": 1.5}, ["3", "6", "-3.0"], ["1.5", "4.5", "1", "2"], 6)
+
+
+def test_bounds_beyond_what_floats_tell_apart() -> None:
+    big = 12345678901234567890
+    check({"minimum": big, "type": "integer"}, [str(big), str(big + 1)], [str(big - 1)])
+    check({"maximum": big, "minimum": big - 1}, [str(big), f"{big}.0"], [f"{big}.1", str(big + 1)])
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "integer", "minimum": 17, "maximum": 23},
+        {"type": "number", "minimum": 0.995, "exclusiveMaximum": 1.005},
+        {"type": "integer", "multipleOf": 7, "minimum": 100, "maximum": 200},
+        {"type": "number", "multipleOf": 0.25, "exclusiveMinimum": -1, "exclusiveMaximum": 0},
+        {"minimum": 99999, "type": "number"},
+        {"maximum": -1000, "type": "integer"},
+    ],
+)
+def test_walks_stay_within(schema: dict[str, Any]) -> None:
+    constraint = structgen.compile(JsonSchema(schema), TINY)
+    rng = random.Random(str(schema))
+    least = minimum(constraint)
+    for extra in range(8):
+        text = walk(constraint, rng, max_tokens=least + extra, end=0.05).text
+        value = Decimal(text)
+        assert value >= Decimal(str(schema.get("minimum", "-1e999")))
+        assert value <= Decimal(str(schema.get("maximum", "1e999")))
+        assert value > Decimal(str(schema.get("exclusiveMinimum", "-1e999")))
+        assert value < Decimal(str(schema.get("exclusiveMaximum", "1e999")))
+        assert value % Decimal(str(schema.get("multipleOf", value or 1))) == 0
+        assert schema.get("type") != "integer" or value == int(value)
+
+
+def test_digits_are_bounded() -> None:
+    constraint = structgen.compile(JsonSchema({"type": "number"}), TINY, max_digits=3)
+    rng = random.Random(4)
+    for text, want in [("999", True), ("1000", False), ("1.234", True), ("1.2345", False)]:
+        assert accepts(constraint, text, rng) == want, text

@@ -1,0 +1,230 @@
+"""Regex automata against Python's ``re``: generated patterns and texts, anchors, counts, walks."""
+
+from __future__ import annotations
+
+import random
+import re
+
+import pytest
+import regex_oracle
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+import structgen
+from engine.walks import TINY, accepts, examples, minimum, seeds, walk
+from structgen import CompileLimitExceeded, PatternError, Regex, Unsatisfiable, UnsupportedFeature
+from structgen.automaton import evaluate
+from structgen.constraint import Constraint
+from structgen.grammar import ir
+from structgen.grammar.regex import parse_python
+
+RANDOM = st.randoms(use_true_random=False)
+ALPHABET = regex_oracle.ALPHABET
+
+PATTERNS = [
+    r"\d{4}-\d{2}-\d{2}",
+    r"(?:[01]\d|2[0-3]):[0-5]\d",
+    r"[a-z0-9._%+-]+@[a-z0-9.-]+\.[a-z]{2,}",
+    r"a{3,1000}b",
+    r"(ab|ba){2,500}",
+    r"(a|ab)(c|bcd)*d?",
+    r"(a*)*b",
+    r"(a|b|ab)*c{100}",
+    r"((a{1,3}b){2,4}c){1,2}",
+    r"[^\n]{10,20}",
+    r".{0,1000}",
+    r"(?s).{3}",
+    r"(?i)straße|KELVIN",
+    r"[\U0001f600-\U0001f64f]+",
+    r"[^a-z]*",
+    r"[^\x00-\U0010fffe]",
+    r"\w+\W\w+",
+    r"^abc$",
+    r"(^a|b)c",
+    r"a(b$|c)",
+    r"(?:^|x)a(?:$|x)",
+    r"(?=a)\w{2}",
+    r"(?!ab)[ab]{3}",
+    r"[ab]{3}(?<=b)",
+    r"(?<!a)b|ab",
+    r"\bfoo\b",
+    r"(?=.*\d)(?=.*[a-z])[a-z0-9]{4,6}",
+    r"(?:(?:25[0-5]|2[0-4]\d|1?\d?\d)(?:\.(?!$)|$)){4}",
+    r"",
+    r"a?",
+    r"(|a)+",
+    r"é|漢{2}|\u00e9",
+]
+
+
+def build(pattern: str, flags: int = 0) -> Constraint:
+    return structgen.compile(Regex(pattern, flags), TINY)
+
+
+# -- the automaton ------------------------------------------------------------------------------
+
+
+@given(RANDOM)
+@examples(300)
+def test_generated_patterns_match_what_re_matches(r: random.Random) -> None:
+    pattern = regex_oracle.PatternGenerator(r, "python", lookarounds=r.random() < 0.3).pattern()
+    try:
+        compiled = re.compile(pattern)
+    except re.error:
+        assume(False)
+    try:
+        regex = parse_python(pattern)
+    except (UnsupportedFeature, PatternError, CompileLimitExceeded):
+        assume(False)
+    for text in regex_oracle.texts_for(regex, r, ALPHABET, 12):
+        want = compiled.fullmatch(text) is not None
+        assert evaluate.matches(regex, text) == want, (pattern, text)
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_chosen_patterns_match_what_re_matches(pattern: str) -> None:
+    rng = random.Random(pattern)
+    regex = parse_python(pattern)
+    compiled = re.compile(pattern)
+    hits = 0
+    for text in regex_oracle.texts_for(regex, rng, ALPHABET + "c@x:29f", 60):
+        want = compiled.fullmatch(text) is not None
+        hits += want
+        assert evaluate.matches(regex, text) == want, text
+
+
+@pytest.mark.parametrize("least", [0, 1, 2, 999, 1000])
+@pytest.mark.parametrize("most", [0, 1, 2, 999, 1000, None])
+@pytest.mark.parametrize("body", ["a", "[ab]", "ab?", "(a|b)", "(ab)?"])
+def test_counts(body: str, least: int, most: int | None) -> None:
+    if most is not None and least > most:
+        return
+    if body == "(ab)?" and least > 2:
+        return  # `re` itself backtracks without end
+    pattern = f"(?:{body}){{{least},{'' if most is None else most}}}"
+    regex, compiled = parse_python(pattern), re.compile(pattern)
+    for count in sorted({0, 1, 2, 3, 998, 999, 1000, 1001}):
+        for unit in ("a", "ab"):
+            text = unit * count
+            assert evaluate.matches(regex, text) == (compiled.fullmatch(text) is not None), count
+
+
+def test_intersections_and_complements_match_their_definition() -> None:
+    rng = random.Random(11)
+    generator = regex_oracle.PatternGenerator(rng, "python", lookarounds=False)
+
+    def node(depth: int) -> ir.Regex:
+        roll = rng.random()
+        if depth and roll < 0.35:
+            return ir.Intersect((node(depth - 1), node(depth - 1)))
+        if depth and roll < 0.6:
+            return ir.Complement(node(depth - 1))
+        if depth and roll < 0.7:
+            return ir.Concat((node(depth - 1), node(depth - 1)))
+        while True:
+            try:
+                return parse_python(generator.pattern())
+            except (PatternError, UnsupportedFeature, CompileLimitExceeded):
+                continue
+
+    for _ in seeds(120):
+        regex = node(2)
+        slow = regex_oracle.Matcher(regex)
+        for text in regex_oracle.texts_for(regex, rng, ALPHABET, 8):
+            assert evaluate.matches(regex, text) == slow.matches(text), (regex, text)
+
+
+# -- as masks -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_walks_match(pattern: str) -> None:
+    constraint = build(pattern)
+    compiled = re.compile(pattern)
+    rng = random.Random(pattern)
+    least = minimum(constraint)
+    for extra in (0, 1, 3, 10):
+        result = walk(constraint, rng, max_tokens=least + extra, end=0.1)
+        assert result.ended
+        assert compiled.fullmatch(result.text), result.text
+    unbounded = walk(constraint, rng, steps=60)
+    if unbounded.ended:
+        assert compiled.fullmatch(unbounded.text), unbounded.text
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_texts_are_accepted_exactly_when_re_matches(pattern: str) -> None:
+    constraint = build(pattern)
+    compiled = re.compile(pattern)
+    rng = random.Random(pattern)
+    for text in regex_oracle.texts_for(parse_python(pattern), rng, ALPHABET + "c@x:29f", 15):
+        assert accepts(constraint, text, rng) == (compiled.fullmatch(text) is not None), text
+
+
+@given(RANDOM, st.integers(0, 1 << 30))
+@examples(100)
+def test_generated_patterns_as_masks(r: random.Random, seed: int) -> None:
+    pattern = regex_oracle.PatternGenerator(r, "python", lookarounds=r.random() < 0.2).pattern()
+    try:
+        compiled = re.compile(pattern)
+    except re.error:
+        assume(False)
+    rng = random.Random(seed)
+    try:
+        constraint = build(pattern)
+    except Unsatisfiable:
+        texts = [regex_oracle.sample(parse_python(pattern), rng, ALPHABET) for _ in range(10)]
+        assert not any(compiled.fullmatch(text) for text in texts), pattern
+        return
+    except (UnsupportedFeature, PatternError, CompileLimitExceeded):
+        assume(False)
+    result = walk(constraint, rng, max_tokens=minimum(constraint) + rng.randint(0, 8), end=0.1)
+    assert compiled.fullmatch(result.text), (pattern, result.text)
+    for text in regex_oracle.texts_for(parse_python(pattern), rng, ALPHABET, 4):
+        assert accepts(constraint, text, rng) == (compiled.fullmatch(text) is not None), text
+
+
+@pytest.mark.parametrize(
+    ("pattern", "flags"), [("abc", re.IGNORECASE), ("a.b", re.DOTALL), (r"\w+", re.ASCII)]
+)
+def test_flags(pattern: str, flags: int) -> None:
+    constraint = build(pattern, flags)
+    compiled = re.compile(pattern, flags)
+    rng = random.Random(2)
+    for text in ["abc", "ABC", "aBc", "a\nb", "axb", "é", "word", "ſ", "aéb"]:
+        assert accepts(constraint, text, rng) == (compiled.fullmatch(text) is not None), text
+
+
+def test_the_shortest_completion_is_the_fewest_bytes() -> None:
+    # Bytes and tokens agree where every token is one byte.
+    tokens = [bytes([b]) for b in range(256)] + [b""]
+    vocabulary = structgen.Vocabulary.from_tokens(tokens, [256])
+    for pattern, fewest in [
+        ("a{3,1000}b", 4),
+        ("(abc|de)f?", 2),
+        ("[^a]", 1),
+        ("é+", 2),
+        ("[é漢]x", 3),
+        ("(a|b|ab)*c{100}", 100),
+        ("(?=.*d)[a-d]{2,}", 2),
+        ("", 0),
+    ]:
+        cursor = structgen.compile(Regex(pattern), vocabulary).start()
+        assert cursor.min_tokens_to_finish() == fewest + 1, pattern
+
+
+def test_hostile_patterns_end_in_an_answer_or_a_limit() -> None:
+    for pattern in [
+        "(a|b|ab)*c{1000}",
+        "(a?){1000}a{1000}",
+        "((a{1,100}){1,100}){1,100}",
+        "(.*a.{10})+",
+        "(x+x+)+y",
+        "(?=.*a.{5})(?=.*b.{4})(?=.*c.{3}).*",
+    ]:
+        try:
+            constraint = build(pattern)
+            result = walk(constraint, random.Random(0), max_tokens=minimum(constraint) + 5)
+        except (CompileLimitExceeded, UnsupportedFeature):
+            continue
+        assert re.fullmatch(pattern, result.text) if len(result.text) < 100 else result.ended

@@ -1,0 +1,357 @@
+"""What the engine tests share: a hand-checkable vocabulary, slow paths, walks, acceptance.
+
+The slow paths know neither the trie nor the mask engine: they step the machine byte by byte.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from functools import cache
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import numpy.typing as npt
+from hypothesis import HealthCheck, settings
+
+from structgen import Vocabulary
+from structgen.constraint import Constraint, Cursor
+
+Bits = npt.NDArray[np.uint32]
+
+SCALE = float(os.environ.get("STRUCTGEN_TEST_SCALE", "1"))
+"""Multiplies the examples of every property test; above 1 they are also drawn anew each run."""
+
+
+def examples(count: int) -> settings:
+    """Settings of a property test with ``count`` examples."""
+    return settings(
+        max_examples=max(1, int(count * SCALE)),
+        deadline=None,
+        derandomize=SCALE <= 1,
+        database=None,
+        suppress_health_check=list(HealthCheck),
+    )
+
+
+def seeds(count: int) -> range:
+    """Seeds of a test that draws its own randomness."""
+    return range(int(count * SCALE))
+
+
+# The tiny vocabulary: every byte, tokens that cross the places where JSON changes state, tokens
+# that cut characters, several ids for one text, special ids and holes.
+
+EOS, EOS_TOO, SPECIAL, HOLE = 0, 7, 3, 5
+
+_PIECES = r"""
+{" ":" "," "} "}, "] {} [] [[ ]] }} ]} {"a": "a" "b" "ab" name "name": a":1 ","b": true alse null
+nu ll fal se rue 0. .5 00 10 12 123 -1 -0 e+ E- e5 1e .0 0.0 5} 5] 5, 1,2 \" \\ \n \u \u00 \u0061
+0061 u00 \ud83d \ude00 \ud83d\ude00 d83 de00 \/ \t\ a" b\ ", "x x"} ab abc abab aaaa the and 2024
+-01- 20 31 [1 [{ [" "] ]," },{
+"""
+_BYTES = [
+    *(bytes([byte]) for byte in range(256)),
+    *(piece.encode() for piece in _PIECES.split()),
+    *(b" ", b"  ", b"    ", b"\n", b"\n  ", b": ", b", ", b'": ', b'", "', b" the", b"{ ", b" }"),
+    *(c.encode() for c in ("é", "éé", " é", "ß", "K", "漢", "漢字", "😀", '😀"')),
+    *(
+        b"\xe2\x82",
+        b"\xac",
+        b'\xac"',
+        b"\xf0\x9f",
+        b"\x98\x80",
+        b"\x9f\x98",
+        b"\xc3",
+        b"\xa9,",
+        b"a\xc3",
+    ),
+    *(b"\xa9\xc3", b"\x80\x80", b'"\xf0', b"\xff\xfe"),
+]
+
+
+def _tiny_tokens() -> list[bytes]:
+    tokens = list(_BYTES)
+    for index in (EOS, SPECIAL, HOLE, EOS_TOO):
+        tokens.insert(index, b"")
+    return [*tokens, b"", b"true", b"a", b""]
+
+
+TINY = Vocabulary.from_tokens(
+    _tiny_tokens(),
+    [EOS, EOS_TOO],
+    size=len(_tiny_tokens()) + 45,  # wider than the tokens, and no multiple of 32
+    special_token_ids=[SPECIAL],
+)
+assert TINY.size % 32
+
+
+def n_words(vocabulary: Vocabulary) -> int:
+    return (vocabulary.size + 31) // 32
+
+
+def read_mask(cursor: Cursor, vocabulary: Vocabulary = TINY) -> Bits:
+    """The cursor's mask, written over an array of ones."""
+    out = np.full(n_words(vocabulary), 0xFFFFFFFF, np.uint32)
+    cursor.fill_mask(out)
+    return out
+
+
+def ids_of(mask: Bits) -> list[int]:
+    """The ids whose bits are set, by the definition of the format."""
+    return [
+        32 * word + bit
+        for word, value in enumerate(mask.tolist())
+        if value
+        for bit in range(32)
+        if value >> bit & 1
+    ]
+
+
+def allowed(cursor: Cursor, vocabulary: Vocabulary = TINY) -> list[int]:
+    return ids_of(read_mask(cursor, vocabulary))
+
+
+# -- slow paths -------------------------------------------------------------------------------
+
+
+class _Sorted:
+    """A vocabulary's texts in byte order, so that equal beginnings are stepped once."""
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        pairs = sorted((text, i) for i, text in enumerate(vocabulary.tokens) if text)
+        self.texts = [text for text, _ in pairs]
+        self.ids = [i for _, i in pairs]
+
+
+_sorted: WeakKeyDictionary[Vocabulary, _Sorted] = WeakKeyDictionary()
+
+
+def brute_force_ids(constraint: Constraint, state: int, vocabulary: Vocabulary) -> set[int]:
+    """Every token tried byte by byte on the machine; nothing of masks or tries."""
+    table = _sorted.get(vocabulary)
+    if table is None:
+        table = _sorted[vocabulary] = _Sorted(vocabulary)
+    step, texts = constraint._machine.step, table.texts
+    found: set[int] = set()
+    path = [state]  # states after each byte of the previous text that lived
+    previous = b""
+    i, count = 0, len(texts)
+    while i < count:
+        text = texts[i]
+        shared = 0
+        most = min(len(previous), len(text))
+        while shared < most and previous[shared] == text[shared]:
+            shared += 1
+        del path[shared + 1 :]
+        alive = True
+        for at in range(len(path) - 1, len(text)):
+            to = step(path[-1], text[at])
+            if not to:
+                # Nothing that begins like this can live either.
+                dead = text[: at + 1]
+                after = dead[:-1] + bytes([dead[-1] + 1]) if dead[-1] < 255 else None
+                previous = text[:at]
+                i = bisect_left(texts, after, i) if after is not None else _past(texts, dead, i)
+                alive = False
+                break
+            path.append(to)
+        if alive:
+            found.add(table.ids[i])
+            previous = text
+            i += 1
+    if constraint._machine.is_accepting(state):
+        found.update(vocabulary.eos_token_ids)
+    return found
+
+
+def _past(texts: list[bytes], prefix: bytes, i: int) -> int:
+    while i < len(texts) and texts[i].startswith(prefix):
+        i += 1
+    return i
+
+
+def naive_ids(constraint: Constraint, state: int, vocabulary: Vocabulary) -> set[int]:
+    """`brute_force_ids` without its shortcut, to check the checker."""
+    machine = constraint._machine
+    found = set()
+    for token_id, text in enumerate(vocabulary.tokens):
+        to = state
+        for byte in text:
+            to = machine.step(to, byte)
+            if not to:
+                break
+        if text and to:
+            found.add(token_id)
+    if machine.is_accepting(state):
+        found.update(vocabulary.eos_token_ids)
+    return found
+
+
+# -- acceptance -------------------------------------------------------------------------------
+
+
+@cache
+def _by_bytes(vocabulary: Vocabulary) -> tuple[dict[bytes, list[int]], int]:
+    table: dict[bytes, list[int]] = {}
+    for token_id, text in enumerate(vocabulary.tokens):
+        if text:
+            table.setdefault(text, []).append(token_id)
+    return table, max(map(len, table))
+
+
+def random_tokens(
+    text: bytes, rng: random.Random, vocabulary: Vocabulary = TINY, long: float = 0.5
+) -> list[int]:
+    """Some token ids that spell ``text``; ``long`` is the chance to take the longest next."""
+    table, longest = _by_bytes(vocabulary)
+    ids: list[int] = []
+    at = 0
+    while at < len(text):
+        sizes = [n for n in range(1, longest + 1) if text[at : at + n] in table]
+        sizes = [n for n in sizes if at + n <= len(text)]
+        n = sizes[-1] if rng.random() < long else rng.choice(sizes)
+        ids.append(rng.choice(table[text[at : at + n]]))
+        at += n
+    return ids
+
+
+def accepts(constraint: Constraint, text: str | bytes, rng: random.Random) -> bool:
+    """Whether ``text`` goes through the masks, cut into tokens at random.
+
+    Checks at every step that ``accept`` and the mask say the same.
+    """
+    data = text.encode() if isinstance(text, str) else text
+    cursor = constraint.start()
+    vocabulary = constraint.vocabulary
+    for token_id in random_tokens(data, rng, vocabulary):
+        bit = bool(read_mask(cursor, vocabulary)[token_id // 32] >> (token_id % 32) & 1)
+        moved = try_accept(cursor, token_id)
+        assert moved == bit, f"mask says {bit}, accept says {moved}: token {token_id} of {data!r}"
+        if not moved:
+            return False
+    return cursor.is_accepting
+
+
+def try_accept(cursor: Cursor, token_id: int) -> bool:
+    from structgen import TokenNotAllowed
+
+    try:
+        cursor.accept(token_id)
+    except TokenNotAllowed:
+        return False
+    return True
+
+
+# -- walks ------------------------------------------------------------------------------------
+
+
+class Walk:
+    """What a random walk wrote: ``ids`` (with EOS), ``text``; ``ended`` unless it was cut off."""
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self.ids: list[int] = []
+        self.ended = False
+        self._vocabulary = vocabulary
+
+    @property
+    def data(self) -> bytes:
+        return b"".join(self._vocabulary.tokens[i] for i in self.ids)
+
+    @property
+    def text(self) -> str:
+        return self.data.decode()
+
+
+def walk(
+    constraint: Constraint,
+    rng: random.Random,
+    max_tokens: int | None = None,
+    steps: int = 400,
+    end: float = 0.3,
+    special: float = 0.0,
+) -> Walk:
+    """Choose uniformly among allowed tokens until the end.
+
+    Asserts on the way that no mask is empty, that a budget is kept, and that
+    ``min_tokens_to_finish`` never exceeds what is left.
+
+    Args:
+        constraint: what to walk.
+        rng: the randomness.
+        max_tokens: the budget.
+        steps: tokens after which a walk without budget is cut off.
+        end: chance to end as soon as that is allowed.
+        special: chance to prefer a token with a quote, bracket, backslash or digit, which a
+            uniform choice hardly ever finds inside a string.
+    """
+    vocabulary = constraint.vocabulary
+    cursor = constraint.start(max_tokens)
+    result = Walk(vocabulary)
+    for _ in range(steps if max_tokens is None else max_tokens):
+        left = None if max_tokens is None else max_tokens - len(result.ids)
+        ids = allowed(cursor, vocabulary)
+        assert ids, f"empty mask after {result.data!r}"
+        if left is not None:
+            assert cursor.min_tokens_to_finish() <= left
+        if cursor.is_accepting and rng.random() < end:
+            choice = rng.choice(vocabulary.eos_token_ids)
+            assert choice in ids
+        else:
+            if special and rng.random() < special:
+                some = [i for i in ids if set(vocabulary.tokens[i]) & _SPECIAL_BYTES]
+                ids = some or ids
+            choice = rng.choice(ids)
+        cursor.accept(choice)
+        result.ids.append(choice)
+        if cursor.is_finished:
+            result.ended = True
+            return result
+    assert max_tokens is None, f"budget of {max_tokens} overrun: {result.data!r}"
+    return result
+
+
+_SPECIAL_BYTES = set(b'"\\[]{},:0')
+
+
+def minimum(constraint: Constraint) -> int:
+    return constraint.start().min_tokens_to_finish()
+
+
+def states_on_the_way(
+    constraint: Constraint, rng: random.Random, count: int, special: float = 0.3
+) -> Iterator[Cursor]:
+    """Cursors along random walks; a walk that ends is followed by a new one."""
+    cursor = constraint.start()
+    vocabulary = constraint.vocabulary
+    for _ in range(count):
+        yield cursor
+        ids = [i for i in allowed(cursor, vocabulary) if i not in vocabulary.eos_token_ids]
+        if not ids or (cursor.is_accepting and rng.random() < 0.3):
+            cursor = constraint.start()
+            continue
+        if rng.random() < special:
+            ids = [i for i in ids if set(vocabulary.tokens[i]) & _SPECIAL_BYTES] or ids
+        cursor.accept(rng.choice(ids))
+
+
+def replay(constraint: Constraint, ids: Sequence[int], max_tokens: int | None = None) -> Cursor:
+    cursor = constraint.start(max_tokens)
+    for token_id in ids:
+        cursor.accept(token_id)
+    return cursor
+
+
+def snapshot(cursor: Cursor, vocabulary: Vocabulary = TINY) -> dict[str, Any]:
+    """Everything a cursor shows."""
+    return {
+        "mask": read_mask(cursor, vocabulary).tolist(),
+        "accepting": cursor.is_accepting,
+        "finished": cursor.is_finished,
+        "forced": cursor.forced_tokens(),
+        "minimum": cursor.min_tokens_to_finish(),
+        "count": cursor.allowed_count(),
+    }
