@@ -636,19 +636,22 @@ class ObjectPlan:
                 ):
                     matched = sum(bit for r, bit in self._bits.items() if evaluate.matches(r, name))
                     known.setdefault(matched, name)
-        yield from [(name, matched) for matched, name in known.items() if name is not None]
+        offered = {matched for matched, name in known.items() if name is not None}
+        yield from [(known[matched] or "", matched) for matched in sorted(offered)]
         regexes = list(self._bits)[:MAX_PATTERNS_COMBINED]
         free = ir.Complement(ir.Alternate(tuple(map(ir.literal, sorted(taken)))))
         parts = [free, *(self._language.string_language(ob) for ob in names)]
         for size in range(len(regexes) + 1):
             for chosen in itertools.combinations(regexes, size):
                 matched = sum(self._bits[regex] for regex in chosen)
+                if matched in offered:
+                    continue
                 if matched not in known:
                     rest = [r if r in chosen else ir.Complement(r) for r in regexes]
                     known[matched] = evaluate.shortest_match(ir.Intersect((*parts, *rest)))
-                    found = known[matched]
-                    if found is not None:
-                        yield found, matched
+                found = known[matched]
+                if found is not None:
+                    yield found, matched
 
 
 _SAMPLES = [*"abcdefghijklmnopqrstuvwxyz0123456789_", "$", "a-b", "x-", "@", "name", "id", "key"]
