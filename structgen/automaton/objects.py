@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 MAX_SEARCH = 50_000
 """Most states a search for the shortest way to close one object may visit."""
 
-MAX_GUESSES = 8
+MAX_GUESSES = 10
 """Most existences that may hang on the value of one member."""
 
 MAX_PATTERNS_COMBINED = 6
@@ -354,7 +354,7 @@ class ObjectPlan:
         missing = left & self._required
         may_close = not missing and count >= self._min and self._is_right(state)
         allowed = left
-        others = not self._in_order or (not missing and self._is_right(state))
+        others = not self._in_order or (not missing and (self._involved or self._is_right(state)))
         if self._max is not None and count + missing.bit_count() >= self._max:
             allowed, others = missing, False
         if self._in_order and missing:
