@@ -55,7 +55,8 @@ def demo(model: str, seed: int) -> None:
     console = _console()
     console.print(
         f"structgen {structgen.__version__} with {loaded.name} "
-        f"({loaded.vocabulary.size:,} tokens), running on this machine."
+        f"({loaded.vocabulary.size:,} tokens), running on this machine.\n"
+        "Before each token is chosen, a mask rules out all that would break the output type."
     )
     scenes.run(loaded, console, seed)
 

@@ -139,6 +139,27 @@ def test_a_reader_that_goes_away_is_no_error():
         assert process.wait(60) == 1
 
 
+def test_models_commands(tmp_path):
+    listed = run("models", "list")
+    assert listed.returncode == 0
+    assert re.search(r"^smollm2-135m-instruct +1\d\d MB", listed.stdout, re.MULTILINE)
+    folder = run("models", "path", "smollm2-135m-instruct").stdout
+    assert folder == f"{structgen.models.path('smollm2-135m-instruct')}\n"
+    assert run("models", "pull", "smollm2-135m-instruct").stdout == folder
+    assert run("models", "path", folder.strip()).stdout == folder
+    for command in ("path", "pull", "rm"):
+        result = run("models", command, "smollm2")
+        assert result.returncode == 1
+        assert "smollm2-135m-instruct" in result.stderr
+    broken = tmp_path / "broken.gguf"
+    broken.write_bytes(b"GGUF")
+    result = run("models", "convert", str(broken), str(tmp_path / "out"))
+    assert result.returncode == 1
+    assert "broken.gguf" in result.stderr
+    assert "Traceback" not in result.stderr
+    assert not (tmp_path / "out").exists()
+
+
 # The demo's growing text
 
 
