@@ -7,7 +7,7 @@ lists of integers. Works without any model: logits, sampling and prompts are unk
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from .automaton.build import build
 from .automaton.machine import DEAD, Machine, NeedsText
 from .automaton.tape import Tape
 from .errors import BudgetTooSmall, TokenNotAllowed
+from .explain import Explanation, explain
 from .masks import MaskEngine
 from .types import OutputType, lower
 from .vocabulary import Vocabulary
@@ -47,7 +48,7 @@ def compile(output_type: Any, vocabulary: Vocabulary, **options: Any) -> Constra
         OptionError: an unknown option.
     """
     output = output_type if isinstance(output_type, OutputType) else lower(output_type)
-    return Constraint(output, vocabulary, build(output.grammar, options))
+    return Constraint(output, vocabulary, build(output.grammar, options), options)
 
 
 class Constraint:
@@ -58,9 +59,16 @@ class Constraint:
         vocabulary: the vocabulary it was compiled for.
     """
 
-    def __init__(self, output: OutputType, vocabulary: Vocabulary, machine: Machine) -> None:
+    def __init__(
+        self,
+        output: OutputType,
+        vocabulary: Vocabulary,
+        machine: Machine,
+        options: Mapping[str, Any],
+    ) -> None:
         self.output = output
         self.vocabulary = vocabulary
+        self._options = options
         self._machine = machine
         self._masks = MaskEngine(machine, vocabulary)
         self._tokens: dict[int, int] = {}
@@ -77,6 +85,10 @@ class Constraint:
             BudgetTooSmall: no output is certain to fit; the error names the minimum.
         """
         return Cursor(self, max_tokens)
+
+    def explain(self) -> Explanation:
+        """How each keyword of the schema is kept; print it for a table."""
+        return explain(self.output.grammar, self._options)
 
     def __repr__(self) -> str:
         return f"Constraint({self.output.name}, {self.vocabulary!r})"

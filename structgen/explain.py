@@ -1,0 +1,311 @@
+"""`Constraint.explain`: every keyword of a schema, and how it is kept.
+
+Owns the table and its wording. Which subschemas are reachable, and under which draft, is decided by
+the reader that compiles them, followed here step by step; so a keyword cannot be enforced and be
+missing here, or the other way round. Knows no automata.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from .automaton.build import json_options
+from .automaton.numbers import MAX_EXPONENT
+from .automaton.values import JsonOptions
+from .grammar import ir
+from .grammar.dialects import DIALECTS, Dialect, by_name
+from .grammar.formats import ANNOTATION_FORMATS, format_regex
+from .grammar.formats_regex import MAX_NESTING
+from .grammar.json_schema import _Place, _Reader
+from .grammar.schema_graph import Node
+
+MASKED = "masked"
+RECORDED = "masked, by recording"
+ANNOTATION = "annotation"
+REFERENCE = "reference"
+
+_NAMING = {
+    "$schema": "names the dialect",
+    "$vocabulary": "names the vocabularies of a metaschema",
+    "$defs": "holds schemas; those that a reference reaches have rows of their own",
+    "definitions": "holds schemas; those that a reference reaches have rows of their own",
+}
+_SINCE_2019 = frozenset(["$anchor", "$vocabulary"])
+_ANNOTATIONS = frozenset(
+    [
+        *("title", "description", "default", "deprecated", "readOnly", "writeOnly", "$comment"),
+        *("examples", "example", "contentEncoding", "contentMediaType", "contentSchema"),
+        *("comment", "discriminator", "externalDocs", "nullable", "xml"),
+    ]
+)
+_REFERENCES = frozenset(["$ref", "$dynamicRef", "$recursiveRef"])
+_KNOWN = _ANNOTATIONS.union(*(d.assertions for d in DIALECTS.values()))
+_NARROWER = {
+    "hostname": "without A-labels (xn--…) from draft 7 on",
+    "idn-hostname": "without A-labels (xn--…); labels with non-ASCII characters are bounded",
+    "email": "host names without A-labels (xn--…)",
+    "idn-email": "host names without A-labels (xn--…)",
+    "relative-json-pointer": "without index manipulation (0+1)",
+    "regex": f"at most {MAX_NESTING} nested groups",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One keyword at one place.
+
+    Attributes:
+        path: JSON path of the schema that has the keyword, ``$`` for the whole.
+        keyword: its name; ``pattern`` or ``choice`` for an output type that is no JSON.
+        how: ``"masked"``: no token is allowed that would break it;
+            ``"masked, by recording"``: so too, and masks depend on the text written so far, so they
+            are computed for each text;
+            ``"reference"``: it names, holds or leads to schemas;
+            ``"annotation"``: it asserts nothing here.
+        note: why, where that is not plain.
+    """
+
+    path: str
+    keyword: str
+    how: str
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """Something that valid JSON may do and the output may not.
+
+    Attributes:
+        option: the compile option that decides it, or ``""`` for a fixed limit.
+        text: the limit, in words.
+    """
+
+    option: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """How each keyword is kept; ``str`` of it is a table.
+
+    Attributes:
+        rows: one for each keyword of each reachable schema, in the order of the schema. Schemas
+            that nothing reaches (an unused definition) have none.
+        limits: what narrows the output beyond the schema.
+    """
+
+    rows: tuple[Row, ...]
+    limits: tuple[Limit, ...] = ()
+
+    def __str__(self) -> str:
+        table = [("path", "keyword", "how", "note")]
+        table += [(row.path, row.keyword, row.how, row.note) for row in self.rows]
+        widths = [max(len(line[i]) for line in table) for i in range(3)]
+        table.insert(1, ("-" * widths[0], "-" * widths[1], "-" * widths[2], "-" * 4))
+        lines = [
+            "  ".join([*(cell.ljust(w) for cell, w in zip(line, widths, strict=False)), line[3]])
+            for line in table
+        ]
+        if self.limits:
+            lines += ["", "limits"]
+            width = max(len(limit.option) for limit in self.limits)
+            lines += [f"  {limit.option.ljust(width)}  {limit.text}" for limit in self.limits]
+        return "\n".join(line.rstrip() for line in lines)
+
+
+def explain(grammar: ir.Grammar, options: Mapping[str, Any]) -> Explanation:
+    """How a grammar that has been compiled with ``options`` is kept.
+
+    Cost: that of reading the schema again; milliseconds.
+    """
+    rows: dict[Row, None] = {}
+    limits: dict[Limit, None] = {}
+    for part in _parts(grammar):
+        if isinstance(part, ir.Json):
+            chosen = replace(json_options(options), **part.options)
+            rows.update(dict.fromkeys(_rows(part.schema, chosen)))
+            limits.update(dict.fromkeys(_limits(chosen)))
+        elif isinstance(part, ir.Pattern):
+            rows[Row("$", "pattern", MASKED, part.source)] = None
+        else:
+            rows[Row("$", "choice", MASKED, f"one of {len(part.texts):,} texts")] = None
+    return Explanation(tuple(rows), tuple(limits))
+
+
+def _parts(grammar: ir.Grammar) -> Iterator[ir.Pattern | ir.Choice | ir.Json]:
+    if isinstance(grammar, ir.Either):
+        for part in grammar.parts:
+            yield from _parts(part)
+    else:
+        yield grammar
+
+
+# -- keywords -------------------------------------------------------------------------------
+
+
+class _Observer(_Reader):
+    """The reader, keeping each schema object that it reads, where, and under which draft."""
+
+    def __init__(self, schema: Any, options: JsonOptions) -> None:
+        draft = None if options.dialect is None else by_name(options.dialect)
+        super().__init__(schema, draft, options.documents, options.format_assertion)
+        self.seen: dict[int, tuple[Mapping[str, Any], str, Dialect]] = {}
+
+    def _fill(self, node: Node, raw: Mapping[str, Any], place: _Place) -> None:
+        super()._fill(node, raw, place)
+        if id(raw) not in self.seen:  # dynamic scopes may lead to a schema more than once
+            resource = self._documents.enter(raw, place.resource, place.path)
+            self.seen[id(raw)] = raw, place.path, resource.dialect
+
+
+def _rows(schema: Any, options: JsonOptions) -> Iterator[Row]:
+    if isinstance(schema, bool):
+        yield Row("$", "true", MASKED, "any JSON value")
+        return
+    reader = _Observer(schema, options)
+    reader.read()
+    order = _order(schema)
+    beyond = len(order)
+    for raw, path, dialect in sorted(
+        reader.seen.values(), key=lambda seen: order.get(id(seen[0]), beyond)
+    ):
+        for keyword, value in raw.items():
+            how, note = _how(keyword, value, raw, dialect, options)
+            yield Row(path, keyword, how, note)
+
+
+def _order(schema: Any) -> dict[int, int]:
+    """The position of every object in ``schema``, as one reads it."""
+    order: dict[int, int] = {}
+    stack = [schema]
+    while stack:
+        value = stack.pop()
+        if isinstance(value, Mapping):
+            order[id(value)] = len(order)
+            stack.extend(reversed(list(value.values())))
+        elif isinstance(value, list):
+            stack.extend(reversed(value))
+    return order
+
+
+def _how(
+    keyword: str, value: Any, raw: Mapping[str, Any], dialect: Dialect, options: JsonOptions
+) -> tuple[str, str]:
+    """How ``keyword`` of ``raw`` is kept, and why."""
+    if keyword in _NAMING and (dialect.year >= 2019 or keyword not in _SINCE_2019):
+        return REFERENCE, _NAMING[keyword]
+    if dialect.ref_stands_alone and "$ref" in raw and keyword != "$ref":
+        return ANNOTATION, f"{dialect.name} ignores everything beside $ref"
+    if _identifies(keyword, dialect):
+        return REFERENCE, ""
+    if keyword in _REFERENCES and keyword in dialect.assertions:
+        return REFERENCE, f"to {value}"
+    if keyword not in dialect.assertions and not _old_items(keyword, raw, dialect):
+        return ANNOTATION, _foreign(keyword, dialect)
+    if keyword == "format":
+        return _format(value, dialect, options)
+    needs = _missing(keyword, raw, dialect)
+    if needs:
+        return ANNOTATION, needs
+    if keyword == "uniqueItems" and value:
+        return RECORDED, "items are compared with those written before"
+    if keyword == "minProperties" and value > len(raw.get("required", ())):
+        closed = raw.get("additionalProperties") is False and not raw.get("patternProperties")
+        if not closed:
+            return RECORDED, "unnamed keys must differ, so they are remembered"
+    return MASKED, ""
+
+
+def _identifies(keyword: str, dialect: Dialect) -> bool:
+    if keyword in ("$anchor", "$dynamicAnchor"):
+        return dialect.year >= 2019
+    if keyword == "$recursiveAnchor":
+        return dialect.year == 2019
+    return keyword == dialect.id_keyword
+
+
+def _old_items(keyword: str, raw: Mapping[str, Any], dialect: Dialect) -> bool:
+    """Whether ``additionalItems`` counts although the draft has dropped it: beside an array as
+    ``items``, which only older drafts have."""
+    return (
+        keyword == "additionalItems"
+        and isinstance(raw.get("items"), list)
+        and not ("prefixItems" in raw and "prefixItems" in dialect.assertions)
+    )
+
+
+def _missing(keyword: str, raw: Mapping[str, Any], dialect: Dialect) -> str:
+    """What a keyword that asserts nothing by itself would need beside it; empty if it is there."""
+    if keyword in ("then", "else") and "if" not in raw:
+        return "there is no if beside it"
+    if keyword in ("minContains", "maxContains") and "contains" not in raw:
+        return "there is no contains beside it"
+    if keyword == "additionalItems" and not _old_items(keyword, raw, dialect):
+        return "items beside it is not an array"
+    if keyword in ("exclusiveMinimum", "exclusiveMaximum") and isinstance(raw[keyword], bool):
+        bound = "minimum" if keyword == "exclusiveMinimum" else "maximum"
+        if bound not in raw:
+            return f"there is no {bound} beside it"
+    return ""
+
+
+def _foreign(keyword: str, dialect: Dialect) -> str:
+    """Why a keyword that the draft does not enforce asserts nothing."""
+    if keyword in DIALECTS[dialect.name].assertions:
+        return "its metaschema does not have the validation vocabulary"
+    has = [d.name for d in DIALECTS.values() if keyword in d.assertions]
+    if has:
+        return f"{dialect.name} has no such keyword; {has[-1]} has"
+    if keyword in _ANNOTATIONS:
+        return ""
+    close = difflib.get_close_matches(keyword, _KNOWN, 1, 0.8)
+    hint = f"; did you mean {close[0]}?" if close else ""
+    return f"unknown keyword, asserts nothing{hint}"
+
+
+def _format(name: Any, dialect: Dialect, options: JsonOptions) -> tuple[str, str]:
+    if not options.format_assertion:
+        return ANNOTATION, "format_assertion=False"
+    if format_regex(name, dialect.name) is not None:
+        return MASKED, _NARROWER.get(name, "")
+    if name in ANNOTATION_FORMATS:
+        return ANNOTATION, f"{name!r} asserts nothing about the text"
+    return ANNOTATION, f"unknown format {name!r}, asserts nothing"
+
+
+# -- limits ---------------------------------------------------------------------------------
+
+
+def _limits(options: JsonOptions) -> Iterator[Limit]:
+    if options.whitespace == "compact":
+        yield Limit("whitespace", "no whitespace between tokens")
+    elif options.whitespace == "flexible":
+        most = options.max_whitespace
+        yield Limit("max_whitespace", f"at most {most} characters of whitespace in one place")
+    else:
+        yield Limit("whitespace", f"between tokens, what {options.whitespace!r} matches")
+    if options.property_order == "schema":
+        yield Limit("property_order", "named properties in the schema's order, then all others")
+    if options.canonical:
+        yield Limit(
+            "spelling",
+            "one spelling for each name and number: no needless escapes, no exponents, "
+            "no zeros at the end of a fraction",
+        )
+    else:
+        yield Limit(
+            "",
+            f"exponents from -{MAX_EXPONENT} to {MAX_EXPONENT}; where a number is bounded or a "
+            "multiple, one digit other than 0 before the point of a number with an exponent",
+        )
+    if options.ensure_ascii:
+        yield Limit("ensure_ascii", "everything outside ASCII is escaped")
+    yield Limit(
+        "max_digits",
+        f"at most {options.max_digits} digits before, and after, a number's decimal point "
+        "(more where a bound has more)",
+    )
+    yield Limit("", "each named property at most once in an object")
