@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import difflib
+import sys
 from collections.abc import Mapping
 from dataclasses import fields, replace
 from typing import Any
 
-from ..errors import OptionError, Unsatisfiable
+from ..errors import CompileLimitExceeded, OptionError, Unsatisfiable
 from ..grammar import ir, json_schema
 from .derivatives import RegexAutomaton
 from .document import Document
@@ -30,7 +31,14 @@ def build(grammar: ir.Grammar, options: Mapping[str, Any]) -> Machine:
         Unsatisfiable: no text matches.
         CompileLimitExceeded: a bound was hit.
     """
-    return Machine(_alternatives(grammar, json_options(options)))
+    checked = json_options(options)
+    depth = sys.getrecursionlimit()
+    try:
+        return Machine(_alternatives(grammar, checked))
+    except RecursionError:
+        raise CompileLimitExceeded(
+            "the output type is nested too deeply", limit=depth, actual=depth
+        ) from None
 
 
 def json_options(options: Mapping[str, Any]) -> JsonOptions:

@@ -393,6 +393,20 @@ class RegexAutomaton:
 
     # -- emptiness --------------------------------------------------------------------------
 
+    def _parts_alive(self, node: int) -> bool:
+        """`_is_alive` of a sequence, alternation or repeat without anchors: told by its parts."""
+        while True:
+            kind, *args = self._nodes[node]
+            if kind == _ALT:
+                return any(self._is_alive(part) for part in args)
+            if kind == _REP:
+                return args[1] == 0 or self._is_alive(args[0])
+            if kind != _CAT:
+                return self._is_alive(node)
+            if not self._is_alive(args[0]):
+                return False
+            node = args[1]
+
     def _is_alive(self, node: int) -> bool:
         """Whether an accepting state can be reached from ``node``."""
         if not self._flags[node] & 0b11000:
@@ -400,6 +414,9 @@ class RegexAutomaton:
         known = self._alive.get(node)
         if known is not None:
             return known
+        if not self._flags[node] & 0b01000 and self._nodes[node][0] in (_CAT, _ALT, _REP):
+            found = self._alive[node] = self._parts_alive(node)
+            return found
         # Depth-first search for an accepting state; the trail to it is alive, and when none is
         # found everything that was seen is dead.
         parents: dict[int, int] = {node: -1}

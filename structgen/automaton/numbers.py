@@ -27,7 +27,7 @@ from .leaf import Leaf
 MAX_EXPONENT = 307
 """Largest exponent either way of a normalised number: a float holds it, and not as 0 or inf."""
 
-MAX_STATES = 300_000
+MAX_STATES = 50_000
 """Most states that are looked at to tell whether a prefix can still become such a number."""
 
 _LESS, _EQUAL, _GREATER = -1, 0, 1

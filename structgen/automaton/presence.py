@@ -162,6 +162,7 @@ class Presence:
         self._index = index
         self.names = self._mask(self._formula)
         """Mask of the names that the formulas speak of."""
+        self._verdicts: dict[int, bool] = {}
         self._solutions: dict[tuple[int, int], int | None] = {}
 
     def _mask(self, formula: Formula) -> int:
@@ -174,7 +175,11 @@ class Presence:
 
     def holds(self, present: int) -> bool:
         """Whether an object with exactly the names in ``present`` is all right."""
-        return self._assign(self._formula, present, 0) == YES
+        present &= self.names
+        found = self._verdicts.get(present)
+        if found is None:
+            found = self._verdicts[present] = self._assign(self._formula, present, 0) == YES
+        return found
 
     def complete(self, present: int, possible: int) -> int | None:
         """Fewest further names, out of ``possible``, that make the formulas hold; None if none."""

@@ -54,6 +54,9 @@ from .whitespace import whitespace
 MAX_CONJUNCTIONS = 50_000
 """Most combinations of subschemas one schema may need."""
 
+MAX_CONTAINERS = 500
+"""Most objects and arrays that one ``enum`` may list."""
+
 MAX_LITERAL_DIGITS = 400
 
 
@@ -398,6 +401,13 @@ class JsonLanguage:
             or node.speaks_of_objects
             or node.speaks_of_arrays
         ]
+        containers = sum(isinstance(v, (dict, list, tuple)) for v in values.values())
+        if containers > MAX_CONTAINERS:
+            raise CompileLimitExceeded(
+                f"the enum at {nodes[0].path} lists too many objects and arrays",
+                limit=MAX_CONTAINERS,
+                actual=containers,
+            )
         for key, value in values.items():
             allowed = (
                 key not in barred

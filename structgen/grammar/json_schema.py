@@ -237,7 +237,7 @@ class _Reader:
     def _format(self, node: Node, value: Any, place: _Place) -> None:
         if not isinstance(value, str):
             raise _wrong("format", "a string", value, place)
-        regex = format_regex(value) if self._formats else None
+        regex = format_regex(value, place.resource.dialect.name) if self._formats else None
         if regex is not None:
             node.patterns += (regex,)
 
