@@ -48,7 +48,9 @@ def compile(output_type: Any, vocabulary: Vocabulary, **options: Any) -> Constra
         OptionError: an unknown option.
     """
     output = output_type if isinstance(output_type, OutputType) else lower(output_type)
-    return Constraint(output, vocabulary, build(output.grammar, options), options)
+    return Constraint(
+        output, vocabulary, build(output.grammar, options, vocabulary.missing_bytes), options
+    )
 
 
 class Constraint:
@@ -322,7 +324,7 @@ class Cursor:
     def _is_tight(self) -> bool:
         """Whether some token allowed by the grammar might not be affordable."""
         assert self._left is not None
-        # A completion of n bytes needs at most n tokens, and one more for end of sequence.
+        # The token itself, the completion after it, and end of sequence.
         return self._constraint._masks.reach(self._state) + 2 > self._left
 
     def _plan_at(self, state: int, tokens: list[int]) -> tuple[int, ...]:

@@ -464,7 +464,7 @@ class MaskEngine:
     # -- how far one token can lead from the end ----------------------------------------------
 
     def reach(self, state: int) -> int:
-        """Upper bound, in bytes, on the shortest completion after any one token from ``state``.
+        """Upper bound, in tokens, on the completion after any one token from ``state``.
 
         Very large where that depends on the text so far.
         """
@@ -487,8 +487,7 @@ class MaskEngine:
             leaf = machine.leaves[leaf_id]
             walk = walker.leaf_walk(leaf, q, _ROOT)
             for end in walk.ends:
-                rest = machine.completion(leaf, end, continuation)
-                longest = max(longest, _FAR if rest is None else len(rest))
+                longest = max(longest, self._tokens_to_close(leaf, end, continuation))
             for outcome, node in walk.exits:
                 below, out = continuation, outcome
                 while below != BOTTOM:
@@ -497,12 +496,16 @@ class MaskEngine:
                     frame_walk = self._frame_walk(frame, at, out, node)
                     for end_leaf, end, frames in frame_walk.ends:
                         assert end_leaf is not None
-                        rest = machine.completion(end_leaf, end, machine.push(frames, below))
-                        longest = max(longest, _FAR if rest is None else len(rest))
+                        pushed = machine.push(frames, below)
+                        longest = max(longest, self._tokens_to_close(end_leaf, end, pushed))
                     if frame_walk.closed == _NO_NODE:
                         break
                     out, node = 0, frame_walk.closed
         return longest
+
+    def _tokens_to_close(self, leaf: Leaf, q: int, continuation: int) -> int:
+        rest = self.machine.completion(leaf, q, continuation)
+        return _FAR if rest is None else len(self.vocabulary.encode_bytes(rest))
 
 
 def pack_ids(parts: list[Ids], n_words: int) -> Mask:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import fields, replace
 from typing import Any
 
@@ -15,15 +15,19 @@ from .document import Document
 from .encoding import Utf8
 from .leaf import TextLeaf
 from .machine import Alternative, Machine
+from .spellable import restrict, writable
 from .values import JsonLanguage, JsonOptions, literal_leaf
 
 
-def build(grammar: ir.Grammar, options: Mapping[str, Any]) -> Machine:
+def build(
+    grammar: ir.Grammar, options: Mapping[str, Any], missing_bytes: Collection[int] = ()
+) -> Machine:
     """The machine of ``grammar``.
 
     Args:
         grammar: what to recognise.
         options: fields of `JsonOptions`, for the JSON parts.
+        missing_bytes: bytes that no token of the vocabulary can write on its own.
 
     Raises:
         OptionError: an unknown option.
@@ -34,7 +38,7 @@ def build(grammar: ir.Grammar, options: Mapping[str, Any]) -> Machine:
     checked = json_options(options)
     depth = sys.getrecursionlimit()
     try:
-        return Machine(_alternatives(grammar, checked))
+        return Machine(_alternatives(grammar, checked, writable(missing_bytes)))
     except RecursionError:
         raise CompileLimitExceeded(
             "the output type is nested too deeply", limit=depth, actual=depth
@@ -54,15 +58,23 @@ def json_options(options: Mapping[str, Any]) -> JsonOptions:
     return JsonOptions(**options)
 
 
-def _alternatives(grammar: ir.Grammar, options: JsonOptions) -> tuple[Alternative, ...]:
+def _alternatives(
+    grammar: ir.Grammar, options: JsonOptions, chars: ir.CharSet
+) -> tuple[Alternative, ...]:
     if isinstance(grammar, ir.Pattern):
-        symbols = RegexAutomaton(grammar.regex)
+        symbols = RegexAutomaton(restrict(grammar.regex, chars))
         if symbols.is_empty():
-            raise Unsatisfiable(f"no text matches the pattern {grammar.source!r}.")
+            raise Unsatisfiable(
+                f"no text that this vocabulary can write matches the pattern {grammar.source!r}."
+            )
         leaf = TextLeaf(symbols, Utf8(symbols.alphabet))
         return (Alternative(leaf, leaf.start),)
     if isinstance(grammar, ir.Choice):
-        literal = literal_leaf(tuple(text.encode() for text in grammar.texts))
+        automaton = RegexAutomaton(ir.Repeat(chars, 0, None))
+        texts = [text for text in grammar.texts if automaton.accepts(text)]
+        if not texts:
+            raise Unsatisfiable("this vocabulary can write none of the choices.")
+        literal = literal_leaf(tuple(text.encode() for text in texts))
         return (Alternative(literal, literal.start),)
     if isinstance(grammar, ir.Json):
         if grammar.options:
@@ -85,4 +97,4 @@ def _alternatives(grammar: ir.Grammar, options: JsonOptions) -> tuple[Alternativ
         if options.whitespace == "flexible":
             return Document(ways, language.space).open()
         return ways
-    return tuple(way for part in grammar.parts for way in _alternatives(part, options))
+    return tuple(way for part in grammar.parts for way in _alternatives(part, options, chars))

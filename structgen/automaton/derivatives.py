@@ -88,6 +88,19 @@ class RegexAutomaton:
             self._pruned[state] = moves
         return moves
 
+    def accepts(self, text: str) -> bool:
+        """Whether the whole of ``text`` matches."""
+        state = self.start
+        for char in text:
+            atom = self.alphabet.atom(ord(char))
+            for mask, to in self.moves(state):
+                if atom >= 0 and mask >> atom & 1:
+                    state = to
+                    break
+            else:
+                return False
+        return self.label(state) >= 0
+
     def is_empty(self) -> bool:
         """Whether no text at all matches."""
         return self.label(self.start) < 0 and not self.moves(self.start)

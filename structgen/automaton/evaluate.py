@@ -39,17 +39,7 @@ def _automaton(regex: ir.Regex) -> RegexAutomaton:
 
 def matches(regex: ir.Regex, text: str) -> bool:
     """Whether ``regex`` matches the whole of ``text``."""
-    automaton = _automaton(regex)
-    state = automaton.start
-    for char in text:
-        atom = automaton.alphabet.atom(ord(char))
-        for mask, to in automaton.moves(state):
-            if atom >= 0 and mask >> atom & 1:
-                state = to
-                break
-        else:
-            return False
-    return automaton.label(state) >= 0
+    return _automaton(regex).accepts(text)
 
 
 def type_bit(value: Any) -> int:
