@@ -59,7 +59,8 @@ def run(path: Path, write: bool) -> bool:
     found = blocks(markdown)
     outputs: list[tuple[Block, str]] = []
     good = True
-    for block, following in zip(found, [*found[1:], None], strict=True):
+    for number, block in enumerate(found):
+        following = found[number + 1] if number + 1 < len(found) else None
         if block.language != "python":
             continue
         where = f"{path.relative_to(ROOT)}:{block.line + 1}"
