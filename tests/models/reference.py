@@ -34,35 +34,36 @@ class Reference:
         epsilon = self.get("llama.attention.layer_norm_rms_epsilon")
         embedding = self.weight("token_embd.weight")
         size = self.get("llama.attention.key_length", embedding.shape[1] // n_heads)
-        streams = [embedding[ids] for ids in sequences]
+        # All sequences in one matrix: large products suffer least from busy neighbours.
+        x = embedding[np.concatenate(sequences)]
+        ends = np.cumsum([len(ids) for ids in sequences])
+        parts = [slice(end - len(ids), end) for end, ids in zip(ends, sequences, strict=True)]
 
         def norm(x, name):
             return x / np.sqrt((x * x).mean(-1, keepdims=True) + epsilon) * self.weight(name)
 
         for layer in range(self.get("llama.block_count")):
             w = {part: self.weight(f"blk.{layer}.{part}.weight") for part in PROJECTIONS}
-            for i, x in enumerate(streams):
-                n = len(x)
-                h = norm(x, f"blk.{layer}.attn_norm.weight")
-                q = self._rotate((h @ w["attn_q"].T).reshape(n, n_heads, size))
-                k = self._rotate((h @ w["attn_k"].T).reshape(n, n_kv, size))
-                v = (h @ w["attn_v"].T).reshape(n, n_kv, size)
-                out = np.zeros_like(q)
+            h = norm(x, f"blk.{layer}.attn_norm.weight")
+            qs = (h @ w["attn_q"].T).reshape(len(x), n_heads, size)
+            ks = (h @ w["attn_k"].T).reshape(len(x), n_kv, size)
+            vs = (h @ w["attn_v"].T).reshape(len(x), n_kv, size)
+            out = np.zeros_like(qs)
+            for part in parts:
+                q, k, v = self._rotate(qs[part]), self._rotate(ks[part]), vs[part]
                 for head in range(n_heads):
                     kv = head // (n_heads // n_kv)
                     scores = q[:, head] @ k[:, kv].T / np.sqrt(size)
-                    scores[np.triu_indices(n, 1)] = -np.inf
+                    scores[np.triu_indices(len(q), 1)] = -np.inf
                     scores = np.exp(scores - scores.max(-1, keepdims=True))
-                    out[:, head] = scores / scores.sum(-1, keepdims=True) @ v[:, kv]
-                x = x + out.reshape(n, -1) @ w["attn_output"].T
-                h = norm(x, f"blk.{layer}.ffn_norm.weight")
-                gate = np.clip(h @ w["ffn_gate"].T, -80, 80)
-                streams[i] = (
-                    x + (gate / (1 + np.exp(-gate)) * (h @ w["ffn_up"].T)) @ w["ffn_down"].T
-                )
+                    out[part, head] = scores / scores.sum(-1, keepdims=True) @ v[:, kv]
+            x = x + out.reshape(len(x), -1) @ w["attn_output"].T
+            h = norm(x, f"blk.{layer}.ffn_norm.weight")
+            gate = np.clip(h @ w["ffn_gate"].T, -80, 80)
+            x = x + (gate / (1 + np.exp(-gate)) * (h @ w["ffn_up"].T)) @ w["ffn_down"].T
         head = "output.weight" if "output.weight" in self._tensors else "token_embd.weight"
-        weight = self.weight(head)
-        return [norm(x, "output_norm.weight") @ weight.T for x in streams]
+        logits = norm(x, "output_norm.weight") @ self.weight(head).T
+        return [logits[part] for part in parts]
 
     def _rotate(self, heads):
         size = heads.shape[-1]
