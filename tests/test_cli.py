@@ -108,6 +108,8 @@ def started(*arguments):
         stderr=subprocess.PIPE,
         text=True,
         env={"PYTHONPATH": os.pathsep.join(sys.path), **_environment()},
+        # A shell starts background jobs with Ctrl-C ignored, and children inherit that.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
 
 
