@@ -74,9 +74,7 @@ def main() -> None:
             if g["draft"] == "draft2020-12" and not g["optional"]
         ]
     else:
-        cases = [
-            (c["id"], c["schema"]) for c in read(arguments.data / "maskbench-dev.jsonl.xz")
-        ]
+        cases = [(c["id"], c["schema"]) for c in read(arguments.data / "maskbench-dev.jsonl.xz")]
     rng.shuffle(cases)
     count: Counter[str] = Counter()
     started = time.perf_counter()
