@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
 ITEM, CLOSE = 0, 1
 
+MAX_ITEMS_OWED = 100_000
+"""Largest ``minItems``: the shortest array has to be written down."""
+
 MAX_SEARCH = 20_000
 """Most states a search for the shortest way to close one array may visit."""
 
@@ -85,6 +88,13 @@ class ArrayPlan:
         self._language = language
         self._nodes = [language.nodes[n] for n in nodes]
         self._min = max((n.min_items for n in self._nodes), default=0)
+        if self._min > MAX_ITEMS_OWED:
+            path = next(n.path for n in self._nodes if n.min_items == self._min)
+            raise CompileLimitExceeded(
+                f"'minItems' at {path} asks for too many items",
+                limit=MAX_ITEMS_OWED,
+                actual=self._min,
+            )
         limits = [n.max_items for n in self._nodes if n.max_items is not None]
         self._max: int | None = min(limits) if limits else None
         self._prefix = max((len(n.prefix) for n in self._nodes), default=0)
