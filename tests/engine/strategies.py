@@ -71,9 +71,8 @@ def document(r: Rng) -> Any:
         root["$defs"] = {"one": one, "two": two}
         if root.get("$ref") == "#":
             root["$ref"] = "#/$defs/two"
-        for keyword in ("allOf", "anyOf"):
-            for part in root.get(keyword, []):
-                _cut_loops(part)
+        for part in _in_place(root):
+            _cut_loops(part)
     return root
 
 
@@ -81,9 +80,15 @@ def _cut_loops(part: Any) -> None:
     if isinstance(part, dict):
         if part.get("$ref") == "#":
             part["$ref"] = "#/$defs/two"
-        for keyword in ("allOf", "anyOf"):
-            for inner in part.get(keyword, []):
-                _cut_loops(inner)
+        for inner in _in_place(part):
+            _cut_loops(inner)
+
+
+def _in_place(part: dict[str, Any]) -> list[Any]:
+    """The subschemas that apply to the same value."""
+    found = [x for keyword in ("allOf", "anyOf", "oneOf") for x in part.get(keyword, [])]
+    found += [part[keyword] for keyword in ("not", "if", "then", "else") if keyword in part]
+    return found + list(part.get("dependentSchemas", {}).values())
 
 
 def schema(r: Rng, depth: int, refs: list[str]) -> Any:
@@ -96,8 +101,10 @@ def schema(r: Rng, depth: int, refs: list[str]) -> Any:
         if r.random() < 0.2:
             target.update(_assertions(r, 0, r.choice(TYPES), []))
         return target
+    if depth and roll < 0.3:
+        return _conditional(r, depth, refs)
     if depth and roll < 0.42:
-        keyword = r.choice(["anyOf", "allOf"])
+        keyword = r.choice(["anyOf", "allOf", "oneOf"])
         out: dict[str, Any] = {
             keyword: [schema(r, depth - 1, refs) for _ in range(r.randint(1, 3))]
         }
@@ -117,6 +124,22 @@ def schema(r: Rng, depth: int, refs: list[str]) -> Any:
         out["type"] = kind if r.random() < 0.8 else sorted({kind, r.choice(TYPES)})
     if r.random() < 0.1:
         out.update(_assertions(r, 0, r.choice(TYPES), []))
+    return out
+
+
+def _conditional(r: Rng, depth: int, refs: list[str]) -> dict[str, Any]:
+    """``not`` and ``if``, beside some assertions."""
+    below = depth - 1
+    out: dict[str, Any] = {}
+    if r.random() < 0.7:
+        out.update(_assertions(r, below, r.choice(TYPES), refs))
+    if r.random() < 0.5:
+        out["not"] = schema(r, below, refs)
+        return out
+    out["if"] = schema(r, below, refs)
+    for keyword in ("then", "else"):
+        if r.random() < 0.7:
+            out[keyword] = schema(r, below, refs)
     return out
 
 
@@ -180,6 +203,12 @@ def _object(r: Rng, depth: int, refs: list[str]) -> dict[str, Any]:
         out["minProperties"] = r.randint(0, 3)
     if r.random() < 0.2:
         out["maxProperties"] = r.randint(0, 4)
+    if r.random() < 0.12:
+        out["dependentRequired"] = {r.choice(NAMES): r.sample(NAMES, r.randint(0, 2))}
+    if r.random() < 0.12:
+        out["dependentSchemas"] = {r.choice(NAMES): schema(r, below, refs)}
+    if r.random() < 0.12:
+        out["unevaluatedProperties"] = r.choice([False, schema(r, 0, [])])
     return out
 
 
@@ -194,6 +223,16 @@ def _array(r: Rng, depth: int, refs: list[str]) -> dict[str, Any]:
         out["minItems"] = r.randint(0, 3)
     if r.random() < 0.3:
         out["maxItems"] = r.randint(0, 4)
+    if r.random() < 0.15:
+        out["contains"] = schema(r, below, refs)
+        if r.random() < 0.4:
+            out["minContains"] = r.randint(0, 2)
+        if r.random() < 0.4:
+            out["maxContains"] = r.randint(0, 3)
+    if r.random() < 0.15:
+        out["uniqueItems"] = True
+    if r.random() < 0.12:
+        out["unevaluatedItems"] = r.choice([False, schema(r, 0, [])])
     return out
 
 
@@ -214,8 +253,13 @@ def instance(r: Rng, root: Any, at: Any, depth: int = 6) -> Any:
         if "$ref" in merged:
             more.append(_resolve(root, merged.pop("$ref")))
         more += merged.pop("allOf", [])
-        if "anyOf" in merged:
-            more.append(r.choice(merged.pop("anyOf")))
+        for keyword in ("anyOf", "oneOf"):
+            if keyword in merged:
+                more.append(r.choice(merged.pop(keyword)))
+        if "if" in merged:
+            branch = r.choice([("if", "then"), ("else",)])
+            more += [merged[keyword] for keyword in branch if keyword in merged]
+            merged = {k: v for k, v in merged.items() if k not in ("if", "then", "else")}
         if not more:
             break
         for part in more:
@@ -275,11 +319,19 @@ def _instance_of(r: Rng, root: Any, kind: str, at: dict[str, Any], depth: int) -
         least, most = at.get("minItems", 0), at.get("maxItems", 4)
         count = r.randint(least, max(least, most, len(prefix)))
         count = max(min(count, most), least) if r.random() < 0.9 else count
-        return [
+        items = [
             instance(r, root, prefix[i] if i < len(prefix) else at.get("items", True), depth - 1)
             for i in range(count)
         ]
+        if "contains" in at and items and r.random() < 0.8:
+            items[r.randint(0, len(items) - 1)] = instance(r, root, at["contains"], depth - 1)
+        if items and r.random() < 0.1:
+            items.append(r.choice(items))  # perhaps once too often
+        return items
     names = list(at.get("required", []))
+    for trigger, more in at.get("dependentRequired", {}).items():
+        if r.random() < 0.5:
+            names += [trigger, *more]
     names += [n for n in at.get("properties", {}) if r.random() < 0.6]
     if r.random() < 0.4:
         names.append(r.choice(NAMES))

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 import structgen
 from engine import oracle, strategies
 from engine.test_json_schema import RANDOM, compile_or_none
-from engine.test_masks import OUTPUTS, PERSON, build
+from engine.test_masks import BY_OUTPUT, OUTPUTS, PERSON, build
 from engine.walks import TINY, allowed, examples, minimum, read_mask, seeds, walk
 from structgen import BudgetTooSmall, Choice, JsonSchema, Regex, Unsatisfiable, Vocabulary
 
 
-@pytest.mark.parametrize("name", [n for n in OUTPUTS if n not in ("person", "person, ascii")])
+@BY_OUTPUT
 def test_every_budget_from_the_minimum_up_gives_a_whole_output(name: str) -> None:
     constraint = build(name, TINY)
     least = minimum(constraint)

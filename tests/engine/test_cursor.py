@@ -146,6 +146,9 @@ def test_nothing_is_accepted_after_the_end() -> None:
     assert cursor.is_finished
     assert cursor.min_tokens_to_finish() == 0
     assert cursor.forced_tokens() == []
+    assert not cursor.is_accepting
+    assert not read_mask(cursor).any()
+    assert cursor.allowed_count() == 0
     for token_id in (EOS, EOS_TOO, token(b"a")):
         with pytest.raises(TokenNotAllowed, match="already ended"):
             cursor.accept(token_id)

@@ -33,12 +33,12 @@ def compile_or_none(schema: Any, **options: Any) -> Constraint | None:
 
 
 def is_usual(text: str) -> bool:
-    """Whether a serialiser could have written it: plain numbers of few digits, no blanks around.
+    """Whether a serialiser could have written it: plain numbers of few digits.
 
     Other spellings may be refused (see `structgen.automaton.numbers`), never wrongly accepted. So
     may runs of blanks beyond ``max_whitespace``.
     """
-    if text != text.strip() or re.search(r"\s{21}", text):
+    if re.search(r"\s{21}", text):
         return False
     return all(
         not set(token) & set("eE")
@@ -56,6 +56,23 @@ def check(constraint: Constraint | None, schema: Any, text: str, rng: random.Ran
         assert valid, f"wrongly accepted {text!r} under {json.dumps(schema)}"
     elif valid:
         assert not is_usual(text), f"wrongly rejected {text!r} under {json.dumps(schema)}"
+
+
+def test_blanks_around_the_document() -> None:
+    flexible = structgen.compile(JsonSchema({"type": "null"}), TINY, whitespace="flexible")
+    compact = structgen.compile(JsonSchema({"type": "null"}), TINY)
+    rng = random.Random(1)
+    for text in ("\nnull", "null ", " null\t\r\n"):
+        assert accepts(flexible, text, rng), text
+        assert not accepts(compact, text, rng), text
+
+
+def test_fewer_required_members_than_must_be() -> None:
+    # Members are not counted where the required ones suffice.
+    schema = {"required": ["a"], "minProperties": 1, "type": "object"}
+    constraint = structgen.compile(JsonSchema(schema), TINY)
+    assert accepts(constraint, '{"a":null}', random.Random(1))
+    assert walk(constraint, random.Random(1), max_tokens=30).ended
 
 
 # -- generated schemas --------------------------------------------------------------------------

@@ -8,11 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
 
 import structgen
-from engine import strategies
-from engine.test_json_schema import RANDOM, compile_or_none
 from engine.walks import (
     EOS,
     EOS_TOO,
@@ -21,7 +18,6 @@ from engine.walks import (
     TINY,
     allowed,
     brute_force_ids,
-    examples,
     n_words,
     naive_ids,
     read_mask,
@@ -30,7 +26,7 @@ from engine.walks import (
     states_on_the_way,
     walk,
 )
-from structgen import Choice, JsonSchema, Regex, Unsatisfiable, Vocabulary
+from structgen import Choice, JsonSchema, Regex, Vocabulary
 from structgen.constraint import Constraint
 
 PERSON = {
@@ -113,21 +109,6 @@ def test_the_brute_force_agrees_with_a_plain_loop() -> None:
     for cursor in states_on_the_way(constraint, random.Random(3), 60):
         state = cursor._state
         assert brute_force_ids(constraint, state, TINY) == naive_ids(constraint, state, TINY)
-
-
-@given(RANDOM)
-@examples(60)
-def test_generated_schemas_at_random_states(r: random.Random) -> None:
-    schema = strategies.document(r)
-    options = r.choice([{}, {"whitespace": "flexible", "property_order": "any", "spelling": "any"}])
-    try:
-        constraint = compile_or_none(schema, **options)
-    except Unsatisfiable:
-        return
-    if constraint is None:
-        return
-    for cursor in states_on_the_way(constraint, random.Random(r.randint(0, 999)), 12):
-        check_mask(constraint, cursor, TINY)
 
 
 # -- the format, by hand ------------------------------------------------------------------------

@@ -211,6 +211,30 @@ def test_the_shortest_number_is_shortest(r: random.Random) -> None:
             assert not leaf_accepts(leaf, text), f"{text} is shorter than {shortest[0]!r}"
 
 
+def is_canonical(spec: NumberSpec, text: str) -> bool:
+    """Whether ``text`` is how a number is spelt under ``canonical``."""
+    if not re.fullmatch(r"-?[0-9]+(\.[0-9]*[1-9]|\.0)?", text):
+        return False
+    return "." not in text or not any(m % 1 == 0 for m in spec.multiples)
+
+
+@given(RANDOM)
+@examples(60)
+def test_canonical_numbers_are_the_same_numbers(r: random.Random) -> None:
+    spec = spec_of(r, canonical=True)
+    leaf = NumberLeaf(spec)
+    for _ in range(8):
+        text = spelling(r, near(r, spec))
+        got = leaf_accepts(leaf, text)
+        if got:
+            assert satisfies(spec, Decimal(text)), f"{text} wrongly accepted under {spec}"
+            assert is_canonical(spec, text), f"{text} is not canonical under {spec}"
+        elif satisfies(spec, Decimal(text)) and is_canonical(spec, text):
+            short = all(len(part) <= 6 for part in text.lstrip("-").split("."))
+            zero = Decimal(text) == 0  # -0 and 0.0 need not be written
+            assert zero or not short, f"{text} wrongly rejected under {spec}"
+
+
 def check(schema: dict[str, Any], good: list[str], bad: list[str], max_digits: int = 24) -> None:
     constraint = structgen.compile(JsonSchema(schema), TINY, spelling="any", max_digits=max_digits)
     rng = random.Random(1)
@@ -320,3 +344,13 @@ def test_digits_are_bounded() -> None:
     rng = random.Random(4)
     for text, want in [("999", True), ("1000", False), ("1.234", True), ("1.2345", False)]:
         assert accepts(constraint, text, rng) == want, text
+
+
+@pytest.mark.parametrize("schema", [{"type": "number"}, {"minimum": 1}, {"type": "integer"}])
+def test_every_number_written_is_a_finite_float(schema: dict[str, Any]) -> None:
+    constraint = structgen.compile(JsonSchema(schema), TINY, spelling="any")
+    rng = random.Random(6)
+    for text in ("1e300", "1.7e+300", "1e307"):
+        assert accepts(constraint, text, rng), text
+    for text in ("1e309", "9e400", "1e999", "9.9e308", "1" + "0" * 400):
+        assert not accepts(constraint, text, rng), text
