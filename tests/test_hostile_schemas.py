@@ -1,0 +1,258 @@
+"""Schemas meant to hurt: each ends in a constraint or in an error of ours, soon and cheaply.
+
+The promise is 5 seconds and 500 MB for compiling and for the first mask. Each schema has a process
+of its own, which may use so much processor time (other work on the machine does not count) and so
+much address space; it prints how it went.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import structgen
+from structgen import JsonSchema, Vocabulary
+
+ROOT = Path(__file__).resolve().parent.parent
+SECONDS, MEGABYTES = 5, 500
+PATIENCE = 20
+"""Seconds of processor time after which the process is ended: a schema that needs more hangs."""
+
+Make = Callable[[], Any]
+
+
+def names(prefix: str, n: int) -> list[str]:
+    return [f"{prefix}{i}" for i in range(n)]
+
+
+def nested(wrap: Callable[[Any], Any], depth: int) -> Any:
+    schema: Any = {"type": "null"}
+    for _ in range(depth):
+        schema = wrap(schema)
+    return schema
+
+
+def chain(link: Callable[[str], Any], n: int, last: Any) -> Any:
+    """``n`` definitions, each made by ``link`` from a reference to the next."""
+    definitions = {f"d{i}": link(f"#/$defs/d{i + 1}") for i in range(n)}
+    return {"$ref": "#/$defs/d0", "$defs": {**definitions, f"d{n}": last}}
+
+
+def many(n: int, **more: Any) -> Any:
+    return {"type": "object", "properties": {p: {"type": "integer"} for p in names("p", n)}, **more}
+
+
+def similar(i: int, **more: Any) -> Any:
+    """An object that differs from its like in one optional property."""
+    properties = {
+        "name": {"type": "string"},
+        "id": {"type": "integer"},
+        f"x{i}": {"type": "number"},
+    }
+    return {"type": "object", "properties": properties, "required": ["name"], **more}
+
+
+def either(i: int) -> list[Any]:
+    return [{"required": [f"a{i}"]}, {"required": [f"b{i}"]}]
+
+
+NEXT = {"type": "object", "properties": {"next": {"$ref": "#"}}, "required": ["next"]}
+
+ANSWERS: dict[str, Make] = {
+    "a thousand nested $refs": lambda: chain(lambda to: {"$ref": to}, 1000, {"type": "null"}),
+    "a thousand nested arrays": lambda: chain(
+        lambda to: {"type": "array", "minItems": 1, "items": {"$ref": to}}, 1000, {"type": "null"}
+    ),
+    "ambiguous pattern": lambda: {"type": "string", "pattern": "(a|b|ab)*c{1000}"},
+    "ambiguous pattern, anchored": lambda: {"type": "string", "pattern": "^(a|b|ab)*c{1000}$"},
+    "10,000 optional properties": lambda: many(10_000),
+    "10,000 optional properties, closed": lambda: many(10_000, additionalProperties=False),
+    "10,000 required properties": lambda: many(10_000, required=names("p", 10_000)),
+    "10,000 required properties, closed": lambda: many(
+        10_000, required=names("p", 10_000), additionalProperties=False
+    ),
+    "twenty-way oneOf, closed": lambda: {
+        "oneOf": [similar(i, additionalProperties=False) for i in range(20)]
+    },
+    "nots in nots": lambda: {
+        "not": {
+            "type": "object",
+            "not": {"required": ["a"], "not": {"properties": {"a": {"not": {"minItems": 2}}}}},
+        }
+    },
+    "recursive allOf": lambda: {"allOf": [{"$ref": "#"}, {"type": "null"}]},
+    "recursive allOf in a property": lambda: {
+        "type": "object",
+        "properties": {"a": {"allOf": [{"$ref": "#"}, {"properties": {"b": {"$ref": "#"}}}]}},
+    },
+    "overlapping patternProperties": lambda: {
+        "type": "object",
+        "patternProperties": {f"{c}.*{d}": {"minimum": 1} for c in "abcd" for d in "abcd"},
+    },
+    "forty wide patternProperties": lambda: {
+        "type": "object",
+        "patternProperties": {f"(a|b)*a(a|b){{{i}}}": {"minimum": i} for i in range(40)},
+        "additionalProperties": False,
+    },
+    "10,000 texts": lambda: {"enum": names("value-", 10_000)},
+    "10,000 numbers": lambda: {"enum": list(range(10_000))},
+    "huge minLength": lambda: {"type": "string", "minLength": 10**9},
+    "huge maxLength": lambda: {"type": "string", "maxLength": 10**9},
+    "huge maxItems": lambda: {"type": "array", "maxItems": 10**9},
+    "100,000 items": lambda: {"type": "array", "minItems": 10**5, "items": {"type": "null"}},
+    "huge bound": lambda: {"type": "integer", "minimum": 10**4000},
+    "fine steps": lambda: {"type": "number", "multipleOf": 1e-9, "minimum": 1e-300},
+    "a reference to itself": lambda: {"$ref": "#"},
+    "references in a circle": lambda: {
+        "$ref": "#/$defs/a",
+        "$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"allOf": [{"$ref": "#/$defs/a"}]}},
+    },
+    "itself or null": lambda: {"anyOf": [{"$ref": "#"}, {"type": "null"}]},
+    "nested groups": lambda: {"pattern": "^" + "(" * 150 + "a" + ")*" * 150 + "$"},
+    "nested counted repeats": lambda: {"pattern": "^((a{0,100}){0,100}){0,100}$"},
+    "exponential pattern": lambda: {"pattern": "^(.*a.{20})+$"},
+    "eight wide patterns at once": lambda: {
+        "allOf": [{"pattern": f"^.*{c}.{{8}}"} for c in "abcdefgh"]
+    },
+}
+"""Schemas that compile, and whose first mask allows something."""
+
+REFUSED: dict[str, tuple[str, Make]] = {
+    "required without end": ("Unsatisfiable", lambda: NEXT),
+    "a long circle of required": (
+        "Unsatisfiable",
+        lambda: chain(
+            lambda to: {"type": "object", "properties": {"n": {"$ref": to}}, "required": ["n"]},
+            1000,
+            {"$ref": "#/$defs/d0"},
+        ),
+    ),
+    "not itself": ("Unsatisfiable", lambda: {"not": {"$ref": "#"}}),
+    "a million different nulls": (
+        "Unsatisfiable",
+        lambda: {
+            "type": "array",
+            "items": {"type": "null"},
+            "minItems": 10**6,
+            "uniqueItems": True,
+        },
+    ),
+    "900 nested items": ("SchemaError", lambda: nested(lambda s: {"items": s}, 900)),
+    "900 nested allOf": ("SchemaError", lambda: nested(lambda s: {"allOf": [s]}, 900)),
+    "900 nested arrays in const": (
+        "SchemaError",
+        lambda: {"const": json.loads("[" * 900 + "]" * 900)},
+    ),
+}
+"""Schemas with one right answer: an error."""
+
+BOUNDED: dict[str, Make] = {
+    "twenty-way oneOf": lambda: {"oneOf": [similar(i) for i in range(20)]},
+    "not any of twenty": lambda: {"not": {"anyOf": [similar(i) for i in range(20)]}},
+    "anyOf of fifty required pairs": lambda: {
+        "type": "object",
+        "anyOf": [{"required": [f"a{i}", f"b{i}"]} for i in range(50)],
+    },
+    "fifty anyOfs at once": lambda: {"allOf": [{"anyOf": either(i)} for i in range(50)]},
+    "twenty oneOfs at once": lambda: {"allOf": [{"oneOf": either(i)} for i in range(20)]},
+    "twenty ifs at once": lambda: {
+        "allOf": [
+            {"if": {"required": [f"a{i}"]}, "then": {"required": [f"b{i}"]}, "else": False}
+            for i in range(20)
+        ]
+    },
+    "oneOf of fifty required pairs": lambda: {
+        "oneOf": [{"required": [f"a{i}", f"b{i}"]} for i in range(50)]
+    },
+    "thirty-way anyOf beside unevaluatedProperties": lambda: {
+        "anyOf": [many(1, required=[f"q{i}"]) for i in range(30)],
+        "unevaluatedProperties": False,
+    },
+    "thirty dependentSchemas": lambda: {
+        "type": "object",
+        "dependentSchemas": {f"p{i}": many(1, required=[f"q{i}"]) for i in range(30)},
+    },
+    "minContains of a million": lambda: {"contains": {"type": "null"}, "minContains": 10**6},
+    "huge minLength of a pattern": lambda: {
+        "type": "string",
+        "minLength": 10**6,
+        "pattern": "^[a-z]+$",
+    },
+    "multiples of four large primes": lambda: {
+        "type": "integer",
+        "allOf": [{"multipleOf": p} for p in (99991, 99989, 99971, 99961)],
+    },
+}
+"""Schemas that may compile or be refused as too large; which, is today's engine's business."""
+
+CASES: dict[str, Make] = {**ANSWERS, **{k: v for k, (_, v) in REFUSED.items()}, **BOUNDED}
+
+
+def judge(name: str) -> str:
+    """Compile one case and fill the first mask. Prints ``outcome seconds megabytes``."""
+    vocabulary = Vocabulary.from_tokens([bytes([b]) for b in range(256)] + [b""], [256])
+    schema = CASES[name]()
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    start = time.process_time()
+    try:
+        cursor = structgen.compile(JsonSchema(schema), vocabulary).start()
+        out = np.zeros(9, np.uint32)
+        cursor.fill_mask(out)
+        outcome = "mask" if out.any() else "empty-mask"
+    except structgen.StructgenError as error:
+        outcome = type(error).__name__
+    seconds = time.process_time() - start
+    memory = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+    return f"{outcome} {seconds:.2f} {memory:.0f}"
+
+
+def run(name: str) -> str:
+    """The outcome of a case in a process of its own, which must keep the promise."""
+
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_CPU, (PATIENCE, PATIENCE + 1))
+        # What the interpreter and NumPy map before anything is compiled is not counted.
+        resource.setrlimit(resource.RLIMIT_AS, ((MEGABYTES + 1500) << 20, (MEGABYTES + 1500) << 20))
+
+    done = subprocess.run(
+        [sys.executable, __file__, name],
+        cwd=ROOT,
+        preexec_fn=limit,
+        capture_output=True,
+        text=True,
+        timeout=10 * PATIENCE,
+        env={"PYTHONPATH": str(ROOT), "OPENBLAS_NUM_THREADS": "1"},
+    )
+    assert done.returncode == 0, done.stderr[-500:] or f"ended by signal {-done.returncode}"
+    outcome, seconds, memory = done.stdout.split()
+    assert float(seconds) < SECONDS, done.stdout
+    assert float(memory) < MEGABYTES, done.stdout
+    return outcome
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+def test_compiles(name: str) -> None:
+    assert run(name) == "mask"
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_is_refused(name: str) -> None:
+    assert run(name) == REFUSED[name][0]
+
+
+@pytest.mark.parametrize("name", BOUNDED)
+def test_answers_or_gives_up(name: str) -> None:
+    assert run(name) in ("mask", "CompileLimitExceeded")
+
+
+if __name__ == "__main__":
+    print(judge(sys.argv[1]))
