@@ -83,7 +83,6 @@ class _Walker:
         self._children: dict[int, dict[int, int]] = {}
         self.walks: dict[tuple[Leaf, int, int], LeafWalk] = {}
         self.tables: weakref.WeakKeyDictionary[Leaf, _Table] = weakref.WeakKeyDictionary()
-        self.frame_walks: dict[tuple[int, int, int, int], FrameWalk] = {}
         self.masks: dict[tuple[int, int], Mask] = {}
         self.reaches: dict[tuple[int, int], int] = {}
 
@@ -162,11 +161,17 @@ class _Walker:
 
     def leaf_walk(self, leaf: Leaf, q: int, node: int) -> LeafWalk:
         """Walk ``leaf`` from state ``q`` at ``node``."""
+        return self.memoised(self.walks, leaf, q, node)
+
+    def memoised(
+        self, memo: dict[tuple[Leaf, int, int], LeafWalk], leaf: Leaf, q: int, node: int
+    ) -> LeafWalk:
+        """As `leaf_walk`, remembered in ``memo``."""
         key = (leaf, q, node)
-        found = self.walks.get(key)
+        found = memo.get(key)
         if found is None:
             found = self._sparse_walk(leaf, q, node) or self._wide_walk(leaf, q, node)
-            self.walks[key] = found
+            memo[key] = found
             self.charge(found.ids.nbytes + 400)
         return found
 
@@ -328,6 +333,10 @@ class MaskEngine:
         self.vocabulary = vocabulary
         self._walker = walker_of(vocabulary)
         self._number = next(MaskEngine._numbers)
+        # Walks of frames, and of leaves that no other schema shares: they go with the constraint.
+        self._epoch = self._walker.epoch
+        self._walks: dict[tuple[Leaf, int, int], LeafWalk] = {}
+        self._frame_walks: dict[tuple[Frame, int, int, int], FrameWalk] = {}
         self._eos = [t for t in vocabulary.eos_token_ids if t < vocabulary.size]
 
     def mask(self, state: int, tape: Callable[[], Tape]) -> Mask:
@@ -339,7 +348,7 @@ class MaskEngine:
         found = self._walker.masks.get((self._number, state))
         if found is None:
             with GROW:
-                self._walker.trim()
+                self._trim()
                 try:
                     found = self._compute(state, None)
                 except NeedsText:
@@ -348,8 +357,22 @@ class MaskEngine:
                 self._walker.charge(found.bits.nbytes * 2 + 200)
         if found is _DEPENDS_ON_TEXT:
             with GROW:
+                self._trim()
                 return self._compute(state, tape())
         return found
+
+    def _trim(self) -> None:
+        """Keep to the budget; forget walks whose virtual nodes no longer exist."""
+        self._walker.trim()
+        if self._epoch != self._walker.epoch:
+            self._epoch = self._walker.epoch
+            self._walks.clear()
+            self._frame_walks.clear()
+
+    def _leaf_walk(self, leaf: Leaf, q: int, node: int) -> LeafWalk:
+        if leaf.is_shared:
+            return self._walker.leaf_walk(leaf, q, node)
+        return self._walker.memoised(self._walks, leaf, q, node)
 
     def fill(self, state: int, out: Bits, tape: Callable[[], Tape]) -> None:
         """Write the mask of ``state`` into ``out``, uint32 [ceil(size / 32)]."""
@@ -364,7 +387,7 @@ class MaskEngine:
         parts: list[Ids] = []
         machine, walker = self.machine, self._walker
         for leaf_id, q, continuation in machine.configurations(state):
-            walk = walker.leaf_walk(machine.leaves[leaf_id], q, _ROOT)
+            walk = self._leaf_walk(machine.leaves[leaf_id], q, _ROOT)
             parts.append(walk.ids)
             for outcome, node in walk.exits:
                 try:
@@ -395,7 +418,7 @@ class MaskEngine:
                 if way.leaf is None:
                     self._after_text(pushed, 0, real, parts, tape)
                     continue
-                walk = walker.leaf_walk(way.leaf, way.q, real)
+                walk = self._leaf_walk(way.leaf, way.q, real)
                 parts.append(walk.ids)
                 for next_outcome, exit_node in walk.exits:
                     self._after_text(pushed, next_outcome, exit_node, parts, tape)
@@ -413,8 +436,8 @@ class MaskEngine:
             outcome, node = 0, walk.closed
 
     def _frame_walk(self, frame: Frame, at: int, outcome: int, node: int) -> FrameWalk:
-        key = (id(frame), at, outcome, node)
-        found = self._walker.frame_walks.get(key)
+        key = (frame, at, outcome, node)
+        found = self._frame_walks.get(key)
         if found is not None:
             return found
         if not self._walker.children(node) and node < self._walker.trie.n_nodes:
@@ -429,7 +452,7 @@ class MaskEngine:
             if way.leaf is None:
                 self._close(way.frames, 0, node, parts, closed, ends)
                 continue
-            walk = self._walker.leaf_walk(way.leaf, way.q, node)
+            walk = self._leaf_walk(way.leaf, way.q, node)
             parts.append(walk.ids)
             for q in walk.ends:
                 ends[way.leaf, q, way.frames] = None
@@ -437,7 +460,7 @@ class MaskEngine:
                 self._close(way.frames, next_outcome, exit_node, parts, closed, ends)
         ids = np.concatenate(parts) if parts else _EMPTY
         result = FrameWalk(ids, self._walker.join(closed) if closed else _NO_NODE, tuple(ends))
-        self._walker.frame_walks[key] = result
+        self._frame_walks[key] = result
         self._walker.charge(ids.nbytes + 300)
         return result
 
@@ -472,6 +495,7 @@ class MaskEngine:
         found = self._walker.reaches.get(key)
         if found is None:
             with GROW:
+                self._trim()
                 try:
                     found = self._reach(state)
                 except NeedsText:
@@ -481,11 +505,11 @@ class MaskEngine:
         return found
 
     def _reach(self, state: int) -> int:
-        machine, walker = self.machine, self._walker
+        machine = self.machine
         longest = 0
         for leaf_id, q, continuation in machine.configurations(state):
             leaf = machine.leaves[leaf_id]
-            walk = walker.leaf_walk(leaf, q, _ROOT)
+            walk = self._leaf_walk(leaf, q, _ROOT)
             for end in walk.ends:
                 longest = max(longest, self._tokens_to_close(leaf, end, continuation))
             for outcome, node in walk.exits:

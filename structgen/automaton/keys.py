@@ -252,6 +252,8 @@ class KeyLeaf(Leaf):
         escapes: how keys may be spelt.
     """
 
+    is_shared = False
+
     def __init__(self, symbols: KeySymbols, space: Whitespace, escapes: Escapes) -> None:
         super().__init__()
         self._symbols = symbols

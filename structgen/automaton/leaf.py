@@ -48,7 +48,14 @@ class SymbolAutomaton(Protocol):
 
 
 class Leaf:
-    """Base of all leaf automata: interning, lazy rows, shortest completions."""
+    """Base of all leaf automata: interning, lazy rows, shortest completions.
+
+    Attributes:
+        is_shared: whether several schemas use one instance, so that walks of it are worth keeping
+            when a constraint goes.
+    """
+
+    is_shared = True
 
     def __init__(self) -> None:
         self._keys: list[Any] = []

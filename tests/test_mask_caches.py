@@ -1,0 +1,70 @@
+"""Caches outlive constraints: masks stay right when schemas come and go, or the budget ends."""
+
+from __future__ import annotations
+
+import gc
+import random
+
+import numpy as np
+
+import structgen
+from structgen import JsonSchema, Vocabulary
+from structgen.masks import walker_of
+
+TOKENS = [bytes([b]) for b in range(256)]
+TOKENS += [b'{"', b'":', b'","', b'"}', b"},", b"true", b"null", b'":"', b"k1", b"k2", b"12", b"]}"]
+VOCABULARY = Vocabulary.from_tokens([*TOKENS, b""], eos_token_ids=[len(TOKENS)])
+
+
+def random_schema(rng):
+    kinds = [
+        {"type": "string", "maxLength": rng.randrange(4)},
+        {"type": "integer", "minimum": rng.randrange(9)},
+        {"type": "array", "items": {"type": "null"}, "maxItems": rng.randrange(3)},
+        {"enum": [f"k{rng.randrange(99)}", rng.randrange(99)]},
+    ]
+    names = [f"k{rng.randrange(30)}" for _ in range(rng.randrange(1, 4))]
+    return {
+        "type": "object",
+        "properties": {name: rng.choice(kinds) for name in names},
+        "required": rng.sample(names, 1),
+        "additionalProperties": rng.choice([False, {"type": "boolean"}]),
+    }
+
+
+def check_one_walk(rng):
+    constraint = structgen.compile(JsonSchema(random_schema(rng)), VOCABULARY)
+    cursor = constraint.start(max_tokens=60)
+    mask = np.zeros((VOCABULARY.size + 31) // 32, np.uint32)
+    while not cursor.is_finished:
+        cursor.fill_mask(mask)
+        allowed = set(np.flatnonzero(np.unpackbits(mask.view(np.uint8), bitorder="little")))
+        for token in range(VOCABULARY.size):
+            before = len(cursor._trail) + cursor.is_finished
+            try:
+                cursor.accept(token)
+            except structgen.TokenNotAllowed:
+                assert token not in allowed
+            else:
+                assert token in allowed
+                cursor.rollback(len(cursor._trail) + cursor.is_finished - before)
+        cursor.accept(int(rng.choice(sorted(allowed))))
+
+
+def test_masks_stay_right_while_schemas_come_and_go():
+    rng = random.Random(7)
+    for _ in range(60):
+        check_one_walk(rng)
+        gc.collect()  # plans are freed, and their addresses used again
+
+
+def test_masks_stay_right_when_the_budget_runs_out():
+    walker = walker_of(VOCABULARY)
+    rng = random.Random(8)
+    before, walker.budget = walker.budget, 20_000
+    try:
+        for _ in range(20):
+            check_one_walk(rng)
+        assert walker.epoch > 3
+    finally:
+        walker.budget = before
