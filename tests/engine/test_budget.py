@@ -188,3 +188,31 @@ def test_forced_tokens_keep_the_budget() -> None:
             cursor.accept(rng.choice(allowed(cursor)))
             spent += 1
         assert spent <= budget
+
+
+# -- vocabularies that cannot spell everything ----------------------------------------------------
+
+
+def test_a_vocabulary_without_some_bytes_meets_no_dead_end() -> None:
+    # No digit 1, no lead byte of two-byte characters, as real vocabularies lack some bytes.
+    tokens = [bytes([b]) for b in range(256) if b not in (0x31, *range(0xC2, 0xE0))]
+    vocabulary = Vocabulary.from_tokens([*tokens, b""], [len(tokens)])
+    for output in (
+        JsonSchema({"type": "string", "minLength": 1, "maxLength": 4}),
+        JsonSchema({"type": "integer", "minimum": 5, "maximum": 25}),
+        Regex("[0-9é]{2,5}"),
+        Regex("(x1|y2|1z)+"),
+    ):
+        constraint = structgen.compile(output, vocabulary)
+        for seed in seeds(20):
+            result = walk(constraint, random.Random(seed), max_tokens=minimum(constraint) + 5)
+            constraint.output.parse(result.text)
+        walk(constraint, random.Random(0), steps=30)
+
+
+@pytest.mark.parametrize("output", [Regex("x1y"), Choice(["11"])])
+def test_what_the_vocabulary_cannot_spell_is_refused_at_compile(output: Any) -> None:
+    tokens = [bytes([b]) for b in range(256) if b != 0x31]
+    vocabulary = Vocabulary.from_tokens([*tokens, b""], [len(tokens)])
+    with pytest.raises(structgen.OutputTypeError):
+        structgen.compile(output, vocabulary)
