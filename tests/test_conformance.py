@@ -124,6 +124,8 @@ SAMPLES: list[tuple[Any, list[Any], list[Any]]] = [
         [{"xa": "b", "y": None}],
         [{"xa": None}, {"y": "b"}],
     ),
+    ({"contains": {"const": 3}, "uniqueItems": True}, [[3], [1, 3], 4], [[], [1], [3, 3]]),
+    ({"contains": False, "uniqueItems": True}, ["text"], [[], [1]]),
     ({"propertyNames": {"maxLength": 2}, "minProperties": 1}, [{"ab": 1}], [{}, {"abc": 1}]),
     ({"not": {"required": ["a"], "properties": {"a": {"const": 1}}}}, [{}, {"a": 2}], [{"a": 1}]),
 ]

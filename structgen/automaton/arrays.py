@@ -350,8 +350,24 @@ class ArrayPlan:
                 seen = self._with_value(seen, item)
         return tuple(items)
 
+    def _can_contain(self, index: int, state: State) -> bool:
+        """Whether what ``contains`` number ``index`` still misses can be an item at all."""
+        some = self._contains[index]
+        if state[1][index] >= some.least:
+            return True
+        first = max(state[0], some.start)
+        return any(
+            self._language.shortest(
+                self._language.conjunction_with(self._item(at, state[2]), [some.obligation])
+            )
+            is not None
+            for at in range(first, max(first, self._prefix) + 1)
+        )
+
     def _search(self, start: State) -> tuple[bytes, ...] | None:
         """Dijkstra over counts: each step is one item."""
+        # Every step of unique items has a new conjunction to work out.
+        limit = MAX_SEARCH // 100 if self._unique else MAX_SEARCH
         tie = itertools.count()
         heap: list[tuple[int, int, State, tuple[bytes, ...]]] = [(0, next(tie), start, ())]
         done: set[State] = set()
@@ -360,10 +376,10 @@ class ArrayPlan:
             if state in done:
                 continue
             done.add(state)
-            if len(done) > MAX_SEARCH:
+            if len(done) > limit:
                 raise CompileLimitExceeded(
                     f"too many ways to satisfy 'contains', at {self._path()}",
-                    limit=MAX_SEARCH,
+                    limit=limit,
                     actual=len(done),
                 )
             count, met, seen = state
@@ -373,6 +389,8 @@ class ArrayPlan:
                 return items
             if self._max is not None and count >= self._max:
                 continue
+            if not all(self._can_contain(i, state) for i in range(len(self._contains))):
+                continue  # no number of further items would help
             for conjunction, after_met in self._ways(state):
                 item = self._language.shortest(conjunction)
                 if item is None:
