@@ -137,14 +137,18 @@ REFUSED: dict[str, tuple[str, Make]] = {
         ),
     ),
     "not itself": ("Unsatisfiable", lambda: {"not": {"$ref": "#"}}),
-    "a million different nulls": (
+    "a hundred thousand different nulls": (
         "Unsatisfiable",
         lambda: {
             "type": "array",
             "items": {"type": "null"},
-            "minItems": 10**6,
+            "minItems": 10**5,
             "uniqueItems": True,
         },
+    ),
+    "a thousand million items": (
+        "CompileLimitExceeded",
+        lambda: {"type": "array", "minItems": 10**9},
     ),
     "900 nested items": ("SchemaError", lambda: nested(lambda s: {"items": s}, 900)),
     "900 nested allOf": ("SchemaError", lambda: nested(lambda s: {"allOf": [s]}, 900)),

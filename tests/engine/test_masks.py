@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import structgen
+from engine import strategies
 from engine.walks import (
     EOS,
     EOS_TOO,
@@ -268,3 +269,16 @@ def test_two_constraints_of_one_vocabulary_do_not_mix() -> None:
     ):
         check_mask(first, cursor_a, TINY)
         check_mask(second, cursor_b, TINY)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_generated_schemas_at_random_states(seed: int) -> None:
+    r = random.Random(seed)
+    schema = strategies.document(r)
+    options = r.choice([{}, {"whitespace": "flexible", "property_order": "any", "spelling": "any"}])
+    try:
+        constraint = structgen.compile(JsonSchema(schema), TINY, **options)
+    except structgen.errors.OutputTypeError:
+        return  # refused or unsatisfiable, which other tests are about
+    for cursor in states_on_the_way(constraint, random.Random(r.randint(0, 999)), 12):
+        check_mask(constraint, cursor, TINY)
