@@ -54,7 +54,8 @@ def type_bit(value: Any) -> int:
         return OBJECT
     if isinstance(value, (list, tuple)):
         return ARRAY
-    return INTEGER if to_decimal(value) % 1 == 0 else FRACTION
+    number = to_decimal(value)
+    return INTEGER if number == number.to_integral_value() else FRACTION
 
 
 def shortest_match(regex: ir.Regex) -> str | None:
