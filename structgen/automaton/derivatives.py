@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable
 
 from ..errors import CompileLimitExceeded
 from ..grammar import ir
+from . import liveness
 from .alphabet import Alphabet
 
 MAX_NODES = 200_000
@@ -430,22 +431,11 @@ class RegexAutomaton:
         if not self._flags[node] & 0b01000 and self._nodes[node][0] in (_CAT, _ALT, _REP):
             found = self._alive[node] = self._parts_alive(node)
             return found
-        # Depth-first search for an accepting state; the trail to it is alive, and when none is
-        # found everything that was seen is dead.
-        parents: dict[int, int] = {node: -1}
-        stack = [node]
-        while stack:
-            current = stack.pop()
-            hit = self._flags[current] & 0b001 or self._alive.get(current, False)
-            if hit or (not self._flags[current] & 0b11000 and current != NONE):
-                while current != -1:
-                    self._alive[current] = True
-                    current = parents[current]
-                return True
-            for _, to in self._derive(current):
-                if to not in parents and self._alive.get(to) is not False:
-                    parents[to] = current
-                    stack.append(to)
-        for seen in parents:
-            self._alive[seen] = False
-        return False
+        return liveness.is_alive(node, self._alive, self._ends_or_is_plain, self._successors)
+
+    def _ends_or_is_plain(self, node: int) -> bool:
+        flags = self._flags[node]
+        return bool(flags & 0b001) or (not flags & 0b11000 and node != NONE)
+
+    def _successors(self, node: int) -> list[int]:
+        return [to for _, to in self._derive(node)]

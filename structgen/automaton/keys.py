@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..grammar import ir
+from . import liveness
 from .alphabet import Alphabet
 from .derivatives import RegexAutomaton, char_sets
 from .encoding import GROUND, Escapes, JsonString
@@ -182,25 +183,13 @@ class KeySymbols:
         return out
 
     def _is_alive(self, state: int) -> bool:
-        known = self._alive.get(state)
-        if known is not None:
-            return known
-        parents: dict[int, int] = {state: -1}
-        stack = [state]
-        while stack:
-            current = stack.pop()
-            if self._keys[current][1] or self._alive.get(current) or self.label(current) >= 0:
-                while current != -1:
-                    self._alive[current] = True
-                    current = parents[current]
-                return True
-            for _, to in self._raw(current):
-                if to not in parents and self._alive.get(to) is not False:
-                    parents[to] = current
-                    stack.append(to)
-        for seen in parents:
-            self._alive[seen] = False
-        return False
+        return liveness.is_alive(state, self._alive, self._names_or_ends, self._successors)
+
+    def _names_or_ends(self, state: int) -> bool:
+        return bool(self._keys[state][1]) or self.label(state) >= 0
+
+    def _successors(self, state: int) -> list[int]:
+        return [to for _, to in self._raw(state)]
 
 
 _LOST = -(1 << 40)

@@ -16,12 +16,12 @@ This module knows numbers only; `values` decides which schema keywords lead here
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, NamedTuple
 
-from ..errors import CompileLimitExceeded
+from . import liveness
 from .leaf import Leaf
 
 MAX_EXPONENT = 307
@@ -238,34 +238,17 @@ class NumberLeaf(Leaf):
                 yield str(rest).rjust(n, "0").encode()
 
     def _is_alive(self, state: _State) -> bool:
-        known = self._alive.get(state)
-        if known is not None:
-            return known
-        parents: dict[_State, _State | None] = {state: None}
-        stack = [state]
-        while stack:
-            if len(parents) > MAX_STATES:
-                raise CompileLimitExceeded(
-                    "the bounds and multiples of a number are too fine to tell which digits fit",
-                    limit=MAX_STATES,
-                    actual=len(parents),
-                )
-            current = stack.pop()
-            if self._alive.get(current) or self._obviously_alive(current):
-                trail: _State | None = current
-                while trail is not None:
-                    self._alive[trail] = True
-                    trail = parents[trail]
-                return True
-            if self._hopeless(current):
-                continue
-            for to in self._raw_edges(current).values():
-                if to not in parents and self._alive.get(to) is not False:
-                    parents[to] = current
-                    stack.append(to)
-        for seen in parents:
-            self._alive[seen] = False
-        return False
+        return liveness.is_alive(
+            state,
+            self._alive,
+            self._obviously_alive,
+            self._successors,
+            MAX_STATES,
+            "the bounds and multiples of a number are too fine to tell which digits fit",
+        )
+
+    def _successors(self, state: _State) -> Iterable[_State]:
+        return () if self._hopeless(state) else self._raw_edges(state).values()
 
     def _obviously_alive(self, s: _State) -> bool:
         if self._complete(s):

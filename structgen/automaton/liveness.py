@@ -1,0 +1,59 @@
+"""Which states of a lazy automaton can still reach an end: one memoised search for all of them.
+
+Knows states only as hashable values; the caller says what an end is and what follows a state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable
+from typing import TypeVar
+
+from ..errors import CompileLimitExceeded
+
+S = TypeVar("S", bound=Hashable)
+
+
+def is_alive(
+    state: S,
+    known: dict[S, bool],
+    is_end: Callable[[S], bool],
+    following: Callable[[S], Iterable[S]],
+    limit: int | None = None,
+    message: str = "",
+) -> bool:
+    """Whether an end can be reached from ``state``.
+
+    Depth first. The trail to an end is alive; when there is none, everything that was seen is dead.
+
+    Args:
+        state: where to start.
+        known: verdicts so far; this search's are added.
+        is_end: a sufficient test that a state is alive.
+        following: the states that may come next.
+        limit: most states to look at, None for no limit.
+        message: what to say when that is not enough.
+
+    Raises:
+        CompileLimitExceeded: more than ``limit`` states were seen.
+    """
+    verdict = known.get(state)
+    if verdict is not None:
+        return verdict
+    parents: dict[S, S | None] = {state: None}
+    stack = [state]
+    while stack:
+        if limit is not None and len(parents) > limit:
+            raise CompileLimitExceeded(message, limit=limit, actual=len(parents))
+        current = stack.pop()
+        if known.get(current) or is_end(current):
+            trail: S | None = current
+            while trail is not None:
+                known[trail] = True
+                trail = parents[trail]
+            return True
+        for to in following(current):
+            if to not in parents and known.get(to) is not False:
+                parents[to] = current
+                stack.append(to)
+    known.update(dict.fromkeys(parents, False))
+    return False
