@@ -1,0 +1,144 @@
+"""Engines side by side: what the mask benchmark asks of each, and how each is asked.
+
+An adapter prepares a tokenizer once, compiles a schema, and gives for each sequence two callables:
+write the mask of the next token into ``out``, and commit a token. Nothing is wrapped around the
+engines' own functions, so that timing a call times the engine. Each peer is used as its
+documentation recommends, with its defaults, compact JSON and as many mask bits as the others.
+"""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from functools import partial
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import structgen
+from structgen.errors import StructgenError, TokenNotAllowed
+from structgen.types import JsonSchema
+from structgen.vocabulary import Vocabulary
+
+_COMPACT = {"whitespace_flexible": False, "item_separator": ",", "key_separator": ":"}
+
+
+class Refused(Exception):
+    """The engine does not compile this schema."""
+
+
+class Session(NamedTuple):
+    """One sequence.
+
+    Attributes:
+        mask: write the mask of the next token into the engine's ``out``.
+        commit: take a token; returns False, or raises `Refused`, when it is not allowed.
+        problem: why the engine gave up on this sequence, or an empty string.
+    """
+
+    mask: Callable[[], object]
+    commit: Callable[[int], object]
+    problem: Callable[[], str]
+
+
+class Engine(ABC):
+    """A tokenizer made ready in one engine.
+
+    Attributes:
+        name: as in the tables.
+        out: uint32 ``[ceil(vocabulary size / 32)]``, where masks are written.
+        prepare_seconds: time it took to make the tokenizer ready.
+    """
+
+    name: str
+
+    def __init__(self, tokenizer: Path, vocabulary: Vocabulary) -> None:
+        self.out = np.zeros((vocabulary.size + 31) // 32, np.uint32)
+        started = time.perf_counter()
+        self._prepare(tokenizer, vocabulary)
+        self.prepare_seconds = time.perf_counter() - started
+
+    @property
+    def version(self) -> str:
+        """Version of the installed package."""
+        return version(self.name)
+
+    @abstractmethod
+    def _prepare(self, tokenizer: Path, vocabulary: Vocabulary) -> None:
+        """Make the tokenizer ready."""
+
+    @abstractmethod
+    def compile(self, schema: str) -> Any:
+        """Compile a schema, given as JSON text, or raise `Refused`."""
+
+    @abstractmethod
+    def start(self, compiled: Any) -> Session:
+        """Start a sequence."""
+
+
+class Structgen(Engine):
+    """This project."""
+
+    name = "structgen"
+
+    def _prepare(self, tokenizer: Path, vocabulary: Vocabulary) -> None:
+        self._vocabulary = Vocabulary.from_tokenizer_json(tokenizer)
+
+    @property
+    def version(self) -> str:
+        """Version of the package, which need not be installed."""
+        return structgen.__version__
+
+    def compile(self, schema: str) -> Any:
+        try:
+            return structgen.compile(JsonSchema(schema), self._vocabulary)
+        except StructgenError as error:
+            raise Refused(f"{type(error).__name__}: {error}") from error
+
+    def start(self, compiled: Any) -> Session:
+        cursor = compiled.start()
+        return Session(partial(cursor.fill_mask, self.out), cursor.accept, str)
+
+
+class LLGuidance(Engine):
+    """https://github.com/guidance-ai/llguidance through its Python package."""
+
+    name = "llguidance"
+
+    def _prepare(self, tokenizer: Path, vocabulary: Vocabulary) -> None:
+        from llguidance import LLMatcher, LLTokenizer
+
+        self._matcher = LLMatcher
+        self._tokenizer = LLTokenizer(
+            tokenizer.read_text(encoding="utf-8"),
+            n_vocab=vocabulary.size,
+            eos_token=list(vocabulary.eos_token_ids),
+        )
+
+    def compile(self, schema: str) -> Any:
+        try:
+            grammar = self._matcher.grammar_from_json_schema(schema, overrides=_COMPACT)
+        except ValueError as error:
+            raise Refused(str(error)) from error
+        matcher = self._matcher(self._tokenizer, grammar)
+        if matcher.is_error():
+            raise Refused(matcher.get_error())
+        return matcher
+
+    def start(self, compiled: Any) -> Session:
+        matcher = compiled.deep_copy()  # shares what the lexer has learnt
+        return Session(
+            # What `llguidance.numpy.fill_next_token_bitmask` calls after its checks.
+            partial(matcher.unsafe_compute_mask_ptr, self.out.ctypes.data, self.out.nbytes),
+            matcher.consume_token,
+            lambda: str(matcher.get_error()) if matcher.is_error() else "",
+        )
+
+
+ENGINES: dict[str, type[Engine]] = {engine.name: engine for engine in (Structgen, LLGuidance)}
+
+REFUSALS = (Refused, TokenNotAllowed)
+"""What a commit may raise when a token is not allowed."""
