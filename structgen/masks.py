@@ -408,32 +408,36 @@ class MaskEngine:
         for real in walker.real(node):
             if continuation == BOTTOM or not walker.trie.n_children[real]:
                 continue
-            frame_id, below = machine.continuations[continuation]
-            frame, at = machine.frames[frame_id]
-            text = None
-            if frame.records(at, outcome):
-                text = tape.after(walker.trie.string_of(real)).text(outcome)
-            for way in frame.resume(at, outcome, text):
-                pushed = machine.push(way.frames, below)
-                if way.leaf is None:
-                    self._after_text(pushed, 0, real, parts, tape)
-                    continue
-                walk = self._leaf_walk(way.leaf, way.q, real)
-                parts.append(walk.ids)
-                for next_outcome, exit_node in walk.exits:
-                    self._after_text(pushed, next_outcome, exit_node, parts, tape)
+            for frame_id, below in machine.continuations[continuation]:
+                frame, at = machine.frames[frame_id]
+                text = None
+                if frame.records(at, outcome):
+                    text = tape.after(walker.trie.string_of(real)).text(outcome)
+                for way in frame.resume(at, outcome, text):
+                    pushed = machine.push(way.frames, below)
+                    if way.leaf is None:
+                        self._after_text(pushed, 0, real, parts, tape)
+                        continue
+                    walk = self._leaf_walk(way.leaf, way.q, real)
+                    parts.append(walk.ids)
+                    for next_outcome, exit_node in walk.exits:
+                        self._after_text(pushed, next_outcome, exit_node, parts, tape)
 
     def _after(self, continuation: int, outcome: int, node: int, parts: list[Ids]) -> None:
         """Collect the tokens that go on from ``node`` once a leaf has ended with ``outcome``."""
         machine = self.machine
-        while continuation != BOTTOM:
-            frame_id, continuation = machine.continuations[continuation]
-            frame, at = machine.frames[frame_id]
-            walk = self._frame_walk(frame, at, outcome, node)
-            parts.append(walk.ids)
-            if walk.closed == _NO_NODE:
-                return
-            outcome, node = 0, walk.closed
+        todo = [(continuation, outcome, node)]
+        seen = set(todo)
+        while todo:
+            continuation, outcome, node = todo.pop()
+            for frame_id, below in machine.continuations[continuation]:
+                frame, at = machine.frames[frame_id]
+                walk = self._frame_walk(frame, at, outcome, node)
+                parts.append(walk.ids)
+                rest = (below, 0, walk.closed)
+                if walk.closed != _NO_NODE and rest not in seen:
+                    seen.add(rest)
+                    todo.append(rest)
 
     def _frame_walk(self, frame: Frame, at: int, outcome: int, node: int) -> FrameWalk:
         key = (frame, at, outcome, node)
@@ -513,18 +517,21 @@ class MaskEngine:
             for end in walk.ends:
                 longest = max(longest, self._tokens_to_close(leaf, end, continuation))
             for outcome, node in walk.exits:
-                below, out = continuation, outcome
-                while below != BOTTOM:
-                    frame_id, below = machine.continuations[below]
-                    frame, at = machine.frames[frame_id]
-                    frame_walk = self._frame_walk(frame, at, out, node)
-                    for end_leaf, end, frames in frame_walk.ends:
-                        assert end_leaf is not None
-                        pushed = machine.push(frames, below)
-                        longest = max(longest, self._tokens_to_close(end_leaf, end, pushed))
-                    if frame_walk.closed == _NO_NODE:
-                        break
-                    out, node = 0, frame_walk.closed
+                todo = [(continuation, outcome, node)]
+                seen = set(todo)
+                while todo:
+                    above, out, at_node = todo.pop()
+                    for frame_id, below in machine.continuations[above]:
+                        frame, at = machine.frames[frame_id]
+                        frame_walk = self._frame_walk(frame, at, out, at_node)
+                        for end_leaf, end, frames in frame_walk.ends:
+                            assert end_leaf is not None
+                            pushed = machine.push(frames, below)
+                            longest = max(longest, self._tokens_to_close(end_leaf, end, pushed))
+                        rest = (below, 0, frame_walk.closed)
+                        if frame_walk.closed != _NO_NODE and rest not in seen:
+                            seen.add(rest)
+                            todo.append(rest)
         return longest
 
     def _tokens_to_close(self, leaf: Leaf, q: int, continuation: int) -> int:

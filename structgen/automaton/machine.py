@@ -1,11 +1,13 @@
 """The pushdown recogniser: leaf automata over hash-consed continuations, lazily determinised.
 
-A configuration is a leaf automaton in some state over a *continuation*, the linked list of frames
-still open below it. When the leaf may end with an outcome, the top frame says what may follow:
-its `Frame.resume` gives alternatives, each a new leaf and the frames to push. A machine state is
-the interned set of configurations that the bytes so far can have led to; nearly always there is
-one. Everything is an integer: configurations, continuations, states; transitions sit in one flat
-dict. States and continuations appear when they are first reached.
+A configuration is a leaf automaton in some state over a *continuation*: the frames still open below
+it, as a set of links, each a frame over another continuation. When the leaf may end with an
+outcome, the top frames say what may follow: `Frame.resume` gives alternatives, each a new leaf and
+the frames to push. A machine state is the interned set of configurations that the bytes so far can
+have led to; nearly always there is one, over one link. Configurations that differ only in what lies
+below are merged (a graph-structured stack: Tomita 1986), so that how many there are depends on the
+schema and not on the depth of the text. Everything is an integer: configurations, continuations,
+states; transitions sit in one flat dict. States and continuations appear when first reached.
 
 A few frames (unique items, keys that must be distinct) go on differently after different texts.
 Such a place is a *pending* configuration; `Machine.resolve` replaces it, given the text, and every
@@ -83,6 +85,8 @@ _LEAF_BITS = 24
 _STATE_BITS = 32
 _LEAF_MASK = (1 << _LEAF_BITS) - 1
 _STATE_MASK = (1 << _STATE_BITS) - 1
+_TOP_BITS = _LEAF_BITS + _STATE_BITS
+_TOP_MASK = (1 << _TOP_BITS) - 1
 _ACCEPT = -1
 _PENDING = _LEAF_MASK
 """Leaf number of a configuration that waits for the text that led to it."""
@@ -102,8 +106,10 @@ class Machine:
         self._leaf_ids: dict[int, int] = {}
         self.frames: list[tuple[Frame, int]] = []
         self._frame_ids: dict[tuple[int, int], int] = {}
-        self.continuations: list[tuple[int, int]] = [(-1, -1)]
-        self._continuation_ids: dict[int, int] = {}
+        # (frame id, continuation below) links of each continuation
+        self.continuations: list[tuple[tuple[int, int], ...]] = [()]
+        self._continuation_ids: dict[tuple[tuple[int, int], ...], int] = {(): BOTTOM}
+        self._unions: dict[tuple[int, int], int] = {}
         self.states: list[tuple[int, ...]] = [()]
         self._state_ids: dict[tuple[int, ...], int] = {(): DEAD}
         self._accepting: list[bool] = [False]
@@ -147,9 +153,9 @@ class Machine:
                     found.add(configuration)
                     continue
                 _, outcome, continuation = unpack(configuration)
-                frame_id, below = self.continuations[continuation]
-                frame, at = self.frames[frame_id]
-                self._enter(frame.resume(at, outcome, tape.text(outcome)), below, found)
+                for frame_id, below in self.continuations[continuation]:
+                    frame, at = self.frames[frame_id]
+                    self._enter(frame.resume(at, outcome, tape.text(outcome)), below, found)
             return self._intern(found)
 
     def next_bytes(self, state: int) -> set[int]:
@@ -188,6 +194,8 @@ class Machine:
             return result
 
     def _intern(self, found: set[int]) -> int:
+        if len(found) > 1:
+            found = self._merged(found)
         if len(found) > MAX_CONFIGURATIONS:
             raise CompileLimitExceeded(
                 "too many alternatives are open at once",
@@ -208,6 +216,46 @@ class Machine:
             self._state_ids[key] = state
         return state
 
+    def _merged(self, found: set[int]) -> set[int]:
+        """``found`` with configurations that differ only in their continuations made one."""
+        tops: dict[int, int] = {}
+        out: set[int] = set()
+        for configuration in found:
+            continuation = configuration >> _TOP_BITS
+            if configuration == _ACCEPT or continuation == BOTTOM:
+                out.add(configuration)
+                continue
+            top = configuration & _TOP_MASK
+            known = tops.get(top)
+            tops[top] = continuation if known is None else self._union(known, continuation)
+        out.update(continuation << _TOP_BITS | top for top, continuation in tops.items())
+        return out
+
+    def _union(self, a: int, b: int) -> int:
+        """The continuation of all stacks of ``a`` and ``b``, neither of them empty."""
+        if a == b:
+            return a
+        key = (a, b) if a < b else (b, a)
+        found = self._unions.get(key)
+        if found is None:
+            belows: dict[int, int] = {}
+            links: set[tuple[int, int]] = set()
+            for frame_id, below in (*self.continuations[a], *self.continuations[b]):
+                if below == BOTTOM:
+                    links.add((frame_id, below))
+                    continue
+                known = belows.get(frame_id)
+                belows[frame_id] = below if known is None else self._union(known, below)
+            found = self._unions[key] = self._continuation((*sorted({*links, *belows.items()}),))
+        return found
+
+    def _continuation(self, links: tuple[tuple[int, int], ...]) -> int:
+        found = self._continuation_ids.get(links)
+        if found is None:
+            found = self._continuation_ids[links] = len(self.continuations)
+            self.continuations.append(links)
+        return found
+
     def _arrive(self, leaf: int, q: int, continuation: int, found: set[int]) -> None:
         """Add a configuration, and what follows if its leaf may end right there."""
         automaton = self.leaves[leaf]
@@ -221,12 +269,12 @@ class Machine:
         if continuation == BOTTOM:
             found.add(_ACCEPT)
             return
-        frame_id, below = self.continuations[continuation]
-        frame, at = self.frames[frame_id]
-        if frame.records(at, outcome):
-            found.add(pack(_PENDING, outcome, continuation))
-        else:
-            self._enter(frame.resume(at, outcome), below, found)
+        for link in self.continuations[continuation]:
+            frame, at = self.frames[link[0]]
+            if frame.records(at, outcome):
+                found.add(pack(_PENDING, outcome, self._continuation((link,))))
+            else:
+                self._enter(frame.resume(at, outcome), link[1], found)
 
     def _enter(self, ways: tuple[Alternative, ...], below: int, found: set[int]) -> None:
         for way in ways:
@@ -256,13 +304,7 @@ class Machine:
     def push(self, frames: tuple[tuple[Frame, int], ...], below: int) -> int:
         """The continuation ``frames`` (top first) over ``below``."""
         for frame, at in reversed(frames):
-            frame_id = self.frame_id(frame, at)
-            key = below << _STATE_BITS | frame_id
-            found = self._continuation_ids.get(key)
-            if found is None:
-                found = self._continuation_ids[key] = len(self.continuations)
-                self.continuations.append((frame_id, below))
-            below = found
+            below = self._continuation(((self.frame_id(frame, at), below),))
         return below
 
     # -- completion -------------------------------------------------------------------------
@@ -295,15 +337,13 @@ class Machine:
     ) -> bytes | None:
         """As `shortest_completion`, from one configuration; None if that one is hopeless."""
         best = self._completion(leaf, q, continuation, tape, None)
-        if continuation != BOTTOM:
-            # The nearest end of the leaf may be the start of something long: what the frame itself
-            # would have chosen counts too, so that no completion is longer than `finish` promised.
-            frame, at = self.frames[self.continuations[continuation][0]]
+        # The nearest end of the leaf may be the start of something long: what the frame itself
+        # would have chosen counts too, so that no completion is longer than `finish` promised.
+        for frame_id, _ in self.continuations[continuation]:
+            frame, at = self.frames[frame_id]
             wanted = frame.preferred(at)
             if wanted is not None:
-                other = self._completion(leaf, q, continuation, tape, wanted)
-                if best is None or (other is not None and len(other) < len(best)):
-                    best = other
+                best = _shorter(best, self._completion(leaf, q, continuation, tape, wanted))
         return best
 
     def _completion(
@@ -312,21 +352,82 @@ class Machine:
         shortest = leaf.shortest(q, wanted)
         if shortest is None:
             return None
-        out, outcome = bytearray(shortest[0]), shortest[1]
-        while continuation != BOTTOM:
-            frame_id, continuation = self.continuations[continuation]
-            frame, at = self.frames[frame_id]
-            text = None
-            if frame.records(at, outcome):
-                if tape is None:
-                    raise NeedsText
-                text = tape.after(bytes(out)).text(outcome)
-            rest = frame.finish(at, outcome, text)
-            if rest is None:
-                return None
-            out += rest
+        return self._close(continuation, shortest[1], shortest[0], tape)
+
+    def _close(
+        self, continuation: int, outcome: int, out: bytes, tape: Tape | None
+    ) -> bytes | None:
+        """``out`` and the bytes after it that close every frame of ``continuation``.
+
+        The fewest that the frames offer. Where they depend on the text so far, only what each frame
+        in turn offers as fewest is followed down.
+        """
+        if tape is None:
+            best = out if continuation == BOTTOM else None
+            for frame_id, below in self.continuations[continuation]:
+                rest = self._rest(below)
+                own = None if rest is None else self._finish_frame(frame_id, outcome, out, None)
+                if rest is not None and own is not None:
+                    best = _shorter(best, own + rest)
+            return best
+        todo = [(out, continuation)]
+        while todo:
+            out, continuation = todo.pop()
+            if continuation == BOTTOM:
+                return out
+            ways: list[tuple[bytes, int]] = []
+            for frame_id, below in self.continuations[continuation]:
+                own = self._finish_frame(frame_id, outcome, out, tape)
+                if own is not None:
+                    ways.append((own, below))
+            todo += sorted(ways, key=lambda way: (len(way[0]), way), reverse=True)
             outcome = 0
+        return None
+
+    def _rest(self, continuation: int) -> bytes | None:
+        """The fewest bytes that close ``continuation`` after outcome 0, over all its stacks."""
+        # continuation → (bytes in all, those for its own frame, the continuation then)
+        known: dict[int, tuple[int, bytes, int] | None] = {BOTTOM: (0, b"", BOTTOM)}
+        todo = [continuation]
+        while todo:
+            links = self.continuations[todo[-1]]
+            missing = [below for _, below in links if below not in known]
+            if missing:
+                todo += missing
+                continue
+            ways: list[tuple[int, bytes, int]] = []
+            for frame_id, below in links:
+                rest = known[below]
+                own = None if rest is None else self._finish_frame(frame_id, 0, b"", None)
+                if rest is not None and own is not None:
+                    ways.append((len(own) + rest[0], own, below))
+            known[todo.pop()] = min(ways) if ways else None
+        out = bytearray()
+        while continuation != BOTTOM:
+            way = known[continuation]
+            if way is None:
+                return None
+            out += way[1]
+            continuation = way[2]
         return bytes(out)
+
+    def _finish_frame(
+        self, frame_id: int, outcome: int, out: bytes, tape: Tape | None
+    ) -> bytes | None:
+        frame, at = self.frames[frame_id]
+        text = None
+        if frame.records(at, outcome):
+            if tape is None:
+                raise NeedsText
+            text = tape.after(out).text(outcome)
+        rest = frame.finish(at, outcome, text)
+        return None if rest is None else out + rest
+
+
+def _shorter(a: bytes | None, b: bytes | None) -> bytes | None:
+    if a is None or b is None:
+        return b if a is None else a
+    return min(a, b, key=lambda way: (len(way), way))
 
 
 def pack(leaf: int, q: int, continuation: int) -> int:
