@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from .automaton.build import json_options
-from .automaton.numbers import MAX_EXPONENT
 from .automaton.values import JsonOptions
 from .grammar import ir
 from .grammar.dialects import DIALECTS, Dialect, by_name
@@ -296,16 +295,12 @@ def _limits(options: JsonOptions) -> Iterator[Limit]:
             "no zeros at the end of a fraction",
         )
     else:
-        yield Limit(
-            "",
-            f"exponents from -{MAX_EXPONENT} to {MAX_EXPONENT}; where a number is bounded or a "
-            "multiple, one digit other than 0 before the point of a number with an exponent",
-        )
+        yield Limit("", "numbers with an exponent within the range of 64-bit floats")
     if options.ensure_ascii:
         yield Limit("ensure_ascii", "everything outside ASCII is escaped")
     yield Limit(
         "max_digits",
-        f"at most {options.max_digits} digits before, and after, a number's decimal point "
-        "(more where a bound has more)",
+        f"at most {options.max_digits} digits before, and after, a number's decimal point, and "
+        "in an exponent (more where a bound has more)",
     )
     yield Limit("", "each named property at most once in an object")

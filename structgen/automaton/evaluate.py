@@ -17,10 +17,12 @@ from ..grammar import ir
 from ..grammar.schema_graph import (
     ARRAY,
     BOOLEAN,
+    DIGITS,
     FRACTION,
-    INTEGER,
     NULL,
+    NUMBER,
     OBJECT,
+    POINTED,
     STRING,
     TRUE,
     Keys,
@@ -43,7 +45,7 @@ def matches(regex: ir.Regex, text: str) -> bool:
 
 
 def type_bit(value: Any) -> int:
-    """The type bit of a JSON value; 1.0 is an integer."""
+    """The type bit of a JSON value; a whole number's tells 1 from 1.0."""
     if value is None:
         return NULL
     if isinstance(value, bool):
@@ -55,7 +57,19 @@ def type_bit(value: Any) -> int:
     if isinstance(value, (list, tuple)):
         return ARRAY
     number = to_decimal(value)
-    return INTEGER if number == number.to_integral_value() else FRACTION
+    if number != number.to_integral_value():
+        return FRACTION
+    return POINTED if isinstance(value, float) or number.as_tuple().exponent else DIGITS
+
+
+def forms(value: Any) -> list[Any]:
+    """``value``, a whole number both as 1 and as 1.0: draft 4 tells them apart."""
+    if isinstance(value, bool) or not isinstance(value, (int, float, Decimal)):
+        return [value]
+    number = to_decimal(value)
+    if number != number.to_integral_value():
+        return [value]
+    return [int(number), Decimal(f"{int(number)}.0")]
 
 
 def shortest_match(regex: ir.Regex) -> str | None:
@@ -132,7 +146,7 @@ def _judge_node(nodes: Sequence[Node], number: int, value: Any) -> _Seen | None:
     seen = _Seen()
     if not _in_place(nodes, node, value, kind, seen):
         return None
-    if kind & (INTEGER | FRACTION):
+    if kind & NUMBER:
         ok = _number_holds(node, value)
     elif kind == STRING:
         ok = (

@@ -23,14 +23,17 @@ from typing import Any, TypeAlias
 from ..errors import CompileLimitExceeded, OptionError
 from ..grammar import ir
 from ..grammar.schema_graph import (
+    ALL_TYPES,
     ARRAY,
     BOOLEAN,
+    DIGITS,
     FALSE,
     FRACTION,
     INTEGER,
     NULL,
     NUMBER,
     OBJECT,
+    POINTED,
     STRING,
     TRUE,
     Node,
@@ -57,6 +60,9 @@ MAX_CONJUNCTIONS = 50_000
 MAX_CONTAINERS = 500
 """Most objects and arrays that one ``enum`` may list."""
 
+MAX_SPELT_NUMBERS = 64
+"""Most numbers of one ``enum`` that may be spelt in every way; more are spelt as serialisers do."""
+
 MAX_LITERAL_DIGITS = 400
 
 
@@ -74,7 +80,7 @@ class JsonOptions:
             ``"any"`` for every spelling JSON allows. The default, None, is ``"any"`` where
             ``property_order="any"`` asks for every valid text, else ``"canonical"``.
         ensure_ascii: escape everything outside ASCII.
-        max_digits: most digits before, and after, a number's decimal point.
+        max_digits: most digits before, and after, a number's decimal point, and in an exponent.
         dialect: draft of a schema whose ``$schema`` does not say: ``"draft4"``, ``"draft6"``,
             ``"draft7"``, ``"draft2019-09"`` or ``"draft2020-12"`` (the default).
         documents: documents that ``$ref`` may lead to, by absolute URL. Nothing is ever fetched.
@@ -152,6 +158,7 @@ class JsonLanguage:
         self._solving: dict[int, bytes | None] | None = None
         self._constants: dict[Any, int] = {}
         self._overlaps: dict[tuple[int, int], bool] = {}
+        self._draft4 = any(n.types & INTEGER in (DIGITS, POINTED) for n in self.nodes)
         self.root = self.conjunction([graph.root])
 
     # -- conjunctions -----------------------------------------------------------------------
@@ -234,7 +241,7 @@ class JsonLanguage:
             nodes = [self.nodes[n] for n in branch.nodes]
             types = branch.types
             if any(n.enum is not None for n in nodes):
-                self._enumerate(branch, literals, strings, plans)
+                self._enumerate(branch, literals, strings, leaves, plans)
                 continue
             barred = {json_key(v) for n in nodes for v in n.excluded}
             for kind, value in ((NULL, None), (BOOLEAN, True), (BOOLEAN, False)):
@@ -245,8 +252,8 @@ class JsonLanguage:
                 leaf = None if regex is None else string_leaf(regex, self.options.free)
                 if leaf is not None:
                     leaves[leaf] = leaf.start
-            if types & NUMBER:
-                number = number_leaf(self._number_spec(types, nodes))
+            for form in number_forms(types):
+                number = number_leaf(self._number_spec(form, nodes))
                 if number is not None:
                     leaves[number] = number.start
             if types & OBJECT:
@@ -335,6 +342,11 @@ class JsonLanguage:
             multiples[Decimal(1)] = None
         elif not types & INTEGER:
             non_multiples[Decimal(1)] = None
+        form = "any"
+        if types & INTEGER == DIGITS:
+            form = "digits"
+        elif types & INTEGER == POINTED:
+            form = "pointed"
         return NumberSpec(
             lower[0] if lower else None,
             upper[0] if upper else None,
@@ -345,6 +357,7 @@ class JsonLanguage:
             tuple(sorted(excluded)),
             self.options.max_digits,
             self.options.canonical,
+            form,
         )
 
     def string_language(self, obligation: int) -> ir.Regex:
@@ -379,6 +392,7 @@ class JsonLanguage:
         branch: Branch,
         literals: dict[bytes, None],
         strings: dict[str, bool],
+        leaves: dict[Leaf, int],
         plans: dict[ObjectPlan | ArrayPlan, None],
     ) -> None:
         values: dict[Any, Any] | None = None
@@ -408,23 +422,40 @@ class JsonLanguage:
                 limit=MAX_CONTAINERS,
                 actual=containers,
             )
+        count = sum(key[0] == "number" for key in values if isinstance(key, tuple))
+        few_numbers = not self.options.canonical and count <= MAX_SPELT_NUMBERS
         for key, value in values.items():
-            allowed = (
-                key not in barred
-                and bool(evaluate.type_bit(value) & branch.types)
-                and all(evaluate.holds(self.nodes, ob, value) for ob in demanding)
-            )
+            # In draft 4 the spelling of a number, which is open here, decides whether it is an
+            # integer: each way is judged, and inside a container by the plan itself.
+            forms = evaluate.forms(value) if self._draft4 else [value]
+            by_plan = self._draft4 and isinstance(value, (dict, list, tuple))
+            types = 0
+            for form in forms:
+                kind = evaluate.type_bit(form) & branch.types
+                if by_plan or all(evaluate.holds(self.nodes, ob, form) for ob in demanding):
+                    types |= kind
+            if key in barred:
+                types = 0
+            beside = branch.nodes if by_plan else ()
             if isinstance(value, str):
                 # Barred ones stay listed, so that one automaton serves whatever is barred.
-                strings[value] = allowed or strings.get(value, False)
-            elif not allowed:
+                strings[value] = bool(types) or strings.get(value, False)
+            elif not types:
                 continue
             elif isinstance(value, dict):
-                plans[self._object((self.constant(value) >> 1,))] = None
+                plans[self._object((self.constant(value) >> 1, *beside))] = None
             elif isinstance(value, (list, tuple)):
-                plans[self._array((self.constant(value) >> 1,))] = None
+                plans[self._array((self.constant(value) >> 1, *beside))] = None
             else:
-                literals.update(dict.fromkeys(spellings(value, self.options.canonical)))
+                form = types if self._draft4 else ALL_TYPES
+                if few_numbers and evaluate.type_bit(value) & NUMBER:
+                    exactly = Node("$", minimum=to_decimal(value), maximum=to_decimal(value))
+                    leaf = number_leaf(self._number_spec(form, [exactly]))
+                    if leaf is not None:
+                        leaves[leaf] = leaf.start
+                    continue
+                texts = spellings(value, self.options.canonical, form)
+                literals.update(dict.fromkeys(texts))
 
     def constant(self, value: Any) -> int:
         """The obligation to equal ``value``."""
@@ -583,11 +614,25 @@ def string_regex(nodes: Sequence[Node]) -> ir.Regex | None:
     return parts[0] if len(parts) == 1 else ir.Intersect(tuple(parts))
 
 
-def spellings(value: Any, canonical: bool) -> list[bytes]:
+def number_forms(types: int) -> tuple[int, ...]:
+    """The number bits of ``types``, as sets that one leaf can recognise."""
+    numbers = types & NUMBER
+    if numbers == DIGITS | FRACTION:
+        return DIGITS, FRACTION
+    return (numbers,) if numbers else ()
+
+
+def spellings(value: Any, canonical: bool, types: int = ALL_TYPES) -> list[bytes]:
     """How a scalar other than a string may be spelt: as serialisers write it.
 
     Unless ``canonical``, a number also as an integer or with ``.0``, whichever serialisers choose.
+    ``types`` may ask for one of these forms.
     """
+    if isinstance(value, (int, float, Decimal)) and types & INTEGER in (DIGITS, POINTED):
+        number = to_decimal(value)
+        if number == number.to_integral_value():
+            text = str(int(number))
+            return [text.encode() if types & DIGITS else f"{text}.0".encode()]
     if value is None or isinstance(value, bool) or canonical:
         return [str(value).encode() if isinstance(value, Decimal) else json.dumps(value).encode()]
     texts = {json.dumps(value)} if not isinstance(value, Decimal) else {str(value)}

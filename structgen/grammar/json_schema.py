@@ -26,6 +26,7 @@ from .formats import format_regex
 from .regex import parse_ecma
 from .schema_documents import Documents, Resource
 from .schema_graph import (
+    DIGITS,
     FALSE,
     TRUE,
     TYPE_BITS,
@@ -184,6 +185,8 @@ class _Reader:
                     path=place.at("type"),
                     keyword="type",
                 )
+            if name == "integer" and place.resource.dialect.year == 4:
+                bit = DIGITS  # draft 4, 3.5: "a JSON number without a fraction or exponent part"
             bits |= bit
         node.types &= bits
 

@@ -15,9 +15,12 @@ from typing import Any
 
 from . import ir
 
-NULL, BOOLEAN, OBJECT, ARRAY, STRING, INTEGER, FRACTION = (1 << i for i in range(7))
+# A number is DIGITS when it is whole and written so (12), POINTED when it is whole and has a
+# fraction or exponent part (12.0, 1.2e1), else FRACTION.
+NULL, BOOLEAN, OBJECT, ARRAY, STRING, DIGITS, POINTED, FRACTION = (1 << i for i in range(8))
+INTEGER = DIGITS | POINTED
 NUMBER = INTEGER | FRACTION
-ALL_TYPES = (1 << 7) - 1
+ALL_TYPES = (1 << 8) - 1
 TYPE_BITS = {
     "null": NULL,
     "boolean": BOOLEAN,
@@ -27,6 +30,7 @@ TYPE_BITS = {
     "integer": INTEGER,
     "number": NUMBER,
 }
+"""The types by name. Draft 4 alone calls 1.0 no integer: there ``integer`` is `DIGITS`."""
 
 TRUE, FALSE = 0, 1
 """The obligations that always and never hold."""

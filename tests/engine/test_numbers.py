@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 import structgen
 from engine.walks import TINY, accepts, examples, minimum, walk
 from structgen import JsonSchema
-from structgen.automaton.numbers import MAX_EXPONENT, NumberLeaf, NumberSpec
+from structgen.automaton.number_reader import LARGEST, SMALLEST
+from structgen.automaton.numbers import NumberLeaf, NumberSpec
 
 RANDOM = st.randoms(use_true_random=False)
 GRAMMAR = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
@@ -42,6 +43,8 @@ def satisfies(spec: NumberSpec, number: Decimal) -> bool:
                  or (number == spec.upper and not spec.exclusive_upper))
             and all(number % m == 0 for m in spec.multiples)
             and not any(number % m == 0 for m in spec.non_multiples)
+            and number not in spec.excluded
+            and (spec.form != "digits" or number % 1 == 0)
         )  # fmt: skip
 
 
@@ -49,16 +52,15 @@ def is_covered(spec: NumberSpec, text: str) -> bool:
     """Whether the documented spellings include ``text``."""
     mantissa, _, exponent = text.lower().partition("e")
     whole, _, fraction = mantissa.lstrip("-").partition(".")
-    if max(len(whole), len(fraction)) > spec.max_digits:
+    if max(len(whole), len(fraction)) > spec.max_digits or len(exponent.lstrip("+-")) > 6:
         return False
-    if not exponent:
-        return True
-    if len(exponent.lstrip("+-")) > 3 or abs(int(exponent)) > MAX_EXPONENT:
-        return False
-    if spec.plain:
-        return True
-    grid = [m for m in (*spec.multiples, *spec.non_multiples) if m != 1]
-    return not grid and len(whole) == 1 and whole != "0"
+    return not exponent or Decimal(text) == 0 or SMALLEST <= abs(Decimal(text)) <= LARGEST
+
+
+def has_form(spec: NumberSpec, text: str) -> bool:
+    """Whether ``text`` is written as draft 4 may ask for."""
+    pointed = bool(re.search(r"[.eE]", text))
+    return spec.form == "any" or (spec.form == "pointed") == pointed
 
 
 def number(r: random.Random) -> Decimal:
@@ -73,16 +75,19 @@ def spec_of(r: random.Random, canonical: bool = False) -> NumberSpec:
     if lower is not None and r.random() < 0.3:
         upper = lower + abs(number(r))
     multiples = {Decimal(r.choice(STEPS)) for _ in range(r.choice([0, 0, 1, 1, 2]))}
-    non = (Decimal(1),) if r.random() < 0.15 and Decimal(1) not in multiples else ()
+    non = {Decimal(r.choice(STEPS)) for _ in range(r.choice([0, 0, 0, 0, 1, 2]))}
+    excluded = {number(r) for _ in range(r.choice([0, 0, 0, 1, 3]))}
     return NumberSpec(
         lower,
         upper,
         r.random() < 0.5 and lower is not None,
         r.random() < 0.5 and upper is not None,
         tuple(sorted(multiples)),
-        non,
+        tuple(sorted(non)),
+        tuple(sorted(excluded)),
         max_digits=6,
         canonical=canonical,
+        form=r.choice(["any", "any", "any", "digits", "pointed"]),
     )
 
 
@@ -134,7 +139,7 @@ def test_spellings_are_judged_by_value(r: random.Random) -> None:
     for _ in range(8):
         text = spelling(r, near(r, spec))
         assert GRAMMAR.fullmatch(text)
-        want = satisfies(spec, Decimal(text))
+        want = satisfies(spec, Decimal(text)) and has_form(spec, text)
         got = leaf_accepts(leaf, text)
         if got:
             assert want, f"{text} wrongly accepted under {spec}"
@@ -167,6 +172,7 @@ def test_what_a_leaf_writes_is_a_number_that_satisfies(r: random.Random) -> None
         text = out.decode()
         assert GRAMMAR.fullmatch(text), text
         assert satisfies(spec, Decimal(text)), f"{text} under {spec}"
+        assert has_form(spec, text), f"{text} under {spec}"
 
 
 @given(RANDOM)
@@ -178,6 +184,8 @@ def test_a_leaf_is_empty_only_when_no_number_satisfies(r: random.Random) -> None
         return
     for _ in range(20):
         value = near(r, spec)
+        if not has_form(spec, f"{value:f}"):
+            continue
         fits = all(len(p) <= spec.max_digits for p in f"{abs(value):f}".split("."))
         assert not (fits and satisfies(spec, value)), f"{value} satisfies {spec}"
 
@@ -213,9 +221,10 @@ def test_the_shortest_number_is_shortest(r: random.Random) -> None:
 
 def is_canonical(spec: NumberSpec, text: str) -> bool:
     """Whether ``text`` is how a number is spelt under ``canonical``."""
-    if not re.fullmatch(r"-?[0-9]+(\.[0-9]*[1-9]|\.0)?", text):
+    if not re.fullmatch(r"-?[0-9]+(\.[0-9]*[1-9]|\.0)?", text) or not has_form(spec, text):
         return False
-    return "." not in text or not any(m % 1 == 0 for m in spec.multiples)
+    whole_only = spec.form != "pointed" and any(m % 1 == 0 for m in spec.multiples)
+    return "." not in text or not whole_only
 
 
 @given(RANDOM)
@@ -354,3 +363,31 @@ def test_every_number_written_is_a_finite_float(schema: dict[str, Any]) -> None:
         assert accepts(constraint, text, rng), text
     for text in ("1e309", "9e400", "1e999", "9.9e308", "1" + "0" * 400):
         assert not accepts(constraint, text, rng), text
+
+
+def test_multiples_go_by_value_whatever_the_exponent() -> None:
+    check({"multipleOf": 1e-05}, ["1e-05", "0.00002", "3E-4", "1"], ["1e-06", "1.5e-05"])
+    check({"multipleOf": 10}, ["1e+22", "20", "0.5e2", "1000e-2", "0e7"], ["1e0", "25e-1", "15"])
+    check({"multipleOf": 0.5, "maximum": 99}, ["1e1", "25e-1", "9.9e1"], ["1e2", "1e-1", "251e-2"])
+    check({"type": "integer", "multipleOf": 86400}, ["86400", "8.64e4", "0"], ["8.64e3", "86401"])
+
+
+def test_many_fine_multiples_are_no_search() -> None:
+    steps = ["0.0001", "0.0007", "0.013", "97", "86400", "1.5"]
+    schema = {
+        "allOf": [{"multipleOf": float(step)} for step in steps],
+        "not": {"anyOf": [{"multipleOf": step} for step in (11, 0.0017, 19)]},
+        "minimum": 1000000,
+        "exclusiveMaximum": 10000000000,
+    }
+    constraint = structgen.compile(JsonSchema(schema), TINY)
+    rng = random.Random(2)
+    for extra in range(4):
+        value = Decimal(walk(constraint, rng, max_tokens=minimum(constraint) + extra).text)
+        assert all(value % Decimal(step) == 0 for step in steps)
+        assert all(value % step for step in (11, Decimal("0.0017"), 19))
+
+
+def test_the_numbers_of_a_constant_in_every_spelling() -> None:
+    check({"enum": [1, 0.5]}, ["1", "1.00", "10e-1", "0.5", "5E-1"], ["5", "1.01", "0", "-1"])
+    check({"const": 1e308}, ["1e308", "1e+308", "10e307"], ["1e307", "2e308"])
