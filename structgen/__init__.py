@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
     from structgen import models
     from structgen.constraint import Constraint, Cursor, compile
+    from structgen.explain import Explanation
     from structgen.generator import Generator, Stream
     from structgen.models.genai import TextModel
     from structgen.results import GenerationResult
@@ -60,6 +61,7 @@ __all__ = [
     "ConversionError",
     "Cursor",
     "DownloadError",
+    "Explanation",
     "GenerationResult",
     "Generator",
     "IncompleteOutput",
@@ -92,6 +94,7 @@ _HOMES = {
     "Choice": "structgen.types",
     "Constraint": "structgen.constraint",
     "Cursor": "structgen.constraint",
+    "Explanation": "structgen.explain",
     "GenerationResult": "structgen.results",
     "Generator": "structgen.generator",
     "JsonSchema": "structgen.types",

@@ -14,12 +14,11 @@ from typing import Any
 
 from .automaton.build import json_options
 from .automaton.values import JsonOptions
-from .grammar import ir
-from .grammar.dialects import DIALECTS, Dialect, by_name
+from .grammar import ir, json_schema
+from .grammar.dialects import DIALECTS, Dialect
 from .grammar.formats import ANNOTATION_FORMATS, format_regex
 from .grammar.formats_regex import MAX_NESTING
-from .grammar.json_schema import _Place, _Reader
-from .grammar.schema_graph import Node
+from .grammar.schema_reader import Place
 
 MASKED = "masked"
 RECORDED = "masked, by recording"
@@ -145,31 +144,27 @@ def _parts(grammar: ir.Grammar) -> Iterator[ir.Pattern | ir.Choice | ir.Json]:
 # -- keywords -------------------------------------------------------------------------------
 
 
-class _Observer(_Reader):
-    """The reader, keeping each schema object that it reads, where, and under which draft."""
-
-    def __init__(self, schema: Any, options: JsonOptions) -> None:
-        draft = None if options.dialect is None else by_name(options.dialect)
-        super().__init__(schema, draft, options.documents, options.format_assertion)
-        self.seen: dict[int, tuple[Mapping[str, Any], str, Dialect]] = {}
-
-    def _fill(self, node: Node, raw: Mapping[str, Any], place: _Place) -> None:
-        super()._fill(node, raw, place)
-        if id(raw) not in self.seen:  # dynamic scopes may lead to a schema more than once
-            resource = self._documents.enter(raw, place.resource, place.path)
-            self.seen[id(raw)] = raw, place.path, resource.dialect
-
-
 def _rows(schema: Any, options: JsonOptions) -> Iterator[Row]:
     if isinstance(schema, bool):
         yield Row("$", "true", MASKED, "any JSON value")
         return
-    reader = _Observer(schema, options)
-    reader.read()
+    seen: dict[int, tuple[Mapping[str, Any], str, Dialect]] = {}
+
+    def observe(raw: Mapping[str, Any], place: Place) -> None:
+        # dynamic scopes may lead to a schema more than once
+        seen.setdefault(id(raw), (raw, place.path, place.dialect))
+
+    json_schema.lower(
+        schema,
+        dialect=options.dialect,
+        documents=options.documents,
+        format_assertion=options.format_assertion,
+        observe=observe,
+    )
     order = _order(schema)
     beyond = len(order)
     for raw, path, dialect in sorted(
-        reader.seen.values(), key=lambda seen: order.get(id(seen[0]), beyond)
+        seen.values(), key=lambda found: order.get(id(found[0]), beyond)
     ):
         for keyword, value in raw.items():
             how, note = _how(keyword, value, raw, dialect, options)

@@ -37,6 +37,7 @@ NAMES = ERRORS | {
     "Choice",
     "Constraint",
     "Cursor",
+    "Explanation",
     "GenerationResult",
     "Generator",
     "JsonSchema",

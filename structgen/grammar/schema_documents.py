@@ -133,24 +133,27 @@ class Documents:
 
     # -- resolution -------------------------------------------------------------------------
 
-    def resolve(self, reference: str, resource: Resource, path: str) -> Target:
+    def resolve(
+        self, reference: str, resource: Resource, path: str, keyword: str = "$ref"
+    ) -> Target:
         """What ``reference``, found in ``resource`` at ``path``, leads to.
 
         Raises:
             SchemaError: it leads nowhere, or to a document that was not given.
         """
         if reference.startswith("#") and (len(reference) == 1 or reference[1] == "/"):
-            return self._pointer(resource, unquote(reference[1:]), reference, path)
+            return self._pointer(resource, unquote(reference[1:]), reference, path, keyword)
         uri, fragment = urldefrag(urljoin(resource.uri, reference))
-        target = self._resource(uri, resource, reference, path)
+        target = self._resource(uri, resource, reference, path, keyword)
         fragment = unquote(fragment)
         if not fragment or fragment.startswith("/"):
-            return self._pointer(target, fragment, reference, path)
+            return self._pointer(target, fragment, reference, path, keyword)
         self._scan(target)
         found = self._anchors.get((target.uri, fragment))
         if found is None:
             known = [name for uri_, name in self._anchors if uri_ == target.uri]
-            raise _nowhere(reference, path, f"there is no anchor {fragment!r}", fragment, known)
+            reason = f"there is no anchor {fragment!r}"
+            raise _nowhere(keyword, reference, path, reason, fragment, known)
         return found
 
     def dynamic_anchor(self, resource: Resource, name: str) -> Target | None:
@@ -158,7 +161,9 @@ class Documents:
         self._scan(resource)
         return self._dynamic.get((resource.uri, name))
 
-    def _resource(self, uri: str, near: Resource, reference: str, path: str) -> Resource:
+    def _resource(
+        self, uri: str, near: Resource, reference: str, path: str, keyword: str
+    ) -> Resource:
         if uri == near.uri:
             return near
         found = self._resources.get(uri)
@@ -172,11 +177,11 @@ class Documents:
             metaschema = _metaschema(uri)
             if metaschema is None:
                 raise SchemaError(
-                    f"'$ref' {reference!r} leads to a document that is not at hand, at {path}: "
-                    f"{uri or 'this schema'}. Nothing is fetched; pass it as "
+                    f"{keyword!r} {reference!r} leads to a document that is not at hand, "
+                    f"at {path}: {uri or 'this schema'}. Nothing is fetched; pass it as "
                     f"JsonSchema(schema, documents={{{uri!r}: document}}).",
                     path=path,
-                    keyword="$ref",
+                    keyword=keyword,
                 )
             found = self._document(uri, metaschema)
         return found
@@ -193,7 +198,9 @@ class Documents:
             self._scan(found)
         return found
 
-    def _pointer(self, resource: Resource, pointer: str, reference: str, path: str) -> Target:
+    def _pointer(
+        self, resource: Resource, pointer: str, reference: str, path: str, keyword: str
+    ) -> Target:
         raw, here = resource.root, resource.path
         for token in pointer.split("/")[1:]:
             step = token.replace("~1", "/").replace("~0", "~")
@@ -205,7 +212,8 @@ class Documents:
                 here = child_path(here, int(step))
             else:
                 known = list(raw) if isinstance(raw, Mapping) else []
-                raise _nowhere(reference, path, f"there is no {step!r} in {here}", step, known)
+                reason = f"there is no {step!r} in {here}"
+                raise _nowhere(keyword, reference, path, reason, step, known)
             resource = self.enter(raw, resource, here)
         return Target(raw, here, resource)
 
@@ -291,11 +299,13 @@ def _metaschema(uri: str) -> Any:
     return _metaschemas().get(uri)
 
 
-def _nowhere(reference: str, path: str, reason: str, wanted: str, known: list[str]) -> SchemaError:
+def _nowhere(
+    keyword: str, reference: str, path: str, reason: str, wanted: str, known: list[str]
+) -> SchemaError:
     close = difflib.get_close_matches(wanted, known, 1)
     hint = f" Did you mean {close[0]!r}?" if close else ""
     return SchemaError(
-        f"'$ref' {reference!r} leads nowhere, at {path}: {reason}.{hint}",
+        f"{keyword!r} {reference!r} leads nowhere, at {path}: {reason}.{hint}",
         path=path,
-        keyword="$ref",
+        keyword=keyword,
     )

@@ -1,0 +1,360 @@
+"""What each keyword of a schema object says: from raw values to the fields of a `Node`.
+
+Owns the list of keywords and the checks of their values. Annotations and unknown keywords, which
+the standard says assert nothing, are passed over (`structgen.explain` lists them). This module
+knows no automata; what a node *means* is decided in `automaton.values`.
+
+Standards: drafts 4, 6, 7, 2019-09 and 2020-12, https://json-schema.org/specification.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, TypeAlias
+
+from ..errors import SchemaError
+from . import schema_checks as checks
+from .formats import format_regex
+from .schema_graph import DIGITS, TRUE, TYPE_BITS, Contains, Node, json_key
+from .schema_reader import Place, Reader
+
+Skipped: TypeAlias = "Collection[tuple[str, str]]"
+"""``(path, keyword)`` pairs that are read as if they were not there; the path is that of the
+keyword's schema, or that of what it holds."""
+
+
+class KeywordReader:
+    """Reads schema objects into nodes; to be given to a `Reader`.
+
+    Args:
+        format_assertion: whether ``format`` is enforced or an annotation.
+        skipped: keywords to pass over.
+    """
+
+    def __init__(self, format_assertion: bool = True, skipped: Skipped = ()) -> None:
+        self._formats = format_assertion
+        self._skipped = skipped
+
+    def __call__(self, reader: Reader, node: Node, raw: Mapping[str, Any], place: Place) -> None:
+        """Read the keywords of ``raw`` into ``node``."""
+        if self._skipped:
+            raw = {k: v for k, v in raw.items() if not self._is_skipped(place, k)}
+        dialect = place.dialect
+        if dialect.ref_stands_alone and "$ref" in raw:
+            _ref(self, reader, node, raw["$ref"], place)
+            return
+        for keyword, value in raw.items():
+            handler = _HANDLERS.get(keyword)
+            if handler is not None and keyword in dialect.assertions:
+                handler(self, reader, node, value, place)
+        if "items" in raw or "prefixItems" in raw or "additionalItems" in raw:
+            _items(reader, node, raw, place)
+        if "contains" in raw and "contains" in dialect.assertions:
+            _contains(reader, node, raw, place)
+        if "if" in raw and "if" in dialect.assertions:
+            _if(reader, node, raw, place)
+        _draft4_bounds(node, raw)
+
+    def _is_skipped(self, place: Place, keyword: str, *inside: str) -> bool:
+        path = place.at(keyword, *inside)
+        return (place.path, keyword) in self._skipped or (path, keyword) in self._skipped
+
+    # -- what options decide ----------------------------------------------------------------
+
+    def format(self, reader: Reader, node: Node, value: Any, place: Place) -> None:
+        """``format``."""
+        name = checks.text("format", value, place.at("format"))
+        regex = format_regex(name, place.dialect.name) if self._formats else None
+        if regex is not None:
+            node.patterns += (regex,)
+
+    def pattern_properties(self, reader: Reader, node: Node, value: Any, place: Place) -> None:
+        """``patternProperties``."""
+        keyword = "patternProperties"
+        checks.mapping(keyword, value, place.at(keyword))
+        node.pattern_properties = tuple(
+            (
+                checks.pattern(keyword, source, place.at(keyword, source)),
+                reader.below(child, place, keyword, source),
+            )
+            for source, child in value.items()
+            if not (self._skipped and self._is_skipped(place, keyword, source))
+        )
+
+
+Handler: TypeAlias = "Callable[[KeywordReader, Reader, Node, Any, Place], None]"
+
+# -- any type ---------------------------------------------------------------------------------
+
+
+def _type(_: KeywordReader, reader: Reader, node: Node, value: Any, place: Place) -> None:
+    bits = 0
+    for name in value if isinstance(value, list) else [value]:
+        bit = TYPE_BITS.get(name) if isinstance(name, str) else None
+        if bit is None:
+            close = difflib.get_close_matches(str(name), TYPE_BITS, 1)
+            hint = f" Did you mean {close[0]!r}?" if close else ""
+            raise SchemaError(
+                f"'type' must be one of {', '.join(TYPE_BITS)}, at {place.at('type')}; "
+                f"got {checks.show(name)}.{hint}",
+                path=place.at("type"),
+                keyword="type",
+            )
+        if name == "integer" and place.dialect.year == 4:
+            bit = DIGITS  # draft 4, 3.5: "a JSON number without a fraction or exponent part"
+        bits |= bit
+    node.types &= bits
+
+
+def _enum(_: KeywordReader, reader: Reader, node: Node, value: Any, place: Place) -> None:
+    _restrict(node, checks.array("enum", value, place.at("enum")))
+
+
+def _const(_: KeywordReader, reader: Reader, node: Node, value: Any, place: Place) -> None:
+    _restrict(node, [value])
+
+
+def _restrict(node: Node, values: list[Any]) -> None:
+    """Keep only ``values`` (and, beside an earlier enum or const, only the common ones)."""
+    keys = {json_key(v): v for v in values}
+    if node.enum is not None:
+        kept = {json_key(v) for v in node.enum}
+        keys = {k: v for k, v in keys.items() if k in kept}
+    node.enum = tuple(keys.values())
+
+
+# -- numbers and strings ------------------------------------------------------------------------
+
+
+def _bound(keyword: str, field: str) -> Handler:
+    def read(_: KeywordReader, reader: Reader, node: Node, value: Any, place: Place) -> None:
+        setattr(node, field, checks.number(keyword, value, place.at(keyword)))
+
+    return read
+
+
+def _exclusive(keyword: str, field: str) -> Handler:
+    def read(_: KeywordReader, reader: Reader, node: Node, value: Any, place: Place) -> None:
+        if place.dialect.year == 4 or isinstance(value, bool):
+            checks.boolean(keyword, value, place.at(keyword))  # see _draft4_bounds
+        else:
+            setattr(node, field, checks.number(keyword, value, place.at(keyword)))
+
+    return read
+
+
+def _draft4_bounds(node: Node, raw: Mapping[str, Any]) -> None:
+    """Draft 4's boolean ``exclusiveMinimum`` and ``exclusiveMaximum``."""
+    if raw.get("exclusiveMinimum") is True and node.minimum is not None:
+        node.exclusive_minimum, node.minimum = node.minimum, None
+    if raw.get("exclusiveMaximum") is True and node.maximum is not None:
+        node.exclusive_maximum, node.maximum = node.maximum, None
+
+
+def _multiple_of(_: KeywordReader, reader: Reader, node: Node, value: Any, place: Place) -> None:
+    number = checks.number("multipleOf", value, place.at("multipleOf"))
+    if number <= 0:
+        raise checks.wrong("multipleOf", "a number greater than 0", value, place.at("multipleOf"))
+    node.multiple_of = number
+
+
+def _pattern(_: KeywordReader, reader: Reader, node: Node, value: Any, place: Place) -> None:
+    path = place.at("pattern")
+    node.patterns += (checks.pattern("pattern", checks.text("pattern", value, path), path),)
+
+
+# -- objects and arrays -------------------------------------------------------------------------
+
+
+def _properties(_: KeywordReader, reader: Reader, node: Node, value: Any, place: Place) -> None:
+    checks.mapping("properties", value, place.at("properties"))
+    node.properties = {k: reader.below(v, place, "properties", k) for k, v in value.items()}
+
+
+def _additional(_: KeywordReader, reader: Reader, node: Node, value: Any, place: Place) -> None:
+    node.additional = reader.below(value, place, "additionalProperties")
+    node.evaluates_all_properties = True
+
+
+def _required(_: KeywordReader, reader: Reader, node: Node, value: Any, place: Place) -> None:
+    node.required = checks.names("required", value, place.at("required"))
+
+
+def _unique(_: KeywordReader, reader: Reader, node: Node, value: Any, place: Place) -> None:
+    node.unique = checks.boolean("uniqueItems", value, place.at("uniqueItems"))
+
+
+def _items(reader: Reader, node: Node, raw: Mapping[str, Any], place: Place) -> None:
+    """``prefixItems``, ``items`` and ``additionalItems``, which depend on each other."""
+    items = raw.get("items", True)
+    if "prefixItems" in raw and "prefixItems" in place.dialect.assertions:
+        node.prefix = _schemas("prefixItems", reader, raw["prefixItems"], place)
+        node.items = reader.below(items, place, "items")
+        node.evaluates_all_items |= "items" in raw
+    elif isinstance(items, list):
+        if place.dialect.year >= 2020 and "$schema" in place.resource.root:
+            raise SchemaError(
+                f"'items' must be a schema in draft 2020-12, at {place.at('items')}; got an "
+                "array. Use prefixItems, or name an older draft in $schema.",
+                path=place.at("items"),
+                keyword="items",
+            )
+        node.prefix = tuple(reader.below(item, place, "items", i) for i, item in enumerate(items))
+        node.items = reader.below(raw.get("additionalItems", True), place, "additionalItems")
+        node.evaluates_all_items |= "additionalItems" in raw
+    elif "items" in raw:
+        node.items = reader.below(items, place, "items")
+        node.evaluates_all_items |= True
+
+
+def _contains(reader: Reader, node: Node, raw: Mapping[str, Any], place: Place) -> None:
+    least, most = 1, None
+    if "minContains" in place.dialect.assertions:
+        least = checks.count("minContains", raw.get("minContains", 1), place.at("minContains"))
+        if "maxContains" in raw:
+            most = checks.count("maxContains", raw["maxContains"], place.at("maxContains"))
+    obligation = reader.below(raw["contains"], place, "contains")
+    node.contains = (Contains(obligation, least, most),)
+    node.contains_evaluates = place.dialect.year >= 2020
+
+
+# -- in place -----------------------------------------------------------------------------------
+
+
+def _schemas(keyword: str, reader: Reader, value: Any, place: Place) -> tuple[int, ...]:
+    if not isinstance(value, list) or not value:
+        raise checks.wrong(keyword, "a non-empty array of schemas", value, place.at(keyword))
+    return tuple(reader.below(v, place, keyword, i) for i, v in enumerate(value))
+
+
+def _all_of(_: KeywordReader, reader: Reader, node: Node, value: Any, place: Place) -> None:
+    node.all_of += _schemas("allOf", reader, value, place)
+
+
+def _any_of(_: KeywordReader, reader: Reader, node: Node, value: Any, place: Place) -> None:
+    node.any_of = _schemas("anyOf", reader, value, place)
+
+
+def _one_of(_: KeywordReader, reader: Reader, node: Node, value: Any, place: Place) -> None:
+    node.one_of = _schemas("oneOf", reader, value, place)
+
+
+def _not(_: KeywordReader, reader: Reader, node: Node, value: Any, place: Place) -> None:
+    node.all_of += (reader.below(value, place, "not") ^ 1,)
+
+
+def _if(reader: Reader, node: Node, raw: Mapping[str, Any], place: Place) -> None:
+    node.condition = (
+        reader.below(raw["if"], place, "if"),
+        reader.below(raw.get("then", True), place, "then"),
+        reader.below(raw.get("else", True), place, "else"),
+    )
+
+
+def _dependent_required(
+    _: KeywordReader, reader: Reader, node: Node, value: Any, place: Place
+) -> None:
+    keyword = "dependentRequired"
+    checks.mapping(keyword, value, place.at(keyword))
+    node.dependent_required |= {
+        k: checks.names(keyword, v, place.at(keyword, k)) for k, v in value.items()
+    }
+
+
+def _dependent_schemas(
+    _: KeywordReader, reader: Reader, node: Node, value: Any, place: Place
+) -> None:
+    keyword = "dependentSchemas"
+    checks.mapping(keyword, value, place.at(keyword))
+    node.dependent_schemas |= {k: reader.below(v, place, keyword, k) for k, v in value.items()}
+
+
+def _dependencies(_: KeywordReader, reader: Reader, node: Node, value: Any, place: Place) -> None:
+    keyword = "dependencies"
+    checks.mapping(keyword, value, place.at(keyword))
+    for name, item in value.items():
+        if isinstance(item, list):
+            node.dependent_required[name] = checks.names(keyword, item, place.at(keyword, name))
+        elif isinstance(item, str) and place.dialect.year == 4:
+            node.dependent_required[name] = (item,)
+        else:
+            node.dependent_schemas[name] = reader.below(item, place, keyword, name)
+
+
+def _unevaluated_properties(
+    _: KeywordReader, reader: Reader, node: Node, value: Any, place: Place
+) -> None:
+    node.unevaluated_properties = reader.below(value, place, "unevaluatedProperties")
+    node.evaluates_all_properties |= node.unevaluated_properties == TRUE
+
+
+def _unevaluated_items(
+    _: KeywordReader, reader: Reader, node: Node, value: Any, place: Place
+) -> None:
+    node.unevaluated_items = reader.below(value, place, "unevaluatedItems")
+    node.evaluates_all_items |= node.unevaluated_items == TRUE
+
+
+def _ref(_: KeywordReader, reader: Reader, node: Node, value: Any, place: Place) -> None:
+    node.refs += (reader.reference(value, place),)
+
+
+def _dynamic_ref(_: KeywordReader, reader: Reader, node: Node, value: Any, place: Place) -> None:
+    node.refs += (reader.dynamic_reference(value, place),)
+
+
+def _recursive_ref(_: KeywordReader, reader: Reader, node: Node, value: Any, place: Place) -> None:
+    node.refs += (reader.recursive_reference(value, place),)
+
+
+def _counter(keyword: str, field: str) -> Handler:
+    def read(_: KeywordReader, reader: Reader, node: Node, value: Any, place: Place) -> None:
+        setattr(node, field, checks.count(keyword, value, place.at(keyword)))
+
+    return read
+
+
+def _single(keyword: str, field: str) -> Handler:
+    def read(_: KeywordReader, reader: Reader, node: Node, value: Any, place: Place) -> None:
+        setattr(node, field, reader.below(value, place, keyword))
+
+    return read
+
+
+_HANDLERS: dict[str, Handler] = {
+    "type": _type,
+    "enum": _enum,
+    "const": _const,
+    "minimum": _bound("minimum", "minimum"),
+    "maximum": _bound("maximum", "maximum"),
+    "exclusiveMinimum": _exclusive("exclusiveMinimum", "exclusive_minimum"),
+    "exclusiveMaximum": _exclusive("exclusiveMaximum", "exclusive_maximum"),
+    "multipleOf": _multiple_of,
+    "minLength": _counter("minLength", "min_length"),
+    "maxLength": _counter("maxLength", "max_length"),
+    "pattern": _pattern,
+    "format": KeywordReader.format,
+    "properties": _properties,
+    "patternProperties": KeywordReader.pattern_properties,
+    "additionalProperties": _additional,
+    "propertyNames": _single("propertyNames", "property_names"),
+    "required": _required,
+    "minProperties": _counter("minProperties", "min_properties"),
+    "maxProperties": _counter("maxProperties", "max_properties"),
+    "minItems": _counter("minItems", "min_items"),
+    "maxItems": _counter("maxItems", "max_items"),
+    "uniqueItems": _unique,
+    "allOf": _all_of,
+    "anyOf": _any_of,
+    "oneOf": _one_of,
+    "not": _not,
+    "dependentRequired": _dependent_required,
+    "dependentSchemas": _dependent_schemas,
+    "dependencies": _dependencies,
+    "unevaluatedProperties": _unevaluated_properties,
+    "unevaluatedItems": _unevaluated_items,
+    "$ref": _ref,
+    "$dynamicRef": _dynamic_ref,
+    "$recursiveRef": _recursive_ref,
+}

@@ -1,0 +1,201 @@
+"""The walk over a schema's reachable subschemas: one `Node` for each, references followed.
+
+Owns the work list, the numbering of nodes and dynamic scopes. Dynamic references make a node depend
+on how it was reached: a node is a raw schema together with the resources with dynamic anchors that
+were entered on the way to it. What a schema object's keywords say is read by the function that the
+reader is given (see `schema_keywords`); nothing here knows one but ``$ref`` and its kin.
+
+Standard: JSON Schema core, sections 8 and 9, https://json-schema.org/specification.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+from ..errors import CompileLimitExceeded, SchemaError
+from .dialects import Dialect
+from .schema_checks import show, text, wrong
+from .schema_documents import Documents, Resource, Target
+from .schema_graph import FALSE, TRUE, Node, SchemaGraph, child_path
+
+MAX_NODES = 200_000
+"""Most subschemas one schema may reach."""
+
+
+class Place:
+    """Where a raw schema stands.
+
+    Attributes:
+        path: JSON path, for messages.
+        resource: the resource it belongs to.
+        scope: the resources with dynamic anchors that were entered on the way to it.
+    """
+
+    __slots__ = ("path", "resource", "scope")
+
+    def __init__(self, path: str, resource: Resource, scope: tuple[Resource, ...]) -> None:
+        self.path = path
+        self.resource = resource
+        self.scope = scope
+
+    def at(self, *steps: str | int) -> str:
+        """The path of a keyword, or of something inside one."""
+        return child_path(self.path, *steps)
+
+    @property
+    def dialect(self) -> Dialect:
+        """The draft that the schema is written in."""
+        return self.resource.dialect
+
+
+Observer: TypeAlias = "Callable[[Mapping[str, Any], Place], None]"
+"""Called once for each node with the raw schema and its place, before its keywords are read."""
+
+
+class Reader:
+    """One pass over the reachable schema objects, with a work list instead of recursion.
+
+    Args:
+        schema: the raw schema.
+        documents: what references may lead to.
+        fill: reads the keywords of a raw schema at a place into a node.
+        observe: told of each schema object on the way, in the order of the walk.
+    """
+
+    def __init__(
+        self,
+        schema: Any,
+        documents: Documents,
+        fill: Callable[[Reader, Node, Mapping[str, Any], Place], None],
+        observe: Observer | None = None,
+    ) -> None:
+        self._document = schema
+        self._documents = documents
+        self._fill = fill
+        self._observe = observe
+        self._nodes = [Node("$")]
+        self._is_dynamic: dict[Resource, bool] = {}
+        self._numbers: dict[tuple[int, tuple[Resource, ...]], int] = {}
+        self._work: list[tuple[int, Mapping[str, Any], Place]] = []
+
+    def read(self) -> SchemaGraph:
+        """The graph of everything reachable.
+
+        Raises:
+            SchemaError: the schema is malformed.
+            CompileLimitExceeded: more than `MAX_NODES` subschemas.
+        """
+        root = self._documents.root
+        top = self.child(self._document, Place("$", root, self._enter((), root)))
+        while self._work:
+            number, raw, place = self._work.pop()
+            resource = self._documents.enter(raw, place.resource, place.path)
+            if resource is not place.resource:
+                place = Place(place.path, resource, self._enter(place.scope, resource))
+            if self._observe is not None:
+                self._observe(raw, place)
+            self._fill(self, self._nodes[number], raw, place)
+        return SchemaGraph(self._nodes, top)
+
+    def child(self, raw: Any, place: Place) -> int:
+        """The obligation that ``raw`` holds; its node is put on the work list when it is new."""
+        if raw is True:
+            return TRUE
+        if raw is False:
+            return FALSE
+        if not isinstance(raw, Mapping):
+            raise SchemaError(
+                f"a schema must be an object or a boolean, at {place.path}; got {show(raw)}.",
+                path=place.path,
+            )
+        if not raw:
+            return TRUE
+        key = (id(raw), place.scope)
+        number = self._numbers.get(key)
+        if number is None:
+            number = self._numbers[key] = len(self._nodes)
+            if number > MAX_NODES:
+                raise CompileLimitExceeded(
+                    f"the schema reaches too many subschemas, the last at {place.path}",
+                    limit=MAX_NODES,
+                    actual=number,
+                )
+            self._nodes.append(Node(place.path))
+            self._work.append((number, raw, place))
+        return 2 * number
+
+    def below(self, raw: Any, place: Place, *steps: str | int) -> int:
+        """The obligation of a subschema of the schema at ``place``."""
+        return self.child(raw, Place(place.at(*steps), place.resource, place.scope))
+
+    # -- references -------------------------------------------------------------------------
+
+    def reference(self, value: Any, place: Place) -> int:
+        """The obligation that ``$ref`` leads to."""
+        reference = text("$ref", value, place.at("$ref"))
+        return self._follow(
+            self._documents.resolve(reference, place.resource, place.at("$ref")), place
+        )
+
+    def dynamic_reference(self, value: Any, place: Place) -> int:
+        """The obligation that ``$dynamicRef`` leads to from here."""
+        path = place.at("$dynamicRef")
+        reference = text("$dynamicRef", value, path)
+        target = self._documents.resolve(reference, place.resource, path, "$dynamicRef")
+        name = reference.partition("#")[2]
+        raw = target.raw
+        if isinstance(raw, Mapping) and name and raw.get("$dynamicAnchor") == name:
+            for resource in place.scope:
+                found = self._documents.dynamic_anchor(resource, name)
+                if found is not None:
+                    target = found
+                    break
+        return self._follow(target, place)
+
+    def recursive_reference(self, value: Any, place: Place) -> int:
+        """The obligation that ``$recursiveRef`` leads to from here."""
+        if value != "#":
+            raise wrong("$recursiveRef", "'#'", value, place.at("$recursiveRef"))
+        resource = place.resource
+        root = resource.root
+        if isinstance(root, Mapping) and root.get("$recursiveAnchor") is True:
+            for outer in place.scope:
+                if isinstance(outer.root, Mapping) and outer.root.get("$recursiveAnchor") is True:
+                    resource = outer
+                    break
+        return self._follow(Target(resource.root, resource.path, resource), place)
+
+    def _follow(self, target: Target, place: Place) -> int:
+        scope = self._enter(place.scope, target.resource)
+        return self.child(target.raw, Place(target.path, target.resource, scope))
+
+    def _enter(self, scope: tuple[Resource, ...], entered: Resource) -> tuple[Resource, ...]:
+        """``scope`` after entering a resource: only first entries, and dynamic ones, count."""
+        if entered in scope:
+            return scope
+        dynamic = self._is_dynamic.get(entered)
+        if dynamic is None:
+            dynamic = self._is_dynamic[entered] = _is_dynamic(entered)
+        return (*scope, entered) if dynamic else scope
+
+
+def _is_dynamic(resource: Resource) -> bool:
+    """Whether dynamic references can lead into ``resource``: a cheap test that may say yes."""
+    root = resource.root
+    if not isinstance(root, Mapping) or resource.dialect.year < 2019:
+        return False
+    return "$recursiveAnchor" in root or _mentions_dynamic_anchor(root)
+
+
+def _mentions_dynamic_anchor(root: Mapping[str, Any]) -> bool:
+    stack: list[Any] = [root]
+    while stack:
+        raw = stack.pop()
+        if isinstance(raw, Mapping):
+            if "$dynamicAnchor" in raw:
+                return True
+            stack.extend(raw.values())
+        elif isinstance(raw, list):
+            stack.extend(raw)
+    return False
