@@ -40,7 +40,7 @@ class Timeout(Exception):
     """A case took longer than `TIMEOUT_SECONDS`."""
 
 
-def read(path: Path) -> Iterator[Any]:
+def read_lines(path: Path) -> Iterator[Any]:
     with lzma.open(path, "rt", encoding="utf-8") as lines:
         for line in lines:
             yield json.loads(line)
@@ -88,7 +88,7 @@ class Runner:
 
 
 def maskbench(runner: Runner, data: Path, limit: int | None, seed: int) -> dict[str, Any]:
-    cases = list(read(data / "maskbench-dev.jsonl.xz"))
+    cases = list(read_lines(data / "maskbench-dev.jsonl.xz"))
     random.Random(seed).shuffle(cases)
     cases = cases[:limit]
     count: collections.Counter[str] = collections.Counter()
@@ -136,7 +136,7 @@ def suite(runner: Runner, data: Path) -> dict[str, Any]:
     with lzma.open(data / "json-schema-test-suite-remotes.json.xz", "rt") as file:
         documents = json.load(file)
     report: dict[str, Any] = {}
-    for group in read(data / "json-schema-test-suite.jsonl.xz"):
+    for group in read_lines(data / "json-schema-test-suite.jsonl.xz"):
         is_format = group["optional"] and "format" in str(group["file"])
         if group["optional"] and not is_format:
             bucket = f"{group['draft']} other optional"
