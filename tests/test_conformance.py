@@ -115,6 +115,15 @@ SAMPLES: list[tuple[Any, list[Any], list[Any]]] = [
         [{"card": 1}],
     ),
     (
+        {
+            "dependencies": {"a": ["b"], "c": {"minProperties": 2}},
+            "dependentRequired": {"a": ["d"]},
+            "dependentSchemas": {"c": {"maxProperties": 2}},
+        },
+        [{}, {"a": 1, "b": 1, "d": 1}, {"c": 1, "d": 1}],
+        [{"a": 1, "b": 1}, {"a": 1, "d": 1}, {"c": 1}, {"c": 1, "d": 1, "e": 1}],
+    ),
+    (
         {"allOf": [{"properties": {"a": {}}}], "unevaluatedProperties": False},
         [{}, {"a": 1}],
         [{"b": 1}, {"a": 1, "b": 2}],

@@ -58,7 +58,7 @@ def how(schema: Any, keyword: str, path: str = "$", **options: Any) -> tuple[str
         ({"$id": "https://example.com/x", "type": "null"}, "$id", REFERENCE),
         ({"id": "https://example.com/x", "type": "null"}, "id", ANNOTATION),
         ({"$anchor": "x", "type": "null"}, "$anchor", REFERENCE),
-        ({"dependencies": {"a": ["b"]}}, "dependencies", ANNOTATION),
+        ({"dependencies": {"a": ["b"]}}, "dependencies", MASKED),
         ({"dependentRequired": {"a": ["b"]}}, "dependentRequired", MASKED),
         ({"then": False}, "then", ANNOTATION),
         ({"if": True, "then": {"type": "null"}}, "then", MASKED),
@@ -259,8 +259,6 @@ def inline(schema: Any, year: int, path: tuple[Any, ...] = ()) -> Iterator[tuple
         if keyword == "additionalItems" and not isinstance(schema.get("items"), list):
             continue
         if keyword in ("then", "else") and "if" not in schema:
-            continue
-        if keyword == "dependencies" and year >= 2019:
             continue
         if ONE.get(keyword, 9999) <= year:
             yield from inline(value, year, (*path, keyword))

@@ -1,6 +1,9 @@
 """The drafts of JSON Schema: which keywords each one has, and how they are told apart.
 
 Knows keyword names only; what they mean is read by `json_schema`.
+
+``dependencies`` was split in two in 2019-09, whose text lets validators go on with it for
+compatibility. Here every draft has it, as in other validators: an author who writes it means it.
 """
 
 from __future__ import annotations
@@ -18,10 +21,9 @@ _CORE4 = (
 )
 _CORE6 = _CORE4 + " const contains propertyNames"
 _CORE7 = _CORE6 + " if then else"
-_CORE2019 = (
-    _CORE7.replace(" dependencies", "")
-    + " minContains maxContains dependentRequired dependentSchemas unevaluatedItems"
-    + " unevaluatedProperties $recursiveRef"
+_CORE2019 = _CORE7 + (
+    " minContains maxContains dependentRequired dependentSchemas unevaluatedItems"
+    " unevaluatedProperties $recursiveRef"
 )
 _CORE2020 = (
     _CORE2019.replace(" additionalItems", "").replace(" $recursiveRef", "")

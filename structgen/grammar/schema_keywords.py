@@ -257,9 +257,8 @@ def _dependent_required(
 ) -> None:
     keyword = "dependentRequired"
     checks.mapping(keyword, value, place.at(keyword))
-    node.dependent_required |= {
-        k: checks.names(keyword, v, place.at(keyword, k)) for k, v in value.items()
-    }
+    for name, item in value.items():
+        _depend_on_names(node, name, checks.names(keyword, item, place.at(keyword, name)))
 
 
 def _dependent_schemas(
@@ -267,7 +266,8 @@ def _dependent_schemas(
 ) -> None:
     keyword = "dependentSchemas"
     checks.mapping(keyword, value, place.at(keyword))
-    node.dependent_schemas |= {k: reader.below(v, place, keyword, k) for k, v in value.items()}
+    for name, item in value.items():
+        _depend_on_schema(reader, node, name, reader.below(item, place, keyword, name), place)
 
 
 def _dependencies(_: KeywordReader, reader: Reader, node: Node, value: Any, place: Place) -> None:
@@ -275,11 +275,24 @@ def _dependencies(_: KeywordReader, reader: Reader, node: Node, value: Any, plac
     checks.mapping(keyword, value, place.at(keyword))
     for name, item in value.items():
         if isinstance(item, list):
-            node.dependent_required[name] = checks.names(keyword, item, place.at(keyword, name))
+            _depend_on_names(node, name, checks.names(keyword, item, place.at(keyword, name)))
         elif isinstance(item, str) and place.dialect.year == 4:
-            node.dependent_required[name] = (item,)
+            _depend_on_names(node, name, (item,))
         else:
-            node.dependent_schemas[name] = reader.below(item, place, keyword, name)
+            _depend_on_schema(reader, node, name, reader.below(item, place, keyword, name), place)
+
+
+# `dependencies` may stand beside its successors, and say something of the same name.
+
+
+def _depend_on_names(node: Node, name: str, wanted: tuple[str, ...]) -> None:
+    node.dependent_required[name] = (*node.dependent_required.get(name, ()), *wanted)
+
+
+def _depend_on_schema(reader: Reader, node: Node, name: str, wanted: int, place: Place) -> None:
+    if name in node.dependent_schemas:
+        wanted = reader.both(node.dependent_schemas[name], wanted, place)
+    node.dependent_schemas[name] = wanted
 
 
 def _unevaluated_properties(

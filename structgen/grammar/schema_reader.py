@@ -131,6 +131,11 @@ class Reader:
 
     # -- references -------------------------------------------------------------------------
 
+    def both(self, first: int, second: int, place: Place) -> int:
+        """The obligation to meet two obligations, of a schema at ``place``."""
+        self._nodes.append(Node(place.path, all_of=(first, second)))
+        return 2 * (len(self._nodes) - 1)
+
     def reference(self, value: Any, place: Place) -> int:
         """The obligation that ``$ref`` leads to."""
         reference = text("$ref", value, place.at("$ref"))
