@@ -298,4 +298,7 @@ def _limits(options: JsonOptions) -> Iterator[Limit]:
         f"at most {options.max_digits} digits before, and after, a number's decimal point, and "
         "in an exponent (more where a bound has more)",
     )
+    if options.max_depth is not None:
+        most = options.max_depth
+        yield Limit("max_depth", f"at most {most} objects and arrays open inside one another")
     yield Limit("", "each named property at most once in an object")

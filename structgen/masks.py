@@ -26,6 +26,7 @@ import numpy.typing as npt
 
 from .automaton.leaf import GROW, Leaf
 from .automaton.machine import BOTTOM, Frame, Machine, NeedsText
+from .automaton.nesting import UNLIMITED
 from .automaton.tape import Tape
 from .trie import Trie
 from .vocabulary import Vocabulary
@@ -72,6 +73,10 @@ class _Walker:
         self.trie: Trie = vocabulary.trie
         self.size = vocabulary.size
         self.n_words = (vocabulary.size + 31) // 32
+        # values that one token can open: "[[[" three
+        self.most_opened = max(
+            (t.count(b"[") + t.count(b"{") for t in vocabulary.tokens), default=0
+        )
         self.budget = DEFAULT_CACHE_BYTES
         self.epoch = 0
         self._reset()
@@ -336,7 +341,7 @@ class MaskEngine:
         # Walks of frames, and of leaves that no other schema shares: they go with the constraint.
         self._epoch = self._walker.epoch
         self._walks: dict[tuple[Leaf, int, int], LeafWalk] = {}
-        self._frame_walks: dict[tuple[Frame, int, int, int], FrameWalk] = {}
+        self._frame_walks: dict[tuple[Frame, int, int, int, int], FrameWalk] = {}
         self._eos = [t for t in vocabulary.eos_token_ids if t < vocabulary.size]
 
     def mask(self, state: int, tape: Callable[[], Tape]) -> Mask:
@@ -413,7 +418,8 @@ class MaskEngine:
                 text = None
                 if frame.records(at, outcome):
                     text = tape.after(walker.trie.string_of(real)).text(outcome)
-                for way in frame.resume(at, outcome, text):
+                limited = machine.depths[continuation] >= frame.limit
+                for way in frame.resume(at, outcome, text, limited):
                     pushed = machine.push(way.frames, below)
                     if way.leaf is None:
                         self._after_text(pushed, 0, real, parts, tape)
@@ -432,15 +438,24 @@ class MaskEngine:
             continuation, outcome, node = todo.pop()
             for frame_id, below in machine.continuations[continuation]:
                 frame, at = machine.frames[frame_id]
-                walk = self._frame_walk(frame, at, outcome, node)
+                room = self._room(frame, continuation)
+                walk = self._frame_walk(frame, at, outcome, node, room)
                 parts.append(walk.ids)
                 rest = (below, 0, walk.closed)
                 if walk.closed != _NO_NODE and rest not in seen:
                     seen.add(rest)
                     todo.append(rest)
 
-    def _frame_walk(self, frame: Frame, at: int, outcome: int, node: int) -> FrameWalk:
-        key = (frame, at, outcome, node)
+    def _room(self, frame: Frame, continuation: int) -> int:
+        """How many frames that nest may be pushed on ``continuation``, whose top is ``frame``,
+        before resuming is limited; no more than a token can push."""
+        room = frame.limit - self.machine.depths[continuation]
+        return max(0, min(room, self._walker.most_opened + 1))
+
+    def _frame_walk(self, frame: Frame, at: int, outcome: int, node: int, room: int) -> FrameWalk:
+        if frame.limit == UNLIMITED:
+            room = self._walker.most_opened + 1
+        key = (frame, at, outcome, node, room)
         found = self._frame_walks.get(key)
         if found is not None:
             return found
@@ -452,16 +467,16 @@ class MaskEngine:
         parts: list[Ids] = []
         closed: list[int] = []
         ends: dict[End, None] = {}
-        for way in frame.resume(at, outcome):
+        for way in frame.resume(at, outcome, None, not room):
             if way.leaf is None:
-                self._close(way.frames, 0, node, parts, closed, ends)
+                self._close(way.frames, 0, node, room, parts, closed, ends)
                 continue
             walk = self._leaf_walk(way.leaf, way.q, node)
             parts.append(walk.ids)
             for q in walk.ends:
                 ends[way.leaf, q, way.frames] = None
             for next_outcome, exit_node in walk.exits:
-                self._close(way.frames, next_outcome, exit_node, parts, closed, ends)
+                self._close(way.frames, next_outcome, exit_node, room, parts, closed, ends)
         ids = np.concatenate(parts) if parts else _EMPTY
         result = FrameWalk(ids, self._walker.join(closed) if closed else _NO_NODE, tuple(ends))
         self._frame_walks[key] = result
@@ -473,13 +488,21 @@ class MaskEngine:
         frames: tuple[tuple[Frame, int], ...],
         outcome: int,
         node: int,
+        room: int,
         parts: list[Ids],
         closed: list[int],
         ends: dict[End, None],
     ) -> None:
-        """Walk on through ``frames`` (top first); nodes where the last one is closed are added."""
+        """Walk on through ``frames`` (top first); nodes where the last one is closed are added.
+
+        ``room`` is that of the last one.
+        """
+        far = room > self._walker.most_opened
+        above_last = sum(frame.nests for frame, _ in frames[:-1])
         for i, (frame, at) in enumerate(frames):
-            walk = self._frame_walk(frame, at, outcome, node)
+            here = room if far else max(0, room - above_last)
+            walk = self._frame_walk(frame, at, outcome, node, here)
+            above_last -= frame.nests
             parts.append(walk.ids)
             for leaf, q, above in walk.ends:
                 ends[leaf, q, above + frames[i + 1 :]] = None
@@ -523,7 +546,8 @@ class MaskEngine:
                     above, out, at_node = todo.pop()
                     for frame_id, below in machine.continuations[above]:
                         frame, at = machine.frames[frame_id]
-                        frame_walk = self._frame_walk(frame, at, out, at_node)
+                        room = self._room(frame, above)
+                        frame_walk = self._frame_walk(frame, at, out, at_node, room)
                         for end_leaf, end, frames in frame_walk.ends:
                             assert end_leaf is not None
                             pushed = machine.push(frames, below)

@@ -204,9 +204,14 @@ def test_either_explains_its_parts() -> None:
 def test_limits_follow_the_options() -> None:
     integer = JsonSchema({"type": "integer"})
     told = {limit.option for limit in explained(integer).limits}
-    assert told == {"whitespace", "property_order", "spelling", "max_digits", ""}
+    assert told == {"whitespace", "property_order", "spelling", "max_digits", "max_depth", ""}
     free = explained(
-        integer, whitespace="flexible", property_order="any", ensure_ascii=True, max_digits=7
+        integer,
+        whitespace="flexible",
+        property_order="any",
+        ensure_ascii=True,
+        max_digits=7,
+        max_depth=None,
     )
     told = {limit.option for limit in free.limits}
     assert told == {"max_whitespace", "ensure_ascii", "max_digits", ""}

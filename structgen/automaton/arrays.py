@@ -84,8 +84,11 @@ class ArrayPlan:
     the i-th interned `State`.
     """
 
+    nests = True
+
     def __init__(self, language: JsonLanguage, nodes: tuple[int, ...]) -> None:
         self._language = language
+        self.limit = language.limit_below(nodes)
         self._nodes = [language.nodes[n] for n in nodes]
         self._min = max((n.min_items for n in self._nodes), default=0)
         if self._min > MAX_ITEMS_OWED:
@@ -249,7 +252,9 @@ class ArrayPlan:
         """Whether `resume` needs the text of the item that has just ended."""
         return self._unique and bool(at & 1)
 
-    def resume(self, at: int, outcome: int, text: bytes | None = None) -> tuple[Alternative, ...]:
+    def resume(
+        self, at: int, outcome: int, text: bytes | None = None, limited: bool = False
+    ) -> tuple[Alternative, ...]:
         """What may follow; see `machine.Frame`."""
         state = self._states[at >> 1]
         if not at & 1:
@@ -262,7 +267,7 @@ class ArrayPlan:
             return tuple(
                 Alternative(way.leaf, way.q, (*way.frames, (self, 2 * self._state(after) + 1)))
                 for conjunction, after in ways
-                for way in self._language.alternatives(conjunction)
+                for way in self._language.alternatives(conjunction, limited)
             )
         if text is not None:
             state = (state[0], state[1], self._with_value(state[2], text))

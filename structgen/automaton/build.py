@@ -88,6 +88,8 @@ def _alternatives(
         language = JsonLanguage(graph, options)
         language.check()
         ways = language.alternatives(language.root)
+        if not ways and language.root != language.unbounded_root:
+            _refuse_depth(language)
         if not ways:
             raise Unsatisfiable(
                 "no JSON value satisfies the schema: its assertions contradict each other, at $. "
@@ -95,6 +97,15 @@ def _alternatives(
                 "types that exclude each other."
             )
         if options.whitespace == "flexible":
-            return Document(ways, language.space).open()
+            return Document(ways, language.space, language.limit_below(())).open()
         return ways
     return tuple(way for part in grammar.parts for way in _alternatives(part, options, chars))
+
+
+def _refuse_depth(language: JsonLanguage) -> None:
+    """Say so if it is only ``max_depth`` that leaves no value."""
+    if language.alternatives(language.unbounded_root):
+        raise Unsatisfiable(
+            f"every value of the schema nests deeper than max_depth={language.options.max_depth} "
+            "objects and arrays, at $. Pass a larger max_depth, or None for no bound."
+        )

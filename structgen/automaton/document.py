@@ -35,7 +35,10 @@ class _SpaceLeaf(Leaf):
 class Document:
     """The frame below a top-level value."""
 
-    def __init__(self, value: tuple[Alternative, ...], space: Whitespace) -> None:
+    nests = False
+
+    def __init__(self, value: tuple[Alternative, ...], space: Whitespace, limit: int) -> None:
+        self.limit = limit
         self._value = tuple(
             Alternative(way.leaf, way.q, (*way.frames, (self, _AFTER))) for way in value
         )
@@ -49,7 +52,9 @@ class Document:
         """See `machine.Frame`."""
         return False
 
-    def resume(self, at: int, outcome: int, text: bytes | None = None) -> tuple[Alternative, ...]:
+    def resume(
+        self, at: int, outcome: int, text: bytes | None = None, limited: bool = False
+    ) -> tuple[Alternative, ...]:
         """See `machine.Frame`."""
         if at == _BEFORE:
             return self._value

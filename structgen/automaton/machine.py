@@ -37,16 +37,27 @@ MAX_CONFIGURATIONS = 20_000
 
 
 class Frame(Protocol):
-    """A kind of open value. ``at`` is the frame's own integer state."""
+    """A kind of open value. ``at`` is the frame's own integer state.
+
+    Attributes:
+        nests: whether it counts towards the depth of the stack.
+        limit: the depth, with this frame on top, from which on it is resumed as ``limited``.
+    """
+
+    nests: bool
+    limit: int
 
     def records(self, at: int, outcome: int) -> bool:
         """Whether what follows depends on the text just written (a key, or an array's item)."""
         ...
 
-    def resume(self, at: int, outcome: int, text: bytes | None = None) -> tuple[Alternative, ...]:
+    def resume(
+        self, at: int, outcome: int, text: bytes | None = None, limited: bool = False
+    ) -> tuple[Alternative, ...]:
         """What may follow when the leaf above ends with ``outcome``.
 
-        ``text`` is given where `records` says so.
+        ``text`` is given where `records` says so. ``limited`` says that the stack is as deep as it
+        may become without care: what is pushed from here on has to mind its own depth.
         """
         ...
 
@@ -108,6 +119,7 @@ class Machine:
         self._frame_ids: dict[tuple[int, int], int] = {}
         # (frame id, continuation below) links of each continuation
         self.continuations: list[tuple[tuple[int, int], ...]] = [()]
+        self.depths: list[int] = [0]  # frames that nest, alike in all stacks of a continuation
         self._continuation_ids: dict[tuple[tuple[int, int], ...], int] = {(): BOTTOM}
         self._unions: dict[tuple[int, int], int] = {}
         self.states: list[tuple[int, ...]] = [()]
@@ -155,7 +167,9 @@ class Machine:
                 _, outcome, continuation = unpack(configuration)
                 for frame_id, below in self.continuations[continuation]:
                     frame, at = self.frames[frame_id]
-                    self._enter(frame.resume(at, outcome, tape.text(outcome)), below, found)
+                    limited = self.depths[continuation] >= frame.limit
+                    ways = frame.resume(at, outcome, tape.text(outcome), limited)
+                    self._enter(ways, below, found)
             return self._intern(found)
 
     def next_bytes(self, state: int) -> set[int]:
@@ -253,6 +267,8 @@ class Machine:
         found = self._continuation_ids.get(links)
         if found is None:
             found = self._continuation_ids[links] = len(self.continuations)
+            frame_id, below = links[0]
+            self.depths.append(self.depths[below] + self.frames[frame_id][0].nests)
             self.continuations.append(links)
         return found
 
@@ -274,7 +290,8 @@ class Machine:
             if frame.records(at, outcome):
                 found.add(pack(_PENDING, outcome, self._continuation((link,))))
             else:
-                self._enter(frame.resume(at, outcome), link[1], found)
+                limited = self.depths[continuation] >= frame.limit
+                self._enter(frame.resume(at, outcome, None, limited), link[1], found)
 
     def _enter(self, ways: tuple[Alternative, ...], below: int, found: set[int]) -> None:
         for way in ways:

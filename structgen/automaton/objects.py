@@ -52,8 +52,11 @@ class ObjectPlan:
     member's value, for the i-th interned `State`.
     """
 
+    nests = True
+
     def __init__(self, language: JsonLanguage, nodes: tuple[int, ...]) -> None:
         self._language = language
+        self.limit = language.limit_below(nodes)
         self._nodes = [language.nodes[n] for n in nodes]
         names: dict[str, None] = {}
         required: dict[str, None] = {}
@@ -407,7 +410,9 @@ class ObjectPlan:
         """Whether `resume` needs the text of the key that has just been written."""
         return not at & 1 and outcome > len(self.names) and self._tells_keys_apart
 
-    def resume(self, at: int, outcome: int, text: bytes | None = None) -> tuple[Alternative, ...]:
+    def resume(
+        self, at: int, outcome: int, text: bytes | None = None, limited: bool = False
+    ) -> tuple[Alternative, ...]:
         """What may follow; see `machine.Frame`."""
         state = self._states[at >> 1]
         if at & 1:
@@ -420,7 +425,7 @@ class ObjectPlan:
         return tuple(
             Alternative(way.leaf, way.q, (*way.frames, (self, 2 * self._state(after) + 1)))
             for conjunction, after in self._open_ways(state, outcome - 1, name)
-            for way in self._language.alternatives(conjunction)
+            for way in self._language.alternatives(conjunction, limited)
         )
 
     # -- completion -------------------------------------------------------------------------

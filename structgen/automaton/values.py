@@ -50,6 +50,7 @@ from .encoding import Escapes, JsonString
 from .keys import NameLeaf
 from .leaf import Leaf, LiteralLeaf, StringLeaf
 from .machine import Alternative
+from .nesting import UNLIMITED, NestingBound, watch_from
 from .numbers import NumberLeaf, NumberSpec
 from .objects import ObjectPlan
 from .whitespace import whitespace
@@ -85,6 +86,8 @@ class JsonOptions:
             ``"draft7"``, ``"draft2019-09"`` or ``"draft2020-12"`` (the default).
         documents: documents that ``$ref`` may lead to, by absolute URL. Nothing is ever fetched.
         format_assertion: whether ``format`` is enforced; False makes it an annotation.
+        max_depth: most objects and arrays open inside one another, from 1 to 1,000; None for no
+            bound.
     """
 
     whitespace: str = "compact"
@@ -96,6 +99,7 @@ class JsonOptions:
     dialect: str | None = None
     documents: Mapping[str, Any] | None = None
     format_assertion: bool = True
+    max_depth: int | None = 64
 
     def __post_init__(self) -> None:
         for name, allowed in (
@@ -110,6 +114,14 @@ class JsonOptions:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise OptionError(f"{name} must be a whole number of at least 1; got {value!r}.")
+        depth = self.max_depth
+        if depth is not None and (
+            isinstance(depth, bool) or not isinstance(depth, int) or not 1 <= depth <= 1000
+        ):
+            raise OptionError(
+                "max_depth must be a whole number from 1 to 1,000, or None for no bound; "
+                f"got {depth!r}."
+            )
 
     @property
     def canonical(self) -> bool:
@@ -158,8 +170,14 @@ class JsonLanguage:
         self._solving: dict[int, bytes | None] | None = None
         self._constants: dict[Any, int] = {}
         self._overlaps: dict[tuple[int, int], bool] = {}
+        self._nesting = NestingBound(self.add)
+        self._watch_from = watch_from(graph.nodes, options.max_depth)
+        self._limited: dict[int, int] = {}
         self._draft4 = any(n.types & INTEGER in (DIGITS, POINTED) for n in self.nodes)
-        self.root = self.conjunction([graph.root])
+        self.unbounded_root = self.root = self.conjunction([graph.root])
+        if options.max_depth is not None and not self._watch_from:
+            bound = self._nesting.at_most(options.max_depth)
+            self.root = self.conjunction([graph.root, bound])
 
     # -- conjunctions -----------------------------------------------------------------------
 
@@ -214,8 +232,24 @@ class JsonLanguage:
 
     # -- what the machine asks --------------------------------------------------------------
 
-    def alternatives(self, conjunction: int) -> tuple[Alternative, ...]:
-        """How a value of this conjunction may start; empty when nothing satisfies it."""
+    def limit_below(self, nodes: tuple[int, ...]) -> int:
+        """The depth from which on the values in an object or array of ``nodes`` are limited."""
+        if not self._watch_from or any(2 * n in self._nesting.levels for n in nodes):
+            return UNLIMITED  # it minds its depth by itself
+        return self._watch_from
+
+    def alternatives(self, conjunction: int, limited: bool = False) -> tuple[Alternative, ...]:
+        """How a value of this conjunction may start; empty when nothing satisfies it.
+
+        A ``limited`` one nests no deeper than what is left of ``max_depth``.
+        """
+        if limited:
+            known = self._limited.get(conjunction)
+            if known is None:
+                assert self.options.max_depth is not None
+                bound = self._nesting.at_most(self.options.max_depth - self._watch_from)
+                known = self._limited[conjunction] = self.conjunction_with(conjunction, [bound])
+            conjunction = known
         found = self._alternatives.get(conjunction)
         if found is None:
             leaves, plans = self.shapes(conjunction)
@@ -495,6 +529,10 @@ class JsonLanguage:
     def _obviously_possible(self, conjunction: int) -> bool:
         """A cheap sufficient test that builds nothing."""
         key = self._conjunctions[conjunction]
+        levels = self._nesting.levels
+        room = min((levels[ob] for ob in key if ob in levels), default=UNLIMITED)
+        if room != UNLIMITED:
+            key = tuple(ob for ob in key if ob not in levels)
         if len(key) != 1 or key[0] & 1:
             return not key
         node = self.nodes[key[0] >> 1]
@@ -514,6 +552,8 @@ class JsonLanguage:
             return True
         if node.types & NUMBER and not node.speaks_of_numbers:
             return True
+        if not room:
+            return False
         if node.types & OBJECT and not (
             node.required or node.min_properties or node.exists or node.bad_name != TRUE
         ):

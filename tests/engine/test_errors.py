@@ -222,6 +222,9 @@ def test_malformed_patterns(pattern: str) -> None:
         {"max_whitespace": 0},
         {"max_digits": -1},
         {"max_digits": True},
+        {"max_depth": 0},
+        {"max_depth": 1001},
+        {"max_depth": "3"},
         {"whitespace": "x*"},
         {"whitespace": "a{0}b"},
     ],
@@ -253,7 +256,9 @@ def test_deep_and_wide_schemas_compile() -> None:
     deep: Any = {"const": 1}
     for _ in range(200):
         deep = {"type": "array", "items": deep, "minItems": 1}
-    assert compile_schema(deep).start().min_tokens_to_finish() <= 402
+    assert compile_schema(deep, max_depth=None).start().min_tokens_to_finish() <= 402
+    with pytest.raises(Unsatisfiable, match="max_depth=64"):
+        compile_schema(deep)
     wide = {"type": "object", "properties": {f"p{i}": {"type": "integer"} for i in range(2000)}}
     assert compile_schema(wide).start().min_tokens_to_finish() == 2
 

@@ -1,0 +1,160 @@
+"""How deep values nest: what a schema forces, and where a bound on the depth has to be watched.
+
+A bound on nesting is itself a schema: a value that opens at most n objects and arrays inside one
+another is a scalar, or its items and members open at most n - 1. Added to what a value owes, it is
+kept like anything else, so that nothing that the bound rules out is ever begun. But it makes every
+level a schema of its own, with masks of its own. So it is added only where a text comes near the
+bound: as many levels above it as the schema can force a value to have (`forced_height`).
+
+Knows the schema graph only. `values` adds the obligations, `machine` counts what is open.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from ..grammar.schema_graph import ALL_TYPES, ARRAY, OBJECT, Node
+
+UNLIMITED = 1 << 30
+"""A depth that no text reaches."""
+
+
+class NestingBound:
+    """The obligations to nest at most so many levels, made on demand.
+
+    Args:
+        add: adds a node to the graph and gives its obligation.
+    """
+
+    def __init__(self, add: Callable[[Node], int]) -> None:
+        self._add = add
+        self._obligations: list[int] = []
+        self.levels: dict[int, int] = {}
+
+    def at_most(self, levels: int) -> int:
+        """The obligation to open at most ``levels`` objects and arrays inside one another."""
+        while len(self._obligations) <= levels:
+            if not self._obligations:
+                node = Node("$", types=ALL_TYPES & ~(OBJECT | ARRAY))
+            else:
+                inner = self._obligations[-1]
+                node = Node("$", additional=inner, items=inner, not_evaluating=True)
+            obligation = self._add(node)
+            self.levels[obligation] = len(self._obligations)
+            self._obligations.append(obligation)
+        return self._obligations[levels]
+
+
+def watch_from(nodes: Sequence[Node], max_depth: int | None) -> int:
+    """How many objects and arrays may be open before values are held to the rest of ``max_depth``.
+
+    0 when the whole value must be, `UNLIMITED` when nothing needs to be.
+    """
+    if max_depth is None:
+        return UNLIMITED
+    height = forced_height(nodes)
+    return 0 if height is None else max(0, max_depth - height)
+
+
+def forced_height(nodes: Sequence[Node]) -> int | None:
+    """An upper bound on the levels that a smallest value of any conjunction of ``nodes`` needs.
+
+    None when none is plain to see: a value may have to hold another of its own kind. Cost: linear.
+    """
+    rules = _Forced(nodes)
+    heights: dict[int, int] = {}
+    for start in range(len(nodes)):
+        if start in heights:
+            continue
+        path = {start}
+        # (node, what it leads to and is still to be looked at, its height so far)
+        stack = [(start, list(rules.steps(start)), rules.own_height(start))]
+        while stack:
+            number, steps, height = stack.pop()
+            while steps and steps[-1][1] in heights:
+                levels, child = steps.pop()
+                height = max(height, levels + heights[child])
+            if not steps:
+                heights[number] = height
+                path.discard(number)
+                continue
+            child = steps[-1][1]
+            if child in path:
+                return None
+            path.add(child)
+            stack.append((number, steps, height))
+            stack.append((child, list(rules.steps(child)), rules.own_height(child)))
+    return max(heights.values())
+
+
+class _Forced:
+    """Which subschemas a value that meets a node, and whatever else, may have to hold.
+
+    Generous: what some node of the schema demands counts as demanded by all, since nodes combine;
+    and where something must not hold, everything counts.
+    """
+
+    def __init__(self, nodes: Sequence[Node]) -> None:
+        self._nodes = nodes
+        self._all = any(_negates(node) for node in nodes)
+        self._names: set[str] = set()
+        for node in nodes:
+            self._names.update(node.required, node.dependent_required, node.dependent_schemas)
+            for names in node.dependent_required.values():
+                self._names.update(names)
+        self._others = self._all or bool(self._names) or any(n.min_properties for n in nodes)
+        self._items = self._all or any(n.min_items or n.contains for n in nodes)
+
+    def own_height(self, number: int) -> int:
+        """The levels that the node may need by itself."""
+        if not number:  # the schema ``true``
+            return 0
+        enum = self._nodes[number].enum
+        return 1 + max(map(_height_of, enum), default=0) if enum else 1
+
+    def steps(self, number: int) -> Iterator[tuple[int, int]]:
+        """``(levels between, node)`` pairs."""
+        if number:  # the schema ``true`` leads nowhere
+            yield from (step for step in self._steps(self._nodes[number]) if step[1])
+
+    def _steps(self, node: Node) -> Iterator[tuple[int, int]]:
+        for obligations in (node.refs, node.all_of, node.any_of, node.one_of, node.condition):
+            yield from ((0, ob >> 1) for ob in obligations or ())
+        yield from ((0, ob >> 1) for ob in node.dependent_schemas.values())
+        for name, ob in node.properties.items():
+            if self._all or name in self._names:
+                yield 1, ob >> 1
+        if self._others:
+            yield from ((1, ob >> 1) for _, ob in node.pattern_properties)
+            yield 1, node.additional >> 1
+            yield 1, node.unevaluated_properties >> 1
+        if self._items:
+            yield from ((1, ob >> 1) for ob in node.prefix)
+            yield from ((1, some.obligation >> 1) for some in node.contains)
+            yield 1, node.items >> 1
+            yield 1, node.unevaluated_items >> 1
+
+
+def _negates(node: Node) -> bool:
+    return bool(
+        node.one_of is not None
+        or node.condition is not None
+        or any(ob & 1 for ob in (*node.refs, *node.all_of, *(node.any_of or ())) if ob > 1)
+    )
+
+
+def _height_of(value: Any) -> int:
+    """How deep a JSON value nests."""
+    height, level = 0, [value]
+    while level:
+        inner: list[Any] = []
+        for item in level:
+            if isinstance(item, dict):
+                inner += item.values()
+            elif isinstance(item, (list, tuple)):
+                inner += item
+        nests = any(isinstance(item, (dict, list, tuple)) for item in level)
+        height += nests
+        level = inner
+    return height

@@ -1,0 +1,139 @@
+"""`max_depth`: no text nests deeper, none is begun that would have to, and masks know it."""
+
+from __future__ import annotations
+
+import json
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+
+import structgen
+from structgen import JsonSchema, TokenNotAllowed, Unsatisfiable, Vocabulary
+
+# Tokens that open and close several values at once.
+TEXTS = [
+    *("[[", "[[[", "[[[[", '{"a":[', '{"a":{"a":', "[1,[", "]]", "]]]", "],[", '{"next":{"next":'),
+    *("null}}", '":[[', "[]", "[[]]", "{}", "[{}", ',{"', '"kids":[', '"kids":[{'),
+]
+TOKENS = [bytes([b]) for b in range(256)] + [t.encode() for t in TEXTS] + [b""]
+VOCABULARY = Vocabulary.from_tokens(TOKENS, eos_token_ids=[len(TOKENS) - 1])
+
+LIST = {
+    "type": "object",
+    "properties": {"next": {"anyOf": [{"type": "null"}, {"$ref": "#"}]}},
+    "required": ["next"],
+    "additionalProperties": False,
+}
+SCHEMAS: list[Any] = [
+    {},
+    {"type": "array", "items": {"$ref": "#"}},
+    {
+        "type": "object",
+        "properties": {"kids": {"type": "array", "items": {"$ref": "#"}}, "a": True},
+        "additionalProperties": False,
+    },
+    LIST,
+    {
+        "anyOf": [
+            {"type": "integer"},
+            {"type": "array", "items": {"$ref": "#"}, "minItems": 1},
+            {"type": "object", "additionalProperties": {"$ref": "#"}},
+        ]
+    },
+    {
+        "oneOf": [
+            {"type": "array", "items": {"$ref": "#"}},
+            {"type": "array", "items": {"type": "array"}, "minItems": 2},
+        ]
+    },
+    {"type": "array", "uniqueItems": True},
+    {"type": "array", "contains": {"type": "array", "minItems": 1}},
+    {"type": "object", "minProperties": 2, "patternProperties": {"^a": {"type": "array"}}},
+    {"enum": [[[1]], [[[[2]]]], {"a": {"a": {}}}]},
+    {"not": {"type": "array", "items": {"type": "array"}}},
+]
+OPTIONS: list[dict[str, Any]] = [
+    {},
+    {"whitespace": "flexible", "property_order": "any", "max_whitespace": 1},
+]
+
+
+def depth(value: Any) -> int:
+    if not isinstance(value, (dict, list)):
+        return 0
+    inner = value.values() if isinstance(value, dict) else value
+    return 1 + max(map(depth, inner), default=0)
+
+
+def allowed(cursor: structgen.Cursor) -> set[int]:
+    out = np.zeros((VOCABULARY.size + 31) // 32, np.uint32)
+    cursor.fill_mask(out)
+    return set(np.flatnonzero(np.unpackbits(out.view(np.uint8), bitorder="little")).tolist())
+
+
+def accepts(cursor: structgen.Cursor, token: int) -> bool:
+    try:
+        cursor.accept(token)
+    except TokenNotAllowed:
+        return False
+    cursor.rollback(1)
+    return True
+
+
+def walk(constraint: structgen.Constraint, rng: random.Random, check: bool) -> str:
+    """A text that opens much; every mask is compared with brute force where ``check`` says so."""
+    cursor, out = constraint.start(max_tokens=30), bytearray()
+    while True:
+        mask = allowed(cursor)
+        assert mask, f"dead end after {bytes(out)!r}"
+        if check:
+            assert mask == {t for t in range(VOCABULARY.size) if accepts(cursor, t)}, bytes(out)
+        opening = [t for t in sorted(mask) if b"[" in TOKENS[t] or b"{" in TOKENS[t]]
+        token = rng.choice(opening if opening and rng.random() < 0.6 else sorted(mask))
+        cursor.accept(token)
+        if cursor.is_finished:
+            return out.decode()
+        out += TOKENS[token]
+
+
+@pytest.mark.parametrize("schema", SCHEMAS, ids=lambda s: json.dumps(s)[:60])
+@pytest.mark.parametrize("most", [2, 3, 7])
+def test_nothing_nests_deeper(schema: Any, most: int) -> None:
+    rng = random.Random(most)
+    for options in OPTIONS:
+        constraint = structgen.compile(JsonSchema(schema), VOCABULARY, max_depth=most, **options)
+        for number in range(2):
+            text = walk(constraint, rng, check=number == 0)
+            assert depth(json.loads(text)) <= most
+
+
+@pytest.mark.parametrize("schema", [{}, LIST, SCHEMAS[1]], ids=lambda s: json.dumps(s)[:60])
+def test_the_bound_itself_is_reached(schema: Any) -> None:
+    opening, other = ('{"next":', "null") if schema is LIST else ("[", "]")
+    for most in (1, 2, 5, 64):
+        constraint = structgen.compile(JsonSchema(schema), VOCABULARY, max_depth=most)
+        cursor = constraint.start()
+        for byte in (opening * most).encode():
+            cursor.accept(byte)
+        assert not accepts(cursor, ord(opening[0]))
+        assert accepts(cursor, ord(other[0]))
+
+
+def test_a_schema_that_needs_more_is_refused_by_the_name_of_the_option() -> None:
+    schema: Any = {"const": 1}
+    for _ in range(4):
+        schema = {"type": "array", "items": schema, "minItems": 1}
+    with pytest.raises(Unsatisfiable, match="max_depth=3"):
+        structgen.compile(JsonSchema(schema), VOCABULARY, max_depth=3)
+    for most in (4, None):
+        cursor = structgen.compile(JsonSchema(schema), VOCABULARY, max_depth=most).start()
+        assert cursor.min_tokens_to_finish() > 1
+
+
+def test_without_a_bound() -> None:
+    cursor = structgen.compile(JsonSchema({}), VOCABULARY, max_depth=None).start()
+    for _ in range(500):
+        cursor.accept(0x5B)
+    assert accepts(cursor, 0x5B)
