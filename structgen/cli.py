@@ -177,6 +177,31 @@ def rm(name: str) -> None:
     click.echo(f"Removed {name}: {megabytes(models.remove(name))} are free again.")
 
 
+@cli.group()
+def grammars() -> None:
+    """Show the grammar library."""
+
+
+@grammars.command("list")
+def list_grammars() -> None:
+    """Show what there is."""
+    from structgen import grammars
+
+    names = grammars.names()
+    width = max(map(len, names))
+    for name in names:
+        click.echo(f"{name.ljust(width)}  {grammars.description(name)}")
+
+
+@grammars.command("show")
+@click.argument("name")
+def show_grammar(name: str) -> None:
+    """Print the grammar NAME, comments and all."""
+    from structgen import grammars
+
+    click.echo(grammars.text(name), nl=False)
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command and exit: 0 fine, 1 a structgen error, 2 wrong usage, 130 Ctrl-C."""
     sys.exit(_run(arguments))

@@ -15,7 +15,7 @@ import pytest
 from rich.console import Console
 
 import structgen
-from structgen import demo
+from structgen import demo, grammars
 
 PLAIN = {"NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE", "COLUMNS", "PYTHONPATH"}
 
@@ -45,6 +45,7 @@ def test_version():
     ("arguments", "code", "message"),
     [
         (["dmeo"], 2, "No such command 'dmeo'"),
+        (["grammars", "show", "jsn"], 1, "Did you mean json"),
         (["generate"], 2, "Missing argument 'PROMPT'"),
         (["generate", "x", "--regex", "a", "--choice", "b"], 2, "one of --schema, --regex"),
         (["generate", "x", "--raw", "--system", "s"], 2, "--system needs a chat"),
@@ -213,3 +214,11 @@ def test_every_character_is_shown():
         "\n"
     )
     assert "\n".join(line[11:] for line in lines[:-1]) == text
+
+
+def test_grammars():
+    listed = run("grammars", "list").stdout.splitlines()
+    assert [line.split()[0] for line in listed] == grammars.names()
+    assert "json   " in listed[9]
+    assert listed[9].endswith("JSON texts (RFC 8259).")
+    assert run("grammars", "show", "json").stdout == grammars.text("json")
