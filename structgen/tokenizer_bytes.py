@@ -33,6 +33,7 @@ space; its encoder takes them literally, and so does ONNX Runtime GenAI.)
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -69,6 +70,14 @@ END_TOKEN_NAMES = (
 )
 """Special tokens that end a sequence or a turn, in the tokenizers of well-known models."""
 
+# The files that the two functions `find_…` read.
+_BESIDE = (
+    "genai_config.json",
+    "generation_config.json",
+    "config.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+)
 _SPACE_MARK = "▁"
 _BYTE_TOKEN = re.compile("<0x([0-9A-Fa-f]{2})>")
 # What the WordPiece decoder's clean-up replaces, in its order.
@@ -105,9 +114,7 @@ def read(path: str | os.PathLike[str]) -> TokenTable:
     Raises:
         VocabularyError: the file is missing, malformed, or its tokens do not stand for fixed bytes.
     """
-    file = Path(path)
-    if file.is_dir():
-        file = file / "tokenizer.json"
+    file = _tokenizer_file(path)
     document = _read_json(file)
     model = document.get("model")
     if not isinstance(model, dict) or not isinstance(model.get("vocab"), (dict, list)):
@@ -133,6 +140,25 @@ def read(path: str | os.PathLike[str]) -> TokenTable:
         _fail(file, f"token {error.object[:80]!r} has half a surrogate pair", _ELSE)
     ids.update((text, token_id) for token_id, text in added.items())
     return TokenTable(file, tokens, frozenset(special), ids)
+
+
+def fingerprint(path: str | os.PathLike[str]) -> str | None:
+    """Return the SHA-256, in hex, of all files that a vocabulary is read from.
+
+    Returns None when one of them cannot be read; reading them in earnest says why.
+
+    Cost: 10 ms for 128k tokens, 30 ms for 262k.
+    """
+    file = _tokenizer_file(path)
+    digest = hashlib.sha256()
+    try:
+        for each in (file, *(file.parent / name for name in _BESIDE)):
+            data = each.read_bytes() if each is file or each.is_file() else b""
+            digest.update(len(data).to_bytes(8, "little"))
+            digest.update(data)
+    except OSError:
+        return None
+    return digest.hexdigest()
 
 
 def find_eos_token_ids(table: TokenTable) -> tuple[int, ...]:
@@ -323,6 +349,11 @@ def _from_byte_alphabet(strings: list[str]) -> list[bytes]:
     for token_id in np.unique(np.searchsorted(ends, np.flatnonzero(values < 0), "right")).tolist():
         tokens[token_id] = strings[token_id].encode()
     return tokens
+
+
+def _tokenizer_file(path: str | os.PathLike[str]) -> Path:
+    file = Path(path)
+    return file / "tokenizer.json" if file.is_dir() else file
 
 
 def _model_ids(file: Path, model: dict[str, Any]) -> dict[str, int]:

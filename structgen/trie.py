@@ -23,7 +23,7 @@ Construction is one `numpy.unique` a level over the tokens that reach it, keyed 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -35,6 +35,8 @@ Int32Array = npt.NDArray[np.int32]
 
 MAX_TOKEN_BYTES = 65_535
 """The longest token, in bytes (`Trie.depth` is a uint16)."""
+
+_DEFINING = ("byte", "first_child", "token_start", "token_ids", "level_start")
 
 
 class Trie:
@@ -124,24 +126,51 @@ class Trie:
             end_node[alive[~inside]] = node[~inside]
             alive, node = alive[inside], node[inside]
 
-        n_nodes = level_start[-1]
         parent = np.concatenate(parents)
-        byte = np.concatenate(bytes_)
-        n_children = np.bincount(parent[1:], minlength=n_nodes)
+        n_children = np.bincount(parent[1:], minlength=level_start[-1])
         ids = np.flatnonzero(lengths)
-        per_node = np.bincount(end_node[ids], minlength=n_nodes)
-        # A stable sort keeps ids of equal byte strings ascending.
-        token_ids = ids[np.argsort(end_node[ids], kind="stable")]
+        per_node = np.bincount(end_node[ids], minlength=level_start[-1])
+        self._set(
+            byte=np.concatenate(bytes_),
+            first_child=1 + np.cumsum(n_children) - n_children,
+            token_start=np.concatenate(([0], np.cumsum(per_node))),
+            # A stable sort keeps ids of equal byte strings ascending.
+            token_ids=ids[np.argsort(end_node[ids], kind="stable")],
+            level_start=np.asarray(level_start),
+        )
 
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, npt.NDArray[Any]]) -> Trie:
+        """Return the trie that `arrays` of another one describe. Cost: 0.05 s for 128k tokens."""
+        trie = cls.__new__(cls)
+        trie._set(**{name: arrays[name] for name in _DEFINING})
+        return trie
+
+    def arrays(self) -> dict[str, npt.NDArray[Any]]:
+        """Return the arrays that the others follow from, for `from_arrays`."""
+        return {name: getattr(self, name) for name in _DEFINING}
+
+    def _set(
+        self,
+        byte: npt.NDArray[Any],
+        first_child: npt.NDArray[Any],
+        token_start: npt.NDArray[Any],
+        token_ids: npt.NDArray[Any],
+        level_start: npt.NDArray[Any],
+    ) -> None:
+        n_nodes = len(byte)
+        n_children = np.diff(first_child, append=n_nodes)
+        parent = np.concatenate(([0], np.repeat(np.arange(n_nodes), n_children)))
+        depth = np.repeat(np.arange(len(level_start) - 1), np.diff(level_start))
         self.n_nodes = n_nodes
-        self.parent = _frozen(parent, np.int32)
         self.byte = _frozen(byte, np.uint8)
+        self.first_child = _frozen(first_child, np.int32)
         self.n_children = _frozen(n_children, np.int32)
-        self.first_child = _frozen(1 + np.cumsum(n_children) - n_children, np.int32)
-        self.depth = _frozen(np.repeat(np.arange(depth + 1), np.diff(level_start)), np.uint16)
-        self.token_start = _frozen(np.concatenate(([0], np.cumsum(per_node))), np.int32)
+        self.parent = _frozen(parent, np.int32)
+        self.depth = _frozen(depth, np.uint16)
+        self.token_start = _frozen(token_start, np.int32)
         self.token_ids = _frozen(token_ids, np.int32)
-        self.level_start = _frozen(np.asarray(level_start), np.int32)
+        self.level_start = _frozen(level_start, np.int32)
         self.child = self._children()
 
     def _children(self) -> dict[int, int]:
@@ -184,14 +213,12 @@ class Trie:
             f"Trie({len(self.token_ids):,} tokens, {self.n_nodes:,} nodes, {self.max_depth} deep)"
         )
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, npt.NDArray[Any]]:
         # The dict is three quarters of the size and quickly made again.
-        return {name: getattr(self, name) for name in self.__slots__ if name != "child"}
+        return self.arrays()
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        for name, value in state.items():
-            setattr(self, name, _frozen(value) if isinstance(value, np.ndarray) else value)
-        self.child = self._children()
+    def __setstate__(self, state: dict[str, npt.NDArray[Any]]) -> None:
+        self._set(**state)
 
 
 def _frozen(array: npt.NDArray[Any], dtype: npt.DTypeLike | None = None) -> npt.NDArray[Any]:

@@ -17,17 +17,25 @@ from __future__ import annotations
 import hashlib
 import operator
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from itertools import pairwise
 from typing import Any, Protocol, final
 
 import numpy as np
 
-from structgen import tokenizer_bytes
+from structgen import array_cache, tokenizer_bytes
 from structgen.errors import VocabularyError
 from structgen.trie import Trie
 
 # Bytes that occur in UTF-8 text: all but the two overlong leads and those beyond U+10FFFF.
 _UTF8_BYTES = (*range(0x00, 0xC0), *range(0xC2, 0xF5))
+
+
+_FORMAT = 1
+"""To be raised whenever a tokenizer file would be read otherwise than before."""
+
+_WORTH_KEEPING = 4096
+"""Vocabularies smaller than this are read as fast from their own file as from the cache."""
 
 
 class HasVocabulary(Protocol):
@@ -161,8 +169,37 @@ class Vocabulary:
             VocabularyError: the file is missing, malformed or of a kind whose tokens do not stand
                 for fixed bytes, or no EOS id is known.
 
-        Cost: 0.3 s for 128k tokens, 1 s for 262k, half of it parsing JSON.
+        What is read is kept in the user's cache (see `structgen.array_cache`), under a key made of
+        the contents of all files it depends on.
+
+        Cost: 0.3 s for 128k tokens, 1 s for 262k, half of it parsing JSON; from the cache
+        0.06 s and 0.14 s.
         """
+        if eos_token_ids is not None:
+            eos_token_ids = tuple(map(operator.index, eos_token_ids))
+        if size is not None:
+            size = operator.index(size)
+        contents = tokenizer_bytes.fingerprint(path)
+        if contents is None:
+            return cls._read(path, eos_token_ids, size)
+        key = f"vocabulary {_FORMAT} of {contents}, {eos_token_ids!r}, {size!r}"
+        place = f"tokenizer-{contents}", hashlib.sha256(key.encode()).hexdigest()
+        arrays = array_cache.load(*place, key)
+        if arrays is not None:
+            return cls._from_arrays(arrays)
+        vocabulary = cls._read(path, eos_token_ids, size)
+        # A file that changed meanwhile must not be kept for what it was.
+        if vocabulary.size >= _WORTH_KEEPING and contents == tokenizer_bytes.fingerprint(path):
+            array_cache.store(*place, key, vocabulary._arrays())
+        return vocabulary
+
+    @classmethod
+    def _read(
+        cls,
+        path: str | os.PathLike[str],
+        eos_token_ids: Iterable[int] | None,
+        size: int | None,
+    ) -> Vocabulary:
         table = tokenizer_bytes.read(path)
         if size is None:
             declared = tokenizer_bytes.find_size(table)
@@ -174,6 +211,27 @@ class Vocabulary:
     def from_model(cls, model: HasVocabulary) -> Vocabulary:
         """Return the vocabulary of a loaded model."""
         return model.vocabulary
+
+    def cached_arrays(
+        self, name: str, version: int, build: Callable[[], array_cache.Arrays]
+    ) -> array_cache.Arrays:
+        """Return arrays that depend on this vocabulary alone, from the user's cache if possible.
+
+        Args:
+            name: what they are, in letters, digits and dashes.
+            version: to be raised whenever ``build`` would give other arrays than before.
+            build: computes them; integers and floats of fixed width only.
+
+        Returns:
+            The arrays, read-only. Not remembered here: ask once, and keep them.
+
+        Cost: 1 ms a megabyte when on disk, else that of ``build`` and of writing them. Small
+        vocabularies are not worth a file: theirs are built each time.
+        """
+        if self.size < _WORTH_KEEPING:
+            return array_cache.frozen(build())
+        key = f"{name} {version} of {self.uid}"
+        return array_cache.get_or_build(f"vocabulary-{self.uid}", name, key, build)
 
     @property
     def missing_bytes(self) -> frozenset[int]:
@@ -267,6 +325,31 @@ class Vocabulary:
 
     def __delattr__(self, name: str) -> None:
         raise AttributeError(f"Vocabulary is immutable; cannot delete {name!r}.")
+
+    def _arrays(self) -> array_cache.Arrays:
+        """Everything, as arrays: the inverse of `_from_arrays`."""
+        return {
+            "text": np.frombuffer(b"".join(self.tokens), np.uint8),
+            "lengths": np.fromiter(map(len, self.tokens), np.int32, self.size),
+            "eos_token_ids": np.array(self.eos_token_ids, np.int64),
+            "special_token_ids": np.array(sorted(self.special_token_ids), np.int64),
+            "uid": np.frombuffer(bytes.fromhex(self.uid), np.uint8),
+            **{f"trie.{name}": array for name, array in self.trie.arrays().items()},
+        }
+
+    @classmethod
+    def _from_arrays(cls, arrays: array_cache.Arrays) -> Vocabulary:
+        text = arrays["text"].tobytes()
+        bounds = [0, *np.cumsum(arrays["lengths"], dtype=np.int64).tolist()]
+        trie = {name[5:]: array for name, array in arrays.items() if name.startswith("trie.")}
+        vocabulary = cls.__new__(cls)
+        vocabulary._set("size", len(bounds) - 1)
+        vocabulary._set("tokens", tuple([text[start:end] for start, end in pairwise(bounds)]))
+        vocabulary._set("eos_token_ids", tuple(arrays["eos_token_ids"].tolist()))
+        vocabulary._set("special_token_ids", frozenset(arrays["special_token_ids"].tolist()))
+        vocabulary._set("trie", Trie.from_arrays(trie))
+        vocabulary._set("uid", arrays["uid"].tobytes().hex())
+        return vocabulary
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in self.__slots__ if name != "__weakref__"}

@@ -23,6 +23,7 @@ from urllib.parse import quote, unquote
 
 from structgen.errors import DownloadError, ModelError, ModelNotFound
 from structgen.models.progress import Progress, bytes_under, megabytes
+from structgen.user_cache import root as root
 
 CONFIG = "genai_config.json"
 """The file that makes a folder a model."""
@@ -43,16 +44,6 @@ class Installed(NamedTuple):
     name: str
     folder: Path
     bytes: int
-
-
-def root() -> Path:
-    """The cache folder; it need not exist yet."""
-    override = os.environ.get("STRUCTGEN_CACHE")
-    if override:
-        return Path(override).expanduser().absolute()
-    import platformdirs
-
-    return Path(platformdirs.user_cache_dir("structgen", appauthor=False))
 
 
 def folder_of(name: str) -> Path:
