@@ -12,6 +12,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import partial
+from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -49,14 +50,17 @@ class Engine(ABC):
 
     Attributes:
         name: as in the tables.
+        interruptible: whether a signal ends its compilations.
         out: uint32 ``[ceil(vocabulary size / 32)]``, where masks are written.
-        prepare_seconds: time it took to make the tokenizer ready.
+        prepare_seconds: time it took to make the tokenizer ready, imports aside.
     """
 
     name: str
+    interruptible = True
 
     def __init__(self, tokenizer: Path, vocabulary: Vocabulary) -> None:
         self.out = np.zeros((vocabulary.size + 31) // 32, np.uint32)
+        self._module = import_module(self.name)
         started = time.perf_counter()
         self._prepare(tokenizer, vocabulary)
         self.prepare_seconds = time.perf_counter() - started
@@ -109,10 +113,8 @@ class LLGuidance(Engine):
     name = "llguidance"
 
     def _prepare(self, tokenizer: Path, vocabulary: Vocabulary) -> None:
-        from llguidance import LLMatcher, LLTokenizer
-
-        self._matcher = LLMatcher
-        self._tokenizer = LLTokenizer(
+        self._matcher = self._module.LLMatcher
+        self._tokenizer = self._module.LLTokenizer(
             tokenizer.read_text(encoding="utf-8"),
             n_vocab=vocabulary.size,
             eos_token=list(vocabulary.eos_token_ids),
@@ -138,7 +140,72 @@ class LLGuidance(Engine):
         )
 
 
-ENGINES: dict[str, type[Engine]] = {engine.name: engine for engine in (Structgen, LLGuidance)}
+class XGrammar(Engine):
+    """https://github.com/mlc-ai/xgrammar, one thread, without its cache of compiled schemas."""
+
+    name = "xgrammar"
+    interruptible = False
+
+    def _prepare(self, tokenizer: Path, vocabulary: Vocabulary) -> None:
+        info = self._module.TokenizerInfo(
+            list(vocabulary.tokens),
+            vocab_size=vocabulary.size,
+            stop_token_ids=list(vocabulary.eos_token_ids),
+        )
+        self._compiler = self._module.GrammarCompiler(info, max_threads=1, cache_enabled=False)
+        self._bitmask = self.out.view(np.int32).reshape(1, -1)
+
+    def compile(self, schema: str) -> Any:
+        try:
+            return self._compiler.compile_json_schema(
+                schema, any_whitespace=False, separators=(",", ":"), strict_mode=False
+            )
+        except RuntimeError as error:
+            raise Refused(str(error)) from error
+
+    def start(self, compiled: Any) -> Session:
+        matcher = self._module.GrammarMatcher(compiled)
+        mask = partial(matcher.fill_next_token_bitmask, self._bitmask)
+        return Session(mask, matcher.accept_token, str)
+
+
+class OutlinesCore(Engine):
+    """https://github.com/dottxt-ai/outlines-core: schema → regular expression → index."""
+
+    name = "outlines_core"
+    interruptible = False
+
+    def _prepare(self, tokenizer: Path, vocabulary: Vocabulary) -> None:
+        ids: dict[bytes, list[int]] = {}
+        for token_id, token in enumerate(vocabulary.tokens):
+            if token:
+                ids.setdefault(token, []).append(token_id)
+        self._eos = vocabulary.eos_token_ids[0]
+        self._vocabulary = self._module.Vocabulary(self._eos, ids)
+
+    def compile(self, schema: str) -> Any:
+        try:
+            pattern = self._module.json_schema.build_regex_from_schema(
+                schema, whitespace_pattern=""
+            )
+            return self._module.Index(pattern, self._vocabulary)
+        except Exception as error:
+            raise Refused(f"{type(error).__name__}: {error}") from error
+
+    def start(self, compiled: Any) -> Session:
+        guide = self._module.Guide(compiled)
+        address, n_words, eos = self.out.ctypes.data, len(self.out), self._eos
+
+        def commit(token: int) -> None:
+            if token != eos:  # which its guides do not take
+                guide.advance(token, False)
+
+        return Session(partial(guide.write_mask_into, address, n_words, 4), commit, str)
+
+
+ENGINES: dict[str, type[Engine]] = {
+    engine.name: engine for engine in (Structgen, LLGuidance, XGrammar, OutlinesCore)
+}
 
 REFUSALS = (Refused, TokenNotAllowed)
 """What a commit may raise when a token is not allowed."""

@@ -115,5 +115,4 @@ class Run:
 
     results: dict[str, list[Result]]
     totals: dict[str, Totals]
-    prepare_seconds: dict[str, float]
     versions: dict[str, str]

@@ -1,7 +1,8 @@
 """Masks and compile times of structgen and its peers, side by side on MaskBench.
 
     python tests/benchmarks/masks.py DATA [--tokenizer llama3_1|qwen3|gemma3|smollm2|PATH]
-        [--limit N] [--seed S] [--with ENGINE,…] [--slowest N] [--json FILE] [--plot FILE.png]
+        [--limit N] [--seed S] [--with xgrammar,outlines_core]
+        [--slowest N] [--json FILE] [--plot FILE.png]
 
 One process runs all engines on the same cases with the same tokens. They alternate case by case,
 and so does who goes first. For each case (compact JSON, all instances, end of sequence included):
@@ -18,18 +19,21 @@ far. Verdicts are compared with MaskBench's. The garbage collector runs as it do
 from __future__ import annotations
 
 import argparse
+import contextlib
 import gc
 import json
 import multiprocessing
+import os
 import signal
 import sys
 import time
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from cold_start import cold_starts
 from engines import ENGINES, REFUSALS, Engine, Refused, Session
 from mask_cases import Case, Result, Run, Totals, Walk, Workload
 from mask_report import (
@@ -45,11 +49,29 @@ from mask_report import (
 )
 
 TIMEOUT_SECONDS = 60
-CLOCK = time.perf_counter_ns
+PROBE_SECONDS = 20
+CLOCKS = {"wall": time.perf_counter_ns, "cpu": time.thread_time_ns}
 
 
 class Timeout(Exception):
     """A case took longer than `TIMEOUT_SECONDS`."""
+
+
+class Clock:
+    """What steps are timed with.
+
+    The wall clock, or this thread's CPU time: the latter does not see what else the machine does,
+    but reading it takes a microsecond, which is subtracted.
+    """
+
+    now: Callable[[], int] = time.perf_counter_ns
+    cost = 0
+
+    @classmethod
+    def choose(cls, name: str) -> None:
+        cls.now = clock = CLOCKS[name]
+        intervals = [-clock() + clock() for _ in range(10_001)]
+        cls.cost = sorted(intervals)[5_000] if name == "cpu" else 0
 
 
 # -- one case -------------------------------------------------------------------------------------
@@ -57,19 +79,19 @@ class Timeout(Exception):
 
 def walk(session: Session, tokens: Sequence[int], out: memoryview) -> Walk:
     """Mask, look at the bit, commit; until the end or the first token that is not allowed."""
-    mask, commit, clock = session.mask, session.commit, CLOCK
+    mask, commit, clock, cost = session.mask, session.commit, Clock.now, Clock.cost
     steps = array("q")
     for token in tokens:
         started = clock()
         mask()
-        took = clock() - started
+        took = clock() - started - cost
         if not out[token >> 5] >> (token & 31) & 1:
             steps.append(took)
             return Walk(False, steps, session.problem())
         try:
             started = clock()
             committed = commit(token)
-            took += clock() - started
+            took += clock() - started - cost
         except REFUSALS:
             committed = False
         steps.append(took)
@@ -81,9 +103,9 @@ def walk(session: Session, tokens: Sequence[int], out: memoryview) -> Walk:
 def run_once(engine: Engine, case: Case, result: Result) -> None:
     """Compile, walk every instance, then walk them all again."""
     out = memoryview(engine.out)
-    started = CLOCK()
+    started = Clock.now()
     compiled = engine.compile(case.schema)
-    result.compile.append(CLOCK() - started)
+    result.compile.append(Clock.now() - started)
     for tokens in case.instances:
         result.once.append(walk(engine.start(compiled), tokens, out))
     result.ttfm = result.compile[0] + (result.once[0].steps[0] if result.once else 0)
@@ -95,14 +117,36 @@ def run_afresh(engine: Engine, case: Case, result: Result) -> None:
     """Compile anew for every instance."""
     out = memoryview(engine.out)
     for tokens in case.instances:
-        started = CLOCK()
+        started = Clock.now()
         compiled = engine.compile(case.schema)
-        result.compile.append(CLOCK() - started)
+        result.compile.append(Clock.now() - started)
         result.afresh.append(walk(engine.start(compiled), tokens, out))
+
+
+def compiles_in_time(engine: Engine, schema: str) -> bool:
+    """Try in a process that can be killed."""
+    child = os.fork()
+    if not child:
+        signal.alarm(0)
+        with contextlib.suppress(BaseException):
+            engine.compile(schema)
+        os._exit(0)
+    end = time.monotonic() + PROBE_SECONDS
+    while time.monotonic() < end:
+        pid, status = os.waitpid(child, os.WNOHANG)
+        if pid:
+            return status == 0
+        time.sleep(0.01)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    return False
 
 
 def run_case(engine: Engine, case: Case, afresh: bool) -> Result:
     result = Result()
+    if not engine.interruptible and not compiles_in_time(engine, case.schema):
+        result.outcome, result.reason = "timeout", f"compiling: more than {PROBE_SECONDS} s"
+        return result
     signal.alarm(TIMEOUT_SECONDS)
     try:
         (run_afresh if afresh else run_once)(engine, case, result)
@@ -127,9 +171,9 @@ def measured(totals: Totals) -> Iterator[None]:
 
     def on_collection(phase: str, _info: dict[str, int]) -> None:
         if phase == "start":
-            begun[0] = CLOCK()
+            begun[0] = Clock.now()
         else:
-            totals.collector_ns += CLOCK() - begun[0]
+            totals.collector_ns += Clock.now() - begun[0]
             totals.collections += 1
 
     gc.callbacks.append(on_collection)
@@ -163,13 +207,15 @@ def run(workload: Workload, tokenizer: Path, names: Sequence[str], afresh: bool)
     return Run(
         results,
         totals,
-        {engine.name: engine.prepare_seconds for engine in engines},
         {engine.name: engine.version for engine in engines},
     )
 
 
-def run_from_scratch(source: tuple[Any, ...], names: Sequence[str], afresh: bool) -> Run:
+def run_from_scratch(
+    source: tuple[Any, ...], names: Sequence[str], afresh: bool, clock: str
+) -> Run:
     """As `run`, for a process of its own."""
+    Clock.choose(clock)
     return run(Workload(*source), source[1], names, afresh)
 
 
@@ -200,6 +246,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--case", help="only cases with this in their id")
     parser.add_argument("--quick", action="store_true", help="leave out what is compiled afresh")
+    parser.add_argument("--clock", choices=CLOCKS, default="wall", help="cpu: for a busy machine")
     parser.add_argument("--with", dest="peers", default="")
     parser.add_argument("--slowest", type=int, default=0, metavar="N")
     parser.add_argument("--json", type=Path)
@@ -208,8 +255,10 @@ def main() -> None:
     tokenizer = tokenizer_path(arguments.tokenizer)
     names = [OURS, THEIRS, *filter(None, arguments.peers.split(","))]
     source = (arguments.data, tokenizer, arguments.limit, arguments.seed, arguments.case)
-    afresh = None if arguments.quick else in_new_process(source, names, True)
+    afresh = None if arguments.quick else in_new_process(source, names, True, arguments.clock)
     workload = Workload(*source)
+    starts = cold_starts(names, tokenizer, workload.vocabulary)
+    Clock.choose(arguments.clock)
     once = run(workload, tokenizer, names, False)
 
     width = workload.vocabulary.size
@@ -220,6 +269,8 @@ def main() -> None:
         "vocabulary": width,
         "cases": len(workload),
         "seed": arguments.seed,
+        "clock": arguments.clock,
+        "cold_starts": {name: {"ready": a, "first_mask": b} for name, (a, b) in starts},
         "engines": {name: summary(name, workload, once, afresh) for name in names},
         "ratios": {},
     }
@@ -230,6 +281,9 @@ def main() -> None:
     )
     for name in names:
         show(name, report["engines"][name])
+    print("\n| new process | tokenizer ready | first mask |\n|---|---:|---:|")
+    for name, (ready, first_mask) in starts:
+        print(f"| {name} | {ready:.2f} s | {first_mask:.2f} s |")
     for theirs in names[1:]:
         measures = collect(once, afresh, theirs)
         pairs = list(comparable(once.results[OURS], once.results[theirs], "once"))
@@ -260,7 +314,6 @@ def summary(name: str, workload: Workload, once: Run, afresh: Run | None) -> dic
     runs = {"once and again": once, **({"afresh": afresh} if afresh else {})}
     return {
         **verdicts(once.results[name], workload),
-        "prepare_seconds": once.prepare_seconds[name],
         "totals": {
             regime: {
                 "cpu_seconds": run.totals[name].cpu_ns / 1e9,
@@ -275,7 +328,6 @@ def summary(name: str, workload: Workload, once: Run, afresh: Run | None) -> dic
 def show(name: str, judged: dict[str, Any]) -> None:
     """Print an engine's summary."""
     print(f"{name}: " + ", ".join(f"{k} {v}" for k, v in judged.items() if isinstance(v, int)))
-    print(f"  tokenizer made ready in {judged['prepare_seconds']:.2f} s")
     for regime, total in judged["totals"].items():
         print(
             f"  {regime}: {total['cpu_seconds']:.1f} s of CPU; {total['collections']} collections "
