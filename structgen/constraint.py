@@ -7,16 +7,17 @@ lists of integers. Works without any model: logits, sampling and prompts are unk
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from .automaton.build import build
-from .automaton.machine import DEAD, Machine, NeedsText
+from .automaton.build import Built, build
+from .automaton.machine import DEAD, NeedsText
 from .automaton.tape import Tape
-from .errors import BudgetTooSmall, TokenNotAllowed
+from .errors import BudgetTooSmall, TokenNotAllowed, UnenforcedWarning
 from .explain import Explanation, explain
 from .masks import MaskEngine
 from .types import OutputType, lower
@@ -37,7 +38,7 @@ def compile(output_type: Any, vocabulary: Vocabulary, **options: Any) -> Constra
             `JsonSchema`, `int`, `date`, … (see `structgen.types`), or an already lowered
             `OutputType`.
         vocabulary: the model's vocabulary.
-        **options: how JSON is written; see `structgen.automaton.values.JsonOptions`.
+        **options: how JSON is written; see `structgen.automaton.options.JsonOptions`.
 
     Returns:
         The constraint. Building it is cheap (milliseconds); automaton states and masks appear when
@@ -48,9 +49,10 @@ def compile(output_type: Any, vocabulary: Vocabulary, **options: Any) -> Constra
         OptionError: an unknown option.
     """
     output = output_type if isinstance(output_type, OutputType) else lower(output_type)
-    return Constraint(
-        output, vocabulary, build(output.grammar, options, vocabulary.missing_bytes), options
-    )
+    built = build(output.grammar, options, vocabulary.missing_bytes)
+    for reason in (reason for part in built.unenforced for reason in part.values()):
+        warnings.warn(f"not enforced: {reason}", UnenforcedWarning, stacklevel=2)
+    return Constraint(output, vocabulary, built, options)
 
 
 class Constraint:
@@ -65,14 +67,15 @@ class Constraint:
         self,
         output: OutputType,
         vocabulary: Vocabulary,
-        machine: Machine,
+        built: Built,
         options: Mapping[str, Any],
     ) -> None:
         self.output = output
         self.vocabulary = vocabulary
         self._options = options
-        self._machine = machine
-        self._masks = MaskEngine(machine, vocabulary)
+        self._unenforced = built.unenforced
+        self._machine = built.machine
+        self._masks = MaskEngine(built.machine, vocabulary)
         self._tokens: dict[int, int] = {}
         self._plans: dict[int, tuple[int, ...]] = {}
 
@@ -90,7 +93,7 @@ class Constraint:
 
     def explain(self) -> Explanation:
         """How each keyword of the schema is kept; print it for a table."""
-        return explain(self.output.grammar, self._options)
+        return explain(self.output.grammar, self._options, self._unenforced)
 
     def __repr__(self) -> str:
         return f"Constraint({self.output.name}, {self.vocabulary!r})"

@@ -6,7 +6,7 @@
     │   │   └── UnsupportedFeature   valid, but cannot be enforced yet     (path, keyword, fix)
     │   ├── PatternError         a regular expression is malformed         (pattern, position)
     │   ├── Unsatisfiable        no text at all can satisfy the type       (path)
-    │   └── CompileLimitExceeded a documented bound was hit                (limit, actual)
+    │   └── CompileLimitExceeded a documented bound was hit                (limit, actual, path)
     ├── VocabularyError          a tokenizer file cannot be understood
     ├── TokenNotAllowed          ``Cursor.accept`` got a token outside the mask
     ├── BudgetTooSmall           fewer tokens than any valid output needs  (minimum, budget)
@@ -18,6 +18,8 @@
     ├── PromptError              empty, malformed, or longer than the context
     ├── IncompleteOutput         generation ended before the output was whole (text)
     └── ParseError               finished text does not parse into the type  (text)
+
+and one warning, UnenforcedWarning, where ``on_unsupported="warn"`` asks for it.
 
 A message says what is wrong, where, what was found, and what to do about it. This module knows
 nothing of the rest of the package; every other module may import it.
@@ -58,8 +60,13 @@ class UnsupportedFeature(SchemaError):
     def __init__(
         self, message: str, *, path: str = "$", keyword: str | None = None, fix: str = ""
     ) -> None:
-        super().__init__(f"{message} {fix}".rstrip(), path=path, keyword=keyword)
+        between = "\n  " if "\n" in message else " "
+        super().__init__(f"{message}{between}{fix}".rstrip(), path=path, keyword=keyword)
         self.fix = fix
+
+
+class UnenforcedWarning(UserWarning):
+    """A keyword was left out that cannot be enforced: outputs may break it."""
 
 
 class PatternError(OutputTypeError):
@@ -68,9 +75,12 @@ class PatternError(OutputTypeError):
     Attributes:
         pattern: the whole pattern.
         position: 0-based code-point offset of the problem, or None.
+        is_valid: whether the pattern is well formed, and only beyond regular languages.
     """
 
-    def __init__(self, message: str, *, pattern: str, position: int | None = None) -> None:
+    def __init__(
+        self, message: str, *, pattern: str, position: int | None = None, is_valid: bool = False
+    ) -> None:
         if position is not None:
             message = f"{message}, at position {position}\n  {pattern}\n  {' ' * position}^"
         else:
@@ -78,6 +88,7 @@ class PatternError(OutputTypeError):
         super().__init__(message)
         self.pattern = pattern
         self.position = position
+        self.is_valid = is_valid
 
 
 class Unsatisfiable(OutputTypeError):
@@ -98,12 +109,22 @@ class CompileLimitExceeded(OutputTypeError):
     Attributes:
         limit: the bound.
         actual: what was needed, as far as it was counted.
+        path: JSON path of the schema that needs so much, or None where it is not known.
     """
 
-    def __init__(self, message: str, *, limit: int, actual: int) -> None:
-        super().__init__(f"{message} (limit {limit:,}, reached {actual:,})")
+    def __init__(self, message: str, *, limit: int, actual: int, path: str | None = None) -> None:
+        where = "" if path is None or path in message else f", at {path}"
+        super().__init__(f"{message}{where} (limit {limit:,}, reached {actual:,})")
         self.limit = limit
         self.actual = actual
+        self.path = path
+        self._message = message
+
+    def at(self, path: str) -> CompileLimitExceeded:
+        """The same error with a path; itself if it has one."""
+        if self.path is not None:
+            return self
+        return CompileLimitExceeded(self._message, limit=self.limit, actual=self.actual, path=path)
 
 
 class VocabularyError(StructgenError):

@@ -8,22 +8,26 @@ missing here, or the other way round. Knows no automata.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeAlias
 
-from .automaton.build import json_options
-from .automaton.values import JsonOptions
+from .automaton.options import JsonOptions, json_options
 from .grammar import ir, json_schema
 from .grammar.dialects import DIALECTS, Dialect
 from .grammar.formats import ANNOTATION_FORMATS, format_regex
 from .grammar.formats_regex import MAX_NESTING
+from .grammar.schema_graph import child_path
 from .grammar.schema_reader import Place
 
 MASKED = "masked"
 RECORDED = "masked, by recording"
 ANNOTATION = "annotation"
+UNENFORCED = "not enforced"
 REFERENCE = "reference"
+
+Unenforced: TypeAlias = "Mapping[tuple[str, str], str]"
+"""Keywords left out, as ``(path, keyword)``, and why."""
 
 _NAMING = {
     "$schema": "names the dialect",
@@ -62,7 +66,8 @@ class Row:
             ``"masked, by recording"``: so too, and masks depend on the text written so far, so they
             are computed for each text;
             ``"reference"``: it names, holds or leads to schemas;
-            ``"annotation"``: it asserts nothing here.
+            ``"annotation"``: it asserts nothing here;
+            ``"not enforced"``: it cannot be enforced, and ``on_unsupported="warn"`` left it out.
         note: why, where that is not plain.
     """
 
@@ -114,17 +119,25 @@ class Explanation:
         return "\n".join(line.rstrip() for line in lines)
 
 
-def explain(grammar: ir.Grammar, options: Mapping[str, Any]) -> Explanation:
+def explain(
+    grammar: ir.Grammar, options: Mapping[str, Any], unenforced: Sequence[Unenforced] = ()
+) -> Explanation:
     """How a grammar that has been compiled with ``options`` is kept.
+
+    Args:
+        grammar: the grammar.
+        options: the compile options.
+        unenforced: what was left out of each JSON part, as `build` gives it.
 
     Cost: that of reading the schema again; milliseconds.
     """
     rows: dict[Row, None] = {}
     limits: dict[Limit, None] = {}
+    left_out = iter(unenforced)
     for part in _parts(grammar):
         if isinstance(part, ir.Json):
             chosen = replace(json_options(options), **part.options)
-            rows.update(dict.fromkeys(_rows(part.schema, chosen)))
+            rows.update(dict.fromkeys(_rows(part.schema, chosen, next(left_out, {}))))
             limits.update(dict.fromkeys(_limits(chosen)))
         elif isinstance(part, ir.Pattern):
             rows[Row("$", "pattern", MASKED, part.source)] = None
@@ -144,7 +157,7 @@ def _parts(grammar: ir.Grammar) -> Iterator[ir.Pattern | ir.Choice | ir.Json]:
 # -- keywords -------------------------------------------------------------------------------
 
 
-def _rows(schema: Any, options: JsonOptions) -> Iterator[Row]:
+def _rows(schema: Any, options: JsonOptions, left_out: Unenforced) -> Iterator[Row]:
     if isinstance(schema, bool):
         yield Row("$", "true", MASKED, "any JSON value")
         return
@@ -159,6 +172,7 @@ def _rows(schema: Any, options: JsonOptions) -> Iterator[Row]:
         dialect=options.dialect,
         documents=options.documents,
         format_assertion=options.format_assertion,
+        skipped=left_out,
         observe=observe,
     )
     order = _order(schema)
@@ -168,7 +182,18 @@ def _rows(schema: Any, options: JsonOptions) -> Iterator[Row]:
     ):
         for keyword, value in raw.items():
             how, note = _how(keyword, value, raw, dialect, options)
+            inside = child_path(path, keyword)
+            for (where, named), reason in left_out.items():
+                if named == keyword and (where in (path, inside) or _within(where, inside, value)):
+                    how, note = UNENFORCED, reason
             yield Row(path, keyword, how, note)
+
+
+def _within(path: str, keyword_path: str, value: Any) -> bool:
+    """Whether ``path`` is that of a member of the keyword's value."""
+    return isinstance(value, Mapping) and any(
+        path == child_path(keyword_path, name) for name in value
+    )
 
 
 def _order(schema: Any) -> dict[int, int]:

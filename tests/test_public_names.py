@@ -29,6 +29,7 @@ ERRORS = {
     "SchemaError",
     "StructgenError",
     "TokenNotAllowed",
+    "UnenforcedWarning",
     "Unsatisfiable",
     "UnsupportedFeature",
     "VocabularyError",

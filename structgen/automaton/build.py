@@ -2,26 +2,41 @@
 
 from __future__ import annotations
 
-import difflib
 import sys
 from collections.abc import Collection, Mapping
-from dataclasses import fields, replace
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
-from ..errors import CompileLimitExceeded, OptionError, Unsatisfiable
+from ..errors import CompileLimitExceeded, Unsatisfiable, UnsupportedFeature
 from ..grammar import ir, json_schema
+from ..grammar.schema_graph import child_path
+from .contradiction import contradiction
 from .derivatives import RegexAutomaton
 from .document import Document
 from .encoding import Utf8
 from .leaf import TextLeaf
 from .machine import Alternative, Machine
+from .options import JsonOptions, json_options
 from .spellable import restrict, writable
-from .values import JsonLanguage, JsonOptions, literal_leaf
+from .values import JsonLanguage, literal_leaf
+
+
+class Built(NamedTuple):
+    """What `build` gives.
+
+    Attributes:
+        machine: the machine of the grammar.
+        unenforced: for each JSON part in order, the keywords left out, as ``(path, keyword)``, and
+            why; empty unless ``on_unsupported="warn"``.
+    """
+
+    machine: Machine
+    unenforced: tuple[Mapping[tuple[str, str], str], ...]
 
 
 def build(
     grammar: ir.Grammar, options: Mapping[str, Any], missing_bytes: Collection[int] = ()
-) -> Machine:
+) -> Built:
     """The machine of ``grammar``.
 
     Args:
@@ -35,77 +50,108 @@ def build(
         Unsatisfiable: no text matches.
         CompileLimitExceeded: a bound was hit.
     """
-    checked = json_options(options)
+    builder = _Builder(json_options(options), writable(missing_bytes))
     depth = sys.getrecursionlimit()
     try:
-        return Machine(_alternatives(grammar, checked, writable(missing_bytes)))
+        machine = Machine(builder.alternatives(grammar))
     except RecursionError:
         raise CompileLimitExceeded(
-            "the output type is nested too deeply", limit=depth, actual=depth
+            f"the output type is nested too deeply{_deepest(grammar)}; take parts of it out into "
+            "definitions, or flatten it",
+            limit=depth,
+            actual=depth,
         ) from None
+    return Built(machine, tuple(builder.unenforced))
 
 
-def json_options(options: Mapping[str, Any]) -> JsonOptions:
-    """Check ``options`` and turn them into `JsonOptions`."""
-    known = [f.name for f in fields(JsonOptions)]
-    for name in options:
-        if name not in known:
-            close = difflib.get_close_matches(name, known, 1)
-            hint = f" Did you mean {close[0]!r}?" if close else ""
-            raise OptionError(
-                f"unknown compile option {name!r}.{hint} Known options: {', '.join(known)}."
-            )
-    return JsonOptions(**options)
+class _Builder:
+    """Collects what is said about the parts on the way."""
 
+    def __init__(self, options: JsonOptions, chars: ir.CharSet) -> None:
+        self._options = options
+        self._chars = chars
+        self.unenforced: list[dict[tuple[str, str], str]] = []
 
-def _alternatives(
-    grammar: ir.Grammar, options: JsonOptions, chars: ir.CharSet
-) -> tuple[Alternative, ...]:
-    if isinstance(grammar, ir.Pattern):
-        symbols = RegexAutomaton(restrict(grammar.regex, chars))
+    def alternatives(self, grammar: ir.Grammar) -> tuple[Alternative, ...]:
+        """How a text of ``grammar`` may start."""
+        if isinstance(grammar, ir.Pattern):
+            return self._pattern(grammar)
+        if isinstance(grammar, ir.Choice):
+            return self._choice(grammar)
+        if isinstance(grammar, ir.Json):
+            return self._json(grammar)
+        return tuple(way for part in grammar.parts for way in self.alternatives(part))
+
+    def _pattern(self, grammar: ir.Pattern) -> tuple[Alternative, ...]:
+        symbols = RegexAutomaton(restrict(grammar.regex, self._chars))
         if symbols.is_empty():
             raise Unsatisfiable(
                 f"no text that this vocabulary can write matches the pattern {grammar.source!r}."
             )
         leaf = TextLeaf(symbols, Utf8(symbols.alphabet))
         return (Alternative(leaf, leaf.start),)
-    if isinstance(grammar, ir.Choice):
-        automaton = RegexAutomaton(ir.Repeat(chars, 0, None))
+
+    def _choice(self, grammar: ir.Choice) -> tuple[Alternative, ...]:
+        automaton = RegexAutomaton(ir.Repeat(self._chars, 0, None))
         texts = [text for text in grammar.texts if automaton.accepts(text)]
         if not texts:
             raise Unsatisfiable("this vocabulary can write none of the choices.")
         literal = literal_leaf(tuple(text.encode() for text in texts))
         return (Alternative(literal, literal.start),)
-    if isinstance(grammar, ir.Json):
+
+    def _json(self, grammar: ir.Json) -> tuple[Alternative, ...]:
+        options = self._options
         if grammar.options:
             options = replace(options, **grammar.options)
-        graph = json_schema.lower(
-            grammar.schema,
-            dialect=options.dialect,
-            documents=options.documents,
-            format_assertion=options.format_assertion,
-        )
-        language = JsonLanguage(graph, options)
-        language.check()
-        ways = language.alternatives(language.root)
-        if not ways and language.root != language.unbounded_root:
-            _refuse_depth(language)
-        if not ways:
-            raise Unsatisfiable(
-                "no JSON value satisfies the schema: its assertions contradict each other, at $. "
-                "Look for required properties that are forbidden, minimums above maximums, or "
-                "types that exclude each other."
-            )
-        if options.whitespace == "flexible":
-            return Document(ways, language.space, language.limit_below(())).open()
-        return ways
-    return tuple(way for part in grammar.parts for way in _alternatives(part, options, chars))
+        left_out: dict[tuple[str, str], str] = {}
+        self.unenforced.append(left_out)
+        while True:
+            try:
+                return _json_ways(grammar.schema, options, left_out)
+            except UnsupportedFeature as error:
+                key = (error.path, error.keyword or "")
+                if options.on_unsupported == "error" or error.keyword is None or key in left_out:
+                    raise
+                left_out[key] = str(error).partition("\n")[0]
 
 
-def _refuse_depth(language: JsonLanguage) -> None:
-    """Say so if it is only ``max_depth`` that leaves no value."""
-    if language.alternatives(language.unbounded_root):
-        raise Unsatisfiable(
-            f"every value of the schema nests deeper than max_depth={language.options.max_depth} "
-            "objects and arrays, at $. Pass a larger max_depth, or None for no bound."
-        )
+def _json_ways(
+    schema: Any, options: JsonOptions, left_out: Collection[tuple[str, str]]
+) -> tuple[Alternative, ...]:
+    graph = json_schema.lower(
+        schema,
+        dialect=options.dialect,
+        documents=options.documents,
+        format_assertion=options.format_assertion,
+        skipped=left_out,
+    )
+    language = JsonLanguage(graph, options)
+    language.check()
+    ways = language.alternatives(language.root)
+    if not ways:
+        raise contradiction(language)
+    if options.whitespace == "flexible":
+        return Document(ways, language.space, language.limit_below(())).open()
+    return ways
+
+
+def _deepest(grammar: ir.Grammar) -> str:
+    """Where the deepest part of a schema is, for a message."""
+    if isinstance(grammar, ir.Either):
+        return max(map(_deepest, grammar.parts), key=len, default="")
+    if not isinstance(grammar, ir.Json):
+        return ""
+    level: list[tuple[Any, str]] = [(grammar.schema, "$")]
+    depth = 0
+    while True:
+        inner: list[tuple[Any, str]] = []
+        for value, path in level:
+            if isinstance(value, Mapping):
+                inner += [(item, child_path(path, name)) for name, item in value.items()]
+            elif isinstance(value, list):
+                inner += [(item, child_path(path, i)) for i, item in enumerate(value)]
+        if not inner:
+            path = level[0][1]
+            shown = path if len(path) <= 100 else f"{path[:60]}…{path[-40:]}"
+            return f": {depth} levels, down to {shown}"
+        level, depth = inner, depth + 1

@@ -389,7 +389,15 @@ class ObjectPlan:
 
     def required_children(self) -> list[int]:
         """The conjunctions that every such object has a member for."""
-        return [c for i, c in enumerate(self._conjunctions) if self._required >> i & 1]
+        return [conjunction for _, conjunction in self.required_members()]
+
+    def required_members(self) -> list[tuple[str, int]]:
+        """The required names, and the conjunctions that their values are owed to."""
+        return [
+            (name, self._conjunctions[i])
+            for i, name in enumerate(self.names)
+            if self._required >> i & 1
+        ]
 
     def _initial(self) -> State:
         return self._possible_names(), 0, 0, (), 0

@@ -14,13 +14,12 @@ module knows the JSON types; `objects` and `arrays` own what happens between the
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from decimal import Decimal
 from functools import lru_cache
 from typing import Any, TypeAlias
 
-from ..errors import CompileLimitExceeded, OptionError
+from ..errors import CompileLimitExceeded
 from ..grammar import ir
 from ..grammar.schema_graph import (
     ALL_TYPES,
@@ -53,6 +52,7 @@ from .machine import Alternative
 from .nesting import UNLIMITED, NestingBound, watch_from
 from .numbers import NumberLeaf, NumberSpec
 from .objects import ObjectPlan
+from .options import JsonOptions
 from .whitespace import whitespace
 
 MAX_CONJUNCTIONS = 50_000
@@ -65,82 +65,6 @@ MAX_SPELT_NUMBERS = 64
 """Most numbers of one ``enum`` that may be spelt in every way; more are spelt as serialisers do."""
 
 MAX_LITERAL_DIGITS = 400
-
-
-@dataclass(frozen=True, slots=True)
-class JsonOptions:
-    """How JSON is written.
-
-    Attributes:
-        whitespace: ``"compact"``, ``"flexible"`` or a regular expression.
-        max_whitespace: longest run under ``"flexible"``, in characters.
-        property_order: ``"schema"`` (named properties in the schema's order, then others) or
-            ``"any"``.
-        spelling: ``"canonical"`` for names (keys, enum, const) without needless escapes, integers
-            without fraction or exponent, and decimals without exponent or trailing zeros;
-            ``"any"`` for every spelling JSON allows. The default, None, is ``"any"`` where
-            ``property_order="any"`` asks for every valid text, else ``"canonical"``.
-        ensure_ascii: escape everything outside ASCII.
-        max_digits: most digits before, and after, a number's decimal point, and in an exponent.
-        dialect: draft of a schema whose ``$schema`` does not say: ``"draft4"``, ``"draft6"``,
-            ``"draft7"``, ``"draft2019-09"`` or ``"draft2020-12"`` (the default).
-        documents: documents that ``$ref`` may lead to, by absolute URL. Nothing is ever fetched.
-        format_assertion: whether ``format`` is enforced; False makes it an annotation.
-        max_depth: most objects and arrays open inside one another, from 1 to 1,000; None for no
-            bound.
-    """
-
-    whitespace: str = "compact"
-    max_whitespace: int = 20
-    property_order: str = "schema"
-    spelling: str | None = None
-    ensure_ascii: bool = False
-    max_digits: int = 20
-    dialect: str | None = None
-    documents: Mapping[str, Any] | None = None
-    format_assertion: bool = True
-    max_depth: int | None = 64
-
-    def __post_init__(self) -> None:
-        for name, allowed in (
-            ("property_order", ("schema", "any")),
-            ("spelling", (None, "canonical", "any")),
-        ):
-            value = getattr(self, name)
-            if value not in allowed:
-                choices = " or ".join(map(repr, allowed))
-                raise OptionError(f"{name} must be {choices}; got {value!r}.")
-        for name in ("max_whitespace", "max_digits"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise OptionError(f"{name} must be a whole number of at least 1; got {value!r}.")
-        depth = self.max_depth
-        if depth is not None and (
-            isinstance(depth, bool) or not isinstance(depth, int) or not 1 <= depth <= 1000
-        ):
-            raise OptionError(
-                "max_depth must be a whole number from 1 to 1,000, or None for no bound; "
-                f"got {depth!r}."
-            )
-
-    @property
-    def canonical(self) -> bool:
-        """Whether each name and number has one spelling only."""
-        if self.spelling is None:
-            return self.property_order != "any"
-        return self.spelling == "canonical"
-
-    @property
-    def named(self) -> Escapes:
-        """Spelling of strings the schema names."""
-        if self.ensure_ascii:
-            return "ascii"
-        return "canonical" if self.canonical else "any"
-
-    @property
-    def free(self) -> Escapes:
-        """Spelling of all other strings."""
-        return "ascii" if self.ensure_ascii else "any"
 
 
 class JsonLanguage:
@@ -191,6 +115,10 @@ class JsonLanguage:
             found = self._conjunction_ids[key] = len(self._conjunctions)
             self._conjunctions.append(key)
         return found
+
+    def obligations(self, conjunction: int) -> tuple[int, ...]:
+        """The obligations that the conjunction consists of."""
+        return self._conjunctions[conjunction]
 
     def conjunction_with(self, conjunction: int, more: Iterable[int]) -> int:
         """The conjunction of ``conjunction`` and further obligations."""
@@ -263,8 +191,16 @@ class JsonLanguage:
         """The leaves and the object and array plans a value may take, possible or not."""
         found = self._shapes.get(conjunction)
         if found is None:
-            found = self._shapes[conjunction] = self._build(conjunction)
+            try:
+                found = self._shapes[conjunction] = self._build(conjunction)
+            except CompileLimitExceeded as error:
+                raise error.at(self._path(conjunction)) from error
         return found
+
+    def _path(self, conjunction: int) -> str:
+        """Where the conjunction's first schema with a place of its own stands."""
+        paths = (self.nodes[ob >> 1].path for ob in self._conjunctions[conjunction])
+        return next((path for path in paths if path != "$"), "$")
 
     def _build(self, conjunction: int) -> Shapes:
         literals: dict[bytes, None] = {}
@@ -318,6 +254,14 @@ class JsonLanguage:
         if plan is None:
             plan = self._arrays[nodes] = ArrayPlan(self, nodes)
         return plan
+
+    def required_members(self, nodes: tuple[int, ...]) -> list[tuple[str, int]]:
+        """The names that an object of these nodes must have, and what their values are owed to."""
+        return self._object(nodes).required_members()
+
+    def required_items(self, nodes: tuple[int, ...]) -> list[int]:
+        """What the items that an array of these nodes must have are owed to."""
+        return self._array(nodes).required_children()
 
     def check(self) -> None:
         """Build every reachable plan whose construction can still fail, so that none fails later.
@@ -616,17 +560,27 @@ class JsonLanguage:
         changed = False
         for item in order:
             best = values[item]
-            leaves, plans = self.shapes(item)
-            for leaf, start in leaves:
-                shortest = leaf.shortest(start)
-                if shortest is not None and (best is None or len(shortest[0]) < len(best)):
-                    best, changed = shortest[0], True
-            for plan in plans:
-                text = plan.shortest_text()
-                if text is not None and (best is None or len(text) < len(best)):
-                    best, changed = text, True
-            values[item] = best
+            try:
+                found = self._shortest_shape(item)
+            except CompileLimitExceeded as error:
+                raise error.at(self._path(item)) from error
+            if found is not None and (best is None or len(found) < len(best)):
+                values[item], changed = found, True
         return changed
+
+    def _shortest_shape(self, conjunction: int) -> bytes | None:
+        """The shortest text, as far as those of what is inside are known."""
+        leaves, plans = self.shapes(conjunction)
+        best: bytes | None = None
+        for leaf, start in leaves:
+            shortest = leaf.shortest(start)
+            if shortest is not None and (best is None or len(shortest[0]) < len(best)):
+                best = shortest[0]
+        for plan in plans:
+            text = plan.shortest_text()
+            if text is not None and (best is None or len(text) < len(best)):
+                best = text
+        return best
 
 
 Shapes: TypeAlias = "tuple[tuple[tuple[Leaf, int], ...], tuple[ObjectPlan | ArrayPlan, ...]]"

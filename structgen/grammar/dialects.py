@@ -74,7 +74,7 @@ def by_name(name: str) -> Dialect:
     Raises:
         OptionError: there is none.
     """
-    found = DIALECTS.get(name)
+    found = DIALECTS.get(name) if isinstance(name, str) else None
     if found is None:
         raise OptionError(f"unknown dialect {name!r}. Known dialects: {', '.join(DIALECTS)}.")
     return found

@@ -138,9 +138,12 @@ class _Parser:
             raise self.error("this group is never closed", stack[-1].position)
         return stack[0].close()
 
-    def error(self, what: str, position: int) -> PatternError:
+    def error(self, what: str, position: int, is_valid: bool = False) -> PatternError:
         return PatternError(
-            f"ECMA-262 regular expression: {what}", pattern=self.pattern, position=position
+            f"ECMA-262 regular expression: {what}",
+            pattern=self.pattern,
+            position=position,
+            is_valid=is_valid,
         )
 
     def group_kind(self, at: int) -> str:
@@ -291,6 +294,7 @@ class _Parser:
                     "a backreference, which no regular language can express; spell out the "
                     r"alternatives (for the character, write \xHH)",
                     at,
+                    is_valid=True,
                 )
             raise self.error(r"digits cannot be escaped; write \xHH", at)
         if char in _LETTERS or char in _DIGITS:

@@ -12,7 +12,7 @@ from decimal import Decimal
 from functools import lru_cache
 from typing import Any
 
-from ..errors import PatternError, SchemaError, UnsupportedFeature
+from ..errors import CompileLimitExceeded, PatternError, SchemaError, UnsupportedFeature
 from . import ir
 from .regex import parse_ecma
 from .schema_graph import to_decimal
@@ -26,7 +26,16 @@ def pattern(keyword: str, value: str, path: str) -> ir.Regex:
         raise UnsupportedFeature(
             f"{error} (in the pattern at {path})", path=path, keyword=keyword
         ) from error
+    except CompileLimitExceeded as error:
+        raise error.at(path) from error
     except PatternError as error:
+        if error.is_valid:
+            raise UnsupportedFeature(
+                f"the pattern at {path} cannot be enforced: {error}",
+                path=path,
+                keyword=keyword,
+                fix="State the alternatives, or take the pattern out.",
+            ) from error
         raise SchemaError(
             f"invalid regular expression at {path}: {error}", path=path, keyword=keyword
         ) from error

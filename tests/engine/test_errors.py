@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import random
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import structgen
-from engine.walks import TINY
+from engine.walks import TINY, accepts
 from structgen import (
     CompileLimitExceeded,
     JsonSchema,
@@ -223,6 +225,13 @@ def test_malformed_patterns(pattern: str) -> None:
         {"max_digits": -1},
         {"max_digits": True},
         {"max_depth": 0},
+        {"on_unsupported": "ignore"},
+        {"ensure_ascii": "yes"},
+        {"format_assertion": 1},
+        {"whitespace": None},
+        {"dialect": "draft5"},
+        {"documents": ["https://example.com/a"]},
+        {"documents": {"https://example.com/a": "{}"}},
         {"max_depth": 1001},
         {"max_depth": "3"},
         {"whitespace": "x*"},
@@ -270,3 +279,89 @@ def test_a_reference_to_itself_in_place_ends() -> None:
             compile_schema(schema).start().min_tokens_to_finish()
         except structgen.OutputTypeError:
             continue
+
+
+# -- what cannot be enforced -----------------------------------------------------------------------
+
+BEYOND: dict[str, Any] = {
+    "type": "object",
+    "properties": {"id": {"type": "string", "pattern": r"^(.)x\1$", "maxLength": 4}},
+    "patternProperties": {r"^(a)\1": {"type": "null"}, "^b": {"type": "null"}},
+    "required": ["id"],
+}
+
+
+def test_what_cannot_be_enforced_is_refused_with_its_place_and_a_fix() -> None:
+    with pytest.raises(UnsupportedFeature) as caught:
+        compile_schema(BEYOND["properties"]["id"])
+    error = caught.value
+    assert (error.path, error.keyword) == ("$.pattern", "pattern")
+    assert "alternatives" in error.fix
+    assert error.fix in str(error)
+
+
+def test_or_left_out_with_a_warning() -> None:
+    with pytest.warns(structgen.UnenforcedWarning) as caught:
+        constraint = compile_schema(BEYOND, on_unsupported="warn")
+    assert len(caught) == 2
+    assert all(Path(warning.filename) == Path(__file__) for warning in caught)
+    told = {
+        (row.path, row.keyword): row.note
+        for row in constraint.explain().rows
+        if row.how == "not enforced"
+    }
+    assert set(told) == {("$", "patternProperties"), ("$.properties.id", "pattern")}
+    assert all("backreference" in note and "\n" not in note for note in told.values())
+    rng = random.Random(1)
+    assert accepts(constraint, '{"id":"abcd"}', rng)  # what else stands there is kept
+    assert not accepts(constraint, '{"id":"abcde"}', rng)
+    assert not accepts(constraint, '{"id":"abc","b":1}', rng)
+    assert accepts(constraint, '{"id":"abc","aa":1}', rng)
+
+
+def test_a_warning_does_not_cover_what_is_wrong() -> None:
+    for schema in ({"pattern": "("}, {"type": "strin"}, {"$ref": "#/$defs/a"}):
+        with pytest.raises(SchemaError):
+            compile_schema(schema, on_unsupported="warn")
+
+
+@pytest.mark.parametrize(
+    ("schema", "path", "reason"),
+    [
+        (
+            {"type": "object", "required": ["a"], "properties": {
+                "a": {"type": "array", "minItems": 1, "items": {
+                    "type": "integer", "minimum": 5, "maximum": 4}}}},
+            "$.properties.a.items",
+            "no integer has minimum 5 and maximum 4",
+        ),
+        (
+            {"$ref": "#/$defs/n", "$defs": {
+                "n": {"type": "string", "minLength": 3, "maxLength": 2}}},
+            "$.$defs.n",
+            "minLength 3 is above maxLength 2",
+        ),
+        (
+            {"type": "object", "required": ["a"], "additionalProperties": False},
+            "$",
+            "'a' is required, but not allowed",
+        ),
+        (
+            {"type": "object", "required": ["n"], "properties": {"n": {"$ref": "#"}}},
+            "$.properties.n",
+            "without end",
+        ),
+        (
+            {"properties": {"a": {"const": 1, "type": "string"}}, "required": ["a"],
+             "type": "object"},
+            "$.properties.a",
+            "const",
+        ),
+    ],
+)  # fmt: skip
+def test_a_contradiction_is_found_where_it_is(schema: Any, path: str, reason: str) -> None:
+    with pytest.raises(Unsatisfiable) as caught:
+        compile_schema(schema)
+    assert caught.value.path.startswith(path)
+    assert path in str(caught.value)
+    assert reason in str(caught.value)
