@@ -113,7 +113,7 @@ class CompileLimitExceeded(OutputTypeError):
     """
 
     def __init__(self, message: str, *, limit: int, actual: int, path: str | None = None) -> None:
-        where = "" if path is None or path in message else f", at {path}"
+        where = "" if path is None or " at $" in message else f", at {path}"
         super().__init__(f"{message}{where} (limit {limit:,}, reached {actual:,})")
         self.limit = limit
         self.actual = actual

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 from .automaton.options import JsonOptions, json_options
 from .grammar import ir, json_schema
-from .grammar.dialects import DIALECTS, Dialect
+from .grammar.dialects import DIALECTS, Dialect, by_uri
 from .grammar.formats import ANNOTATION_FORMATS, format_regex
 from .grammar.formats_regex import MAX_NESTING
 from .grammar.schema_graph import child_path
@@ -214,6 +214,8 @@ def _how(
     keyword: str, value: Any, raw: Mapping[str, Any], dialect: Dialect, options: JsonOptions
 ) -> tuple[str, str]:
     """How ``keyword`` of ``raw`` is kept, and why."""
+    if keyword == "$schema" and by_uri(value) is None and value not in (options.documents or ()):
+        return REFERENCE, f"names no draft that is known; read as {dialect.name}"
     if keyword in _NAMING and (dialect.year >= 2019 or keyword not in _SINCE_2019):
         return REFERENCE, _NAMING[keyword]
     if dialect.ref_stands_alone and "$ref" in raw and keyword != "$ref":

@@ -368,3 +368,12 @@ def test_every_keyword_of_the_test_suite_has_one_row() -> None:
                 continue  # refused at compile: there is no constraint to explain
             seen += 1
     assert seen > 1500
+
+
+def test_an_unknown_dialect_is_told() -> None:
+    old = {"$schema": "http://json-schema.org/draft-03/schema#", "minimum": 3}
+    assert how(old, "$schema") == (REFERENCE, "names no draft that is known; read as draft2020-12")
+    assert how(old, "$schema", dialect="draft4")[1].endswith("read as draft4")
+    assert how({"$schema": "http://json-schema.org/draft-04/schema"}, "$schema")[1] == (
+        "names the dialect"
+    )

@@ -6,6 +6,7 @@ regular expressions, and no schemas; paths are those of the keyword itself.
 
 from __future__ import annotations
 
+import difflib
 import json
 from collections.abc import Mapping
 from decimal import Decimal
@@ -15,7 +16,7 @@ from typing import Any
 from ..errors import CompileLimitExceeded, PatternError, SchemaError, UnsupportedFeature
 from . import ir
 from .regex import parse_ecma
-from .schema_graph import to_decimal
+from .schema_graph import TYPE_BITS, to_decimal
 
 
 def pattern(keyword: str, value: str, path: str) -> ir.Regex:
@@ -82,8 +83,55 @@ def boolean(keyword: str, value: Any, path: str) -> bool:
     return value
 
 
+def types(keyword: str, value: Any, path: str) -> int:
+    """The type bits of a type's name or of a list of them; ``integer`` as later drafts have it."""
+    bits = 0
+    for i, name in enumerate(value) if isinstance(value, list) else ((None, value),):
+        bit = TYPE_BITS.get(name) if isinstance(name, str) else None
+        if bit is None:
+            where = path if i is None else f"{path}[{i}]"
+            raise SchemaError(
+                f"{keyword!r} must be one of {', '.join(TYPE_BITS)}, at {where}; "
+                f"got {show(name)}.{_type_hint(name)}",
+                path=where,
+                keyword=keyword,
+            )
+        bits |= bit
+    return bits
+
+
+def _type_hint(name: Any) -> str:
+    if name == "any":
+        return " Leave 'type' out to allow every type."
+    meant = _TYPE_NAMES.get(name.lower()) if isinstance(name, str) else None
+    if meant is None:
+        meant = next(iter(difflib.get_close_matches(str(name).lower(), TYPE_BITS, 1)), None)
+    return f" Did you mean {meant!r}?" if meant else ""
+
+
+_TYPE_NAMES = {
+    "bool": "boolean",
+    "dict": "object",
+    "double": "number",
+    "float": "number",
+    "int": "integer",
+    "list": "array",
+    "map": "object",
+    "none": "null",
+    "str": "string",
+    "text": "string",
+}
+
+
 def names(keyword: str, value: Any, path: str) -> tuple[str, ...]:
     """An array of strings; repeated ones count once."""
+    if keyword == "required" and isinstance(value, bool):
+        raise SchemaError(
+            f"'required' must be an array of names, at {path}; got {show(value)}. Since draft 4, "
+            "required properties are listed beside 'properties'.",
+            path=path,
+            keyword=keyword,
+        )
     for i, name in enumerate(array(keyword, value, path)):
         if not isinstance(name, str):
             raise SchemaError(
@@ -108,6 +156,21 @@ def wrong(keyword: str, wanted: str, value: Any, path: str) -> SchemaError:
     """The error that ``keyword`` is not what it must be."""
     return SchemaError(
         f"{keyword!r} must be {wanted}, at {path}; got {show(value)}.", path=path, keyword=keyword
+    )
+
+
+def not_a_schema(value: Any, path: str, keyword: str | None = None) -> SchemaError:
+    """The error that a value is no schema, inside ``keyword`` if that is given."""
+    hint = ""
+    if isinstance(value, str) and value in TYPE_BITS:
+        hint = f' Did you mean {{"type": "{value}"}}?'
+    elif value in ("true", "false"):
+        hint = f" Did you mean {value}, without quotes?"
+    what = "a schema" if keyword is None else f"the schema in {keyword!r}"
+    return SchemaError(
+        f"{what} must be an object or a boolean, at {path}; got {show(value)}.{hint}",
+        path=path,
+        keyword=keyword,
     )
 
 

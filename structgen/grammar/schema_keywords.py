@@ -9,19 +9,21 @@ Standards: drafts 4, 6, 7, 2019-09 and 2020-12, https://json-schema.org/specific
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, TypeAlias
 
 from ..errors import SchemaError
 from . import schema_checks as checks
 from .formats import format_regex
-from .schema_graph import DIGITS, TRUE, TYPE_BITS, Contains, Node, json_key
+from .schema_graph import FRACTION, POINTED, TRUE, Contains, Node, json_key
 from .schema_reader import Place, Reader
 
 Skipped: TypeAlias = "Collection[tuple[str, str]]"
 """``(path, keyword)`` pairs that are read as if they were not there; the path is that of the
 keyword's schema, or that of what it holds."""
+
+
+_IDENTIFIERS = ("$schema", "$id", "$anchor", "$dynamicAnchor")
 
 
 class KeywordReader:
@@ -41,6 +43,9 @@ class KeywordReader:
         if self._skipped:
             raw = {k: v for k, v in raw.items() if not self._is_skipped(place, k)}
         dialect = place.dialect
+        for keyword in _IDENTIFIERS:
+            if keyword in raw:
+                checks.text(keyword, raw[keyword], place.at(keyword))
         if dialect.ref_stands_alone and "$ref" in raw:
             _ref(self, reader, node, raw["$ref"], place)
             return
@@ -89,21 +94,9 @@ Handler: TypeAlias = "Callable[[KeywordReader, Reader, Node, Any, Place], None]"
 
 
 def _type(_: KeywordReader, reader: Reader, node: Node, value: Any, place: Place) -> None:
-    bits = 0
-    for name in value if isinstance(value, list) else [value]:
-        bit = TYPE_BITS.get(name) if isinstance(name, str) else None
-        if bit is None:
-            close = difflib.get_close_matches(str(name), TYPE_BITS, 1)
-            hint = f" Did you mean {close[0]!r}?" if close else ""
-            raise SchemaError(
-                f"'type' must be one of {', '.join(TYPE_BITS)}, at {place.at('type')}; "
-                f"got {checks.show(name)}.{hint}",
-                path=place.at("type"),
-                keyword="type",
-            )
-        if name == "integer" and place.dialect.year == 4:
-            bit = DIGITS  # draft 4, 3.5: "a JSON number without a fraction or exponent part"
-        bits |= bit
+    bits = checks.types("type", value, place.at("type"))
+    if place.dialect.year == 4 and not bits & FRACTION:
+        bits &= ~POINTED  # draft 4, 3.5: "a JSON number without a fraction or exponent part"
     node.types &= bits
 
 

@@ -13,9 +13,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
-from ..errors import CompileLimitExceeded, SchemaError
+from ..errors import CompileLimitExceeded
 from .dialects import Dialect
-from .schema_checks import show, text, wrong
+from .schema_checks import not_a_schema, text, wrong
 from .schema_documents import Documents, Resource, Target
 from .schema_graph import FALSE, TRUE, Node, SchemaGraph, child_path
 
@@ -105,10 +105,7 @@ class Reader:
         if raw is False:
             return FALSE
         if not isinstance(raw, Mapping):
-            raise SchemaError(
-                f"a schema must be an object or a boolean, at {place.path}; got {show(raw)}.",
-                path=place.path,
-            )
+            raise not_a_schema(raw, place.path)
         if not raw:
             return TRUE
         key = (id(raw), place.scope)
@@ -126,7 +123,13 @@ class Reader:
         return 2 * number
 
     def below(self, raw: Any, place: Place, *steps: str | int) -> int:
-        """The obligation of a subschema of the schema at ``place``."""
+        """The obligation of a subschema of the schema at ``place``; the first step is its keyword.
+
+        Raises:
+            SchemaError: ``raw`` is no schema.
+        """
+        if not isinstance(raw, (bool, Mapping)):
+            raise not_a_schema(raw, place.at(*steps), str(steps[0]))
         return self.child(raw, Place(place.at(*steps), place.resource, place.scope))
 
     # -- references -------------------------------------------------------------------------

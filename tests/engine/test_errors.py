@@ -77,26 +77,82 @@ PLACE = '$.properties["a b"].items'
         ("anyOf", [3]),
         ("$ref", 1),
         ("$ref", "#/$defs/missing"),
+        ("$ref", "#missing"),
+        ("$ref", "other.json"),
+        ("$dynamicRef", "#missing"),
+        ("$dynamicRef", 1),
+        ("$schema", 3),
+        ("$id", None),
+        ("$anchor", {}),
+        ("type", "any"),
+        ("required", True),
+        ("required", {}),
+        ("enum", None),
+        ("pattern", "a**"),
+        ("pattern", "\\p{Foo}"),
+        ("items", [{}, 3]),
+        ("additionalItems", 3),
+        ("uniqueItems", "yes"),
+        ("uniqueItems", 1),
+        ("contains", []),
+        ("minContains", -1),
+        ("maxContains", "a"),
+        ("oneOf", None),
+        ("oneOf", ["string"]),
+        ("not", []),
+        ("if", 3),
+        ("dependentRequired", []),
+        ("dependentRequired", {"a": "b"}),
+        ("dependentRequired", {"a": ["b", 2]}),
+        ("dependentSchemas", {"a": ["b"]}),
+        ("unevaluatedProperties", "no"),
+        ("unevaluatedItems", []),
+        ("format", 3),
     ],
 )
 def test_a_malformed_keyword_is_named_with_its_place(keyword: str, value: Any) -> None:
+    schema = nested(keyword, value)
+    beside = {
+        "minContains": ("contains", {}),
+        "maxContains": ("contains", {}),
+        "additionalItems": ("items", [{}]),
+    }.get(keyword)
+    if beside is not None:
+        schema["properties"]["a b"]["items"][beside[0]] = beside[1]
     with pytest.raises(SchemaError) as caught:
-        compile_schema(nested(keyword, value))
+        compile_schema(schema)
     error = caught.value
     assert not isinstance(error, UnsupportedFeature)
     assert error.path.startswith(PLACE)
     assert PLACE in str(error)
-    if error.keyword is not None:
-        assert error.keyword == keyword
-        assert keyword in str(error)
-    else:
-        assert "schema must be" in str(error)
+    assert error.keyword == keyword
+    assert keyword in str(error)
 
 
 @pytest.mark.parametrize("schema", [None, 3, "[1]", [], ["a"], '"a"'])
 def test_what_is_no_schema_is_refused(schema: Any) -> None:
     with pytest.raises(structgen.OutputTypeError):
         compile_schema(schema)
+
+
+@pytest.mark.parametrize(
+    ("schema", "hint"),
+    [
+        ({"type": "String"}, "Did you mean 'string'"),
+        ({"type": "int"}, "Did you mean 'integer'"),
+        ({"type": "dict"}, "Did you mean 'object'"),
+        ({"type": "any"}, "Leave 'type' out"),
+        ({"properties": {"a": "string"}}, 'Did you mean {"type": "string"}'),
+        ({"additionalProperties": "false"}, "Did you mean false, without quotes"),
+        ({"properties": {"a": {"required": True}}}, "listed beside 'properties'"),
+        ({"$ref": "#/$defs/nmae", "$defs": {"name": {}}}, "Did you mean 'name'"),
+        ({"$ref": "https://example.com/a"}, "documents="),
+    ],
+)
+def test_what_to_do_is_said(schema: Any, hint: str) -> None:
+    with pytest.raises(SchemaError) as caught:
+        compile_schema(schema)
+    assert hint in str(caught.value)
 
 
 def test_a_misspelt_type_gets_a_hint() -> None:
