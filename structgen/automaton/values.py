@@ -266,12 +266,13 @@ class JsonLanguage:
     def check(self) -> None:
         """Build every reachable plan whose construction can still fail, so that none fails later.
 
-        Costs nothing for schemas without in-place applicators.
+        Costs nothing for schemas without in-place applicators. A bound on depth adds no choices:
+        what can be built without it can be built with it.
         """
         if not any(n.applies_in_place or n.contains or n.exists for n in self.nodes):
             return
         seen: set[int] = set()
-        todo = [self.root]
+        todo = [self.unbounded_root]
         while todo:
             conjunction = todo.pop()
             if conjunction in seen:
