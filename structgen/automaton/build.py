@@ -47,10 +47,10 @@ def build(
     Raises:
         OptionError: an unknown option.
         SchemaError: a JSON Schema is malformed or cannot be enforced.
-        Unsatisfiable: no text matches.
+        Unsatisfiable: no text matches, or none that the vocabulary can write.
         CompileLimitExceeded: a bound was hit.
     """
-    builder = _Builder(json_options(options), writable(missing_bytes))
+    builder = _Builder(json_options(options), frozenset(missing_bytes))
     depth = sys.getrecursionlimit()
     try:
         machine = Machine(builder.alternatives(grammar))
@@ -67,9 +67,10 @@ def build(
 class _Builder:
     """Collects what is said about the parts on the way."""
 
-    def __init__(self, options: JsonOptions, chars: ir.CharSet) -> None:
+    def __init__(self, options: JsonOptions, missing: frozenset[int]) -> None:
         self._options = options
-        self._chars = chars
+        self._missing = missing
+        self._chars = writable(missing)
         self.unenforced: list[dict[tuple[str, str], str]] = []
 
     def alternatives(self, grammar: ir.Grammar) -> tuple[Alternative, ...]:
@@ -103,11 +104,18 @@ class _Builder:
         options = self._options
         if grammar.options:
             options = replace(options, **grammar.options)
+        unwritable = sorted(b for b in self._missing if 0x20 <= b < 0x7F)
+        if unwritable:
+            raise Unsatisfiable(
+                "JSON needs all of printable ASCII, but the vocabulary has no token for "
+                f"{bytes(unwritable).decode()!r} alone."
+            )
+        outside = frozenset(b for b in self._missing if b >= 0x80)
         left_out: dict[tuple[str, str], str] = {}
         self.unenforced.append(left_out)
         while True:
             try:
-                return _json_ways(grammar.schema, options, left_out)
+                return _json_ways(grammar.schema, options, outside, left_out)
             except UnsupportedFeature as error:
                 key = (error.path, error.keyword or "")
                 if options.on_unsupported == "error" or error.keyword is None or key in left_out:
@@ -116,7 +124,10 @@ class _Builder:
 
 
 def _json_ways(
-    schema: Any, options: JsonOptions, left_out: Collection[tuple[str, str]]
+    schema: Any,
+    options: JsonOptions,
+    missing: frozenset[int],
+    left_out: Collection[tuple[str, str]],
 ) -> tuple[Alternative, ...]:
     graph = json_schema.lower(
         schema,
@@ -125,7 +136,7 @@ def _json_ways(
         format_assertion=options.format_assertion,
         skipped=left_out,
     )
-    language = JsonLanguage(graph, options)
+    language = JsonLanguage(graph, options, missing)
     language.check()
     ways = language.alternatives(language.root)
     if not ways:

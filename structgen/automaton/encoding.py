@@ -151,11 +151,17 @@ class JsonString(Utf8):
         escapes: ``"any"`` allows every spelling RFC 8259 allows; ``"canonical"`` only the shortest
             spelling of ASCII, and raw or ``\\uXXXX`` for the rest; ``"ascii"`` is canonical with
             everything outside ASCII escaped.
+        missing: bytes that cannot be written: characters outside ASCII that need one are escaped.
     """
 
-    def __init__(self, alphabet: Alphabet, escapes: Escapes = "any") -> None:
+    def __init__(
+        self, alphabet: Alphabet, escapes: Escapes = "any", missing: frozenset[int] = frozenset()
+    ) -> None:
         super().__init__(alphabet)
         self.escapes = escapes
+        # Without some continuation byte no lead byte is sure to lead to anything.
+        continues = any(0x80 <= byte < 0xC0 for byte in missing)
+        self._barred = frozenset(range(0xC2, 0xF5)) if continues else missing
 
     def spell(self, code_point: int) -> bytes:
         """The shortest spelling of ``code_point``."""
@@ -164,12 +170,15 @@ class JsonString(Utf8):
         for letter, meaning in _SHORT.items():
             if meaning == code_point:
                 return b"\\" + bytes([letter])
-        if code_point < 0x20 or (self.escapes == "ascii" and 0x80 <= code_point < 0x10000):
+        raw = chr(code_point).encode()
+        if code_point >= 0x20 and (
+            code_point < 0x80 or (self.escapes != "ascii" and raw[0] not in self._barred)
+        ):
+            return raw
+        if code_point < 0x10000:
             return b"\\u%04x" % code_point
-        if self.escapes == "ascii" and code_point >= 0x10000:
-            high, low = divmod(code_point - 0x10000, 0x400)
-            return b"\\u%04x\\u%04x" % (0xD800 + high, 0xDC00 + low)
-        return chr(code_point).encode()
+        high, low = divmod(code_point - 0x10000, 0x400)
+        return b"\\u%04x\\u%04x" % (0xD800 + high, 0xDC00 + low)
 
     def _ground(self) -> Row:
         row: Row = {}
@@ -178,6 +187,8 @@ class JsonString(Utf8):
                 row[byte] = ~self.alphabet.atom(byte)
         if self.escapes != "ascii":
             self._lead_bytes(row)
+            for byte in self._barred & row.keys():
+                del row[byte]
         reach = 0
         for target in self._escape_row().values():
             reach |= self._reach[target] if target >= 0 else 1 << ~target

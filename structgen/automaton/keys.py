@@ -202,12 +202,15 @@ class NameLeaf(StringLeaf):
     Args:
         names: the strings.
         escapes: how they may be spelt.
+        missing: bytes that cannot be written.
     """
 
-    def __init__(self, names: Sequence[str], escapes: Escapes) -> None:
+    def __init__(
+        self, names: Sequence[str], escapes: Escapes, missing: frozenset[int] = frozenset()
+    ) -> None:
         symbols = KeySymbols(names, (), (), lambda _: -1, len(names))
         self._names = symbols
-        super().__init__(symbols, JsonString(symbols.alphabet, escapes))
+        super().__init__(symbols, JsonString(symbols.alphabet, escapes, missing))
 
     def open(self, allowed: int) -> int | None:
         """State before the opening quote of one of the strings in ``allowed``; None for none."""
@@ -239,15 +242,22 @@ class KeyLeaf(Leaf):
         symbols: the keys.
         space: whitespace allowed around punctuation.
         escapes: how keys may be spelt.
+        missing: bytes that cannot be written.
     """
 
     is_shared = False
 
-    def __init__(self, symbols: KeySymbols, space: Whitespace, escapes: Escapes) -> None:
+    def __init__(
+        self,
+        symbols: KeySymbols,
+        space: Whitespace,
+        escapes: Escapes,
+        missing: frozenset[int] = frozenset(),
+    ) -> None:
         super().__init__()
         self._symbols = symbols
         self._space = space
-        self._encoding = JsonString(symbols.alphabet, escapes)
+        self._encoding = JsonString(symbols.alphabet, escapes, missing)
 
     def menu(self, allowed: int, others: bool) -> int | None:
         """See `KeySymbols.menu`."""

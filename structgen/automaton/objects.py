@@ -341,7 +341,9 @@ class ObjectPlan:
             names = self.names + [k for k in state[3] if k not in self.names]
             symbols = KeySymbols(names, list(self._bits), must_match, classify, len(self.names))
             language = self._language
-            leaf = self._leaves[key] = KeyLeaf(symbols, language.space, language.options.named)
+            leaf = self._leaves[key] = KeyLeaf(
+                symbols, language.space, language.options.named, language.missing
+            )
         return leaf
 
     def class_in(self, state: State, matched: int) -> int:

@@ -3,7 +3,8 @@
 Some vocabularies have no token for certain bytes (SmolLM2's lacks eight control characters and
 lead bytes). A text that needs one can never be written, so such code points are taken out of a
 pattern before it becomes an automaton; otherwise a mask could lead to a place from which only an
-unwritable byte goes on. JSON strings need none of this: there every code point has an escape.
+unwritable byte goes on. JSON strings need none of this: there every code point has an escape
+(`encoding.JsonString`).
 """
 
 from __future__ import annotations

@@ -73,15 +73,19 @@ class JsonLanguage:
     Args:
         graph: the schema.
         options: how JSON is written.
+        missing: bytes outside ASCII that cannot be written.
     """
 
-    def __init__(self, graph: SchemaGraph, options: JsonOptions) -> None:
+    def __init__(
+        self, graph: SchemaGraph, options: JsonOptions, missing: frozenset[int] = frozenset()
+    ) -> None:
         self.nodes = list(graph.nodes)
         self.options = options
+        self.missing = missing
         self.space = whitespace(options.whitespace, options.max_whitespace)
         self.least_space = self.space.least
         self.array_leaf = _array_leaf(options.whitespace, options.max_whitespace)
-        self._speller = JsonString(Alphabet(()), options.named)
+        self._speller = JsonString(Alphabet(()), options.named, missing)
         self._conjunctions: list[tuple[int, ...]] = []
         self._conjunction_ids: dict[tuple[int, ...], int] = {}
         self._brancher = Brancher(self.nodes, self._disjoint, self.constant)
@@ -219,7 +223,9 @@ class JsonLanguage:
                     literals[json.dumps(value).encode()] = None
             if types & STRING:
                 regex = string_regex(nodes)
-                leaf = None if regex is None else string_leaf(regex, self.options.free)
+                leaf = (
+                    None if regex is None else string_leaf(regex, self.options.free, self.missing)
+                )
                 if leaf is not None:
                     leaves[leaf] = leaf.start
             for form in number_forms(types):
@@ -231,7 +237,7 @@ class JsonLanguage:
             if types & ARRAY:
                 plans[self._array(branch.nodes)] = None
         if strings:
-            named = name_leaf(tuple(strings), self.options.named)
+            named = name_leaf(tuple(strings), self.options.named, self.missing)
             mask = int("".join("01"[allowed] for allowed in reversed(strings.values())), 2)
             opened = named.open(mask)
             if opened is not None:
@@ -649,18 +655,18 @@ def literal_leaf(texts: tuple[bytes, ...]) -> LiteralLeaf:
 
 
 @lru_cache(maxsize=2048)
-def name_leaf(names: tuple[str, ...], escapes: Escapes) -> NameLeaf:
+def name_leaf(names: tuple[str, ...], escapes: Escapes, missing: frozenset[int]) -> NameLeaf:
     """A shared leaf for the JSON strings of a finite set."""
-    return NameLeaf(names, escapes)
+    return NameLeaf(names, escapes, missing)
 
 
 @lru_cache(maxsize=4096)
-def string_leaf(regex: ir.Regex, escapes: Escapes) -> StringLeaf | None:
+def string_leaf(regex: ir.Regex, escapes: Escapes, missing: frozenset[int]) -> StringLeaf | None:
     """A shared leaf for the JSON strings of a regular language, or None when it is empty."""
     symbols = RegexAutomaton(regex)
     if symbols.is_empty():
         return None
-    return StringLeaf(symbols, JsonString(symbols.alphabet, escapes))
+    return StringLeaf(symbols, JsonString(symbols.alphabet, escapes, missing))
 
 
 @lru_cache(maxsize=4096)

@@ -68,6 +68,11 @@ def mapping(keyword: str, value: Any, path: str) -> Mapping[str, Any]:
     return value
 
 
+def members(keyword: str, value: Any, path: str) -> None:
+    """An object whose names are Unicode text."""
+    unicode(keyword, list(mapping(keyword, value, path)), path)
+
+
 def count(keyword: str, value: Any, path: str) -> int:
     """A whole number of at least 0; 2.0 will do."""
     whole = isinstance(value, (int, float)) and not isinstance(value, bool) and value == value // 1
@@ -139,6 +144,7 @@ def names(keyword: str, value: Any, path: str) -> tuple[str, ...]:
                 path=f"{path}[{i}]",
                 keyword=keyword,
             )
+    unicode(keyword, value, path)
     return tuple(dict.fromkeys(value))
 
 
@@ -150,6 +156,20 @@ def number(keyword: str, value: Any, path: str) -> Decimal:
     if not exact.is_finite():
         raise wrong(keyword, "a finite number", value, path)
     return exact
+
+
+def unicode(keyword: str, value: Any, path: str) -> None:
+    """Refuse strings that are no Unicode text: no token stands for half a surrogate pair."""
+    try:
+        (value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)).encode()
+    except UnicodeEncodeError as error:
+        found = json.dumps(error.object[error.start])
+        raise UnsupportedFeature(
+            f"{keyword!r} asks for half a surrogate pair, {found}, which is no text, at {path}.",
+            path=path,
+            keyword=keyword,
+            fix="Take it out, or complete the pair.",
+        ) from None
 
 
 def wrong(keyword: str, wanted: str, value: Any, path: str) -> SchemaError:

@@ -101,10 +101,13 @@ def _type(_: KeywordReader, reader: Reader, node: Node, value: Any, place: Place
 
 
 def _enum(_: KeywordReader, reader: Reader, node: Node, value: Any, place: Place) -> None:
-    _restrict(node, checks.array("enum", value, place.at("enum")))
+    values = checks.array("enum", value, place.at("enum"))
+    checks.unicode("enum", values, place.at("enum"))
+    _restrict(node, values)
 
 
 def _const(_: KeywordReader, reader: Reader, node: Node, value: Any, place: Place) -> None:
+    checks.unicode("const", value, place.at("const"))
     _restrict(node, [value])
 
 
@@ -161,7 +164,7 @@ def _pattern(_: KeywordReader, reader: Reader, node: Node, value: Any, place: Pl
 
 
 def _properties(_: KeywordReader, reader: Reader, node: Node, value: Any, place: Place) -> None:
-    checks.mapping("properties", value, place.at("properties"))
+    checks.members("properties", value, place.at("properties"))
     node.properties = {k: reader.below(v, place, "properties", k) for k, v in value.items()}
 
 
@@ -249,7 +252,7 @@ def _dependent_required(
     _: KeywordReader, reader: Reader, node: Node, value: Any, place: Place
 ) -> None:
     keyword = "dependentRequired"
-    checks.mapping(keyword, value, place.at(keyword))
+    checks.members(keyword, value, place.at(keyword))
     for name, item in value.items():
         _depend_on_names(node, name, checks.names(keyword, item, place.at(keyword, name)))
 
@@ -258,14 +261,14 @@ def _dependent_schemas(
     _: KeywordReader, reader: Reader, node: Node, value: Any, place: Place
 ) -> None:
     keyword = "dependentSchemas"
-    checks.mapping(keyword, value, place.at(keyword))
+    checks.members(keyword, value, place.at(keyword))
     for name, item in value.items():
         _depend_on_schema(reader, node, name, reader.below(item, place, keyword, name), place)
 
 
 def _dependencies(_: KeywordReader, reader: Reader, node: Node, value: Any, place: Place) -> None:
     keyword = "dependencies"
-    checks.mapping(keyword, value, place.at(keyword))
+    checks.members(keyword, value, place.at(keyword))
     for name, item in value.items():
         if isinstance(item, list):
             _depend_on_names(node, name, checks.names(keyword, item, place.at(keyword, name)))

@@ -193,21 +193,44 @@ def test_forced_tokens_keep_the_budget() -> None:
 # -- vocabularies that cannot spell everything ----------------------------------------------------
 
 
+def lacking(*missing: int) -> Vocabulary:
+    tokens = [bytes([b]) for b in range(256) if b not in missing]
+    return Vocabulary.from_tokens([*tokens, b""], [len(tokens)])
+
+
 def test_a_vocabulary_without_some_bytes_meets_no_dead_end() -> None:
     # No digit 1, no lead byte of two-byte characters, as real vocabularies lack some bytes.
-    tokens = [bytes([b]) for b in range(256) if b not in (0x31, *range(0xC2, 0xE0))]
-    vocabulary = Vocabulary.from_tokens([*tokens, b""], [len(tokens)])
-    for output in (
-        JsonSchema({"type": "string", "minLength": 1, "maxLength": 4}),
-        JsonSchema({"type": "integer", "minimum": 5, "maximum": 25}),
-        Regex("[0-9é]{2,5}"),
-        Regex("(x1|y2|1z)+"),
-    ):
+    vocabulary = lacking(0x31, *range(0xC2, 0xE0))
+    for output in (Regex("[0-9é]{2,5}"), Regex("(x1|y2|1z)+")):
         constraint = structgen.compile(output, vocabulary)
         for seed in seeds(20):
             result = walk(constraint, random.Random(seed), max_tokens=minimum(constraint) + 5)
             constraint.output.parse(result.text)
         walk(constraint, random.Random(0), steps=30)
+
+
+@pytest.mark.parametrize("missing", [[*range(0xC2, 0xE0)], [0xA9], [0xF0, 0xF1, 0x04]])
+def test_json_escapes_what_the_vocabulary_cannot_write(missing: list[int]) -> None:
+    vocabulary = lacking(*missing)
+    wanted = "aé😀"
+    for schema in (
+        {"const": wanted},
+        {"type": "string", "pattern": "^[éßü😀]{2,3}$"},
+        {"type": "object", "properties": {wanted: {"const": 1}}, "required": [wanted]},
+        {"type": "array", "uniqueItems": True, "items": {"enum": [wanted, "é"]}, "minItems": 1},
+        {"type": "object", "propertyNames": {"pattern": "^[é😀]"}, "minProperties": 2},
+    ):
+        for options in ({}, {"spelling": "any"}):
+            constraint = structgen.compile(JsonSchema(schema), vocabulary, **options)
+            for seed in seeds(5):
+                budget = minimum(constraint) + 5
+                result = walk(constraint, random.Random(seed), max_tokens=budget)
+                constraint.output.parse(result.text)
+
+
+def test_json_needs_all_of_ascii() -> None:
+    with pytest.raises(structgen.Unsatisfiable, match="no token for '1\\{'"):
+        structgen.compile(JsonSchema({"type": "null"}), lacking(0x31, 0x7B, 0xC2, 0x04))
 
 
 @pytest.mark.parametrize("output", [Regex("x1y"), Choice(["11"])])

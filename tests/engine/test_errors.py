@@ -356,6 +356,25 @@ def test_what_cannot_be_enforced_is_refused_with_its_place_and_a_fix() -> None:
     assert error.fix in str(error)
 
 
+@pytest.mark.parametrize(
+    "schema",
+    [
+        r'{"const": "\ud800"}',
+        r'{"enum": ["a", {"b": ["x\udc00"]}]}',
+        r'{"const": {"\ud800": 1}}',
+        r'{"required": ["\udc00"]}',
+        r'{"properties": {"\udc00": {}}}',
+        r'{"dependentRequired": {"\udc00": []}}',
+        r'{"dependentSchemas": {"\udc00": {}}}',
+    ],
+)
+def test_half_a_surrogate_pair_is_no_text(schema: str) -> None:
+    with pytest.raises(UnsupportedFeature, match="surrogate") as caught:
+        compile_schema(schema)
+    assert caught.value.path == f"$.{caught.value.keyword}"
+    assert compile_schema(r'{"title": "\ud800", "const": "\ud83d\ude00"}').start()
+
+
 def test_or_left_out_with_a_warning() -> None:
     with pytest.warns(structgen.UnenforcedWarning) as caught:
         constraint = compile_schema(BEYOND, on_unsupported="warn")
