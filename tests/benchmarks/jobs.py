@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from typing import Any
 
 
-class Timeout(Exception):
-    """A piece took longer than its time limit."""
+class Timeout(BaseException):
+    """A piece took longer than its time limit. Passes through ``except Exception``."""
 
 
 @contextmanager
