@@ -35,12 +35,18 @@ class Number:
 
     @property
     def is_out_of_range(self) -> bool:
-        """Whether no double stands for it, or only an imprecise one: beyond 1e308 or 1e-307."""
+        """Whether the nearest double is infinite, or 0 though the number is not."""
         if not self.is_float:
             return False
-        double = abs(float(self.text))
+        double = float(self.text)
         is_zero = not any(digit in "123456789" for digit in self.text.lower().partition("e")[0])
-        return math.isinf(double) or (double < 1e-307 and not is_zero)
+        return math.isinf(double) or (double == 0 and not is_zero)
+
+    @property
+    def digits(self) -> int:
+        """Most digits before or after the point, without an exponent."""
+        whole, _, fraction = decimal_text(abs(self.value)).partition(".")
+        return max(len(whole), len(fraction))
 
     @property
     def as_double(self) -> Number:

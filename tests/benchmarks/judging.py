@@ -41,7 +41,8 @@ from structgen.vocabulary import Vocabulary
 FLEXIBLE = {"whitespace": "flexible", "property_order": "any"}
 """The options under which everything valid is accepted, but for the documented limits."""
 
-_LIFTED = {"max_digits": 400, "max_whitespace": 400}
+_MOST_DIGITS = 20  # the default of max_digits
+_LIFTED = {"max_digits": 400}
 _MOST_PIECES = 4000
 """Most pieces of text that `accepts_in_some_order` tries."""
 
@@ -63,7 +64,7 @@ class Verdict(enum.Enum):
     DUPLICATE = "duplicate name, refused"
     SPELLING = "refused spelling or order; accepted in the normal one"
     ORDER = "refused order; accepted in any order"
-    LIMIT = "beyond max_digits, max_whitespace or the range of exponents"
+    LIMIT = "a number beyond max_digits, or beyond floats"
     DECIMAL = "over 15 digits: read as a float it is another number"
     FORMAT_REFUSED = "a format that only jsonschema-rs accepts"
     FORMAT_ACCEPTED = "a format that only structgen accepts"
@@ -189,10 +190,9 @@ class Judge:
         return self._accepts_lifted(doubles) == theirs
 
     def _is_limit(self, tree: Any) -> bool:
-        """Whether it is accepted once the options that are limits are lifted."""
-        if any(abs(n.value.adjusted()) > 307 for n in numbers(tree) if n.value):
-            return True
-        return self._accepts_lifted(tree)
+        """Whether a number is too long, and the text is accepted once the limit is lifted."""
+        longest = max((n.digits for n in numbers(tree)), default=0)
+        return longest > _MOST_DIGITS and self._accepts_lifted(tree)
 
     def _accepts_lifted(self, tree: Any) -> bool:
         if accepts(self._lifted, spelled(tree).encode()):
@@ -316,6 +316,6 @@ def _is_unusual(data: bytes, tree: Any) -> bool:
     for number in numbers(tree):
         mantissa = number.text.lower().partition("e")[0].lstrip("-")
         whole, _, fraction = mantissa.partition(".")
-        if "e" in number.text.lower() or len(whole) > 20 or len(fraction) > 20:
+        if "e" in number.text.lower() or max(len(whole), len(fraction)) > _MOST_DIGITS:
             return True
     return False

@@ -92,15 +92,27 @@ def walk(constraint: Constraint, rng: random.Random) -> bytes:
     raise AssertionError(f"budget of {budget} overrun: {bytes(data)[-100:]!r}")
 
 
+@dataclass(frozen=True)
 class Walker:
-    """Walks cases and judges edits."""
+    """Walks cases and judges edits.
 
-    def __init__(self, arguments: argparse.Namespace) -> None:
-        self.arguments = arguments
-        if arguments.tokenizer:
-            self.vocabulary = Vocabulary.from_tokenizer_json(arguments.tokenizer)
-        else:
-            self.vocabulary = byte_vocabulary()
+    Attributes:
+        vocabulary: a vocabulary with a token for every byte.
+        walks: walks of each schema, half of them in each style.
+        edits: edits of each kind for each walk, and for each instance.
+        instances: whether the cases' instances are edited as well.
+        seed: of the random choices, which depend on nothing else but the case's name.
+        seconds: most time for one schema in one style; 0 for any.
+        verbose: report every text that is not simply agreed on, and slow schemas.
+    """
+
+    vocabulary: Vocabulary
+    walks: int = 10
+    edits: int = 1
+    instances: bool = False
+    seed: int = 0
+    seconds: int = 60
+    verbose: bool = False
 
     def run(self, case: Case) -> Outcome:
         """Everything asked of one schema."""
@@ -108,19 +120,19 @@ class Walker:
         for style in STYLES:
             started = time.perf_counter()
             try:
-                with time_limit(self.arguments.seconds):
+                with time_limit(self.seconds):
                     self._style(case, style, outcome)
             except Timeout:
                 outcome.count["schema: timeout"] += 1
                 outcome.lines.append(f"TIMEOUT {case.name} [{style}]")
             seconds = time.perf_counter() - started
-            if self.arguments.verbose and seconds > 5:
+            if self.verbose and seconds > 5:
                 outcome.lines.append(f"SLOW {case.name} [{style}]: {seconds:.1f} s")
         return outcome
 
     def _style(self, case: Case, style: str, outcome: Outcome) -> None:
         options, formats = STYLES[style]
-        rng = random.Random(f"{self.arguments.seed} {case.name} {style}")
+        rng = random.Random(f"{self.seed} {case.name} {style}")
         try:
             judge = Judge(
                 case.schema, self.vocabulary, options, case.dialect, case.documents, formats
@@ -136,7 +148,7 @@ class Walker:
         outcome.count["schema: walked"] += 1
         pool = Pool(case.schema)
         note = partial(self._note, case, style, judge, outcome)
-        for _ in range(self.arguments.walks // len(STYLES)):
+        for _ in range(self.walks // len(STYLES)):
             try:
                 data = walk(judge.constraint, rng)
             except Exception as error:
@@ -146,7 +158,7 @@ class Walker:
             verdict = note("walk", data)
             if verdict is Verdict.VALID:
                 self._edits(rng, style, data, pool, note)
-        if self.arguments.instances:
+        if self.instances:
             for instance in case.instances:
                 # as written in Python, so that floats are not yet decimals of their own
                 data = json.dumps(instance, ensure_ascii=False).encode()
@@ -158,7 +170,7 @@ class Walker:
         self, rng: random.Random, style: str, data: bytes, pool: Pool, note: Callable[..., Verdict]
     ) -> None:
         tree = read(data)
-        for _ in range(self.arguments.edits):
+        for _ in range(self.edits):
             note("edit of text", edit_text(rng, data))
             # With flexible options any spelling of numbers will do, so they are left as they are.
             number = None if style == "default" else attrgetter("text")
@@ -177,7 +189,7 @@ class Walker:
             return Verdict.WRONGLY_REFUSED
         outcome.count[f"{what}: {verdict.value}"] += 1
         usual = (Verdict.VALID, Verdict.INVALID, Verdict.NOT_JSON)
-        if verdict.is_wrong or (self.arguments.verbose and verdict not in usual):
+        if verdict.is_wrong or (self.verbose and verdict not in usual):
             why = ""
             if verdict is not Verdict.WRONGLY_REFUSED:
                 try:
@@ -274,7 +286,19 @@ def main() -> int:
     first, _, step = arguments.slice.partition("/")
     cases = cases[int(first) :: int(step)]
     groups: dict[str, Counter[str]] = {}
-    walker = Walker(arguments)
+    if arguments.tokenizer:
+        vocabulary = Vocabulary.from_tokenizer_json(arguments.tokenizer)
+    else:
+        vocabulary = byte_vocabulary()
+    walker = Walker(
+        vocabulary,
+        arguments.walks,
+        arguments.edits,
+        arguments.instances,
+        arguments.seed,
+        arguments.seconds,
+        arguments.verbose,
+    )
     for case, outcome in zip(cases, spread(walker.run, cases, arguments.jobs), strict=True):
         groups.setdefault(case.group, Counter()).update(outcome.count)
         for line in outcome.lines:
@@ -290,8 +314,12 @@ def main() -> int:
             "groups": groups,
         }
         arguments.json.write_text(json.dumps(report, indent=1, ensure_ascii=False) + "\n")
-    bad = ("WRONGLY", "FAILED", "EXCEPTION", "timeout")
-    return int(any(word in label for c in groups.values() for label in c for word in bad))
+    return int(any(is_bad(label) for count in groups.values() for label in count))
+
+
+def is_bad(label: str) -> bool:
+    """Whether this kind of outcome is a failure."""
+    return any(word in label for word in ("WRONGLY", "FAILED", "EXCEPTION", "timeout"))
 
 
 if __name__ == "__main__":
