@@ -1,7 +1,8 @@
 """Conformance of the JSON engine: MaskBench and the JSON-Schema-Test-Suite.
 
     python tests/benchmarks/conformance.py DATA [--suite] [--maskbench] [--limit N] [--seed S]
-                                           [--masks] [--tokenizer PATH] [--json FILE]
+                                           [--jobs N] [--masks] [--tokenizer PATH]
+                                           [--json FILE]
 
 DATA is a folder with ``maskbench-dev.jsonl.xz`` and ``json-schema-test-suite.jsonl.xz``. Every
 instance is serialised (compact, and with spaces after ``,`` and ``:``), tokenised, and fed to a
@@ -16,14 +17,15 @@ import collections
 import json
 import lzma
 import random
-import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from jobs import Timeout, spread, time_limit
 
 import structgen
 from structgen.constraint import Constraint
@@ -34,10 +36,6 @@ from structgen.vocabulary import Vocabulary
 OPTIONS = {"whitespace": "flexible", "property_order": "any"}
 TIMEOUT_SECONDS = 30
 SPELLINGS = ((",", ":"), (", ", ": "))
-
-
-class Timeout(Exception):
-    """A case took longer than `TIMEOUT_SECONDS`."""
 
 
 def read_lines(path: Path) -> Iterator[Any]:
@@ -87,113 +85,126 @@ class Runner:
         return cursor.is_accepting
 
 
-def maskbench(runner: Runner, data: Path, limit: int | None, seed: int) -> dict[str, Any]:
+Judged = tuple[collections.Counter[str], list[str]]
+"""What one case or group came to: counts, and lines that say what was wrong."""
+
+
+def judge_case(runner: Runner, case: Mapping[str, Any]) -> Judged:
+    """One case of MaskBench."""
+    count: collections.Counter[str] = collections.Counter()
+    lines: list[str] = []
+    try:
+        with time_limit(TIMEOUT_SECONDS):
+            _judge_case(runner, case, count, lines)
+    except Timeout:
+        return collections.Counter(timeout=1), [f"timeout {case['id']}"]
+    except Exception as error:
+        line = f"exception {case['id']}: {type(error).__name__} {str(error)[:200]}"
+        return collections.Counter(exception=1), [line]
+    return count, lines
+
+
+def _judge_case(
+    runner: Runner, case: Mapping[str, Any], count: collections.Counter[str], lines: list[str]
+) -> None:
+    try:
+        constraint = runner.compile(case["schema"])
+    except StructgenError as error:
+        if isinstance(error, Unsatisfiable) and not any(t["valid"] for t in case["tests"]):
+            count["right"] += 1
+            return
+        count["refused"] += 1
+        count[f"refused: {type(error).__name__} {getattr(error, 'keyword', '')}"] += 1
+        lines.append(f"refused {case['id']}: {str(error)[:230]}")
+        return
+    wrong: set[str] = set()
+    for test in case["tests"]:
+        for separators in SPELLINGS:
+            text = json.dumps(test["data"], separators=separators, ensure_ascii=False)
+            verdict = runner.accepts(constraint, text)
+            if verdict != test["valid"]:
+                kind = "accepts invalid" if verdict else "rejects valid"
+                wrong.add(kind)
+                lines.append(f"{kind} {case['id']}: {text[:150]}")
+                break
+    count.update(wrong)
+    count["wrong" if wrong else "right"] += 1
+
+
+def maskbench(
+    runner: Runner, data: Path, limit: int | None, seed: int, jobs: int
+) -> dict[str, Any]:
+    """All of MaskBench, or ``limit`` cases of it."""
     cases = list(read_lines(data / "maskbench-dev.jsonl.xz"))
     random.Random(seed).shuffle(cases)
     cases = cases[:limit]
     count: collections.Counter[str] = collections.Counter()
-    reasons: collections.Counter[str] = collections.Counter()
-    for case in cases:
-        wrong: set[str] = set()
-        signal.alarm(TIMEOUT_SECONDS)
-        try:
-            try:
-                constraint = runner.compile(case["schema"])
-            except StructgenError as error:
-                if isinstance(error, Unsatisfiable) and not any(t["valid"] for t in case["tests"]):
-                    count["right"] += 1
-                    continue
-                count["refused"] += 1
-                reasons[f"{type(error).__name__} {getattr(error, 'keyword', '')}"] += 1
-                print(f"refused {case['id']}: {str(error)[:230]}")
-                continue
-            for test in case["tests"]:
-                for separators in SPELLINGS:
-                    text = json.dumps(test["data"], separators=separators, ensure_ascii=False)
-                    verdict = runner.accepts(constraint, text)
-                    if verdict != test["valid"]:
-                        kind = "accepts invalid" if verdict else "rejects valid"
-                        wrong.add(kind)
-                        print(f"{kind} {case['id']}: {text[:150]}")
-                        break
-        except Timeout:
-            count["timeout"] += 1
-            print(f"timeout {case['id']}")
-            continue
-        except Exception as error:
-            count["exception"] += 1
-            print(f"exception {case['id']}: {type(error).__name__} {str(error)[:200]}")
-            continue
-        finally:
-            signal.alarm(0)
-        for kind in wrong:
-            count[kind] += 1
-        count["wrong" if wrong else "right"] += 1
-    return {"cases": len(cases), **count, "reasons": dict(reasons.most_common())}
+    for judged, lines in spread(partial(judge_case, runner), cases, jobs):
+        count += judged
+        for line in lines:
+            print(line)
+    reasons = {k.removeprefix("refused: "): n for k, n in count.most_common() if "refused:" in k}
+    counts = {k: n for k, n in count.items() if "refused:" not in k}
+    return {"cases": len(cases), **counts, "reasons": reasons}
 
 
-def suite(runner: Runner, data: Path) -> dict[str, Any]:
-    with lzma.open(data / "json-schema-test-suite-remotes.json.xz", "rt") as file:
-        documents = json.load(file)
-    report: dict[str, Any] = {}
-    for group in read_lines(data / "json-schema-test-suite.jsonl.xz"):
-        is_format = group["optional"] and "format" in str(group["file"])
-        if group["optional"] and not is_format:
-            bucket = f"{group['draft']} other optional"
-        else:
-            bucket = f"{group['draft']} {'format' if is_format else 'required'}"
-        count = report.setdefault(bucket, collections.Counter())
-        signal.alarm(TIMEOUT_SECONDS)
-        try:
-            constraint: Any = runner.compile(
+def judge_group(
+    runner: Runner, documents: Mapping[str, Any], group: Mapping[str, Any]
+) -> tuple[str, Judged]:
+    """One group of the test-suite, and the bucket that it counts in."""
+    is_format = group["optional"] and "format" in str(group["file"])
+    kind = "required" if not group["optional"] else "format" if is_format else "other optional"
+    bucket = f"{group['draft']} {kind}"
+    tests = group["tests"]
+    count: collections.Counter[str] = collections.Counter(tests=len(tests))
+    lines: list[str] = []
+    name = f"{bucket} {group['file']}: {group['description']}"
+    constraint: Constraint | None = None
+    try:
+        with time_limit(TIMEOUT_SECONDS):
+            constraint = runner.compile(
                 group["schema"],
-                dialect=DRAFTS[group["draft"]],
+                dialect=group["draft"],
                 documents=documents,
                 format_assertion=is_format,
             )
-        except Unsatisfiable:
-            constraint = None
-        except StructgenError as error:
-            count["tests"] += len(group["tests"])
-            count["refused"] += len(group["tests"])
-            print(f"refused {bucket} {group['file']}: {group['description']}: {str(error)[:200]}")
-            continue
-        except (Exception, Timeout) as error:
-            count["tests"] += len(group["tests"])
-            count["exception"] += len(group["tests"])
-            print(f"exception {bucket} {group['file']}: {group['description']}: {error!r}"[:300])
-            continue
-        finally:
-            signal.alarm(0)
-        for test in group["tests"]:
-            count["tests"] += 1
-            signal.alarm(TIMEOUT_SECONDS)
-            try:
-                text = json.dumps(test["data"], ensure_ascii=False)
+    except Unsatisfiable:
+        pass
+    except StructgenError as error:
+        count["refused"] += len(tests)
+        return bucket, (count, [f"refused {name}: {str(error)[:200]}"])
+    except (Exception, Timeout) as error:
+        count["exception"] += len(tests)
+        return bucket, (count, [f"exception {name}: {error!r}"[:300]])
+    for test in tests:
+        text = json.dumps(test["data"], ensure_ascii=False)
+        try:
+            with time_limit(TIMEOUT_SECONDS):
                 verdict = constraint is not None and runner.accepts(constraint, text)
-            except (Exception, Timeout) as error:
-                count["exception"] += 1
-                print(f"exception {bucket} {group['file']}: {test['description']}: {error!r}"[:300])
-                continue
-            finally:
-                signal.alarm(0)
+        except (Exception, Timeout) as error:
+            outcome = "exception"
+            lines.append(f"exception {name}: {test['description']}: {error!r}"[:300])
+        else:
+            outcome = "wrongly accepted" if verdict else "wrongly rejected"
             if verdict == test["valid"]:
-                count["right"] += 1
+                outcome = "right"
             else:
-                kind = "wrongly accepted" if verdict else "wrongly rejected"
-                count[kind] += 1
-                name = f"{group['file']}: {group['description']}: {test['description']}"
-                print(f"{kind} {bucket} {name}")
+                lines.append(f"{outcome} {name}: {test['description']}")
+        count[outcome] += 1
+    return bucket, (count, lines)
+
+
+def suite(runner: Runner, data: Path, jobs: int) -> dict[str, Any]:
+    """All of the test-suite."""
+    with lzma.open(data / "json-schema-test-suite-remotes.json.xz", "rt") as file:
+        documents = json.load(file)
+    groups = list(read_lines(data / "json-schema-test-suite.jsonl.xz"))
+    report: dict[str, Any] = {}
+    for bucket, (count, lines) in spread(partial(judge_group, runner, documents), groups, jobs):
+        report.setdefault(bucket, collections.Counter()).update(count)
+        for line in lines:
+            print(line)
     return report
-
-
-DRAFTS = {
-    "draft4": "draft4",
-    "draft6": "draft6",
-    "draft7": "draft7",
-    "draft2019-09": "draft2019-09",
-    "draft2020-12": "draft2020-12",
-}
 
 
 def main() -> None:
@@ -205,23 +216,22 @@ def main() -> None:
     parser.add_argument("--maskbench", action="store_true")
     parser.add_argument("--limit", type=int)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--jobs", type=int, default=1, help="processes")
     parser.add_argument("--masks", action="store_true")
     parser.add_argument("--tokenizer", type=Path)
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
 
-    def on_alarm(*_: object) -> None:
-        raise Timeout
-
-    signal.signal(signal.SIGALRM, on_alarm)
     runner = Runner(arguments.tokenizer, arguments.masks)
     everything = not arguments.suite and not arguments.maskbench
     results: dict[str, Any] = {}
     started = time.perf_counter()
     if arguments.suite or everything:
-        results["suite"] = suite(runner, arguments.data)
+        results["suite"] = suite(runner, arguments.data, arguments.jobs)
     if arguments.maskbench or everything:
-        results["maskbench"] = maskbench(runner, arguments.data, arguments.limit, arguments.seed)
+        results["maskbench"] = maskbench(
+            runner, arguments.data, arguments.limit, arguments.seed, arguments.jobs
+        )
     results["seconds"] = round(time.perf_counter() - started, 1)
     print(json.dumps(results, indent=1))
     if arguments.json:
