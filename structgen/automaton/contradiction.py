@@ -33,7 +33,7 @@ _MOST_SHOWN = 3
 
 def contradiction(language: JsonLanguage) -> Unsatisfiable:
     """The error that says why the language's root is empty."""
-    most = language.options.max_depth
+    most = language.max_depth
     if language.root != language.unbounded_root and language.is_possible(language.unbounded_root):
         return Unsatisfiable(
             f"every value of the schema nests deeper than max_depth={most} objects and arrays, "

@@ -35,7 +35,7 @@ class JsonOptions:
         documents: documents that ``$ref`` may lead to, by absolute URL. Nothing is ever fetched.
         format_assertion: whether ``format`` is enforced; False makes it an annotation.
         max_depth: most objects and arrays open inside one another, from 1 to 1,000; None for no
-            bound.
+            bound. Where items must be unique there is always one (`values.MAX_DEPTH_COMPARED`).
         on_unsupported: ``"error"``: a keyword that cannot be enforced is refused; ``"warn"``: it is
             left out, with an `UnenforcedWarning`, and ``explain()`` says so.
     """

@@ -64,6 +64,9 @@ MAX_CONTAINERS = 500
 MAX_SPELT_NUMBERS = 64
 """Most numbers of one ``enum`` that may be spelt in every way; more are spelt as serialisers do."""
 
+MAX_DEPTH_COMPARED = 128
+"""Deepest nesting where a schema has unique items: comparing them takes Python recursion."""
+
 MAX_LITERAL_DIGITS = 400
 
 
@@ -99,12 +102,15 @@ class JsonLanguage:
         self._constants: dict[Any, int] = {}
         self._overlaps: dict[tuple[int, int], bool] = {}
         self._nesting = NestingBound(self.add)
-        self._watch_from = watch_from(graph.nodes, options.max_depth)
+        self.max_depth = options.max_depth
+        if any(node.unique for node in graph.nodes):
+            self.max_depth = min(options.max_depth or UNLIMITED, MAX_DEPTH_COMPARED)
+        self._watch_from = watch_from(graph.nodes, self.max_depth)
         self._limited: dict[int, int] = {}
         self._draft4 = any(n.types & INTEGER in (DIGITS, POINTED) for n in self.nodes)
         self.unbounded_root = self.root = self.conjunction([graph.root])
-        if options.max_depth is not None and not self._watch_from:
-            bound = self._nesting.at_most(options.max_depth)
+        if self.max_depth is not None and not self._watch_from:
+            bound = self._nesting.at_most(self.max_depth)
             self.root = self.conjunction([graph.root, bound])
 
     # -- conjunctions -----------------------------------------------------------------------
@@ -178,8 +184,8 @@ class JsonLanguage:
         if limited:
             known = self._limited.get(conjunction)
             if known is None:
-                assert self.options.max_depth is not None
-                bound = self._nesting.at_most(self.options.max_depth - self._watch_from)
+                assert self.max_depth is not None
+                bound = self._nesting.at_most(self.max_depth - self._watch_from)
                 known = self._limited[conjunction] = self.conjunction_with(conjunction, [bound])
             conjunction = known
         found = self._alternatives.get(conjunction)

@@ -137,3 +137,20 @@ def test_without_a_bound() -> None:
     for _ in range(500):
         cursor.accept(0x5B)
     assert accepts(cursor, 0x5B)
+
+
+@pytest.mark.parametrize("most", [None, 1000])
+def test_values_that_are_compared_have_a_bound_of_their_own(most: int | None) -> None:
+    constraint = structgen.compile(
+        JsonSchema({"type": "array", "uniqueItems": True}), VOCABULARY, max_depth=most
+    )
+    cursor = constraint.start()
+    for byte in b"[" * 128 + b"]" * 127 + b",":
+        cursor.accept(byte)
+    for byte in b"[" * 127:
+        cursor.accept(byte)
+    assert not accepts(cursor, 0x5B)
+    cursor.accept(0x31)
+    for byte in b"]" * 128:
+        cursor.accept(byte)
+    assert cursor.is_accepting
