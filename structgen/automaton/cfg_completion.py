@@ -6,8 +6,8 @@ least fixpoint over the goal automata (Knuth 1977), grown by a worklist as they 
 stack is then finished goal by goal, memoised per continuation.
 
 Conditions matter: after ``NAME`` another ``NAME`` cannot follow at once, and in a grammar without
-anything to put between them that can be a dead end. `Completion.is_free` tells the grammars in
-which no such thing can happen from those in which every step has to be checked.
+anything to put between them that can be a dead end. Where `cfg_neighbours` cannot rule that out,
+this module has the last word.
 """
 
 from __future__ import annotations
@@ -150,6 +150,9 @@ class Completion:
 
     def _reach(self, source: _Source, at: tuple[int, int], text: bytes) -> None:
         reached = self._reached[source]
+        easier = reached.get((at[0], self._rest.anything))
+        if easier is not None and len(easier) <= len(text):
+            return
         known = reached.get(at)
         if known is None or len(text) < len(known):
             reached[at] = text
@@ -184,31 +187,3 @@ class Completion:
                 if lexer.terminals.starts[terminal] >= 0:
                     for after, more in lexer.exits_of(terminal, condition).items():
                         self._reach(source, (state, after), text + more)
-
-    # -- neighbours -------------------------------------------------------------------------------
-
-    def is_free(self) -> bool:
-        """Whether no condition can ever lead to a dead end.
-
-        Sufficient: whatever two terminals the rules allow side by side can be written so that
-        the first one's condition is met by the second, or by something ignored between them.
-        """
-        lexer, rest = self._lexer, self._rest
-        ignore = [t for t in self._ignore if lexer.terminals.starts[t] >= 0]
-        follow, last = self._goals.neighbours()
-        everything = set(follow).union(*follow.values()) if follow else set()
-        for t in ignore:
-            follow[t] = set(everything)
-            last.add(t)
-        for terminal, following in follow.items():
-            for condition in lexer.exits_of(terminal, rest.anything):
-                if condition == rest.anything:
-                    continue
-                bridged = terminal not in ignore and any(
-                    lexer.settles(i, condition) for i in ignore
-                )
-                if terminal in last and rest.label(condition) < 0:
-                    return False
-                if not bridged and not all(lexer.settles(t, condition) for t in following):
-                    return False
-        return True

@@ -10,7 +10,7 @@ It knows nothing of rules: which terminals are expected is the caller's choice (
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 from ..errors import CompileLimitExceeded
@@ -23,10 +23,12 @@ from .leaf import Leaf
 Outcome = tuple[tuple[int, tuple[int, ...]], ...]
 """Pairs of a condition on the rest and the terminals that may end under it."""
 
-Expected = tuple[int, frozenset[int] | None]
-"""A terminal, and the conditions under which it may end here (None: any)."""
+Expected = tuple[int, "frozenset[int] | int | None"]
+"""A terminal and the conditions under which it may end here: any (None), some, or those that
+`Lexer.permits` allows for a number of the caller's."""
 
-MAX_SEARCH = 200_000
+MAX_SEARCH = 100_000
+"""Most states of one terminal that are looked at to find all its ends."""
 
 
 class Lexer(Leaf):
@@ -35,13 +37,15 @@ class Lexer(Leaf):
     Attributes:
         terminals: the terminals.
         outcomes: what each label stands for.
+        permits: whether a terminal expected with a number may end under a condition.
     """
 
     is_shared = False
 
-    def __init__(self, terminals: Terminals) -> None:
+    def __init__(self, terminals: Terminals, permits: Callable[[int, int], bool]) -> None:
         super().__init__()
         self.terminals = terminals
+        self.permits = permits
         self.outcomes: list[Outcome] = []
         self._outcome_ids: dict[Outcome, int] = {}
         self._symbols: list[tuple[int, tuple[tuple[int, int], ...]]] = []
@@ -52,8 +56,9 @@ class Lexer(Leaf):
         self.variants: list[Expected] = [(t, None) for t in range(len(terminals.starts))]
         self._variant_ids = {variant: v for v, variant in enumerate(self.variants)}
         self._alive: dict[tuple[int, int, int], bool] = {}
-        self._settled: dict[tuple[int, int], bool] = {}
-        self._exits: dict[tuple[int, int, int], dict[int, bytes]] = {}
+        self._exits: dict[tuple[int, int, int], tuple[dict[int, bytes], bool, int]] = {}
+        self._ways: dict[tuple[int, int], bytes | None] = {}
+        self._nearest_inside: dict[int, dict[int, bytes]] = {}
         self._entries: dict[tuple[int, Collection[Expected | int]], int] = {}
         self._encoding = Utf8(terminals.alphabet)
         self._ground: dict[int, list[int]] = {}
@@ -85,17 +90,29 @@ class Lexer(Leaf):
         condition, threads = self._symbols[symbol]
         return condition, threads, node
 
-    def exits(self, v: int, state: int, condition: int) -> dict[int, bytes]:
+    def exits(
+        self, v: int, state: int, condition: int, most: int = MAX_SEARCH
+    ) -> dict[int, bytes] | None:
         """For each condition under which a terminal can end: the fewest bytes that end it so.
 
         Args:
             v: the variant.
             state: the terminal's state.
             condition: what holds of the rest from here on.
+            most: how many states to look at.
+
+        Returns:
+            The bytes, or None when that needs more states.
         """
-        known = self._exits.get((v, state, condition))
-        if known is not None:
-            return known
+        key = (v, state, condition)
+        known = self._exits.get(key)
+        if known is None or (not known[1] and known[2] < most):
+            known = self._exits[key] = self._find_exits(v, state, condition, most)
+        return known[0] if known[1] else None
+
+    def _find_exits(
+        self, v: int, state: int, condition: int, most: int
+    ) -> tuple[dict[int, bytes], bool, int]:
         spelt = self._encoding.shortest(GROUND)
         found: dict[int, bytes] = {}
         seen: set[tuple[int, int]] = set()
@@ -107,6 +124,8 @@ class Lexer(Leaf):
             for (q, w), text in level.items():
                 if (q, w) in seen:
                     continue
+                if len(seen) >= most:
+                    return found, False, most
                 seen.add((q, w))
                 end = self._end(v, q, w)
                 if end != NONE:
@@ -116,56 +135,123 @@ class Lexer(Leaf):
                         continue
                     best = min((spelt[a] for a in _bits(mask)), key=lambda s: (len(s), s))
                     levels[len(best) - 1].setdefault((to, w_to), text + best)
-            if len(seen) > MAX_SEARCH:
-                raise CompileLimitExceeded(
-                    "finding the ends of a terminal visits too many states",
-                    limit=MAX_SEARCH,
-                    actual=len(seen),
-                )
-        self._exits[v, state, condition] = found
-        return found
+        return found, True, most
 
     def exits_of(self, terminal: int, condition: int) -> dict[int, bytes]:
-        """`exits` from the beginning of a terminal."""
+        """The exits from the beginning of a terminal."""
         start = self.terminals.starts[terminal]
         if not self._is_alive(terminal, start, condition):
             return {}
-        return self.exits(terminal, start, condition)
+        return self._all_exits(terminal, start, condition)
+
+    def _all_exits(self, v: int, state: int, condition: int) -> dict[int, bytes]:
+        found = self.exits(v, state, condition)
+        if found is None:
+            raise CompileLimitExceeded(
+                "finding all ends of a terminal visits too many states",
+                limit=MAX_SEARCH,
+                actual=MAX_SEARCH,
+            )
+        return found
 
     def exits_inside(self, q: int) -> dict[tuple[int, int], bytes]:
         """For each (terminal, condition) that can end from a lexer state: the fewest bytes."""
-        condition, threads, node = self.threads(q)
         found: dict[tuple[int, int], bytes] = {}
-        for v, state in threads:
-            places = {(state, condition): b""}
-            if node != GROUND:
-                places = {}
-                spelt = self._encoding.shortest(node)
-                for mask, to, w in self._steps(state, condition):
-                    texts = [spelt[a] for a in _bits(mask) if a in spelt]
-                    if texts and self._is_alive(v, to, w):
-                        places[to, w] = min(texts, key=lambda s: (len(s), s))
-            for (to, w), text in places.items():
-                for end, more in self.exits(v, to, w).items():
-                    key = (self.variants[v][0], end)
-                    whole = text + more
-                    if key not in found or len(whole) < len(found[key]):
-                        found[key] = whole
+        for v, state, condition, text in self._inside(q):
+            for end, more in self._all_exits(v, state, condition).items():
+                key = (self.variants[v][0], end)
+                whole = text + more
+                if key not in found or len(whole) < len(found[key]):
+                    found[key] = whole
         return found
 
-    def settles(self, terminal: int, condition: int) -> bool:
-        """Whether a terminal can be read so that ``condition`` has come true on the way."""
-        start, anything = self.terminals.starts[terminal], self.terminals.rest.anything
-        if start < 0:
-            return False
-        return liveness.is_alive(
-            (start, condition),
-            self._settled,
-            lambda s: s[1] == anything,
-            lambda s: [(to, w) for _, to, w in self._steps(*s)],
-            MAX_SEARCH,
-            "telling whether two terminals can be neighbours visits too many states",
-        )
+    def nearest_inside(self, q: int) -> dict[int, bytes]:
+        """For each terminal that can end from a lexer state: the fewest bytes.
+
+        Only of terminals that may end in any way, and whatever was demanded before is met.
+        """
+        found = self._nearest_inside.get(q)
+        if found is None:
+            found = {}
+            for v, state, condition, text in self._inside(q):
+                terminal, allowed = self.variants[v]
+                more = None if allowed is not None else self._nearest(state, condition)
+                if more is not None:
+                    whole = text + more
+                    if terminal not in found or len(whole) < len(found[terminal]):
+                        found[terminal] = whole
+            self._nearest_inside[q] = found
+        return found
+
+    def shortest_beginning(self, terminal: int, atoms: int) -> bytes:
+        """The fewest bytes of ``terminal`` that begin with one of ``atoms``, which it can."""
+        spelt = self._encoding.shortest(GROUND)
+        anything = self.terminals.rest.anything
+        texts: list[bytes] = []
+        for mask, to in self.terminals.moves(self.terminals.starts[terminal]):
+            if mask & atoms:
+                more = self._nearest(to, anything)
+                assert more is not None
+                texts += [spelt[atom] + more for atom in _bits(mask & atoms)]
+        return min(texts, key=lambda s: (len(s), s))
+
+    def _inside(self, q: int) -> list[tuple[int, int, int, bytes]]:
+        """Variant, state, condition after the character begun, and the bytes that complete it."""
+        condition, threads, node = self.threads(q)
+        if node == GROUND:
+            return [(v, state, condition, b"") for v, state in threads]
+        spelt = self._encoding.shortest(node)
+        out: list[tuple[int, int, int, bytes]] = []
+        for v, state in threads:
+            for mask, to, w in self._steps(state, condition):
+                texts = [spelt[a] for a in _bits(mask) if a in spelt]
+                if texts and self._is_alive(v, to, w):
+                    out.append((v, to, w, min(texts, key=lambda s: (len(s), s))))
+        return out
+
+    def _nearest(self, state: int, condition: int) -> bytes | None:
+        """The fewest bytes to an end of a terminal, ``condition`` met on the way."""
+        key = (state, condition)
+        if key in self._ways:
+            return self._ways[key]
+        spelt = self._encoding.shortest(GROUND)
+        anything, end = self.terminals.rest.anything, self.terminals.end
+        seen: set[tuple[int, int]] = set()
+        levels: list[dict[tuple[int, int], bytes]] = [{key: b""}, {}, {}, {}, {}]
+        found: bytes | None = None
+        while found is None and any(levels):
+            level = levels.pop(0)
+            levels.append({})
+            for (q, w), text in level.items():
+                if (q, w) in seen:
+                    continue
+                seen.add((q, w))
+                if w == anything and end(q) != NONE:
+                    found = text
+                    break
+                for mask, to, w_to in self._steps(q, w):
+                    if (to, w_to) not in seen:
+                        best = min((spelt[a] for a in _bits(mask)), key=lambda s: (len(s), s))
+                        levels[len(best) - 1].setdefault((to, w_to), text + best)
+            if len(seen) > MAX_SEARCH:
+                raise CompileLimitExceeded(
+                    "finding the end of a terminal visits too many states",
+                    limit=MAX_SEARCH,
+                    actual=len(seen),
+                )
+        self._ways[key] = found
+        return found
+
+    def is_met_at_once(self, terminal: int, condition: int) -> bool | None:
+        """Whether the first character of a terminal meets ``condition``, whichever it is.
+
+        Returns:
+            None when no character can begin the terminal there.
+        """
+        rest = self.terminals.rest
+        first = self.terminals.first(terminal)
+        steps = [to for mask, to in rest.moves(condition) if mask & first]
+        return all(to == rest.anything for to in steps) if steps else None
 
     # -- symbols --------------------------------------------------------------------------------
 
@@ -212,6 +298,8 @@ class Lexer(Leaf):
             if not rest.is_possible(end):
                 return NONE
         allowed = self.variants[v][1]
+        if isinstance(allowed, int):
+            return end if self.permits(allowed, end) else NONE
         return end if allowed is None or end in allowed else NONE
 
     def _steps(self, q: int, condition: int) -> list[tuple[int, int, int]]:

@@ -16,6 +16,7 @@ from ..grammar import ir
 from .cfg_completion import Completion
 from .cfg_goals import Goals
 from .cfg_lexer import Expected, Lexer
+from .cfg_neighbours import Neighbours
 from .cfg_stacks import Stacks
 from .cfg_terminals import Terminals
 from .leaf import GROW
@@ -25,6 +26,7 @@ from .tape import Tape
 _LEXER_BITS = 32
 _LEXER_MASK = (1 << _LEXER_BITS) - 1
 _ACCEPT = -1
+_MAX_EXITS = 500
 
 MAX_CONFIGURATIONS = 20_000
 """Most configurations of one state."""
@@ -56,12 +58,15 @@ class CfgMachine:
                     f"no text matches the grammar: rule {grammar.nonterminals[grammar.start]!r} "
                     "can never be finished."
                 )
-            self.lexer = Lexer(terminals)
+            self.lexer = Lexer(terminals, lambda place, c: self._completion.is_possible(place, c))
             self.stacks = Stacks(goals)
             self._rest = terminals.rest
             self._ignore = frozenset(t for t in grammar.ignore if t not in dead)
-            self.completion = Completion(self.stacks, self.lexer, tuple(sorted(self._ignore)))
-            self._is_free = self.completion.is_free()
+            self._neighbours = Neighbours(
+                self.stacks, terminals, self._ignore, self.lexer.shortest_beginning
+            )
+            self._is_free = self._neighbours.is_free()
+            self._completion = Completion(self.stacks, self.lexer, tuple(sorted(self._ignore)))
             self._entries: dict[tuple[int, int], int] = {}
             self._expected: dict[int, frozenset[int]] = {}
             self.states: list[tuple[int, ...]] = [()]
@@ -158,9 +163,22 @@ class CfgMachine:
             return q if self.lexer.row(q) else -1
         chosen: list[Expected] = []
         for terminal in sorted(expected):
-            exits = self.lexer.exits_of(terminal, condition)
             after = self.after(place, (terminal,))
-            live = frozenset(c for c in exits if self.completion.is_possible(after, c))
+            met = condition == self._rest.anything
+            if not met:
+                at_once = self.lexer.is_met_at_once(terminal, condition)
+                if at_once is None:
+                    continue
+                met = at_once
+            if met and self._neighbours.is_certain(after, terminal):
+                chosen.append((terminal, None))
+                continue
+            start = self.lexer.terminals.starts[terminal]
+            exits = self.lexer.exits(terminal, start, condition, _MAX_EXITS)
+            if exits is None:
+                chosen.append((terminal, after))
+                continue
+            live = frozenset(c for c in exits if self._completion.is_possible(after, c))
             if live:
                 chosen.append((terminal, None if len(live) == len(exits) else live))
         q = self.lexer.entry(tuple(chosen), condition)
@@ -222,7 +240,11 @@ class CfgMachine:
     # -- completion -------------------------------------------------------------------------------
 
     def shortest_completion(self, state: int, tape: Tape | None = None) -> bytes:
-        """The fewest bytes that lead from ``state`` to acceptance; the same ones every time."""
+        """A short way from ``state`` to acceptance; the same one every time.
+
+        Not always the shortest: between two terminals it takes the ways that are safe for all that
+        the first one may demand.
+        """
         if self._accepting[state]:
             return b""
         found = self._finish.get(state)
@@ -234,10 +256,19 @@ class CfgMachine:
         return found
 
     def complete(self, q: int, place: int) -> bytes | None:
-        """The fewest bytes that lead from one configuration to acceptance."""
+        """A short way from one configuration to acceptance."""
         best: bytes | None = None
+        for terminal, text in self.lexer.nearest_inside(q).items():
+            if best is not None and len(text) >= len(best):
+                continue
+            rest = self._neighbours.of_place(self.after(place, (terminal,)), terminal)
+            if rest is not None and (best is None or len(text) + len(rest) < len(best)):
+                best = text + rest
+        if best is not None:
+            return best
+        # Only by the letter of what terminals demand of each other, if at all.
         for (terminal, condition), text in self.lexer.exits_inside(q).items():
-            rest = self.completion.of_place(self.after(place, (terminal,)), condition)
+            rest = self._completion.of_place(self.after(place, (terminal,)), condition)
             if rest is not None and (best is None or len(text) + len(rest) < len(best)):
                 best = text + rest
         return best

@@ -15,7 +15,7 @@ conditions by derivatives.)
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from ..errors import CompileLimitExceeded, PatternError, UnsupportedFeature
 from ..grammar import ir, python_regex, regex_context, regex_facts
@@ -29,6 +29,8 @@ MAX_STATES = 100_000
 """Most states of one terminal."""
 
 _MAX_EAGER = 300
+_MAX_EXPLORED = 100
+_MAX_EXPLORED_LOOKING = 2_000
 
 
 class Terminals:
@@ -75,6 +77,7 @@ class Terminals:
         self._raw: dict[int, Moves] = {}
         self._ends: dict[int, int] = {}
         self._alive: dict[int, bool] = {}
+        self._nodes_of: list[int] = []
         self.starts = [self._start(i, parsed) for i, parsed in enumerate(trees)]
 
     # -- the automata -------------------------------------------------------------------------
@@ -93,6 +96,65 @@ class Terminals:
         if found is None:
             found = self._ends[state] = self._end(state)
         return found
+
+    def first(self, terminal: int) -> int:
+        """The atoms a terminal can begin with."""
+        first = 0
+        for mask, _ in self.moves(self.starts[terminal]):
+            first |= mask
+        return first
+
+    def settling(self, terminal: int) -> tuple[int, bool]:
+        """What settles the demands that a terminal's end may make of the rest.
+
+        Returns:
+            Atoms, any of which settles whatever is demanded, and whether the text may always end.
+            Of a terminal with very many states, a safe guess.
+        """
+        conditions: dict[int, None] = {}
+        start = self.starts[terminal]
+        seen = {start: None}
+        for state in (todo := [start]):
+            end = self.end(state)
+            if end != NONE:
+                conditions[end] = None
+            for _, to in self.moves(state):
+                if to not in seen:
+                    seen[to] = None
+                    todo.append(to)
+            looks = self._threads.looks[self._nodes_of[terminal]]
+            if len(seen) > (_MAX_EXPLORED_LOOKING if looks else _MAX_EXPLORED):
+                return self._settling_at_worst(terminal)
+        return self._settled_by(conditions, self.alphabet.everything)
+
+    def _settled_by(self, conditions: Iterable[int], atoms: int) -> tuple[int, bool]:
+        rest = self.rest
+        may_end = True
+        for condition in conditions:
+            settled = 0
+            if condition == rest.anything:
+                continue
+            for mask, to in rest.moves(condition):
+                if to == rest.anything:
+                    settled |= mask
+            atoms &= settled
+            may_end = may_end and rest.label(condition) >= 0
+        return atoms, may_end
+
+    def _settling_at_worst(self, terminal: int) -> tuple[int, bool]:
+        """Of all that a terminal can read, and of all that its lookaheads can come to."""
+        masks, conditions = self._threads.contents(self._nodes_of[terminal])
+        pending = dict.fromkeys(conditions)
+        for condition in (todo := list(pending)):
+            for _, to in self.rest.moves(condition):
+                if to not in pending:
+                    pending[to] = None
+                    todo.append(to)
+            if len(pending) > _MAX_EXPLORED_LOOKING:
+                return 0, False
+        # Where a lookahead holds or not decides between two ways on, its contrary is demanded too.
+        contrary = [self.rest.contrary(c) for c in pending]
+        return self._settled_by([*pending, *contrary], self.alphabet.everything & ~masks)
 
     def _items(self, state: int) -> list[Item]:
         """The ways open at ``state``, preferred first, none after an unconditional match."""
@@ -225,6 +287,7 @@ class Terminals:
 
     def _start(self, terminal: int, parsed: tree.Tree) -> int:
         node = self._threads.lower(parsed)
+        self._nodes_of.append(node)
         if node == DEAD:
             return -1
         automata = self._behind_automata if self._threads.looks[node] & HAS_BEHIND else []

@@ -191,6 +191,22 @@ class Threads:
         self._tails[node, after] = out
         return out
 
+    def contents(self, node: int) -> tuple[int, set[int]]:
+        """All atoms that occur in ``node``, and the conditions of its lookaheads."""
+        atoms, conditions = 0, set()
+        seen = {node}
+        for at in (todo := [node]):
+            kind, *args = self._nodes[at]
+            if kind == _SET:
+                atoms |= args[0]
+            elif kind == _AHEAD:
+                conditions.add(args[0])
+            elif kind in (_CAT, _ALT, _REP):
+                inner = args[:1] if kind == _REP else args
+                todo += [n for n in inner if n not in seen]
+                seen.update(inner)
+        return atoms, conditions
+
     def _tail_of_repeat(self, node: int, after: int, name: str) -> int:
         _, body, least, most, lazy = self._nodes[node]
         rest = self.rest
