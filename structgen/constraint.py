@@ -18,9 +18,9 @@ from .automaton.build import Built, build
 from .automaton.cfg_machine import CfgMachine
 from .automaton.machine import DEAD, NeedsText
 from .automaton.tape import Tape
+from .cfg_masks import CfgMaskEngine
 from .errors import BudgetTooSmall, TokenNotAllowed, UnenforcedWarning
 from .explain import Explanation, explain
-from .cfg_masks import CfgMaskEngine
 from .masks import MaskEngine
 from .types import OutputType, lower
 from .vocabulary import Vocabulary
