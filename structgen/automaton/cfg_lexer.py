@@ -30,6 +30,8 @@ Expected = tuple[int, "frozenset[int] | int | None"]
 MAX_SEARCH = 100_000
 """Most states of one terminal that are looked at to find all its ends."""
 
+_NEAR = 50
+
 
 class Lexer(Leaf):
     """The lexer of one grammar.
@@ -57,8 +59,8 @@ class Lexer(Leaf):
         self._variant_ids = {variant: v for v, variant in enumerate(self.variants)}
         self._alive: dict[tuple[int, int, int], bool] = {}
         self._exits: dict[tuple[int, int, int], tuple[dict[int, bytes], bool, int]] = {}
-        self._ways: dict[tuple[int, int], bytes | None] = {}
-        self._nearest_inside: dict[int, dict[int, bytes]] = {}
+        self._near: dict[tuple[int, int, int], dict[int, bytes]] = {}
+        self._near_inside: dict[int, dict[tuple[int, int], bytes]] = {}
         self._entries: dict[tuple[int, Collection[Expected | int]], int] = {}
         self._encoding = Utf8(terminals.alphabet)
         self._ground: dict[int, list[int]] = {}
@@ -165,35 +167,61 @@ class Lexer(Leaf):
                     found[key] = whole
         return found
 
-    def nearest_inside(self, q: int) -> dict[int, bytes]:
-        """For each terminal that can end from a lexer state: the fewest bytes.
+    def near_exits(self, v: int, state: int, condition: int) -> dict[int, bytes]:
+        """As `exits`, but only some that are near; at least one, if there is any."""
+        key = (v, state, condition)
+        found = self._near.get(key)
+        if found is None:
+            most = _NEAR
+            found, complete, _ = self._find_exits(v, state, condition, most)
+            while not found and not complete:
+                most *= 8
+                if most > 8 * MAX_SEARCH:
+                    raise CompileLimitExceeded(
+                        "finding the end of a terminal visits too many states",
+                        limit=MAX_SEARCH,
+                        actual=most,
+                    )
+                found, complete, _ = self._find_exits(v, state, condition, most)
+            self._near[key] = found
+        return found
 
-        Only of terminals that may end in any way, and whatever was demanded before is met.
-        """
-        found = self._nearest_inside.get(q)
+    def near_exits_inside(self, q: int) -> dict[tuple[int, int], bytes]:
+        """As `exits_inside`, but only some that are near."""
+        found = self._near_inside.get(q)
         if found is None:
             found = {}
             for v, state, condition, text in self._inside(q):
-                terminal, allowed = self.variants[v]
-                more = None if allowed is not None else self._nearest(state, condition)
-                if more is not None:
+                for end, more in self.near_exits(v, state, condition).items():
+                    key = (self.variants[v][0], end)
                     whole = text + more
-                    if terminal not in found or len(whole) < len(found[terminal]):
-                        found[terminal] = whole
-            self._nearest_inside[q] = found
+                    if key not in found or len(whole) < len(found[key]):
+                        found[key] = whole
+            self._near_inside[q] = found
         return found
 
-    def shortest_beginning(self, terminal: int, atoms: int) -> bytes:
-        """The fewest bytes of ``terminal`` that begin with one of ``atoms``, which it can."""
+    def near_exits_of(self, terminal: int, condition: int) -> dict[int, bytes]:
+        """The near exits from the beginning of a terminal."""
+        start = self.terminals.starts[terminal]
+        if not self._is_alive(terminal, start, condition):
+            return {}
+        return self.near_exits(terminal, start, condition)
+
+    def shortest_beginning(self, terminal: int, atoms: int) -> tuple[bytes, int]:
+        """The fewest bytes of ``terminal`` that begin with one of ``atoms``, which it can.
+
+        Returns:
+            The bytes, and the condition under which the terminal ends there.
+        """
         spelt = self._encoding.shortest(GROUND)
         anything = self.terminals.rest.anything
-        texts: list[bytes] = []
+        texts: list[tuple[bytes, int]] = []
         for mask, to in self.terminals.moves(self.terminals.starts[terminal]):
             if mask & atoms:
-                more = self._nearest(to, anything)
-                assert more is not None
-                texts += [spelt[atom] + more for atom in _bits(mask & atoms)]
-        return min(texts, key=lambda s: (len(s), s))
+                exits = self.near_exits(terminal, to, anything)
+                end, more = min(exits.items(), key=lambda item: (len(item[1]), item[1]))
+                texts += [(spelt[atom] + more, end) for atom in _bits(mask & atoms)]
+        return min(texts, key=lambda pair: (len(pair[0]), pair))
 
     def _inside(self, q: int) -> list[tuple[int, int, int, bytes]]:
         """Variant, state, condition after the character begun, and the bytes that complete it."""
@@ -208,39 +236,6 @@ class Lexer(Leaf):
                 if texts and self._is_alive(v, to, w):
                     out.append((v, to, w, min(texts, key=lambda s: (len(s), s))))
         return out
-
-    def _nearest(self, state: int, condition: int) -> bytes | None:
-        """The fewest bytes to an end of a terminal, ``condition`` met on the way."""
-        key = (state, condition)
-        if key in self._ways:
-            return self._ways[key]
-        spelt = self._encoding.shortest(GROUND)
-        anything, end = self.terminals.rest.anything, self.terminals.end
-        seen: set[tuple[int, int]] = set()
-        levels: list[dict[tuple[int, int], bytes]] = [{key: b""}, {}, {}, {}, {}]
-        found: bytes | None = None
-        while found is None and any(levels):
-            level = levels.pop(0)
-            levels.append({})
-            for (q, w), text in level.items():
-                if (q, w) in seen:
-                    continue
-                seen.add((q, w))
-                if w == anything and end(q) != NONE:
-                    found = text
-                    break
-                for mask, to, w_to in self._steps(q, w):
-                    if (to, w_to) not in seen:
-                        best = min((spelt[a] for a in _bits(mask)), key=lambda s: (len(s), s))
-                        levels[len(best) - 1].setdefault((to, w_to), text + best)
-            if len(seen) > MAX_SEARCH:
-                raise CompileLimitExceeded(
-                    "finding the end of a terminal visits too many states",
-                    limit=MAX_SEARCH,
-                    actual=len(seen),
-                )
-        self._ways[key] = found
-        return found
 
     def is_met_at_once(self, terminal: int, condition: int) -> bool | None:
         """Whether the first character of a terminal meets ``condition``, whichever it is.

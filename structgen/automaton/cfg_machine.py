@@ -58,13 +58,11 @@ class CfgMachine:
                     f"no text matches the grammar: rule {grammar.nonterminals[grammar.start]!r} "
                     "can never be finished."
                 )
-            self.lexer = Lexer(terminals, lambda place, c: self._completion.is_possible(place, c))
+            self.lexer = Lexer(terminals, lambda place, c: self._can_finish(place, c))
             self.stacks = Stacks(goals)
             self._rest = terminals.rest
             self._ignore = frozenset(t for t in grammar.ignore if t not in dead)
-            self._neighbours = Neighbours(
-                self.stacks, terminals, self._ignore, self.lexer.shortest_beginning
-            )
+            self._neighbours = Neighbours(self.stacks, self.lexer, self._ignore)
             self._is_free = self._neighbours.is_free()
             self._completion = Completion(self.stacks, self.lexer, tuple(sorted(self._ignore)))
             self._entries: dict[tuple[int, int], int] = {}
@@ -178,11 +176,16 @@ class CfgMachine:
             if exits is None:
                 chosen.append((terminal, after))
                 continue
-            live = frozenset(c for c in exits if self._completion.is_possible(after, c))
+            live = frozenset(c for c in exits if self._can_finish(after, c))
             if live:
                 chosen.append((terminal, None if len(live) == len(exits) else live))
         q = self.lexer.entry(tuple(chosen), condition)
         return q if self.lexer.row(q) else -1
+
+    def _can_finish(self, place: int, condition: int) -> bool:
+        if self._neighbours.is_possible(place, condition):
+            return True
+        return self._completion.is_possible(place, condition)
 
     def _begin(self, place: int, condition: int, found: set[int]) -> None:
         """Add what follows a terminal: the next one, or the end of the text."""
@@ -258,15 +261,15 @@ class CfgMachine:
     def complete(self, q: int, place: int) -> bytes | None:
         """A short way from one configuration to acceptance."""
         best: bytes | None = None
-        for terminal, text in self.lexer.nearest_inside(q).items():
+        for (terminal, condition), text in self.lexer.near_exits_inside(q).items():
             if best is not None and len(text) >= len(best):
                 continue
-            rest = self._neighbours.of_place(self.after(place, (terminal,)), terminal)
+            rest = self._neighbours.of_place(self.after(place, (terminal,)), condition)
             if rest is not None and (best is None or len(text) + len(rest) < len(best)):
                 best = text + rest
         if best is not None:
             return best
-        # Only by the letter of what terminals demand of each other, if at all.
+        # What is near does not do; look at everything.
         for (terminal, condition), text in self.lexer.exits_inside(q).items():
             rest = self._completion.of_place(self.after(place, (terminal,)), condition)
             if rest is not None and (best is None or len(text) + len(rest) < len(best)):

@@ -104,12 +104,12 @@ class Terminals:
             first |= mask
         return first
 
-    def settling(self, terminal: int) -> tuple[int, bool]:
-        """What settles the demands that a terminal's end may make of the rest.
+    def demands(self, terminal: int) -> tuple[int, bool, tuple[int, ...] | None]:
+        """What a terminal's ends may demand of the rest.
 
         Returns:
-            Atoms, any of which settles whatever is demanded, and whether the text may always end.
-            Of a terminal with very many states, a safe guess.
+            Atoms, any of which settles whatever is demanded; whether the text may always end; and
+            the conditions. Of a terminal with very many states, a safe guess and None.
         """
         conditions: dict[int, None] = {}
         start = self.starts[terminal]
@@ -124,11 +124,12 @@ class Terminals:
                     todo.append(to)
             looks = self._threads.looks[self._nodes_of[terminal]]
             if len(seen) > (_MAX_EXPLORED_LOOKING if looks else _MAX_EXPLORED):
-                return self._settling_at_worst(terminal)
-        return self._settled_by(conditions, self.alphabet.everything)
+                return (*self._settling_at_worst(terminal), None)
+        return (*self.settled_by(conditions), tuple(conditions))
 
-    def _settled_by(self, conditions: Iterable[int], atoms: int) -> tuple[int, bool]:
-        rest = self.rest
+    def settled_by(self, conditions: Iterable[int]) -> tuple[int, bool]:
+        """Atoms that settle each of ``conditions``, and whether the text may end under all."""
+        rest, atoms = self.rest, self.alphabet.everything
         may_end = True
         for condition in conditions:
             settled = 0
@@ -154,7 +155,8 @@ class Terminals:
                 return 0, False
         # Where a lookahead holds or not decides between two ways on, its contrary is demanded too.
         contrary = [self.rest.contrary(c) for c in pending]
-        return self._settled_by([*pending, *contrary], self.alphabet.everything & ~masks)
+        atoms, may_end = self.settled_by([*pending, *contrary])
+        return atoms & ~masks, may_end
 
     def _items(self, state: int) -> list[Item]:
         """The ways open at ``state``, preferred first, none after an unconditional match."""
