@@ -57,6 +57,11 @@ class Timeout(Exception):
     """A case took longer than `TIMEOUT_SECONDS`."""
 
 
+def on_alarm(*_: object) -> None:
+    """Raise `Timeout`, on SIGALRM."""
+    raise Timeout
+
+
 class Clock:
     """What steps are timed with.
 
@@ -187,10 +192,6 @@ def measured(totals: Totals) -> Iterator[None]:
 
 def run(workload: Workload, tokenizer: Path, names: Sequence[str], afresh: bool) -> Run:
     """Run all engines over all cases, alternating."""
-
-    def on_alarm(*_: object) -> None:
-        raise Timeout
-
     signal.signal(signal.SIGALRM, on_alarm)
     engines = [ENGINES[name](tokenizer, workload.vocabulary) for name in names]
     results: dict[str, list[Result]] = {name: [] for name in names}
