@@ -16,7 +16,6 @@ import gc
 import json
 import os
 import random
-import signal
 import sys
 import time
 from collections import Counter
@@ -24,11 +23,10 @@ from pathlib import Path
 
 from engines import Refused, Structgen
 from mask_cases import Case, Workload
-from masks import Timeout, on_alarm, tokenizer_path, walk
+from masks import Timeout, time_limit, tokenizer_path, walk
 
 import structgen
 
-TIMEOUT_SECONDS = 60
 GROWTH = 0.1
 
 
@@ -41,16 +39,14 @@ def resident_bytes() -> int:
 def use(engine: Structgen, case: Case) -> str:
     """Compile the case and walk its first valid instance; what became of it."""
     chosen = case.valid.index(True) if True in case.valid else 0
-    signal.alarm(TIMEOUT_SECONDS)
     try:
-        session = engine.start(engine.compile(case.schema))
-        walk(session, case.instances[chosen] if case.instances else [], memoryview(engine.out))
+        with time_limit():
+            session = engine.start(engine.compile(case.schema))
+            walk(session, case.instances[chosen] if case.instances else [], memoryview(engine.out))
     except Refused:
         return "refused"
     except Timeout:
         return "timeout"
-    finally:
-        signal.alarm(0)
     return "walked"
 
 
@@ -71,7 +67,6 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
-    signal.signal(signal.SIGALRM, on_alarm)
     tokenizer = tokenizer_path(arguments.tokenizer)
     workload = Workload(arguments.data, tokenizer, None, arguments.seed)
     engine = Structgen(tokenizer, workload.vocabulary)
