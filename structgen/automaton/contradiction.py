@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 _MOST_SHOWN = 3
 """Alternatives whose reasons are given one by one."""
 
+_MOST_LEVELS = 50
+"""How far down a contradiction is followed."""
+
 
 def contradiction(language: JsonLanguage) -> Unsatisfiable:
     """The error that says why the language's root is empty."""
@@ -54,6 +57,8 @@ class _Search:
         """The place, at ``path`` or below, that leaves nothing, and how."""
         language = self._language
         obligations = language.obligations(conjunction)
+        if len(self._seen) > _MOST_LEVELS:
+            return path, "what is required there contradicts itself, further down or in a circle"
         if conjunction in self._seen:
             return path, "each value would have to hold another of its kind, without end"
         self._seen.add(conjunction)
