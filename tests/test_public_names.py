@@ -18,7 +18,6 @@ ERRORS = {
     "CompileLimitExceeded",
     "ConversionError",
     "DownloadError",
-    "GrammarError",
     "IncompleteOutput",
     "ModelError",
     "ModelNotFound",
@@ -36,7 +35,6 @@ ERRORS = {
     "VocabularyError",
 }
 NAMES = ERRORS | {
-    "Cfg",
     "Choice",
     "Constraint",
     "Cursor",

@@ -15,8 +15,8 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from ..errors import CompileLimitExceeded
-from ..grammar.schema_graph import TRUE, Contains, Node, json_key
+from ..errors import CompileLimitExceeded, UnsupportedFeature
+from ..grammar.schema_graph import FALSE, TRUE, Contains, Node, json_key
 from .leaf import Leaf
 from .machine import POP, Alternative
 from .whitespace import Whitespace
@@ -34,6 +34,9 @@ MAX_SEARCH = 20_000
 
 State = tuple[int, tuple[int, ...], tuple[int, ...]]
 """(items complete, items that met each contains, numbers of the values seen)."""
+
+REPEATED = (-1,)
+"""Values seen once two of them have been equal, where that is all that matters."""
 
 
 class ArrayLeaf(Leaf):
@@ -102,12 +105,28 @@ class ArrayPlan:
         self._max: int | None = min(limits) if limits else None
         self._prefix = max((len(n.prefix) for n in self._nodes), default=0)
         self._unique = any(n.unique for n in self._nodes)
+        self._repeats = any(n.repeats for n in self._nodes)
         contains: dict[Contains, None] = {}
         for node in self._nodes:
             contains.update(
                 dict.fromkeys(c for c in node.contains if c.least or c.most is not None)
             )
         self._contains = list(contains)
+        if (
+            self._repeats
+            and self._contains
+            and any(c.most is not None for c in self._contains)
+            | (self._max is not None)
+            | any(n.items == FALSE for n in self._nodes)
+        ):
+            path = self._path()
+            raise UnsupportedFeature(
+                "'uniqueItems' that must not hold, beside 'contains' and a bound on the items, is "
+                f"not supported, at {path}.",
+                path=path,
+                keyword="uniqueItems",
+                fix="Move it out of the negated part, or use anyOf.",
+            )
         starts = max((c.start for c in self._contains), default=0)
         self._count_to = max(self._prefix, self._min, self._max or 0, starts)
         self._limit: int | None = None
@@ -143,7 +162,7 @@ class ArrayPlan:
     def _ways(self, state: State) -> Iterator[tuple[int, tuple[int, ...]]]:
         """For one more item: the conjunction it owes, and the contains counts after it."""
         count, met, seen = state
-        base = self._item(count, seen)
+        base = self._item(count, seen if self._unique else ())
         if not self._contains:
             yield base, met
             return
@@ -173,25 +192,37 @@ class ArrayPlan:
 
     @property
     def _simple(self) -> bool:
-        return not self._contains and not self._unique
+        return not (self._contains or self._unique or self._repeats)
 
     def _start(self) -> State:
         return 0, (0,) * len(self._contains), ()
 
     def _may(self, state: State) -> tuple[bool, bool]:
         """Whether another item, and whether ``]``, may follow."""
-        count, met, _ = state
-        close = count >= self._min and all(
-            k >= c.least for k, c in zip(met, self._contains, strict=True)
-        )
+        count = state[0]
+        close = self._is_complete(state)
         if self._simple:
             most = self._most()
             return most is None or count < most, close
         if self._max is not None and count >= self._max:
             return False, close
-        if not self._contains and count >= self._min and self._has_more(state):
+        if (
+            not self._contains
+            and not self._repeats
+            and count >= self._min
+            and self._has_more(state)
+        ):
             return True, close
         return any(True for _ in self._open_ways(state)), close
+
+    def _is_complete(self, state: State) -> bool:
+        """Whether the array may end."""
+        count, met, seen = state
+        return (
+            count >= self._min
+            and (not self._repeats or seen == REPEATED)
+            and all(k >= c.least for k, c in zip(met, self._contains, strict=True))
+        )
 
     def _has_more(self, state: State) -> bool:
         """A cheap sufficient test that one more distinct item exists."""
@@ -200,10 +231,20 @@ class ArrayPlan:
     def _open_ways(self, state: State) -> Iterator[tuple[int, State]]:
         """The ways for one more item that do not lead into a dead end."""
         count, _, seen = state
+        language = self._language
         for conjunction, met in self._ways(state):
             after: State = (min(count + 1, self._count_to), met, seen)
-            if self._language.is_possible(conjunction) and self._viable(after):
+            if language.is_possible(conjunction) and self._viable(after):
                 yield conjunction, after
+            elif self._repeats and seen != REPEATED:
+                # Items to come cannot be equal by themselves: this one has to be like another.
+                for equal in self._like_seen(conjunction, seen):
+                    repeated: State = (after[0], met, REPEATED)
+                    if language.is_possible(equal) and self._viable(repeated):
+                        yield equal, repeated
+                for shared in self._like_later(conjunction, count, met):
+                    if language.is_possible(shared):
+                        yield shared, after
 
     def _viable(self, state: State) -> bool:
         return self._simple or self._closing(state) is not None
@@ -238,7 +279,7 @@ class ArrayPlan:
 
     def is_possible(self) -> bool:
         """Whether any array satisfies the nodes."""
-        if not self._min and not self._contains:
+        if not self._min and not self._contains and not self._repeats:
             return True
         return self.shortest_text() is not None
 
@@ -250,7 +291,9 @@ class ArrayPlan:
 
     def records(self, at: int, outcome: int) -> bool:
         """Whether `resume` needs the text of the item that has just ended."""
-        return self._unique and bool(at & 1)
+        if not at & 1:
+            return False
+        return self._unique or (self._repeats and self._states[at >> 1][2] != REPEATED)
 
     def resume(
         self, at: int, outcome: int, text: bytes | None = None, limited: bool = False
@@ -277,6 +320,10 @@ class ArrayPlan:
             return ()
         return (Alternative(leaf, leaf.after_item(item, close), ((self, 2 * self._state(state)),)),)
 
+    def _tells_apart(self, state: State) -> bool:
+        """Whether the value of the next item matters."""
+        return self._unique or (self._repeats and state[2] != REPEATED)
+
     def _with_value(self, seen: tuple[int, ...], text: bytes) -> tuple[int, ...]:
         value = json.loads(text)
         key = json_key(value)
@@ -284,6 +331,8 @@ class ArrayPlan:
         if number is None:
             number = self._value_ids[key] = len(self._values)
             self._values.append(value)
+        if self._repeats and number in seen:
+            return REPEATED
         return tuple(sorted({*seen, number}))
 
     # -- completion -------------------------------------------------------------------------
@@ -298,12 +347,12 @@ class ArrayPlan:
         if outcome == CLOSE:
             return b""
         best: bytes | None = None
-        for conjunction, met in self._ways(state):
+        for conjunction, met in self._chosen_ways(state):
             item = self._language.shortest(conjunction)
             if item is None:
                 continue
             after: State = (min(state[0] + 1, self._count_to), met, state[2])
-            if self._unique:
+            if self._tells_apart(state):
                 after = (after[0], met, self._with_value(state[2], item))
             rest = self._close(self._closing(after), False)
             if rest is not None and (best is None or len(item + rest) < len(best)):
@@ -336,7 +385,10 @@ class ArrayPlan:
         """The cheapest items that are still owed after ``state``, or None when that is hopeless."""
         found = self._closings.get(state, False)
         if found is False:
-            found = self._simple_closing(state) if not self._contains else self._search(state)
+            if self._contains or self._repeats:
+                found = None if self._unique and self._repeats else self._search(state)
+            else:
+                found = self._simple_closing(state)
             if not self._language.is_solving:
                 self._closings[state] = found
         return found  # type: ignore[return-value]
@@ -372,7 +424,7 @@ class ArrayPlan:
     def _search(self, start: State) -> tuple[bytes, ...] | None:
         """Dijkstra over counts: each step is one item."""
         # Every step of unique items has a new conjunction to work out.
-        limit = MAX_SEARCH // 100 if self._unique else MAX_SEARCH
+        limit = MAX_SEARCH // 100 if self._unique or self._repeats else MAX_SEARCH
         tie = itertools.count()
         heap: list[tuple[int, int, State, tuple[bytes, ...]]] = [(0, next(tie), start, ())]
         done: set[State] = set()
@@ -387,20 +439,48 @@ class ArrayPlan:
                     limit=limit,
                     actual=len(done),
                 )
-            count, met, seen = state
-            if count >= self._min and all(
-                k >= c.least for k, c in zip(met, self._contains, strict=True)
-            ):
+            count, _, seen = state
+            if self._is_complete(state):
                 return items
             if self._max is not None and count >= self._max:
                 continue
             if not all(self._can_contain(i, state) for i in range(len(self._contains))):
                 continue  # no number of further items would help
-            for conjunction, after_met in self._ways(state):
+            apart = self._tells_apart(state)
+            for conjunction, after_met in self._chosen_ways(state):
                 item = self._language.shortest(conjunction)
                 if item is None:
                     continue
-                after_seen = self._with_value(seen, item) if self._unique else ()
+                after_seen = self._with_value(seen, item) if apart else seen
                 after: State = (min(count + 1, self._count_to), after_met, after_seen)
                 heapq.heappush(heap, (cost + len(item) + 1, next(tie), after, (*items, item)))
         return None
+
+    def _chosen_ways(self, state: State) -> Iterator[tuple[int, tuple[int, ...]]]:
+        """As `_ways`, with the values too that an item may have to share with another one."""
+        ways = list(self._ways(state))
+        yield from ways
+        if not self._repeats or state[2] == REPEATED:
+            return
+        for conjunction, met in ways:
+            for equal in self._like_seen(conjunction, state[2]):
+                yield equal, met
+            for shared in self._like_later(conjunction, state[0], met):
+                yield shared, met
+
+    def _like_seen(self, conjunction: int, seen: tuple[int, ...]) -> Iterator[int]:
+        """``conjunction`` for an item that is equal to one of the values seen."""
+        language = self._language
+        for number in seen:
+            yield language.conjunction_with(conjunction, [language.constant(self._values[number])])
+
+    def _like_later(self, conjunction: int, count: int, met: tuple[int, ...]) -> Iterator[int]:
+        """``conjunction`` for item ``count`` if some later item can be equal to it."""
+        last = max(count, self._prefix) + 1
+        if self._max is not None:
+            last = min(last, self._max - 1)
+        for index in range(count + 1, last + 1):
+            for later, _ in self._ways((index, met, ())):
+                yield self._language.conjunction_with(
+                    conjunction, self._language.obligations(later)
+                )

@@ -19,8 +19,12 @@ from typing import Any, TypeAlias
 from ..errors import CompileLimitExceeded
 from ..grammar import ir
 from ..grammar.schema_graph import ALL_TYPES, FALSE, OBJECT, TRUE, Node, json_key
-from .negation import Choice, monitor, negate
-from .presence import NO, YES, Formula, PresenceReader, conjunction, disjunction
+from .negation import Choice, negate
+from .rule_reader import RuleReader
+from .rules import Rule
+
+MAX_MULTIPLIED = 64
+"""Most partial branches that are looked at before what objects may be becomes a rule."""
 
 MAX_BRANCHES = 4096
 """Most branches one value's alternatives may multiply out to."""
@@ -45,7 +49,7 @@ class Branch:
 class _Partial:
     """A branch under construction."""
 
-    __slots__ = ("choices", "contributors", "kept", "negated", "presence", "seen", "todo", "types")
+    __slots__ = ("choices", "contributors", "kept", "negated", "rules", "seen", "todo", "types")
 
     def __init__(self) -> None:
         self.todo: list[Owned] = []
@@ -54,7 +58,7 @@ class _Partial:
         self.types = ALL_TYPES
         self.choices: list[list[tuple[Owned, ...]]] = []
         self.contributors: dict[int, set[int]] = {}
-        self.presence: list[Formula] = []
+        self.rules: list[Rule] = []
         self.negated: list[int] = []
 
     def copy(self) -> _Partial:
@@ -62,7 +66,7 @@ class _Partial:
         other.seen = set(self.seen)
         other.kept = set(self.kept)
         other.types = self.types
-        other.presence = list(self.presence)
+        other.rules = list(self.rules)
         other.negated = list(self.negated)
         other.choices = list(self.choices)
         other.contributors = {k: set(v) for k, v in self.contributors.items()}
@@ -76,6 +80,7 @@ class Brancher:
         nodes: the schema's nodes; synthetic ones are appended.
         disjoint: whether two obligations certainly cannot hold together.
         constant: the obligation to equal a given object or array.
+        reader: reads obligations as rules about an object's members.
     """
 
     def __init__(
@@ -83,27 +88,46 @@ class Brancher:
         nodes: list[Node],
         disjoint: Callable[[int, int], bool],
         constant: Callable[[Any], int],
+        reader: RuleReader,
     ) -> None:
         self._nodes = nodes
         self._disjoint = disjoint
         self._constant = constant
         self._negations: dict[int, Choice] = {}
         self._synthetic: dict[Any, int] = {}
-        self._presence = PresenceReader(nodes)
+        self._reader = reader
+        self._compact = False
 
     def expand(self, obligations: Iterable[int]) -> list[Branch]:
         """The branches of a conjunction, without those that the types rule out.
 
+        What objects may be is multiplied out where that is little, for a plan that follows one
+        branch is smaller than one with a rule; else all of it becomes one rule.
+
         Raises:
             CompileLimitExceeded: more than `MAX_BRANCHES` partial branches were looked at.
         """
-        first = _Partial()
-        first.todo = [(ob, _NOBODY) for ob in obligations]
-        stack = [first]
+        obligations = tuple(obligations)
+        found = self._expand(obligations, False)
+        if found is None:
+            found = self._expand(obligations, True)
+        assert found is not None
+        return _without_redundant(found)
+
+    def _expand(self, obligations: tuple[int, ...], compact: bool) -> list[Branch] | None:
+        """The branches; None when there are too many unless ``compact``."""
+        stack: list[_Partial] = []
+        for types in (ALL_TYPES & ~OBJECT, OBJECT) if compact else (ALL_TYPES,):
+            first = _Partial()
+            first.todo = [(ob, _NOBODY) for ob in obligations]
+            first.types = types
+            stack.append(first)
         out: dict[tuple[int, ...], Branch] = {}
         count = 0
         while stack:
             count += 1
+            if count > MAX_MULTIPLIED and not compact:
+                return None
             if count > MAX_BRANCHES:
                 raise CompileLimitExceeded(
                     f"the alternatives at {self._path(obligations)} multiply out to too many "
@@ -113,6 +137,7 @@ class Brancher:
                     actual=count,
                 )
             partial = stack.pop()
+            self._compact = compact and partial.types == OBJECT
             if not self._absorb(partial):
                 continue
             others = self._split_objects(partial)
@@ -120,7 +145,7 @@ class Brancher:
                 stack.append(others)
             if not self._absorb_negated(partial):
                 continue
-            if partial.types == OBJECT and not self._absorb_presence(partial):
+            if partial.types == OBJECT and not self._absorb_rules(partial):
                 continue
             if partial.todo:
                 stack.append(partial)
@@ -140,7 +165,7 @@ class Brancher:
                 continue
             known = out.get(kept)
             out[kept] = Branch(partial.types | (known.types if known else 0), kept)
-        return _without_redundant(list(out.values()))
+        return list(out.values())
 
     def add(self, node: Node) -> int:
         """The obligation that a synthetic node holds; equal nodes are shared."""
@@ -174,7 +199,11 @@ class Brancher:
             if node.asserts:
                 partial.kept.add(number)
             if node.unevaluated_properties != TRUE or node.unevaluated_items != TRUE:
-                owners = owners | {number}
+                rule = self._reader.read(2 * number) if self._compact else None
+                if rule is None:
+                    owners = owners | {number}
+                else:
+                    partial.rules.append(rule)
             for owner in owners:
                 partial.contributors.setdefault(owner, set()).add(number)
             if node.applies_in_place:
@@ -228,12 +257,11 @@ class Brancher:
         return self.add(Node(node.path, properties={name: FALSE}, not_evaluating=True))
 
     def _split_objects(self, partial: _Partial) -> _Partial | None:
-        """Where a choice is only about an object's names, go on with objects; gives the rest."""
+        """Where something is a rule about an object's members, go on with objects alone; gives the
+        rest."""
         if not partial.types & OBJECT or partial.types == OBJECT:
             return None
-        if all(self._formula(choice) is None for choice in partial.choices) and not any(
-            self._presence.read(2 * n + 1) is not None or self._monitor(n) for n in partial.negated
-        ):
+        if not partial.negated and all(self._rule(choice) is None for choice in partial.choices):
             return None
         others = partial.copy()
         others.types &= ~OBJECT
@@ -241,66 +269,60 @@ class Brancher:
         return others
 
     def _absorb_negated(self, partial: _Partial) -> bool:
-        """Turn what must not hold into formulas and things to watch for, or into choices."""
+        """Turn what must not hold into rules, or into choices; False when one cannot hold."""
         negated, partial.negated = partial.negated, []
         for number in negated:
             node = self._nodes[number]
             if not node.types & partial.types:
                 continue  # it fails by its type
             if partial.types == OBJECT:
-                formula = self._presence.read(2 * number + 1)
-                if formula == NO:
-                    return False
-                if formula is not None:
-                    partial.presence.append(formula)
-                    continue
-                watched = self._monitor(number)
-                if watched is not None:
-                    partial.todo.append((self.add(watched), _NOBODY))
+                rule = self._reader.read(2 * number + 1)
+                if rule is not None:
+                    if rule.is_never:
+                        return False
+                    partial.rules.append(rule)
                     continue
             ways = self._negation(number)
             partial.choices.append([tuple((ob, _NOBODY) for ob in way) for way in ways])
         return True
 
-    def _monitor(self, number: int) -> Node | None:
-        """A node that watches for the failure of node ``number``, an object."""
-        node = self._nodes[number]
-        hops = 0
-        while len(node.refs) == 1 and not node.asserts and hops < 32:
-            bare = Node("$", refs=node.refs)
-            if node.refs[0] & 1 or _content(node)[1:] != _content(bare)[1:]:
-                return None
-            node = self._nodes[node.refs[0] >> 1]
-            hops += 1
-        watched = monitor(node)
-        return None if watched is None else Node(node.path, types=OBJECT, exists=(watched,))
-
-    def _absorb_presence(self, partial: _Partial) -> bool:
-        """Turn choices that are only about names into formulas; False when one cannot hold."""
+    def _absorb_rules(self, partial: _Partial) -> bool:
+        """Turn choices that are rules about members into such; False when one cannot hold."""
         remaining: list[list[tuple[Owned, ...]]] = []
         for choice in partial.choices:
-            formula = self._formula(choice)
-            if formula is None:
+            rule = self._rule(choice)
+            if rule is None:
                 remaining.append(choice)
-            elif formula == NO:
+                continue
+            if rule.is_never:
                 return False
-            elif formula != YES:
-                partial.presence.append(formula)
+            partial.rules.append(rule)
+            if self._compact:
+                names: dict[str, None] = {}
+                for way in choice:
+                    for obligation, _ in way:
+                        if not obligation & 1:
+                            names.update(self._reader.names(obligation))
+                listed = Node("$", properties=dict.fromkeys(names, TRUE), not_evaluating=True)
+                partial.todo.append((self.add(listed), _NOBODY))
         partial.choices = remaining
         return True
 
-    def _formula(self, choice: list[tuple[Owned, ...]]) -> Formula | None:
-        ways: list[Formula] = []
+    def _rule(self, choice: list[tuple[Owned, ...]]) -> Rule | None:
+        """The rule that ``choice`` comes to for an object, if it is to be one: where it speaks of
+        nothing but names, or everything that can be a rule is."""
+        ways: list[Rule] = []
         for way in choice:
-            parts: list[Formula] = []
+            parts: list[Rule] = []
             for obligation, owners in way:
                 # A way that evaluates members for an unevaluated… keyword says more than that.
-                formula = None if owners else self._presence.read(obligation)
-                if formula is None:
+                rule = None if owners else self._reader.read(obligation)
+                if rule is None:
                     return None
-                parts.append(formula)
-            ways.append(conjunction(parts))
-        return disjunction(ways)
+                parts.append(rule)
+            ways.append(self._reader.book.all(parts))
+        rule = self._reader.book.any(ways)
+        return rule if self._compact or self._reader.is_about_names(rule) else None
 
     def _next_choice(self, partial: _Partial) -> list[tuple[Owned, ...]] | None:
         """Take one open choice out of ``partial``; empty when none is left, None when one has no
@@ -335,17 +357,18 @@ class Brancher:
     def _negation(self, number: int) -> Choice:
         found = self._negations.get(number)
         if found is None:
-            found = negate(self._nodes[number], self.add, self._constant)
+            members = self._reader.own(number)
+            found = negate(self._nodes[number], self.add, self._constant, members)
             self._negations[number] = found
         return found
 
     # -- unevaluated… -----------------------------------------------------------------------
 
     def _with_unevaluated(self, partial: _Partial) -> tuple[int, ...]:
-        if partial.presence:
-            formula = conjunction(partial.presence)
-            partial.presence = []
-            node = self._presence_node(formula)
+        if partial.rules:
+            rule = self._reader.book.all(partial.rules)
+            partial.rules = []
+            node = Node("$", types=OBJECT, rules=(rule,), not_evaluating=True)
             partial.todo.append((self.add(node), _NOBODY))
             return ()
         for owner in sorted(partial.contributors):
@@ -360,22 +383,6 @@ class Brancher:
                     if (obligation, _NOBODY) not in partial.seen:
                         partial.todo.append((obligation, _NOBODY))
         return tuple(sorted(partial.kept))
-
-    @staticmethod
-    def _presence_node(formula: Formula) -> Node:
-        """A node that says what ``formula`` says, in plain keywords as far as possible."""
-        parts = formula[1] if formula[0] == "all" else (formula,)
-        required = tuple(p[1] for p in parts if p[0] == "has")
-        barred = {p[1]: FALSE for p in parts if p[0] == "lacks"}
-        rest = tuple(p for p in parts if p[0] not in ("has", "lacks"))
-        return Node(
-            "$",
-            types=OBJECT,
-            required=required,
-            properties=barred,
-            not_evaluating=True,
-            presence=rest,
-        )
 
     def _unevaluated_properties(self, owner: Node, parts: list[Node]) -> Node | None:
         if owner.unevaluated_properties == TRUE:

@@ -30,7 +30,6 @@ from ..grammar.schema_graph import (
     json_key,
     to_decimal,
 )
-from . import presence
 from .derivatives import RegexAutomaton
 
 
@@ -237,17 +236,11 @@ def _object_holds(nodes: Sequence[Node], node: Node, value: Mapping[str, Any], s
             seen.names.add(name)
         if not all(holds(nodes, c, item) for c in children or [node.additional]):
             return False
-    for some in node.exists:
-        met = any(
-            includes(keys, k) and holds(nodes, obligation, v)
-            for keys, obligation in some.triggers
-            for k, v in value.items()
-        )
-        if not met and not presence.holds(some.presence, value):
-            return False
-    if not all(presence.holds(formula, value) for formula in node.presence):
-        return False
-    if node.bad_name != TRUE and not any(holds(nodes, node.bad_name, k) for k in value):
+
+    def meets(keys: Keys, obligation: int, name: str, item: Any) -> bool:
+        return includes(keys, name) and holds(nodes, obligation, item)
+
+    if not all(rule.holds(value, meets) for rule in node.rules):
         return False
     seen.all_names |= node.evaluates_all_properties
     if node.unevaluated_properties != TRUE and not seen.all_names:
@@ -274,8 +267,10 @@ def _array_holds(nodes: Sequence[Node], node: Node, value: Sequence[Any], seen: 
             return False
         if node.contains_evaluates:
             seen.indexes.update(hits)
-    if node.unique and len({json_key(item) for item in value}) < len(value):
-        return False
+    if node.unique or node.repeats:
+        repeats = len({json_key(item) for item in value}) < len(value)
+        if node.unique if repeats else node.repeats:
+            return False
     seen.prefix = max(seen.prefix, len(node.prefix))
     seen.all_items |= node.evaluates_all_items
     if node.unevaluated_items != TRUE and not seen.all_items:

@@ -25,11 +25,9 @@ from ..grammar.schema_graph import (
     STRING,
     TRUE,
     Contains,
-    Exists,
-    Keys,
     Node,
 )
-from . import presence
+from .rules import Rule
 
 Choice: TypeAlias = "list[tuple[int, ...]]"
 """Alternatives, each a set of obligations that together make one way."""
@@ -38,23 +36,20 @@ Add: TypeAlias = Callable[[Node], int]
 """Adds a node to the graph and gives the obligation that it holds."""
 
 
-def negate(node: Node, add: Add, constant: Callable[[Any], int]) -> Choice:
+def negate(node: Node, add: Add, constant: Callable[[Any], int], members: Rule) -> Choice:
     """The ways in which a value can fail ``node``.
 
     Args:
         node: the node that must not hold.
         add: adds a synthetic node.
         constant: gives the obligation to equal an object or array.
+        members: what the node itself says about an object's members.
 
     Raises:
         UnsupportedFeature: the failure of ``uniqueItems``, ``unevaluated*`` is not expressible.
     """
     path = node.path
-    for keyword, used in (
-        ("uniqueItems", node.unique),
-        ("unevaluatedProperties", node.unevaluated_properties != TRUE),
-        ("unevaluatedItems", node.unevaluated_items != TRUE),
-    ):
+    for keyword, used in (("unevaluatedItems", node.unevaluated_items != TRUE),):
         if used:
             raise UnsupportedFeature(
                 f"{keyword!r} inside 'not', or in one of several overlapping 'oneOf' branches, is "
@@ -84,7 +79,9 @@ def negate(node: Node, add: Add, constant: Callable[[Any], int]) -> Choice:
         out.append((add(Node(path, types=ALL_TYPES & ~node.types)),))
     out += _values(node, add, constant)
     out += [(add(failure),) for failure in _numbers(node) + _strings(node)]
-    out += [(add(failure),) for failure in _objects(node) + _arrays(node)]
+    out += [(add(failure),) for failure in _arrays(node)]
+    if node.types & OBJECT and node.speaks_of_objects:
+        out.append((add(Node(path, types=OBJECT, rules=(members.negated,))),))
     return [way for way in out if FALSE not in way]
 
 
@@ -130,94 +127,6 @@ def _strings(node: Node) -> list[Node]:
     return out
 
 
-def _objects(node: Node) -> list[Node]:
-    path = node.path
-    out = [Node(path, types=OBJECT, properties={name: FALSE}) for name in node.required]
-    if node.min_properties:
-        out.append(Node(path, types=OBJECT, max_properties=node.min_properties - 1))
-    if node.max_properties is not None:
-        out.append(Node(path, types=OBJECT, min_properties=node.max_properties + 1))
-    out += [
-        Node(path, types=OBJECT, required=(name,), properties={name: child ^ 1})
-        for name, child in node.properties.items()
-        if child != TRUE
-    ]
-    out += [
-        Node(path, types=OBJECT, exists=(Exists(((Keys(pattern=regex), child ^ 1),)),))
-        for regex, child in node.pattern_properties
-        if child != TRUE
-    ]
-    if node.additional != TRUE:
-        some = Exists(((_other_keys(node), node.additional ^ 1),))
-        out.append(Node(path, types=OBJECT, exists=(some,)))
-    if node.property_names != TRUE:
-        out.append(Node(path, types=OBJECT, bad_name=node.property_names ^ 1))
-    for some in node.exists:
-        rule = (presence.negation(some.presence),)
-        never = {k.name: ob ^ 1 for k, ob in some.triggers if k.name is not None}
-        patterns = tuple((k.pattern, ob ^ 1) for k, ob in some.triggers if k.pattern is not None)
-        others = [(k, ob) for k, ob in some.triggers if k.name is None and k.pattern is None]
-        if others:
-            # ``additionalProperties`` speaks of the keys that the rest of its node does not.
-            keys, obligation = others[0]
-            never = dict.fromkeys(keys.but_names, TRUE) | never
-            listed = {regex for regex, _ in patterns}
-            patterns += tuple((p, TRUE) for p in keys.but_patterns if p not in listed)
-            node_ = Node(path, types=OBJECT, properties=never, pattern_properties=patterns)
-            node_.additional, node_.presence = obligation ^ 1, rule
-            out.append(node_)
-        else:
-            out.append(
-                Node(
-                    path,
-                    types=OBJECT,
-                    properties=never,
-                    pattern_properties=patterns,
-                    presence=rule,
-                )
-            )
-    for formula in node.presence:
-        out.append(Node(path, types=OBJECT, presence=(presence.negation(formula),)))
-    if node.bad_name != TRUE:
-        out.append(Node(path, types=OBJECT, property_names=node.bad_name ^ 1))
-    return out
-
-
-def _other_keys(node: Node) -> Keys:
-    """The keys that ``additionalProperties`` speaks of."""
-    patterns = tuple(dict.fromkeys(regex for regex, _ in node.pattern_properties))
-    return Keys(but_names=tuple(node.properties), but_patterns=patterns)
-
-
-def monitor(node: Node) -> Exists | None:
-    """The failure of ``node``, for an object, as one thing to watch for; None where it is more.
-
-    Twenty overlapping ``oneOf`` branches would multiply out to the product of all their failures;
-    watched for side by side they cost a bit each.
-    """
-    if (
-        node.applies_in_place
-        or node.enum is not None
-        or node.excluded
-        or node.min_properties
-        or node.max_properties is not None
-        or node.exists
-        or node.presence
-        or node.bad_name != TRUE
-        or node.property_names != TRUE
-        or not node.types & OBJECT
-    ):
-        return None
-    triggers = [(Keys(name=name), ob ^ 1) for name, ob in node.properties.items() if ob != TRUE]
-    triggers += [
-        (Keys(pattern=regex), ob ^ 1) for regex, ob in node.pattern_properties if ob != TRUE
-    ]
-    if node.additional != TRUE:
-        triggers.append((_other_keys(node), node.additional ^ 1))
-    missing = presence.disjunction(("lacks", name) for name in node.required)
-    return Exists(tuple(triggers), missing)
-
-
 def _arrays(node: Node) -> list[Node]:
     path = node.path
     out: list[Node] = []
@@ -225,6 +134,10 @@ def _arrays(node: Node) -> list[Node]:
         out.append(Node(path, types=ARRAY, max_items=node.min_items - 1))
     if node.max_items is not None:
         out.append(Node(path, types=ARRAY, min_items=node.max_items + 1))
+    if node.unique:
+        out.append(Node(path, types=ARRAY, repeats=True))
+    if node.repeats:
+        out.append(Node(path, types=ARRAY, unique=True))
     for index, child in enumerate(node.prefix):
         if child != TRUE:
             prefix = (*[TRUE] * index, child ^ 1)

@@ -158,3 +158,21 @@ def _height_of(value: Any) -> int:
         height += nests
         level = inner
     return height
+
+
+def height_of_text(text: bytes) -> int:
+    """How deep a JSON text nests."""
+    height = depth = 0
+    in_string = escaped = False
+    for byte in text:
+        if in_string:
+            in_string = escaped or byte != 0x22
+            escaped = not escaped and byte == 0x5C
+        elif byte == 0x22:
+            in_string = True
+        elif byte in (0x5B, 0x7B):
+            depth += 1
+            height = max(height, depth)
+        elif byte in (0x5D, 0x7D):
+            depth -= 1
+    return height

@@ -49,10 +49,12 @@ from .encoding import Escapes, JsonString
 from .keys import NameLeaf
 from .leaf import Leaf, LiteralLeaf, StringLeaf
 from .machine import Alternative
-from .nesting import UNLIMITED, NestingBound, watch_from
+from .nesting import UNLIMITED, NestingBound, height_of_text, watch_from
 from .numbers import NumberLeaf, NumberSpec
 from .objects import ObjectPlan
 from .options import JsonOptions
+from .rule_reader import RuleReader
+from .rules import RuleBook
 from .whitespace import whitespace
 
 MAX_CONJUNCTIONS = 50_000
@@ -91,7 +93,9 @@ class JsonLanguage:
         self._speller = JsonString(Alphabet(()), options.named, missing)
         self._conjunctions: list[tuple[int, ...]] = []
         self._conjunction_ids: dict[tuple[int, ...], int] = {}
-        self._brancher = Brancher(self.nodes, self._disjoint, self.constant)
+        self.book = RuleBook()
+        reader = RuleReader(self.nodes, self.book, self.constant, self.string_language)
+        self._brancher = Brancher(self.nodes, self._disjoint, self.constant, reader)
         self._branches: dict[int, tuple[Branch, ...]] = {}
         self._alternatives: dict[int, tuple[Alternative, ...]] = {}
         self._shapes: dict[int, Shapes] = {}
@@ -99,6 +103,9 @@ class JsonLanguage:
         self._arrays: dict[tuple[int, ...], ArrayPlan] = {}
         self._shortest: dict[int, bytes | None] = {}
         self._solving: dict[int, bytes | None] | None = None
+        self._unsolved: dict[int, None] = {}
+        self._readers: dict[int, set[int]] = {}
+        self._reading = 0
         self._constants: dict[Any, int] = {}
         self._overlaps: dict[tuple[int, int], bool] = {}
         self._nesting = NestingBound(self.add)
@@ -281,7 +288,7 @@ class JsonLanguage:
         Costs nothing for schemas without in-place applicators. A bound on depth adds no choices:
         what can be built without it can be built with it.
         """
-        if not any(n.applies_in_place or n.contains or n.exists for n in self.nodes):
+        if not any(n.applies_in_place or n.contains or n.rules or n.repeats for n in self.nodes):
             return
         seen: set[int] = set()
         todo = [self.unbounded_root]
@@ -511,11 +518,9 @@ class JsonLanguage:
             return True
         if not room:
             return False
-        if node.types & OBJECT and not (
-            node.required or node.min_properties or node.exists or node.bad_name != TRUE
-        ):
+        if node.types & OBJECT and not (node.required or node.min_properties or node.rules):
             return True
-        return bool(node.types & ARRAY and not node.min_items and not node.contains)
+        return bool(node.types & ARRAY and not (node.min_items or node.contains or node.repeats))
 
     def size_at_least(self, conjunction: int, size: int) -> bool:
         """A cheap sufficient test that ``size`` different values satisfy the conjunction."""
@@ -545,41 +550,42 @@ class JsonLanguage:
         """
         if conjunction in self._shortest:
             return self._shortest[conjunction]
-        if self._solving is not None:
+        key = self._conjunctions[conjunction]
+        levels = self._nesting.levels
+        room = min((levels[ob] for ob in key if ob in levels), default=UNLIMITED)
+        if room != UNLIMITED:
+            # Nearly always the shortest text of all is shallow enough: no level is then worked out.
+            text = self.shortest(self.conjunction(ob for ob in key if ob not in levels))
+            if text is None or height_of_text(text) <= room:
+                return text
+        values = self._solving
+        if values is not None:
             # Inside the fixpoint below: answer with the best known so far.
-            if conjunction not in self._solving:
-                self._solving[conjunction] = None
-            return self._solving[conjunction]
-        values: dict[int, bytes | None] = {conjunction: None}
-        self._solving = values
+            if conjunction not in values:
+                values[conjunction] = None
+                self._unsolved[conjunction] = None
+            self._readers.setdefault(conjunction, set()).add(self._reading)
+            return values[conjunction]
+        self._solving = values = {conjunction: None}
+        self._unsolved = {conjunction: None}
+        self._readers = {}
         try:
-            changed = True
-            while changed:
-                changed = False
-                size = len(values)
-                done = 0
-                while done < len(values):
-                    order = list(values)[done:]
-                    done = len(values)
-                    changed |= self._improve(order, values)
-                changed |= self._improve(list(reversed(list(values))), values)
-                changed |= len(values) != size
+            while self._unsolved:
+                # The newest first: what a value is made of before the value itself.
+                item, _ = self._unsolved.popitem()
+                self._reading = item
+                try:
+                    text = self._shortest_shape(item)
+                except CompileLimitExceeded as error:
+                    raise error.at(self._path(item)) from error
+                best = values[item]
+                if text is not None and (best is None or len(text) < len(best)):
+                    values[item] = text
+                    self._unsolved.update(dict.fromkeys(self._readers.get(item, ())))
         finally:
             self._solving = None
         self._shortest.update(values)
         return values[conjunction]
-
-    def _improve(self, order: list[int], values: dict[int, bytes | None]) -> bool:
-        changed = False
-        for item in order:
-            best = values[item]
-            try:
-                found = self._shortest_shape(item)
-            except CompileLimitExceeded as error:
-                raise error.at(self._path(item)) from error
-            if found is not None and (best is None or len(found) < len(best)):
-                values[item], changed = found, True
-        return changed
 
     def _shortest_shape(self, conjunction: int) -> bytes | None:
         """The shortest text, as far as those of what is inside are known."""

@@ -62,20 +62,6 @@ class Keys:
     but_patterns: tuple[ir.Regex, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Exists:
-    """Something about an object's members that must be so, one way or another.
-
-    Attributes:
-        triggers: ``(keys, obligation)`` pairs: some member with such a key has a value that meets
-            the obligation;
-        presence: or this formula over the names present holds (see `automaton.presence`).
-    """
-
-    triggers: tuple[tuple[Keys, int], ...]
-    presence: Any = ("any", ())
-
-
 @dataclass(slots=True)
 class Node:
     """One schema object. None and empty mean that the keyword is absent."""
@@ -103,9 +89,7 @@ class Node:
     required: tuple[str, ...] = ()
     min_properties: int = 0
     max_properties: int | None = None
-    exists: tuple[Exists, ...] = ()
-    bad_name: int = TRUE  # some key must meet this obligation (unless it is TRUE)
-    presence: tuple[Any, ...] = ()  # formulas over names; see `automaton.presence`
+    rules: tuple[Any, ...] = ()  # what holds of the members together; see `automaton.rules`
     # arrays
     prefix: tuple[int, ...] = ()
     items: int = TRUE
@@ -113,6 +97,7 @@ class Node:
     max_items: int | None = None
     contains: tuple[Contains, ...] = ()
     unique: bool = False
+    repeats: bool = False  # two items must be equal
     # in place
     refs: tuple[int, ...] = ()
     all_of: tuple[int, ...] = ()
@@ -147,9 +132,7 @@ class Node:
             or self.property_names != TRUE
             or self.min_properties
             or self.max_properties is not None
-            or self.exists
-            or self.bad_name != TRUE
-            or self.presence
+            or self.rules
         )
 
     @property
@@ -162,6 +145,7 @@ class Node:
             or self.max_items is not None
             or self.contains
             or self.unique
+            or self.repeats
         )
 
     @property

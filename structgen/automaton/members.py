@@ -1,0 +1,457 @@
+"""What the members of an object owe: named ones, and classes of unnamed ones.
+
+A `MemberTable` merges the object assertions of several schema nodes. It numbers the keys by *label*
+(one for each name, further ones for the sets of patterns that unnamed keys can match), gives the
+conjunction that each label's value owes, and tells how a member of some label takes the rule about
+all members further: which facts its value settles, as a decision among few cases. It knows nothing
+of punctuation or of what has been written; that is the business of `objects`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..errors import CompileLimitExceeded
+from ..grammar import ir
+from ..grammar.schema_graph import FALSE, TRUE, Keys
+from . import evaluate
+from .rules import Rule
+
+if TYPE_CHECKING:
+    from .values import JsonLanguage
+
+MAX_CASES = 2
+"""Most cases for each fact that the value of one member is told apart into, if there is another
+way."""
+
+MAX_WAYS = 1000
+"""Most cases that the value of one member may have to be told apart into."""
+
+
+class MemberTable:
+    """The members of an object owed to several nodes at once.
+
+    Attributes:
+        names: the named keys; their labels are their indexes.
+        index: the label of each name.
+        ordered: bit mask of the labels that the schema lists as properties or requires; the
+            others are only spoken of, by a negation say.
+        required: bit mask of the labels that must be there.
+        least, most: bounds on the number of members; ``most`` may be None.
+        rule: what further has to hold of the members.
+        bits: every pattern that tells unnamed keys apart, with its bit.
+        must_match: expressions that every unnamed key has to match.
+        path: where in the schema the object is, for messages.
+    """
+
+    def __init__(self, language: JsonLanguage, nodes: tuple[int, ...]) -> None:
+        self._language = language
+        self._nodes = [language.nodes[n] for n in nodes]
+        self._book = language.book
+        self.path = self._nodes[0].path if self._nodes else "$"
+        names: dict[str, None] = {}
+        for node in self._nodes:
+            names.update(dict.fromkeys(node.properties))
+        required = dict.fromkeys(name for node in self._nodes for name in node.required)
+        self.ordered = (1 << len(dict.fromkeys((*names, *required)))) - 1
+        self.least = max((n.min_properties for n in self._nodes), default=0)
+        limits = [n.max_properties for n in self._nodes if n.max_properties is not None]
+        names.update(required)
+        # what holds of every member with such a key, beside what the nodes say
+        self._every: list[tuple[Keys, int]] = []
+        rest: list[Rule] = []
+        rule = self._book.all(rule for node in self._nodes for rule in node.rules)
+        for part in rule.parts if rule.kind == "all" else (rule,):
+            if part.kind == "least":
+                self.least = max(self.least, part.detail)
+            elif part.kind == "fewer":
+                limits.append(part.detail - 1)
+            elif part.kind == "none":
+                keys, obligation = part.detail
+                self._every.append((keys, obligation ^ 1))
+            elif part.kind == "some" and part.detail[0].name is not None:
+                keys, obligation = part.detail
+                required[keys.name] = names[keys.name] = None
+                if obligation != TRUE:
+                    self._every.append((keys, obligation))
+            else:
+                rest.append(part)
+        self.rule = self._book.all(rest) if rule is not self._book.no else rule
+        self.most: int | None = min(limits) if limits else None
+        self._facts = self._book.facts_of(self.rule)
+        # the facts that are about more than one key
+        self._broad = [f for f in self._facts if f.kind == "some" and f.detail[0].name is None]
+        spoken_of = [keys for keys, _ in self._every]
+        spoken_of += [fact.detail[0] for fact in self._facts if fact.kind == "some"]
+        for keys in spoken_of:
+            names.update(dict.fromkeys(keys.but_names if keys.name is None else [keys.name]))
+        self.names = list(names)
+        self.index = {name: i for i, name in enumerate(self.names)}
+        self.required = 0
+        for name in required:
+            self.required |= 1 << self.index[name]
+        if self.least <= len(required):
+            self.least = 0  # the required names are enough
+        regexes = [regex for n in self._nodes for regex, _ in n.pattern_properties]
+        for keys in spoken_of:
+            regexes += keys.but_patterns if keys.pattern is None else [keys.pattern]
+        self.bits = {regex: 1 << i for i, regex in enumerate(dict.fromkeys(regexes))}
+        self.must_match = [
+            language.string_language(node.property_names)
+            for node in self._nodes
+            if node.property_names != TRUE
+        ]
+        self.conjunctions: list[int] = [self._named(name) for name in self.names]
+        self._matched: list[int] = [0] * len(self.names)
+        self._classes: dict[int, int] = {}
+        self._possible: int | None = None
+        self._touching: dict[int, int] = {}
+        self._labels: dict[int, int] = {}
+        self._refined: dict[Rule, Rule] = {}
+        self._ways: dict[tuple[Rule, int], list[tuple[int, Rule]]] = {}
+        self._absent: dict[tuple[Rule, int], Rule] = {}
+        self.rule = self._spread(self.rule)
+        self._facts = self._book.facts_of(self.rule)
+
+    # -- labels and what their values owe ---------------------------------------------------
+
+    def _named(self, name: str) -> int:
+        """The conjunction that the value of ``name`` is owed to."""
+        owed: list[int] = []
+        for node in self._nodes:
+            found = False
+            if name in node.properties:
+                owed.append(node.properties[name])
+                found = True
+            for regex, child in node.pattern_properties:
+                if evaluate.matches(regex, name):
+                    owed.append(child)
+                    found = True
+            if not found:
+                owed.append(node.additional)
+            if node.property_names != TRUE and not evaluate.holds(
+                self._language.nodes, node.property_names, name
+            ):
+                owed.append(FALSE)
+        owed += [ob for keys, ob in self._every if evaluate.includes(keys, name)]
+        return self._language.conjunction(owed)
+
+    def label_of(self, matched: int) -> int:
+        """The label of the unnamed keys that match just these patterns (a bit mask)."""
+        found = self._classes.get(matched)
+        if found is None:
+            owed: list[int] = []
+            for node in self._nodes:
+                children = [
+                    child for regex, child in node.pattern_properties if matched & self.bits[regex]
+                ]
+                owed += children or [node.additional]
+            owed += [ob for keys, ob in self._every if self._includes(keys, matched)]
+            found = self._classes[matched] = len(self.conjunctions)
+            self.conjunctions.append(self._language.conjunction(owed))
+            self._matched.append(matched)
+        return found
+
+    def _includes(self, keys: Keys, matched: int) -> bool:
+        """Whether the unnamed keys that match just ``matched`` are among ``keys``."""
+        if keys.name is not None:
+            return False
+        if keys.pattern is not None:
+            return bool(matched & self.bits[keys.pattern])
+        return not any(matched & self.bits[pattern] for pattern in keys.but_patterns)
+
+    def possible_names(self) -> int:
+        """Bit mask of the names whose value can be written."""
+        if self._possible is None:
+            mask = 0
+            for i in range(len(self.names)):
+                if self._language.is_possible(self.conjunctions[i]):
+                    mask |= 1 << i
+            self._possible = mask
+        return self._possible
+
+    # -- the rule ---------------------------------------------------------------------------
+
+    @property
+    def counts(self) -> bool:
+        """Whether the number of members matters."""
+        return (
+            self.most is not None or self.least > 0 or bool(self.rule.support & self._book.counting)
+        )
+
+    @property
+    def count_to(self) -> int:
+        """From how many members on more make no difference."""
+        highest: list[int] = [fact.detail for fact in self._facts if fact.kind == "least"]
+        return max(self.least, self.most or 0, *highest, 0)
+
+    @property
+    def speaks_of_unnamed(self) -> bool:
+        """Whether unnamed members can settle anything."""
+        return self.counts or bool(self._broad)
+
+    def touching(self, label: int) -> int:
+        """Bit mask of the facts that a member with this label can settle."""
+        found = self._touching.get(label)
+        if found is None:
+            found = 0
+            if label < len(self.names):
+                found = self._book.by_name.get(self.names[label], 0) & self.rule.support
+            for fact in self._broad:
+                if self._has(fact.detail[0], label):
+                    found |= fact.support
+            self._touching[label] = found
+        return found
+
+    def asks_of_values(self, label: int) -> bool:
+        """Whether the value of a member with this label can settle anything, beside its key."""
+        touched = self.touching(label)
+        return any(f.support & touched and f.detail[1] != TRUE for f in self._facts)
+
+    def labels_of(self, rule: Rule) -> int:
+        """Bit mask of the names that can settle something in ``rule``."""
+        found = self._labels.get(rule.support)
+        if found is None:
+            found = 0
+            for fact in self._book.facts_of(rule):
+                if fact.kind == "some":
+                    name = fact.detail[0].name
+                    if name is not None:
+                        found |= 1 << self.index[name]
+                    else:
+                        for label in range(len(self.names)):
+                            found |= (self.touching(label) & fact.support != 0) << label
+            self._labels[rule.support] = found
+        return found
+
+    def _has(self, keys: Keys, label: int) -> bool:
+        if label < len(self.names):
+            return evaluate.includes(keys, self.names[label])
+        return self._includes(keys, self._matched[label])
+
+    def without(self, rule: Rule, labels: int) -> Rule:
+        """What is left of ``rule`` when the names in ``labels`` (bit mask) stay absent."""
+        if not rule.support or not labels:
+            return rule
+        key = (rule, labels)
+        found = self._absent.get(key)
+        if found is None:
+            false = 0
+            while labels:
+                bit = labels & -labels
+                labels ^= bit
+                false |= self._book.by_name.get(self.names[bit.bit_length() - 1], 0)
+            found = self._absent[key] = self._book.settle(rule, 0, false)
+        return found
+
+    def counted(self, rule: Rule, count: int) -> Rule:
+        """What is left of ``rule`` when there are already ``count`` members."""
+        counting = rule.support & self._book.counting
+        if not counting:
+            return rule
+        true = 0
+        for fact in self._facts:
+            if fact.support & counting and fact.detail <= count:
+                true |= fact.support
+        return self._book.settle(rule, true, 0)
+
+    def holds_now(self, rule: Rule) -> bool:
+        """Whether ``rule`` holds if no further member comes."""
+        if not rule.support:
+            return rule is self._book.yes
+        return self._book.settle(rule, 0, rule.support) is self._book.yes
+
+    def ways(self, rule: Rule, label: int) -> list[tuple[int, Rule]]:
+        """The cases of a member with this label: ``(conjunction its value owes, rule after)``.
+
+        Every value that may do falls into a case, perhaps into several. Cases after which nothing
+        can hold are left out.
+
+        Raises:
+            CompileLimitExceeded: there are more than `MAX_WAYS` cases.
+        """
+        touched = rule.support & self.touching(label)
+        if not touched:
+            return [(self.conjunctions[label], rule)]
+        key = (rule, label)
+        found = self._ways.get(key)
+        if found is None:
+            found = self._ways[key] = self._find_ways(rule, label, touched)
+        return found
+
+    def _find_ways(self, rule: Rule, label: int, touched: int) -> list[tuple[int, Rule]]:
+        few = 8 + MAX_CASES * touched.bit_count()
+        found = self._cases(rule, label, touched, few)
+        if found is not None:
+            return found
+        # The facts are too many to tell apart: follow the alternatives side by side instead.
+        out: dict[tuple[int, Rule], None] = {}
+        for part in self._alternatives(rule, touched):
+            out.update(dict.fromkeys(self.ways(part, label)))
+        if not out:
+            found = self._cases(rule, label, touched, MAX_WAYS)
+            if found is not None:
+                return found
+        if not out or len(out) > MAX_WAYS:
+            raise CompileLimitExceeded(
+                f"too many alternatives overlap in one member of the object at {self.path}; make "
+                "them easier to tell apart (a const in a shared required property), or use anyOf "
+                "instead of oneOf",
+                limit=MAX_WAYS,
+                actual=max(len(out), MAX_WAYS + 1),
+            )
+        return list(out)
+
+    def _alternatives(self, rule: Rule, touched: int) -> list[Rule]:
+        """Smaller rules of which one holds exactly if ``rule`` does; none if it has no parts."""
+        parts = rule.parts if rule.kind == "all" else (rule,)
+        wide = [p for p in parts if p.kind in ("any", "count") and p.support & touched]
+        wide = [p for p in wide if p.kind == "any" or p.detail == 2]
+        if not wide:
+            return []
+        chosen = max(wide, key=lambda part: (part.support & touched).bit_count())
+        others = tuple(part for part in parts if part is not chosen)
+        if chosen.kind == "count":
+            ways = self._each_alone(chosen)
+        else:
+            away = [part for part in chosen.parts if not part.support & touched]
+            ways = [part for part in chosen.parts if part.support & touched]
+            ways += [self._book.any(away)] if away else []
+        found = (self._refine(self._book.all((way, *others))) for way in ways)
+        return [rule for rule in found if rule is not self._book.no]
+
+    def _each_alone(self, count: Rule) -> list[Rule]:
+        """Each part of an "exactly one" with the others excluded."""
+        parts = count.parts
+        return [
+            self._refine(self._book.all([p, *(q.negated for j, q in enumerate(parts) if j != i)]))
+            for i, p in enumerate(parts)
+        ]
+
+    def _spread(self, rule: Rule) -> Rule:
+        """``rule`` with every "exactly one" whose parts exclude each other as a mere "some"."""
+        out: list[Rule] = []
+        for part in rule.parts if rule.kind == "all" else (rule,):
+            if part.kind == "count" and part.detail == 2:
+                alone = self._each_alone(part)
+                if all(not a.support & ~p.support for a, p in zip(alone, part.parts, strict=True)):
+                    part = self._book.any(alone)
+            out.append(part)
+        return self._refine(self._book.all(out))
+
+    def _refine(self, rule: Rule) -> Rule:
+        """``rule`` with facts settled that what has to hold of the same member decides."""
+        if rule.kind != "all":
+            return rule
+        found = self._refined.get(rule)
+        if found is None:
+            found = rule
+            while True:
+                true, false = self._implied(found)
+                if not true | false:
+                    break
+                found = self._book.settle(found, true, false)
+            self._refined[rule] = found
+        return found
+
+    def _implied(self, rule: Rule) -> tuple[int, int]:
+        """Bit masks of the facts that the single facts in ``rule`` bring about and rule out."""
+        owed: dict[str, list[int]] = {}
+        single = 0
+        for part in rule.parts if rule.kind == "all" else ():
+            if part.kind == "some" and part.detail[0].name is not None:
+                single |= part.support
+                owed.setdefault(part.detail[0].name, []).append(part.detail[1])
+        true = false = 0
+        language = self._language
+        for name, obligations in owed.items():
+            base = self.conjunctions[self.index[name]]
+            for fact in self._book.facts_of(rule):
+                if fact.support & single or fact.kind != "some" or fact.detail[0].name != name:
+                    continue
+                obligation = fact.detail[1]
+                if language.clearly_empty(
+                    language.conjunction_with(base, (*obligations, obligation))
+                ):
+                    false |= fact.support
+                elif language.clearly_empty(
+                    language.conjunction_with(base, (*obligations, obligation ^ 1))
+                ):
+                    true |= fact.support
+        return true, false
+
+    def _cases(
+        self, rule: Rule, label: int, touched: int, limit: int
+    ) -> list[tuple[int, Rule]] | None:
+        """The cases told apart by every fact that matters; None when there are more than
+        ``limit``."""
+        base = self.conjunctions[label]
+        book, language = self._book, self._language
+        # node → bit masks of the facts that hold if it does, and if it does not
+        decided: dict[int, list[int]] = {}
+        here = true = 0
+        for fact in book.facts_of(rule):
+            if not fact.support & touched:
+                continue
+            keys, obligation = fact.detail
+            if obligation == TRUE:
+                true |= fact.support
+                continue
+            sides = decided.setdefault(obligation >> 1, [0, 0])
+            sides[obligation & 1] |= fact.support
+            if keys.name is not None:
+                here |= fact.support  # no other member can settle it
+        out: dict[tuple[int, Rule], None] = {}
+        todo: list[tuple[tuple[int, ...], Rule, int]] = [((), book.settle(rule, true, 0), 0)]
+        nodes = list(decided)
+        while todo:
+            owed, left, at = todo.pop()
+            while at < len(nodes) and not left.support & (
+                decided[nodes[at]][0] | decided[nodes[at]][1]
+            ):
+                at += 1
+            if left is book.no:
+                continue
+            if at == len(nodes):
+                out[language.conjunction_with(base, owed), left] = None
+                if len(out) > limit:
+                    return None
+                continue
+            positive, negative = decided[nodes[at]]
+            met = book.settle(left, positive, negative & here)
+            unmet = book.settle(left, negative, positive & here)
+            if met is unmet:
+                todo.append((owed, met, at + 1))
+                continue
+            obligation = 2 * nodes[at]
+            if language.clearly_empty(language.conjunction_with(base, (*owed, obligation))):
+                todo.append((owed, unmet, at + 1))
+            elif language.clearly_empty(language.conjunction_with(base, (*owed, obligation ^ 1))):
+                todo.append((owed, met, at + 1))
+            else:
+                todo.append(((*owed, obligation ^ 1), unmet, at + 1))
+                todo.append(((*owed, obligation), met, at + 1))
+        return list(out)
+
+    def required_members(self) -> list[tuple[str, int]]:
+        """The required names, and what their values owe; "" must not be, where nothing can be."""
+        if self.rule is self._book.no:
+            return [("", self._language.conjunction([FALSE]))]
+        return [
+            (name, self.conjunctions[i])
+            for i, name in enumerate(self.names)
+            if self.required >> i & 1
+        ]
+
+    def spare_parts(self, taken: list[str]) -> list[ir.Regex]:
+        """Expressions that together match the keys outside ``taken`` that names may be."""
+        barred = ir.Complement(ir.Alternate(tuple(map(ir.literal, sorted(taken)))))
+        return [barred, *self.must_match]
+
+    def is_name_allowed(self, name: str) -> bool:
+        """Whether ``propertyNames`` allows ``name``."""
+        return all(
+            evaluate.holds(self._language.nodes, node.property_names, name)
+            for node in self._nodes
+            if node.property_names != TRUE
+        )
