@@ -86,6 +86,11 @@ class Exponents(NamedTuple):
     most: int
     holes: frozenset[int]
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is none."""
+        return self.most - self.least < len(self.holes)
+
     def among(self, least: int, most: int) -> int | None:
         """The one nearest to zero from ``least`` to ``most``, which have the same sign."""
         low, high = max(least, self.least), min(most, self.most)
@@ -119,6 +124,7 @@ class NumberReader:
     Attributes:
         must: the step that the number must be a multiple of, or None.
         steps: that one, and those that it must not be a multiple of.
+        is_contradictory: whether every multiple is one that it must not be.
         has_exponents: whether scientific notation is allowed.
         most_digits, most_fraction, most_exponent: most digits before and after the point, and of
             an exponent.
@@ -144,6 +150,7 @@ class NumberReader:
             )
         self.must = must
         self.steps = ([must] if must else []) + avoid
+        self.is_contradictory = must is not None and any(step.divides(must) for step in avoid)
         self.has_exponents = not spec.canonical and spec.form != "digits"
         self.sides = (self._side(False), self._side(True))
         marks = [m for side in self.sides for m in side.marks]

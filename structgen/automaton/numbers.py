@@ -24,6 +24,7 @@ from .number_reader import (
     BEGIN,
     DOT,
     EXPONENT,
+    FRACTION,
     LONE_ZERO,
     SIGN,
     WHOLE,
@@ -48,6 +49,8 @@ class NumberLeaf(Leaf):
         self.spec = spec
         self._reader = NumberReader(spec)
         self._completions: dict[State, bytes | None] = {}
+        self._alive: dict[State, bool] = {}
+        self._has_upper = [any(m.role == UPPER for m in side.marks) for side in self._reader.sides]
         self.start = self.state(State(BEGIN))
 
     def is_empty(self) -> bool:
@@ -58,7 +61,7 @@ class NumberLeaf(Leaf):
 
     def _edges(self, key: Any) -> Mapping[int, Any]:
         assert isinstance(key, State)
-        return {b: to for b, to in self._reader.following(key) if self._completion(to) is not None}
+        return {b: to for b, to in self._reader.following(key) if self._is_alive(to)}
 
     def _label(self, key: Any) -> int:
         assert isinstance(key, State)
@@ -68,12 +71,37 @@ class NumberLeaf(Leaf):
         text = self._completion(self._keys[q])
         return None if text is None or wanted not in (None, 0) else (text, 0)
 
+    # -- what is to come --------------------------------------------------------------------
+
+    def _is_alive(self, s: State) -> bool:
+        """Whether ``s`` can go on to a number that satisfies the spec."""
+        found = self._alive.get(s)
+        if found is None:
+            found = self._alive[s] = self._can_end(s)
+        return found
+
+    def _can_end(self, s: State) -> bool:
+        reader = self._reader
+        if s.phase in (LONE_ZERO, WHOLE, DOT, FRACTION):
+            if reader.complete(s):
+                return True
+            if reader.has_exponents and s.phase != DOT and not reader.allowed(s).is_empty:
+                return True
+            if s.phase == WHOLE and not self._has_upper[s.negative]:
+                # With all the digits there may be, most is possible.
+                room = reader.most_digits - s.digits
+                if self._plain_digits(s, room, reader.most_fraction) is not None:
+                    return True
+        return self._completion(s) is not None
+
     # -- completion -------------------------------------------------------------------------
 
     def _completion(self, s: State) -> bytes | None:
         """A shortest way to go on to a number that satisfies the spec; None if there is none."""
         if s in self._completions:
             return self._completions[s]
+        if self._reader.is_contradictory:
+            return None
         if s.phase in (BEGIN, SIGN):
             ways = [
                 bytes([byte]) + rest
@@ -99,6 +127,8 @@ class NumberLeaf(Leaf):
     def _exponent(self, s: State) -> bytes | None:
         """The digits, or sign and digits, that make an exponent."""
         assert s.exponents is not None
+        if s.exponents.is_empty:
+            return None
         signs = [s.exponent_negative] if s.phase != E else [False, True]
         most = max(abs(s.exponents.least), abs(s.exponents.most))
         for n in range(0 if s.phase == EXPONENT else 1, self._reader.most_exponent - s.digits + 1):
