@@ -23,6 +23,7 @@ from structgen.errors import (
     CompileLimitExceeded,
     ConversionError,
     DownloadError,
+    GrammarError,
     IncompleteOutput,
     ModelError,
     ModelNotFound,
@@ -49,13 +50,14 @@ if TYPE_CHECKING:
     from structgen.generator import Generator, Stream
     from structgen.models.genai import TextModel
     from structgen.results import GenerationResult
-    from structgen.types import Choice, JsonSchema, Regex
+    from structgen.types import Cfg, Choice, JsonSchema, Regex
     from structgen.vocabulary import Vocabulary
 
 __version__ = "0.1.0"
 
 __all__ = [
     "BudgetTooSmall",
+    "Cfg",
     "Choice",
     "CompileLimitExceeded",
     "Constraint",
@@ -65,6 +67,7 @@ __all__ = [
     "Explanation",
     "GenerationResult",
     "Generator",
+    "GrammarError",
     "IncompleteOutput",
     "JsonSchema",
     "ModelError",
@@ -93,6 +96,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "Cfg": "structgen.types",
     "Choice": "structgen.types",
     "Constraint": "structgen.constraint",
     "Cursor": "structgen.constraint",

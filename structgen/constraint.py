@@ -15,8 +15,10 @@ import numpy as np
 import numpy.typing as npt
 
 from .automaton.build import Built, build
+from .automaton.cfg_machine import CfgMachine
 from .automaton.machine import DEAD, NeedsText
 from .automaton.tape import Tape
+from .cfg_masks import CfgMaskEngine
 from .errors import BudgetTooSmall, TokenNotAllowed, UnenforcedWarning
 from .explain import Explanation, explain
 from .masks import MaskEngine
@@ -75,7 +77,11 @@ class Constraint:
         self._options = options
         self._unenforced = built.unenforced
         self._machine = built.machine
-        self._masks = MaskEngine(built.machine, vocabulary)
+        self._masks: MaskEngine | CfgMaskEngine
+        if isinstance(built.machine, CfgMachine):
+            self._masks = CfgMaskEngine(built.machine, vocabulary)
+        else:
+            self._masks = MaskEngine(built.machine, vocabulary)
         self._tokens: dict[int, int] = {}
         self._plans: dict[int, tuple[int, ...]] = {}
 

@@ -5,6 +5,7 @@
     │   ├── SchemaError          a JSON Schema is malformed                (path, keyword)
     │   │   └── UnsupportedFeature   valid, but cannot be enforced yet     (path, keyword, fix)
     │   ├── PatternError         a regular expression is malformed         (pattern, position)
+    │   ├── GrammarError         a context-free grammar is malformed       (line, column)
     │   ├── Unsatisfiable        no text at all can satisfy the type       (path)
     │   └── CompileLimitExceeded a documented bound was hit                (limit, actual, path)
     ├── VocabularyError          a tokenizer file cannot be understood
@@ -89,6 +90,33 @@ class PatternError(OutputTypeError):
         self.pattern = pattern
         self.position = position
         self.is_valid = is_valid
+
+
+class GrammarError(OutputTypeError):
+    """A context-free grammar is malformed.
+
+    Attributes:
+        line: 1-based line of the problem, or None.
+        column: 1-based column, in code points, or None.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        text: str = "",
+        line: int | None = None,
+        column: int | None = None,
+    ) -> None:
+        if line is not None and column is not None:
+            message = f"{message}\n  at line {line}, column {column}"
+            lines = text.splitlines()
+            if 0 < line <= len(lines):
+                shown = lines[line - 1].expandtabs(1)
+                message += f"\n  {shown}\n  {' ' * (column - 1)}^"
+        super().__init__(message)
+        self.line = line
+        self.column = column
 
 
 class Unsatisfiable(OutputTypeError):

@@ -141,12 +141,15 @@ def explain(
             limits.update(dict.fromkeys(_limits(chosen)))
         elif isinstance(part, ir.Pattern):
             rows[Row("$", "pattern", MASKED, part.source)] = None
+        elif isinstance(part, ir.ContextFree):
+            note = f"{len(part.rules):,} rules over {len(part.terminals):,} terminals"
+            rows[Row("$", "grammar", MASKED, note)] = None
         else:
             rows[Row("$", "choice", MASKED, f"one of {len(part.texts):,} texts")] = None
     return Explanation(tuple(rows), tuple(limits))
 
 
-def _parts(grammar: ir.Grammar) -> Iterator[ir.Pattern | ir.Choice | ir.Json]:
+def _parts(grammar: ir.Grammar) -> Iterator[ir.Pattern | ir.Choice | ir.Json | ir.ContextFree]:
     if isinstance(grammar, ir.Either):
         for part in grammar.parts:
             yield from _parts(part)

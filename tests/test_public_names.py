@@ -18,6 +18,7 @@ ERRORS = {
     "CompileLimitExceeded",
     "ConversionError",
     "DownloadError",
+    "GrammarError",
     "IncompleteOutput",
     "ModelError",
     "ModelNotFound",
@@ -35,6 +36,7 @@ ERRORS = {
     "VocabularyError",
 }
 NAMES = ERRORS | {
+    "Cfg",
     "Choice",
     "Constraint",
     "Cursor",

@@ -75,6 +75,12 @@ def check_trie(trie: Trie, tokens: list[bytes]) -> None:
     check_layout(trie)
 
 
+@given(SMALL_TOKENS, st.binary(max_size=3))
+def test_the_most_of_some_bytes(tokens: list[bytes], counted: bytes) -> None:
+    expected = max((sum(byte in counted for byte in token) for token in tokens), default=0)
+    assert Trie(tokens).most(counted) == expected
+
+
 def check_layout(trie: Trie) -> None:
     for name, dtype, length in (
         ("first_child", np.int32, trie.n_nodes),

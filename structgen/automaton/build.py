@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from ..errors import CompileLimitExceeded, Unsatisfiable, UnsupportedFeature
 from ..grammar import ir, json_schema
 from ..grammar.schema_graph import child_path
+from .cfg_machine import CfgMachine
 from .contradiction import contradiction
 from .derivatives import RegexAutomaton
 from .document import Document
@@ -30,7 +31,7 @@ class Built(NamedTuple):
             why; empty unless ``on_unsupported="warn"``.
     """
 
-    machine: Machine
+    machine: Machine | CfgMachine
     unenforced: tuple[Mapping[tuple[str, str], str], ...]
 
 
@@ -52,8 +53,12 @@ def build(
     """
     builder = _Builder(json_options(options), frozenset(missing_bytes))
     depth = sys.getrecursionlimit()
+    machine: Machine | CfgMachine
     try:
-        machine = Machine(builder.alternatives(grammar))
+        if isinstance(grammar, ir.ContextFree):
+            machine = CfgMachine(grammar, writable(missing_bytes))
+        else:
+            machine = Machine(builder.alternatives(grammar))
     except RecursionError:
         raise CompileLimitExceeded(
             f"the output type is nested too deeply{_deepest(grammar)}; take parts of it out into "
@@ -81,6 +86,11 @@ class _Builder:
             return self._choice(grammar)
         if isinstance(grammar, ir.Json):
             return self._json(grammar)
+        if isinstance(grammar, ir.ContextFree):
+            raise UnsupportedFeature(
+                "A context-free grammar cannot be one part of a union of output types.",
+                fix="Write the other parts as rules of the grammar.",
+            )
         return tuple(way for part in grammar.parts for way in self.alternatives(part))
 
     def _pattern(self, grammar: ir.Pattern) -> tuple[Alternative, ...]:

@@ -6,7 +6,8 @@ Two layers of small immutable values:
   `Repeat`, `Intersect`, `Complement` and the two anchors. They describe *text*; how a code point is
   spelt in bytes (UTF-8, or escaped inside a JSON string) is the automaton's business.
 * **Grammars** (`Grammar`): `Pattern` (a regular language of texts), `Choice` (a finite set of
-  texts), `Json` (a JSON Schema, still as data), `Either` (a union).
+  texts), `Json` (a JSON Schema, still as data), `ContextFree` (rules over terminals), `Either` (a
+  union).
 
 This module owns the node types and nothing else: it knows no source syntax and no automaton.
 """
@@ -155,10 +156,46 @@ class Json:
 
 
 @dataclass(frozen=True, slots=True)
+class Terminal:
+    """A terminal of a context-free grammar.
+
+    Attributes:
+        name: its name in messages.
+        pattern: Python's ``re`` syntax; where it is matched, it takes what ``re.match`` would take.
+        flags: of ``re``.
+    """
+
+    name: str
+    pattern: str
+    flags: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ContextFree:
+    """Texts of a context-free grammar.
+
+    A symbol is an int: terminal ``t`` is ``t``, nonterminal ``n`` is ``~n``.
+
+    Attributes:
+        terminals: the terminals, by number.
+        nonterminals: names of the nonterminals, by number.
+        rules: ``(nonterminal number, symbols)``.
+        start: number of the start nonterminal.
+        ignore: numbers of the terminals that may stand anywhere between the others.
+    """
+
+    terminals: tuple[Terminal, ...]
+    nonterminals: tuple[str, ...]
+    rules: tuple[tuple[int, tuple[int, ...]], ...]
+    start: int
+    ignore: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Either:
     """A text of any one of ``parts``."""
 
     parts: tuple[Grammar, ...]
 
 
-Grammar: TypeAlias = "Pattern | Choice | Json | Either"
+Grammar: TypeAlias = "Pattern | Choice | Json | ContextFree | Either"

@@ -24,6 +24,7 @@ from .regex_tree import (
     LINE_START,
     TEXT_END_OR_NEWLINE,
     Alt,
+    LazyRep,
     Look,
     Rep,
     Seq,
@@ -54,12 +55,13 @@ _NEWLINE = ir.char_set([(10, 10)])
 _NOT_NEWLINE = ir.negate(_NEWLINE)
 
 
-def parse(pattern: str, flags: int = 0) -> Tree:
+def parse(pattern: str, flags: int = 0, lazy: bool = False) -> Tree:
     """The tree of ``pattern`` as ``re.fullmatch(pattern, text, flags)`` reads it.
 
     Args:
         pattern: the regular expression.
         flags: flags of ``re``; `re.DEBUG` and `re.UNICODE` change nothing.
+        lazy: whether lazy quantifiers are told apart, as `LazyRep`.
 
     Returns:
         A tree for the whole text, without the simplification of anchors at its edges.
@@ -83,14 +85,15 @@ def parse(pattern: str, flags: int = 0) -> Tree:
     except ValueError as error:  # incompatible flags
         raise PatternError(f"Python regular expression: {error}", pattern=pattern) from None
     flags = int(parsed.state.flags)
-    return _Lowering(pattern, flags).sequence(parsed, flags)
+    return _Lowering(pattern, flags, lazy).sequence(parsed, flags)
 
 
 class _Lowering:
     """One walk over a parse; knows where the constructs without a position are in the source."""
 
-    def __init__(self, pattern: str, flags: int) -> None:
+    def __init__(self, pattern: str, flags: int, lazy: bool) -> None:
         self.pattern = pattern
+        self.lazy = lazy
         self.verbose = bool(flags & int(re.VERBOSE))
         self.marks: dict[str, list[int]] | None = None
 
@@ -124,7 +127,8 @@ class _Lowering:
             return self.sequence(body, _combine(flags, add, remove))
         if op in ("MAX_REPEAT", "MIN_REPEAT"):
             low, high, body = argument
-            return Rep(self.sequence(body, flags), low, None if high == sre.MAXREPEAT else high)
+            kind = LazyRep if self.lazy and op == "MIN_REPEAT" else Rep
+            return kind(self.sequence(body, flags), low, None if high == sre.MAXREPEAT else high)
         if op == "AT":
             return self.anchor(str(argument), flags)
         if op in ("ASSERT", "ASSERT_NOT"):

@@ -42,6 +42,11 @@ class Rep:
 
 
 @dataclass(frozen=True, slots=True)
+class LazyRep(Rep):
+    """A `Rep` that prefers fewer times; the same language, another choice of match."""
+
+
+@dataclass(frozen=True, slots=True)
 class Look:
     """The empty string where the text around has a property.
 

@@ -9,6 +9,6 @@ automaton, vocabulary or model.
 from __future__ import annotations
 
 from structgen.types.lowering import lower
-from structgen.types.user import Choice, JsonSchema, OutputType, Regex
+from structgen.types.user import Cfg, Choice, JsonSchema, OutputType, Regex
 
-__all__ = ["Choice", "JsonSchema", "OutputType", "Regex", "lower"]
+__all__ = ["Cfg", "Choice", "JsonSchema", "OutputType", "Regex", "lower"]

@@ -30,13 +30,13 @@ from pydantic import (
 )
 
 from structgen.errors import OutputTypeError, ParseError, UnsupportedFeature
-from structgen.grammar import ir, regex
+from structgen.grammar import cfg, ir, regex
 from structgen.types.choices import choice_type
 from structgen.types.json_types import json_type
 from structgen.types.names import annotated, name_of, unwrapped
 from structgen.types.signatures import signature_type
 from structgen.types.typed_dicts import modern
-from structgen.types.user import Choice, JsonSchema, OutputType, Regex
+from structgen.types.user import Cfg, Choice, JsonSchema, OutputType, Regex
 
 _VALIDATORS = (AfterValidator, BeforeValidator, PlainValidator, WrapValidator)
 _JSON_SCALARS = ("integer", "number", "boolean", "null")
@@ -55,7 +55,7 @@ def lower(output_type: Any) -> OutputType:
     Args:
         output_type: a Pydantic model, dataclass, TypedDict, NamedTuple, Enum, Literal, list of
             choices, scalar or container type, union of those, function (for its arguments),
-            TypeAdapter, `Regex`, `Choice` or `JsonSchema`.
+            TypeAdapter, `Regex`, `Choice`, `Cfg` or `JsonSchema`.
 
     Raises:
         OutputTypeError: not an output type, or one that cannot be masked exactly. The message
@@ -105,6 +105,9 @@ def _lower_value(value: Any, name: str) -> OutputType | None:
         return _lower_regex(Regex(value.pattern, value.flags & ~re.UNICODE), name)
     if isinstance(value, JsonSchema):
         return OutputType(ir.Json(value.schema, value.options), _json_parser(name), name)
+    if isinstance(value, Cfg):
+        grammar = cfg.parse(value.text, value.start, value.dialect, value.path)
+        return OutputType(grammar, str, name)
     if isinstance(value, Choice):
         return choice_type(value.items, name)
     if isinstance(value, TypeAdapter):

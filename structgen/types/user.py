@@ -1,18 +1,19 @@
 """What a user writes as an output type beyond plain Python types, and what lowering makes of it.
 
-Owns `Regex`, `Choice` and `JsonSchema`, immutable and hashable, and `OutputType`, the pair of a
-grammar and a parser. Knows nothing of how a grammar is built.
+Owns `Regex`, `Choice`, `JsonSchema` and `Cfg`, immutable and hashable, and `OutputType`, the pair
+of a grammar and a parser. Knows nothing of how a grammar is built.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from structgen.errors import OutputTypeError, PatternError, SchemaError
+from structgen.errors import GrammarError, OutputTypeError, PatternError, SchemaError
 from structgen.grammar import ir
 
 
@@ -174,6 +175,70 @@ class JsonSchema:
 
     def __repr__(self) -> str:
         return f"JsonSchema({_short(self.schema)})"
+
+
+@dataclass(frozen=True, slots=True, init=False, repr=False)
+class Cfg:
+    """Text that a context-free grammar derives; parses to the text itself.
+
+    Any grammar will do: left- or right-recursive, ambiguous, cyclic. See ``docs/grammars.md`` for
+    what each dialect's terminals match.
+
+    Args:
+        text_or_path: the grammar, or the file that holds it: a path object, or a string that ends
+            in ``.lark``, ``.gbnf`` or ``.ebnf`` and has no line break.
+        start: the rule to begin with; None for the dialect's own (``start`` in Lark, ``root`` in
+            GBNF, the first rule in EBNF).
+        dialect: ``"lark"``, ``"gbnf"`` or ``"ebnf"``. When left out: by the file's name, or by
+            how rules are written (``name:`` is Lark; ``name ::=`` GBNF if there is a ``root``,
+            otherwise EBNF).
+
+    Raises:
+        GrammarError: the file cannot be read, or there is no such dialect.
+    """
+
+    text: str
+    start: str | None
+    dialect: str | None
+    path: str | None
+
+    def __init__(
+        self,
+        text_or_path: str | os.PathLike[str],
+        start: str | None = None,
+        dialect: str | None = None,
+    ) -> None:
+        path: str | None = None
+        if isinstance(text_or_path, os.PathLike):
+            path = os.fspath(text_or_path)
+        elif not isinstance(text_or_path, str):
+            raise GrammarError(
+                f"Cfg takes a grammar as str, or a path, got {type(text_or_path).__name__}."
+            )
+        elif text_or_path.endswith(_GRAMMAR_FILES) and not set("\n:") & set(text_or_path[3:]):
+            path = text_or_path
+        text = text_or_path if path is None else ""
+        if path is not None:
+            try:
+                with open(path, encoding="utf-8") as file:
+                    text = file.read()
+            except (OSError, UnicodeDecodeError) as error:
+                raise GrammarError(f"The grammar file {path} cannot be read: {error}.") from error
+        if dialect not in (None, "lark", "gbnf", "ebnf"):
+            raise GrammarError(
+                f"There is no grammar dialect {dialect!r}; choose 'lark', 'gbnf' or 'ebnf'."
+            )
+        object.__setattr__(self, "text", str(text))
+        object.__setattr__(self, "start", start)
+        object.__setattr__(self, "dialect", dialect)
+        object.__setattr__(self, "path", path)
+
+    def __repr__(self) -> str:
+        what = self.path if self.path is not None else self.text
+        return f"Cfg({_short(what)})"
+
+
+_GRAMMAR_FILES = (".lark", ".gbnf", ".ebnf")
 
 
 def _dump(value: Any) -> str:

@@ -51,19 +51,21 @@ class Engine(ABC):
     Attributes:
         name: as in the tables.
         interruptible: whether a signal ends its compilations.
+        clock: in seconds, for `prepare_seconds`.
         out: uint32 ``[ceil(vocabulary size / 32)]``, where masks are written.
         prepare_seconds: time it took to make the tokenizer ready, imports aside.
     """
 
     name: str
     interruptible = True
+    clock: Callable[[], float] = staticmethod(time.perf_counter)
 
     def __init__(self, tokenizer: Path, vocabulary: Vocabulary) -> None:
         self.out = np.zeros((vocabulary.size + 31) // 32, np.uint32)
         self._module = import_module(self.name)
-        started = time.perf_counter()
+        started = self.clock()
         self._prepare(tokenizer, vocabulary)
-        self.prepare_seconds = time.perf_counter() - started
+        self.prepare_seconds = self.clock() - started
 
     @property
     def version(self) -> str:

@@ -8,6 +8,8 @@ from __future__ import annotations
 import json
 import lzma
 import random
+import re
+import tempfile
 from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -15,6 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from structgen.vocabulary import Vocabulary
+
+_HALF = re.compile("[\ud800-\udfff]")
 
 
 @dataclass
@@ -28,7 +32,7 @@ class Case:
 
 
 class Workload:
-    """The cases of a run. Kept as text, so that the collector has no more to do than it must."""
+    """The cases of a run, tokenised when they are asked for."""
 
     def __init__(
         self,
@@ -38,12 +42,17 @@ class Workload:
         seed: int = 0,
         only: str | None = None,
     ) -> None:
-        with lzma.open(data / "maskbench-dev.jsonl.xz", "rt", encoding="utf-8") as file:
-            lines = file.readlines()
-        random.Random(seed).shuffle(lines)
+        # Unpacked on disk, so that memory is the engines'.
+        self._file = tempfile.TemporaryFile()  # noqa: SIM115
+        places = []
+        with lzma.open(data / "maskbench-dev.jsonl.xz") as file:
+            for line in file:
+                places.append((self._file.tell(), len(line)))
+                self._file.write(line)
+        random.Random(seed).shuffle(places)
         if only:
-            lines = [line for line in lines if only in json.loads(line)["id"]]
-        self._lines = lines[:limit]
+            places = [place for place in places if only in self._document(place)["id"]]
+        self._places = places[:limit]
         from tokenizers import Tokenizer
 
         self.backend = Tokenizer.from_file(str(tokenizer))
@@ -51,13 +60,13 @@ class Workload:
         self.vocabulary = Vocabulary.from_tokenizer_json(tokenizer)
 
     def __len__(self) -> int:
-        return len(self._lines)
+        return len(self._places)
 
     def __iter__(self) -> Iterator[Case]:
         return map(self.case, range(len(self)))
 
     def case(self, number: int) -> Case:
-        document = json.loads(self._lines[number])
+        document = self._document(self._places[number])
         return Case(
             document["id"],
             json.dumps(document["schema"], ensure_ascii=False),
@@ -65,8 +74,14 @@ class Workload:
             [test["valid"] for test in document["tests"]],
         )
 
+    def _document(self, place: tuple[int, int]) -> Any:
+        self._file.seek(place[0])
+        return json.loads(self._file.read(place[1]))
+
     def _encode(self, data: Any) -> list[int]:
         text = json.dumps(data, separators=(",", ":"), ensure_ascii=False)
+        if not text.isascii() and _HALF.search(text):
+            text = json.dumps(data, separators=(",", ":"))  # half a surrogate pair has no UTF-8
         ids: list[int] = self.backend.encode(text, add_special_tokens=False).ids
         return [*ids, self.vocabulary.eos_token_ids[0]]
 

@@ -54,7 +54,24 @@ CLOCKS = {"wall": time.perf_counter_ns, "cpu": time.thread_time_ns}
 
 
 class Timeout(Exception):
-    """A case took longer than `TIMEOUT_SECONDS`."""
+    """A case took more than `TIMEOUT_SECONDS` of CPU."""
+
+
+def on_alarm(*_: object) -> None:
+    """Raise `Timeout`."""
+    raise Timeout
+
+
+@contextmanager
+def time_limit() -> Iterator[None]:
+    """Raise `Timeout` once the block has taken `TIMEOUT_SECONDS` of CPU."""
+    signal.signal(signal.SIGPROF, on_alarm)
+    # And again every second: what is raised within a callback of the collector is lost.
+    signal.setitimer(signal.ITIMER_PROF, TIMEOUT_SECONDS, 1)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
 
 
 class Clock:
@@ -127,7 +144,6 @@ def compiles_in_time(engine: Engine, schema: str) -> bool:
     """Try in a process that can be killed."""
     child = os.fork()
     if not child:
-        signal.alarm(0)
         with contextlib.suppress(BaseException):
             engine.compile(schema)
         os._exit(0)
@@ -147,17 +163,15 @@ def run_case(engine: Engine, case: Case, afresh: bool) -> Result:
     if not engine.interruptible and not compiles_in_time(engine, case.schema):
         result.outcome, result.reason = "timeout", f"compiling: more than {PROBE_SECONDS} s"
         return result
-    signal.alarm(TIMEOUT_SECONDS)
     try:
-        (run_afresh if afresh else run_once)(engine, case, result)
+        with time_limit():
+            (run_afresh if afresh else run_once)(engine, case, result)
     except Refused as error:
         result.outcome, result.reason = "refused", str(error)
     except Timeout:
-        result.outcome, result.reason = "timeout", f"more than {TIMEOUT_SECONDS} s"
+        result.outcome, result.reason = "timeout", f"more than {TIMEOUT_SECONDS} s of CPU"
     except Exception as error:
         result.outcome, result.reason = "failed", f"{type(error).__name__}: {error}"
-    finally:
-        signal.alarm(0)
     return result
 
 
@@ -187,11 +201,6 @@ def measured(totals: Totals) -> Iterator[None]:
 
 def run(workload: Workload, tokenizer: Path, names: Sequence[str], afresh: bool) -> Run:
     """Run all engines over all cases, alternating."""
-
-    def on_alarm(*_: object) -> None:
-        raise Timeout
-
-    signal.signal(signal.SIGALRM, on_alarm)
     engines = [ENGINES[name](tokenizer, workload.vocabulary) for name in names]
     results: dict[str, list[Result]] = {name: [] for name in names}
     totals = {name: Totals() for name in names}
@@ -257,7 +266,7 @@ def main() -> None:
     source = (arguments.data, tokenizer, arguments.limit, arguments.seed, arguments.case)
     afresh = None if arguments.quick else in_new_process(source, names, True, arguments.clock)
     workload = Workload(*source)
-    starts = cold_starts(names, tokenizer, workload.vocabulary)
+    starts = cold_starts(names, tokenizer, workload.vocabulary, arguments.clock)
     Clock.choose(arguments.clock)
     once = run(workload, tokenizer, names, False)
 

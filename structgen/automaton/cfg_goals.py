@@ -1,0 +1,233 @@
+"""Goals: what a nonterminal may consist of, as deterministic automata over symbols.
+
+For each nonterminal (a *goal*) there is an automaton over terminals and goals that reads what the
+nonterminal can be, from left to right and never empty. It follows the left-corner relation instead
+of the rules: it begins with a terminal; whenever a symbol X has been found at the left edge of the
+goal, any rule ``C → X γ`` whose C can stand at that edge may go on with γ, and when the goal itself
+has been found it may end. So left recursion, direct, indirect or hidden behind symbols that can be
+empty, is a loop in a finite automaton and costs no stack; unit rules and cycles cost nothing; rules
+with a common beginning share states (Rosenkrantz & Lewis 1970; Nederhof 1993, generalised
+left-corner parsing). Symbols that can be empty are skipped in place.
+
+States are numbered across all goals and made on demand. This module knows rules, not texts: what
+terminals match is none of its business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ..grammar import ir
+
+Item = tuple[int, int]
+"""A rule and how many of its symbols have been found."""
+
+
+class Goals:
+    """The goal automata of a grammar.
+
+    Args:
+        grammar: the rules.
+        dead_terminals: terminals that match nothing.
+
+    Attributes:
+        origin: the state in which a text begins: it reads the start nonterminal and ends.
+        nullable: nonterminals that can be empty.
+        productive: nonterminals of which some text can come.
+        accepts: whether a state may end its goal.
+        goal_of: the goal of each state.
+        edges: symbol → next state, for each state.
+        is_final: states that end their goal and cannot go on.
+    """
+
+    def __init__(self, grammar: ir.ContextFree, dead_terminals: Iterable[int] = ()) -> None:
+        # One rule more: a mark that no text has, and then the start nonterminal.
+        n = len(grammar.nonterminals) + 1
+        mark = self._mark = len(grammar.terminals)
+        rules = [*grammar.rules, (n - 1, (mark, ~grammar.start))]
+        dead = set(dead_terminals)
+        self.productive = _closure(
+            n, [(lhs, rhs) for lhs, rhs in rules if not dead.intersection(rhs)], False
+        )
+        self.rules = [
+            (lhs, rhs)
+            for lhs, rhs in rules
+            if all(s not in dead if s >= 0 else self.productive[~s] for s in rhs)
+        ]
+        self.nullable = _closure(n, self.rules, True)
+        # For each symbol: the items in which it has just been found at the left edge of its rule.
+        self._found: dict[int, list[Item]] = {}
+        corners: list[set[int]] = [set() for _ in range(n)]
+        for r, (lhs, rhs) in enumerate(self.rules):
+            for i, symbol in enumerate(rhs):
+                self._found.setdefault(symbol, []).append((r, i + 1))
+                if symbol >= 0:
+                    break
+                corners[lhs].add(~symbol)
+                if not self.nullable[~symbol]:
+                    break
+        self._corners = [_reachable(i, corners) for i in range(n)]
+        self.accepts: list[bool] = []
+        self.is_final: list[bool] = []
+        self.goal_of: list[int] = []
+        self._items: list[frozenset[Item]] = []
+        self._ids: dict[tuple[int, bool, frozenset[Item]], int] = {}
+        self._edges: list[dict[int, int] | None] = []
+        self._starts: dict[int, dict[int, int]] = {}
+        self._loops: dict[int, int] = {}
+        self.origin = self.start(n - 1)[mark] if self.productive[n - 1] else -1
+
+    def start(self, goal: int) -> dict[int, int]:
+        """Terminal → state after it, at the beginning of ``goal``."""
+        found = self._starts.get(goal)
+        if found is None:
+            first = {
+                self.rules[r][1][d - 1]
+                for symbol, items in self._found.items()
+                if symbol >= 0
+                for r, d in items
+                if self.rules[r][0] in self._corners[goal]
+            }
+            found = {t: self._state(goal, self._at_edge(goal, t)) for t in sorted(first)}
+            self._starts[goal] = found
+        return found
+
+    def edges(self, state: int) -> dict[int, int]:
+        """Symbol → next state; a nonterminal stands for a text of it that is not empty."""
+        found = self._edges[state]
+        if found is None:
+            moved: dict[int, list[Item]] = {}
+            for r, d in self._items[state]:
+                moved.setdefault(self.rules[r][1][d], []).append((r, d + 1))
+            goal = self.goal_of[state]
+            found = {symbol: self._state(goal, items) for symbol, items in sorted(moved.items())}
+            self._edges[state] = found
+        return found
+
+    def neighbours(self) -> tuple[dict[int, set[int]], set[int]]:
+        """Which terminals may stand right after each other, and which may come last.
+
+        Returns:
+            For each terminal of a productive rule that can be reached, those that may follow; and
+            the terminals a text may end with.
+        """
+        n = len(self.nullable)
+        first: list[set[int]] = [set() for _ in range(n)]
+        last: list[set[int]] = [set() for _ in range(n)]
+        reachable = _reachable(n - 1, self._users())
+        rules = [(lhs, rhs) for lhs, rhs in self.rules if lhs in reachable]
+
+        def edge(symbols: Iterable[int], known: list[set[int]]) -> set[int]:
+            out: set[int] = set()
+            for symbol in symbols:
+                if symbol >= 0:
+                    out.add(symbol)
+                    break
+                out |= known[~symbol]
+                if not self.nullable[~symbol]:
+                    break
+            return out
+
+        changed = True
+        while changed:
+            changed = False
+            for lhs, rhs in rules:
+                for known, symbols in ((first, rhs), (last, rhs[::-1])):
+                    new = edge(symbols, known)
+                    if not new <= known[lhs]:
+                        known[lhs] |= new
+                        changed = True
+        follow: dict[int, set[int]] = {}
+        for _, rhs in rules:
+            for i, symbol in enumerate(rhs):
+                following = edge(rhs[i + 1 :], first)
+                for terminal in (symbol,) if symbol >= 0 else last[~symbol]:
+                    follow.setdefault(terminal, set()).update(following)
+        follow.pop(self._mark, None)
+        return follow, last[n - 1] - {self._mark}
+
+    def _users(self) -> list[set[int]]:
+        users: list[set[int]] = [set() for _ in self.nullable]
+        for lhs, rhs in self.rules:
+            users[lhs].update(~s for s in rhs if s < 0)
+        return users
+
+    def is_loop(self, state: int) -> bool:
+        """Whether every end of the state's goal can go on in all the ways that ``state`` can.
+
+        So where a goal stands last in itself, coming back to ``state`` adds nothing.
+        """
+        goal = self.goal_of[state]
+        loop = self._loops.get(goal)
+        if loop is None:
+            loop = self._loops[goal] = self._state(goal, self._at_edge(goal, ~goal), True)
+        return state == loop
+
+    def _at_edge(self, goal: int, symbol: int) -> list[Item]:
+        corners = self._corners[goal]
+        return [i for i in self._found.get(symbol, ()) if self.rules[i[0]][0] in corners]
+
+    def _state(self, goal: int, items: Iterable[Item], accepts: bool = False) -> int:
+        """The state in which ``items`` hold, and what follows from them without reading."""
+        seen = set(items)
+        todo = list(seen)
+        open_items: set[Item] = set()
+        while todo:
+            r, d = item = todo.pop()
+            lhs, rhs = self.rules[r]
+            more: list[Item] = []
+            if d < len(rhs):
+                open_items.add(item)
+                if rhs[d] < 0 and self.nullable[~rhs[d]]:
+                    more = [(r, d + 1)]
+            else:
+                accepts = accepts or lhs == goal
+                more = self._at_edge(goal, ~lhs)
+            todo += [i for i in more if i not in seen]
+            seen.update(more)
+        key = (goal, accepts, frozenset(open_items))
+        found = self._ids.get(key)
+        if found is None:
+            found = self._ids[key] = len(self._items)
+            self._items.append(key[2])
+            self.accepts.append(accepts)
+            self.is_final.append(accepts and not open_items)
+            self.goal_of.append(goal)
+            self._edges.append(None)
+        return found
+
+
+def _closure(n: int, rules: list[tuple[int, tuple[int, ...]]], empty: bool) -> list[bool]:
+    """Nonterminals with a rule of such nonterminals (and, unless ``empty``, terminals) only."""
+    known = [False] * n
+    users: dict[int, list[int]] = {}
+    missing: list[int] = []
+    ready: list[int] = []
+    for r, (lhs, rhs) in enumerate(rules):
+        needed = {s for s in rhs if s < 0 or empty}
+        missing.append(len(needed))
+        for symbol in needed:
+            users.setdefault(symbol, []).append(r)
+        if not needed:
+            ready.append(lhs)
+    while ready:
+        lhs = ready.pop()
+        if known[lhs]:
+            continue
+        known[lhs] = True
+        for r in users.get(~lhs, ()):
+            missing[r] -= 1
+            if not missing[r]:
+                ready.append(rules[r][0])
+    return known
+
+
+def _reachable(start: int, successors: list[set[int]]) -> frozenset[int]:
+    seen = {start}
+    todo = [start]
+    while todo:
+        for to in successors[todo.pop()]:
+            if to not in seen:
+                seen.add(to)
+                todo.append(to)
+    return frozenset(seen)

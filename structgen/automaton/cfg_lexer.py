@@ -1,0 +1,402 @@
+"""The lexer of a grammar: all expected terminals at once, as one leaf automaton over bytes.
+
+A state holds each terminal still possible, with its state, and what an earlier terminal demands of
+the text that follows it (see `cfg_terminals`). It may end with several terminals at the same place,
+each with its own condition on the rest, so an outcome is a tuple of ``(condition, terminals)``.
+States from which no terminal can end are left out.
+
+It knows nothing of rules: which terminals are expected is the caller's choice (`Lexer.entry`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any
+
+from ..errors import CompileLimitExceeded
+from . import liveness
+from .cfg_terminals import Terminals
+from .derivatives import NONE, Moves
+from .encoding import GROUND, Utf8
+from .leaf import Leaf
+
+Outcome = tuple[tuple[int, tuple[int, ...]], ...]
+"""Pairs of a condition on the rest and the terminals that may end under it."""
+
+Expected = tuple[int, "frozenset[int] | int | None"]
+"""A terminal and the conditions under which it may end here: any (None), some, or those that
+`Lexer.permits` allows for a number of the caller's."""
+
+MAX_SEARCH = 100_000
+"""Most states of one terminal that are looked at to find all its ends."""
+
+_NEAR = 50
+
+
+class Lexer(Leaf):
+    """The lexer of one grammar.
+
+    Attributes:
+        terminals: the terminals.
+        outcomes: what each label stands for.
+        permits: whether a terminal expected with a number may end under a condition.
+    """
+
+    is_shared = False
+
+    def __init__(self, terminals: Terminals, permits: Callable[[int, int], bool]) -> None:
+        super().__init__()
+        self.terminals = terminals
+        self.permits = permits
+        self.outcomes: list[Outcome] = []
+        self._outcome_ids: dict[Outcome, int] = {}
+        self._symbols: list[tuple[int, tuple[tuple[int, int], ...]]] = []
+        self._symbol_ids: dict[tuple[int, tuple[tuple[int, int], ...]], int] = {}
+        self._symbol_moves: list[Moves | None] = []
+        self._symbol_labels: list[int] = []
+        # Terminals with the conditions under which they may end, where not all will do.
+        self.variants: list[Expected] = [(t, None) for t in range(len(terminals.starts))]
+        self._variant_ids = {variant: v for v, variant in enumerate(self.variants)}
+        self._alive: dict[tuple[int, int, int], bool] = {}
+        self._exits: dict[tuple[int, int, int], tuple[dict[int, bytes], bool, int]] = {}
+        self._near: dict[tuple[int, int, int], dict[int, bytes]] = {}
+        self._near_inside: dict[int, dict[tuple[int, int], bytes]] = {}
+        self._entries: dict[tuple[int, Collection[Expected | int]], int] = {}
+        self._encoding = Utf8(terminals.alphabet)
+        self._ground: dict[int, list[int]] = {}
+        self._leads: list[tuple[int, int, int]] = []
+        for byte, target in self._encoding.row(GROUND).items():
+            if target < 0:
+                self._ground.setdefault(~target, []).append(byte)
+            else:
+                self._leads.append((byte, target, self._encoding.reach(target)))
+
+    def entry(self, expected: frozenset[int] | tuple[Expected, ...], condition: int) -> int:
+        """The state before any of ``expected``, the text being bound by ``condition``."""
+        key = (condition, expected)
+        found = self._entries.get(key)
+        if found is None:
+            starts = self.terminals.starts
+            threads = []
+            variants = {e if isinstance(e, int) else self._variant(e) for e in expected}
+            for v in sorted(variants):
+                t = self.variants[v][0]
+                if starts[t] >= 0 and self._is_alive(v, starts[t], condition):
+                    threads.append((v, starts[t]))
+            found = self._entries[key] = self.state((self._symbol(condition, threads), GROUND))
+        return found
+
+    def threads(self, q: int) -> tuple[int, tuple[tuple[int, int], ...], int]:
+        """What a state holds: the condition, its (variant, terminal state) pairs, encoding node."""
+        symbol, node = self._keys[q]
+        condition, threads = self._symbols[symbol]
+        return condition, threads, node
+
+    def exits(
+        self, v: int, state: int, condition: int, most: int = MAX_SEARCH
+    ) -> dict[int, bytes] | None:
+        """For each condition under which a terminal can end: the fewest bytes that end it so.
+
+        Args:
+            v: the variant.
+            state: the terminal's state.
+            condition: what holds of the rest from here on.
+            most: how many states to look at.
+
+        Returns:
+            The bytes, or None when that needs more states.
+        """
+        key = (v, state, condition)
+        known = self._exits.get(key)
+        if known is None or (not known[1] and known[2] < most):
+            known = self._exits[key] = self._find_exits(v, state, condition, most)
+        return known[0] if known[1] else None
+
+    def _find_exits(
+        self, v: int, state: int, condition: int, most: int
+    ) -> tuple[dict[int, bytes], bool, int]:
+        spelt = self._encoding.shortest(GROUND)
+        found: dict[int, bytes] = {}
+        seen: set[tuple[int, int]] = set()
+        # Breadth first by length in bytes; a character has one to four.
+        levels: list[dict[tuple[int, int], bytes]] = [{(state, condition): b""}, {}, {}, {}, {}]
+        while any(levels):
+            level = levels.pop(0)
+            levels.append({})
+            for (q, w), text in level.items():
+                if (q, w) in seen:
+                    continue
+                if len(seen) >= most:
+                    return found, False, most
+                seen.add((q, w))
+                end = self._end(v, q, w)
+                if end != NONE:
+                    found.setdefault(end, text)
+                for mask, to, w_to in self._steps(q, w):
+                    if (to, w_to) in seen or not self._is_alive(v, to, w_to):
+                        continue
+                    best = min((spelt[a] for a in _bits(mask)), key=lambda s: (len(s), s))
+                    levels[len(best) - 1].setdefault((to, w_to), text + best)
+        return found, True, most
+
+    def exits_of(self, terminal: int, condition: int) -> dict[int, bytes]:
+        """The exits from the beginning of a terminal."""
+        start = self.terminals.starts[terminal]
+        if not self._is_alive(terminal, start, condition):
+            return {}
+        return self._all_exits(terminal, start, condition)
+
+    def _all_exits(self, v: int, state: int, condition: int) -> dict[int, bytes]:
+        found = self.exits(v, state, condition)
+        if found is None:
+            raise CompileLimitExceeded(
+                "finding all ends of a terminal visits too many states",
+                limit=MAX_SEARCH,
+                actual=MAX_SEARCH,
+            )
+        return found
+
+    def exits_inside(self, q: int) -> dict[tuple[int, int], bytes]:
+        """For each (terminal, condition) that can end from a lexer state: the fewest bytes."""
+        found: dict[tuple[int, int], bytes] = {}
+        for v, state, condition, text in self._inside(q):
+            for end, more in self._all_exits(v, state, condition).items():
+                key = (self.variants[v][0], end)
+                whole = text + more
+                if key not in found or len(whole) < len(found[key]):
+                    found[key] = whole
+        return found
+
+    def near_exits(self, v: int, state: int, condition: int) -> dict[int, bytes]:
+        """As `exits`, but only some that are near; at least one, if there is any."""
+        key = (v, state, condition)
+        found = self._near.get(key)
+        if found is None:
+            most = _NEAR
+            found, complete, _ = self._find_exits(v, state, condition, most)
+            while not found and not complete:
+                most *= 8
+                if most > 8 * MAX_SEARCH:
+                    raise CompileLimitExceeded(
+                        "finding the end of a terminal visits too many states",
+                        limit=MAX_SEARCH,
+                        actual=most,
+                    )
+                found, complete, _ = self._find_exits(v, state, condition, most)
+            self._near[key] = found
+        return found
+
+    def near_exits_inside(self, q: int) -> dict[tuple[int, int], bytes]:
+        """As `exits_inside`, but only some that are near."""
+        found = self._near_inside.get(q)
+        if found is None:
+            found = {}
+            for v, state, condition, text in self._inside(q):
+                for end, more in self.near_exits(v, state, condition).items():
+                    key = (self.variants[v][0], end)
+                    whole = text + more
+                    if key not in found or len(whole) < len(found[key]):
+                        found[key] = whole
+            self._near_inside[q] = found
+        return found
+
+    def near_exits_of(self, terminal: int, condition: int) -> dict[int, bytes]:
+        """The near exits from the beginning of a terminal."""
+        start = self.terminals.starts[terminal]
+        if not self._is_alive(terminal, start, condition):
+            return {}
+        return self.near_exits(terminal, start, condition)
+
+    def shortest_beginning(self, terminal: int, atoms: int) -> tuple[bytes, int]:
+        """The fewest bytes of ``terminal`` that begin with one of ``atoms``, which it can.
+
+        Returns:
+            The bytes, and the condition under which the terminal ends there.
+        """
+        spelt = self._encoding.shortest(GROUND)
+        anything = self.terminals.rest.anything
+        texts: list[tuple[bytes, int]] = []
+        for mask, to in self.terminals.moves(self.terminals.starts[terminal]):
+            if mask & atoms:
+                exits = self.near_exits(terminal, to, anything)
+                end, more = min(exits.items(), key=lambda item: (len(item[1]), item[1]))
+                texts += [(spelt[atom] + more, end) for atom in _bits(mask & atoms)]
+        return min(texts, key=lambda pair: (len(pair[0]), pair))
+
+    def _inside(self, q: int) -> list[tuple[int, int, int, bytes]]:
+        """Variant, state, condition after the character begun, and the bytes that complete it."""
+        condition, threads, node = self.threads(q)
+        if node == GROUND:
+            return [(v, state, condition, b"") for v, state in threads]
+        spelt = self._encoding.shortest(node)
+        out: list[tuple[int, int, int, bytes]] = []
+        for v, state in threads:
+            for mask, to, w in self._steps(state, condition):
+                texts = [spelt[a] for a in _bits(mask) if a in spelt]
+                if texts and self._is_alive(v, to, w):
+                    out.append((v, to, w, min(texts, key=lambda s: (len(s), s))))
+        return out
+
+    def is_met_at_once(self, terminal: int, condition: int) -> bool | None:
+        """Whether the first character of a terminal meets ``condition``, whichever it is.
+
+        Returns:
+            None when no character can begin the terminal there.
+        """
+        rest = self.terminals.rest
+        first = self.terminals.first(terminal)
+        steps = [to for mask, to in rest.moves(condition) if mask & first]
+        return all(to == rest.anything for to in steps) if steps else None
+
+    # -- symbols --------------------------------------------------------------------------------
+
+    def _variant(self, variant: Expected) -> int:
+        found = self._variant_ids.get(variant)
+        if found is None:
+            found = self._variant_ids[variant] = len(self.variants)
+            self.variants.append(variant)
+        return found
+
+    def _symbol(self, condition: int, threads: Iterable[tuple[int, int]]) -> int:
+        key = (condition, tuple(threads))
+        found = self._symbol_ids.get(key)
+        if found is None:
+            found = self._symbol_ids[key] = len(self._symbols)
+            self._symbols.append(key)
+            self._symbol_moves.append(None)
+            self._symbol_labels.append(self._outcome(*key))
+        return found
+
+    def _outcome(self, condition: int, threads: tuple[tuple[int, int], ...]) -> int:
+        ends: dict[int, list[int]] = {}
+        for v, q in threads:
+            end = self._end(v, q, condition)
+            if end != NONE:
+                ends.setdefault(end, []).append(self.variants[v][0])
+        if not ends:
+            return -1
+        outcome = tuple((end, tuple(dict.fromkeys(ts))) for end, ts in sorted(ends.items()))
+        found = self._outcome_ids.get(outcome)
+        if found is None:
+            found = self._outcome_ids[outcome] = len(self.outcomes)
+            self.outcomes.append(outcome)
+        return found
+
+    def _end(self, v: int, q: int, condition: int) -> int:
+        """The condition on the rest when terminal ``v`` ends at ``q``, or `NONE`."""
+        rest = self.terminals.rest
+        end = self.terminals.end(q)
+        if end == NONE:
+            return NONE
+        if condition != rest.anything:
+            end = rest.both(condition, end)
+            if not rest.is_possible(end):
+                return NONE
+        allowed = self.variants[v][1]
+        if isinstance(allowed, int):
+            return end if self.permits(allowed, end) else NONE
+        return end if allowed is None or end in allowed else NONE
+
+    def _steps(self, q: int, condition: int) -> list[tuple[int, int, int]]:
+        rest = self.terminals.rest
+        moves = self.terminals.moves(q)
+        if condition == rest.anything:
+            return [(mask, to, condition) for mask, to in moves]
+        conditions = rest.moves(condition)
+        return [(m & n, to, w) for m, to in moves for n, w in conditions if m & n]
+
+    def _is_alive(self, v: int, q: int, condition: int) -> bool:
+        anything = self.terminals.rest.anything
+        unrestricted = self.variants[v][1] is None
+        if unrestricted and condition == anything:
+            return True  # a terminal's own states all lead to an end
+        return liveness.is_alive(
+            (v, q, condition),
+            self._alive,
+            lambda s: (unrestricted and s[2] == anything) or self._end(*s) != NONE,
+            lambda s: [(v, to, w) for _, to, w in self._steps(s[1], s[2])],
+            MAX_SEARCH,
+            "telling whether a terminal can end visits too many states",
+        )
+
+    def _moves(self, symbol: int) -> Moves:
+        found = self._symbol_moves[symbol]
+        if found is not None:
+            return found
+        condition, threads = self._symbols[symbol]
+        rest = self.terminals.rest
+        free = condition == rest.anything
+        conditions: Moves = ((self.terminals.alphabet.everything, condition),)
+        if not free:
+            conditions = rest.moves(condition)
+        merged: dict[int, int] = {}
+        for chars, w in conditions:
+            parts: list[tuple[int, tuple[tuple[int, int], ...]]] = [(chars, ())]
+            for v, q in threads:
+                plain = w == rest.anything and self.variants[v][1] is None
+                moves = [
+                    (mask, to)
+                    for mask, to in self.terminals.moves(q)
+                    if mask & chars and (plain or self._is_alive(v, to, w))
+                ]
+                if not moves:
+                    continue
+                split: list[tuple[int, tuple[tuple[int, int], ...]]] = []
+                for part, above in parts:
+                    for mask, to in moves:
+                        here = part & mask
+                        if here:
+                            part &= ~mask
+                            split.append((here, (*above, (v, to))))
+                    if part:
+                        split.append((part, above))
+                parts = split
+            for part, above in parts:
+                if above:
+                    to = self._symbol(w, above)
+                    merged[to] = merged.get(to, 0) | part
+        found = self._symbol_moves[symbol] = tuple((mask, to) for to, mask in merged.items())
+        return found
+
+    # -- bytes ----------------------------------------------------------------------------------
+
+    def _edges(self, key: Any) -> Mapping[int, Any]:
+        symbol, node = key
+        edges: dict[int, Any] = {}
+        live = 0
+        if node == GROUND:
+            for mask, to in self._moves(symbol):
+                live |= mask
+                target = (to, GROUND)
+                for atom in _bits(mask):
+                    for byte in self._ground.get(atom, ()):
+                        edges[byte] = target
+            for byte, deeper, reach in self._leads:
+                if reach & live:
+                    edges[byte] = (symbol, deeper)
+            return edges
+        targets: dict[int, int] = {}
+        for mask, to in self._moves(symbol):
+            live |= mask
+            for atom in _bits(mask):
+                targets[atom] = to
+        for byte, deeper in self._encoding.row(node).items():
+            if deeper >= 0:
+                if self._encoding.reach(deeper) & live:
+                    edges[byte] = (symbol, deeper)
+            elif ~deeper in targets:
+                edges[byte] = (targets[~deeper], GROUND)
+        return edges
+
+    def _label(self, key: Any) -> int:
+        symbol, node = key
+        return self._symbol_labels[symbol] if node == GROUND else -1
+
+
+def _bits(mask: int) -> list[int]:
+    out = []
+    while mask:
+        bit = mask & -mask
+        out.append(bit.bit_length() - 1)
+        mask ^= bit
+    return out

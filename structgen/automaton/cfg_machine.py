@@ -1,0 +1,277 @@
+"""The recogniser of a context-free grammar, byte by byte, lazily determinised.
+
+A configuration is a lexer state over a place (see `cfg_stacks`): the terminals being read and what
+may follow each of them. A state is the interned set of configurations that the bytes so far can
+have led to, usually one or two: the terminal goes on, or has ended here and the next one begins.
+Every configuration can be finished, so no state is a dead end.
+
+To the outside this is the same machine as `machine.Machine`: states with ``step``, ``is_accepting``
+and shortest completions; none is ever pending. Token masks are in `cfg_masks`.
+"""
+
+from __future__ import annotations
+
+from ..errors import CompileLimitExceeded, Unsatisfiable
+from ..grammar import ir
+from .cfg_completion import Completion
+from .cfg_goals import Goals
+from .cfg_lexer import Expected, Lexer
+from .cfg_neighbours import Neighbours
+from .cfg_stacks import Stacks
+from .cfg_terminals import Terminals
+from .leaf import GROW
+from .machine import DEAD, MAX_STATES
+from .tape import Tape
+
+_LEXER_BITS = 32
+_LEXER_MASK = (1 << _LEXER_BITS) - 1
+_ACCEPT = -1
+_MAX_EXITS = 500
+
+MAX_CONFIGURATIONS = 20_000
+"""Most configurations of one state."""
+
+
+class CfgMachine:
+    """A lazy deterministic recogniser of one grammar.
+
+    Args:
+        grammar: the grammar.
+        chars: the code points that may be written.
+
+    Raises:
+        Unsatisfiable: no text matches.
+        PatternError: a terminal's pattern is malformed or not regular.
+        UnsupportedFeature: a terminal has a lookaround that cannot be enforced exactly.
+
+    Shareable between threads: growth happens under one lock, reading needs none.
+    """
+
+    def __init__(self, grammar: ir.ContextFree, chars: ir.CharSet) -> None:
+        self.grammar = grammar
+        with GROW:
+            terminals = Terminals(grammar.terminals, chars)
+            dead = [t for t, start in enumerate(terminals.starts) if start < 0]
+            goals = Goals(grammar, dead)
+            if goals.origin < 0:
+                raise Unsatisfiable(
+                    f"no text matches the grammar: rule {grammar.nonterminals[grammar.start]!r} "
+                    "can never be finished."
+                )
+            self.lexer = Lexer(terminals, lambda place, c: self._can_finish(place, c))
+            self.stacks = Stacks(goals)
+            self._rest = terminals.rest
+            self._ignore = frozenset(t for t in grammar.ignore if t not in dead)
+            self._neighbours = Neighbours(self.stacks, self.lexer, self._ignore)
+            self._is_free = self._neighbours.is_free()
+            self._completion = Completion(self.stacks, self.lexer, tuple(sorted(self._ignore)))
+            self._entries: dict[tuple[int, int], int] = {}
+            self._expected: dict[int, frozenset[int]] = {}
+            self.states: list[tuple[int, ...]] = [()]
+            self._state_ids: dict[tuple[int, ...], int] = {(): DEAD}
+            self._accepting: list[bool] = [False]
+            self._steps: dict[int, int] = {}
+            self._finish: dict[int, bytes] = {}
+            found: set[int] = set()
+            self._begin(self.stacks.start, self._rest.anything, found)
+            self.start = self._intern(found)
+            if self.start == DEAD:
+                raise Unsatisfiable(
+                    "no text matches the grammar: its terminals take more than the rules leave "
+                    "for what must follow them. A terminal takes the longest text it can (or the "
+                    "shortest, with a lazy quantifier); put something between them that they "
+                    "cannot contain."
+                )
+
+    # -- the recogniser ---------------------------------------------------------------------------
+
+    def step(self, state: int, byte: int) -> int:
+        """The state after ``byte``, or `DEAD`."""
+        to = self._steps.get(state << 8 | byte)
+        if to is None:
+            to = self._grow(state, byte)
+        return to
+
+    def is_accepting(self, state: int) -> bool:
+        """Whether the text may end in ``state``."""
+        return self._accepting[state]
+
+    def is_pending(self, state: int) -> bool:
+        """Whether ``state`` depends on the text so far: never."""
+        return False
+
+    def resolve(self, state: int, tape: Tape) -> int:
+        """``state`` itself."""
+        return state
+
+    def configurations(self, state: int) -> list[tuple[int, int]]:
+        """The ``(lexer state, place)`` pairs of ``state``."""
+        return [(c & _LEXER_MASK, c >> _LEXER_BITS) for c in self.states[state] if c != _ACCEPT]
+
+    def next_bytes(self, state: int) -> set[int]:
+        """The bytes that may follow."""
+        out: set[int] = set()
+        for q, _ in self.configurations(state):
+            out.update(self.lexer.row(q))
+        return out
+
+    def forced_byte(self, state: int) -> int:
+        """The only byte that may follow, or -1 when there are several or the text may end."""
+        if self._accepting[state]:
+            return -1
+        forced = -1
+        for q, _ in self.configurations(state):
+            row = self.lexer.row(q)
+            if len(row) != 1:
+                return -1
+            (byte,) = row
+            if forced not in (-1, byte):
+                return -1
+            forced = byte
+        return forced
+
+    def after(self, place: int, ended: tuple[int, ...]) -> int:
+        """The place after any of the terminals ``ended`` (ignored ones leave it as it is)."""
+        if len(ended) == 1:
+            (terminal,) = ended
+            if terminal not in self._ignore:
+                return self.stacks.shift(place, terminal)
+            if terminal not in self.stacks.expected(place):
+                return place
+        expected = self.stacks.expected(place)
+        steps = [(place, t) for t in ended if t in expected]
+        return self.stacks.union(steps, [place] if self._ignore.intersection(ended) else [])
+
+    def entry(self, place: int, condition: int) -> int:
+        """The lexer state in which the next terminal begins, or -1 when nothing can follow."""
+        key = (place, condition)
+        found = self._entries.get(key)
+        if found is None:
+            found = self._entries[key] = self._entry(place, condition)
+        return found
+
+    # -- growth -----------------------------------------------------------------------------------
+
+    def _entry(self, place: int, condition: int) -> int:
+        expected = self.stacks.expected(place) | self._ignore
+        if self._is_free:
+            if not self.stacks.places[place] and not self.stacks.accepting[place]:
+                return -1
+            q = self.lexer.entry(expected, condition)
+            return q if self.lexer.row(q) else -1
+        chosen: list[Expected] = []
+        for terminal in sorted(expected):
+            after = self.after(place, (terminal,))
+            met = condition == self._rest.anything
+            if not met:
+                at_once = self.lexer.is_met_at_once(terminal, condition)
+                if at_once is None:
+                    continue
+                met = at_once
+            if met and self._neighbours.is_certain(after, terminal):
+                chosen.append((terminal, None))
+                continue
+            start = self.lexer.terminals.starts[terminal]
+            exits = self.lexer.exits(terminal, start, condition, _MAX_EXITS)
+            if exits is None:
+                chosen.append((terminal, after))
+                continue
+            live = frozenset(c for c in exits if self._can_finish(after, c))
+            if live:
+                chosen.append((terminal, None if len(live) == len(exits) else live))
+        q = self.lexer.entry(tuple(chosen), condition)
+        return q if self.lexer.row(q) else -1
+
+    def _can_finish(self, place: int, condition: int) -> bool:
+        if self._neighbours.is_possible(place, condition):
+            return True
+        return self._completion.is_possible(place, condition)
+
+    def _begin(self, place: int, condition: int, found: set[int]) -> None:
+        """Add what follows a terminal: the next one, or the end of the text."""
+        if self.stacks.accepting[place] and self._rest.label(condition) >= 0:
+            found.add(_ACCEPT)
+        q = self.entry(place, condition)
+        if q >= 0:
+            found.add(place << _LEXER_BITS | q)
+
+    def _grow(self, state: int, byte: int) -> int:
+        with GROW:
+            lexer = self.lexer
+            found: set[int] = set()
+            ended: dict[int, list[tuple[int, tuple[int, ...]]]] = {}
+            for q, place in self.configurations(state):
+                to = lexer.row(q).get(byte)
+                if to is None:
+                    continue
+                if lexer.row(to):
+                    found.add(place << _LEXER_BITS | to)
+                outcome = lexer.label(to)
+                if outcome >= 0:
+                    for condition, terminals in lexer.outcomes[outcome]:
+                        ended.setdefault(condition, []).append((place, terminals))
+            for condition, ways in ended.items():
+                places = dict.fromkeys(self.after(place, terminals) for place, terminals in ways)
+                if len(places) == 1:
+                    self._begin(next(iter(places)), condition, found)
+                else:
+                    self._begin(self.stacks.union((), places), condition, found)
+            result = self._intern(found)
+            self._steps[state << 8 | byte] = result
+            return result
+
+    def _intern(self, found: set[int]) -> int:
+        if len(found) > MAX_CONFIGURATIONS:
+            raise CompileLimitExceeded(
+                "too many alternatives are open at once",
+                limit=MAX_CONFIGURATIONS,
+                actual=len(found),
+            )
+        key = tuple(sorted(found))
+        state = self._state_ids.get(key)
+        if state is None:
+            state = len(self.states)
+            if state > MAX_STATES:
+                raise CompileLimitExceeded(
+                    "too many automaton states", limit=MAX_STATES, actual=state
+                )
+            self.states.append(key)
+            self._accepting.append(_ACCEPT in found)
+            self._state_ids[key] = state
+        return state
+
+    # -- completion -------------------------------------------------------------------------------
+
+    def shortest_completion(self, state: int, tape: Tape | None = None) -> bytes:
+        """A short way from ``state`` to acceptance; the same one every time.
+
+        Not always the shortest: between two terminals it takes the ways that are safe for all that
+        the first one may demand.
+        """
+        if self._accepting[state]:
+            return b""
+        found = self._finish.get(state)
+        if found is None:
+            with GROW:
+                ways = [self.complete(q, place) for q, place in self.configurations(state)]
+                found = min((w for w in ways if w is not None), key=lambda b: (len(b), b))
+                self._finish[state] = found
+        return found
+
+    def complete(self, q: int, place: int) -> bytes | None:
+        """A short way from one configuration to acceptance."""
+        best: bytes | None = None
+        for (terminal, condition), text in self.lexer.near_exits_inside(q).items():
+            if best is not None and len(text) >= len(best):
+                continue
+            rest = self._neighbours.of_place(self.after(place, (terminal,)), condition)
+            if rest is not None and (best is None or len(text) + len(rest) < len(best)):
+                best = text + rest
+        if best is not None:
+            return best
+        # What is near does not do; look at everything.
+        for (terminal, condition), text in self.lexer.exits_inside(q).items():
+            rest = self._completion.of_place(self.after(place, (terminal,)), condition)
+            if rest is not None and (best is None or len(text) + len(rest) < len(best)):
+                best = text + rest
+        return best

@@ -1,0 +1,258 @@
+"""Which terminals can stand side by side, and short ways to the end of a text.
+
+A terminal's end demands something of what follows (see `cfg_terminals`): after a number, no digit.
+Nearly always the first character of the next terminal meets the demand, so a demand is summed up
+by a mask of the atoms that settle it. With these masks, and a look at a few near ends of a terminal
+where a mask will not do, `Neighbours` tells that no demand can ever lead to a dead end (`is_free`),
+that a place can be finished after any end of a terminal (`is_certain`), and how (`of_place`). It
+may say no where a closer look (`cfg_completion`) would say yes, never the other way round.
+
+What a goal needs is computed once for all stacks: for a goal state and a demand, the fewest bytes
+that end the goal, for each demand it can end with, those left out that are worse in every way.
+These summaries are a least fixpoint over the goal automata (Knuth 1977), grown as they are asked
+for; a stack is then finished goal by goal, memoised per continuation.
+"""
+
+from __future__ import annotations
+
+import heapq
+
+from .cfg_goals import Goals
+from .cfg_lexer import Lexer
+from .cfg_stacks import BOTTOM, Stacks, unpack
+
+_Node = tuple[int, int]
+"""A goal state, or ``~goal`` for the beginning of a goal, and the demand there: a condition on the
+rest, or, below 0, one of the demands that stand for all those of a terminal."""
+
+Rest = tuple[int, bytes, "tuple[int, int] | None"]
+"""Length of a whole completion, its first part, and (continuation, demand) that it goes on with."""
+
+_MAX_DEMANDS = 16
+
+
+class Neighbours:
+    """The terminals of one grammar, side by side.
+
+    Args:
+        stacks: the places.
+        lexer: the terminals.
+        ignore: terminals that may stand anywhere.
+    """
+
+    def __init__(self, stacks: Stacks, lexer: Lexer, ignore: frozenset[int]) -> None:
+        self._stacks = stacks
+        self._goals: Goals = stacks.goals
+        self._lexer = lexer
+        self._ignore = ignore
+        terminals = lexer.terminals
+        self._demands = [
+            terminals.demands(t) if start >= 0 else (0, False, None)
+            for t, start in enumerate(terminals.starts)
+        ]
+        self._first = [
+            terminals.first(t) if start >= 0 else 0 for t, start in enumerate(terminals.starts)
+        ]
+        # For each demand: the atoms that settle it, and whether the text may end.
+        self._settling: dict[int, tuple[int, bool]] = {
+            ~t: (mask, may_end) for t, (mask, may_end, _) in enumerate(self._demands)
+        }
+        self._texts: dict[tuple[int, int], dict[int, bytes]] = {}
+        self._ends: dict[_Node, dict[int, bytes]] = {}
+        # Who else ends when a node does: (node, bytes before), or (node, state to go on in).
+        self._heads: dict[_Node, dict[tuple[_Node, bytes], None]] = {}
+        self._callers: dict[_Node, dict[tuple[_Node, int], None]] = {}
+        self._todo: list[tuple[int, _Node, int, bytes]] = []
+        self._rests: dict[tuple[int, int], Rest | None] = {}
+
+    def _settles(self, demand: int) -> tuple[int, bool]:
+        found = self._settling.get(demand)
+        if found is None:
+            found = self._settling[demand] = self._lexer.terminals.settled_by([demand])
+        return found
+
+    def _can_follow(self, terminal: int, following: int) -> bool:
+        """Whether one terminal can be read after another, whatever that demands."""
+        return bool(self._demands[terminal][0] & self._first[following])
+
+    def is_free(self) -> bool:
+        """Whether no demand of any terminal can ever lead to a dead end."""
+        follow, last = self._goals.neighbours()
+        everything = set(follow).union(*follow.values()) if follow else set()
+        bridges = [i for i in self._ignore if all(self._can_follow(i, t) for t in everything)]
+        if len(bridges) < len(self._ignore):
+            return False
+        for terminal, following in follow.items():
+            bridged = any(self._can_follow(terminal, i) for i in bridges)
+            if not bridged and not all(self._can_follow(terminal, t) for t in following):
+                return False
+        return all(self._demands[t][1] for t in last | self._ignore)
+
+    def _steps(self, demand: int, terminal: int) -> dict[int, bytes]:
+        """Some ways to read ``terminal`` under a demand: what it demands in turn → its bytes."""
+        key = (demand, terminal)
+        found = self._texts.get(key)
+        if found is None:
+            mask = self._settles(demand)[0] & self._first[terminal]
+            if mask:
+                text, after = self._lexer.shortest_beginning(terminal, mask)
+                found = {after: text}
+            elif demand >= 0 and self._first[terminal]:
+                found = self._lexer.near_exits_of(terminal, demand)
+            else:
+                found = {}
+            self._texts[key] = found
+        return found
+
+    # -- places -----------------------------------------------------------------------------------
+
+    def of_place(self, place: int, demand: int) -> bytes | None:
+        """A short way to the end from ``place`` under a demand, if one is found."""
+        found = self._of_place(place, demand)
+        if found is None:
+            return None
+        out = bytearray()
+        at: Rest | None = found
+        while at is not None:
+            out += at[1]
+            at = self._rests[at[2]] if at[2] is not None else None
+        return bytes(out)
+
+    def is_possible(self, place: int, demand: int) -> bool:
+        """Whether a way to the end is found."""
+        return self._of_place(place, demand) is not None
+
+    def is_certain(self, place: int, terminal: int) -> bool:
+        """Whether a text can surely be finished from ``place`` after any end of ``terminal``."""
+        if self._of_place(place, ~terminal) is not None:
+            return True
+        demands = self._demands[terminal][2]
+        if demands is None or len(demands) > _MAX_DEMANDS:
+            return False
+        return all(self._of_place(place, demand) is not None for demand in demands)
+
+    def _of_place(self, place: int, demand: int) -> Rest | None:
+        if self._stacks.accepting[place] and self._settles(demand)[1]:
+            return (0, b"", None)
+        best: Rest | None = None
+        for state, below in self._stacks.places[place]:
+            for after, text in self._ends_of((state, demand)).items():
+                rest = self._of_continuation(below, after)
+                if rest is not None and (best is None or rest[0] + len(text) < best[0]):
+                    best = (rest[0] + len(text), text, (below, after))
+        return best
+
+    def _of_continuation(self, continuation: int, demand: int) -> Rest | None:
+        """As `_of_place`; without recursion, since stacks can be deep."""
+        key = (continuation, demand)
+        stack = [key]
+        while stack:
+            at = stack[-1]
+            if at in self._rests:
+                stack.pop()
+                continue
+            missing: list[tuple[int, int]] = []
+            best: Rest | None = None
+            for top in self._stacks.continuations[at[0]]:
+                if top == BOTTOM:
+                    if self._settles(at[1])[1]:
+                        best = (0, b"", None)
+                    continue
+                state, below = unpack(top)
+                for after, text in self._ends_of((state, at[1])).items():
+                    if (below, after) not in self._rests:
+                        missing.append((below, after))
+                        continue
+                    rest = self._rests[below, after]
+                    if rest is not None and (best is None or rest[0] + len(text) < best[0]):
+                        best = (rest[0] + len(text), text, (below, after))
+            if missing:
+                stack += missing
+            else:
+                self._rests[at] = best
+                stack.pop()
+        return self._rests[key]
+
+    # -- goals ------------------------------------------------------------------------------------
+
+    def _ends_of(self, node: _Node) -> dict[int, bytes]:
+        """For the demands a goal can end with: the fewest bytes until then."""
+        if node not in self._ends:
+            self._add(node)
+            self._open(node)
+            while self._todo:
+                _, at, demand, text = heapq.heappop(self._todo)
+                self._end(at, demand, text)
+        return self._ends[node]
+
+    def _add(self, node: _Node) -> None:
+        self._ends[node], self._heads[node], self._callers[node] = {}, {}, {}
+
+    def _open(self, start: _Node) -> None:
+        goals = self._goals
+        opened = [start]
+        for node in opened:
+            state, demand = node
+            if state >= 0 and goals.accepts[state]:
+                heapq.heappush(self._todo, (0, node, demand, b""))
+            edges = goals.edges(state) if state >= 0 else goals.start(~state)
+            steps = list(edges.items())
+            if demand < 0 or self._settles(demand) != self._settles(self._anything):
+                # Only a demand makes it worth while to write what is ignored.
+                steps += [(terminal, state) for terminal in self._ignore]
+            for symbol, to in steps:
+                if symbol < 0:
+                    inner = (symbol, demand)
+                    if inner not in self._ends:
+                        self._add(inner)
+                        opened.append(inner)
+                    self._callers[inner][node, to] = None
+                    for after, more in list(self._ends[inner].items()):
+                        self._go_on(node, to, after, more)
+                    continue
+                for after, text in self._steps(demand, symbol).items():
+                    inner = (to, after)
+                    if inner not in self._ends:
+                        self._add(inner)
+                        opened.append(inner)
+                    self._heads[inner][node, text] = None
+                    for end, more in self._ends[inner].items():
+                        self._push(node, end, text + more)
+
+    @property
+    def _anything(self) -> int:
+        return self._lexer.terminals.rest.anything
+
+    def _push(self, node: _Node, demand: int, text: bytes) -> None:
+        if not self._is_beaten(node, demand, text):
+            heapq.heappush(self._todo, (len(text), node, demand, text))
+
+    def _is_beaten(self, node: _Node, demand: int, text: bytes) -> bool:
+        """Whether some known end of ``node`` is as short and, as far as can be seen, as good."""
+        mask, may_end = self._settles(demand)
+        for other, known in self._ends[node].items():
+            if len(known) <= len(text):
+                settling, ends = self._settles(other)
+                if other == demand or (mask and mask & ~settling == 0 and ends >= may_end):
+                    return True
+        return False
+
+    def _end(self, node: _Node, demand: int, text: bytes) -> None:
+        if self._is_beaten(node, demand, text):
+            return
+        self._ends[node][demand] = text
+        for head, before in self._heads[node]:
+            self._push(head, demand, before + text)
+        for caller, to in list(self._callers[node]):
+            self._go_on(caller, to, demand, text)
+
+    def _go_on(self, caller: _Node, to: int, demand: int, text: bytes) -> None:
+        """A goal called by ``caller`` can end under ``demand`` after ``text``; ``to`` follows."""
+        node = (to, demand)
+        if node not in self._ends:
+            self._add(node)
+            self._open(node)
+        if (caller, text) not in self._heads[node]:
+            self._heads[node][caller, text] = None
+            for after, more in list(self._ends[node].items()):
+                self._push(caller, after, text + more)

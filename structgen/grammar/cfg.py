@@ -1,0 +1,46 @@
+"""Context-free grammars in three dialects, lowered to the grammar IR.
+
+`parse` is the entry point; each dialect is a module of its own. Lark's is read by the ``lark``
+package itself (`cfg_lark`). This module owns the choice between them.
+"""
+
+from __future__ import annotations
+
+import re
+
+from ..errors import GrammarError
+from . import ir
+
+_EXTENSIONS = {".lark": "lark", ".gbnf": "gbnf", ".ebnf": "ebnf"}
+
+
+def parse(
+    text: str, start: str | None = None, dialect: str | None = None, path: str | None = None
+) -> ir.ContextFree:
+    """The grammar that ``text`` describes.
+
+    Args:
+        text: the grammar.
+        start: the rule to begin with; None for the dialect's own.
+        dialect: ``"lark"``; None to find out.
+        path: where the text was read from, for the dialect and for relative imports.
+
+    Raises:
+        GrammarError: the grammar is malformed.
+    """
+    chosen = dialect or dialect_of(text, path)
+    if chosen == "lark":
+        from . import cfg_lark
+
+        return cfg_lark.parse(text, start or "start", path)
+    raise GrammarError(f"There is no grammar dialect {chosen!r}; choose 'lark'.")
+
+
+def dialect_of(text: str, path: str | None = None) -> str:
+    """The dialect of a grammar: by the file's name, else by how its rules are written."""
+    for extension, dialect in _EXTENSIONS.items():
+        if path is not None and path.endswith(extension):
+            return dialect
+    if not re.search(r"^\s*[\w-]+\s*::=", text, re.MULTILINE):
+        return "lark"
+    return "gbnf" if re.search(r"^\s*root\s*::=", text, re.MULTILINE) else "ebnf"

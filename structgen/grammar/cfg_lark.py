@@ -1,0 +1,142 @@
+"""Lark grammars → IR, read with the ``lark`` package's own loader.
+
+Owns what the loaded rules and terminals mean: the language that ``lark.Lark(text,
+parser="earley")`` accepts with its dynamic lexer. A terminal takes what ``re.match`` takes of its
+pattern, where the rules expect it; ignored terminals may stand before any terminal and at the end.
+Priorities choose among parses of a text, never among texts, so they are dropped, like aliases and
+whatever else shapes the tree.
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from typing import Any
+
+from ..errors import GrammarError, PatternError
+from . import ir, python_regex
+
+
+def parse(text: str, start: str = "start", path: str | None = None) -> ir.ContextFree:
+    """The grammar of a Lark text.
+
+    Args:
+        text: the grammar.
+        start: the rule to begin with.
+        path: the file it came from, for relative imports.
+
+    Raises:
+        GrammarError: the grammar is malformed.
+    """
+    definitions, rules, ignored = _load(text, start, path)
+    terminals: list[ir.Terminal] = []
+    numbers: dict[str, int] = {}
+    for definition in definitions:
+        name = _display(definition)
+        _check_pattern(definition, text)
+        numbers[definition.name] = len(terminals)
+        terminals.append(ir.Terminal(name, definition.pattern.to_regexp()))
+    nonterminals: dict[str, int] = {}
+    for rule in rules:
+        nonterminals.setdefault(rule.origin.name, len(nonterminals))
+    lowered: dict[tuple[int, tuple[int, ...]], None] = {}
+    for rule in rules:
+        symbols: list[int] = []
+        for symbol in rule.expansion:
+            if not symbol.is_term:
+                symbols.append(~nonterminals[symbol.name])
+            elif symbol.name in numbers:
+                symbols.append(numbers[symbol.name])
+            else:
+                raise _error(
+                    f"Terminal {symbol.name} is declared (%declare) but never defined, so it "
+                    "cannot be written. Define it.",
+                    text,
+                    symbol.name,
+                )
+        lowered[nonterminals[rule.origin.name], tuple(symbols)] = None
+    return ir.ContextFree(
+        tuple(terminals),
+        tuple(nonterminals),
+        tuple(lowered),
+        nonterminals[start],
+        tuple(numbers[name] for name in ignored),
+    )
+
+
+def _load(text: str, start: str, path: str | None) -> tuple[list[Any], list[Any], list[str]]:
+    """Terminals, rules and names of ignored terminals, as Lark loads them."""
+    import lark
+    from lark.load_grammar import load_grammar
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            loader: Any = load_grammar
+            grammar, _ = loader(text, path or "<grammar>", [], False)
+            names = {str(getattr(d[0], "value", d[0])) for d in grammar.rule_defs}
+            if start not in names:
+                raise GrammarError(
+                    f"The grammar has no rule {start!r} to start with. Rules: "
+                    f"{', '.join(sorted(n for n in names if not n.startswith('_')))}. "
+                    "Name one of them as start."
+                )
+            return grammar.compile([start], set())  # type: ignore[no-any-return, unused-ignore]
+    except lark.exceptions.UnexpectedInput as error:
+        raise GrammarError(
+            f"The grammar is not Lark syntax: {str(error).splitlines()[0]}",
+            text=text,
+            line=error.line,
+            column=error.column,
+        ) from None
+    except lark.exceptions.LarkError as error:
+        raise _from_lark(str(error), text) from None
+    except (OSError, AssertionError, KeyError, ValueError) as error:
+        raise GrammarError(f"The grammar cannot be loaded: {error}.") from error
+
+
+def _from_lark(message: str, text: str) -> GrammarError:
+    """An error of Lark's, with the place it talks about."""
+    placed = re.search(r"at line (\d+) column (\d+)", message)
+    if placed:
+        return GrammarError(
+            f"The grammar is malformed: {message.splitlines()[0]}",
+            text=text,
+            line=int(placed[1]),
+            column=int(placed[2]),
+        )
+    named = re.search(r"['‘]([\w!?]+)['’]|\((\w+)\)|: (\w+)$", message.strip())
+    name = next((group for group in named.groups() if group), None) if named else None
+    return _error(f"The grammar is malformed: {message}", text, name)
+
+
+def _error(message: str, text: str, name: str | None) -> GrammarError:
+    """An error about ``name``, placed where the grammar first uses it."""
+    found = re.search(rf"(?<![\w]){re.escape(name)}(?!\w)", text) if name else None
+    if found is None:
+        return GrammarError(message)
+    before = text[: found.start()]
+    line = before.count("\n") + 1
+    return GrammarError(
+        message, text=text, line=line, column=found.start() - (before.rfind("\n") + 1) + 1
+    )
+
+
+def _display(definition: Any) -> str:
+    name = str(definition.name)
+    return repr(definition.pattern.value) if name.startswith("__ANON") else name
+
+
+def _check_pattern(definition: Any, text: str) -> None:
+    name, pattern = str(definition.name), definition.pattern.to_regexp()
+    try:
+        python_regex.parse(pattern)
+    except PatternError as error:
+        raise _error(f"Terminal {_display(definition)}: {error}", text, name) from error
+    if definition.pattern.min_width == 0:
+        raise _error(
+            f"Terminal {_display(definition)} can match the empty text, which a terminal must "
+            "not. Make it match something (+ instead of *), and make it optional in the rules.",
+            text,
+            name,
+        )

@@ -1,0 +1,152 @@
+"""Masks, budgets, forced tokens and depth of context-free grammars."""
+
+from __future__ import annotations
+
+import random
+
+import lark
+import pytest
+
+import structgen
+from structgen import BudgetTooSmall, Cfg, Constraint
+from tests import cfg_cases, real_tokenizers
+from tests.engine.walks import (
+    TINY,
+    accepts,
+    allowed,
+    brute_force_ids,
+    minimum,
+    random_tokens,
+    replay,
+    seeds,
+    states_on_the_way,
+    walk,
+)
+from tests.test_cfg_lark import lark_accepts
+
+NAMES = list(cfg_cases.GRAMMARS)
+
+
+def compiled(name: str) -> Constraint:
+    return structgen.compile(Cfg(cfg_cases.GRAMMARS[name]), TINY)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_masks_equal_brute_force(name: str) -> None:
+    constraint = compiled(name)
+    rng = random.Random(name)
+    for cursor in states_on_the_way(constraint, rng, len(seeds(40)), special=0.5):
+        state = cursor._trail[-1][0]
+        assert set(allowed(cursor)) == brute_force_ids(constraint, state, TINY)
+    # Uniform walks hardly ever write what a grammar is about; sentences do.
+    for _ in seeds(8):
+        text = cfg_cases.sentence(cfg_cases.grammar(name), name, rng)
+        cursor = constraint.start()
+        for token in random_tokens(text.encode(), rng):
+            state = cursor._trail[-1][0]
+            ids = set(allowed(cursor))
+            assert ids == brute_force_ids(constraint, state, TINY)
+            if token not in ids:
+                break
+            cursor.accept(token)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_walks_end_and_parse(name: str) -> None:
+    constraint = compiled(name)
+    rng = random.Random(name)
+    least = minimum(constraint)
+    with pytest.raises(BudgetTooSmall) as error:
+        constraint.start(least - 1)
+    assert error.value.minimum == least
+    for _ in seeds(6):
+        result = walk(constraint, rng, max_tokens=least + rng.choice((0, 1, 2, 5, 30)))
+        assert result.ended
+        assert lark_accepts(name, result.text), result.text
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_forced_tokens_and_rollback(name: str) -> None:
+    constraint = compiled(name)
+    rng = random.Random(name)
+    for _ in seeds(5):
+        cursor, ids = constraint.start(), []
+        for _ in range(25):
+            forced = cursor.forced_tokens()
+            probe = replay(constraint, ids)
+            for token in forced:
+                probe.accept(token)
+            choices = [i for i in allowed(cursor) if i not in TINY.eos_token_ids]
+            if not choices:
+                break
+            ids.append(rng.choice(choices))
+            cursor.accept(ids[-1])
+        back = rng.randint(0, len(ids))
+        cursor.rollback(back)
+        assert allowed(cursor) == allowed(replay(constraint, ids[: len(ids) - back]))
+
+
+def test_tokens_may_cut_terminals_and_characters_anywhere() -> None:
+    constraint = compiled("case and unicode")
+    rng = random.Random(0)
+    for text in ("SELECT GrÖßE привет😀", "select\tGRÖSSE", "größe"):
+        for _ in range(10):
+            assert accepts(constraint, text, rng) == lark_accepts("case and unicode", text)
+
+
+def test_masks_equal_brute_force_with_a_real_vocabulary() -> None:
+    vocabulary = real_tokenizers.vocabulary("llama3")
+    constraint = structgen.compile(Cfg(cfg_cases.GRAMMARS["json"]), vocabulary)
+    text = '{"a b": [1, -2.5e3, true], "é": {"x": "\\"y"}}'
+    cursor = constraint.start()
+    for token in vocabulary.encode_bytes(text.encode()):
+        state = cursor._trail[-1][0]
+        ids = set(allowed(cursor, vocabulary))
+        assert ids == brute_force_ids(constraint, state, vocabulary)
+        cursor.accept(token)
+    assert cursor.is_accepting
+
+
+@pytest.mark.parametrize(
+    ("grammar", "text"),
+    [
+        ('start: "(" start ")" | "x"', "(" * 10_000 + "x" + ")" * 10_000),
+        ('start: "x" | "x" "," start', "x," * 10_000 + "x"),
+        ('start: "x" | start "," "x"', "x," * 10_000 + "x"),
+        ('start: start "+" start | "x"', "x+" * 2_000 + "x"),
+        ('start: "a" start "b" | "a" start "c" | "."', "a" * 3_000 + "." + "bc" * 1_500),
+    ],
+)
+def test_depth_is_no_limit(grammar: str, text: str) -> None:
+    constraint = structgen.compile(Cfg(grammar), TINY)
+    machine = constraint._machine
+    state = machine.start
+    half = text[: len(text) // 2]
+    for byte in half.encode():
+        state = machine.step(state, byte)
+    assert state
+    rest = machine.shortest_completion(state)
+    assert cfg_cases.accepts(machine, half + rest.decode())  # type: ignore[arg-type]
+    assert cfg_cases.accepts(machine, text)  # type: ignore[arg-type]
+    assert not cfg_cases.accepts(machine, text + ")")  # type: ignore[arg-type]
+
+
+def test_states_do_not_grow_with_lists() -> None:
+    """A list, however written, comes back to the same states."""
+    for grammar in ('start: "x" | "x" "," start', 'start: start "," start | "x"', 'start: "x"+'):
+        constraint = structgen.compile(Cfg(grammar), TINY)
+        machine = constraint._machine
+        state = machine.start
+        separator = b"" if "," not in grammar else b","
+        for byte in (b"x" + separator) * 50:
+            state = machine.step(state, byte)
+        assert len(machine.states) < 12
+
+
+def test_sentences_are_oracle_checked() -> None:
+    """The oracle itself: what Lark's parser with a clean slate says of a few texts."""
+    parser = lark.Lark(cfg_cases.GRAMMARS["numbers side by side"], parser="earley")
+    parser.parse("1,2")
+    parser.parse("12")
+    assert cfg_cases.accepts(cfg_cases.machine("numbers side by side"), "1.5.2")
+    parser.parse("1.5.2")
