@@ -1,8 +1,8 @@
 """Token masks of context-free grammars: a machine state × the vocabulary's trie → packed bits.
 
-The lexer is walked through the trie (`masks` owns that); where terminals end inside a token, the
-stacks say what comes next, and the walk goes on there, until the trie ends. Walks of the lexer are
-shared by all places that expect the same terminals, so that a new place costs a few look-ups.
+The lexer is walked through the trie (`cfg_walks`); where terminals end inside a token, the stacks
+say what comes next, and the walk goes on there, until the trie ends. Walks of the lexer are shared
+by all places that expect the same terminals, so that a new place costs a few look-ups.
 
 This module knows automata only through `CfgMachine`.
 """
@@ -16,11 +16,46 @@ import numpy as np
 from .automaton.cfg_machine import CfgMachine
 from .automaton.leaf import GROW
 from .automaton.tape import Tape
-from .masks import Bits, Ids, LeafWalk, Mask, pack_ids, walker_of
+from .cfg_walks import Bits, Ids, Walk, Walks, pack
 from .vocabulary import Vocabulary
+
+MAX_CACHE_BYTES = 64 * 1024 * 1024
+"""Most bytes of walks and masks that one grammar keeps for one vocabulary."""
 
 _ROOT = 0
 _FAR = 1 << 60
+_FEW = 1500
+
+
+class CfgMask:
+    """A mask: packed bits, or token ids where they are few."""
+
+    __slots__ = ("bits", "ids", "n_words")
+
+    def __init__(self, bits: Bits | None, ids: Ids, n_words: int) -> None:
+        self.bits = bits
+        self.ids = ids
+        self.n_words = n_words
+
+    def fill(self, out: Bits) -> None:
+        """Write the mask into ``out``, uint32 [n_words]."""
+        if self.bits is not None:
+            out[:] = self.bits
+        else:
+            out[:] = 0
+            set_bits(out, self.ids)
+
+    @property
+    def n_tokens(self) -> int:
+        """How many tokens are allowed."""
+        out = np.zeros(self.n_words, np.uint32)
+        self.fill(out)
+        return int(np.unpackbits(out.view(np.uint8)).sum())
+
+
+def set_bits(out: Bits, ids: Ids) -> None:
+    """Set the bits of token ids (repeats allowed) in a packed mask."""
+    np.bitwise_or.at(out, ids >> 5, np.left_shift(np.uint32(1), (ids & 31).astype(np.uint32)))
 
 
 class CfgMaskEngine:
@@ -32,65 +67,47 @@ class CfgMaskEngine:
     def __init__(self, machine: CfgMachine, vocabulary: Vocabulary) -> None:
         self.machine = machine
         self.vocabulary = vocabulary
-        self._walker = walker_of(vocabulary)
-        self._epoch = self._walker.epoch
-        self._walks: dict[tuple[int, int], LeafWalk] = {}
-        self._masks: dict[int, Mask] = {}
+        self._walks = Walks(machine.lexer, vocabulary)
+        self._masks: dict[int, CfgMask] = {}
         self._reaches: dict[int, int] = {}
+        self._used = 0
+        self._n_words = (vocabulary.size + 31) // 32
         self._eos = np.array([t for t in vocabulary.eos_token_ids if t < vocabulary.size], np.int32)
 
-    def mask(self, state: int, tape: Callable[[], Tape] | None = None) -> Mask:
+    def mask(self, state: int, tape: Callable[[], Tape] | None = None) -> CfgMask:
         """The mask of ``state``. Cost: a dictionary look-up once computed."""
         found = self._masks.get(state)
         if found is None:
             with GROW:
                 self._trim()
                 found = self._masks[state] = self._compute(state)
-                self._walker.charge(found.bits.nbytes * 2 + 200)
+                self._used += 200 + (found.ids if found.bits is None else found.bits).nbytes
         return found
 
     def fill(self, state: int, out: Bits, tape: Callable[[], Tape] | None = None) -> None:
         """Write the mask of ``state`` into ``out``, uint32 [ceil(size / 32)]."""
-        mask = self.mask(state)
-        if mask.words is None:
-            out[:] = mask.bits
-        else:
-            out[:] = 0
-            out[mask.words] = mask.bits
+        self.mask(state).fill(out)
 
     def _trim(self) -> None:
-        """Keep to the budget; forget walks whose virtual nodes no longer exist."""
-        self._walker.trim()
-        if self._epoch != self._walker.epoch:
-            self._epoch = self._walker.epoch
+        """Start the caches anew when they have outgrown the budget."""
+        if self._used + self._walks.used > MAX_CACHE_BYTES:
             self._walks.clear()
             self._masks.clear()
             self._reaches.clear()
+            self._used = 0
 
-    def _walk(self, q: int, node: int) -> LeafWalk:
-        key = (q, node)
-        found = self._walks.get(key)
-        if found is None:
-            walker, lexer = self._walker, self.machine.lexer
-            found = walker.memoised({}, lexer, q, node)
-            self._walks[key] = found
-        return found
-
-    def _steps(self, state: int) -> list[tuple[LeafWalk, int]]:
+    def _steps(self, state: int) -> list[tuple[Walk, int]]:
         """The walks that make up the mask of ``state``, each with the place it is walked at."""
-        machine, walker = self.machine, self._walker
-        outcomes, trie = machine.lexer.outcomes, walker.trie
-        n_nodes, n_children = trie.n_nodes, trie.n_children
-        out: list[tuple[LeafWalk, int]] = []
+        machine, walk_of = self.machine, self._walks.walk
+        outcomes = machine.lexer.outcomes
+        out: list[tuple[Walk, int]] = []
         todo = [(q, place, _ROOT) for q, place in machine.configurations(state)]
         seen = set(todo)
         while todo:
             q, place, node = todo.pop()
-            walk = self._walk(q, node)
+            walk = walk_of(q, node)
             out.append((walk, place))
             for outcome, exit_node in walk.exits:
-                if exit_node < n_nodes and not n_children[exit_node]:
-                    continue
                 for condition, terminals in outcomes[outcome]:
                     after = machine.after(place, terminals)
                     entry = machine.entry(after, condition)
@@ -100,11 +117,23 @@ class CfgMaskEngine:
                         todo.append(step)
         return out
 
-    def _compute(self, state: int) -> Mask:
-        parts: list[Ids] = [walk.ids for walk, _ in self._steps(state)]
-        if self.machine.is_accepting(state):
-            parts.append(self._eos)
-        return pack_ids(parts, self._walker.n_words)
+    def _compute(self, state: int) -> CfgMask:
+        few: list[Ids] = [self._eos] if self.machine.is_accepting(state) else []
+        many: list[Bits] = []
+        for walk, _ in self._steps(state):
+            if walk.bits is not None:
+                many.append(walk.bits)
+            elif len(walk.ids):
+                few.append(walk.ids)
+        ids = few[0] if len(few) == 1 else np.concatenate(few) if few else self._eos[:0]
+        if not many and len(ids) <= _FEW:
+            return CfgMask(None, ids, self._n_words)
+        bits = many[0].copy() if many else pack(ids, self._n_words)
+        for other in many[1:]:
+            bits |= other
+        if many:
+            set_bits(bits, ids)
+        return CfgMask(bits, self._eos[:0], self._n_words)
 
     # -- how far one token can lead from the end ----------------------------------------------
 
@@ -117,7 +146,7 @@ class CfgMaskEngine:
                 ends = {(q, place) for walk, place in self._steps(state) for q in walk.ends}
                 found = max((self._tokens_to_end(q, place) for q, place in ends), default=0)
                 self._reaches[state] = found
-                self._walker.charge(100)
+                self._used += 100
         return found
 
     def _tokens_to_end(self, q: int, place: int) -> int:

@@ -13,6 +13,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from ..errors import CompileLimitExceeded
 from . import liveness
 from .cfg_terminals import Terminals
@@ -54,6 +57,7 @@ class Lexer(Leaf):
         self._symbol_ids: dict[tuple[int, tuple[tuple[int, int], ...]], int] = {}
         self._symbol_moves: list[Moves | None] = []
         self._symbol_labels: list[int] = []
+        self._widths: list[int] = []
         # Terminals with the conditions under which they may end, where not all will do.
         self.variants: list[Expected] = [(t, None) for t in range(len(terminals.starts))]
         self._variant_ids = {variant: v for v, variant in enumerate(self.variants)}
@@ -70,6 +74,13 @@ class Lexer(Leaf):
                 self._ground.setdefault(~target, []).append(byte)
             else:
                 self._leads.append((byte, target, self._encoding.reach(target)))
+        self._spellings = {atom: len(found) for atom, found in self._ground.items()}
+        self._atom_of_byte = np.full(256, terminals.alphabet.n_atoms, np.int64)
+        self._beyond_ascii = 0
+        for atom, found in self._ground.items():
+            self._atom_of_byte[found] = atom
+        for _, _, reach in self._leads:
+            self._beyond_ascii |= reach
 
     def entry(self, expected: frozenset[int] | tuple[Expected, ...], condition: int) -> int:
         """The state before any of ``expected``, the text being bound by ``condition``."""
@@ -264,6 +275,7 @@ class Lexer(Leaf):
             found = self._symbol_ids[key] = len(self._symbols)
             self._symbols.append(key)
             self._symbol_moves.append(None)
+            self._widths.append(-1)
             self._symbol_labels.append(self._outcome(*key))
         return found
 
@@ -357,6 +369,58 @@ class Lexer(Leaf):
                     merged[to] = merged.get(to, 0) | part
         found = self._symbol_moves[symbol] = tuple((mask, to) for to, mask in merged.items())
         return found
+
+    # -- rows -----------------------------------------------------------------------------------
+
+    def n_bytes(self, q: int) -> int:
+        """How many bytes can follow, about: fewer are left out than counted twice."""
+        symbol, node = self._keys[q]
+        if node != GROUND:
+            return 64
+        found: int = self._widths[symbol]
+        if found < 0:
+            live = 0
+            for mask, _ in self._moves(symbol):
+                live |= mask
+            found = self._widths[symbol] = sum(self._spellings.get(a, 4) for a in _bits(live))
+        return found
+
+    def byte_row(self, q: int) -> npt.NDArray[np.int32]:
+        """The next state for each byte, -1 where there is none: int32 [256]."""
+        symbol, node = self._keys[q]
+        if node != GROUND:
+            row = np.full(256, -1, np.int32)
+            for byte, to in self.row(q).items():
+                row[byte] = to
+            return row
+        targets = np.full(self.terminals.alphabet.n_atoms + 1, -1, np.int32)
+        live = 0
+        for mask, to_symbol in self._moves(symbol):
+            live |= mask
+            to = self.state((to_symbol, GROUND))
+            for atom in _bits(mask):
+                targets[atom] = to
+        out: npt.NDArray[np.int32] = targets[self._atom_of_byte]
+        if live & self._beyond_ascii:
+            for byte, deeper, reach in self._leads:
+                if reach & live:
+                    out[byte] = self.state((symbol, deeper))
+        return out
+
+    def following_bytes(self, outcome: int) -> npt.NDArray[np.bool_]:
+        """The bytes that may follow where terminals end with ``outcome``: bool [256]."""
+        live = 0
+        for condition, _ in self.outcomes[outcome]:
+            if condition == self.terminals.rest.anything:
+                return np.ones(256, bool)
+            for mask, _ in self.terminals.rest.moves(condition):
+                live |= mask
+        allowed = np.zeros(256, bool)
+        for atom in _bits(live):
+            allowed[self._ground.get(atom, [])] = True
+        for byte, _, reach in self._leads:
+            allowed[byte] = bool(reach & live)
+        return allowed
 
     # -- bytes ----------------------------------------------------------------------------------
 

@@ -132,14 +132,9 @@ class Terminals:
         rest, atoms = self.rest, self.alphabet.everything
         may_end = True
         for condition in conditions:
-            settled = 0
-            if condition == rest.anything:
-                continue
-            for mask, to in rest.moves(condition):
-                if to == rest.anything:
-                    settled |= mask
-            atoms &= settled
-            may_end = may_end and rest.label(condition) >= 0
+            if condition != rest.anything:
+                atoms &= rest.settling(condition)
+                may_end = may_end and rest.label(condition) >= 0
         return atoms, may_end
 
     def _settling_at_worst(self, terminal: int) -> tuple[int, bool]:

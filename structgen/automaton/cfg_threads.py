@@ -65,7 +65,15 @@ class RestAutomaton(RegexAutomaton):
 
     def is_possible(self, state: int) -> bool:
         """Whether any rest satisfies ``state``."""
-        return self._is_alive(state)
+        return bool(self._flags[state] & 1) or self._is_alive(state)
+
+    def settling(self, state: int) -> int:
+        """The atoms after which ``state`` demands nothing more."""
+        mask = 0
+        for atoms, to in self._raw(state):
+            if to == self.anything:
+                mask |= atoms
+        return mask
 
 
 class Threads:
