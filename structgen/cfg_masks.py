@@ -14,9 +14,11 @@ from collections.abc import Callable
 import numpy as np
 
 from .automaton.cfg_machine import CfgMachine
+from .automaton.cfg_stacks import BOTTOM, unpack
 from .automaton.leaf import GROW
 from .automaton.tape import Tape
-from .cfg_walks import Bits, Ids, Walk, Walks, pack
+from .cfg_frames import Frames, FrameWalk, merge
+from .cfg_walks import Bits, Ids, Walk, Walks, set_bits
 from .vocabulary import Vocabulary
 
 MAX_CACHE_BYTES = 64 * 1024 * 1024
@@ -53,11 +55,6 @@ class CfgMask:
         return int(np.unpackbits(out.view(np.uint8)).sum())
 
 
-def set_bits(out: Bits, ids: Ids) -> None:
-    """Set the bits of token ids (repeats allowed) in a packed mask."""
-    np.bitwise_or.at(out, ids >> 5, np.left_shift(np.uint32(1), (ids & 31).astype(np.uint32)))
-
-
 class CfgMaskEngine:
     """Masks of one machine over one vocabulary.
 
@@ -68,10 +65,11 @@ class CfgMaskEngine:
         self.machine = machine
         self.vocabulary = vocabulary
         self._walks = Walks(machine.lexer, vocabulary)
+        self._n_words = (vocabulary.size + 31) // 32
+        self._frames = Frames(machine, self._walks, self._n_words)
         self._masks: dict[int, CfgMask] = {}
         self._reaches: dict[int, int] = {}
         self._used = 0
-        self._n_words = (vocabulary.size + 31) // 32
         self._eos = np.array([t for t in vocabulary.eos_token_ids if t < vocabulary.size], np.int32)
 
     def mask(self, state: int, tape: Callable[[], Tape] | None = None) -> CfgMask:
@@ -90,7 +88,8 @@ class CfgMaskEngine:
 
     def _trim(self) -> None:
         """Start the caches anew when they have outgrown the budget."""
-        if self._used + self._walks.used > MAX_CACHE_BYTES:
+        if self._used + self._walks.used + self._frames.used > MAX_CACHE_BYTES:
+            self._frames.clear()
             self._walks.clear()
             self._masks.clear()
             self._reaches.clear()
@@ -120,20 +119,65 @@ class CfgMaskEngine:
     def _compute(self, state: int) -> CfgMask:
         few: list[Ids] = [self._eos] if self.machine.is_accepting(state) else []
         many: list[Bits] = []
-        for walk, _ in self._steps(state):
+        for walk in self._whole(state) if self.machine.is_free else self._by_place(state):
             if walk.bits is not None:
                 many.append(walk.bits)
             elif len(walk.ids):
                 few.append(walk.ids)
-        ids = few[0] if len(few) == 1 else np.concatenate(few) if few else self._eos[:0]
-        if not many and len(ids) <= _FEW:
-            return CfgMask(None, ids, self._n_words)
-        bits = many[0].copy() if many else pack(ids, self._n_words)
-        for other in many[1:]:
-            bits |= other
-        if many:
-            set_bits(bits, ids)
-        return CfgMask(bits, self._eos[:0], self._n_words)
+        ids, bits = merge(few, many, self._n_words, _FEW)
+        return CfgMask(bits, ids, self._n_words)
+
+    def _by_place(self, state: int) -> list[Walk]:
+        return [walk for walk, _ in self._steps(state)]
+
+    def _whole(self, state: int) -> list[Walk | FrameWalk]:
+        """The walks whose tokens are those of ``state``, goals walked once for all stacks."""
+        machine, frames = self.machine, self._frames
+        stacks, lexer = machine.stacks, machine.lexer
+        accepts = stacks.goals.accepts
+        out: list[Walk | FrameWalk] = []
+        # Continuations that are gone on with: (continuation, condition, node).
+        todo: list[tuple[int, int, int]] = []
+        for q, place in machine.configurations(state):
+            condition = lexer.threads(q)[0]
+            if machine.entry(place, condition) == q:
+                begun = [(place, condition, _ROOT)]
+            else:
+                walk = self._walks.walk(q, _ROOT)
+                out.append(walk)
+                begun = [
+                    (machine.after(place, terminals), after, node)
+                    for outcome, node in walk.exits
+                    for after, terminals in lexer.outcomes[outcome]
+                ]
+            for at, after, node in begun:
+                if stacks.accepting[at]:
+                    out.append(frames.end(after, node))
+                # What a place's tops can return to is among its tops already.
+                for top, below in stacks.places[at]:
+                    found = frames.top(top, after, node)
+                    out.append(found)
+                    todo += [(below, w, n) for w, n in found.closed]
+        seen = set(todo)
+        while todo:
+            continuation, condition, node = todo.pop()
+            for entry in stacks.continuations[continuation]:
+                if entry == BOTTOM:
+                    out.append(frames.end(condition, node))
+                    continue
+                top, below = unpack(entry)
+                more: list[tuple[int, int, int]] = []
+                if not stacks.goals.is_final[top]:
+                    found = frames.top(top, condition, node)
+                    out.append(found)
+                    more = [(below, w, n) for w, n in found.closed]
+                if accepts[top]:
+                    more.append((below, condition, node))
+                for step in more:
+                    if step not in seen:
+                        seen.add(step)
+                        todo.append(step)
+        return out
 
     # -- how far one token can lead from the end ----------------------------------------------
 

@@ -26,6 +26,7 @@ Ids = npt.NDArray[np.int32]
 _MAX_VISITS = 160
 _MAX_SPARSE = 8
 _DENSE = 400
+_NARROW = 40
 
 
 class Walk(NamedTuple):
@@ -95,6 +96,12 @@ class Walks:
     def _real(self, node: int) -> npt.NDArray[np.int32]:
         n_nodes = self._trie.n_nodes
         return np.array([node], np.int32) if node < n_nodes else self._sets[node - n_nodes]
+
+    def join(self, nodes: list[int]) -> int:
+        """One node that stands for all of ``nodes``, each a node or a set."""
+        if len(nodes) == 1:
+            return nodes[0]
+        return self._join(np.concatenate([self._real(node) for node in nodes]))
 
     def _join(self, nodes: npt.NDArray[np.int32]) -> int:
         """One node that stands for all of ``nodes``."""
@@ -196,6 +203,11 @@ class Walks:
         seen_nodes: list[npt.NDArray[np.int32]] = []
         seen_states: list[npt.NDArray[np.int32]] = []
         while len(nodes):
+            if len(nodes) <= _NARROW and seen_nodes:
+                nodes, states = self._to_the_end(nodes, states)
+                seen_nodes.append(nodes)
+                seen_states.append(states)
+                break
             count = trie.n_children[nodes]
             keep = count > 0
             if not keep.all():
@@ -232,6 +244,29 @@ class Walks:
                     exits.append((outcome, self._join(there)))
         ending = tuple(np.flatnonzero(np.bincount(all_states[held])).tolist())
         return Walk(ids if bits is None else ids[:0], bits, tuple(exits), ending)
+
+    def _to_the_end(
+        self, nodes: npt.NDArray[np.int32], states: npt.NDArray[np.int32]
+    ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
+        """What lies below a few nodes: long tokens, whose levels are too thin for arrays."""
+        first_child, n_children, byte_of = self._first_child, self._n_children, self._byte
+        stack = list(zip(nodes.tolist(), states.tolist(), strict=True))
+        below: list[int] = []
+        there: list[int] = []
+        for node, state in stack:
+            count = n_children[node]
+            if count:
+                if state >= len(self._filled) or not self._filled[state]:
+                    self._fill(state)
+                row = self._rows[state]
+                first = first_child[node]
+                for child in range(first, first + count):
+                    to = int(row[byte_of[child]])
+                    if to >= 0:
+                        below.append(child)
+                        there.append(to)
+                        stack.append((child, to))
+        return np.array(below, np.int32), np.array(there, np.int32)
 
     def _tokens_at(self, first: Ids, count: Ids) -> Ids:
         ids = self._trie.token_ids[first]
@@ -271,6 +306,11 @@ class Walks:
             new = np.full((size, *old.shape[1:]), fill, old.dtype)
             new[: len(old)] = old
             setattr(self, name, new)
+
+
+def set_bits(out: Bits, ids: Ids) -> None:
+    """Set the bits of token ids (repeats allowed) in a packed mask."""
+    np.bitwise_or.at(out, ids >> 5, np.left_shift(np.uint32(1), (ids & 31).astype(np.uint32)))
 
 
 def pack(ids: Ids, n_words: int) -> Bits:

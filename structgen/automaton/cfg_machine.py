@@ -45,6 +45,12 @@ class CfgMachine:
         UnsupportedFeature: a terminal has a lookaround that cannot be enforced exactly.
 
     Shareable between threads: growth happens under one lock, reading needs none.
+
+    Attributes:
+        lexer: the terminals.
+        stacks: the places.
+        ignore: terminals that may stand anywhere.
+        is_free: whether no terminal's demand on what follows can lead to a dead end.
     """
 
     def __init__(self, grammar: ir.ContextFree, chars: ir.CharSet) -> None:
@@ -61,10 +67,10 @@ class CfgMachine:
             self.lexer = Lexer(terminals, lambda place, c: self._can_finish(place, c))
             self.stacks = Stacks(goals)
             self._rest = terminals.rest
-            self._ignore = frozenset(t for t in grammar.ignore if t not in dead)
-            self._neighbours = Neighbours(self.stacks, self.lexer, self._ignore)
-            self._is_free = self._neighbours.is_free()
-            self._completion = Completion(self.stacks, self.lexer, tuple(sorted(self._ignore)))
+            self.ignore = frozenset(t for t in grammar.ignore if t not in dead)
+            self._neighbours = Neighbours(self.stacks, self.lexer, self.ignore)
+            self.is_free = self._neighbours.is_free()
+            self._completion = Completion(self.stacks, self.lexer, tuple(sorted(self.ignore)))
             self._entries: dict[tuple[int, int], int] = {}
             self._expected: dict[int, frozenset[int]] = {}
             self.states: list[tuple[int, ...]] = [()]
@@ -134,13 +140,13 @@ class CfgMachine:
         """The place after any of the terminals ``ended`` (ignored ones leave it as it is)."""
         if len(ended) == 1:
             (terminal,) = ended
-            if terminal not in self._ignore:
+            if terminal not in self.ignore:
                 return self.stacks.shift(place, terminal)
             if terminal not in self.stacks.expected(place):
                 return place
         expected = self.stacks.expected(place)
         steps = [(place, t) for t in ended if t in expected]
-        return self.stacks.union(steps, [place] if self._ignore.intersection(ended) else [])
+        return self.stacks.union(steps, [place] if self.ignore.intersection(ended) else [])
 
     def entry(self, place: int, condition: int) -> int:
         """The lexer state in which the next terminal begins, or -1 when nothing can follow."""
@@ -153,8 +159,8 @@ class CfgMachine:
     # -- growth -----------------------------------------------------------------------------------
 
     def _entry(self, place: int, condition: int) -> int:
-        expected = self.stacks.expected(place) | self._ignore
-        if self._is_free:
+        expected = self.stacks.expected(place) | self.ignore
+        if self.is_free:
             if not self.stacks.places[place] and not self.stacks.accepting[place]:
                 return -1
             q = self.lexer.entry(expected, condition)
