@@ -13,14 +13,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-import numpy as np
-
 from .automaton.cfg_machine import CfgMachine
-from .cfg_walks import Bits, Ids, Walk, Walks, pack, set_bits
+from .cfg_walks import Bits, Ids, Walk, Walks, merge
 
-_DENSE = 400
 _END = 1 << 62  # no goal state's number
-_EMPTY: Ids = np.array([], np.int32)
 
 
 class FrameWalk(NamedTuple):
@@ -158,16 +154,12 @@ class _Parts:
     """A walk being put together."""
 
     def __init__(self) -> None:
-        self._few: list[Ids] = []
-        self._many: list[Bits] = []
+        self._walks: list[Walk | FrameWalk] = []
         self._closed: dict[int, dict[int, None]] = {}
 
     def add(self, walk: Walk | FrameWalk) -> None:
         """Add the tokens of a walk."""
-        if walk.bits is not None:
-            self._many.append(walk.bits)
-        elif len(walk.ids):
-            self._few.append(walk.ids)
+        self._walks.append(walk)
 
     def close(self, closed: Iterable[tuple[int, int]]) -> None:
         """Add places where the goal ends."""
@@ -176,23 +168,6 @@ class _Parts:
 
     def walk(self, walks: Walks, n_words: int) -> FrameWalk:
         """The whole."""
-        ids, bits = merge(self._few, self._many, n_words, _DENSE)
+        ids, bits = merge(self._walks, n_words)
         closed = tuple((w, walks.join(list(nodes))) for w, nodes in self._closed.items())
         return FrameWalk(ids, bits, closed)
-
-
-def merge(few: list[Ids], many: list[Bits], n_words: int, most: int) -> tuple[Ids, Bits | None]:
-    """Tokens of several walks as ids, or packed if there are more than ``most``."""
-    ids = few[0] if len(few) == 1 else np.concatenate(few) if few else _EMPTY
-    if not many:
-        if len(ids) <= most:
-            return ids, None
-        return _EMPTY, pack(ids, n_words)
-    if len(many) == 1 and not len(ids):
-        return _EMPTY, many[0]
-    bits = many[0].copy()
-    for other in many[1:]:
-        bits |= other
-    if len(ids):
-        set_bits(bits, ids)
-    return _EMPTY, bits

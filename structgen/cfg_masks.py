@@ -17,8 +17,8 @@ from .automaton.cfg_machine import CfgMachine
 from .automaton.cfg_stacks import BOTTOM, unpack
 from .automaton.leaf import GROW
 from .automaton.tape import Tape
-from .cfg_frames import Frames, FrameWalk, merge
-from .cfg_walks import Bits, Ids, Walk, Walks, set_bits
+from .cfg_frames import Frames, FrameWalk
+from .cfg_walks import Bits, Ids, Walk, Walks, merge, set_bits
 from .vocabulary import Vocabulary
 
 MAX_CACHE_BYTES = 64 * 1024 * 1024
@@ -117,17 +117,13 @@ class CfgMaskEngine:
         return out
 
     def _compute(self, state: int) -> CfgMask:
-        few: list[Ids] = [self._eos] if self.machine.is_accepting(state) else []
-        many: list[Bits] = []
-        for walk in self._whole(state) if self.machine.is_free else self._by_place(state):
-            if walk.bits is not None:
-                many.append(walk.bits)
-            elif len(walk.ids):
-                few.append(walk.ids)
-        ids, bits = merge(few, many, self._n_words, _FEW)
+        walks = self._whole(state) if self.machine.is_free else self._by_place(state)
+        if self.machine.is_accepting(state):
+            walks.append(Walk(self._eos, None, (), ()))
+        ids, bits = merge(walks, self._n_words, _FEW)
         return CfgMask(bits, ids, self._n_words)
 
-    def _by_place(self, state: int) -> list[Walk]:
+    def _by_place(self, state: int) -> list[Walk | FrameWalk]:
         return [walk for walk, _ in self._steps(state)]
 
     def _whole(self, state: int) -> list[Walk | FrameWalk]:

@@ -11,7 +11,8 @@ This module knows lexers and tries; what follows a terminal is `cfg_masks`' busi
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Iterable
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -23,10 +24,24 @@ from .vocabulary import Vocabulary
 Bits = npt.NDArray[np.uint32]
 Ids = npt.NDArray[np.int32]
 
-_MAX_VISITS = 160
+_MAX_VISITS = 250
 _MAX_SPARSE = 8
 _DENSE = 400
 _NARROW = 40
+_DEEP = 8
+_MANY = 40
+_HUGE = 20_000
+
+
+_EMPTY: Ids = np.array([], np.int32)
+
+
+class _Tokens(Protocol):
+    @property
+    def ids(self) -> Ids: ...
+
+    @property
+    def bits(self) -> Bits | None: ...
 
 
 class Walk(NamedTuple):
@@ -65,8 +80,8 @@ class Walks:
         self._rows = np.full((64, 256), -1, np.int32)
         self._labels = np.full(64, -1, np.int32)
         self._filled = np.zeros(64, bool)
-        self._open_nodes: dict[int, npt.NDArray[np.bool_]] = {}
-        self._goes_on: dict[bytes, npt.NDArray[np.bool_]] = {}
+        self._allowed: dict[int, tuple[bytes, npt.NDArray[np.bool_]]] = {}
+        self._open_nodes: dict[bytes, npt.NDArray[np.bool_]] = {}
         self._reset()
 
     def _reset(self) -> None:
@@ -84,12 +99,22 @@ class Walks:
         key = (q, node)
         found = self._walks.get(key)
         if found is None:
-            found = self._sparse(q, node) or self._wide(q, node)
+            parts = self._lexer.split(q)
+            if len(parts) > 1:
+                found = self._joined([self.walk(part, node) for part in parts])
+            else:
+                found = self._sparse(q, node) or self._wide(q, node)
             self._walks[key] = found
             self.used += 400 + found.ids.nbytes
             if found.bits is not None:
                 self.used += found.bits.nbytes
         return found
+
+    def _joined(self, parts: list[Walk]) -> Walk:
+        ids, bits = merge(parts, self._n_words)
+        exits = dict.fromkeys(exit_ for part in parts for exit_ in part.exits)
+        ends = dict.fromkeys(end for part in parts for end in part.ends)
+        return Walk(ids, bits, tuple(exits), tuple(ends))
 
     # -- nodes ------------------------------------------------------------------------------------
 
@@ -118,28 +143,50 @@ class Walks:
             self.used += 2 * nodes.nbytes + 200
         return found
 
-    def _goes_on_after(self, outcome: int) -> npt.NDArray[np.bool_]:
-        """For each trie node, whether some token goes on as an outcome allows."""
-        found = self._open_nodes.get(outcome)
+    def _allowed_after(self, outcome: int) -> tuple[bytes, npt.NDArray[np.bool_]]:
+        """Which bytes may follow an outcome, by byte, twice over."""
+        found = self._allowed.get(outcome)
         if found is None:
             allowed = self._lexer.following_bytes(outcome)
-            key = allowed.tobytes()
-            known = self._goes_on.get(key)
-            if known is None:
-                trie = self._trie
-                known = np.zeros(trie.n_nodes, bool)
-                edges = allowed[trie.byte]
-                edges[0] = False  # the root has no edge
-                known[trie.parent[edges]] = True
-                self._goes_on[key] = known
-            found = self._open_nodes[outcome] = known
+            found = self._allowed[outcome] = (allowed.tobytes(), allowed)
         return found
+
+    def _goes_on(self, node: int, outcome: int) -> bool:
+        """Whether some token goes on at ``node`` as an outcome allows."""
+        first = self._first_child[node]
+        allowed = self._allowed_after(outcome)[0]
+        byte_of = self._byte
+        return any(allowed[byte_of[c]] for c in range(first, first + self._n_children[node]))
+
+    def _going_on(self, nodes: npt.NDArray[np.int32], outcome: int) -> npt.NDArray[np.int32]:
+        """Those of ``nodes`` where some token goes on as an outcome allows."""
+        trie = self._trie
+        bits, allowed = self._allowed_after(outcome)
+        if len(nodes) < _HUGE:
+            nodes = nodes[trie.n_children[nodes] > 0]
+            if not len(nodes):
+                return nodes
+            count = trie.n_children[nodes]
+            ends = np.cumsum(count)
+            starts = trie.first_child[nodes] - (ends - count)
+            children = np.repeat(starts, count) + np.arange(int(ends[-1]), dtype=np.int32)
+            return nodes[np.logical_or.reduceat(allowed[trie.byte[children]], ends - count)]
+        known = self._open_nodes.get(bits)
+        if known is None:
+            known = np.zeros(trie.n_nodes, bool)
+            edges = allowed[trie.byte]
+            edges[0] = False  # the root has no edge
+            known[trie.parent[edges]] = True
+            self._open_nodes[bits] = known
+        return nodes[known[nodes]]
 
     # -- walks ------------------------------------------------------------------------------------
 
     def _sparse(self, q: int, node: int) -> Walk | None:
         trie, lexer = self._trie, self._lexer
         if node < trie.n_nodes:
+            if self._n_children[node] > _MANY and lexer.n_bytes(q) > _MANY:
+                return None
             stack = [(q, node)]
         else:
             members = self._sets[node - trie.n_nodes]
@@ -151,11 +198,16 @@ class Walks:
         tokens: list[int] = []
         exits: dict[int, list[int]] = {}
         ends: dict[int, None] = {}
+        below: list[Walk] = []
         visits = 0
         while stack:
             state, at = stack.pop()
             count = n_children[at]
             if not count:
+                continue
+            if count > _MANY and lexer.n_bytes(state) > _MANY and at != node:
+                # Others come here too; a walk of its own is shared with them.
+                below.append(self.walk(state, at))
                 continue
             steps: list[tuple[int, int]] = []
             if lexer.n_bytes(state) <= count:
@@ -184,11 +236,20 @@ class Walks:
                     tokens.append(child)
                     ends[to] = None
                 outcome = lexer.label(to)
-                if outcome >= 0 and self._goes_on_after(outcome)[child]:
+                if outcome >= 0 and n_children[child] and self._goes_on(child, outcome):
                     exits.setdefault(outcome, []).append(child)
                 stack.append((to, child))
         token_ids = self._token_ids
         ids = [token_ids[i] for n in tokens for i in range(token_start[n], token_start[n + 1])]
+        if below:
+            for walk in below:
+                for outcome, exit_node in walk.exits:
+                    exits.setdefault(outcome, []).append(exit_node)
+                ends.update(dict.fromkeys(walk.ends))
+            here = Walk(np.array(ids, np.int32), None, (), ())
+            merged, bits = merge([here, *below], self._n_words)
+            joined = tuple((o, self.join(n)) for o, n in exits.items())
+            return Walk(merged, bits, joined, tuple(ends))
         return Walk(
             np.array(ids, np.int32),
             None,
@@ -202,8 +263,10 @@ class Walks:
         states = np.full(len(nodes), q, np.int32)
         seen_nodes: list[npt.NDArray[np.int32]] = []
         seen_states: list[npt.NDArray[np.int32]] = []
+        if node == 0:
+            nodes, states = self._from_the_root(q, seen_nodes, seen_states)
         while len(nodes):
-            if len(nodes) <= _NARROW and seen_nodes:
+            if len(nodes) <= _NARROW and len(seen_nodes) >= _DEEP:
                 nodes, states = self._to_the_end(nodes, states)
                 seen_nodes.append(nodes)
                 seen_states.append(states)
@@ -238,12 +301,35 @@ class Walks:
         if len(leaving):
             out_nodes, out_labels = all_nodes[leaving], labels[leaving]
             for outcome in np.flatnonzero(np.bincount(out_labels)).tolist():
-                there = out_nodes[out_labels == outcome]
-                there = there[self._goes_on_after(outcome)[there]]
+                there = self._going_on(out_nodes[out_labels == outcome], outcome)
                 if len(there):
                     exits.append((outcome, self._join(there)))
         ending = tuple(np.flatnonzero(np.bincount(all_states[held])).tolist())
         return Walk(ids if bits is None else ids[:0], bits, tuple(exits), ending)
+
+    def _from_the_root(
+        self,
+        q: int,
+        seen_nodes: list[npt.NDArray[np.int32]],
+        seen_states: list[npt.NDArray[np.int32]],
+    ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
+        """Whole levels at a time, as long as most of a level lives; then what is left to walk."""
+        trie = self._trie
+        at = np.array([q], np.int32)
+        for depth in range(1, trie.max_depth + 1):
+            first, last = int(trie.level_start[depth]), int(trie.level_start[depth + 1])
+            self._cover(at[at >= 0])
+            above = at[trie.parent[first:last] - int(trie.level_start[depth - 1])]
+            index = above * np.int32(256) + trie.byte[first:last]
+            at = self._rows.ravel().take(index, mode="wrap")
+            at[above < 0] = -1
+            alive = np.flatnonzero(at >= 0)
+            nodes, states = (alive + first).astype(np.int32), at[alive]
+            seen_nodes.append(nodes)
+            seen_states.append(states)
+            if 2 * len(alive) < last - first:
+                return nodes, states
+        return nodes[:0], states[:0]
 
     def _to_the_end(
         self, nodes: npt.NDArray[np.int32], states: npt.NDArray[np.int32]
@@ -306,6 +392,28 @@ class Walks:
             new = np.full((size, *old.shape[1:]), fill, old.dtype)
             new[: len(old)] = old
             setattr(self, name, new)
+
+
+def merge(parts: Iterable[_Tokens], n_words: int, most: int = _DENSE) -> tuple[Ids, Bits | None]:
+    """The tokens of several walks as ids, or packed if there are more than ``most``."""
+    few: list[Ids] = []
+    many: list[Bits] = []
+    for part in parts:
+        if part.bits is not None:
+            many.append(part.bits)
+        elif len(part.ids):
+            few.append(part.ids)
+    ids = few[0] if len(few) == 1 else np.concatenate(few) if few else _EMPTY
+    if not many:
+        return (ids, None) if len(ids) <= most else (_EMPTY, pack(ids, n_words))
+    if len(many) == 1 and not len(ids):
+        return _EMPTY, many[0]
+    bits = many[0].copy()
+    for other in many[1:]:
+        bits |= other
+    if len(ids):
+        set_bits(bits, ids)
+    return _EMPTY, bits
 
 
 def set_bits(out: Bits, ids: Ids) -> None:

@@ -34,6 +34,7 @@ MAX_SEARCH = 100_000
 """Most states of one terminal that are looked at to find all its ends."""
 
 _NEAR = 50
+_WIDE = 24
 
 
 class Lexer(Leaf):
@@ -58,6 +59,7 @@ class Lexer(Leaf):
         self._symbol_moves: list[Moves | None] = []
         self._symbol_labels: list[int] = []
         self._widths: list[int] = []
+        self._splits: dict[int, tuple[int, ...]] = {}
         # Terminals with the conditions under which they may end, where not all will do.
         self.variants: list[Expected] = [(t, None) for t in range(len(terminals.starts))]
         self._variant_ids = {variant: v for v, variant in enumerate(self.variants)}
@@ -384,6 +386,28 @@ class Lexer(Leaf):
                 live |= mask
             found = self._widths[symbol] = sum(self._spellings.get(a, 4) for a in _bits(live))
         return found
+
+    def split(self, q: int) -> tuple[int, ...]:
+        """States that together do what ``q`` does: each terminal that can go on in very many ways
+        has one of its own, so that walks of it are shared by all states in which it occurs."""
+        found = self._splits.get(q)
+        if found is None:
+            symbol, node = self._keys[q]
+            condition, threads = self._symbols[symbol]
+            wide = [t for t in threads if self._is_wide(t[1])] if len(threads) > 1 else []
+            found = (q,)
+            if wide:
+                narrow = [t for t in threads if t not in wide]
+                groups = [[t] for t in wide] + ([narrow] if narrow else [])
+                found = tuple(self.state((self._symbol(condition, g), node)) for g in groups)
+            self._splits[q] = found
+        return found
+
+    def _is_wide(self, state: int) -> bool:
+        live = 0
+        for mask, _ in self.terminals.moves(state):
+            live |= mask
+        return sum(self._spellings.get(a, 4) for a in _bits(live)) > _WIDE
 
     def byte_row(self, q: int) -> npt.NDArray[np.int32]:
         """The next state for each byte, -1 where there is none: int32 [256]."""
