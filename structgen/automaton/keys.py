@@ -17,7 +17,7 @@ from . import liveness
 from .alphabet import Alphabet
 from .derivatives import RegexAutomaton, char_sets
 from .encoding import GROUND, Escapes, JsonString
-from .leaf import Leaf, StringLeaf, spell_edges
+from .leaf import Leaf, StringLeaf, shortest_path, spell_edges
 from .whitespace import Whitespace
 
 CLOSE = 0
@@ -48,6 +48,15 @@ class _Trie:
                     self.children[node][symbol] = child
                 node = child
             self.ends[node] = index
+        self._names = [[atoms[char] for char in name] for name in names]
+        self._depth = [0] * len(self.ends)
+        for node, children in enumerate(self.children):
+            for child in children.values():
+                self._depth[child] = self._depth[node] + 1
+
+    def path(self, node: int, index: int) -> list[int]:
+        """The atoms from ``node``, on the way to the ``index``-th name, to that name's end."""
+        return self._names[index][self._depth[node] :]
 
 
 class KeySymbols:
@@ -121,6 +130,19 @@ class KeySymbols:
                 return -1
         found = self._classify(matched)
         return self.n_names + found if found >= 0 else -1
+
+    def rest_of_name(self, state: int, label: int, node: int, encoding: JsonString) -> bytes | None:
+        """The fewest bytes from ``(state, encoding node)`` to the end of the ``label``-th name."""
+        at, allowed, _, _ = self._keys[state]
+        if not allowed >> label & 1:
+            return None
+        atoms = self._trie.path(at, label)
+        if node == GROUND:
+            return b"".join(encoding.shortest(GROUND)[atom] for atom in atoms)
+        begun = encoding.shortest(node).get(atoms[0]) if atoms else None
+        if begun is None:
+            return None
+        return begun + b"".join(encoding.shortest(GROUND)[atom] for atom in atoms[1:])
 
     def moves(self, state: int) -> tuple[tuple[int, int], ...]:
         """Disjoint ``(atom mask, next state)`` pairs, none of which leads nowhere."""
@@ -317,3 +339,53 @@ class KeyLeaf(Leaf):
         if phase == "value" and self._space.may_end[rest[0]]:
             return int(1 + rest[1])
         return -1
+
+    def _search(self, q: int, wanted: int | None) -> tuple[bytes, int] | None:
+        # Punctuation byte by byte, keys symbol by symbol: a key of a large object has a state for
+        # each beginning of each name, and each of those a state for each half-spelt character.
+        best: tuple[bytes, int] | None = None
+        seen = {q}
+        level = [(q, b"")]
+        while level and (best is None or len(level[0][1]) < len(best[0])):
+            deeper: list[tuple[int, bytes]] = []
+            for at, text in level:
+                found: tuple[bytes, int] | None = None
+                if self._keys[at][0] == "key":
+                    found = self._rest_of_key(at, wanted)
+                elif self.label(at) >= 0 and wanted in (None, self.label(at)):
+                    found = b"", self.label(at)
+                else:
+                    for byte, to in sorted(self.row(at).items()):
+                        if to not in seen:
+                            seen.add(to)
+                            deeper.append((to, text + bytes([byte])))
+                if found is not None and (best is None or len(text + found[0]) < len(best[0])):
+                    best = text + found[0], found[1]
+            level = deeper
+        return best
+
+    def _rest_of_key(self, q: int, wanted: int | None) -> tuple[bytes, int] | None:
+        """The fewest bytes from inside a key to the place of its value."""
+        if wanted == CLOSE:
+            return None
+        _, symbol_state, node = self._keys[q]
+        symbols = self._symbols
+        text: bytes | None
+        if wanted is not None and wanted <= symbols.n_names:
+            label = wanted - 1
+            text = symbols.rest_of_name(symbol_state, label, node, self._encoding)
+        else:
+            path = shortest_path(
+                symbols,
+                self._encoding,
+                symbol_state,
+                node,
+                lambda at: symbols.label(at) >= 0 and wanted in (None, 1 + symbols.label(at)),
+            )
+            text = None if path is None else b"".join(spelt for _, spelt in path)
+            label = symbols.label(path[-1][0] if path else symbol_state)
+        if text is None:
+            return None
+        colon = self.shortest(self.state(("colon", 0, label)))
+        assert colon is not None, "whitespace always ends"
+        return text + b'"' + colon[0], colon[1]

@@ -16,7 +16,7 @@ import heapq
 import itertools
 import threading
 from collections import deque
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from typing import Any, Protocol
 
 from ..errors import CompileLimitExceeded
@@ -186,54 +186,17 @@ class TextLeaf(Leaf):
         known = self._completions.get((symbol_state, node))
         if known is not None:
             return known
-        counter = itertools.count()
-        # (cost, tie-breaker, symbol state, previous entry's index, bytes that led here)
-        heap: list[tuple[int, int, int, int, bytes]] = []
-        trail: list[tuple[int, int, bytes]] = [(-1, symbol_state, b"")]
-        self._push_moves(heap, counter, symbol_state, node, 0, 0)
-        done: set[int] = set()
-        while heap:
-            cost, _, state, previous, spelt = heapq.heappop(heap)
-            if state in done:
-                continue
-            done.add(state)
-            trail.append((previous, state, spelt))
-            here = len(trail) - 1
-            if self.symbols.label(state) >= 0:
-                suffix = b""
-                while here > 0:
-                    self._completions.setdefault((trail[here][1], GROUND), suffix)
-                    suffix = trail[here][2] + suffix
-                    here = trail[here][0]
-                self._completions[symbol_state, node] = suffix
-                return suffix
-            self._push_moves(heap, counter, state, GROUND, cost, here)
-            if len(done) > MAX_SEARCH:
-                raise CompileLimitExceeded(
-                    "finding a shortest completion visits too many states",
-                    limit=MAX_SEARCH,
-                    actual=len(done),
-                )
-        return None
-
-    def _push_moves(
-        self,
-        heap: list[tuple[int, int, int, int, bytes]],
-        counter: Iterator[int],
-        state: int,
-        node: int,
-        cost: int,
-        previous: int,
-    ) -> None:
-        spelling = self.encoding.shortest(node)
-        for mask, to in self.symbols.moves(state):
-            best: bytes | None = None
-            for atom, spelt in spelling.items():
-                if mask >> atom & 1 and (best is None or (len(spelt), spelt) < (len(best), best)):
-                    best = spelt
-            if best is not None:
-                entry = (cost + len(best), next(counter), to, previous, best)
-                heapq.heappush(heap, entry)
+        path = shortest_path(
+            self.symbols, self.encoding, symbol_state, node, lambda q: self.symbols.label(q) >= 0
+        )
+        if path is None:
+            return None
+        suffix = b""
+        for state, spelt in reversed(path):
+            self._completions.setdefault((state, GROUND), suffix)
+            suffix = spelt + suffix
+        self._completions[symbol_state, node] = suffix
+        return suffix
 
 
 class StringLeaf(TextLeaf):
@@ -269,6 +232,73 @@ class StringLeaf(TextLeaf):
         symbol_state, node = key
         text = self._complete_symbols(symbol_state, node)
         return None if text is None or wanted not in (None, 0) else (opening + text + b'"', 0)
+
+
+def shortest_path(
+    symbols: SymbolAutomaton,
+    encoding: Utf8,
+    symbol_state: int,
+    node: int,
+    is_end: Callable[[int], bool],
+) -> list[tuple[int, bytes]] | None:
+    """The way of fewest bytes from ``(symbol state, encoding node)`` to a symbol state that ends.
+
+    Returns:
+        The symbol states on the way, each with the bytes that lead there from the one before; None
+        when no such state can be reached.
+
+    Raises:
+        CompileLimitExceeded: more than `MAX_SEARCH` states had to be visited.
+    """
+    if node == GROUND and is_end(symbol_state):
+        return []
+    counter = itertools.count()
+    # (cost, tie-breaker, symbol state, previous entry's index, bytes that led here)
+    heap: list[tuple[int, int, int, int, bytes]] = []
+    trail: list[tuple[int, int, bytes]] = [(-1, symbol_state, b"")]
+    _push_moves(symbols, encoding, heap, counter, symbol_state, node, 0, 0)
+    done: set[int] = set()
+    while heap:
+        cost, _, state, previous, spelt = heapq.heappop(heap)
+        if state in done:
+            continue
+        done.add(state)
+        trail.append((previous, state, spelt))
+        here = len(trail) - 1
+        if is_end(state):
+            path: list[tuple[int, bytes]] = []
+            while here > 0:
+                path.append((trail[here][1], trail[here][2]))
+                here = trail[here][0]
+            return path[::-1]
+        _push_moves(symbols, encoding, heap, counter, state, GROUND, cost, here)
+        if len(done) > MAX_SEARCH:
+            raise CompileLimitExceeded(
+                "finding a shortest completion visits too many states",
+                limit=MAX_SEARCH,
+                actual=len(done),
+            )
+    return None
+
+
+def _push_moves(
+    symbols: SymbolAutomaton,
+    encoding: Utf8,
+    heap: list[tuple[int, int, int, int, bytes]],
+    counter: Iterator[int],
+    state: int,
+    node: int,
+    cost: int,
+    previous: int,
+) -> None:
+    spelling = encoding.shortest(node)
+    for mask, to in symbols.moves(state):
+        best: bytes | None = None
+        for atom, spelt in spelling.items():
+            if mask >> atom & 1 and (best is None or (len(spelt), spelt) < (len(best), best)):
+                best = spelt
+        if best is not None:
+            heapq.heappush(heap, (cost + len(best), next(counter), to, previous, best))
 
 
 def spell_edges(

@@ -41,7 +41,8 @@ class NotJson(ValueError):
 
 
 def loads(text: str, exact: bool = False) -> Any:
-    """Parse strictly: no NaN, no control characters in strings, no lone surrogates.
+    """Parse strictly: no NaN, no control characters in strings, no lone surrogates, no number far
+    beyond the floats (which others read as infinite, or as 0).
 
     Args:
         text: the JSON text.
@@ -57,6 +58,9 @@ def loads(text: str, exact: bool = False) -> Any:
         value = json.loads(text, parse_constant=refuse, parse_float=Decimal if exact else float)
     except json.JSONDecodeError as error:
         raise NotJson(str(error)) from error
+    values = map(Decimal, numbers_in(text))
+    if any(value and not -400 < value.adjusted() < 400 for value in values):
+        raise NotJson("a number that no float stands for")
     if "\\u" in text:
         try:
             json.dumps(value, ensure_ascii=False, default=str).encode()

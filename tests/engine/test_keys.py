@@ -1,0 +1,77 @@
+"""Shortest texts of an object's keys, told symbol by symbol, against a search byte by byte."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+from hypothesis import given
+
+import structgen
+from engine import strategies
+from engine.test_json_schema import EVERYTHING, RANDOM, compile_or_none
+from engine.walks import TINY, examples
+from structgen import JsonSchema, Unsatisfiable
+from structgen.automaton.keys import CLOSE, KeyLeaf
+from structgen.automaton.leaf import Leaf
+from structgen.constraint import Constraint
+
+
+def key_leaves(constraint: Constraint) -> list[KeyLeaf]:
+    return [leaf for leaf in constraint._machine.leaves if isinstance(leaf, KeyLeaf)]
+
+
+def check(leaf: KeyLeaf, rng: random.Random, steps: int) -> int:
+    """Compare from states all over the leaf; how many comparisons found a text."""
+    found = 0
+    states = list(range(len(leaf._keys)))[:20]
+    seen = set(states)
+    for _ in range(steps):
+        if not states:
+            break
+        q = states.pop(rng.randrange(len(states)))
+        new = set(leaf.row(q).values()) - seen
+        seen |= new
+        states += new
+        for wanted in (None, CLOSE, *range(1, leaf._symbols.n_names + 3)):
+            quick, slow = leaf.shortest(q, wanted), Leaf._search(leaf, q, wanted)
+            if leaf.label(q) >= 0:
+                continue  # it has ended already
+            assert (quick is None) == (slow is None), (leaf._keys[q], wanted)
+            if quick is None or slow is None:
+                continue
+            text, outcome = quick
+            assert len(text) == len(slow[0]), (leaf._keys[q], wanted, quick, slow)
+            assert wanted in (None, outcome)
+            at = q
+            for byte in text:
+                at = leaf.row(at)[byte]
+            assert leaf.label(at) == outcome
+            found += 1
+    return found
+
+
+@given(RANDOM)
+@examples(25)
+def test_no_key_is_longer_than_it_must_be(r: random.Random) -> None:
+    options: dict[str, Any] = r.choice([{}, EVERYTHING, {"ensure_ascii": True}])
+    try:
+        constraint = compile_or_none(strategies.document(r), **options)
+    except Unsatisfiable:
+        return
+    for leaf in key_leaves(constraint) if constraint else ():
+        check(leaf, r, 30)
+
+
+@pytest.mark.parametrize("options", [{}, EVERYTHING, {"whitespace": "  ?"}])
+def test_names_that_begin_alike(options: dict[str, Any]) -> None:
+    schema = {
+        "type": "object",
+        "properties": dict.fromkeys(("", "a", "ab", "abc", "é", "éa", 'q"', "\n"), True),
+        "patternProperties": {"^abd+$": {"type": "null"}},
+        "additionalProperties": {"type": "integer"},
+    }
+    constraint = structgen.compile(JsonSchema(schema), TINY, **options)
+    (leaf,) = key_leaves(constraint)
+    assert check(leaf, random.Random(5), 120) > 100
