@@ -14,7 +14,8 @@ module knows the JSON types; `objects` and `arrays` own what happens between the
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from decimal import Decimal
 from functools import lru_cache
 from typing import Any, TypeAlias
@@ -145,7 +146,8 @@ class JsonLanguage:
         """The conjunction's branches, without those that contradict themselves by type."""
         found = self._branches.get(conjunction)
         if found is None:
-            found = tuple(self._brancher.expand(self._conjunctions[conjunction]))
+            with self._placed(conjunction):
+                found = tuple(self._brancher.expand(self._conjunctions[conjunction]))
             self._branches[conjunction] = found
         return found
 
@@ -198,26 +200,30 @@ class JsonLanguage:
         found = self._alternatives.get(conjunction)
         if found is None:
             leaves, plans = self.shapes(conjunction)
-            found = self._alternatives[conjunction] = (
-                *(Alternative(leaf, start) for leaf, start in leaves),
-                *(plan.open() for plan in plans if plan.is_possible()),
-            )
+            with self._placed(conjunction):
+                found = (
+                    *(Alternative(leaf, start) for leaf, start in leaves),
+                    *(plan.open() for plan in plans if plan.is_possible()),
+                )
+            self._alternatives[conjunction] = found
         return found
 
     def shapes(self, conjunction: int) -> Shapes:
         """The leaves and the object and array plans a value may take, possible or not."""
         found = self._shapes.get(conjunction)
         if found is None:
-            try:
+            with self._placed(conjunction):
                 found = self._shapes[conjunction] = self._build(conjunction)
-            except CompileLimitExceeded as error:
-                raise error.at(self._path(conjunction)) from error
         return found
 
-    def _path(self, conjunction: int) -> str:
-        """Where the conjunction's first schema with a place of its own stands."""
-        paths = (self.nodes[ob >> 1].path for ob in self._conjunctions[conjunction])
-        return next((path for path in paths if path != "$"), "$")
+    @contextmanager
+    def _placed(self, conjunction: int) -> Iterator[None]:
+        """Limits that are hit meanwhile name the place of the conjunction, if no other."""
+        try:
+            yield
+        except CompileLimitExceeded as error:
+            paths = (self.nodes[ob >> 1].path for ob in self._conjunctions[conjunction])
+            raise error.at(next((path for path in paths if path != "$"), "$")) from error
 
     def _build(self, conjunction: int) -> Shapes:
         literals: dict[bytes, None] = {}
@@ -302,9 +308,11 @@ class JsonLanguage:
                     "the schema combines its parts in too many ways",
                     limit=MAX_CONJUNCTIONS,
                     actual=len(seen),
+                    path="$",
                 )
-            for plan in self.shapes(conjunction)[1]:
-                todo.extend(plan.children())
+            with self._placed(conjunction):
+                for plan in self.shapes(conjunction)[1]:
+                    todo.extend(plan.children())
 
     # -- scalars ----------------------------------------------------------------------------
 
@@ -574,10 +582,8 @@ class JsonLanguage:
                 # The newest first: what a value is made of before the value itself.
                 item, _ = self._unsolved.popitem()
                 self._reading = item
-                try:
+                with self._placed(item):
                     text = self._shortest_shape(item)
-                except CompileLimitExceeded as error:
-                    raise error.at(self._path(item)) from error
                 best = values[item]
                 if text is not None and (best is None or len(text) < len(best)):
                     values[item] = text

@@ -440,3 +440,25 @@ def test_a_contradiction_is_found_where_it_is(schema: Any, path: str, reason: st
     assert caught.value.path.startswith(path)
     assert path in str(caught.value)
     assert reason in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "array", "minItems": 10**9},
+        {"enum": [[i] for i in range(1000)]},
+        {"type": "number", "allOf": [{"not": {"multipleOf": p}} for p in range(101, 200, 2)]},
+        {"type": "string", "pattern": "a" * 200_000},
+        {"allOf": [{"anyOf": [{"minimum": i}, {"multipleOf": i + 2}]} for i in range(30)]},
+    ],
+    ids=lambda s: str(s)[:40],
+)
+def test_a_limit_names_its_place(schema: Any) -> None:
+    outer = {"type": "object", "required": ["here"], "properties": {"here": schema}}
+    with pytest.raises(CompileLimitExceeded) as caught:
+        compile_schema(outer)
+    error = caught.value
+    assert error.actual > error.limit > 0
+    assert error.path is not None
+    assert error.path.startswith("$.properties.here")
+    assert "$.properties.here" in str(error)
