@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from decimal import Decimal, localcontext
+from fractions import Fraction
 from typing import Any
 
 import jsonschema
@@ -28,8 +30,17 @@ def _is_number(_checker: Any, value: Any) -> bool:
     return isinstance(value, (int, Decimal)) and not isinstance(value, bool)
 
 
+def _multiple_of(
+    validator: Any, step: Any, value: Any, schema: Any
+) -> Iterator[jsonschema.ValidationError]:
+    # Decimals cannot divide where the quotient has more digits than their context.
+    if validator.is_type(value, "number") and (Fraction(value) / Fraction(step)).denominator != 1:
+        yield jsonschema.ValidationError(f"{value} is not a multiple of {step}")
+
+
 Exact = jsonschema.validators.extend(
     _Base,
+    {"multipleOf": _multiple_of},
     type_checker=_Base.TYPE_CHECKER.redefine("integer", _is_integer).redefine("number", _is_number),
 )
 
