@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from ..grammar.schema_graph import ALL_TYPES, ARRAY, OBJECT, Node
+from ..grammar.schema_graph import ALL_TYPES, ARRAY, FALSE, OBJECT, Node
 
 UNLIMITED = 1 << 30
 """A depth that no text reaches."""
@@ -62,6 +62,8 @@ def forced_height(nodes: Sequence[Node]) -> int | None:
 
     None when none is plain to see: a value may have to hold another of its own kind. Cost: linear.
     """
+    if any(node.unique and not _has_scalar_items(nodes, node) for node in nodes):
+        return None  # when the shallow values are used up, only deeper ones are left
     rules = _Forced(nodes)
     heights: dict[int, int] = {}
     for start in range(len(nodes)):
@@ -140,8 +142,24 @@ def _negates(node: Node) -> bool:
     return bool(
         node.one_of is not None
         or node.condition is not None
+        or any(some.most is not None for some in node.contains)
         or any(ob & 1 for ob in (*node.refs, *node.all_of, *(node.any_of or ())) if ob > 1)
     )
+
+
+def _has_scalar_items(nodes: Sequence[Node], node: Node) -> bool:
+    """Whether the items of ``node`` are plainly no objects or arrays."""
+    for obligation in (*node.prefix, node.items):
+        hops = 0
+        item = nodes[obligation >> 1]
+        while len(item.refs) == 1 and not item.refs[0] & 1 and hops < 32:
+            if not item.types & (OBJECT | ARRAY):
+                break
+            item = nodes[item.refs[0] >> 1]
+            hops += 1
+        if obligation != FALSE and (obligation & 1 or item.types & (OBJECT | ARRAY)):
+            return False
+    return True
 
 
 def _height_of(value: Any) -> int:
