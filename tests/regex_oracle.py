@@ -46,6 +46,11 @@ class Matcher:
             return {i} if i == 0 else set()
         if isinstance(node, ir.EndAnchor):
             return {i} if i == len(text) else set()
+        if isinstance(node, ir.Lookahead):
+            return {i} if bool(self.ends(node.body, i)) != node.negate else set()
+        if isinstance(node, ir.Lookbehind):
+            found = any(i in self.ends(node.body, begin) for begin in range(i + 1))
+            return {i} if found != node.negate else set()
         if isinstance(node, ir.Concat):
             places = {i}
             for part in node.parts:
@@ -54,10 +59,17 @@ class Matcher:
         if isinstance(node, ir.Alternate):
             return {end for part in node.parts for end in self.ends(part, i)}
         if isinstance(node, ir.Intersect):
-            return frozenset.intersection(*(self.ends(part, i) for part in node.parts))
+            return set.intersection(*(self.own_ends(part, i) for part in node.parts))
         if isinstance(node, ir.Complement):
-            return set(range(i, len(text) + 1)) - self.ends(node.body, i)
+            return set(range(i, len(text) + 1)) - self.own_ends(node.body, i)
         return self.rounds(node, i)
+
+    def own_ends(self, node: ir.Regex, i: int) -> set[int]:
+        """The ends of matches that see a text of their own, between ``i`` and the end."""
+        if not looks_around(node):
+            return set(self.ends(node, i))
+        ends = range(i, len(self.text) + 1)
+        return {end for end in ends if Matcher(node).matches(self.text[i:end])}
 
     def rounds(self, node: ir.Repeat, i: int) -> set[int]:
         def once(places: set[int]) -> set[int]:
@@ -76,6 +88,15 @@ class Matcher:
             out |= places
             done += 1
         return out
+
+
+def looks_around(node: ir.Regex) -> bool:
+    """Whether an anchor or lookaround is anywhere in ``node``."""
+    if isinstance(node, ir.Concat | ir.Alternate | ir.Intersect):
+        return any(map(looks_around, node.parts))
+    if isinstance(node, ir.Repeat | ir.Complement):
+        return looks_around(node.body)
+    return not isinstance(node, ir.CharSet)
 
 
 def sample(node: ir.Regex, rng: random.Random, alphabet: str) -> str:

@@ -4,7 +4,8 @@ A state is a regular expression in a normal form, hash-consed to an integer; rea
 its Brzozowski derivative (Brzozowski 1964; Owens, Reppy & Turon 2009 for derivative classes and
 the normal form). Counted repeats stay symbolic: ``r{3,1000}`` is one node. Intersection and
 complement cost nothing extra. Anchors are nodes: ``^`` is empty until something has been read,
-``$`` is nullable only at the end.
+``$`` is nullable only at the end. What derivatives are where there are lookarounds is in
+`lookarounds`.
 
 `RegexAutomaton` implements the symbol-automaton protocol of `leaf`: ``start``, ``moves``,
 ``label``. It never returns a state from which no accepting state can be reached. It knows nothing
@@ -17,7 +18,7 @@ from collections.abc import Callable, Iterable
 
 from ..errors import CompileLimitExceeded
 from ..grammar import ir
-from . import liveness
+from . import liveness, lookarounds
 from .alphabet import Alphabet
 
 MAX_NODES = 200_000
@@ -40,7 +41,7 @@ def char_sets(regex: ir.Regex) -> set[ir.Ranges]:
             found.add(node.ranges)
         elif isinstance(node, (ir.Concat, ir.Alternate, ir.Intersect)):
             stack.extend(node.parts)
-        elif isinstance(node, (ir.Repeat, ir.Complement)):
+        elif isinstance(node, (ir.Repeat, ir.Complement, ir.Lookahead, ir.Lookbehind)):
             stack.append(node.body)
     return found
 
@@ -60,8 +61,8 @@ class RegexAutomaton:
         self.alphabet = alphabet or Alphabet(char_sets(regex))
         self._nodes: list[tuple[int, ...]] = [(NONE,), (EPSILON,)]
         self._ids: dict[tuple[int, ...], int] = {(NONE,): NONE, (EPSILON,): EPSILON}
-        # per node: bit 0 nullable at the end, bit 1 nullable in the middle, bit 2 nullable when
-        # the text is empty, bit 3 holds an anchor, bit 4 holds an intersection or complement
+        # per node: bit 0 nullable at the end, bit 1 nullable in the middle, bit 2 nullable when the
+        # text is empty, bit 3 holds an anchor or lookaround, bit 4 holds more than sums and repeats
         self._flags: list[int] = [0, 0b111]
         self._moves: dict[int, Moves] = {}
         self._pruned: dict[int, Moves] = {}
@@ -69,6 +70,7 @@ class RegexAutomaton:
         self._killed: dict[int, int] = {}
         self._any = self._set(self.alphabet.everything)
         self._all = self._repeat(self._any, 0, -1)
+        self._looks = lookarounds.Looks(self) if lookarounds.are_in(regex) else None
         self._body = self._lower(regex)
         self.start = -1
         """Initial state: its own number, because ``^`` holds there and nowhere else."""
@@ -122,12 +124,17 @@ class RegexAutomaton:
             most = -1 if regex.max is None else regex.max
             return self._repeat(self._lower(regex.body), regex.min, most)
         if isinstance(regex, ir.Intersect):
-            return self._and([self._lower(part) for part in regex.parts])
+            return self._of_its_own(self._and([self._lower(part) for part in regex.parts]))
         if isinstance(regex, ir.Complement):
-            return self._not(self._lower(regex.body))
+            return self._of_its_own(self._not(self._lower(regex.body)))
+        if self._looks is not None:
+            return self._looks.lower(regex, self._lower)
         if isinstance(regex, ir.StartAnchor):
             return self._node((_START,), 0b1100)
         return self._node((_END,), 0b1101)
+
+    def _of_its_own(self, node: int) -> int:
+        return node if self._looks is None else self._looks.of_its_own(node)
 
     def _node(self, key: tuple[int, ...], flags: int) -> int:
         found = self._ids.get(key)
@@ -280,7 +287,7 @@ class RegexAutomaton:
     def _raw(self, state: int) -> Moves:
         if state >= 0:
             return self._derive(state)
-        if not self._flags[self._body] & 0b1000:
+        if self._looks is not None or not self._flags[self._body] & 0b1000:
             return self._derive(self._body)
         merged: dict[int, int] = {}
         for mask, to in self._derive_at_start(self._body):
@@ -301,6 +308,8 @@ class RegexAutomaton:
         return self._derivative(node, True)
 
     def _derivative(self, node: int, at_start: bool) -> Moves:
+        if self._looks is not None and self._looks.are_in(node):
+            return self._looks.derivative(node)
         kind, *args = self._nodes[node]
         derive = self._derive_at_start if at_start else self._derive
         if kind == _SET:

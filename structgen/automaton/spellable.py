@@ -40,16 +40,16 @@ def restrict(regex: ir.Regex, chars: ir.CharSet) -> ir.Regex:
     """The texts of ``regex`` that consist of ``chars``."""
     if chars == ir.ANY_CHAR:
         return regex
-    if not _has_complement(regex):
+    if not _says_what_is_not(regex):
         return _narrow(regex, chars)
     return ir.Intersect((regex, ir.Repeat(chars, 0, None)))
 
 
-def _has_complement(regex: ir.Regex) -> bool:
+def _says_what_is_not(regex: ir.Regex) -> bool:
     stack: list[ir.Regex] = [regex]
     while stack:
         node = stack.pop()
-        if isinstance(node, ir.Complement):
+        if isinstance(node, (ir.Complement, ir.Lookahead, ir.Lookbehind)):
             return True
         if isinstance(node, (ir.Concat, ir.Alternate, ir.Intersect)):
             stack.extend(node.parts)

@@ -3,8 +3,9 @@
 Two layers of small immutable values:
 
 * **Regular expressions over code points** (`Regex` nodes): `CharSet`, `Concat`, `Alternate`,
-  `Repeat`, `Intersect`, `Complement` and the two anchors. They describe *text*; how a code point is
-  spelt in bytes (UTF-8, or escaped inside a JSON string) is the automaton's business.
+  `Repeat`, `Intersect`, `Complement`, the two anchors and the two lookarounds. They describe
+  *text*; how a code point is spelt in bytes (UTF-8, or escaped inside a JSON string) is the
+  automaton's business.
 * **Grammars** (`Grammar`): `Pattern` (a regular language of texts), `Choice` (a finite set of
   texts), `Json` (a JSON Schema, still as data), `ContextFree` (rules over terminals), `Either` (a
   union).
@@ -57,14 +58,17 @@ class Repeat:
 
 @dataclass(frozen=True, slots=True)
 class Intersect:
-    """Texts that every part matches."""
+    """Texts that every part matches.
+
+    The parts see a text of their own: to their anchors and lookarounds, there is nothing around it.
+    """
 
     parts: tuple[Regex, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Complement:
-    """Texts that ``body`` does not match."""
+    """Texts that ``body`` does not match; it sees a text of its own, as in `Intersect`."""
 
     body: Regex
 
@@ -79,8 +83,25 @@ class EndAnchor:
     """The empty string, only at the very end of the text."""
 
 
+@dataclass(frozen=True, slots=True)
+class Lookahead:
+    """The empty string where some text from here on matches ``body`` (or none does: ``negate``)."""
+
+    body: Regex
+    negate: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Lookbehind:
+    """The empty string where some text that ends here matches ``body`` (or none: ``negate``)."""
+
+    body: Regex
+    negate: bool
+
+
 Regex: TypeAlias = (
     "CharSet | Concat | Alternate | Repeat | Intersect | Complement | StartAnchor | EndAnchor"
+    " | Lookahead | Lookbehind"
 )
 
 EPSILON = Concat(())

@@ -3,7 +3,7 @@ r"""Regular expressions in two dialects, lowered to the grammar IR.
 The public entry points of the regex front end: `parse_python` (Python's ``re``, meaning
 ``fullmatch``) and `parse_ecma` (ECMA-262, meaning search, as JSON Schema's ``pattern`` does). Both
 answer with one `ir.Regex` for the whole text. This module owns the limits and the meaning "from end
-to end" or "somewhere"; the syntaxes are `python_regex` and `ecma`, lookarounds are `lookaround`.
+to end" or "somewhere"; the syntaxes are `python_regex` and `ecma`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ..errors import CompileLimitExceeded, PatternError
-from . import ecma, ir, lookaround, python_regex, regex_tree
+from . import ecma, ir, python_regex, regex_tree
 
 MAX_PATTERN_LENGTH = 100_000
 """Longest pattern, in characters."""
@@ -34,7 +34,7 @@ def parse_python(pattern: str, flags: int = 0) -> ir.Regex:
 
     Raises:
         PatternError: malformed, or not regular (backreferences, conditionals).
-        UnsupportedFeature: regular, but not supported yet (see `lookaround`, `python_regex`).
+        UnsupportedFeature: regular, but not supported (see `python_regex`).
         CompileLimitExceeded: longer than `MAX_PATTERN_LENGTH` or nested too deeply.
     """
     if not isinstance(pattern, str):
@@ -58,7 +58,7 @@ def parse_ecma(pattern: str) -> ir.Regex:
 
     Raises:
         PatternError: malformed, or not regular (backreferences).
-        UnsupportedFeature: regular, but not supported yet (see `lookaround`, `unicode_sets`).
+        UnsupportedFeature: regular, but not supported (see `unicode_sets`).
         CompileLimitExceeded: longer than `MAX_PATTERN_LENGTH` or nested too deeply.
     """
     return _lower(pattern, lambda: ecma.parse(pattern), search=True)
@@ -77,8 +77,6 @@ def _lower(pattern: str, parse: Callable[[], regex_tree.Tree], search: bool) -> 
         depth = _depth(tree)
         if depth <= MAX_DEPTH:
             tree = regex_tree.at_edges(tree, search)
-            if regex_tree.has_look(tree):
-                return lookaround.lower(tree, pattern)
             return regex_tree.lower(tree)
     except RecursionError:  # ``re``'s parser recurses twice per group
         depth = max(depth, pattern.count("("), MAX_DEPTH + 1)

@@ -1,8 +1,7 @@
 """The tree both regex parsers build, and the constructors that keep the IR small.
 
 A tree is made of `ir` leaves (`ir.CharSet`, `ir.StartAnchor`, `ir.EndAnchor`) and of `Seq`, `Alt`,
-`Rep` and `Look`. `Look` (a lookaround) is the one thing the IR has no node for: `lower` here
-handles trees without it, and `lookaround` gets rid of it. This module knows no source syntax.
+`Rep` and `Look` (a lookaround); `lower` turns it into IR. This module knows no source syntax.
 
 The constructors `concat`, `alternate`, `repeat`, `intersect` and `complement` return the language
 one expects and simplify what costs nothing: they flatten, merge single characters into one
@@ -90,14 +89,16 @@ def word_boundary(word: ir.CharSet, negate: bool, position: int | None) -> Tree:
 
 
 def lower(tree: Tree) -> ir.Regex:
-    """The IR of a tree that has no `Look` in it."""
+    """The IR of a tree, every `Look` as a node of its own."""
     if isinstance(tree, Seq):
         return concat(map(lower, tree.parts))
     if isinstance(tree, Alt):
         return alternate(map(lower, tree.parts))
     if isinstance(tree, Rep):
         return repeat(lower(tree.body), tree.min, tree.max)
-    assert not isinstance(tree, Look)
+    if isinstance(tree, Look):
+        body = lower(tree.body)
+        return (ir.Lookbehind if tree.behind else ir.Lookahead)(body, tree.negate)
     return concat((tree,))
 
 
