@@ -353,4 +353,4 @@ class Terminals:
                 f"Terminal {terminal.name} has a lookbehind or a \\b inside a lookahead.",
                 fix="Write the lookahead with a class of characters.",
             )
-        return regex_context.ahead(look, terminal.pattern)
+        return regex_context.ahead(look)

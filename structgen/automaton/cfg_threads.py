@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from ..errors import UnsupportedFeature
 from ..grammar import ir
 from ..grammar import regex_tree as tree
+from . import lookarounds
 from .alphabet import Alphabet
 from .derivatives import EPSILON, NONE, RegexAutomaton
 
@@ -37,6 +38,8 @@ class RestAutomaton(RegexAutomaton):
 
     def language(self, regex: ir.Regex) -> int:
         """The state of ``regex``."""
+        if self._looks is None and lookarounds.are_in(regex):
+            self._looks = lookarounds.Looks(self)
         return self._lower(regex)
 
     def both(self, a: int, b: int) -> int:

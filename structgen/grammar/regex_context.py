@@ -6,14 +6,13 @@ the language of the rest of the text that a lookahead stands for. Pure functions
 
 from __future__ import annotations
 
-from . import ir, lookaround
+from . import ir
 from . import regex_tree as tree
 
 
-def ahead(look: tree.Look, pattern: str) -> ir.Regex:
+def ahead(look: tree.Look) -> ir.Regex:
     """The texts that may follow where ``look``, a lookahead, stands."""
-    whole = tree.Seq((look.body, tree.ANY_TEXT_TREE))
-    regex = lookaround.lower(whole, pattern) if tree.has_look(whole) else tree.lower(whole)
+    regex = tree.lower(tree.Seq((look.body, tree.ANY_TEXT_TREE)))
     return tree.complement(regex) if look.negate else regex
 
 
