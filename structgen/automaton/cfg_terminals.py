@@ -23,12 +23,13 @@ from ..grammar import regex_tree as tree
 from . import liveness
 from .alphabet import Alphabet
 from .cfg_threads import DEAD, HAS_BEHIND, Item, RestAutomaton, Threads
-from .derivatives import NONE, Moves, RegexAutomaton, char_sets
+from .derivatives import EPSILON, NONE, Moves, RegexAutomaton, char_sets
 
 MAX_STATES = 100_000
 """Most states of one terminal."""
 
 _MAX_EAGER = 300
+_UNORDERED = -2
 _MAX_EXPLORED = 100
 _MAX_EXPLORED_LOOKING = 2_000
 
@@ -78,14 +79,21 @@ class Terminals:
         self._ends: dict[int, int] = {}
         self._alive: dict[int, bool] = {}
         self._nodes_of: list[int] = []
-        self.starts = [self._start(i, parsed) for i, parsed in enumerate(trees)]
+        self.starts = [
+            self._start_anywhere(parsed) if terminal.splits else self._start(i, parsed)
+            for i, (terminal, parsed) in enumerate(zip(terminals, trees, strict=True))
+        ]
 
     # -- the automata -------------------------------------------------------------------------
 
     def moves(self, state: int) -> Moves:
         """Disjoint ``(atom mask, next state)`` pairs; what leads nowhere is left out."""
         found = self._moves.get(state)
-        if found is None:
+        if found is None and self._keys[state][3] == _UNORDERED:
+            language = self._keys[state][0][0][0]
+            moves = self.rest.moves(language)
+            found = self._moves[state] = tuple((m, self._unordered(to, True)) for m, to in moves)
+        elif found is None:
             found = tuple((mask, to) for mask, to in self._all_moves(state) if self._is_alive(to))
             self._moves[state] = found
         return found
@@ -113,6 +121,8 @@ class Terminals:
         """
         conditions: dict[int, None] = {}
         start = self.starts[terminal]
+        if self._keys[start][3] == _UNORDERED:
+            return self.alphabet.everything, True, (self.rest.anything,)
         seen = {start: None}
         for state in (todo := [start]):
             end = self.end(state)
@@ -280,6 +290,24 @@ class Terminals:
                 )
             self._keys.append((threads, behinds, depth, owner))
             self._state_ids[key] = found
+        return found
+
+    def _start_anywhere(self, parsed: tree.Tree) -> int:
+        """The start of a terminal that may end wherever it matches: a language, without order."""
+        node = self._threads.lower(parsed)
+        self._nodes_of.append(node)
+        language = self._threads.tail(node, EPSILON, "")
+        start = self._unordered(language, False)
+        return start if self.moves(start) else -1
+
+    def _unordered(self, language: int, has_begun: bool) -> int:
+        key = (((language, 0),), (), int(has_begun), _UNORDERED)
+        found = self._state_ids.get(key)
+        if found is None:
+            found = self._state_ids[key] = len(self._keys)
+            self._keys.append(key)
+            may_end = has_begun and self.rest.label(language) >= 0
+            self._ends[found] = self.rest.anything if may_end else NONE
         return found
 
     def _start(self, terminal: int, parsed: tree.Tree) -> int:

@@ -1,7 +1,7 @@
 """Context-free grammars in three dialects, lowered to the grammar IR.
 
 `parse` is the entry point; each dialect is a module of its own. Lark's is read by the ``lark``
-package itself (`cfg_lark`). This module owns the choice between them.
+package itself (`cfg_lark`), the others by `cfg_notation`. This module owns the choice.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 from ..errors import GrammarError
-from . import ir
+from . import cfg_notation, ir
 
 _EXTENSIONS = {".lark": "lark", ".gbnf": "gbnf", ".ebnf": "ebnf"}
 
@@ -22,7 +22,7 @@ def parse(
     Args:
         text: the grammar.
         start: the rule to begin with; None for the dialect's own.
-        dialect: ``"lark"``; None to find out.
+        dialect: ``"lark"``, ``"gbnf"`` or ``"ebnf"``; None to find out.
         path: where the text was read from, for the dialect and for relative imports.
 
     Raises:
@@ -33,7 +33,9 @@ def parse(
         from . import cfg_lark
 
         return cfg_lark.parse(text, start or "start", path)
-    raise GrammarError(f"There is no grammar dialect {chosen!r}; choose 'lark'.")
+    if chosen in ("gbnf", "ebnf"):
+        return cfg_notation.parse(text, start, chosen)
+    raise GrammarError(f"There is no grammar dialect {chosen!r}; choose 'lark', 'gbnf' or 'ebnf'.")
 
 
 def dialect_of(text: str, path: str | None = None) -> str:

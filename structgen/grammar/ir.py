@@ -184,11 +184,14 @@ class Terminal:
         name: its name in messages.
         pattern: Python's ``re`` syntax; where it is matched, it takes what ``re.match`` would take.
         flags: of ``re``.
+        splits: whether it may end wherever its pattern matches instead, but never empty. Such a
+            pattern has no assertions.
     """
 
     name: str
     pattern: str
     flags: int = 0
+    splits: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,250 @@
+"""Rules written as expressions → the IR's rules over terminals.
+
+Owns the expression nodes of notations without terminals of their own (`cfg_notation`). Whatever
+part of an expression refers to no rule is regular and becomes one terminal, which may end wherever
+its pattern matches; so do references to rules that are regular themselves.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from . import ir
+
+MAX_PATTERN = 2_000
+"""Longest pattern of one terminal made of several parts, in characters."""
+
+
+@dataclass(frozen=True, slots=True)
+class Literal:
+    """Exactly ``text``."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Chars:
+    """One character of a set."""
+
+    chars: ir.CharSet
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """Whatever a rule derives."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Sequence:
+    """The parts one after the other."""
+
+    parts: tuple[Expression, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Alternatives:
+    """Any one of the parts."""
+
+    parts: tuple[Expression, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Repeated:
+    """``body`` from ``least`` to ``most`` times (None: unbounded)."""
+
+    body: Expression
+    least: int
+    most: int | None
+
+
+Expression: TypeAlias = "Literal | Chars | Reference | Sequence | Alternatives | Repeated"
+
+
+def build(rules: Mapping[str, Expression], start: str) -> ir.ContextFree:
+    """The grammar of ``rules``; every reference must have its rule.
+
+    Args:
+        rules: expressions by name.
+        start: the rule to begin with.
+    """
+    return _Builder(rules).build(start)
+
+
+class _Builder:
+    def __init__(self, rules: Mapping[str, Expression]) -> None:
+        self._rules = rules
+        self._terminals: dict[str, int] = {}
+        self._nonterminals: dict[str, int] = {}
+        self._lowered: dict[tuple[int, tuple[int, ...]], None] = {}
+        self._made: dict[Expression, int] = {}
+        # The pattern of each rule that is regular, short enough, and not recursive.
+        self._patterns: dict[str, str | None] = {}
+
+    def build(self, start: str) -> ir.ContextFree:
+        todo = [start]
+        self._nonterminals[start] = 0
+        for name in todo:
+            self._define(self._nonterminals[name], self._rules[name])
+            todo += [n for n in self._nonterminals if n in self._rules and n not in todo]
+        terminals = tuple(
+            ir.Terminal(_shown(pattern), pattern, splits=True) for pattern in self._terminals
+        )
+        return ir.ContextFree(
+            terminals, tuple(self._nonterminals), tuple(self._lowered), self._nonterminals[start]
+        )
+
+    # -- regular parts ----------------------------------------------------------------------------
+
+    def _pattern(self, expression: Expression) -> str | None:
+        """A Python pattern of ``expression``, or None if it is not regular, or gets too long."""
+        if isinstance(expression, Literal):
+            out: str | None = re.escape(expression.text)
+        elif isinstance(expression, Chars):
+            out = _class(expression.chars)
+        elif isinstance(expression, Reference):
+            out = self._rule_pattern(expression.name)
+        elif isinstance(expression, Repeated):
+            body = self._pattern(expression.body)
+            most = "" if expression.most is None else expression.most
+            out = None if body is None else f"(?:{body}){{{expression.least},{most}}}"
+        else:
+            parts = [self._pattern(part) for part in expression.parts]
+            known = [part for part in parts if part is not None]
+            if len(known) < len(parts):
+                out = None
+            elif isinstance(expression, Sequence):
+                out = "".join(f"(?:{p})" if "|" in p else p for p in known)
+            else:
+                out = "|".join(known)
+                out = f"(?:{out})"
+        return out if out is not None and len(out) <= MAX_PATTERN else None
+
+    def _rule_pattern(self, name: str) -> str | None:
+        if name not in self._patterns:
+            self._patterns[name] = None  # while it is looked at: a rule in itself is not regular
+            self._patterns[name] = self._pattern(self._rules[name])
+        return self._patterns[name]
+
+    def _is_nullable(self, expression: Expression) -> bool:
+        """Whether a regular expression can be empty."""
+        if isinstance(expression, Literal):
+            return not expression.text
+        if isinstance(expression, Chars):
+            return False
+        if isinstance(expression, Reference):
+            return self._is_nullable(self._rules[expression.name])
+        if isinstance(expression, Repeated):
+            return expression.least == 0 or self._is_nullable(expression.body)
+        if isinstance(expression, Sequence):
+            return all(map(self._is_nullable, expression.parts))
+        return any(map(self._is_nullable, expression.parts))
+
+    # -- rules ------------------------------------------------------------------------------------
+
+    def _define(self, nonterminal: int, expression: Expression) -> None:
+        parts = expression.parts if isinstance(expression, Alternatives) else (expression,)
+        for part in parts:
+            items = part.parts if isinstance(part, Sequence) else (part,)
+            symbols: list[int] = []
+            for item in self._grouped(items):
+                symbols += self._symbols(item)
+            self._lowered[nonterminal, tuple(symbols)] = None
+
+    def _grouped(self, items: tuple[Expression, ...]) -> list[Expression]:
+        """Neighbours that are regular together, so that each run is one terminal."""
+        out: list[Expression] = []
+        run: list[Expression] = []
+        for item in items:
+            joined = Sequence((*run, item))
+            if self._pattern(joined) is not None:
+                run.append(item)
+                continue
+            if run:
+                out.append(run[0] if len(run) == 1 else Sequence(tuple(run)))
+            run = []
+            if self._pattern(item) is not None:
+                run = [item]
+            else:
+                out.append(item)
+        if run:
+            out.append(run[0] if len(run) == 1 else Sequence(tuple(run)))
+        return out
+
+    def _symbols(self, expression: Expression) -> list[int]:
+        pattern = self._pattern(expression)
+        if pattern == "":
+            return []
+        if pattern is not None:
+            if not self._is_nullable(expression):
+                return [self._terminal(pattern)]
+            # A terminal is never empty; being empty is up to a rule.
+            optional = self._helper(expression)
+            if optional is not None:
+                self._lowered[optional, ()] = None
+                self._lowered[optional, (self._terminal(pattern),)] = None
+                return [~optional]
+            return [~self._made[expression]]
+        if isinstance(expression, Reference):
+            return [~self._nonterminal(expression.name)]
+        if isinstance(expression, Sequence):
+            return [
+                symbol for part in self._grouped(expression.parts) for symbol in self._symbols(part)
+            ]
+        made = self._helper(expression)
+        if made is None:
+            return [~self._made[expression]]
+        if isinstance(expression, Alternatives):
+            self._define(made, expression)
+        elif isinstance(expression, Repeated):
+            self._repeat(made, expression)
+        return [~made]
+
+    def _repeat(self, made: int, expression: Repeated) -> None:
+        """Left-recursive, which costs the least."""
+        body = self._symbols(expression.body)
+        least, most = expression.least, expression.most
+        if most is None:
+            self._lowered[made, tuple(body * least)] = None
+            self._lowered[made, (~made, *body)] = None
+            return
+        # x{m,n}: m times, and then each once more than the last, as nested options.
+        inner: tuple[int, ...] = ()
+        for i in range(most - least):
+            option = self._nonterminal(f"{len(self._nonterminals)}:{i}")
+            self._lowered[option, ()] = None
+            self._lowered[option, (*body, *inner)] = None
+            inner = (~option,)
+        self._lowered[made, (*(body * least), *inner)] = None
+
+    def _helper(self, expression: Expression) -> int | None:
+        """A new nonterminal for ``expression``, or None if it has one."""
+        if expression in self._made:
+            return None
+        made = self._made[expression] = self._nonterminal(f"{len(self._nonterminals)}:")
+        return made
+
+    def _nonterminal(self, name: str) -> int:
+        return self._nonterminals.setdefault(name, len(self._nonterminals))
+
+    def _terminal(self, pattern: str) -> int:
+        return self._terminals.setdefault(pattern, len(self._terminals))
+
+
+def _class(chars: ir.CharSet) -> str:
+    if chars == ir.ANY_CHAR:
+        return "(?s:.)"
+    if not chars.ranges:
+        return "(?!)"
+    spans = [
+        f"\\U{low:08x}" + (f"-\\U{high:08x}" if high > low else "") for low, high in chars.ranges
+    ]
+    return f"[{''.join(spans)}]"
+
+
+def _shown(pattern: str) -> str:
+    return pattern if len(pattern) <= 40 else pattern[:39] + "…"
