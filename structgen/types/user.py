@@ -15,6 +15,7 @@ from typing import Any
 
 from structgen.errors import GrammarError, OutputTypeError, PatternError, SchemaError
 from structgen.grammar import ir
+from structgen.grammar.schema_graph import child_path
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,7 +259,11 @@ def _check_json(value: Any, path: str, parents: tuple[int, ...]) -> None:
     if id(value) in parents:
         raise SchemaError(f"The schema contains itself, at {path}. Use $ref.", path=path)
     if len(parents) > 500:
-        raise SchemaError(f"The schema is nested more than 500 deep, at {path}.", path=path)
+        raise SchemaError(
+            f"The schema is nested more than 500 deep, at {path[:60]}…{path[-40:]}. "
+            "Flatten it, or move parts into $defs.",
+            path=path,
+        )
     parents = (*parents, id(value))
     if isinstance(value, Mapping):
         for key, item in value.items():
@@ -266,7 +271,7 @@ def _check_json(value: Any, path: str, parents: tuple[int, ...]) -> None:
                 raise SchemaError(
                     f"Keys in a JSON Schema are strings, got {key!r} at {path}.", path=path
                 )
-            _check_json(item, f"{path}.{key}", parents)
+            _check_json(item, child_path(path, key), parents)
     elif isinstance(value, (list, tuple)):
         for index, item in enumerate(value):
             _check_json(item, f"{path}[{index}]", parents)

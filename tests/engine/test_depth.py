@@ -8,8 +8,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import structgen
+from engine import oracle, strategies
+from engine.walks import TINY, examples, minimum
+from engine.walks import accepts as reads
+from engine.walks import walk as random_walk
 from structgen import JsonSchema, TokenNotAllowed, Unsatisfiable, Vocabulary
 
 # Tokens that open and close several values at once.
@@ -168,3 +174,26 @@ def test_values_that_are_compared_have_a_bound_of_their_own(most: int | None) ->
     for byte in b"]" * 128:
         cursor.accept(byte)
     assert cursor.is_accepting
+
+
+@given(st.randoms(use_true_random=False))
+@examples(60)
+def test_any_schema_is_kept_to_the_bound_and_not_further(r: random.Random) -> None:
+    schema, most = strategies.document(r), r.randint(1, 4)
+    flexible = r.random() < 0.5
+    options = OPTIONS[1] if flexible else {}
+    shallow = [v for v in (strategies.value(r, 3) for _ in range(8)) if depth(v) <= most]
+    valid = [v for v in shallow if oracle.is_valid(schema, json.dumps(v))]
+    try:
+        constraint = structgen.compile(JsonSchema(schema), TINY, max_depth=most, **options)
+    except Unsatisfiable:
+        assert not valid
+        return
+    except structgen.OutputTypeError:
+        return
+    for _ in range(2):
+        text = random_walk(constraint, r, max_tokens=minimum(constraint) + r.randint(0, 25)).text
+        assert depth(json.loads(text)) <= most
+        assert oracle.is_valid(schema, text)
+    for value in valid if flexible else []:
+        assert reads(constraint, json.dumps(value), r)
