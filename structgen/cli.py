@@ -202,6 +202,26 @@ def show_grammar(name: str) -> None:
     click.echo(grammars.text(name), nl=False)
 
 
+@grammars.command("check")
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--start", help="The rule to begin with.")
+@click.option("--dialect", type=click.Choice(["lark", "gbnf", "ebnf"]), help="How it is written.")
+def check_grammar(file: Path, start: str | None, dialect: str | None) -> int:
+    """Print everything that is wrong with the grammar FILE."""
+    from structgen.check_grammar import problems
+
+    try:
+        text = file.read_text(encoding="utf-8")
+    except ValueError as error:
+        raise OptionError(f"{file} is not UTF-8: {error}.") from None
+    found = problems(text, start, dialect, str(file))
+    for problem in found:
+        click.echo(str(problem))
+    errors = sum(problem.is_error for problem in found)
+    click.echo(f"{file}: {errors} errors, {len(found) - errors} warnings.")
+    return 1 if errors else 0
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command and exit: 0 fine, 1 a structgen error, 2 wrong usage, 130 Ctrl-C."""
     sys.exit(_run(arguments))

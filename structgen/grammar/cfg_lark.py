@@ -38,7 +38,7 @@ def parse(text: str, start: str = "start", path: str | None = None) -> ir.Contex
         terminals.append(ir.Terminal(name, definition.pattern.to_regexp()))
     nonterminals: dict[str, int] = {}
     for rule in rules:
-        nonterminals.setdefault(rule.origin.name, len(nonterminals))
+        nonterminals.setdefault(str(rule.origin.name), len(nonterminals))
     lowered: dict[tuple[int, tuple[int, ...]], None] = {}
     for rule in rules:
         symbols: list[int] = []
@@ -111,8 +111,12 @@ def _from_lark(message: str, text: str) -> GrammarError:
 
 
 def _error(message: str, text: str, name: str | None) -> GrammarError:
-    """An error about ``name``, placed where the grammar first uses it."""
-    found = re.search(rf"(?<![\w]){re.escape(name)}(?!\w)", text) if name else None
+    """An error about ``name``, placed where the grammar defines it, else where it first uses it."""
+    found = None
+    if name:
+        escaped = re.escape(name)
+        found = re.search(rf"(?<=^){escaped}(?=[.:{{ ])", text, re.MULTILINE)
+        found = found or re.search(rf"(?<!\w){escaped}(?!\w)", text)
     if found is None:
         return GrammarError(message)
     before = text[: found.start()]

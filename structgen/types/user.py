@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from structgen import grammars
 from structgen.errors import GrammarError, OutputTypeError, PatternError, SchemaError
 from structgen.grammar import ir
 from structgen.grammar.schema_graph import child_path
@@ -233,6 +234,15 @@ class Cfg:
         object.__setattr__(self, "start", start)
         object.__setattr__(self, "dialect", dialect)
         object.__setattr__(self, "path", path)
+
+    @classmethod
+    def named(cls, name: str) -> Cfg:
+        """The grammar of that name from the library; ``structgen grammars list`` shows them.
+
+        Raises:
+            OptionError: there is none; the message names near ones.
+        """
+        return cls(grammars.text(name), dialect="lark")
 
     def __repr__(self) -> str:
         what = self.path if self.path is not None else self.text

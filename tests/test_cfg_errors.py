@@ -1,0 +1,117 @@
+"""Bad grammars: what is said, and where."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+import structgen
+from structgen import (
+    Cfg,
+    GrammarError,
+    OptionError,
+    PatternError,
+    Unsatisfiable,
+    UnsupportedFeature,
+)
+from structgen.check_grammar import problems
+from structgen.cli import cli
+from tests.engine.walks import TINY
+
+
+def refused(grammar: str, kind: type[Exception], start: str | None = None) -> str:
+    with pytest.raises(kind) as error:
+        structgen.compile(Cfg(grammar, start), TINY)
+    return str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("grammar", "line", "column", "says"),
+    [
+        ('start: a b\na: "c"\n', 1, 10, "'b' used but not defined"),
+        ('start: a\na: "c\n', 2, 4, "malformed"),
+        ("start: A\nB: A\nA: /[a/\n", 3, 1, "unterminated character set"),
+        ("start: A\nA: /(a)\\1/\n", 2, 1, "backreference"),
+        ("start: A\nA: /a*/\n", 2, 1, "empty text"),
+        ("start: A\n%declare A\n", 1, 8, "never defined"),
+        ("start: (\n", 1, 9, ""),
+    ],
+)
+def test_malformed_grammars_name_the_place(grammar: str, line: int, column: int, says: str) -> None:
+    with pytest.raises(GrammarError) as error:
+        structgen.compile(Cfg(grammar), TINY)
+    assert error.value.line == line
+    assert column in (error.value.column, 9)
+    assert says in str(error.value)
+    assert "^" in str(error.value)
+
+
+def test_what_can_never_be_written() -> None:
+    assert "never be finished" in refused('start: "(" start ")"', Unsatisfiable)
+    assert "take more than the rules leave" in refused('start: A "a"\nA: /a+/', Unsatisfiable)
+    assert "no rule 'root'" in refused('start: "a"', GrammarError, "root")
+
+
+def test_assertions_that_cannot_be_enforced() -> None:
+    refused("start: A\nA: /^a/", PatternError)
+    assert "before the terminal" in refused("start: A\nA: /(?<!b)a/", UnsupportedFeature)
+    assert "before the terminal" in refused(r"start: A" "\n" r"A: /\ba/", UnsupportedFeature)
+    structgen.compile(Cfg('start: A "b"?\nA: /"(.|x)*?(?<!x)"|a\\b/'), TINY)
+
+
+def test_arguments() -> None:
+    with pytest.raises(GrammarError, match="takes a grammar as str"):
+        Cfg(b"start: 'a'")  # type: ignore[arg-type]
+    with pytest.raises(GrammarError, match="no grammar dialect 'bnf'"):
+        Cfg('start: "a"', dialect="bnf")
+    with pytest.raises(GrammarError, match="cannot be read"):
+        Cfg("no/such/file.lark")
+    with pytest.raises(OptionError, match="sql-select"):
+        Cfg.named("sql-selects")
+    with pytest.raises(UnsupportedFeature, match="union"):
+        structgen.compile(
+            structgen.types.OutputType(
+                structgen.grammar.ir.Either((_grammar(), _grammar())), str, "two grammars"
+            ),
+            TINY,
+        )
+
+
+def _grammar() -> structgen.grammar.ir.ContextFree:
+    return structgen.grammar.cfg.parse('start: "a"')
+
+
+def test_paths_and_names(tmp_path: Path) -> None:
+    (tmp_path / "part.lark").write_text('word: "a"+\n', encoding="utf-8")
+    file = tmp_path / "whole.lark"
+    file.write_text('%import .part.word\nbegin: word "."\n', encoding="utf-8")
+    for argument in (file, str(file)):
+        output = structgen.types.lower(Cfg(argument, start="begin"))
+        assert output.grammar == structgen.types.lower(Cfg(file, start="begin")).grammar
+        assert output.parse("aa.") == "aa."
+    assert Cfg(file) == Cfg(str(file))
+    assert "json" in repr(Cfg.named("json")).lower() or Cfg.named("json").text
+
+
+def test_problems_are_told_all_at_once(tmp_path: Path) -> None:
+    text = 'start: a | never | D\na: "c"\nnever: never "x"\nD: /x(?!)/\nlost: a\nLOST: "l"\n'
+    found = problems(text)
+    assert [(p.line, p.is_error) for p in found] == [(3, False), (4, False), (5, False), (6, False)]
+    messages = [p.message for p in found]
+    for message, part in zip(messages, ("finished", "no text", "'lost'", "'LOST'"), strict=True):
+        assert part in message
+    assert problems('start: "a"') == []
+    assert [p.is_error for p in problems('start: "(" start')] == [True]
+    assert [p.is_error for p in problems('start: A "a"\nA: /a+/')] == [True]
+    assert [p.line for p in problems('root ::= "a\n')] == [1]
+
+    file = tmp_path / "g.lark"
+    file.write_text(text, encoding="utf-8")
+    result = CliRunner().invoke(cli, ["grammars", "check", str(file)])
+    assert result.output.count("warning: line") == 4
+    assert "0 errors, 4 warnings" in result.output
+    file.write_text("start: b\n", encoding="utf-8")
+    result = CliRunner().invoke(cli, ["grammars", "check", str(file)], standalone_mode=False)
+    assert result.return_value == 1
