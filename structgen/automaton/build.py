@@ -149,10 +149,11 @@ def _json_ways(
     language = JsonLanguage(graph, options, missing)
     language.check()
     ways = language.alternatives(language.root)
-    if not ways:
+    shortest = language.shortest(language.root)
+    if not ways or shortest is None:
         raise contradiction(language)
     if options.whitespace == "flexible":
-        return Document(ways, language.space, language.limit_below(())).open()
+        return Document(ways, language.space, language.limit_below(()), shortest).open()
     return ways
 
 

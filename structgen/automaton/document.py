@@ -33,12 +33,22 @@ class _SpaceLeaf(Leaf):
 
 
 class Document:
-    """The frame below a top-level value."""
+    """The frame below a top-level value.
+
+    Args:
+        value: how the value starts.
+        space: whitespace around it.
+        limit: see `machine.Frame`.
+        shortest: the shortest text of the value.
+    """
 
     nests = False
 
-    def __init__(self, value: tuple[Alternative, ...], space: Whitespace, limit: int) -> None:
+    def __init__(
+        self, value: tuple[Alternative, ...], space: Whitespace, limit: int, shortest: bytes
+    ) -> None:
         self.limit = limit
+        self._shortest = shortest
         self._value = tuple(
             Alternative(way.leaf, way.q, (*way.frames, (self, _AFTER))) for way in value
         )
@@ -62,24 +72,7 @@ class Document:
 
     def finish(self, at: int, outcome: int, text: bytes | None = None) -> bytes | None:
         """See `machine.Frame`."""
-        if at == _AFTER:
-            return b""
-        texts: list[bytes] = []
-        for way in self._value:
-            assert way.leaf is not None
-            shortest = way.leaf.shortest(way.q)
-            if shortest is None:
-                continue
-            out: bytes | None = shortest[0]
-            if len(way.frames) > 1:
-                frame, inner = way.frames[0]
-                wanted = frame.preferred(inner)
-                chosen = way.leaf.shortest(way.q, wanted) or shortest
-                rest = frame.finish(inner, chosen[1])
-                out = None if rest is None else chosen[0] + rest
-            if out is not None:
-                texts.append(out)
-        return min(texts, key=lambda t: (len(t), t)) if texts else None
+        return b"" if at == _AFTER else self._shortest
 
     def preferred(self, at: int) -> int | None:
         """See `machine.Frame`."""

@@ -128,6 +128,22 @@ def test_small_minimums(output: Any, fewest: int) -> None:
         assert walk(constraint, random.Random(seed), max_tokens=found).ended
 
 
+def test_the_minimum_counts_no_name_twice() -> None:
+    # What is owed depends on the names written, also when they are planned before the first blank.
+    schema = {
+        "type": "object",
+        "propertyNames": {"enum": ["", "a b", "_x1"]},
+        "additionalProperties": {"type": "integer"},
+        "minProperties": 3,
+    }
+    constraint = structgen.compile(JsonSchema(schema), TINY, whitespace="flexible")
+    for seed in seeds(20):
+        for budget in (minimum(constraint), minimum(constraint) + seed):
+            result = walk(constraint, random.Random(seed), max_tokens=budget)
+            assert result.ended
+            assert oracle.is_valid(schema, result.text), result.text
+
+
 @pytest.mark.parametrize("budget", [0, -1])
 def test_no_budget_at_all(budget: int) -> None:
     with pytest.raises(BudgetTooSmall):
