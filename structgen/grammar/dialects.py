@@ -12,6 +12,7 @@ import re
 from dataclasses import dataclass
 
 from ..errors import OptionError
+from . import regex_algebra
 
 _CORE4 = (
     "type enum multipleOf maximum exclusiveMaximum minimum exclusiveMinimum maxLength minLength "
@@ -27,7 +28,7 @@ _CORE2019 = _CORE7 + (
 )
 _CORE2020 = (
     _CORE2019.replace(" additionalItems", "").replace(" $recursiveRef", "")
-    + " prefixItems $dynamicRef"
+    + f" prefixItems $dynamicRef {regex_algebra.KEYWORD}"
 )
 
 

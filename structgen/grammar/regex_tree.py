@@ -238,6 +238,15 @@ def intersect(parts: Iterable[ir.Regex]) -> ir.Regex:
     return items[0] if len(items) == 1 else ir.Intersect(items)
 
 
+def looks_around(regex: ir.Regex) -> bool:
+    """Whether what ``regex`` matches may depend on what is around: an anchor or a lookaround."""
+    if isinstance(regex, ir.Concat | ir.Alternate):
+        return any(map(looks_around, regex.parts))
+    if isinstance(regex, ir.Repeat):
+        return looks_around(regex.body)
+    return not isinstance(regex, ir.CharSet | ir.Intersect | ir.Complement)
+
+
 def complement(body: ir.Regex) -> ir.Regex:
     """Texts that ``body`` does not match."""
     if body == ir.NOTHING:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any, TypeAlias
 
 from ..errors import SchemaError
+from . import regex_algebra
 from . import schema_checks as checks
 from .formats import format_regex
 from .schema_graph import FRACTION, POINTED, TRUE, Contains, Node, json_key
@@ -158,6 +159,10 @@ def _multiple_of(_: KeywordReader, reader: Reader, node: Node, value: Any, place
 def _pattern(_: KeywordReader, reader: Reader, node: Node, value: Any, place: Place) -> None:
     path = place.at("pattern")
     node.patterns += (checks.pattern("pattern", checks.text("pattern", value, path), path),)
+
+
+def _regex(_: KeywordReader, reader: Reader, node: Node, value: Any, place: Place) -> None:
+    node.patterns += (regex_algebra.lower(value),)
 
 
 # -- objects and arrays -------------------------------------------------------------------------
@@ -343,6 +348,7 @@ _HANDLERS: dict[str, Handler] = {
     "minLength": _counter("minLength", "min_length"),
     "maxLength": _counter("maxLength", "max_length"),
     "pattern": _pattern,
+    regex_algebra.KEYWORD: _regex,
     "format": KeywordReader.format,
     "properties": _properties,
     "patternProperties": KeywordReader.pattern_properties,

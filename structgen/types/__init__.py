@@ -1,7 +1,7 @@
 """Output types: from what the user wrote to a grammar, and from finished text back to a value.
 
-`lower` is the whole of it. One file per step: `user` (the wrapper types), `lowering` (the
-dispatch), `choices` (finite sets), `json_types` and `exact_schema` (whatever Pydantic knows),
+`lower` is the whole of it. One file per step: `user` and `regexes` (the wrapper types), `lowering`
+(the dispatch), `choices` (finite sets), `json_types` and `exact_schema` (whatever Pydantic knows),
 `formats` (dates and other fixed spellings), `signatures`, `typed_dicts`, `names`. Knows no
 automaton, vocabulary or model.
 """
@@ -9,6 +9,7 @@ automaton, vocabulary or model.
 from __future__ import annotations
 
 from structgen.types.lowering import lower
-from structgen.types.user import Cfg, Choice, JsonSchema, OutputType, Regex
+from structgen.types.regexes import Regex
+from structgen.types.user import Cfg, Choice, JsonSchema, OutputType
 
 __all__ = ["Cfg", "Choice", "JsonSchema", "OutputType", "Regex", "lower"]

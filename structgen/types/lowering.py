@@ -30,17 +30,20 @@ from pydantic import (
 )
 
 from structgen.errors import OutputTypeError, ParseError, UnsupportedFeature
-from structgen.grammar import cfg, ir, regex
+from structgen.grammar import cfg, ir, regex, regex_algebra
 from structgen.types.choices import choice_type
 from structgen.types.json_types import json_type
 from structgen.types.names import annotated, name_of, unwrapped
+from structgen.types.regexes import Regex, TextPattern
 from structgen.types.signatures import signature_type
 from structgen.types.typed_dicts import modern
-from structgen.types.user import Cfg, Choice, JsonSchema, OutputType, Regex
+from structgen.types.user import Cfg, Choice, JsonSchema, OutputType
 
 _VALIDATORS = (AfterValidator, BeforeValidator, PlainValidator, WrapValidator)
 _JSON_SCALARS = ("integer", "number", "boolean", "null")
-_STRING_KEYWORDS = frozenset(("type", "pattern", "minLength", "maxLength", "allOf"))
+_STRING_KEYWORDS = frozenset(
+    ("type", "pattern", "minLength", "maxLength", "allOf", regex_algebra.KEYWORD)
+)
 _ANNOTATIONS = frozenset(
     ("title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly")
 )
@@ -99,7 +102,7 @@ def _lower(output_type: Any) -> OutputType:
 
 def _lower_value(value: Any, name: str) -> OutputType | None:
     """Output types that are objects rather than types. None: ``value`` is not one of those."""
-    if isinstance(value, Regex):
+    if isinstance(value, TextPattern):
         return _lower_regex(value, name)
     if isinstance(value, re.Pattern):
         return _lower_regex(Regex(value.pattern, value.flags & ~re.UNICODE), name)
@@ -134,8 +137,9 @@ def _lower_value(value: Any, name: str) -> OutputType | None:
     return None
 
 
-def _lower_regex(value: Regex, name: str) -> OutputType:
-    grammar = ir.Pattern(regex.parse_python(value.pattern, value.flags), source=value.pattern)
+def _lower_regex(value: TextPattern, name: str) -> OutputType:
+    source = value.pattern if isinstance(value, Regex) else repr(value)
+    grammar = ir.Pattern(regex_algebra.lower(value.expression()), source=source)
     return OutputType(grammar, str, name)
 
 
@@ -189,6 +193,8 @@ def _string_pattern(schema: Mapping[str, Any], name: str) -> ir.Pattern:
             )
         if "pattern" in rule:
             parts.append(regex.parse_ecma(rule["pattern"]))
+        if regex_algebra.KEYWORD in rule:
+            parts.append(regex_algebra.lower(rule[regex_algebra.KEYWORD]))
         if "minLength" in rule or "maxLength" in rule:
             parts.append(ir.Repeat(ir.ANY_CHAR, rule.get("minLength", 0), rule.get("maxLength")))
     if not parts:

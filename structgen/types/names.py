@@ -15,7 +15,8 @@ from typing import Annotated, Any, Literal, NewType, Union, get_args, get_origin
 import typing_extensions
 from pydantic import TypeAdapter
 
-from structgen.types.user import Cfg, Choice, JsonSchema, Regex
+from structgen.types.regexes import TextPattern
+from structgen.types.user import Cfg, Choice, JsonSchema
 
 _LONGEST = 80
 # The standard library's own from Python 3.12 on, which typing_extensions may or may not re-export.
@@ -55,7 +56,7 @@ def name_of(output_type: Any) -> str:
 def _name(value: Any) -> str:
     if value is None or value is type(None):
         return "None"
-    if isinstance(value, (Regex, Choice, JsonSchema, Cfg)):
+    if isinstance(value, (TextPattern, Choice, JsonSchema, Cfg)):
         return repr(value)
     if isinstance(value, (list, tuple, set, frozenset)):
         return repr(value) if hasattr(value, "_fields") else repr(Choice(value))

@@ -1,6 +1,6 @@
 """What a user writes as an output type beyond plain Python types, and what lowering makes of it.
 
-Owns `Regex`, `Choice`, `JsonSchema` and `Cfg`, immutable and hashable, and `OutputType`, the pair
+Owns `Choice`, `JsonSchema` and `Cfg`, immutable and hashable, and `OutputType`, the pair
 of a grammar and a parser. Knows nothing of how a grammar is built.
 """
 
@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from structgen import grammars
-from structgen.errors import GrammarError, OutputTypeError, PatternError, SchemaError
+from structgen.errors import GrammarError, OutputTypeError, SchemaError
 from structgen.grammar import ir
 from structgen.grammar.schema_graph import child_path
 
@@ -32,40 +31,6 @@ class OutputType:
     grammar: ir.Grammar
     parse: Callable[[str], Any]
     name: str
-
-
-@dataclass(frozen=True, slots=True)
-class Regex:
-    """Text that a regular expression matches from end to end, as ``re.fullmatch`` would.
-
-    Parses to the text itself. What is not regular (backreferences) is refused when the
-    type is compiled.
-
-    Args:
-        pattern: Python syntax.
-        flags: of the `re` module, such as ``re.IGNORECASE``.
-    """
-
-    pattern: str
-    flags: int = 0
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.pattern, str):
-            hint = " Call .decode() on it." if isinstance(self.pattern, bytes) else ""
-            raise OutputTypeError(
-                f"Regex takes a pattern as str, got {type(self.pattern).__name__}.{hint}"
-            )
-        if isinstance(self.flags, bool) or not isinstance(self.flags, int):
-            raise PatternError(
-                "Regex flags must be flags of the re module, such as re.IGNORECASE, "
-                f"got {self.flags!r}",
-                pattern=self.pattern,
-            )
-        object.__setattr__(self, "flags", int(self.flags))
-
-    def __repr__(self) -> str:
-        flags = f", {re.RegexFlag(self.flags)!r}" if self.flags else ""
-        return f"Regex({self.pattern!r}{flags})"
 
 
 @dataclass(frozen=True, slots=True, init=False, repr=False, eq=False)

@@ -1,0 +1,226 @@
+"""`Regex` and what can be made of it: and, or, not, difference, one after the other, counted.
+
+Owns the values users write and how they go into Pydantic's schemas (as the keyword of
+`grammar.regex_algebra`). Knows nothing of how a regular expression becomes an automaton.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, cast
+
+from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic_core import CoreSchema, core_schema
+
+from structgen.errors import OutputTypeError, PatternError
+from structgen.grammar import ir, regex_algebra
+
+
+class TextPattern:
+    """A set of texts that can be combined with others; strings among them stand for themselves.
+
+    An output type by itself, and a constraint on ``str`` inside others:
+    ``Annotated[str, Regex(r"[a-z]+") & ~Regex("admin")]``. Each part is a language of its own:
+    its anchors and lookarounds see nothing of the parts around it.
+    """
+
+    __slots__ = ()
+
+    def expression(self) -> list[Any]:
+        """What `grammar.regex_algebra` calls an expression."""
+        raise NotImplementedError
+
+    def __and__(self, other: TextPattern | str) -> TextPattern:
+        """Texts of both."""
+        return _combined("and", self, other)
+
+    def __rand__(self, other: str) -> TextPattern:
+        return _combined("and", other, self)
+
+    def __or__(self, other: TextPattern | str) -> TextPattern:
+        """Texts of either."""
+        return _combined("or", self, other)
+
+    def __ror__(self, other: str) -> TextPattern:
+        return _combined("or", other, self)
+
+    def __add__(self, other: TextPattern | str) -> TextPattern:
+        """A text of this one followed by one of the other."""
+        return _combined("then", self, other)
+
+    def __radd__(self, other: str) -> TextPattern:
+        return _combined("then", other, self)
+
+    def __invert__(self) -> TextPattern:
+        """All other texts."""
+        return Combined("not", (self,))
+
+    def __sub__(self, other: TextPattern | str) -> TextPattern:
+        """Texts of this one that are none of the other's."""
+        part = _part(other)
+        return NotImplemented if part is None else self & ~part
+
+    def exactly(self, count: int) -> TextPattern:
+        """``count`` texts in a row."""
+        return self.between(count, count)
+
+    def at_least(self, count: int) -> TextPattern:
+        """``count`` texts in a row, or more."""
+        return _times(self, count, None)
+
+    def at_most(self, count: int) -> TextPattern:
+        """Up to ``count`` texts in a row, the empty text for none."""
+        return self.between(0, count)
+
+    def between(self, least: int, most: int) -> TextPattern:
+        """From ``least`` to ``most`` texts in a row."""
+        return _times(self, least, most)
+
+    def optional(self) -> TextPattern:
+        """One text, or the empty one."""
+        return _times(self, 0, 1)
+
+    def zero_or_more(self) -> TextPattern:
+        """Any number of texts in a row."""
+        return _times(self, 0, None)
+
+    def one_or_more(self) -> TextPattern:
+        """One text or several in a row."""
+        return _times(self, 1, None)
+
+    # -- as a constraint in Annotated[str, ...] ---------------------------------------------
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        check = _checker(self)
+        return core_schema.no_info_after_validator_function(check, handler(source))
+
+    def __get_pydantic_json_schema__(
+        self, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        result = handler(schema)
+        if result.get("type") != "string":
+            raise OutputTypeError(
+                f"{self!r} says what a string looks like, and the type it annotates is none. "
+                "Write Annotated[str, ...]."
+            )
+        expression = self.expression()
+        known = result.get(regex_algebra.KEYWORD)
+        result[regex_algebra.KEYWORD] = expression if known is None else ["and", known, expression]
+        return result
+
+
+@dataclass(frozen=True, slots=True)
+class Regex(TextPattern):
+    """Text that a regular expression matches from end to end, as ``re.fullmatch`` would.
+
+    Parses to the text itself. What is not regular (backreferences) is refused when the
+    type is compiled. Combine with ``&`` (and), ``|`` (or), ``~`` (not), ``-`` (but not) and ``+``
+    (followed by), and with the methods of `TextPattern`.
+
+    Args:
+        pattern: Python syntax.
+        flags: of the `re` module, such as ``re.IGNORECASE``.
+    """
+
+    pattern: str
+    flags: int = 0
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.pattern, str):
+            hint = " Call .decode() on it." if isinstance(self.pattern, bytes) else ""
+            raise OutputTypeError(
+                f"Regex takes a pattern as str, got {type(self.pattern).__name__}.{hint}"
+            )
+        if isinstance(self.flags, bool) or not isinstance(self.flags, int):
+            raise PatternError(
+                "Regex flags must be flags of the re module, such as re.IGNORECASE, "
+                f"got {self.flags!r}",
+                pattern=self.pattern,
+            )
+        object.__setattr__(self, "flags", int(self.flags))
+
+    def expression(self) -> list[Any]:
+        """What `grammar.regex_algebra` calls an expression."""
+        return ["regex", self.pattern, self.flags]
+
+    def __repr__(self) -> str:
+        flags = f", {re.RegexFlag(self.flags)!r}" if self.flags else ""
+        return f"Regex({self.pattern!r}{flags})"
+
+
+_SIGNS = {"and": " & ", "or": " | ", "then": " + "}
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Combined(TextPattern):
+    """Parts put together; made by the operators and methods of `TextPattern`."""
+
+    operation: str
+    parts: tuple[TextPattern, ...]
+    least: int = 1
+    most: int | None = 1
+
+    def expression(self) -> list[Any]:
+        """What `grammar.regex_algebra` calls an expression."""
+        counts = [self.least, self.most] if self.operation == "times" else []
+        return [self.operation, *(part.expression() for part in self.parts), *counts]
+
+    def __repr__(self) -> str:
+        shown = [
+            repr(part) if isinstance(part, Regex) or self.operation == "not" else f"({part!r})"
+            for part in self.parts
+        ]
+        if self.operation == "not":
+            return f"~{shown[0]}" if isinstance(self.parts[0], Regex) else f"~({shown[0]})"
+        if self.operation != "times":
+            return _SIGNS[self.operation].join(shown)
+        if self.most is None:
+            return f"{shown[0]}.at_least({self.least})"
+        return f"{shown[0]}.between({self.least}, {self.most})"
+
+
+def _part(value: object) -> TextPattern | None:
+    if isinstance(value, str):
+        return Regex(re.escape(value))
+    return value if isinstance(value, TextPattern) else None
+
+
+def _combined(operation: str, first: TextPattern | str, second: TextPattern | str) -> TextPattern:
+    parts: list[TextPattern] = []
+    for value in (first, second):
+        part = _part(value)
+        if part is None:
+            return cast(TextPattern, NotImplemented)  # to Python: try the other operand
+        flat = isinstance(part, Combined) and part.operation == operation
+        parts += part.parts if flat and isinstance(part, Combined) else (part,)
+    return Combined(operation, tuple(parts))
+
+
+def _times(part: TextPattern, least: int, most: int | None) -> TextPattern:
+    for count in (least, most):
+        if count is not None and (isinstance(count, bool) or not isinstance(count, int)):
+            raise OutputTypeError(f"A count is an int, got {count!r}.")
+    if least < 0 or (most is not None and most < least):
+        raise OutputTypeError(f"Counts are 0 or more and in order, got {least} to {most}.")
+    return Combined("times", (part,), least, most)
+
+
+def _checker(pattern: TextPattern) -> Callable[[str], str]:
+    """What Pydantic calls with a string: linear in its length."""
+    compiled: list[ir.Regex] = []
+
+    def check(text: str) -> str:
+        # Only when a value is checked: automata are built of grammars and types, not the reverse.
+        from structgen.automaton import evaluate
+
+        if not compiled:
+            compiled.append(regex_algebra.lower(pattern.expression()))
+        if not evaluate.matches(compiled[0], text):
+            raise ValueError(f"{text[:80]!r} is none of the texts of {pattern!r}")
+        return text
+
+    return check
