@@ -8,13 +8,19 @@ when jsonschema-rs accepts them. The schemas here cover every keyword; with the 
 from __future__ import annotations
 
 import os
+import random
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from conformance import byte_vocabulary
 from documents import Members, NotJson, Number, has_duplicates, read, spelled
+from engine import strategies
+from engine.test_json_schema import RANDOM
+from engine.walks import examples
+from hypothesis import given
 from judging import FLEXIBLE, Judge, Verdict
 from walks import Case, Walker, is_bad, maskbench_cases, suite_cases
 
@@ -88,12 +94,12 @@ SCHEMAS: dict[str, Any] = {
 }
 
 
-def check(cases: list[Case]) -> Counter[str]:
+def check(cases: list[Case], walker: Walker = WALKER) -> Counter[str]:
     """Walk the cases and judge the edits."""
     count: Counter[str] = Counter()
     lines: list[str] = []
     for case in cases:
-        outcome = WALKER.run(case)
+        outcome = walker.run(case)
         count += outcome.count
         lines += outcome.lines
     wrong = {label: n for label, n in count.items() if is_bad(label)}
@@ -111,6 +117,17 @@ def test_walks_and_their_edits(name: str) -> None:
     edits = [count[f"edit of {what}: {v.value}"] for what in ("text", "value") for v in verdicts]
     assert sum(edits) > 3 * WALKER.walks
     assert sum(n > 0 for n in edits) > 2
+
+
+@given(RANDOM)
+@examples(60)
+def test_generated_schemas(r: random.Random) -> None:
+    # Boolean combinations of everything, with instances that are nearly right; also in schema
+    # order, where a document that is refused must be accepted with its members in some order.
+    schema = strategies.document(r)
+    instances = tuple(strategies.instance(r, schema, schema) for _ in range(3))
+    walker = replace(WALKER, walks=2, edits=1, instances=True)
+    check([Case("generated", str(r.randint(0, 999)), schema, instances=instances)], walker)
 
 
 @pytest.mark.skipif(not DATA.is_dir(), reason=f"no schemas at {DATA}")
