@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from .automaton.options import JsonOptions, json_options
+from .automaton.values import MAX_SPELT_NUMBERS
 from .grammar import ir, json_schema
 from .grammar.dialects import DIALECTS, Dialect, by_uri
 from .grammar.formats import ANNOTATION_FORMATS, format_regex
@@ -321,6 +322,7 @@ def _limits(options: JsonOptions) -> Iterator[Limit]:
         )
     else:
         yield Limit("", "numbers with an exponent within the range of 64-bit floats")
+        yield Limit("", f"each of more than {MAX_SPELT_NUMBERS} numbers in an enum spelt as usual")
     if options.ensure_ascii:
         yield Limit("ensure_ascii", "everything outside ASCII is escaped")
     yield Limit(

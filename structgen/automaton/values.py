@@ -294,6 +294,7 @@ class JsonLanguage:
         Costs nothing for schemas without in-place applicators. A bound on depth adds no choices:
         what can be built without it can be built with it.
         """
+        self._check_patterns()
         if not any(n.applies_in_place or n.contains or n.rules or n.repeats for n in self.nodes):
             return
         seen: set[int] = set()
@@ -313,6 +314,18 @@ class JsonLanguage:
             with self._placed(conjunction):
                 for plan in self.shapes(conjunction)[1]:
                     todo.extend(plan.children())
+
+    def _check_patterns(self) -> None:
+        """Find a shortest string for each pattern: what needs too many states is told here."""
+        for number, node in enumerate(self.nodes):
+            if node.patterns:
+                with self._placed(self.conjunction([2 * number])):
+                    regex = string_regex([node])
+                    if regex is None:
+                        continue
+                    leaf = string_leaf(regex, self.options.free, self.missing)
+                    if leaf is not None:
+                        leaf.shortest(leaf.start)
 
     # -- scalars ----------------------------------------------------------------------------
 

@@ -442,6 +442,15 @@ def test_a_contradiction_is_found_where_it_is(schema: Any, path: str, reason: st
     assert reason in str(caught.value)
 
 
+def test_a_pattern_that_needs_too_much_is_told_at_compile() -> None:
+    source = "^(?=.*a.{12})(?=.*b.{12})(?=.*c.{12})(?=.*d.{12}).*$"
+    with pytest.raises(CompileLimitExceeded):
+        structgen.compile(Regex(source), TINY)
+    with pytest.raises(CompileLimitExceeded) as caught:  # though nothing requires the property
+        compile_schema({"properties": {"a": {"type": "string", "pattern": source}}})
+    assert caught.value.path == "$.properties.a"
+
+
 @pytest.mark.parametrize(
     "schema",
     [
