@@ -9,7 +9,7 @@ import numpy as np
 
 import structgen
 from structgen import JsonSchema, Vocabulary
-from structgen.masks import walker_of
+from structgen.walks import walker_of
 
 TOKENS = [bytes([b]) for b in range(256)]
 TOKENS += [b'{"', b'":', b'","', b'"}', b"},", b"true", b"null", b'":"', b"k1", b"k2", b"12", b"]}"]
@@ -65,6 +65,6 @@ def test_masks_stay_right_when_the_budget_runs_out():
     try:
         for _ in range(20):
             check_one_walk(rng)
-        assert walker.epoch > 3
+        assert walker.turns > 3
     finally:
         walker.budget = before

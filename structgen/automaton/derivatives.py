@@ -24,6 +24,9 @@ from .alphabet import Alphabet
 MAX_NODES = 200_000
 """Most expressions one pattern may derive before it is refused."""
 
+MAX_RUN = 1 << 16
+"""Longest run told of where its states have to be checked one by one; no token is longer."""
+
 NONE, EPSILON = 0, 1
 _SET, _CAT, _ALT, _REP, _AND, _NOT, _START, _END = range(2, 10)
 
@@ -68,6 +71,7 @@ class RegexAutomaton:
         self._pruned: dict[int, Moves] = {}
         self._alive: dict[int, bool] = {NONE: False, EPSILON: True}
         self._killed: dict[int, int] = {}
+        self._runs: dict[int, tuple[int, int]] = {}
         self._any = self._set(self.alphabet.everything)
         self._all = self._repeat(self._any, 0, -1)
         self._looks = lookarounds.Looks(self) if lookarounds.are_in(regex) else None
@@ -107,6 +111,134 @@ class RegexAutomaton:
     def is_empty(self) -> bool:
         """Whether no text at all matches."""
         return self.label(self.start) < 0 and not self.moves(self.start)
+
+    # -- runs: many characters in one step ----------------------------------------------------
+
+    def run(self, state: int) -> tuple[int, int]:
+        """A set of atoms of which many can be read in a row, and how many; -1 for any number.
+
+        From ``state``, after ``j`` characters of the set (``j`` at most the number), the automaton
+        is in `after_run` of ``state`` and ``j``; all these states have the same run, shortened,
+        and are alive. An empty set says that nothing is known.
+        """
+        found = self._runs.get(state)
+        if found is None:
+            node = self._started(state)
+            chars, most = (0, 0) if node < 0 else self._find_run(node)
+            if chars and most >= 0 and self._flags[node] & 0b11000:
+                most = self._alive_for(node, min(most, MAX_RUN))
+            found = self._runs[state] = (chars, most) if chars and most else (0, 0)
+        return found
+
+    def after_run(self, state: int, count: int) -> int:
+        """The state after ``count`` characters of the set of ``run(state)``; language-equal."""
+        if not count:
+            return state
+        chars, most = self.run(state)
+        if most < 0 and state >= 0:
+            return state
+        return self._advance(
+            state if state >= 0 else self._without_its_start(self._body), count, chars
+        )
+
+    def free(self, state: int) -> None:
+        """See `leaf.SymbolAutomaton`: no state of an expression has a list of special texts."""
+
+    def is_open(self, state: int) -> bool:
+        """See `leaf.SymbolAutomaton`: so it is for patterns that are searched for."""
+        node = self._started(state)
+        todo = [node] if node >= 0 else []
+        while todo:
+            node = todo.pop()
+            kind, *args = self._nodes[node]
+            if node == self._all or (kind == _CAT and args[0] == self._all):
+                return self._is_alive(node)
+            if kind == _ALT:
+                todo += args
+        return False
+
+    def special(self, state: int) -> list[tuple[int, int]]:
+        """See `leaf.SymbolAutomaton`."""
+        return []
+
+    def _find_run(self, node: int) -> tuple[int, int]:
+        kind, *args = self._nodes[node]
+        if kind == _REP and self._nodes[args[0]][0] == _SET:
+            return self._nodes[args[0]][1], args[2]
+        if kind == _CAT:
+            chars, most = self._find_run(args[0]) if self._nodes[args[0]][0] == _REP else (0, 0)
+            if chars and self._nodes[self._nodes[args[0]][1]][0] == _SET:
+                for mask, _ in self._derive(args[1]):
+                    chars &= ~mask
+                if chars:
+                    return chars, most
+        elif kind in (_AND, _ALT):
+            chars, most = self.alphabet.everything, -1
+            for part in args:
+                more, count = self._find_run(part)
+                chars &= more
+                most = count if most < 0 else min(most, count) if count >= 0 else most
+                if not chars:
+                    break
+            if chars:
+                return chars, most
+        elif kind == _NOT:
+            chars, most = self._find_run(args[0])
+            if chars:
+                return chars, most
+        same = 0
+        for mask, to in self._derive(node):
+            if to == node:
+                same |= mask
+        return same, -1
+
+    def _advance(self, node: int, count: int, chars: int) -> int:
+        kind, *args = self._nodes[node]
+        if kind == _REP and self._nodes[args[0]][0] == _SET:
+            body, least, most = args
+            return self._repeat(body, max(least - count, 0), most - count if most >= 0 else most)
+        if kind == _CAT and self._nodes[args[0]][0] == _REP:
+            left = self._nodes[args[0]]
+            if self._nodes[left[1]][0] == _SET and not chars & ~self._nodes[left[1]][1]:
+                return self._cat(self._advance(args[0], count, chars), args[1])
+        elif kind == _AND:
+            return self._and([self._advance(part, count, chars) for part in args])
+        elif kind == _ALT:
+            return self._alt([self._advance(part, count, chars) for part in args])
+        elif kind == _NOT:
+            return self._not(self._advance(args[0], count, chars))
+        return node
+
+    def _alive_for(self, node: int, most: int) -> int:
+        """The largest count up to ``most`` after which the run's states are still alive."""
+        chars, _ = self._find_run(node)
+        low, high = 0, most
+        while low < high:
+            middle = (low + high + 1) // 2
+            if self._is_alive(self._advance(node, middle, chars)):
+                low = middle
+            else:
+                high = middle - 1
+        return low
+
+    def _started(self, state: int) -> int:
+        """The expression still to be read in ``state``; -1 where no run may be told from it."""
+        if self._looks is not None:
+            return -1  # every character read can change a lookbehind further on
+        return state if state >= 0 else self._without_its_start(self._body)
+
+    def _without_its_start(self, node: int) -> int:
+        """What is left to read at the start of the text, past ``^``; -1 if that is unclear."""
+        if self._without_start(node) == node:
+            return node
+        kind, *args = self._nodes[node]
+        if kind == _CAT and self._nodes[args[0]] == (_START,):
+            return args[1] if self._without_start(args[1]) == args[1] else -1
+        if kind in (_ALT, _AND):
+            parts = [self._without_its_start(part) for part in args]
+            if min(parts) >= 0:
+                return self._alt(parts) if kind == _ALT else self._and(parts)
+        return -1
 
     # -- construction -----------------------------------------------------------------------
 

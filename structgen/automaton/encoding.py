@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from typing import Any, Literal, TypeAlias
 
+from ..grammar.ir import MAX_CODE_POINT
 from .alphabet import NO_ATOM, Alphabet
 
 Row: TypeAlias = "dict[int, int]"
@@ -29,6 +30,10 @@ _QUOTE, _BACKSLASH, _SLASH, _U = 0x22, 0x5C, 0x2F, 0x75
 
 class Utf8:
     """Plain UTF-8 (RFC 3629) over ``alphabet``."""
+
+    spelling = "utf8"
+    barred: frozenset[int] = frozenset()
+    """Encodings with the same spelling and barred lead bytes spell every character alike."""
 
     def __init__(self, alphabet: Alphabet) -> None:
         self.alphabet = alphabet
@@ -56,6 +61,8 @@ class Utf8:
     def shortest(self, node: int) -> dict[int, bytes]:
         """For every atom that can complete from ``node``, the fewest bytes that complete it."""
         found = self._shortest.get(node)
+        if found is None and node == GROUND and not self.barred:
+            found = self._shortest[node] = self._shortest_characters()
         if found is None:
             found = {}
             seen = {node}
@@ -71,6 +78,25 @@ class Utf8:
                             deeper.append((to, so_far + bytes([byte])))
                 level = deeper
             self._shortest[node] = found
+        return found
+
+    def _shortest_characters(self) -> dict[int, bytes]:
+        """`shortest` between two characters, read off the alphabet."""
+        found: dict[int, bytes] = {}
+        alphabet = self.alphabet
+        for i, (first, atom) in enumerate(zip(alphabet.starts, alphabet.atoms, strict=True)):
+            if atom == NO_ATOM:
+                continue
+            beyond = alphabet.starts[i + 1] if i + 1 < len(alphabet.starts) else MAX_CODE_POINT + 1
+            # Spellings outside ASCII grow with the code point, in length and in byte order.
+            points = [*range(first, min(beyond, 0x80))]
+            if beyond > 0x80:
+                points.append(max(first, 0x80))
+            for point in points:
+                spelt = self.spell(point)
+                known = found.get(atom)
+                if known is None or (len(spelt), spelt) < (len(known), known):
+                    found[atom] = spelt
         return found
 
     def _node(self, key: tuple[Any, ...], reach: int) -> int:
@@ -161,7 +187,8 @@ class JsonString(Utf8):
         self.escapes = escapes
         # Without some continuation byte no lead byte is sure to lead to anything.
         continues = any(0x80 <= byte < 0xC0 for byte in missing)
-        self._barred = frozenset(range(0xC2, 0xF5)) if continues else missing
+        self.barred = frozenset(range(0xC2, 0xF5)) if continues else missing
+        self.spelling = escapes
 
     def spell(self, code_point: int) -> bytes:
         """The shortest spelling of ``code_point``."""
@@ -172,7 +199,7 @@ class JsonString(Utf8):
                 return b"\\" + bytes([letter])
         raw = chr(code_point).encode()
         if code_point >= 0x20 and (
-            code_point < 0x80 or (self.escapes != "ascii" and raw[0] not in self._barred)
+            code_point < 0x80 or (self.escapes != "ascii" and raw[0] not in self.barred)
         ):
             return raw
         if code_point < 0x10000:
@@ -187,7 +214,7 @@ class JsonString(Utf8):
                 row[byte] = ~self.alphabet.atom(byte)
         if self.escapes != "ascii":
             self._lead_bytes(row)
-            for byte in self._barred & row.keys():
+            for byte in self.barred & row.keys():
                 del row[byte]
         reach = 0
         for target in self._escape_row().values():

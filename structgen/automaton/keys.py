@@ -16,8 +16,8 @@ from ..grammar import ir
 from . import liveness
 from .alphabet import Alphabet
 from .derivatives import RegexAutomaton, char_sets
-from .encoding import GROUND, Escapes, JsonString
-from .leaf import Leaf, StringLeaf, shortest_path, spell_edges
+from .encoding import GROUND, Escapes, JsonString, Utf8
+from .leaf import Leaf, StringLeaf, shortest_path, spell_edge, spell_edges
 from .whitespace import Whitespace
 
 CLOSE = 0
@@ -131,7 +131,7 @@ class KeySymbols:
         found = self._classify(matched)
         return self.n_names + found if found >= 0 else -1
 
-    def rest_of_name(self, state: int, label: int, node: int, encoding: JsonString) -> bytes | None:
+    def rest_of_name(self, state: int, label: int, node: int, encoding: Utf8) -> bytes | None:
         """The fewest bytes from ``(state, encoding node)`` to the end of the ``label``-th name."""
         at, allowed, _, _ = self._keys[state]
         if not allowed >> label & 1:
@@ -151,6 +151,47 @@ class KeySymbols:
             found = tuple((m, to) for m, to in self._raw(state) if self._is_alive(to))
             self._moves[state] = found
         return found
+
+    def run(self, state: int) -> tuple[int, int]:
+        """See `leaf.SymbolAutomaton`."""
+        node, _, others, patterns = self._keys[state]
+        if node >= 0 or not others:
+            return 0, 0
+        chars = self.alphabet.everything
+        for automaton, at in zip(self._automata, patterns, strict=True):
+            if at != _LOST:
+                more, most = automaton.run(at)
+                if most >= 0 or at < 0:
+                    return 0, 0
+                chars &= more
+        return chars, -1 if chars else 0
+
+    def after_run(self, state: int, count: int) -> int:
+        """See `leaf.SymbolAutomaton`: every run is endless and stays where it is."""
+        return state
+
+    def free(self, state: int) -> int | None:
+        """See `leaf.SymbolAutomaton`."""
+        node, _, others, _ = self._keys[state]
+        if node < 0 or not others or self._automata:
+            return None
+        free = self._state(-1, 0, True, ())
+        return free if self._is_alive(free) else None
+
+    def is_open(self, state: int) -> bool:
+        """See `leaf.SymbolAutomaton`; `free` says it better."""
+        return False
+
+    def special(self, state: int) -> list[tuple[int, int]]:
+        """See `leaf.SymbolAutomaton`."""
+        node, allowed, _, _ = self._keys[state]
+        if node < 0:
+            return []
+        point = self.alphabet.representatives
+        return [
+            (point[atom], self._state(child, allowed, True, ()))
+            for atom, child in self._trie.children[node].items()
+        ]
 
     def _state(self, node: int, allowed: int, others: bool, patterns: tuple[int, ...]) -> int:
         allowed &= self._below[node] if node >= 0 else 0
@@ -237,19 +278,23 @@ class NameLeaf(StringLeaf):
     def open(self, allowed: int) -> int | None:
         """State before the opening quote of one of the strings in ``allowed``; None for none."""
         menu = self._names.menu(allowed, False)
-        return None if menu is None else self.state(("open", menu))
+        return None if menu is None else self.state((self._OPEN, menu))
 
     def _edges(self, key: Any) -> dict[int, Any]:
-        if isinstance(key, tuple) and key[0] == "open":
+        if isinstance(key, tuple) and key[0] == self._OPEN:
             return {0x22: (key[1], GROUND)}
         return super()._edges(key)
+
+    def text_state(self, q: int) -> int | None:
+        """See `Leaf.text_state`."""
+        return None if self._keys[q][0] == self._OPEN else super().text_state(q)
 
     def _label(self, key: Any) -> int:
         return 0 if key == self._CLOSED else -1
 
     def _search(self, q: int, wanted: int | None) -> tuple[bytes, int] | None:
         key = self._keys[q]
-        if isinstance(key, tuple) and key[0] == "open":
+        if isinstance(key, tuple) and key[0] == self._OPEN:
             text = self._complete_symbols(key[1], GROUND)
             return None if text is None else (b'"' + text + b'"', 0)
         return super()._search(q, wanted)
@@ -268,6 +313,7 @@ class KeyLeaf(Leaf):
     """
 
     is_shared = False
+    holds_text = True
 
     def __init__(
         self,
@@ -277,17 +323,55 @@ class KeyLeaf(Leaf):
         missing: frozenset[int] = frozenset(),
     ) -> None:
         super().__init__()
-        self._symbols = symbols
+        self.symbols: KeySymbols = symbols
+        self.encoding = JsonString(symbols.alphabet, escapes, missing)
         self._space = space
-        self._encoding = JsonString(symbols.alphabet, escapes, missing)
+        self._steps: dict[int, int] = {}
 
     def menu(self, allowed: int, others: bool) -> int | None:
         """See `KeySymbols.menu`."""
-        return self._symbols.menu(allowed, others)
+        return self.symbols.menu(allowed, others)
 
     def open(self, menu: int | None, may_close: bool) -> int:
         """State before ``{``; ``menu`` is a start state of the key symbols."""
         return self.state(("open", menu, may_close))
+
+    def text_state(self, q: int) -> int | None:
+        """See `Leaf.text_state`."""
+        key = self._keys[q]
+        return key[1] if key[0] == "key" and key[2] == GROUND else None
+
+    def step(self, q: int, byte: int) -> int:
+        """See `Leaf.step`: inside a key, one byte is followed without the others."""
+        key = self._keys[q]
+        row = self._rows[q]
+        if row is not None or key[0] != "key":
+            return (self.row(q) if row is None else row).get(byte, -1)
+        to = self._steps.get(q << 8 | byte)
+        if to is None:
+            to = -1
+            if byte == 0x22 and key[2] == GROUND:
+                label = self.symbols.label(key[1])
+                if label >= 0:
+                    to = self.after_quote(label)
+            else:
+                after = spell_edge(self.symbols, self.encoding, key[1:], byte)
+                if after is not None:
+                    to = self.in_text(*after)
+            self._steps[q << 8 | byte] = to
+        return to
+
+    def goes_on(self, q: int) -> bool:
+        """See `Leaf.goes_on`."""
+        return self._keys[q][0] == "key" or bool(self.row(q))
+
+    def in_text(self, symbol_state: int, node: int = GROUND) -> int:
+        """See `Leaf.in_text`."""
+        return self.state(("key", symbol_state, node))
+
+    def after_quote(self, label: int) -> int:
+        """See `Leaf.after_quote`."""
+        return self.state(("colon", 0, label))
 
     def after_value(self, menu: int | None, may_close: bool) -> int:
         """State after a member's value."""
@@ -303,11 +387,11 @@ class KeyLeaf(Leaf):
             edges: dict[int, Any] = {
                 byte: ("key", *to)
                 for byte, to in spell_edges(
-                    self._symbols, self._encoding, (symbol_state, node)
+                    self.symbols, self.encoding, (symbol_state, node)
                 ).items()
             }
             if node == GROUND:
-                label = self._symbols.label(symbol_state)
+                label = self.symbols.label(symbol_state)
                 if label >= 0:
                     edges[0x22] = ("colon", 0, label)
             return edges
@@ -369,15 +453,15 @@ class KeyLeaf(Leaf):
         if wanted == CLOSE:
             return None
         _, symbol_state, node = self._keys[q]
-        symbols = self._symbols
+        symbols = self.symbols
         text: bytes | None
         if wanted is not None and wanted <= symbols.n_names:
             label = wanted - 1
-            text = symbols.rest_of_name(symbol_state, label, node, self._encoding)
+            text = symbols.rest_of_name(symbol_state, label, node, self.encoding)
         else:
             path = shortest_path(
                 symbols,
-                self._encoding,
+                self.encoding,
                 symbol_state,
                 node,
                 lambda at: symbols.label(at) >= 0 and wanted in (None, 1 + symbols.label(at)),

@@ -46,6 +46,33 @@ class SymbolAutomaton(Protocol):
         """Outcome when the text ends here, or -1."""
         ...
 
+    def run(self, state: int) -> tuple[int, int]:
+        """Atoms of which many can be read in a row, and how many (-1: any number).
+
+        After ``j`` of them the automaton is in ``after_run(state, j)``, whose run is what is left
+        of this one. ``(0, 0)`` where nothing is known.
+        """
+        ...
+
+    def after_run(self, state: int, count: int) -> int:
+        """The state after ``count`` characters of the run of ``state``."""
+        ...
+
+    def free(self, state: int) -> int | None:
+        """A state that differs from ``state`` by the labels of finitely many texts only."""
+        ...
+
+    def is_open(self, state: int) -> bool:
+        """Whether every text can be read from ``state`` and still be gone on to an accepted one.
+
+        False where that is not obvious.
+        """
+        ...
+
+    def special(self, state: int) -> list[tuple[int, int]]:
+        """Where `free` knows a state: the ``(code point, next state)`` that lead to those texts."""
+        ...
+
 
 class Leaf:
     """Base of all leaf automata: interning, lazy rows, shortest completions.
@@ -53,9 +80,13 @@ class Leaf:
     Attributes:
         is_shared: whether several schemas use one instance, so that walks of it are worth keeping
             when a constraint goes.
+        holds_text: whether part of it is text: characters of ``symbols``, spelt by ``encoding``.
     """
 
     is_shared = True
+    holds_text = False
+    symbols: SymbolAutomaton
+    encoding: Utf8
 
     def __init__(self) -> None:
         self._keys: list[Any] = []
@@ -102,9 +133,29 @@ class Leaf:
                     self._rows[q] = row
         return row
 
+    def step(self, q: int, byte: int) -> int:
+        """The state after ``byte``, or -1."""
+        return self.row(q).get(byte, -1)
+
+    def goes_on(self, q: int) -> bool:
+        """Whether any byte may follow ``q``."""
+        return bool(self.row(q))
+
     def label(self, q: int) -> int:
         """Outcome when the leaf ends at ``q``, or -1 when it may not end there."""
         return self._labels[q]
+
+    def text_state(self, q: int) -> int | None:
+        """The state of the leaf's symbols when ``q`` stands between two characters of a text."""
+        return None
+
+    def in_text(self, symbol_state: int, node: int = GROUND) -> int:
+        """The leaf state at ``symbol_state``, inside the character of encoding node ``node``."""
+        raise NotImplementedError
+
+    def after_quote(self, label: int) -> int:
+        """The leaf state after the closing quote of a text whose symbols end with ``label``."""
+        raise NotImplementedError
 
     def shortest(self, q: int, wanted: int | None = None) -> tuple[bytes, int] | None:
         """The fewest bytes from ``q`` to an end (with outcome ``wanted``, if given).
@@ -158,10 +209,13 @@ class Leaf:
 class TextLeaf(Leaf):
     """Texts of a symbol automaton, spelt by an encoding, with nothing around them."""
 
+    holds_text = True
+
     def __init__(self, symbols: SymbolAutomaton, encoding: Utf8) -> None:
         super().__init__()
         self.symbols = symbols
         self.encoding = encoding
+        self._steps: dict[int, int] = {}
         self._completions: dict[tuple[int, int], bytes] = {}
         self.start = self.state((symbols.start, GROUND))
 
@@ -171,6 +225,34 @@ class TextLeaf(Leaf):
     def _label(self, key: Any) -> int:
         symbol_state, node = key
         return self.symbols.label(symbol_state) if node == GROUND else -1
+
+    def text_state(self, q: int) -> int | None:
+        """See `Leaf.text_state`."""
+        key = self._keys[q]
+        return key[0] if key[1] == GROUND else None
+
+    def in_text(self, symbol_state: int, node: int = GROUND) -> int:
+        """See `Leaf.in_text`."""
+        return self.state((symbol_state, node))
+
+    def step(self, q: int, byte: int) -> int:
+        """See `Leaf.step`: one byte is followed without the others."""
+        row = self._rows[q]
+        if row is not None:
+            return row.get(byte, -1)
+        to = self._steps.get(q << 8 | byte)
+        if to is None:
+            key = self._follow(self._keys[q], byte)
+            to = self._steps[q << 8 | byte] = -1 if key is None else self.state(key)
+        return to
+
+    def _follow(self, key: Any, byte: int) -> Hashable | None:
+        return spell_edge(self.symbols, self.encoding, key, byte)
+
+    def goes_on(self, q: int) -> bool:
+        """See `Leaf.goes_on`."""
+        key = self._keys[q]
+        return key[1] != GROUND or bool(self.symbols.moves(key[0]))
 
     def _search(self, q: int, wanted: int | None) -> tuple[bytes, int] | None:
         # Symbol by symbol instead of byte by byte: a string of a thousand characters is a
@@ -223,6 +305,27 @@ class StringLeaf(TextLeaf):
 
     def _label(self, key: Any) -> int:
         return 0 if key == self._CLOSED else -1
+
+    def text_state(self, q: int) -> int | None:
+        """See `Leaf.text_state`."""
+        key = self._keys[q]
+        return key[0] if key[1:] == _IN_TEXT else None
+
+    def after_quote(self, label: int) -> int:
+        """See `Leaf.after_quote`."""
+        return self.state(self._CLOSED)
+
+    def _follow(self, key: Any, byte: int) -> Hashable | None:
+        if isinstance(key, str) or key[0] == self._OPEN:
+            to: Hashable = self._edges(key).get(byte)
+            return to
+        if byte == 0x22 and key[1] == GROUND:
+            return self._CLOSED if self.symbols.label(key[0]) >= 0 else None
+        return spell_edge(self.symbols, self.encoding, key, byte)
+
+    def goes_on(self, q: int) -> bool:
+        """See `Leaf.goes_on`."""
+        return bool(self._keys[q] != self._CLOSED)
 
     def _search(self, q: int, wanted: int | None) -> tuple[bytes, int] | None:
         key = self._keys[q]
@@ -324,6 +427,29 @@ def spell_edges(
             edges[byte] = (symbol_state, deeper)
     return edges
 
+
+def spell_edge(
+    symbols: SymbolAutomaton, encoding: Utf8, key: tuple[int, int], byte: int
+) -> tuple[int, int] | None:
+    """One entry of `spell_edges`, or None."""
+    symbol_state, node = key
+    deeper = encoding.row(node).get(byte)
+    if deeper is None:
+        return None
+    if deeper < 0:
+        bit = 1 << ~deeper
+        for mask, to in symbols.moves(symbol_state):
+            if mask & bit:
+                return to, GROUND
+        return None
+    reach = encoding.reach(deeper)
+    if any(mask & reach for mask, _ in symbols.moves(symbol_state)):
+        return symbol_state, deeper
+    return None
+
+
+_IN_TEXT = (GROUND,)
+"""What follows the symbol state in the key of a state between two characters."""
 
 NO_STATE = -(1 << 62)
 """No symbol automaton has this state."""

@@ -200,8 +200,8 @@ class Machine:
         with GROW:
             found: set[int] = set()
             for leaf, q, continuation in self.configurations(state):
-                to = self.leaves[leaf].row(q).get(byte)
-                if to is not None:
+                to = self.leaves[leaf].step(q, byte)
+                if to >= 0:
                     self._arrive(leaf, to, continuation, found)
             result = self._intern(found)
             self._steps[state << 8 | byte] = result
@@ -275,7 +275,7 @@ class Machine:
     def _arrive(self, leaf: int, q: int, continuation: int, found: set[int]) -> None:
         """Add a configuration, and what follows if its leaf may end right there."""
         automaton = self.leaves[leaf]
-        if automaton.row(q):
+        if automaton.goes_on(q):
             found.add(pack(leaf, q, continuation))
         outcome = automaton.label(q)
         if outcome >= 0:

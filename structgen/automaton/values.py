@@ -509,7 +509,8 @@ class JsonLanguage:
         """Whether any value satisfies the conjunction."""
         if self._obviously_possible(conjunction):
             return True
-        return self.shortest(conjunction) is not None
+        # A leaf is only made when some text reaches its end.
+        return bool(self.shapes(conjunction)[0]) or self.shortest(conjunction) is not None
 
     def _obviously_possible(self, conjunction: int) -> bool:
         """A cheap sufficient test that builds nothing."""

@@ -34,7 +34,7 @@ def check(leaf: KeyLeaf, rng: random.Random, steps: int) -> int:
         new = set(leaf.row(q).values()) - seen
         seen |= new
         states += new
-        for wanted in (None, CLOSE, *range(1, leaf._symbols.n_names + 3)):
+        for wanted in (None, CLOSE, *range(1, leaf.symbols.n_names + 3)):
             quick, slow = leaf.shortest(q, wanted), Leaf._search(leaf, q, wanted)
             if leaf.label(q) >= 0:
                 continue  # it has ended already

@@ -1,0 +1,560 @@
+"""Walks of one leaf automaton through a vocabulary's trie, remembered for the vocabulary.
+
+`Walker` is what all constraints over one vocabulary share. `Walker.leaf_walk` walks a leaf from one
+state at one node and reports the tokens that end inside it and the nodes where it may end. Text is
+left to `text_walks`; everything else is walked byte by byte, depth first while few nodes survive,
+level by level in NumPy once there are many.
+
+A `Cluster` is a set of trie nodes walked as one: all the places where tokens leave a string, say.
+Whatever is remembered lies in `Recent` caches under one byte budget, of which the part not used for
+longest is dropped. Nothing here knows of frames, constraints or masks.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Iterable
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from .automaton.encoding import GROUND, Utf8
+from .automaton.leaf import Leaf, TextLeaf
+from .characters import Characters, view
+from .recent import Recent
+from .text_walks import TextWalk, TextWalks
+from .trie import Trie
+from .vocabulary import Vocabulary
+
+Bits: TypeAlias = npt.NDArray[np.uint32]
+Ids: TypeAlias = npt.NDArray[np.int32]
+
+DEFAULT_CACHE_BYTES = 64 * 1024 * 1024
+"""Byte budget of one vocabulary's caches."""
+
+ROOT = 0
+EMPTY = np.array([], np.int32)
+
+_SPARSE_VISITS = 256
+"""Trie nodes a sparse walk may visit before the wide walk takes over."""
+
+
+class Cluster:
+    """Several trie nodes walked as one.
+
+    Attributes:
+        members: the nodes, ascending.
+        children: byte → child, once asked for.
+    """
+
+    __slots__ = ("__weakref__", "children", "members")
+
+    def __init__(self, members: npt.NDArray[np.int32]) -> None:
+        self.members = members
+        self.children: dict[int, Node] | None = None
+
+
+Node: TypeAlias = "int | Cluster"
+
+
+class LeafWalk(NamedTuple):
+    """What one leaf does from one node.
+
+    Attributes:
+        row: further tokens that end inside the leaf, as bits ``[ceil(size / 32)]``; or None.
+        ids: tokens that end inside the leaf or exactly where it may end.
+        exits: ``(outcome, node)`` pairs: where the leaf may end, and with which outcome.
+        ends: leaf states in which those tokens end; or, for a run of text, its first state and
+            length (see `Walker.run_ends`).
+    """
+
+    row: Bits | None
+    ids: Ids
+    exits: tuple[tuple[int, Node], ...]
+    ends: tuple[int | tuple[int, int], ...]
+
+
+class Walker:
+    """The caches and walks of one vocabulary.
+
+    Attributes:
+        used: bytes charged to the young generation; the budget is for both.
+        turns: how often the caches have been turned.
+    """
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self.trie: Trie = vocabulary.trie
+        self.size = vocabulary.size
+        self.n_words = (vocabulary.size + 31) // 32
+        # values that one token can open: "[[[" three
+        self.most_opened = self.trie.most(b"[{")
+        self.budget = DEFAULT_CACHE_BYTES
+        self.used = 0
+        self.held = 0
+        self.turns = 0
+        self._caches: weakref.WeakSet[Recent[Any, Any]] = weakref.WeakSet()
+        self.walks: Recent[tuple[Leaf, int, Node], LeafWalk] = self.cache()
+        self._rows: Recent[tuple[int, int], tuple[Any, Bits]] = self.cache()
+        self._interned: Recent[bytes, Bits] = self.cache()
+        self._quoted: Recent[tuple[Characters, bytes], tuple[Ids, Node | None]] = self.cache()
+        self._clusters: weakref.WeakValueDictionary[bytes, Cluster] = weakref.WeakValueDictionary()
+        self._tables: weakref.WeakKeyDictionary[Leaf, _Table] = weakref.WeakKeyDictionary()
+        self._texts: weakref.WeakKeyDictionary[Leaf, TextWalks] = weakref.WeakKeyDictionary()
+        self._characters: dict[tuple[str, frozenset[int]], Characters] = {}
+        self._views = (
+            view(self.trie.first_child),
+            view(self.trie.n_children),
+            view(self.trie.byte),
+            view(self.trie.token_start),
+            view(self.trie.token_ids),
+        )
+
+    # -- the budget -------------------------------------------------------------------------
+
+    def cache(self) -> Recent[Any, Any]:
+        """A cache that this walker's budget rules."""
+        made: Recent[Any, Any] = Recent()
+        self._caches.add(made)
+        return made
+
+    def charge(self, n_bytes: int) -> None:
+        """Count ``n_bytes`` of cache; half the budget is for what was used last."""
+        self.used += n_bytes
+        if self.used > self.budget // 2:
+            self.held, self.used = self.used, 0
+            self.turns += 1
+            for cache in list(self._caches):
+                cache.turn()
+
+    def intern(self, bits: Bits) -> Bits:
+        """One array for all rows equal to ``bits``."""
+        key = bits.tobytes()
+        found = self._interned.get(key)
+        if found is None:
+            found = self._interned[key] = np.frombuffer(key, np.uint32)
+            self.charge(len(key) + 200)
+        return found
+
+    # -- trie nodes, one or many ------------------------------------------------------------
+
+    def join(self, nodes: Iterable[Node]) -> Node:
+        """One node that stands for all of ``nodes``."""
+        real: set[int] = set()
+        for node in nodes:
+            if isinstance(node, int):
+                real.add(node)
+            else:
+                real.update(node.members.tolist())
+        if len(real) == 1:
+            return real.pop()
+        return self.cluster(np.array(sorted(real), np.int32))
+
+    def cluster(self, members: npt.NDArray[np.int32]) -> Cluster:
+        """The cluster of ``members``, which ascend."""
+        key = members.tobytes()
+        found = self._clusters.get(key)
+        if found is None:
+            found = self._clusters[key] = Cluster(members)
+            self.charge(2 * len(key) + 200)
+        return found
+
+    def real(self, node: Node) -> list[int]:
+        """The trie nodes that ``node`` stands for."""
+        if isinstance(node, int):
+            return [node]
+        members: list[int] = node.members.tolist()
+        return members
+
+    def has_children(self, node: Node) -> bool:
+        """Whether any token goes on after ``node``."""
+        if isinstance(node, int):
+            return bool(self._views[1][node])
+        return bool(self.children(node))
+
+    def children(self, cluster: Cluster) -> dict[int, Node]:
+        """Byte → child of a cluster."""
+        out = cluster.children
+        if out is None:
+            first, count, byte = self._views[:3]
+            grouped: dict[int, list[int]] = {}
+            for member in cluster.members.tolist():
+                start = first[member]
+                for child in range(start, start + count[member]):
+                    grouped.setdefault(byte[child], []).append(child)
+            out = cluster.children = {
+                b: nodes[0] if len(nodes) == 1 else self.cluster(np.array(nodes, np.int32))
+                for b, nodes in grouped.items()
+            }
+            self.charge(100 * len(out) + 100)
+        return out
+
+    def ids_at(self, node: Node) -> list[int]:
+        """Tokens that end at ``node``."""
+        start, ids = self._views[3:]
+        if isinstance(node, int):
+            return list(ids[start[node] : start[node + 1]])
+        out: list[int] = []
+        for member in node.members.tolist():
+            out += ids[start[member] : start[member + 1]]
+        return out
+
+    # -- one leaf ---------------------------------------------------------------------------
+
+    def leaf_walk(
+        self, leaf: Leaf, q: int, node: Node, memo: Recent[tuple[Leaf, int, Node], LeafWalk]
+    ) -> LeafWalk:
+        """Walk ``leaf`` from state ``q`` at ``node``; remembered in ``memo``."""
+        key = (leaf, q, node)
+        found = memo.get(key)
+        if found is None:
+            found = self._sparse_walk(leaf, q, node, memo) or self._wide_walk(leaf, q, node)
+            memo[key] = found
+            self.charge(found.ids.nbytes + 400)
+        return found
+
+    def last_walk(self, leaf: Leaf, q: int) -> LeafWalk | None:
+        """`leaf_walk` from the root of plain text after which nothing follows, without exits.
+
+        None where the ordinary walk serves as well.
+        """
+        if type(leaf) is not TextLeaf:
+            return None
+        state = leaf.text_state(q)
+        if state is None or not self._texts_of(leaf).is_wide(state):
+            return None
+        found = _Found()
+        self._add_text(leaf, self._texts_of(leaf).walk(state, _ROOT_PLACE), found, None)
+        return self._finished(found)
+
+    def _sparse_walk(
+        self, leaf: Leaf, q: int, node: Node, memo: Recent[tuple[Leaf, int, Node], LeafWalk]
+    ) -> LeafWalk | None:
+        first, count, byte_at, token_start, token_ids = self._views
+        child_of = self.trie.child
+        is_text = leaf.holds_text
+        found = _Found()
+        ids, exits, ends = found.ids, found.exits, found.ends
+        texts: dict[int, list[int]] = {}
+        stack: list[tuple[int, Node]] = [(q, node)]
+        visits = 0
+        while stack:
+            state, at = stack.pop()
+            if is_text and self._set_aside(leaf, state, at, texts):
+                continue
+            if isinstance(at, int):
+                n = count[at]
+                if not n:
+                    continue
+                row = leaf.row(state)
+                if len(row) < n:
+                    visits += len(row)
+                    base = at << 8
+                    pairs: list[tuple[int, Node]] = []
+                    for byte, to in row.items():
+                        child = child_of.get(base | byte)
+                        if child is not None:
+                            pairs.append((to, child))
+                else:
+                    visits += n
+                    start = first[at]
+                    pairs = []
+                    for child in range(start, start + n):
+                        step = row.get(byte_at[child])
+                        if step is not None:
+                            pairs.append((step, child))
+            else:
+                children = self.children(at)
+                row = leaf.row(state)
+                visits += min(len(children), len(row))
+                few, many = (row, children) if len(row) < len(children) else (children, row)
+                pairs = [(row[byte], children[byte]) for byte in few if byte in many]
+            if visits > _SPARSE_VISITS:
+                return None
+            for to, child_node in pairs:
+                if isinstance(child_node, int):
+                    a, b = token_start[child_node], token_start[child_node + 1]
+                    if a != b:
+                        ids += token_ids[a:b]
+                        ends[to] = None
+                else:
+                    here = self.ids_at(child_node)
+                    if here:
+                        ids += here
+                        ends[to] = None
+                outcome = leaf.label(to)
+                if outcome >= 0:
+                    exits.setdefault(outcome, []).append(child_node)
+                stack.append((to, child_node))
+        for state, places in texts.items():
+            walks = self._texts_of(leaf)
+            for together in _apart(walks.characters, np.unique(np.array(places, np.int32))):
+                self._add_text(leaf, walks.walk(state, together), found, memo)
+        return self._finished(found)
+
+    def _finished(self, found: _Found) -> LeafWalk:
+        parts = [np.array(found.ids, np.int32), *found.parts]
+        joined = tuple((outcome, self.join(nodes)) for outcome, nodes in found.exits.items())
+        ids = parts[0] if len(parts) == 1 else np.concatenate(parts)
+        return LeafWalk(found.row, ids, joined, tuple(found.ends))
+
+    # -- text -------------------------------------------------------------------------------
+
+    def characters(self, encoding: Utf8) -> Characters:
+        """The vocabulary's characters as ``encoding`` spells them."""
+        spelling, barred = encoding.spelling, encoding.barred
+        found = self._characters.get((spelling, barred))
+        if found is None:
+            found = Characters(self.trie, self.size, spelling, barred, self.cache(), self.charge)
+            self._characters[spelling, barred] = found
+        return found
+
+    def _texts_of(self, leaf: Leaf) -> TextWalks:
+        found = self._texts.get(leaf)
+        if found is None:
+            assert leaf.holds_text
+            characters = self.characters(leaf.encoding)
+            found = self._texts[leaf] = TextWalks(characters, leaf.symbols, leaf.encoding)
+        return found
+
+    def _set_aside(self, leaf: Leaf, q: int, at: Node, texts: dict[int, list[int]]) -> bool:
+        """Note ``(q, at)`` for a walk of text, if it is one worth it."""
+        if type(leaf) is TextLeaf:
+            return False  # may end anywhere: exits are needed one by one
+        state = leaf.text_state(q)
+        if state is None:
+            return False
+        walks = self._texts_of(leaf)
+        if not walks.is_wide(state):
+            return False
+        place = walks.characters.place
+        if isinstance(at, int):
+            where = int(place[at])
+            if where < 0:
+                return False
+            texts.setdefault(state, []).append(where)
+            return True
+        places = place[at.members]
+        if int(places.min()) < 0:
+            return False
+        texts.setdefault(state, []).extend(places.tolist())
+        return True
+
+    def _add_text(
+        self,
+        leaf: Leaf,
+        walk: TextWalk,
+        found: _Found,
+        memo: Recent[tuple[Leaf, int, Node], LeafWalk] | None,
+    ) -> None:
+        """Add a walk of text to what was found, and what follows its closing quotes."""
+        if walk.counts is not None:
+            found.add_row(self._row(*walk.counts))
+        found.parts += walk.ids
+        found.ends.update(dict.fromkeys(walk.runs))
+        for label, mask in walk.quotes.items():
+            if memo is None or not mask.any():
+                continue
+            to = leaf.after_quote(label)
+            ids, node = self._behind_quotes(self.characters(leaf.encoding), mask)
+            found.parts.append(ids)
+            found.ends[to] = None
+            if node is None:
+                continue
+            outcome = leaf.label(to)
+            if outcome >= 0:
+                found.exits.setdefault(outcome, []).append(node)
+            if leaf.goes_on(to):
+                rest = self.leaf_walk(leaf, to, node, memo)
+                found.parts.append(rest.ids)
+                found.ends.update(dict.fromkeys(rest.ends))
+                for outcome, exit_node in rest.exits:
+                    found.exits.setdefault(outcome, []).append(exit_node)
+
+    def _row(self, counts: npt.NDArray[Any], most: int) -> Bits:
+        """The tokens whose count is at most ``most``, as bits."""
+        key = (id(counts), most)
+        found = self._rows.get(key)
+        if found is None:
+            bits = np.zeros(self.n_words * 4, np.uint8)
+            packed = np.packbits(counts <= most, bitorder="little")
+            bits[: len(packed)] = packed
+            # Holding the counts keeps their address from being used again.
+            found = self._rows[key] = (counts, self.intern(bits.view("<u4")))
+        return found[1]
+
+    def _behind_quotes(
+        self, characters: Characters, mask: npt.NDArray[np.bool_]
+    ) -> tuple[Ids, Node | None]:
+        """Tokens that end right after the quotes in ``mask``, and the node where others go on."""
+        key = (characters, np.packbits(mask).tobytes())
+        found = self._quoted.get(key)
+        if found is None:
+            nodes = characters.node[characters.quotes[mask]]
+            ids = [token for node in nodes.tolist() for token in self.ids_at(node)]
+            going_on = np.sort(nodes[self.trie.n_children[nodes] > 0])
+            node: Node | None = None
+            if len(going_on):
+                node = int(going_on[0]) if len(going_on) == 1 else self.cluster(going_on)
+            found = self._quoted[key] = (np.array(ids, np.int32), node)
+            self.charge(4 * len(ids) + 300)
+        return found
+
+    def run_ends(self, leaf: Leaf, state: int, most: int) -> list[int]:
+        """The leaf states in which tokens may end on a run: all that matter for completions.
+
+        States that may end right away are alike in that: one stands for all.
+        """
+        assert leaf.holds_text
+        symbols, encoding = leaf.symbols, leaf.encoding
+        tails = {GROUND}
+        for tail in self._texts_of(leaf).characters.tails:
+            node = GROUND
+            for byte in tail:
+                node = encoding.row(node).get(byte, -1)
+                if node < 0:
+                    break
+            else:
+                tails.add(node)
+        length = symbols.run(state)[1]
+        last = min(most, 1) if length < 0 else most
+        out: list[int] = []
+        before_ended = False
+        for count in range(last + 1):
+            at = symbols.after_run(state, count) if count else state
+            may_end = symbols.label(at) >= 0
+            if not (may_end and before_ended) or count == last:
+                live = 0
+                for mask, _ in symbols.moves(at):
+                    live |= mask
+                out += [
+                    leaf.in_text(at, tail)
+                    for tail in tails
+                    if tail == GROUND or encoding.reach(tail) & live
+                ]
+            before_ended = may_end
+        return out
+
+    # -- level by level ---------------------------------------------------------------------
+
+    def _wide_walk(self, leaf: Leaf, q: int, node: Node) -> LeafWalk:
+        """As `_sparse_walk`, level by level over arrays."""
+        trie = self.trie
+        table = self._tables.get(leaf)
+        if table is None:
+            table = self._tables[leaf] = _Table(leaf)
+        nodes = np.array(self.real(node), np.int64)
+        states = np.full(len(nodes), q, np.int64)
+        seen_nodes: list[npt.NDArray[np.int64]] = []
+        seen_states: list[npt.NDArray[np.int64]] = []
+        while len(nodes):
+            table.cover(states)
+            count = trie.n_children[nodes]
+            keep = count > 0
+            nodes, states, count = nodes[keep], states[keep], count[keep]
+            ends = np.cumsum(count)
+            if not len(ends):
+                break
+            offset = np.arange(int(ends[-1])) - np.repeat(ends - count, count)
+            children = np.repeat(trie.first_child[nodes], count) + offset
+            to = table.rows[np.repeat(states, count), trie.byte[children]]
+            alive = to >= 0
+            nodes, states = children[alive].astype(np.int64), to[alive].astype(np.int64)
+            seen_nodes.append(nodes)
+            seen_states.append(states)
+        if not seen_nodes:
+            return LeafWalk(None, EMPTY, (), ())
+        all_nodes, all_states = np.concatenate(seen_nodes), np.concatenate(seen_states)
+        first = trie.token_start[all_nodes]
+        count = trie.token_start[all_nodes + 1] - first
+        total = np.cumsum(count)
+        offset = np.arange(int(total[-1]) if len(total) else 0) - np.repeat(total - count, count)
+        ids = trie.token_ids[np.repeat(first, count) + offset]
+        table.cover(all_states)
+        labels = table.labels[all_states]
+        exits: list[tuple[int, Node]] = []
+        leaving = labels >= 0
+        if leaving.any():
+            out_nodes, out_labels = all_nodes[leaving], labels[leaving]
+            for outcome in np.unique(out_labels).tolist():
+                members = np.unique(out_nodes[out_labels == outcome]).astype(np.int32)
+                alone = int(members[0]) if len(members) == 1 else self.cluster(members)
+                exits.append((outcome, alone))
+        ending = tuple(np.unique(all_states[count > 0]).tolist())
+        return LeafWalk(None, ids, tuple(exits), ending)
+
+
+class _Found:
+    """What a walk has found so far."""
+
+    __slots__ = ("ends", "exits", "ids", "parts", "row")
+
+    def __init__(self) -> None:
+        self.row: Bits | None = None
+        self.ids: list[int] = []
+        self.parts: list[Ids] = []
+        self.exits: dict[int, list[Node]] = {}
+        self.ends: dict[int | tuple[int, int], None] = {}
+
+    def add_row(self, row: Bits) -> None:
+        self.row = row if self.row is None else self.row | row
+
+
+_ROOT_PLACE = np.zeros(1, np.int32)
+
+
+def _apart(
+    characters: Characters, places: npt.NDArray[np.int32]
+) -> Iterable[npt.NDArray[np.int32]]:
+    """``places``, ascending, in groups of which none lies below another of its group."""
+    if not (characters.end[places[:-1]] > places[1:]).any():
+        return [places]
+    return [places[i : i + 1] for i in range(len(places))]
+
+
+class _Table:
+    """A leaf's transitions as an array, one row of 256 a state, filled as states are met."""
+
+    def __init__(self, leaf: Leaf) -> None:
+        self._leaf = weakref.ref(leaf)
+        self.rows = np.full((16, 256), -1, np.int32)
+        self.labels = np.full(16, -1, np.int32)
+        self._filled = np.zeros(16, bool)
+
+    def cover(self, states: npt.NDArray[np.int64]) -> None:
+        """Make sure that every one of ``states`` has its row."""
+        if not len(states):
+            return
+        top = int(states.max())
+        if top >= len(self._filled):
+            size = max(2 * len(self._filled), top + 1)
+            for name, fill in (("rows", -1), ("labels", -1), ("_filled", False)):
+                old = getattr(self, name)
+                new = np.full((size, *old.shape[1:]), fill, old.dtype)
+                new[: len(old)] = old
+                setattr(self, name, new)
+        missing = ~self._filled[states]
+        if not missing.any():
+            return
+        leaf = self._leaf()
+        assert leaf is not None
+        for state in np.unique(states[missing]).tolist():
+            row = leaf.row(state)
+            if row:
+                self.rows[state, list(row)] = list(row.values())
+            self.labels[state] = leaf.label(state)
+            self._filled[state] = True
+
+
+_walkers: weakref.WeakKeyDictionary[Vocabulary, Walker] = weakref.WeakKeyDictionary()
+_walkers_lock = threading.Lock()
+
+
+def walker_of(vocabulary: Vocabulary) -> Walker:
+    """The shared caches of ``vocabulary``."""
+    with _walkers_lock:
+        found = _walkers.get(vocabulary)
+        if found is None:
+            found = _walkers[vocabulary] = Walker(vocabulary)
+        return found
