@@ -150,10 +150,13 @@ def _json_ways(
     language = JsonLanguage(graph, options, missing)
     language.check()
     ways = language.alternatives(language.root)
-    shortest = language.shortest(language.root)
-    if not ways or shortest is None:
+    if not ways:
         raise contradiction(language)
     if options.whitespace == "flexible":
+        # Only here: the shortest text of a huge minLength, say, is not worth writing down.
+        shortest = language.shortest(language.root)
+        if shortest is None:
+            raise contradiction(language)
         return Document(ways, language.space, language.limit_below(()), shortest).open()
     return ways
 
