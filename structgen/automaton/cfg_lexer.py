@@ -258,7 +258,7 @@ class Lexer(Leaf):
         """
         rest = self.terminals.rest
         first = self.terminals.first(terminal)
-        steps = [to for mask, to in rest.moves(condition) if mask & first]
+        steps = [to for mask, to in rest.steps(condition) if mask & first]
         return all(to == rest.anything for to in steps) if steps else None
 
     # -- symbols --------------------------------------------------------------------------------
@@ -316,7 +316,7 @@ class Lexer(Leaf):
         moves = self.terminals.moves(q)
         if condition == rest.anything:
             return [(mask, to, condition) for mask, to in moves]
-        conditions = rest.moves(condition)
+        conditions = rest.steps(condition)
         return [(m & n, to, w) for m, to in moves for n, w in conditions if m & n]
 
     def _is_alive(self, v: int, q: int, condition: int) -> bool:
@@ -342,7 +342,7 @@ class Lexer(Leaf):
         free = condition == rest.anything
         conditions: Moves = ((self.terminals.alphabet.everything, condition),)
         if not free:
-            conditions = rest.moves(condition)
+            conditions = rest.steps(condition)
         merged: dict[int, int] = {}
         for chars, w in conditions:
             parts: list[tuple[int, tuple[tuple[int, int], ...]]] = [(chars, ())]
@@ -437,7 +437,7 @@ class Lexer(Leaf):
         for condition, _ in self.outcomes[outcome]:
             if condition == self.terminals.rest.anything:
                 return np.ones(256, bool)
-            for mask, _ in self.terminals.rest.moves(condition):
+            for mask, _ in self.terminals.rest.steps(condition):
                 live |= mask
         allowed = np.zeros(256, bool)
         for atom in _bits(live):

@@ -152,7 +152,7 @@ class Terminals:
         masks, conditions = self._threads.contents(self._nodes_of[terminal])
         pending = dict.fromkeys(conditions)
         for condition in (todo := list(pending)):
-            for _, to in self.rest.moves(condition):
+            for _, to in self.rest.steps(condition):
                 if to not in pending:
                     pending[to] = None
                     todo.append(to)
@@ -215,7 +215,7 @@ class Terminals:
             condition = rest.both(condition, passed)
             steps: Moves = ((mask, rest.anything),)
             if condition != rest.anything:
-                steps = tuple((mask & m, to) for m, to in rest.moves(condition) if mask & m)
+                steps = tuple((mask & m, to) for m, to in rest.steps(condition) if mask & m)
             split: list[tuple[int, tuple[tuple[int, int], ...]]] = []
             for chars, threads in parts:
                 for step, to in steps:

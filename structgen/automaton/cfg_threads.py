@@ -17,7 +17,7 @@ from ..grammar import ir
 from ..grammar import regex_tree as tree
 from . import lookarounds
 from .alphabet import Alphabet
-from .derivatives import EPSILON, NONE, RegexAutomaton
+from .derivatives import EPSILON, NONE, Moves, RegexAutomaton
 
 DEAD, EMPTY = 0, 1
 _SET, _CAT, _ALT, _REP, _AHEAD, _BEHIND = range(2, 8)
@@ -69,6 +69,10 @@ class RestAutomaton(RegexAutomaton):
     def is_possible(self, state: int) -> bool:
         """Whether any rest satisfies ``state``."""
         return bool(self._flags[state] & 1) or self._is_alive(state)
+
+    def steps(self, state: int) -> Moves:
+        """As `moves`, but with states that nothing satisfies: telling those apart can be hard."""
+        return tuple((mask, to) for mask, to in self._raw(state) if to != NONE)
 
     def settling(self, state: int) -> int:
         """The atoms after which ``state`` demands nothing more."""

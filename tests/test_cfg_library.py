@@ -1,0 +1,54 @@
+"""The grammar library on the engine: its samples, masks, and walks that end."""
+
+from __future__ import annotations
+
+import json
+import random
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import structgen
+from structgen import Cfg, Constraint, grammars
+from tests.cfg_cases import accepts
+from tests.engine.walks import TINY, allowed, brute_force_ids, minimum, random_tokens, walk
+
+NAMES = grammars.names()
+
+
+@cache
+def constraint(name: str) -> Constraint:
+    return structgen.compile(Cfg.named(name), TINY)
+
+
+def samples(name: str) -> dict[str, Any]:
+    text = (Path(__file__).parent / "grammars" / f"{name}.json").read_text(encoding="utf-8")
+    found: dict[str, Any] = json.loads(text)
+    return found
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_samples(name: str) -> None:
+    machine = constraint(name)._machine
+    for text in samples(name)["accepted"]:
+        assert accepts(machine, text), text  # type: ignore[arg-type]
+    for text in samples(name)["rejected"]:
+        assert not accepts(machine, text), text  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_masks_and_walks(name: str) -> None:
+    compiled = constraint(name)
+    rng = random.Random(name)
+    text = min(samples(name)["accepted"][1:], key=len)[:60]
+    cursor = compiled.start()
+    for token in random_tokens(text.encode(), rng):
+        state = cursor._trail[-1][0]
+        assert set(allowed(cursor)) == brute_force_ids(compiled, state, TINY)
+        cursor.accept(token)
+    least = minimum(compiled)
+    result = walk(compiled, rng, max_tokens=least + 8)
+    assert result.ended
+    assert accepts(compiled._machine, result.text)  # type: ignore[arg-type]
