@@ -157,6 +157,12 @@ GRAMMARS = {
         WORD: /[a-z]+(?![a-z(])/
         CALL: /[a-z]+(?=\()/
     """,
+    "demands that outlive a terminal": r"""
+        start: X (A | C) "b" | X "c" "d"
+        X: /x(?!ab)/
+        A: "a"
+        C: /a|c/
+    """,
     "unbounded demands": r"""
         start: OPEN REST*
         OPEN: /\[(?=[^\]]*\])/

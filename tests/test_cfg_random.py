@@ -28,7 +28,16 @@ _TERMINALS = (
         "/a(?=b)/",
         "/(a|ab)b?/",
     ),
-    *("/b+a?/", "/aba|b/", "/a{2,3}/", "/b??a/", "/a(?=b(?!a))/", "/(a(?=a*$))+|b/"),
+    *(
+        "/b+a?/",
+        "/aba|b/",
+        "/a{2,3}/",
+        "/b??a/",
+        "/a(?!ba)/",
+        "/b(?!ab)a?/",
+        "/a(?=b(?!a))/",
+        "/(a(?=a*$))+|b/",
+    ),
 )
 _TEXTS = ["".join(p) for n in range(6) for p in itertools.product("ab ", repeat=n)]
 

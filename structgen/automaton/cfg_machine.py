@@ -69,7 +69,7 @@ class CfgMachine:
             self._rest = terminals.rest
             self.ignore = frozenset(t for t in grammar.ignore if t not in dead)
             self._neighbours = Neighbours(self.stacks, self.lexer, self.ignore)
-            self.is_free = self._neighbours.is_free()
+            self.is_free = self._neighbours.is_free() or self._neighbours.is_safe()
             self._completion = Completion(self.stacks, self.lexer, tuple(sorted(self.ignore)))
             self._entries: dict[tuple[int, int], int] = {}
             self._expected: dict[int, frozenset[int]] = {}

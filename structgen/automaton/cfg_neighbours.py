@@ -29,6 +29,9 @@ Rest = tuple[int, bytes, "tuple[int, int] | None"]
 """Length of a whole completion, its first part, and (continuation, demand) that it goes on with."""
 
 _MAX_DEMANDS = 16
+_MAX_SURVEY = 5_000
+_MAX_PENDING = 300
+_MAX_STATES = 5_000
 
 
 class Neighbours:
@@ -64,6 +67,8 @@ class Neighbours:
         self._callers: dict[_Node, dict[tuple[_Node, int], None]] = {}
         self._todo: list[tuple[int, _Node, int, bytes]] = []
         self._rests: dict[tuple[int, int], Rest | None] = {}
+        self._follow, self._last = stacks.goals.neighbours()
+        self._left = self._all_left()
 
     def _settles(self, demand: int) -> tuple[int, bool]:
         found = self._settling.get(demand)
@@ -77,16 +82,147 @@ class Neighbours:
 
     def is_free(self) -> bool:
         """Whether no demand of any terminal can ever lead to a dead end."""
-        follow, last = self._goals.neighbours()
+        if self._left is None:
+            return False
+        follow, last, ignore = self._follow, self._last, self._ignore
         everything = set(follow).union(*follow.values()) if follow else set()
-        bridges = [i for i in self._ignore if all(self._can_follow(i, t) for t in everything)]
-        if len(bridges) < len(self._ignore):
+
+        def fits(terminal: int, following: int) -> bool:
+            return all(
+                self._settles(d)[0] & self._first[following] for d in self._left_by(terminal)
+            )
+
+        bridges = [i for i in ignore if all(fits(i, t) for t in everything)]
+        if len(bridges) < len(ignore):
             return False
         for terminal, following in follow.items():
-            bridged = any(self._can_follow(terminal, i) for i in bridges)
-            if not bridged and not all(self._can_follow(terminal, t) for t in following):
+            bridged = any(fits(terminal, i) for i in bridges)
+            if not bridged and not all(fits(terminal, t) for t in following):
                 return False
-        return all(self._demands[t][1] for t in last | self._ignore)
+        return all(self._settles(d)[1] for t in last | ignore for d in self._left_by(t))
+
+    def _left_by(self, terminal: int) -> set[int]:
+        assert self._left is not None
+        return self._left.get(terminal, set())
+
+    def _all_left(self) -> dict[int, set[int]] | None:
+        """What can be demanded after each terminal, what earlier ones still demand included.
+
+        None where that is too much to say.
+        """
+        follow, ignore = self._follow, self._ignore
+        left: dict[int, set[int]] = {}
+        todo: list[tuple[int, int]] = []
+
+        def add(terminal: int, demand: int) -> None:
+            known = left.setdefault(terminal, set())
+            if demand not in known:
+                known.add(demand)
+                todo.append((terminal, demand))
+
+        for terminal in {*follow, *ignore}:
+            for demand in self._demanded(terminal):
+                add(terminal, demand)
+        total = 0
+        while todo:
+            terminal, demand = todo.pop()
+            following = follow.get(terminal, set()) | ignore
+            if terminal in ignore:
+                following = {*follow, *ignore}
+            for t in following:
+                if demand < 0:
+                    if not self._first[t] & ~self._settles(demand)[0]:
+                        continue
+                    # A guess will not do.
+                    exact = self._lexer.terminals.demands(terminal, _MAX_STATES)
+                    if exact[2] is None or len(exact[2]) > _MAX_DEMANDS:
+                        return None
+                    self._demands[terminal] = exact
+                    self._settling[~terminal] = exact[:2]
+                    left[terminal].discard(demand)
+                    for known in exact[2]:
+                        add(terminal, known)
+                    break
+                if self._lexer.is_met_at_once(t, demand) is not False:
+                    continue
+                exits = self._lexer.exits(t, self._lexer.terminals.starts[t], demand, _MAX_PENDING)
+                total += 1
+                if exits is None or total > _MAX_SURVEY:
+                    return None
+                for end in exits:
+                    add(t, end)
+        return left
+
+    def is_safe(self) -> bool:
+        """As `is_free`, by looking at every state of every goal: slower, and true more often.
+
+        A state is safe under a demand if its goal can end under some demand with which every state
+        that may have called it is safe in turn; the greatest such set is looked for.
+        """
+        if self._left is None:
+            return False
+        returns, wanted = self._survey()
+        if returns is None:
+            return False
+        root = self._goals.goal_of[self._goals.origin]
+        safe = dict.fromkeys(wanted, True)
+        users: dict[_Node, set[_Node]] = {}
+        todo = list(safe)
+        while todo:
+            node = todo.pop()
+            if not safe[node]:
+                continue
+            goal = self._goals.goal_of[node[0]]
+            good = False
+            for end in self._ends_of(node):
+                after = [(state, end) for state in returns.get(goal, ())]
+                for caller in after:
+                    users.setdefault(caller, set()).add(node)
+                    if caller not in safe:
+                        safe[caller] = True
+                        todo.append(caller)
+                if goal == root:
+                    good = good or self._settles(end)[1]
+                else:
+                    good = good or all(safe[caller] for caller in after)
+            if not good:
+                if node in wanted:
+                    return False
+                safe[node] = False
+                todo += users.get(node, ())
+            if len(safe) > _MAX_SURVEY:
+                return False
+        return True
+
+    def _survey(self) -> tuple[dict[int, list[int]] | None, set[_Node]]:
+        """The states that call each goal and go on, and all states with the demands met there."""
+        goals = self._goals
+        returns: dict[int, list[int]] = {}
+        wanted: set[_Node] = {(goals.origin, self._anything)}
+        started: set[int] = set()
+        seen = {goals.origin}
+        for state in (todo := [goals.origin]):
+            steps = list(goals.edges(state).items())
+            for symbol, to in steps:
+                if symbol < 0:
+                    returns.setdefault(~symbol, []).append(to)
+                    if ~symbol not in started:
+                        started.add(~symbol)
+                        steps += goals.start(~symbol).items()
+                else:
+                    wanted.update((to, demand) for demand in self._left_by(symbol))
+                if to not in seen:
+                    seen.add(to)
+                    todo.append(to)
+            for terminal in self._ignore:
+                wanted.update((state, demand) for demand in self._left_by(terminal))
+            if len(wanted) > _MAX_SURVEY:
+                return None, wanted
+        return returns, wanted
+
+    def _demanded(self, terminal: int) -> tuple[int, ...]:
+        demands = self._demands[terminal][2]
+        return (~terminal,) if demands is None or len(demands) > _MAX_DEMANDS else demands
 
     def _steps(self, demand: int, terminal: int) -> dict[int, bytes]:
         """Some ways to read ``terminal`` under a demand: what it demands in turn → its bytes."""

@@ -112,8 +112,14 @@ class Terminals:
             first |= mask
         return first
 
-    def demands(self, terminal: int) -> tuple[int, bool, tuple[int, ...] | None]:
+    def demands(
+        self, terminal: int, most: int | None = None
+    ) -> tuple[int, bool, tuple[int, ...] | None]:
         """What a terminal's ends may demand of the rest.
+
+        Args:
+            terminal: its number.
+            most: how many states to look at; None for as many as cost next to nothing.
 
         Returns:
             Atoms, any of which settles whatever is demanded; whether the text may always end; and
@@ -133,7 +139,7 @@ class Terminals:
                     seen[to] = None
                     todo.append(to)
             looks = self._threads.looks[self._nodes_of[terminal]]
-            if len(seen) > (_MAX_EXPLORED_LOOKING if looks else _MAX_EXPLORED):
+            if len(seen) > (most or (_MAX_EXPLORED_LOOKING if looks else _MAX_EXPLORED)):
                 return (*self._settling_at_worst(terminal), None)
         return (*self.settled_by(conditions), tuple(conditions))
 
