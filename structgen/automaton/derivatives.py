@@ -224,7 +224,9 @@ class RegexAutomaton:
     def _started(self, state: int) -> int:
         """The expression still to be read in ``state``; -1 where no run may be told from it."""
         if self._looks is not None:
-            return -1  # every character read can change a lookbehind further on
+            node = state if state >= 0 else self._body
+            # Every character read can change a lookbehind further on.
+            return -1 if self._looks.are_in(node) else node
         return state if state >= 0 else self._without_its_start(self._body)
 
     def _without_its_start(self, node: int) -> int:
