@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 
 from ..errors import CompileLimitExceeded
 from ..grammar import ir
-from ..grammar.schema_graph import ALL_TYPES, FALSE, OBJECT, TRUE, Node, json_key
+from ..grammar.schema_graph import ALL_TYPES, ARRAY, FALSE, OBJECT, TRUE, Contains, Node, json_key
 from .negation import Choice, negate
 from .rule_reader import RuleReader
 from .rules import Rule
@@ -198,6 +198,8 @@ class Brancher:
                 return False
             if node.asserts:
                 partial.kept.add(number)
+            if node.some_unevaluated_item != FALSE:
+                owners = owners | {number}
             if node.unevaluated_properties != TRUE or node.unevaluated_items != TRUE:
                 rule = self._reader.read(2 * number) if self._compact else None
                 if rule is None:
@@ -217,6 +219,13 @@ class Brancher:
             ways: list[tuple[Owned, ...]] = [((child, owners),) for child in node.any_of]
             if owners and len(ways) > 1:
                 ways = _subsets([w[0] for w in ways])
+                if any(self._nodes[owner].some_unevaluated_item != FALSE for owner in owners):
+                    # What does not hold evaluates nothing: here that has to be certain.
+                    children = node.any_of
+                    ways = [
+                        (*way, *((c ^ 1, _NOBODY) for c in children if (c, owners) not in way))
+                        for way in ways
+                    ]
             choices.append(ways)
         if node.one_of is not None:
             choices.append(
@@ -242,10 +251,10 @@ class Brancher:
                     ]
                 )
         for name, names in node.dependent_required.items():
-            present = self.add(Node(node.path, required=(name, *names)))
+            present = self.add(Node(node.path, types=OBJECT, required=(name, *names)))
             choices.append([((self._without(node, name), _NOBODY),), ((present, _NOBODY),)])
         for name, child in node.dependent_schemas.items():
-            present = self.add(Node(node.path, required=(name,)))
+            present = self.add(Node(node.path, types=OBJECT, required=(name,)))
             choices.append(
                 [
                     ((self._without(node, name), _NOBODY),),
@@ -407,17 +416,22 @@ class Brancher:
         )
 
     def _unevaluated_items(self, owner: Node, parts: list[Node]) -> Node | None:
-        if owner.unevaluated_items == TRUE:
+        some = owner.some_unevaluated_item
+        if owner.unevaluated_items == TRUE and some == FALSE:
             return None
         if any(
             p.evaluates_all_items or (p is not owner and p.unevaluated_items != TRUE) for p in parts
         ):
-            return None
+            return None if some == FALSE else Node(owner.path, types=ALL_TYPES & ~ARRAY)
         prefix = max(len(p.prefix) for p in parts)
-        ways = [owner.unevaluated_items]
-        ways += [
+        found = [
             c.obligation for p in parts if p.contains_evaluates for c in p.contains if not c.start
         ]
+        if some != FALSE:
+            if found:
+                some = self.add(Node(owner.path, all_of=(some, *(ob ^ 1 for ob in found))))
+            return Node(owner.path, types=ARRAY, contains=(Contains(some, start=prefix),))
+        ways = [owner.unevaluated_items, *found]
         rest = ways[0] if len(ways) == 1 else self.add(Node(owner.path, any_of=tuple(ways)))
         return Node(owner.path, prefix=(TRUE,) * prefix, items=rest)
 
@@ -435,7 +449,7 @@ def _content(node: Node) -> tuple[Any, ...]:
         if isinstance(value, dict):
             value = tuple(value.items())
         elif field.name in ("enum", "excluded") and value is not None:
-            value = tuple(json_key(v) for v in value)
+            value = tuple((json_key(v), repr(v)) for v in value)  # 1 and 1.0 are spelt apart
         out.append(value)
     return tuple(out)
 

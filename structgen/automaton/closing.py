@@ -8,13 +8,13 @@ something in it, absence first (Davis, Logemann and Loveland 1962), and remember
 
 from __future__ import annotations
 
-import itertools
+from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, TypeAlias
 
 from ..errors import CompileLimitExceeded
-from ..grammar import ir
 from . import evaluate
+from .keys import KeySymbols
 from .members import MemberTable
 from .rules import Rule
 
@@ -33,8 +33,8 @@ ENOUGH_SEARCH = 300
 MAX_MEMBERS_OWED = 10_000
 """Largest number of members that settle nothing but must be there."""
 
-MAX_PATTERNS_COMBINED = 6
-"""Most patterns whose combinations are tried to find a key for a member that is owed."""
+MAX_KEY_STATES = 20_000
+"""Most states of the automaton that finds keys for members that are owed."""
 
 Key: TypeAlias = "tuple[int, int, Rule, tuple[str, ...]]"
 
@@ -48,7 +48,8 @@ class Closing:
         self._counts = table.counts
         self._known: dict[Key, Members | None] = {}
         self._samples: list[tuple[str, int]] | None = None
-        self._spare: dict[tuple[str, ...], dict[int, str | None]] = {}
+        self._spare: dict[tuple[str, ...], dict[int, str]] = {}
+        self._searched: dict[tuple[str, ...], list[tuple[str, int]]] = {}
         self._steps = 0
 
     def members(self, left: int, count: int, rule: Rule, keys: tuple[str, ...]) -> Members | None:
@@ -334,35 +335,49 @@ class Closing:
         table = self._table
         known = self._spare.setdefault(used, {})
         taken = {*table.names, *used}
-        bits = table.bits
         if not known:
             for name, matched in self._known_keys():
                 if name not in taken:
                     known.setdefault(matched, name)
-        offered = {matched for matched, name in known.items() if name is not None}
-        yield from [(known[matched] or "", matched) for matched in sorted(offered)]
-        regexes = list(bits)
+        yield from [(name, matched) for matched, name in sorted(known.items())]
+        # One search does for all, but where its key for a set of patterns has been used.
+        if () not in self._searched:
+            self._searched[()] = self._all_keys(set(table.names))
+        others = [(name, m) for name, m in self._searched[()] if m not in known]
+        yield from (key for key in others if key[0] not in used)
+        gone = {m for name, m in others if name in used}
+        if gone:
+            if used not in self._searched:
+                self._searched[used] = self._all_keys(taken)
+            yield from (key for key in self._searched[used] if key[1] in gone)
+
+    def _all_keys(self, taken: set[str]) -> list[tuple[str, int]]:
+        """A shortest key outside ``taken`` for each set of patterns that such a key can match."""
+        table = self._table
         parts = table.spare_parts(list(taken))
-        sizes = range(len(regexes) + 1)
-        if len(regexes) > MAX_PATTERNS_COMBINED:
-            sizes = range(3)
-        for size in sizes:
-            for chosen in itertools.combinations(regexes, size):
-                matched = sum(bits[regex] for regex in chosen)
-                if matched in offered:
-                    continue
-                if matched not in known:
-                    rest = [r if r in chosen else ir.Complement(r) for r in regexes]
-                    known[matched] = evaluate.shortest_match(ir.Intersect((*parts, *rest)))
-                found = known[matched]
-                if found is not None:
-                    yield found, matched
-        if len(regexes) > MAX_PATTERNS_COMBINED:
-            raise CompileLimitExceeded(
-                f"too many patterns to find a key for a member of the object at {table.path}",
-                limit=MAX_PATTERNS_COMBINED,
-                actual=len(regexes),
-            )
+        symbols = KeySymbols((), list(table.bits), parts, lambda matched: matched, 0)
+        start = symbols.menu(0, True)
+        if start is None:
+            return []
+        found: dict[int, str] = {}
+        # state → a shortest text that leads to it
+        texts = {start: ""}
+        queue = deque([start])
+        while queue:
+            state = queue.popleft()
+            if symbols.label(state) >= 0:
+                found.setdefault(symbols.label(state), texts[state])
+            for mask, to in symbols.moves(state):
+                if to not in texts:
+                    texts[to] = texts[state] + symbols.alphabet.sample(mask)
+                    queue.append(to)
+            if len(texts) > MAX_KEY_STATES:
+                raise CompileLimitExceeded(
+                    f"too many patterns tell the keys apart of the object at {table.path}",
+                    limit=MAX_KEY_STATES,
+                    actual=len(texts),
+                )
+        return [(name, matched) for matched, name in found.items()]
 
 
 _SAMPLES = [*"abcdefghijklmnopqrstuvwxyz0123456789_", "$", "a-b", "x-", "@", "name", "id", "key"]

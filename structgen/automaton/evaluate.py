@@ -18,6 +18,7 @@ from ..grammar.schema_graph import (
     ARRAY,
     BOOLEAN,
     DIGITS,
+    FALSE,
     FRACTION,
     NULL,
     NUMBER,
@@ -279,4 +280,11 @@ def _array_holds(nodes: Sequence[Node], node: Node, value: Sequence[Any], seen: 
             if not evaluated and not holds(nodes, node.unevaluated_items, item):
                 return False
         seen.all_items = True
+    if node.some_unevaluated_item != FALSE:
+        return not seen.all_items and any(
+            i >= seen.prefix
+            and i not in seen.indexes
+            and holds(nodes, node.some_unevaluated_item, item)
+            for i, item in enumerate(value)
+        )
     return True

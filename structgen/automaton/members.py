@@ -24,8 +24,12 @@ MAX_CASES = 2
 """Most cases for each fact that the value of one member is told apart into, if there is another
 way."""
 
+MAX_TOLD_APART = 100
+"""Most cases that the value of one member is told apart into where there is no other way: what
+each of them owes is a long conjunction."""
+
 MAX_WAYS = 1000
-"""Most cases that the value of one member may have to be told apart into."""
+"""Most ways of one member in all."""
 
 
 class MemberTable:
@@ -190,17 +194,25 @@ class MemberTable:
         """Whether unnamed members can settle anything."""
         return self.counts or bool(self._broad)
 
+    @property
+    def told_by_any(self) -> int:
+        """Bit mask of the facts that unnamed members can settle."""
+        mask = self._book.counting
+        for fact in self._broad:
+            mask |= fact.support
+        return mask
+
     def touching(self, label: int) -> int:
         """Bit mask of the facts that a member with this label can settle."""
         found = self._touching.get(label)
         if found is None:
             found = 0
-            if label < len(self.names):
-                found = self._book.by_name.get(self.names[label], 0) & self.rule.support
             for fact in self._broad:
                 if self._has(fact.detail[0], label):
                     found |= fact.support
             self._touching[label] = found
+        if label < len(self.names):
+            found |= self._book.by_name.get(self.names[label], 0)
         return found
 
     def asks_of_values(self, label: int) -> bool:
@@ -268,7 +280,7 @@ class MemberTable:
         can hold are left out.
 
         Raises:
-            CompileLimitExceeded: there are more than `MAX_WAYS` cases.
+            CompileLimitExceeded: there are too many cases.
         """
         touched = rule.support & self.touching(label)
         if not touched:
@@ -280,27 +292,41 @@ class MemberTable:
         return found
 
     def _find_ways(self, rule: Rule, label: int, touched: int) -> list[tuple[int, Rule]]:
-        few = 8 + MAX_CASES * touched.bit_count()
-        found = self._cases(rule, label, touched, few)
+        asked = sum(f.support & touched != 0 and f.detail[1] != TRUE for f in self._facts_in(rule))
+        found = self._cases(rule, label, 8 + MAX_CASES * asked)
         if found is not None:
             return found
-        # The facts are too many to tell apart: follow the alternatives side by side instead.
-        out: dict[tuple[int, Rule], None] = {}
-        for part in self._alternatives(rule, touched):
-            out.update(dict.fromkeys(self.ways(part, label)))
-        if not out:
-            found = self._cases(rule, label, touched, MAX_WAYS)
+        # The facts are too many to tell apart. Follow alternatives side by side instead.
+        for parts in (self._by_discriminator(rule, label), self._alternatives(rule, touched)):
+            found = self._ways_of_parts(parts, label)
             if found is not None:
                 return found
-        if not out or len(out) > MAX_WAYS:
+        found = self._cases(rule, label, MAX_TOLD_APART)
+        if found is None:
             raise CompileLimitExceeded(
                 f"too many alternatives overlap in one member of the object at {self.path}; make "
                 "them easier to tell apart (a const in a shared required property), or use anyOf "
                 "instead of oneOf",
-                limit=MAX_WAYS,
-                actual=max(len(out), MAX_WAYS + 1),
+                limit=MAX_TOLD_APART,
+                actual=MAX_TOLD_APART + 1,
             )
-        return list(out)
+        return found
+
+    def _ways_of_parts(self, parts: list[Rule], label: int) -> list[tuple[int, Rule]] | None:
+        """The ways of several rules together; None when there are too many, or no rules."""
+        out: dict[tuple[int, Rule], None] = {}
+        for part in parts:
+            try:
+                out.update(dict.fromkeys(self.ways(part, label)))
+            except CompileLimitExceeded:
+                return None
+            if len(out) > MAX_WAYS:
+                return None
+        return list(out) if out else None
+
+    def _facts_in(self, rule: Rule) -> list[Rule]:
+        """The facts about members, not their number, that ``rule`` depends on."""
+        return [fact for fact in self._book.facts_of(rule) if fact.kind == "some"]
 
     def _alternatives(self, rule: Rule, touched: int) -> list[Rule]:
         """Smaller rules of which one holds exactly if ``rule`` does; none if it has no parts."""
@@ -317,8 +343,31 @@ class MemberTable:
             away = [part for part in chosen.parts if not part.support & touched]
             ways = [part for part in chosen.parts if part.support & touched]
             ways += [self._book.any(away)] if away else []
-        found = (self._refine(self._book.all((way, *others))) for way in ways)
-        return [rule for rule in found if rule is not self._book.no]
+        refined = (self._refine(self._book.all((way, *others))) for way in ways)
+        return [rule for rule in refined if rule is not self._book.no]
+
+    def _by_discriminator(self, rule: Rule, label: int) -> list[Rule]:
+        """``rule`` for each value that matters of another member, one that tells much apart."""
+        book = self._book
+        asked: dict[str, int] = {}
+        for fact in book.facts_of(rule):
+            if fact.kind == "some" and fact.detail[0].name is not None and fact.detail[1] != TRUE:
+                asked[fact.detail[0].name] = asked.get(fact.detail[0].name, 0) + 1
+        for name in sorted(asked, key=lambda name: -asked[name]):
+            at = self.index[name]
+            if at == label or asked[name] < 3:
+                continue
+            cases = self._told_apart(rule, at, asked[name] + 1)
+            if cases is None or len(cases) < 2:
+                continue  # it tells nothing apart, or has been decided
+            has = book.has(name)
+            away = book.all((self.without(rule, 1 << at), has.negated))
+            found = [away] if not self.required >> at & 1 else []
+            for owed, _ in cases:
+                facts = [book.some(Keys(name=name), obligation) for obligation in owed]
+                found.append(self._refine(book.all((has, *facts, rule))))
+            return [way for way in found if way is not book.no]
+        return []
 
     def _each_alone(self, count: Rule) -> list[Rule]:
         """Each part of an "exactly one" with the others excluded."""
@@ -380,11 +429,21 @@ class MemberTable:
                     true |= fact.support
         return true, false
 
-    def _cases(
-        self, rule: Rule, label: int, touched: int, limit: int
-    ) -> list[tuple[int, Rule]] | None:
+    def _cases(self, rule: Rule, label: int, limit: int) -> list[tuple[int, Rule]] | None:
         """The cases told apart by every fact that matters; None when there are more than
         ``limit``."""
+        found = self._told_apart(rule, label, limit)
+        if found is None:
+            return None
+        base, language = self.conjunctions[label], self._language
+        out = ((language.conjunction_with(base, owed), left) for owed, left in found)
+        return list(dict.fromkeys(out))
+
+    def _told_apart(
+        self, rule: Rule, label: int, limit: int
+    ) -> list[tuple[tuple[int, ...], Rule]] | None:
+        """As `_cases`: obligations that the value owes beside the usual, and the rule after."""
+        touched = rule.support & self.touching(label)
         base = self.conjunctions[label]
         book, language = self._book, self._language
         # node → bit masks of the facts that hold if it does, and if it does not
@@ -401,7 +460,7 @@ class MemberTable:
             sides[obligation & 1] |= fact.support
             if keys.name is not None:
                 here |= fact.support  # no other member can settle it
-        out: dict[tuple[int, Rule], None] = {}
+        out: list[tuple[tuple[int, ...], Rule]] = []
         todo: list[tuple[tuple[int, ...], Rule, int]] = [((), book.settle(rule, true, 0), 0)]
         nodes = list(decided)
         while todo:
@@ -413,7 +472,7 @@ class MemberTable:
             if left is book.no:
                 continue
             if at == len(nodes):
-                out[language.conjunction_with(base, owed), left] = None
+                out.append((owed, left))
                 if len(out) > limit:
                     return None
                 continue
@@ -431,7 +490,7 @@ class MemberTable:
             else:
                 todo.append(((*owed, obligation ^ 1), unmet, at + 1))
                 todo.append(((*owed, obligation), met, at + 1))
-        return list(out)
+        return out
 
     def required_members(self) -> list[tuple[str, int]]:
         """The required names, and what their values owe; "" must not be, where nothing can be."""

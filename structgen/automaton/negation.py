@@ -12,9 +12,9 @@ This module knows the meaning of each keyword's failure; `branches` multiplies t
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, TypeAlias
 
-from ..errors import UnsupportedFeature
 from ..grammar import ir
 from ..grammar.schema_graph import (
     ALL_TYPES,
@@ -44,20 +44,8 @@ def negate(node: Node, add: Add, constant: Callable[[Any], int], members: Rule) 
         add: adds a synthetic node.
         constant: gives the obligation to equal an object or array.
         members: what the node itself says about an object's members.
-
-    Raises:
-        UnsupportedFeature: the failure of ``uniqueItems``, ``unevaluated*`` is not expressible.
     """
     path = node.path
-    for keyword, used in (("unevaluatedItems", node.unevaluated_items != TRUE),):
-        if used:
-            raise UnsupportedFeature(
-                f"{keyword!r} inside 'not', or in one of several overlapping 'oneOf' branches, is "
-                f"not supported, at {path}.",
-                path=path,
-                keyword=keyword,
-                fix="Move it out of the negated part, or use anyOf.",
-            )
     out: Choice = [(child ^ 1,) for child in (*node.refs, *node.all_of)]
     if node.any_of is not None:
         out.append(tuple(child ^ 1 for child in node.any_of))
@@ -134,6 +122,16 @@ def _arrays(node: Node) -> list[Node]:
         out.append(Node(path, types=ARRAY, max_items=node.min_items - 1))
     if node.max_items is not None:
         out.append(Node(path, types=ARRAY, min_items=node.max_items + 1))
+    if node.unevaluated_items != TRUE:
+        # All the rest holds, but an item that nothing evaluates is wrong.
+        rest = replace(
+            node,
+            types=node.types & ARRAY,
+            unevaluated_properties=TRUE,
+            unevaluated_items=TRUE,
+            some_unevaluated_item=node.unevaluated_items ^ 1,
+        )
+        out.append(rest)
     if node.unique:
         out.append(Node(path, types=ARRAY, repeats=True))
     if node.repeats:

@@ -44,12 +44,6 @@ class ObjectPlan:
         self._closing = Closing(language, table)
         self.names = table.names
         self._counts = table.counts
-        # Whether unnamed keys must be distinct: a repeated one would count, or settle, nothing.
-        self._tells_keys_apart = bool(
-            table.least
-            or table.rule.support & language.book.counting
-            or (table.speaks_of_unnamed and table.rule.support)
-        )
         # Whether an unnamed key may be right in one state and wrong in another.
         self._told_by_state = table.speaks_of_unnamed
         self._is_involved = self._counts or bool(table.rule.support)
@@ -84,13 +78,17 @@ class ObjectPlan:
         left &= ~gone
         if label < len(self.names):
             left &= ~(1 << label)
-        elif name is not None and self._tells_keys_apart:
+        elif name is not None:
             keys = tuple(sorted({*keys, name}))
         rule = table.without(rule, gone)
         if self._counts:
             count = min(count + 1, table.count_to)
             rule = table.counted(rule, count)
-        return left, count, rule, keys
+        return left, count, rule, keys if self._tells_keys_apart(count, rule) else ()
+
+    def _tells_keys_apart(self, count: int, rule: Rule) -> bool:
+        """Whether unnamed keys must be distinct: a repeated one would count, or settle, nothing."""
+        return count < self._table.least or bool(rule.support & self._table.told_by_any)
 
     def _ways(self, state: State, label: int, name: str | None) -> list[tuple[int, State]]:
         """For a member with key ``label``: the conjunction its value owes, and the state after."""
@@ -115,7 +113,10 @@ class ObjectPlan:
         key = (state, label)
         found = self._open.get(key)
         if found is None:
-            found = bool(self._open_ways(state, label, None))
+            found = any(
+                self._owed(after) is not None and self._language.is_possible(conjunction)
+                for conjunction, after in self._ways(state, label, None)
+            )
             if not self._language.is_solving:
                 self._open[key] = found
         return found
@@ -188,7 +189,8 @@ class ObjectPlan:
     def children(self) -> list[int]:
         """The conjunctions that members may be owed to, as far as they can be foreseen."""
         table = self._table
-        table.label_of(0)
+        for matched in (0, *table.bits.values()):
+            table.label_of(matched)
         out = list(table.conjunctions)
         for label in range(len(out)):
             if table.asks_of_values(label):
@@ -218,7 +220,10 @@ class ObjectPlan:
 
     def records(self, at: int, outcome: int) -> bool:
         """Whether `resume` needs the text of the key that has just been written."""
-        return not at & 1 and outcome > len(self.names) and self._tells_keys_apart
+        if at & 1 or outcome <= len(self.names):
+            return False
+        _, count, rule, _ = self._states[at >> 1]
+        return self._tells_keys_apart(count, rule)
 
     def resume(
         self, at: int, outcome: int, text: bytes | None = None, limited: bool = False

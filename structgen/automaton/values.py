@@ -14,6 +14,7 @@ module knows the JSON types; `objects` and `arrays` own what happens between the
 from __future__ import annotations
 
 import json
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from decimal import Decimal
@@ -58,8 +59,8 @@ from .rule_reader import RuleReader
 from .rules import RuleBook
 from .whitespace import whitespace
 
-MAX_CONJUNCTIONS = 50_000
-"""Most combinations of subschemas one schema may need."""
+MAX_CHECKED = 2_000
+"""Most combinations of subschemas that are built before the first text."""
 
 MAX_CONTAINERS = 500
 """Most objects and arrays that one ``enum`` may list."""
@@ -289,31 +290,25 @@ class JsonLanguage:
         return self._array(nodes).required_children()
 
     def check(self) -> None:
-        """Build every reachable plan whose construction can still fail, so that none fails later.
+        """Build the plans that come first, so that what can still fail fails now.
 
-        Costs nothing for schemas without in-place applicators. A bound on depth adds no choices:
-        what can be built without it can be built with it.
+        Breadth first, as far as `MAX_CHECKED` conjunctions: the parts that a schema is made of are
+        met early, what comes later combines them in other ways. Costs nothing for schemas without
+        in-place applicators.
         """
         self._check_patterns()
         if not any(n.applies_in_place or n.contains or n.rules or n.repeats for n in self.nodes):
             return
-        seen: set[int] = set()
-        todo = [self.unbounded_root]
-        while todo:
-            conjunction = todo.pop()
-            if conjunction in seen:
-                continue
-            seen.add(conjunction)
-            if len(seen) > MAX_CONJUNCTIONS:
-                raise CompileLimitExceeded(
-                    "the schema combines its parts in too many ways",
-                    limit=MAX_CONJUNCTIONS,
-                    actual=len(seen),
-                    path="$",
-                )
+        seen: set[int] = {self.unbounded_root}
+        todo = deque(seen)
+        while todo and len(seen) <= MAX_CHECKED:
+            conjunction = todo.popleft()
             with self._placed(conjunction):
                 for plan in self.shapes(conjunction)[1]:
-                    todo.extend(plan.children())
+                    for child in plan.children():
+                        if child not in seen:
+                            seen.add(child)
+                            todo.append(child)
 
     def _check_patterns(self) -> None:
         """Find a shortest string for each pattern: what needs too many states is told here."""
@@ -478,7 +473,7 @@ class JsonLanguage:
 
     def constant(self, value: Any) -> int:
         """The obligation to equal ``value``."""
-        key = json_key(value)
+        key = (json_key(value), repr(value))  # equal values may be spelt differently
         found = self._constants.get(key)
         if found is not None:
             return found

@@ -108,6 +108,7 @@ class Node:
     dependent_schemas: dict[str, int] = field(default_factory=lambda: {})
     unevaluated_properties: int = TRUE
     unevaluated_items: int = TRUE
+    some_unevaluated_item: int = FALSE  # one must be there and meet this (unless it is FALSE)
     # what counts as evaluated for them
     evaluates_all_properties: bool = False
     evaluates_all_items: bool = False
@@ -191,6 +192,7 @@ class Node:
             or self.dependent_schemas
             or self.unevaluated_properties != TRUE
             or self.unevaluated_items != TRUE
+            or self.some_unevaluated_item != FALSE
         )
 
 

@@ -1,0 +1,165 @@
+"""Rules about an object's members together, and what arrays must not be: exact, in any order."""
+
+from __future__ import annotations
+
+import json
+import random
+from typing import Any
+
+import jsonschema_rs
+import pytest
+
+import structgen
+from engine.walks import TINY, accepts, minimum, seeds, walk
+from structgen import JsonSchema
+
+DRAFT = "https://json-schema.org/draft/2020-12/schema"
+
+OBJECTS: list[Any] = [
+    {},
+    {"a": 1},
+    {"a": "x"},
+    {"b": 1},
+    {"a": 1, "b": 1},
+    {"a": "x", "b": "x"},
+    {"a": 1, "c": 1},
+    {"a": "x", "b": 1, "c": "y"},
+    {"c": 1, "cc": 2},
+    {"c": 1, "cc": "s"},
+    {"kind": "k0", "v": 0},
+    {"kind": "k0", "v": 1},
+    {"v": 2, "kind": "k2"},
+    {"v": 2},
+    {"kind": "other", "v": 2},
+]
+ARRAYS: list[Any] = [
+    [],
+    [1],
+    [1, 1],
+    [1, 1.0],
+    [1, 2],
+    [1, 2, 1],
+    ["a", 1],
+    ["a", "a"],
+    [{"a": 1}, {"a": 1}],
+    [{"a": 1}, {"a": 2}],
+    [1, "a", "a"],
+    [2, 2],
+]
+
+SCHEMAS: dict[str, Any] = {
+    "branches that overlap": {
+        "oneOf": [
+            {"properties": {"a": {"type": "string"}}, "required": ["b"]},
+            {"properties": {"a": {"type": "integer"}}, "required": ["c"]},
+            {"properties": {"c": {"type": "integer"}}, "required": ["a"]},
+        ]
+    },
+    "not": {"not": {"properties": {"a": {"type": "string"}}, "required": ["b"]}},
+    "not additional": {"type": "object", "not": {"additionalProperties": {"type": "string"}}},
+    "not patterns": {"type": "object", "not": {"patternProperties": {"^c": {"type": "integer"}}}},
+    "not names": {"type": "object", "not": {"propertyNames": {"maxLength": 1}}},
+    "not counted": {"type": "object", "not": {"minProperties": 2, "maxProperties": 2}},
+    "not unevaluated": {
+        "$schema": DRAFT,
+        "type": "object",
+        "not": {
+            "properties": {"a": {"type": "string"}},
+            "anyOf": [
+                {"properties": {"b": True}},
+                {"patternProperties": {"^c": {"type": "integer"}}, "required": ["c"]},
+            ],
+            "unevaluatedProperties": False,
+        },
+    },
+    "a discriminator after the fact": {
+        "type": "object",
+        "allOf": [
+            {
+                "if": {"properties": {"kind": {"const": f"k{i}"}}, "required": ["kind"]},
+                "then": {"properties": {"v": {"enum": [i, i + 1]}, "w": {"minLength": i}}},
+            }
+            for i in range(12)
+        ],
+    },
+    "twenty branches that exclude each other": {
+        "oneOf": [
+            {
+                "properties": {"kind": {"const": f"k{i}"}, "v": {"enum": [i, i + 1]}},
+                "required": ["kind"],
+            }
+            for i in range(20)
+        ]
+    },
+    "not unique": {"type": "array", "not": {"uniqueItems": True}},
+    "not unique, two at most": {"type": "array", "maxItems": 2, "not": {"uniqueItems": True}},
+    "not unique, unlike items": {
+        "$schema": DRAFT,
+        "type": "array",
+        "prefixItems": [{"type": ["integer", "object"]}, {"type": ["string", "integer"]}],
+        "items": False,
+        "not": {"uniqueItems": True},
+    },
+    "not unevaluated items": {
+        "$schema": DRAFT,
+        "type": "array",
+        "not": {
+            "anyOf": [
+                {"prefixItems": [True]},
+                {"prefixItems": [{"type": "string"}, True]},
+                {"items": {"type": "integer"}},
+            ],
+            "unevaluatedItems": {"type": "null"},
+        },
+    },
+    "unevaluated items, some contained": {
+        "$schema": DRAFT,
+        "type": "array",
+        "not": {"prefixItems": [True], "contains": {"const": "a"}, "unevaluatedItems": False},
+    },
+}
+
+
+@pytest.mark.parametrize("name", SCHEMAS)
+def test_verdicts_are_those_of_a_validator(name: str) -> None:
+    schema = SCHEMAS[name]
+    validator = jsonschema_rs.validator_for(schema)
+    constraint = structgen.compile(JsonSchema(schema), TINY, property_order="any")
+    for seed, value in enumerate(OBJECTS + ARRAYS):
+        text = json.dumps(value, separators=(",", ":"))
+        verdict = accepts(constraint, text, random.Random(seed))
+        assert verdict == validator.is_valid(value), text
+
+
+@pytest.mark.parametrize("name", SCHEMAS)
+@pytest.mark.parametrize("order", ["any", "schema"])
+def test_walks_end_and_validate(name: str, order: str) -> None:
+    schema = SCHEMAS[name]
+    validator = jsonschema_rs.validator_for(schema)
+    constraint = structgen.compile(
+        JsonSchema(schema), TINY, property_order=order, max_digits=6, spelling="canonical"
+    )
+    least = minimum(constraint)
+    for seed in seeds(8):
+        result = walk(
+            constraint, random.Random(seed), max_tokens=least + seed, special=0.5, end=0.2
+        )
+        assert result.ended
+        assert validator.is_valid(json.loads(result.text)), result.text
+
+
+def test_names_that_only_a_rule_speaks_of_have_no_order() -> None:
+    """The second item must differ from the first: its names are compared, not ordered."""
+    constraint = structgen.compile(JsonSchema({"uniqueItems": True}), TINY)
+    for text, verdict in (
+        ('[{"a":true},{"b":1,"a":true}]', True),
+        ('[{"a":true},{"a":true,"b":1}]', True),
+        ('[{"a":true},{"a":true}]', False),
+    ):
+        assert accepts(constraint, text, random.Random(0)) == verdict
+
+
+def test_equal_constants_keep_their_own_spelling() -> None:
+    schema = {"items": {"const": [{"a": 1}]}, "not": {"const": [2, 1.0]}}
+    constraint = structgen.compile(JsonSchema(schema), TINY)
+    assert accepts(constraint, '[[{"a":1}]]', random.Random(0))
