@@ -287,8 +287,8 @@ class TextWalks:
         characters, symbols = self.characters, self._symbols
         endless = symbols.run(state)[1] < 0
         if endless:
-            later = symbols.after_run(state, 1)
-            if not any(m & ~chars for s in {state, later} for m, _ in symbols.moves(s)):
+            states = {symbols.after_run(state, j) for j in range(symbols.settled(state) + 1)}
+            if not any(m & ~chars for s in states for m, _ in symbols.moves(s)):
                 return []
         last, depth, parent = cut.last, characters.depth, characters.parent
         if chosen is not None:
@@ -317,11 +317,14 @@ class TextWalks:
         return _grouped(targets, edges)
 
     def _by_count(self, state: int, steps: Depths) -> list[tuple[int, npt.NDArray[np.int64]]]:
-        """Positions by the number of characters read; an endless run knows only none and some."""
+        """Positions by the number of characters read, as far as that matters."""
         if self._symbols.run(state)[1] < 0:
-            if state >= 0 or not len(steps):
+            settled = self._symbols.settled(state)
+            if not settled or not len(steps):
                 return [(0, np.arange(len(steps)))]
-            steps = np.minimum(steps, np.asarray(1, steps.dtype))
+            steps = np.minimum(
+                steps, np.asarray(min(settled, self.characters.longest), steps.dtype)
+            )
         order = np.argsort(steps, kind="stable")
         counts, first = np.unique(steps[order], return_index=True)
         return list(zip(counts.tolist(), np.split(order, first[1:]), strict=True))

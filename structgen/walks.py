@@ -418,7 +418,7 @@ class Walker:
             else:
                 tails.add(node)
         length = symbols.run(state)[1]
-        last = min(most, 1) if length < 0 else most
+        last = min(most, symbols.settled(state)) if length < 0 else most
         out: list[int] = []
         before_ended = False
         for count in range(last + 1):

@@ -72,6 +72,7 @@ class RegexAutomaton:
         self._alive: dict[int, bool] = {NONE: False, EPSILON: True}
         self._killed: dict[int, int] = {}
         self._runs: dict[int, tuple[int, int]] = {}
+        self._settled: dict[int, int] = {}
         self._any = self._set(self.alphabet.everything)
         self._all = self._repeat(self._any, 0, -1)
         self._looks = lookarounds.Looks(self) if lookarounds.are_in(regex) else None
@@ -124,22 +125,26 @@ class RegexAutomaton:
         found = self._runs.get(state)
         if found is None:
             node = self._started(state)
-            chars, most = (0, 0) if node < 0 else self._find_run(node)
+            chars, most, settled = (0, 0, 0) if node < 0 else self._find_run(node)
             if chars and most >= 0 and self._flags[node] & 0b11000:
                 most = self._alive_for(node, min(most, MAX_RUN))
             found = self._runs[state] = (chars, most) if chars and most else (0, 0)
+            self._settled[state] = max(settled, 1) if state < 0 else settled
         return found
+
+    def settled(self, state: int) -> int:
+        """After how many characters an endless run of ``state`` stays where it is."""
+        self.run(state)
+        return self._settled[state]
 
     def after_run(self, state: int, count: int) -> int:
         """The state after ``count`` characters of the set of ``run(state)``; language-equal."""
         if not count:
             return state
         chars, most = self.run(state)
-        if most < 0 and state >= 0:
-            return state
-        return self._advance(
-            state if state >= 0 else self._without_its_start(self._body), count, chars
-        )
+        if most < 0:
+            count = min(count, self._settled[state])
+        return self._advance(self._started(state), count, chars) if count else state
 
     def free(self, state: int) -> None:
         """See `leaf.SymbolAutomaton`: no state of an expression has a list of special texts."""
@@ -161,36 +166,39 @@ class RegexAutomaton:
         """See `leaf.SymbolAutomaton`."""
         return []
 
-    def _find_run(self, node: int) -> tuple[int, int]:
+    def _find_run(self, node: int) -> tuple[int, int, int]:
+        """The run of an expression: its set, its length, and where an endless one settles."""
         kind, *args = self._nodes[node]
         if kind == _REP and self._nodes[args[0]][0] == _SET:
-            return self._nodes[args[0]][1], args[2]
+            return self._nodes[args[0]][1], args[2], args[1]
         if kind == _CAT:
-            chars, most = self._find_run(args[0]) if self._nodes[args[0]][0] == _REP else (0, 0)
-            if chars and self._nodes[self._nodes[args[0]][1]][0] == _SET:
+            left = self._nodes[args[0]]
+            if left[0] == _REP and self._nodes[left[1]][0] == _SET:
+                chars, most, settled = self._find_run(args[0])
                 for mask, _ in self._derive(args[1]):
                     chars &= ~mask
                 if chars:
-                    return chars, most
+                    return chars, most, settled
         elif kind in (_AND, _ALT):
-            chars, most = self.alphabet.everything, -1
+            chars, most, settled = self.alphabet.everything, -1, 0
             for part in args:
-                more, count = self._find_run(part)
+                more, count, later = self._find_run(part)
                 chars &= more
+                settled = max(settled, later)
                 most = count if most < 0 else min(most, count) if count >= 0 else most
                 if not chars:
                     break
             if chars:
-                return chars, most
+                return chars, most, settled
         elif kind == _NOT:
-            chars, most = self._find_run(args[0])
+            chars, most, settled = self._find_run(args[0])
             if chars:
-                return chars, most
+                return chars, most, settled
         same = 0
         for mask, to in self._derive(node):
             if to == node:
                 same |= mask
-        return same, -1
+        return same, -1, 0
 
     def _advance(self, node: int, count: int, chars: int) -> int:
         kind, *args = self._nodes[node]
@@ -211,7 +219,7 @@ class RegexAutomaton:
 
     def _alive_for(self, node: int, most: int) -> int:
         """The largest count up to ``most`` after which the run's states are still alive."""
-        chars, _ = self._find_run(node)
+        chars = self._find_run(node)[0]
         low, high = 0, most
         while low < high:
             middle = (low + high + 1) // 2

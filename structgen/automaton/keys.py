@@ -161,7 +161,7 @@ class KeySymbols:
         for automaton, at in zip(self._automata, patterns, strict=True):
             if at != _LOST:
                 more, most = automaton.run(at)
-                if most >= 0 or at < 0:
+                if most >= 0 or at < 0 or automaton.settled(at):
                     return 0, 0
                 chars &= more
         return chars, -1 if chars else 0
@@ -169,6 +169,10 @@ class KeySymbols:
     def after_run(self, state: int, count: int) -> int:
         """See `leaf.SymbolAutomaton`: every run is endless and stays where it is."""
         return state
+
+    def settled(self, state: int) -> int:
+        """See `leaf.SymbolAutomaton`."""
+        return 0
 
     def free(self, state: int) -> int | None:
         """See `leaf.SymbolAutomaton`."""

@@ -58,6 +58,10 @@ class SymbolAutomaton(Protocol):
         """The state after ``count`` characters of the run of ``state``."""
         ...
 
+    def settled(self, state: int) -> int:
+        """After how many characters an endless run of ``state`` stays where it is."""
+        ...
+
     def free(self, state: int) -> int | None:
         """A state that differs from ``state`` by the labels of finitely many texts only."""
         ...

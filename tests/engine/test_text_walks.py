@@ -1,0 +1,120 @@
+"""Walks of text against the machine itself: every token of a real vocabulary, byte by byte."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+import real_tokenizers
+
+import structgen
+from structgen import JsonSchema, Regex
+from structgen.constraint import Constraint, Cursor
+
+PATTERNS = [
+    r"^[a-z][a-z0-9_]*$",
+    r"^[A-Z][a-z]+(?: [A-Z][a-z]+){0,3}$",
+    r"^(?:\S+\s+){0,5}\S+$",
+    r"[0-9a-f]{8}-[0-9a-f]{4}",
+    r"foo|bar$|^baz",
+    r"^[^,;]{2,9}[,;]$",
+    r"^.{3,7}$",
+    r"^\d{1,4}(?:\.\d+)?$",
+    r"^[à-ÿ]{0,3}[一-龥]+$",
+    r"^[^\x00-\x7f]{1,4}$",
+    r"^(?:[\u{1F600}-\u{1F64F}]|é){2,5}$",
+    r"^\\[a-z\"\\]+$",
+    r"^[ -~]{0,12}$",
+    r"\s$",
+    r"^(?!.*--)[a-z-]{1,20}$",
+    r"^(?:ab|a|b){3,6}c?$",
+]
+SCHEMAS: list[dict[str, Any]] = [
+    *({"type": "string", "pattern": p} for p in PATTERNS),
+    *({"type": "string", "pattern": p, "maxLength": 6} for p in PATTERNS[:3] + PATTERNS[4:7]),
+    {"type": "string"},
+    {"type": "string", "minLength": 3},
+    {"type": "string", "minLength": 2, "maxLength": 4},
+    {"type": "string", "not": {"enum": ["a", "ab", "the", "\\"]}},
+    {"type": "string", "format": "email"},
+    {"type": "string", "format": "date-time"},
+    {"properties": {"name": {}, "na": {"type": "null"}, 'né"\\': {"type": "string"}, "": {}}},
+    {"additionalProperties": {"type": "integer"}, "properties": {"a": False, "b\n": {}}},
+    {
+        "patternProperties": {"^x": {"type": "null"}, "[0-9]$": False},
+        "propertyNames": {"maxLength": 5},
+    },
+    {"type": "array", "items": {"type": "string", "maxLength": 3}, "maxItems": 3},
+]
+OPTIONS: list[dict[str, Any]] = [
+    {},
+    {"ensure_ascii": True},
+    {"property_order": "any", "whitespace": "flexible"},
+]
+
+
+def by_machine(constraint: Constraint, state: int) -> set[int]:
+    """The tokens that the machine can read from ``state``: trie and machine, byte by byte."""
+    trie, machine = constraint.vocabulary.trie, constraint._machine
+    first, count, byte = (a.tolist() for a in (trie.first_child, trie.n_children, trie.byte))
+    out: set[int] = set()
+    stack = [(state, 0)]
+    while stack:
+        at, node = stack.pop()
+        for child in range(first[node], first[node] + count[node]):
+            to = machine.step(at, byte[child])
+            if to:
+                out.update(trie.ids_at(child))
+                stack.append((to, child))
+    if machine.is_accepting(state):
+        out.update(constraint.vocabulary.eos_token_ids)
+    return out
+
+
+def masked(cursor: Cursor, size: int) -> set[int]:
+    mask = np.zeros((size + 31) // 32, np.uint32)
+    cursor.fill_mask(mask)
+    return set(np.flatnonzero(np.unpackbits(mask.view(np.uint8), bitorder="little")).tolist())
+
+
+def check_walk(constraint: Constraint, rng: random.Random, steps: int, checks: float) -> None:
+    cursor = constraint.start()
+    ends = set(constraint.vocabulary.eos_token_ids)
+    lengths = list(map(len, constraint.vocabulary.tokens))
+    for _ in range(steps):
+        allowed = masked(cursor, constraint.vocabulary.size)
+        if rng.random() < checks:
+            assert allowed == by_machine(constraint, cursor._state)
+        going_on = sorted(allowed - ends)
+        if not going_on:
+            return
+        # Short tokens half of the time: they leave a text where long ones cannot follow.
+        token = rng.choice(going_on)
+        if rng.random() < 0.5:
+            token = min(rng.sample(going_on, min(8, len(going_on))), key=lengths.__getitem__)
+        cursor.accept(token)
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=lambda o: next(iter(o), "default"))
+def test_text_in_json(options: dict[str, Any]) -> None:
+    vocabulary = real_tokenizers.vocabulary("smollm2")
+    rng = random.Random(5)
+    for schema in SCHEMAS if not options else rng.sample(SCHEMAS, 8):
+        constraint = structgen.compile(JsonSchema(schema), vocabulary, **options)
+        check_walk(constraint, rng, steps=10, checks=0.3)
+
+
+def test_plain_text() -> None:
+    vocabulary = real_tokenizers.vocabulary("smollm2")
+    rng = random.Random(6)
+    for pattern in (
+        r"[a-z]+(?: [a-z]+)*",
+        r"\w{2,9}",
+        r"(?s:.){3,}",
+        r"[^\n]{0,40}\n",
+        r"[\"\\a-f]*",
+    ):
+        constraint = structgen.compile(Regex(pattern), vocabulary)
+        check_walk(constraint, rng, steps=6, checks=0.4)
