@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from structgen.results import GenerationResult
     from structgen.types import Cfg, Choice, JsonSchema, Regex
     from structgen.vocabulary import Vocabulary
+    from structgen.walks import cache_info
 
 __version__ = "0.1.0"
 
@@ -89,6 +90,7 @@ __all__ = [
     "Vocabulary",
     "VocabularyError",
     "__version__",
+    "cache_info",
     "compile",
     "from_onnx_genai",
     "load",
@@ -108,6 +110,7 @@ _HOMES = {
     "Stream": "structgen.generator",
     "TextModel": "structgen.models.genai",
     "Vocabulary": "structgen.vocabulary",
+    "cache_info": "structgen.walks",
     "compile": "structgen.constraint",
 }
 

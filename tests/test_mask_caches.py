@@ -66,5 +66,9 @@ def test_masks_stay_right_when_the_budget_runs_out():
         for _ in range(20):
             check_one_walk(rng)
         assert walker.turns > 3
+        assert walker.used + walker.held <= walker.budget + 10_000  # one entry may go over
+        info = structgen.cache_info()
+        assert info.entries > 0
+        assert info.n_bytes >= walker.used
     finally:
         walker.budget = before

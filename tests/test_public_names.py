@@ -49,6 +49,7 @@ NAMES = ERRORS | {
     "TextModel",
     "Vocabulary",
     "__version__",
+    "cache_info",
     "compile",
     "from_onnx_genai",
     "load",
