@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from engine.walks import TINY
 
 import structgen
 from structgen import (
@@ -18,7 +19,6 @@ from structgen import (
 )
 from structgen.check_grammar import problems
 from structgen.cli import cli
-from tests.engine.walks import TINY
 
 
 def refused(grammar: str, kind: type[Exception], start: str | None = None) -> str:

@@ -6,10 +6,9 @@ import os
 import random
 from functools import cache
 
+import cfg_cases
 import lark
 import pytest
-
-from tests import cfg_cases
 
 SCALE = float(os.environ.get("STRUCTGEN_TEST_SCALE", "1"))
 

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cfg_cases import accepts
+from engine.walks import TINY, allowed, brute_force_ids, minimum, random_tokens, walk
 
 import structgen
 from structgen import Cfg, Constraint, grammars
-from tests.cfg_cases import accepts
-from tests.engine.walks import TINY, allowed, brute_force_ids, minimum, random_tokens, walk
 
 NAMES = grammars.names()
 

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import random
 
+import cfg_cases
 import lark
 import pytest
-
-import structgen
-from structgen import BudgetTooSmall, Cfg, Constraint
-from tests import cfg_cases, real_tokenizers
-from tests.engine.walks import (
+import real_tokenizers
+from engine.walks import (
     TINY,
     accepts,
     allowed,
@@ -22,7 +20,10 @@ from tests.engine.walks import (
     states_on_the_way,
     walk,
 )
-from tests.test_cfg_lark import lark_accepts
+from test_cfg_lark import lark_accepts
+
+import structgen
+from structgen import BudgetTooSmall, Cfg, Constraint
 
 NAMES = list(cfg_cases.GRAMMARS)
 

@@ -7,13 +7,13 @@ import random
 import re
 
 import pytest
+from cfg_cases import accepts
+from engine.walks import TINY, allowed, brute_force_ids, states_on_the_way, walk
 
 import structgen
 from structgen import Cfg, GrammarError
 from structgen.automaton.cfg_machine import CfgMachine
 from structgen.grammar import cfg, ir
-from tests.cfg_cases import accepts
-from tests.engine.walks import TINY, allowed, brute_force_ids, states_on_the_way, walk
 
 JSON_GBNF = r"""
 # JSON, as llama.cpp's grammars write it

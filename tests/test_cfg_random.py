@@ -6,13 +6,13 @@ import itertools
 import os
 import random
 
+import cfg_cases
 import lark
 import pytest
 
 from structgen import Unsatisfiable
 from structgen.automaton.cfg_machine import CfgMachine
 from structgen.grammar import cfg, ir
-from tests import cfg_cases
 
 SCALE = float(os.environ.get("STRUCTGEN_TEST_SCALE", "1"))
 _TERMINALS = (
