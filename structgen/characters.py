@@ -27,7 +27,7 @@ from .trie import Trie
 Bools: TypeAlias = npt.NDArray[np.bool_]
 Int32: TypeAlias = npt.NDArray[np.int32]
 Depths: TypeAlias = npt.NDArray[Any]
-"""uint8, or uint16 where a token has 255 characters or more."""
+"""uint8, or wider where a token has 255 characters or more."""
 
 _QUOTE, _BACKSLASH, _U = 0x22, 0x5C, 0x75
 _SHORT = {0x62: 0x08, 0x66: 0x0C, 0x6E: 0x0A, 0x72: 0x0D, 0x74: 0x09}
@@ -230,7 +230,9 @@ class Characters:
             depth[first:last] = depth[above[first:last]] + whole[first:last]
         self._above = above
         self.parent = self.place[above[self.node]]
-        kind = np.uint8 if int(depth.max()) < 255 else np.uint16
+        # The largest value of the type has to stay free.
+        most = int(depth.max())
+        kind = np.uint8 if most < 0xFF else np.uint16 if most < 0xFFFF else np.uint32
         self.depth = np.append(depth[self.node], 0).astype(kind)
         points = code[self.node]
         self.points, ranks = np.unique(points, return_inverse=True)

@@ -69,7 +69,6 @@ class TextWalks:
         self._atom_of = view(atoms)
         self._weights = np.bincount(atoms[:n_points], minlength=self._n_atoms + 1).tolist()
         self._tables: dict[int, npt.NDArray[np.int64]] = {}
-        self._slices: dict[int, Slice] = {}
         self._alive_tails: dict[int, npt.NDArray[np.bool_]] = {}
         self._reach: tuple[list[int], npt.NDArray[np.int64]] | None = None
 

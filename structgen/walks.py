@@ -95,6 +95,7 @@ class Walker:
         self.used = 0
         self.held = 0
         self.turns = 0
+        self._caches_lock = threading.Lock()
         self._caches: weakref.WeakSet[Recent[Any, Any]] = weakref.WeakSet()
         self.walks: Recent[tuple[Leaf, int, Node], LeafWalk] = self.cache()
         self._rows: Recent[tuple[int, int], tuple[Any, Bits]] = self.cache()
@@ -117,7 +118,8 @@ class Walker:
     def cache(self) -> Recent[Any, Any]:
         """A cache that this walker's budget rules."""
         made: Recent[Any, Any] = Recent()
-        self._caches.add(made)
+        with self._caches_lock:
+            self._caches.add(made)
         return made
 
     def charge(self, n_bytes: int) -> None:
@@ -126,12 +128,16 @@ class Walker:
         if self.used > self.budget // 2:
             self.held, self.used = self.used, 0
             self.turns += 1
-            for cache in list(self._caches):
+            for cache in self._all_caches():
                 cache.turn()
 
     def entries(self) -> int:
         """How many things are remembered."""
-        return sum(len(cache) for cache in list(self._caches))
+        return sum(len(cache) for cache in self._all_caches())
+
+    def _all_caches(self) -> list[Recent[Any, Any]]:
+        with self._caches_lock:
+            return list(self._caches)
 
     def intern(self, bits: Bits) -> Bits:
         """One array for all rows equal to ``bits``."""
@@ -409,7 +415,8 @@ class Walker:
     def run_ends(self, leaf: Leaf, state: int, most: int) -> list[int]:
         """The leaf states in which tokens may end on a run: all that matter for completions.
 
-        States that may end right away are alike in that: one stands for all.
+        States that may end right away, and after any one more character, are alike in that: one
+        stands for all.
         """
         assert leaf.holds_text
         symbols, encoding = leaf.symbols, leaf.encoding
@@ -422,23 +429,22 @@ class Walker:
                     break
             else:
                 tails.add(node)
-        length = symbols.run(state)[1]
+        chars, length = symbols.run(state)
         last = min(most, symbols.settled(state)) if length < 0 else most
         out: list[int] = []
-        before_ended = False
-        for count in range(last + 1):
-            at = symbols.after_run(state, count) if count else state
-            may_end = symbols.label(at) >= 0
-            if not (may_end and before_ended) or count == last:
-                live = 0
-                for mask, _ in symbols.moves(at):
-                    live |= mask
-                out += [
-                    leaf.in_text(at, tail)
-                    for tail in tails
-                    if tail == GROUND or encoding.reach(tail) & live
-                ]
-            before_ended = may_end
+        states = [symbols.after_run(state, count) for count in range(last + 1)]
+        may_end = [symbols.label(at) >= 0 for at in states]
+        for count, at in enumerate(states):
+            live = 0
+            for mask, _ in symbols.moves(at):
+                live |= mask
+            if 0 < count < last and all(may_end[count - 1 : count + 2]) and not live & ~chars:
+                continue
+            out += [
+                leaf.in_text(at, tail)
+                for tail in tails
+                if tail == GROUND or encoding.reach(tail) & live
+            ]
         return out
 
     # -- level by level ---------------------------------------------------------------------

@@ -84,11 +84,18 @@ class ObjectPlan:
         if self._counts:
             count = min(count + 1, table.count_to)
             rule = table.counted(rule, count)
-        return left, count, rule, keys if self._tells_keys_apart(count, rule) else ()
+        return left, count, rule, keys if self._tells_keys_apart(count, rule, keys) else ()
 
-    def _tells_keys_apart(self, count: int, rule: Rule) -> bool:
-        """Whether unnamed keys must be distinct: a repeated one would count, or settle, nothing."""
-        return count < self._table.least or bool(rule.support & self._table.told_by_any)
+    def _tells_keys_apart(self, count: int, rule: Rule, keys: tuple[str, ...]) -> bool:
+        """Whether unnamed keys must be distinct: a repeated one would count, or settle, nothing.
+
+        Unnamed ``keys`` that may have settled the rule must not be written again either: of two
+        members with one key, readers keep the last.
+        """
+        told = self._table.told_by_any
+        if keys and self._table.rule.support & told:
+            return True
+        return count < self._table.least or bool(rule.support & told)
 
     def _ways(self, state: State, label: int, name: str | None) -> list[tuple[int, State]]:
         """For a member with key ``label``: the conjunction its value owes, and the state after."""
@@ -222,8 +229,8 @@ class ObjectPlan:
         """Whether `resume` needs the text of the key that has just been written."""
         if at & 1 or outcome <= len(self.names):
             return False
-        _, count, rule, _ = self._states[at >> 1]
-        return self._tells_keys_apart(count, rule)
+        _, count, rule, keys = self._states[at >> 1]
+        return self._tells_keys_apart(count, rule, keys)
 
     def resume(
         self, at: int, outcome: int, text: bytes | None = None, limited: bool = False

@@ -1,4 +1,4 @@
-"""Shortest texts of an object's keys, told symbol by symbol, against a search byte by byte."""
+"""An object's keys: their shortest texts against a search byte by byte; keys written twice."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import structgen
 from engine import strategies
 from engine.test_json_schema import EVERYTHING, RANDOM, compile_or_none
 from engine.walks import TINY, examples
-from structgen import JsonSchema, Unsatisfiable
+from structgen import JsonSchema, Unsatisfiable, Vocabulary
 from structgen.automaton.keys import CLOSE, KeyLeaf
 from structgen.automaton.leaf import Leaf
 from structgen.constraint import Constraint
@@ -75,3 +75,34 @@ def test_names_that_begin_alike(options: dict[str, Any]) -> None:
     constraint = structgen.compile(JsonSchema(schema), TINY, **options)
     (leaf,) = key_leaves(constraint)
     assert check(leaf, random.Random(5), 120) > 100
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"not": {"additionalProperties": {"type": "integer"}}},
+        {"if": {"additionalProperties": {"type": "integer"}}, "then": {"required": ["z"]}},
+        {"oneOf": [{"additionalProperties": {"type": "integer"}}, {"minProperties": 1}]},
+        {"not": {"patternProperties": {"^k": {"type": "integer"}}}},
+    ],
+    ids=lambda schema: next(iter(schema)),
+)
+@pytest.mark.parametrize("options", [{}, {"property_order": "any"}])
+def test_a_witness_is_not_written_over(schema: Any, options: dict[str, Any]) -> None:
+    """Of two members with one key readers keep the last: what settled the rule must stay."""
+    vocabulary = Vocabulary.from_tokens([*(bytes([b]) for b in range(256)), b""], [256])
+    constraint = structgen.compile(JsonSchema({"type": "object", **schema}), vocabulary, **options)
+
+    def accepts(text: str) -> bool:
+        cursor = constraint.start()
+        try:
+            for byte in text.encode():
+                cursor.accept(byte)
+        except structgen.TokenNotAllowed:
+            return False
+        return cursor.is_accepting
+
+    assert accepts('{"k":"s"}')
+    assert accepts('{"k":"s","b":1}')
+    assert not accepts('{"k":"s","k":1}')
+    assert not accepts('{"k":"s","b":1,"k":1}')

@@ -118,3 +118,26 @@ def test_plain_text() -> None:
     ):
         constraint = structgen.compile(Regex(pattern), vocabulary)
         check_walk(constraint, rng, steps=6, checks=0.4)
+
+
+def test_a_budget_sees_characters_cut_inside_a_run() -> None:
+    tokens = [*(bytes([b]) for b in range(256)), b"a\xc3", b"aa\xc3", b"aaa", b"aaaa", b""]
+    vocabulary = structgen.Vocabulary.from_tokens(tokens, eos_token_ids=[len(tokens) - 1])
+    schema = {
+        "type": "string",
+        "pattern": "^([a-w]*|[a-w]+éx{50})$",
+        "not": {"pattern": "^[a-w]{3,}é"},
+    }
+    cursor = structgen.compile(JsonSchema(schema), vocabulary).start(max_tokens=12)
+    cursor.accept(ord('"'))
+    for token in masked(cursor, vocabulary.size):
+        cursor.accept(token)
+        cursor.rollback(1)
+    assert tokens.index(b"a\xc3") not in masked(cursor, vocabulary.size)
+
+
+def test_the_longest_token_there_may_be() -> None:
+    tokens = [*(bytes([b]) for b in range(256)), b"a" * 65_535, b"a\x00b", b""]
+    vocabulary = structgen.Vocabulary.from_tokens(tokens, eos_token_ids=[len(tokens) - 1])
+    cursor = structgen.compile(Regex("[a-z]*"), vocabulary).start()
+    assert masked(cursor, vocabulary.size) == {*range(ord("a"), ord("z") + 1), 256, 258}
