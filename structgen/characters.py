@@ -64,6 +64,17 @@ def view(array: npt.NDArray[np.int32] | npt.NDArray[np.uint8]) -> Sequence[int]:
     return cast("Sequence[int]", memoryview(array))  # type: ignore[arg-type]
 
 
+def ranges(first: npt.NDArray[Any], last: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+    """All of ``first[i] .. last[i] - 1``, one after another."""
+    lengths = last - first
+    ends = np.cumsum(lengths)
+    if not len(ends):
+        return np.zeros(0, np.int64)
+    shifts = np.repeat(first - (ends - lengths), lengths)
+    found: npt.NDArray[np.int64] = np.arange(int(ends[-1]), dtype=np.int64) + shifts
+    return found
+
+
 class Views(NamedTuple):
     """Arrays of `Characters` for reading one element at a time."""
 
@@ -376,13 +387,9 @@ class Characters:
 
     def children(self, places: Int32) -> Int32:
         """The nodes right below ``places``, ascending."""
-        first, last = self._child_start[places], self._child_start[places + 1]
-        lengths = last - first
-        ends = np.cumsum(lengths)
-        if not len(ends):
-            return np.zeros(0, np.int32)
-        at = np.arange(int(ends[-1])) + np.repeat(first - (ends - lengths), lengths)
-        found: Int32 = self._children[at]
+        found: Int32 = self._children[
+            ranges(self._child_start[places], self._child_start[places + 1])
+        ]
         return found
 
     def quote_below(self, place: int) -> int:

@@ -12,7 +12,7 @@ This module knows automata only through `machine.Machine` and `leaf.Leaf`, and n
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -138,6 +138,10 @@ class MaskEngine:
         walker = self._walker
         return walker.leaf_walk(leaf, q, node, walker.walks if leaf.is_shared else self._walks)
 
+    def _root_walk(self, leaf: Leaf, q: int, continuation: int) -> LeafWalk:
+        last = self._walker.last_walk(leaf, q) if continuation == BOTTOM else None
+        return self._leaf_walk(leaf, q, ROOT) if last is None else last
+
     def fill(self, state: int, out: Bits, tape: Callable[[], Tape]) -> None:
         """Write the mask of ``state`` into ``out``, uint32 [ceil(size / 32)]."""
         self.mask(state, tape).fill(out)
@@ -148,8 +152,7 @@ class MaskEngine:
         machine, walker = self.machine, self._walker
         for leaf_id, q, continuation in machine.configurations(state):
             leaf = machine.leaves[leaf_id]
-            last = walker.last_walk(leaf, q) if continuation == BOTTOM else None
-            walk = self._leaf_walk(leaf, q, ROOT) if last is None else last
+            walk = self._root_walk(leaf, q, continuation)
             parts.append(walk.ids)
             if walk.row is not None:
                 rows.append(walk.row)
@@ -190,6 +193,12 @@ class MaskEngine:
 
     def _after(self, continuation: int, outcome: int, node: Node, parts: list[Ids]) -> None:
         """Collect the tokens that go on from ``node`` once a leaf has ended with ``outcome``."""
+        parts += [walk.ids for walk, _ in self._walks_after(continuation, outcome, node)]
+
+    def _walks_after(
+        self, continuation: int, outcome: int, node: Node
+    ) -> Iterator[tuple[FrameWalk, int]]:
+        """The walks of all frames that ``node`` leads through, with what lies below each."""
         machine = self.machine
         todo = [(continuation, outcome, node)]
         seen = set(todo)
@@ -199,7 +208,7 @@ class MaskEngine:
                 frame, at = machine.frames[frame_id]
                 room = self._room(frame, continuation)
                 walk = self._frame_walk(frame, at, outcome, node, room)
-                parts.append(walk.ids)
+                yield walk, below
                 rest = (below, 0, walk.closed)
                 if walk.closed != _NO_NODE and rest not in seen:
                     seen.add(rest)
@@ -293,26 +302,14 @@ class MaskEngine:
         longest = 0
         for leaf_id, q, continuation in machine.configurations(state):
             leaf = machine.leaves[leaf_id]
-            last = self._walker.last_walk(leaf, q) if continuation == BOTTOM else None
-            walk = self._leaf_walk(leaf, q, ROOT) if last is None else last
+            walk = self._root_walk(leaf, q, continuation)
             for end in walk.ends:
                 longest = max(longest, self._tokens_to_close(leaf, end, continuation))
             for outcome, node in walk.exits:
-                todo = [(continuation, outcome, node)]
-                seen = set(todo)
-                while todo:
-                    above, out, at_node = todo.pop()
-                    for frame_id, below in machine.continuations[above]:
-                        frame, at = machine.frames[frame_id]
-                        room = self._room(frame, above)
-                        frame_walk = self._frame_walk(frame, at, out, at_node, room)
-                        for end_leaf, end, frames in frame_walk.ends:
-                            pushed = machine.push(frames, below)
-                            longest = max(longest, self._tokens_to_close(end_leaf, end, pushed))
-                        rest = (below, 0, frame_walk.closed)
-                        if frame_walk.closed != _NO_NODE and rest not in seen:
-                            seen.add(rest)
-                            todo.append(rest)
+                for frame_walk, below in self._walks_after(continuation, outcome, node):
+                    for end_leaf, end, frames in frame_walk.ends:
+                        pushed = machine.push(frames, below)
+                        longest = max(longest, self._tokens_to_close(end_leaf, end, pushed))
         return longest
 
     def _tokens_to_close(self, leaf: Leaf, end: int | tuple[int, int], continuation: int) -> int:

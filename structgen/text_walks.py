@@ -19,7 +19,7 @@ import numpy.typing as npt
 from .automaton.alphabet import Alphabet
 from .automaton.encoding import Utf8
 from .automaton.leaf import SymbolAutomaton
-from .characters import Characters, Depths, Slice, view
+from .characters import Characters, Depths, Slice, ranges, view
 
 Int32: TypeAlias = npt.NDArray[np.int32]
 Places: TypeAlias = npt.NDArray[np.int32]
@@ -175,10 +175,7 @@ class TextWalks:
         characters = self.characters
         children = characters.top
         out.runs.add((state, 0))
-        self._quotes_after(state, _no_run(characters), 0, np.zeros(1, np.int32), out)
-        alive = self._tails_alive(state)
-        at_root = characters.partial_node == 0
-        out.ids.append(characters.partial[at_root & alive[characters.partial_tail]])
+        self._leave(state, characters.nothing, 0, np.zeros(1, np.int32), out)
         groups = _grouped(self._table(state)[self._atoms[characters.code[children]]], children)
         left: list[tuple[int, Places]] = []
         for to, places in groups:
@@ -206,7 +203,7 @@ class TextWalks:
         if symbols.is_open(state):
             cut = self._slice(symbols.alphabet.everything)
             first, last = characters.token_start[places], characters.token_end[places]
-            ranks = _ranges(first, last)
+            ranks = ranges(first, last)
             base = np.repeat(characters.depth[places], last - first)
             inside = cut.last[characters.token_node[ranks]] <= base
             out.ids.append(characters.token_ids[ranks[inside]])
@@ -218,19 +215,18 @@ class TextWalks:
         given, free = state, symbols.free(state)
         state = given if free is None else free
         chars, most = symbols.run(state)
-        own = _ranges(characters.own_start[places], characters.own_stop[places])
+        own = ranges(characters.own_start[places], characters.own_stop[places])
         out.ids.append(characters.token_ids[own])
         if not chars:
             out.runs.add((state, 0))
-            cut = _no_run(characters)
-            self._leave(state, cut, 0, places, out)
+            self._leave(state, characters.nothing, 0, places, out)
             children = characters.children(places)
             return _grouped(self._table(state)[self._atoms[characters.code[children]]], children)
         cut = self._slice(chars)
         most = characters.longest if most < 0 else min(most, characters.longest)
         out.runs.add((state, most))
         first, last = characters.token_start[places], characters.token_end[places]
-        ranks = _ranges(first, last)
+        ranks = ranges(first, last)
         base = np.repeat(characters.depth[places], last - first)
         nodes = characters.token_node[ranks]
         inside = cut.last[nodes] <= base
@@ -244,9 +240,15 @@ class TextWalks:
         return self._edges(state, chars, cut, most, places)
 
     def _leave(self, state: int, cut: Slice, most: int, places: Places, out: TextWalk) -> None:
-        """Tokens that end inside a character, and closing quotes, after the run of ``state``."""
-        self._quotes_after(state, cut, most, places, out)
+        """Closing quotes, and tokens that end inside a character, after the run of ``state``."""
         characters = self.characters
+        chosen, steps = _after_run(
+            characters.parent[characters.quotes], characters, cut, most, places
+        )
+        for count, which in self._by_count(state, steps):
+            label = self._symbols.label(self._symbols.after_run(state, count))
+            if label >= 0:
+                self._quoted(out, label)[chosen[which]] = True
         chosen, steps = _after_run(characters.partial_node, characters, cut, most, places)
         if len(chosen):
             tails = characters.partial_tail[chosen]
@@ -255,19 +257,6 @@ class TextWalks:
                 alive = self._tails_alive(self._symbols.after_run(state, count))
                 keep[which] = alive[tails[which]]
             out.ids.append(characters.partial[chosen[keep]])
-
-    def _quotes_after(
-        self, state: int, cut: Slice, most: int, places: Places, out: TextWalk
-    ) -> None:
-        characters = self.characters
-        chosen, steps = _after_run(
-            characters.parent[characters.quotes], characters, cut, most, places
-        )
-        if len(chosen):
-            for count, which in self._by_count(state, steps):
-                label = self._symbols.label(self._symbols.after_run(state, count))
-                if label >= 0:
-                    self._quoted(out, label)[chosen[which]] = True
 
     def _edges(
         self,
@@ -299,7 +288,7 @@ class TextWalks:
             steps = depth[edges] - np.asarray(1, depth.dtype)
         else:
             lengths = characters.end[places] - places
-            nodes = _ranges(places, characters.end[places])
+            nodes = ranges(places, characters.end[places])
             base = np.repeat(depth[places], lengths)
             keep = (last[nodes] == depth[nodes]) & (depth[nodes] > base)
             keep &= last[parent[nodes]] <= base
@@ -317,9 +306,11 @@ class TextWalks:
 
     def _by_count(self, state: int, steps: Depths) -> list[tuple[int, npt.NDArray[np.int64]]]:
         """Positions by the number of characters read, as far as that matters."""
+        if not len(steps):
+            return []
         if self._symbols.run(state)[1] < 0:
             settled = self._symbols.settled(state)
-            if not settled or not len(steps):
+            if not settled:
                 return [(0, np.arange(len(steps)))]
             steps = np.minimum(
                 steps, np.asarray(min(settled, self.characters.longest), steps.dtype)
@@ -454,11 +445,6 @@ class TextWalks:
         return self._encoding.reach(node)
 
 
-def _no_run(characters: Characters) -> Slice:
-    """The slice of no characters at all: only the places themselves are inside."""
-    return characters.nothing
-
-
 def _after_run(
     nodes: Int32, characters: Characters, cut: Slice, most: int, places: Places
 ) -> tuple[npt.NDArray[np.int64], Depths]:
@@ -474,17 +460,6 @@ def _after_run(
     steps = characters.depth[nodes[chosen]] - base[chosen]
     short = steps <= most
     return chosen[short], steps[short]
-
-
-def _ranges(first: Int32, last: Int32) -> npt.NDArray[np.int64]:
-    """All of ``first[i] .. last[i] - 1``, one after another."""
-    lengths = last - first
-    ends = np.cumsum(lengths)
-    if not len(ends):
-        return np.zeros(0, np.int64)
-    shifts = np.repeat(first - (ends - lengths), lengths)
-    found: npt.NDArray[np.int64] = np.arange(int(ends[-1]), dtype=np.int64) + shifts
-    return found
 
 
 def _grouped(targets: npt.NDArray[np.int64], places: Places) -> list[tuple[int, Places]]:

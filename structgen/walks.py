@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from .automaton.encoding import GROUND, Utf8
 from .automaton.leaf import Leaf, TextLeaf
-from .characters import Characters, view
+from .characters import Characters, ranges, view
 from .recent import Recent
 from .text_walks import TextWalk, TextWalks
 from .trie import Trie
@@ -461,14 +461,8 @@ class Walker:
         seen_states: list[npt.NDArray[np.int64]] = []
         while len(nodes):
             table.cover(states)
-            count = trie.n_children[nodes]
-            keep = count > 0
-            nodes, states, count = nodes[keep], states[keep], count[keep]
-            ends = np.cumsum(count)
-            if not len(ends):
-                break
-            offset = np.arange(int(ends[-1])) - np.repeat(ends - count, count)
-            children = np.repeat(trie.first_child[nodes], count) + offset
+            first, count = trie.first_child[nodes], trie.n_children[nodes]
+            children = ranges(first, first + count)
             to = table.rows[np.repeat(states, count), trie.byte[children]]
             alive = to >= 0
             nodes, states = children[alive].astype(np.int64), to[alive].astype(np.int64)
@@ -477,11 +471,8 @@ class Walker:
         if not seen_nodes:
             return LeafWalk(None, EMPTY, (), ())
         all_nodes, all_states = np.concatenate(seen_nodes), np.concatenate(seen_states)
-        first = trie.token_start[all_nodes]
-        count = trie.token_start[all_nodes + 1] - first
-        total = np.cumsum(count)
-        offset = np.arange(int(total[-1]) if len(total) else 0) - np.repeat(total - count, count)
-        ids = trie.token_ids[np.repeat(first, count) + offset]
+        first, last = trie.token_start[all_nodes], trie.token_start[all_nodes + 1]
+        ids = trie.token_ids[ranges(first, last)]
         table.cover(all_states)
         labels = table.labels[all_states]
         exits: list[tuple[int, Node]] = []
@@ -492,7 +483,7 @@ class Walker:
                 members = np.unique(out_nodes[out_labels == outcome]).astype(np.int32)
                 alone = int(members[0]) if len(members) == 1 else self.cluster(members)
                 exits.append((outcome, alone))
-        ending = tuple(np.unique(all_states[count > 0]).tolist())
+        ending = tuple(np.unique(all_states[last > first]).tolist())
         return LeafWalk(None, ids, tuple(exits), ending)
 
 
