@@ -21,6 +21,7 @@ from typing import Any, NamedTuple, TypeAlias, cast
 import numpy as np
 import numpy.typing as npt
 
+from .automaton.encoding import ASCII_ONLY, may_escape, may_escape_slash
 from .recent import Recent
 from .trie import Trie
 
@@ -92,9 +93,9 @@ class Characters:
     Args:
         trie: the vocabulary's trie.
         size: number of token ids.
-        spelling: ``"utf8"`` for plain text; ``"any"``, ``"canonical"`` or ``"ascii"`` for the
-            inside of JSON strings (see `automaton.encoding.JsonString`).
-        barred: lead bytes that do not occur.
+        spelling: ``"utf8"`` for plain text; one of `automaton.encoding.Escapes` for the inside of
+            JSON strings.
+        barred: bytes, from 0x7F on, that begin no character.
         slices: where slices are kept.
         charge: told the bytes that each of them takes.
 
@@ -130,6 +131,7 @@ class Characters:
         self.trie = trie
         self.size = size
         self.spelling = spelling
+        self.barred = barred
         self._barred = np.isin(np.arange(256), list(barred))
         code, tails = self._decode()
         self._number(code)
@@ -157,7 +159,8 @@ class Characters:
         if json:
             ascii_points[:0x20] = _NO_TEXT
             ascii_points[_QUOTE] = _CLOSING
-        raw = self.spelling != "ascii"
+        ascii_points[self._barred] = _NO_TEXT
+        raw = self.spelling not in ASCII_ONLY
         for first, last in pairwise(trie.level_start.tolist()[1:]):
             parent, byte = trie.parent[first:last], trie.byte[first:last].astype(np.int64)
             waiting = left[parent] > 0
@@ -188,7 +191,7 @@ class Characters:
                 for node in (np.flatnonzero(starts | inside_escape[parent]) + first).tolist():
                     before = escaping.get(int(trie.parent[node]), b"")
                     spelt = before + bytes([int(trie.byte[node])])
-                    point = _unescape(spelt, self.spelling)
+                    point = _unescape(spelt, self.spelling, self.barred)
                     here[node - first] = -3 if point is None else point
                     left[node] = 0
                     if point is None:
@@ -475,7 +478,7 @@ def _span(tail: bytes) -> tuple[int, int]:
     return (first, last) if first <= last else (-1, -1)
 
 
-def _unescape(spelt: bytes, spelling: str) -> int | None:
+def _unescape(spelt: bytes, spelling: str, barred: frozenset[int]) -> int | None:
     """The code point of an escape, `_NO_TEXT` where it is none, None where it is not complete."""
     if len(spelt) == 1:
         return None
@@ -483,7 +486,7 @@ def _unescape(spelt: bytes, spelling: str) -> int | None:
     if kind != _U:
         if kind in _SHORT:
             return _SHORT[kind]
-        if kind in (_QUOTE, _BACKSLASH) or (kind == 0x2F and spelling == "any"):
+        if kind in (_QUOTE, _BACKSLASH) or (kind == 0x2F and may_escape_slash(spelling)):
             return kind
         return _NO_TEXT
     if any(byte not in _HEX for byte in spelt[2:6]):
@@ -494,8 +497,7 @@ def _unescape(spelt: bytes, spelling: str) -> int | None:
     if 0xDC00 <= point <= 0xDFFF:
         return _NO_TEXT
     if not 0xD800 <= point <= 0xDBFF:
-        plain = spelling != "any" and point < 0x80
-        return _NO_TEXT if plain and (point >= 0x20 or point in _SHORT.values()) else point
+        return point if may_escape(point, spelling, barred) else _NO_TEXT
     if spelt[6:8] != b"\\u"[: len(spelt) - 6]:
         return _NO_TEXT
     if any(byte not in _HEX for byte in spelt[8:]):

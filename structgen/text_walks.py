@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .automaton.alphabet import Alphabet
-from .automaton.encoding import Utf8
+from .automaton.encoding import ASCII_ONLY, Utf8
 from .automaton.leaf import SymbolAutomaton
 from .characters import Characters, Depths, Slice, ranges, view
 
@@ -425,7 +425,7 @@ class TextWalks:
         barred = self._encoding.barred
         for i, (a, b) in enumerate(zip(low.tolist(), high.tolist(), strict=True)):
             tail = characters.tails[i]
-            if first[i] < 0 or barred or self._encoding.spelling == "ascii":
+            if first[i] < 0 or barred or self._encoding.spelling in ASCII_ONLY:
                 mask = self._reach_after(tail)
             else:
                 known = by_interval.get((a, b))

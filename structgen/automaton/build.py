@@ -121,7 +121,7 @@ class _Builder:
                 "JSON needs all of printable ASCII, but the vocabulary has no token for "
                 f"{bytes(unwritable).decode()!r} alone."
             )
-        outside = frozenset(b for b in self._missing if b >= 0x80)
+        outside = frozenset(b for b in self._missing if b >= 0x7F)
         left_out: dict[tuple[str, str], str] = {}
         self.unenforced.append(left_out)
         while True:

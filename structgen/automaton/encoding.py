@@ -2,7 +2,8 @@
 
 `Utf8` spells plain text. `JsonString` spells the inside of a JSON string (RFC 8259): raw UTF-8, or
 an escape; with ``escapes="any"`` every legal spelling, with ``"canonical"`` the shortest one (and
-``\\uXXXX`` for anything outside ASCII), so that names have one spelling and can be forced.
+``\\uXXXX`` for anything outside ASCII), so that names have one spelling and can be forced; with
+``"any-ascii"`` and ``"canonical-ascii"`` those of them that are ASCII.
 
 An encoding is a tree of nodes built on demand. Node 0 stands between two characters; every other
 node is inside one. ``row(node)`` maps a byte either to a deeper node (>= 0) or to the atom that is
@@ -20,7 +21,10 @@ from ..grammar.ir import MAX_CODE_POINT
 from .alphabet import NO_ATOM, Alphabet
 
 Row: TypeAlias = "dict[int, int]"
-Escapes: TypeAlias = Literal["any", "canonical", "ascii"]
+Escapes: TypeAlias = Literal["any", "canonical", "any-ascii", "canonical-ascii"]
+
+ASCII_ONLY = frozenset(["any-ascii", "canonical-ascii"])
+"""The spellings in which everything outside ASCII is escaped."""
 
 GROUND = 0
 _SHORT = {0x62: 0x08, 0x66: 0x0C, 0x6E: 0x0A, 0x72: 0x0D, 0x74: 0x09}
@@ -28,12 +32,29 @@ _HEX = [(b, int(chr(b), 16)) for b in b"0123456789abcdefABCDEF"]
 _QUOTE, _BACKSLASH, _SLASH, _U = 0x22, 0x5C, 0x2F, 0x75
 
 
+def may_escape(code_point: int, escapes: str, barred: frozenset[int] = frozenset()) -> bool:
+    """Whether ``\\uXXXX`` may spell a code point below U+10000.
+
+    ``barred`` are the lead bytes that cannot be written.
+    """
+    if code_point >= 0x80 or escapes in ("any", "any-ascii"):
+        return True
+    if code_point < 0x20:
+        return code_point not in _SHORT.values()
+    return code_point in barred
+
+
+def may_escape_slash(escapes: str) -> bool:
+    """Whether ``\\/`` may spell a slash."""
+    return escapes in ("any", "any-ascii")
+
+
 class Utf8:
     """Plain UTF-8 (RFC 3629) over ``alphabet``."""
 
     spelling = "utf8"
     barred: frozenset[int] = frozenset()
-    """Encodings with the same spelling and barred lead bytes spell every character alike."""
+    """Encodings with the same spelling and barred bytes spell every character alike."""
 
     def __init__(self, alphabet: Alphabet) -> None:
         self.alphabet = alphabet
@@ -175,9 +196,9 @@ class JsonString(Utf8):
     Args:
         alphabet: the atoms.
         escapes: ``"any"`` allows every spelling RFC 8259 allows; ``"canonical"`` only the shortest
-            spelling of ASCII, and raw or ``\\uXXXX`` for the rest; ``"ascii"`` is canonical with
-            everything outside ASCII escaped.
-        missing: bytes that cannot be written: characters outside ASCII that need one are escaped.
+            spelling of ASCII, and raw or ``\\uXXXX`` for the rest; with ``"any-ascii"`` and
+            ``"canonical-ascii"`` everything outside ASCII is escaped.
+        missing: bytes from 0x7F on that cannot be written: characters that need one are escaped.
     """
 
     def __init__(
@@ -187,7 +208,7 @@ class JsonString(Utf8):
         self.escapes = escapes
         # Without some continuation byte no lead byte is sure to lead to anything.
         continues = any(0x80 <= byte < 0xC0 for byte in missing)
-        self.barred = frozenset(range(0xC2, 0xF5)) if continues else missing
+        self.barred = missing | frozenset(range(0xC2, 0xF5)) if continues else missing
         self.spelling = escapes
 
     def spell(self, code_point: int) -> bytes:
@@ -198,9 +219,8 @@ class JsonString(Utf8):
             if meaning == code_point:
                 return b"\\" + bytes([letter])
         raw = chr(code_point).encode()
-        if code_point >= 0x20 and (
-            code_point < 0x80 or (self.escapes != "ascii" and raw[0] not in self.barred)
-        ):
+        is_raw = code_point < 0x80 or self.escapes not in ASCII_ONLY
+        if code_point >= 0x20 and is_raw and raw[0] not in self.barred:
             return raw
         if code_point < 0x10000:
             return b"\\u%04x" % code_point
@@ -212,10 +232,10 @@ class JsonString(Utf8):
         for byte in range(0x20, 0x80):
             if byte not in (_QUOTE, _BACKSLASH):
                 row[byte] = ~self.alphabet.atom(byte)
-        if self.escapes != "ascii":
+        if self.escapes not in ASCII_ONLY:
             self._lead_bytes(row)
-            for byte in self.barred & row.keys():
-                del row[byte]
+        for byte in self.barred & row.keys():
+            del row[byte]
         reach = 0
         for target in self._escape_row().values():
             reach |= self._reach[target] if target >= 0 else 1 << ~target
@@ -252,7 +272,7 @@ class JsonString(Utf8):
     def _escape_row(self) -> Row:
         atom = self.alphabet.atom
         row: Row = {_QUOTE: ~atom(_QUOTE), _BACKSLASH: ~atom(_BACKSLASH)}
-        if self.escapes == "any":
+        if may_escape_slash(self.escapes):
             row[_SLASH] = ~atom(_SLASH)
         for letter, meaning in _SHORT.items():
             row[letter] = ~atom(meaning)
@@ -263,9 +283,7 @@ class JsonString(Utf8):
 
     def _allowed_escape(self, code_point: int) -> bool:
         """Whether ``\\uXXXX`` may spell this code point below U+10000."""
-        if self.escapes == "any" or code_point >= 0x80:
-            return True
-        return code_point < 0x20 and code_point not in _SHORT.values()
+        return may_escape(code_point, self.escapes, self.barred)
 
     def _hex_span(self, digits: int, prefix: int) -> tuple[int, int]:
         return prefix << 4 * digits, (prefix + 1 << 4 * digits) - 1
@@ -273,7 +291,7 @@ class JsonString(Utf8):
     def _hex(self, digits: int, prefix: int) -> int | None:
         """Node before ``digits`` more hex digits, or None when nothing can come of it."""
         first, last = self._hex_span(digits, prefix)
-        if self.escapes != "any" and first < 0x80:
+        if first < 0x80 and self.escapes not in ("any", "any-ascii"):
             reach = self.alphabet.atoms_between(max(first, 0x80), last)
             for code_point in range(first, min(last + 1, 0x80)):
                 if self._allowed_escape(code_point):

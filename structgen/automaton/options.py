@@ -28,7 +28,7 @@ class JsonOptions:
             without fraction or exponent, and decimals without exponent or trailing zeros;
             ``"any"`` for every spelling JSON allows. The default, None, is ``"any"`` where
             ``property_order="any"`` asks for every valid text, else ``"canonical"``.
-        ensure_ascii: escape everything outside ASCII.
+        ensure_ascii: escape everything outside ASCII; what else may be escaped, still may.
         max_digits: most digits before, and after, a number's decimal point, and in an exponent.
         dialect: draft of a schema whose ``$schema`` does not say: ``"draft4"``, ``"draft6"``,
             ``"draft7"``, ``"draft2019-09"`` or ``"draft2020-12"`` (the default).
@@ -109,14 +109,14 @@ class JsonOptions:
     @property
     def named(self) -> Escapes:
         """Spelling of strings the schema names."""
-        if self.ensure_ascii:
-            return "ascii"
-        return "canonical" if self.canonical else "any"
+        if self.canonical:
+            return "canonical-ascii" if self.ensure_ascii else "canonical"
+        return self.free
 
     @property
     def free(self) -> Escapes:
         """Spelling of all other strings."""
-        return "ascii" if self.ensure_ascii else "any"
+        return "any-ascii" if self.ensure_ascii else "any"
 
 
 def json_options(options: Mapping[str, Any]) -> JsonOptions:

@@ -80,7 +80,7 @@ class JsonLanguage:
     Args:
         graph: the schema.
         options: how JSON is written.
-        missing: bytes outside ASCII that cannot be written.
+        missing: bytes from 0x7F on that cannot be written.
     """
 
     def __init__(

@@ -225,16 +225,16 @@ def test_a_vocabulary_without_some_bytes_meets_no_dead_end() -> None:
         walk(constraint, random.Random(0), steps=30)
 
 
-@pytest.mark.parametrize("missing", [[*range(0xC2, 0xE0)], [0xA9], [0xF0, 0xF1, 0x04]])
+@pytest.mark.parametrize("missing", [[*range(0xC2, 0xE0)], [0xA9], [0xF0, 0xF1, 0x04], [0x7F]])
 def test_json_escapes_what_the_vocabulary_cannot_write(missing: list[int]) -> None:
     vocabulary = lacking(*missing)
-    wanted = "aé😀"
+    wanted = "aé😀\x7f"
     for schema in (
         {"const": wanted},
-        {"type": "string", "pattern": "^[éßü😀]{2,3}$"},
+        {"type": "string", "pattern": "^[éßü😀\x7f]{2,3}$"},
         {"type": "object", "properties": {wanted: {"const": 1}}, "required": [wanted]},
         {"type": "array", "uniqueItems": True, "items": {"enum": [wanted, "é"]}, "minItems": 1},
-        {"type": "object", "propertyNames": {"pattern": "^[é😀]"}, "minProperties": 2},
+        {"type": "object", "propertyNames": {"pattern": "^[é😀\x7f]"}, "minProperties": 2},
     ):
         for options in ({}, {"spelling": "any"}):
             constraint = structgen.compile(JsonSchema(schema), vocabulary, **options)

@@ -51,6 +51,7 @@ SCHEMAS: list[dict[str, Any]] = [
 OPTIONS: list[dict[str, Any]] = [
     {},
     {"ensure_ascii": True},
+    {"spelling": "any", "ensure_ascii": True},
     {"property_order": "any", "whitespace": "flexible"},
 ]
 

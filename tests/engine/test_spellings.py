@@ -1,0 +1,90 @@
+"""Which spellings of one value are accepted: escapes of strings, forms of numbers."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import random
+from typing import Any
+
+import pytest
+
+import structgen
+from engine.walks import TINY, accepts, allowed, brute_force_ids
+from structgen import JsonSchema, Vocabulary
+
+EVERYWHERE = [
+    ({"type": "string"}, "{}"),
+    ({"const": "{}"}, "{}"),
+    ({"enum": ["x", "{}"]}, "{}"),
+    ({"type": "object", "properties": {"{}": True}, "required": ["{}"]}, '{{"{}":1}}'),
+]
+"""Schemas with one place for a text, and the document around it."""
+
+
+def spellings(char: str) -> list[str]:
+    """Every way RFC 8259 has to write ``char`` in a string."""
+    ways = [] if char in '"\\' or char < " " else [char]
+    units = char.encode("utf-16-be").hex()
+    ways += ["".join("\\u" + units[i : i + 4] for i in range(0, len(units), 4))]
+    ways += ["".join("\\u" + units[i : i + 4].upper() for i in range(0, len(units), 4))]
+    short = {"\b": "b", "\f": "f", "\n": "n", "\r": "r", "\t": "t"}.get(char, char)
+    if char in '"\\/\b\f\n\r\t':
+        ways.append("\\" + short)
+    assert all(json.loads(f'"{way}"') == char for way in ways)
+    return ways
+
+
+def filled(schema: Any, text: str) -> Any:
+    if isinstance(schema, dict):
+        return {filled(k, text): filled(v, text) for k, v in schema.items()}
+    if isinstance(schema, list):
+        return [filled(item, text) for item in schema]
+    return text if schema == "{}" else schema
+
+
+@pytest.mark.parametrize(("schema", "around"), EVERYWHERE, ids=lambda x: str(x)[:20])
+def test_every_spelling_of_a_text(schema: Any, around: str) -> None:
+    rng = random.Random(3)
+    for text in ("aé", "/\x7f", '"\n', "😀\\", "\x01\t"):
+        written = ["".join(ways) for ways in itertools.product(*map(spellings, text))]
+        for ascii_only in (False, True):
+            constraint = structgen.compile(
+                JsonSchema(filled(schema, text)), TINY, spelling="any", ensure_ascii=ascii_only
+            )
+            for way in written:
+                whole = around.format(way) if "{{" in around else f'"{way}"'
+                wanted = way.isascii() or not ascii_only
+                assert accepts(constraint, whole, rng) == wanted, whole
+
+
+def test_strings_the_schema_does_not_name_may_be_escaped_at_will() -> None:
+    for options in ({}, {"ensure_ascii": True}):
+        free = structgen.compile(JsonSchema({"type": "string"}), TINY, **options)
+        named = structgen.compile(JsonSchema({"const": "a/"}), TINY, **options)
+        for text in ('"a/"', '"a\\/"', '"\\u0061/"', '"a\\u002F"'):
+            assert accepts(free, text, random.Random(1))
+            assert accepts(named, text, random.Random(1)) == (text == '"a/"')
+
+
+@pytest.mark.parametrize("options", [{}, {"spelling": "any"}, {"ensure_ascii": True}])
+def test_a_vocabulary_without_a_delete_character(options: dict[str, Any]) -> None:
+    """It has no token for the lone byte 0x7F; one where it follows another byte is of no use."""
+    tokens = [*(bytes([b]) for b in range(256) if b != 0x7F), b"a\x7f", b""]
+    vocabulary = Vocabulary.from_tokens(tokens, [len(tokens) - 1])
+    escaped = '"\\u007f"'
+    for schema in ({"const": "\x7f"}, {"type": "string", "pattern": "^\x7f$"}):
+        constraint = structgen.compile(JsonSchema(schema), vocabulary, **options)
+        assert accepts(constraint, escaped, random.Random(1))
+        assert constraint.start().min_tokens_to_finish() == len(escaped) + 1
+        cursor = constraint.start(max_tokens=len(escaped) + 1)
+        for token in vocabulary.encode_bytes(escaped.encode()):
+            cursor.accept(token)
+        assert cursor.is_accepting
+    cursor = structgen.compile(JsonSchema({"type": "string"}), vocabulary, **options).start()
+    cursor.accept(0x22)
+    wanted = brute_force_ids(cursor._constraint, cursor._state, vocabulary)
+    assert set(allowed(cursor, vocabulary)) == wanted
+    key = {"type": "object", "properties": {"\x7f": {"const": 1}}, "required": ["\x7f"]}
+    constraint = structgen.compile(JsonSchema(key), vocabulary, **options)
+    assert constraint.start().min_tokens_to_finish() == len('{"\\u007f":1}') + 1
