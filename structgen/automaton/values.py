@@ -39,6 +39,7 @@ from ..grammar.schema_graph import (
     TRUE,
     Node,
     SchemaGraph,
+    by_key,
     json_key,
     to_decimal,
 )
@@ -413,7 +414,7 @@ class JsonLanguage:
         for number in branch.nodes:
             enum = self.nodes[number].enum
             if enum is not None:
-                keyed = {json_key(v): v for v in enum}
+                keyed = by_key(enum)
                 values = (
                     keyed if values is None else {k: v for k, v in values.items() if k in keyed}
                 )

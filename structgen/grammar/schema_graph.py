@@ -9,6 +9,7 @@ data structure and the type bits; `json_schema` fills it in, the automaton reads
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
@@ -229,6 +230,14 @@ def json_key(value: Any) -> Any:
     if isinstance(value, dict):
         return ("object", frozenset((k, json_key(v)) for k, v in value.items()))
     return ("array", tuple(json_key(v) for v in value))
+
+
+def by_key(values: Iterable[Any]) -> dict[Any, Any]:
+    """``values`` by `json_key`; of equal ones the first."""
+    found: dict[Any, Any] = {}
+    for value in values:
+        found.setdefault(json_key(value), value)
+    return found
 
 
 def to_decimal(value: int | float | Decimal) -> Decimal:

@@ -16,7 +16,7 @@ from ..errors import SchemaError
 from . import regex_algebra
 from . import schema_checks as checks
 from .formats import format_regex
-from .schema_graph import FRACTION, POINTED, TRUE, Contains, Node, json_key
+from .schema_graph import FRACTION, POINTED, TRUE, Contains, Node, by_key
 from .schema_reader import Place, Reader
 
 Skipped: TypeAlias = "Collection[tuple[str, str]]"
@@ -114,10 +114,10 @@ def _const(_: KeywordReader, reader: Reader, node: Node, value: Any, place: Plac
 
 def _restrict(node: Node, values: list[Any]) -> None:
     """Keep only ``values`` (and, beside an earlier enum or const, only the common ones)."""
-    keys = {json_key(v): v for v in values}
+    keys = by_key(values)
     if node.enum is not None:
-        kept = {json_key(v) for v in node.enum}
-        keys = {k: v for k, v in keys.items() if k in kept}
+        earlier = by_key(node.enum)
+        keys = {key: value for key, value in earlier.items() if key in keys}
     node.enum = tuple(keys.values())
 
 

@@ -67,6 +67,52 @@ def test_strings_the_schema_does_not_name_may_be_escaped_at_will() -> None:
             assert accepts(named, text, random.Random(1)) == (text == '"a/"')
 
 
+@pytest.mark.parametrize(
+    ("value", "equal"),
+    [
+        (1.0, ["1", "1.0", "1.00", "1e0", "10e-1", "0.1E+1"]),
+        (100, ["100", "100.0", "1e2", "1E+2", "1000e-1"]),
+        (0, ["0", "-0", "0.0", "-0.0", "0e5"]),
+        (-0.0, ["0", "-0", "0.0", "-0.0", "0e5"]),
+        (0.5, ["0.5", "0.50", "5e-1"]),
+        (1.5e-7, ["1.5e-07", "0.00000015", "15E-8"]),
+        (1e22, ["1e+22", "1e22", "10000000000000000000000", "10000000000000000000000.0"]),
+    ],
+)
+def test_every_number_that_equals_a_constant(value: Any, equal: list[str]) -> None:
+    rng = random.Random(4)
+    own = json.dumps(value)
+    for schema, around in (
+        ({"const": value}, "{}"),
+        ({"enum": ["x", value, 3]}, "{}"),
+        ({"const": [value]}, "[{}]"),
+        ({"const": {"a": value}}, '{{"a":{}}}'),
+        ({"type": "number", "const": value}, "{}"),
+    ):
+        canonical = structgen.compile(JsonSchema(schema), TINY)
+        free = structgen.compile(JsonSchema(schema), TINY, spelling="any")
+        for text in {own, *equal}:
+            assert accepts(canonical, around.format(text), rng) == (text == own), text
+            assert accepts(free, around.format(text), rng), text
+        for text in ("3.0000001", "7", str(value) + "1"):
+            assert not accepts(free, around.format(text), rng), text
+
+
+@pytest.mark.parametrize(
+    ("schema", "spelt"),
+    [
+        ({"enum": [1, 1.0]}, "1"),
+        ({"enum": [1.0, 1]}, "1.0"),
+        ({"const": 1.0, "enum": [1, 2]}, "1.0"),
+        ({"enum": [1, 2], "const": 1.0}, "1"),
+        ({"allOf": [{"const": 1.0}, {"const": 1}]}, "1.0"),
+    ],
+)
+def test_of_equal_constants_the_first_is_spelt(schema: Any, spelt: str) -> None:
+    constraint = structgen.compile(JsonSchema(schema), TINY)
+    assert [t for t in ("1", "1.0") if accepts(constraint, t, random.Random(1))] == [spelt]
+
+
 @pytest.mark.parametrize("options", [{}, {"spelling": "any"}, {"ensure_ascii": True}])
 def test_a_vocabulary_without_a_delete_character(options: dict[str, Any]) -> None:
     """It has no token for the lone byte 0x7F; one where it follows another byte is of no use."""
