@@ -19,7 +19,7 @@ from .automaton.cfg_machine import CfgMachine
 from .automaton.machine import DEAD, NeedsText
 from .automaton.tape import Tape
 from .cfg_masks import CfgMaskEngine
-from .errors import BudgetTooSmall, TokenNotAllowed, UnenforcedWarning
+from .errors import BudgetTooSmall, OptionError, TokenNotAllowed, UnenforcedWarning
 from .explain import Explanation, explain
 from .masks import MaskEngine
 from .types import OutputType, lower
@@ -94,8 +94,15 @@ class Constraint:
 
         Raises:
             BudgetTooSmall: no output is certain to fit; the error names the minimum.
+            OptionError: ``max_tokens`` is no whole number.
         """
-        return Cursor(self, max_tokens)
+        if max_tokens is None:
+            return Cursor(self, None)
+        if isinstance(max_tokens, bool) or not isinstance(max_tokens, (int, np.integer)):
+            raise OptionError(
+                f"max_tokens must be a whole number, or None for no budget; got {max_tokens!r}."
+            )
+        return Cursor(self, int(max_tokens))
 
     def explain(self) -> Explanation:
         """How each keyword of the schema is kept; print it for a table."""

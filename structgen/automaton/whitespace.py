@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from ..errors import OptionError
+from ..errors import CompileLimitExceeded, OptionError, OutputTypeError
 from ..grammar import ir
 from ..grammar.regex import parse_python
 from .derivatives import RegexAutomaton
@@ -26,28 +26,23 @@ class Whitespace:
         max_run: longest run under ``"flexible"``, in characters.
 
     Raises:
-        OptionError: the expression matches something that is not JSON whitespace, or nothing.
+        OptionError: no regular expression, or one that matches something that is not JSON
+            whitespace, or nothing, or needs too many states.
     """
 
     def __init__(self, style: str = "compact", max_run: int = 20) -> None:
-        if style == "compact":
-            regex: ir.Regex = ir.EPSILON
-        elif style == "flexible":
-            regex = ir.Repeat(JSON_WHITESPACE, 0, max_run)
-        else:
-            regex = parse_python(style)
-            outside = ir.Intersect((regex, ir.Complement(ir.Repeat(JSON_WHITESPACE, 0, None))))
-            if not RegexAutomaton(outside).is_empty():
-                raise OptionError(
-                    f"whitespace={style!r} can match text that is not JSON whitespace (space, tab, "
-                    "line feed, carriage return). Use 'compact', 'flexible' or such a pattern."
-                )
-        automaton = RegexAutomaton(regex)
-        if automaton.is_empty():
-            raise OptionError(f"whitespace={style!r} matches nothing, not even the empty string.")
-        self._number = {automaton.start: 0}
         self.edges: list[dict[int, int]] = []
         self.may_end: list[bool] = []
+        try:
+            self._explore(_automaton(style, max_run))
+        except CompileLimitExceeded as error:
+            option = f"max_whitespace={max_run}" if style == "flexible" else f"whitespace={style!r}"
+            raise OptionError(f"{option} counts too far: {error}.") from error
+        self.least = self._shortest()
+
+    def _explore(self, automaton: RegexAutomaton) -> None:
+        """Number the states and copy their edges."""
+        self._number = {automaton.start: 0}
         order = [automaton.start]
         for state in order:
             self.may_end.append(automaton.label(state) >= 0)
@@ -61,7 +56,6 @@ class Whitespace:
                             order.append(to)
                         row[byte] = self._number[to]
             self.edges.append(row)
-        self.least = self._shortest()
 
     def _shortest(self) -> bytes:
         """The shortest whitespace that may stand at one place."""
@@ -75,6 +69,33 @@ class Whitespace:
                     found[to] = found[state] + bytes([byte])
                     order.append(to)
         raise AssertionError("an automaton without dead states has an end")
+
+
+def _automaton(style: str, max_run: int) -> RegexAutomaton:
+    if style == "compact":
+        return RegexAutomaton(ir.EPSILON)
+    if style == "flexible":
+        return RegexAutomaton(ir.Repeat(JSON_WHITESPACE, 0, max_run))
+    try:
+        regex = parse_python(style)
+    except CompileLimitExceeded:
+        raise
+    except OutputTypeError as error:
+        raise OptionError(
+            f"whitespace={style!r} is neither 'compact' nor 'flexible', nor a regular expression "
+            f"that can be used: {error}"
+        ) from error
+    outside = ir.Intersect((regex, ir.Complement(ir.Repeat(JSON_WHITESPACE, 0, None))))
+    if not RegexAutomaton(outside).is_empty():
+        raise OptionError(
+            f"whitespace={style!r} can match text that is not JSON whitespace. Use 'compact', "
+            "'flexible', or a regular expression for space, tab, line feed and carriage return: "
+            r"[ \t\n\r], as \s matches others too."
+        )
+    automaton = RegexAutomaton(regex)
+    if automaton.is_empty():
+        raise OptionError(f"whitespace={style!r} matches nothing, not even the empty string.")
+    return automaton
 
 
 @lru_cache(maxsize=64)

@@ -90,6 +90,13 @@ def boolean(keyword: str, value: Any, path: str) -> bool:
 
 def types(keyword: str, value: Any, path: str) -> int:
     """The type bits of a type's name or of a list of them; ``integer`` as later drafts have it."""
+    if value == []:
+        raise SchemaError(
+            f"{keyword!r} must name at least one type, at {path}; got an empty array. Leave it out "
+            "to allow every type.",
+            path=path,
+            keyword=keyword,
+        )
     bits = 0
     for i, name in enumerate(value) if isinstance(value, list) else ((None, value),):
         bit = TYPE_BITS.get(name) if isinstance(name, str) else None

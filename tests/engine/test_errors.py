@@ -6,6 +6,7 @@ import random
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import structgen
@@ -40,6 +41,7 @@ PLACE = '$.properties["a b"].items'
         ("type", 5),
         ("type", ["string", "text"]),
         ("type", None),
+        ("type", []),
         ("enum", "a"),
         ("enum", {"a": 1}),
         ("minimum", "1"),
@@ -200,7 +202,6 @@ def test_references_resolve_as_pointers_do() -> None:
         {"type": "array", "contains": True, "minContains": 2, "maxItems": 1},
         {"type": "array", "items": {"type": "boolean"}, "uniqueItems": True, "minItems": 3},
         {"if": True, "then": False},
-        {"type": []},
         {"enum": []},
         {"type": "string", "enum": [1, None]},
         {"const": 1, "enum": [2]},
@@ -297,6 +298,33 @@ def test_malformed_patterns(pattern: str) -> None:
 def test_wrong_options(options: dict[str, Any]) -> None:
     with pytest.raises(OptionError):
         compile_schema({}, **options)
+
+
+@pytest.mark.parametrize("whitespace", ["(", "x*", r"\s*", r"( )\1", "a{0}b", " {3000000}"])
+def test_a_wrong_whitespace_names_the_option(whitespace: str) -> None:
+    with pytest.raises(OptionError) as caught:
+        compile_schema({}, whitespace=whitespace)
+    assert str(caught.value).startswith(f"whitespace={whitespace!r} ")
+
+
+def test_too_long_whitespace_names_the_option() -> None:
+    with pytest.raises(OptionError, match="max_whitespace=3000000"):
+        compile_schema({}, whitespace="flexible", max_whitespace=3_000_000)
+
+
+@pytest.mark.parametrize("max_tokens", [float("nan"), 3.5, 7.0, True, "3", [3], np.float64(3)])
+def test_a_budget_is_a_whole_number(max_tokens: Any) -> None:
+    with pytest.raises(OptionError, match="max_tokens must be a whole number"):
+        compile_schema({"const": 1}).start(max_tokens=max_tokens)
+
+
+@pytest.mark.parametrize("max_tokens", [2, np.int64(2), np.uint8(2), None])
+def test_a_budget_may_be_of_any_integer_type(max_tokens: Any) -> None:
+    cursor = compile_schema({"const": 1}).start(max_tokens=max_tokens)
+    cursor.accept(TINY.tokens.index(b"1"))
+    assert cursor.is_accepting
+    with pytest.raises(structgen.BudgetTooSmall):
+        compile_schema({"const": 1}).start(max_tokens=np.int64(-1))
 
 
 def test_a_misspelt_option_gets_a_hint() -> None:

@@ -67,6 +67,17 @@ def test_blanks_around_the_document() -> None:
         assert not accepts(compact, text, rng), text
 
 
+def test_where_whitespace_stands() -> None:
+    constraint = structgen.compile(JsonSchema({}), TINY, whitespace=r"\t")
+    rng = random.Random(1)
+    whole = '{_"a"_:_[_1_,_2_]_,_"b"_:_{_}_,_"c"_:_[_]_}'
+    assert accepts(constraint, whole.replace("_", "\t"), rng)
+    for i in [i for i, char in enumerate(whole) if char == "_"]:  # at each place, and no other
+        assert not accepts(constraint, (whole[:i] + whole[i + 1 :]).replace("_", "\t"), rng), i
+    for text in ("\tnull", "null\t", '"a\t"', "[\t\t]"):
+        assert not accepts(constraint, text, rng), text
+
+
 def test_fewer_required_members_than_must_be() -> None:
     # Members are not counted where the required ones suffice.
     schema = {"required": ["a"], "minProperties": 1, "type": "object"}
