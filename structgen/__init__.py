@@ -47,9 +47,10 @@ if TYPE_CHECKING:
     from structgen import models
     from structgen.constraint import Constraint, Cursor, compile
     from structgen.explain import Explanation
-    from structgen.generator import Generator, Stream
+    from structgen.generator import Generator
     from structgen.models.genai import TextModel
     from structgen.results import GenerationResult
+    from structgen.stream import Stream
     from structgen.types import Cfg, Choice, JsonSchema, Regex
     from structgen.vocabulary import Vocabulary
     from structgen.walks import cache_info
@@ -107,7 +108,7 @@ _HOMES = {
     "Generator": "structgen.generator",
     "JsonSchema": "structgen.types",
     "Regex": "structgen.types",
-    "Stream": "structgen.generator",
+    "Stream": "structgen.stream",
     "TextModel": "structgen.models.genai",
     "Vocabulary": "structgen.vocabulary",
     "cache_info": "structgen.walks",

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from structgen.decode import FinishReason
+from structgen.text_assembler import FinishReason
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,10 +17,19 @@ class Usage:
     Attributes:
         prompt_tokens: tokens of the prompt, after the chat template.
         output_tokens: tokens of the output, without the end of the sequence.
+        reused_tokens: tokens of the prompt that the model had seen before and did not run again.
+        forced_tokens: tokens of the output that were the only way on, and not chosen.
     """
 
     prompt_tokens: int
     output_tokens: int
+    reused_tokens: int = 0
+    forced_tokens: int = 0
+
+    @property
+    def sampled_tokens(self) -> int:
+        """Tokens of the output that were chosen by the model's scores."""
+        return self.output_tokens - self.forced_tokens
 
 
 @dataclass(frozen=True, slots=True)

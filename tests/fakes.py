@@ -85,8 +85,8 @@ class FakeModel:
         turns = "".join(f"[{m['role']}]{m['content']}\n" for m in messages)
         return f"{turns}[assistant]"
 
-    def start(self, max_length: int, search: Mapping[str, Any]) -> FakeSequence:
-        sequence = FakeSequence(self, max_length, dict(search))
+    def start(self, max_length: int, *, prefix: TokenIds | None = None) -> FakeSequence:
+        sequence = FakeSequence(self, max_length)
         self.started.append(sequence)
         return sequence
 
@@ -94,15 +94,13 @@ class FakeModel:
 class FakeSequence:
     """A sequence of a `FakeModel`."""
 
-    def __init__(self, model: FakeModel, max_length: int, search: dict[str, Any]) -> None:
+    def __init__(self, model: FakeModel, max_length: int) -> None:
         self.model = model
         self.max_length = max_length
-        self.search = search
         self.closed = False
         self.logits_read = 0
         self._ids: list[int] = []
         self._prompt_length: int | None = None
-        self._random = np.random.default_rng(max(search.get("random_seed", -1), 0))
 
     @property
     def length(self) -> int:
@@ -123,18 +121,6 @@ class FakeSequence:
         assert not self.closed
         self.logits_read += 1
         return self._scores()
-
-    def choose(self, logits: Logits | None = None) -> int:
-        assert not self.closed
-        scores = (self._scores() if logits is None else logits)[0].astype(np.float64)
-        if self.search.get("do_sample"):
-            scores = np.exp((scores - scores.max()) / self.search["temperature"])
-            token = int(self._random.choice(SIZE, p=scores / scores.sum()))
-        else:
-            token = int(scores.argmax())
-        assert len(self._ids) < self.max_length
-        self._ids.append(token)
-        return token
 
     def rewind(self, length: int) -> None:
         del self._ids[length:]

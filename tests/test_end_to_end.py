@@ -157,20 +157,6 @@ def test_no_search_option_undoes_a_mask(model, options):
         generator.constraint.output.parse(result.text)
 
 
-def test_the_runtimes_own_penalties_would_undo_a_mask(model):
-    # Why structgen.processors does them itself. When this fails, the runtime has changed.
-    params = og.GeneratorParams(model.og_model)
-    params.set_search_options(max_length=20, min_length=10)
-    bare = og.Generator(model.og_model, params)
-    bare.append_tokens(np.array([5, 400, 401], np.int32))
-    first, *others = sorted(model.vocabulary.eos_token_ids, reverse=True)
-    only_one_end = np.full((1, model.vocabulary.size), -np.inf, np.float32)
-    only_one_end[0, first] = 1.0
-    bare.set_logits(only_one_end)
-    bare.generate_next_token()
-    assert bare.get_next_tokens()[0] in others
-
-
 def test_top_k_and_top_p_act_on_what_the_mask_allows(model):
     # Were they applied first, none of their tokens would be left, as all begin with a letter.
     generator = Generator(model, Regex("[0-9]{8}"))
@@ -233,7 +219,7 @@ def test_a_prompt_longer_than_the_context_names_both_numbers(model, free):
 def test_the_output_type_fits_into_what_the_context_leaves(model):
     stream = Generator(model, list[str]).stream("word " * 8_150)
     used = stream.result.usage.prompt_tokens
-    assert stream._max_tokens == model.context_length - used < 50
+    assert stream._run.max_tokens == model.context_length - used < 50
 
 
 # Models
@@ -287,26 +273,31 @@ def test_nothing_is_reported_to_anyone():
 # Sequences
 
 
+def choose(sequence):
+    token = int(sequence.logits()[0].argmax())
+    sequence.append([token])
+    return token
+
+
 def test_a_sequence_can_be_rewound_and_continued(model):
-    settings = {"do_sample": False}
     prompt = model.encode("The capital of France is")
-    sequence = model.start(64, settings)
+    sequence = model.start(64)
     sequence.append(prompt)
-    first = [sequence.choose() for _ in range(6)]
+    first = [choose(sequence) for _ in range(6)]
     assert list(sequence.token_ids[0]) == [*prompt, *first]
     sequence.rewind(len(prompt) + 2)
     assert sequence.length == len(prompt) + 2
-    assert [sequence.choose() for _ in range(4)] == first[2:]
+    assert [choose(sequence) for _ in range(4)] == first[2:]
     # Appending runs the last kept token and the new ones in one pass, as a cold sequence could.
     sequence.rewind(len(prompt))
     sequence.append(first[:3])
-    cold = model.start(64, settings)
+    cold = model.start(64)
     cold.append(prompt[:-1])
     cold.append([*prompt[-1:], *first[:3]])
     assert (sequence.logits() == cold.logits()).all()
     sequence.rewind(0)
     sequence.append(prompt)
-    assert [sequence.choose() for _ in range(6)] == first
+    assert [choose(sequence) for _ in range(6)] == first
     with pytest.raises(ValueError, match="cannot rewind"):
         sequence.rewind(99)
     with pytest.raises(structgen.ModelError, match=r"60 more tokens do not fit.* 64"):
@@ -314,24 +305,23 @@ def test_a_sequence_can_be_rewound_and_continued(model):
     sequence.close()
     sequence.close()
     with pytest.raises(ValueError, match="closed"):
-        sequence.choose()
+        choose(sequence)
 
 
 def test_a_sequence_that_outgrows_its_cache_goes_on_where_it_was(model, monkeypatch):
     monkeypatch.setattr(genai, "_SPARE_TOKENS", 3)
     prompt = model.encode("One, two, three,")
-    growing = model.start(64, {"do_sample": False})
+    growing = model.start(64)
     growing.append(prompt)
     for _ in range(3):
-        growing.choose()
+        choose(growing)
     tokens = growing.token_ids[0].copy()
     assert list(tokens[: len(prompt)]) == list(prompt)
-    cold = model.start(64, {"do_sample": False})
+    cold = model.start(64)
     cold.append(tokens)
-    # It is full: looking at the scores makes room and runs everything again in one pass.
     assert (growing.logits() == cold.logits()).all()
     for _ in range(20):
-        growing.choose()
+        choose(growing)
     assert growing.length == len(tokens) + 20
 
 

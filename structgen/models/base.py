@@ -30,13 +30,6 @@ class TokenSequence(Protocol):
     def logits(self) -> Logits:
         """Scores of the next token, float32 ``[1, vocabulary.size]``: a copy, free to change."""
 
-    def choose(self, logits: Logits | None = None) -> int:
-        """Choose the next token by the search settings, append it, and return it.
-
-        Args:
-            logits: scores to choose from; None means the model's own.
-        """
-
     def rewind(self, length: int) -> None:
         """Forget all tokens after the first ``length``."""
 
@@ -69,10 +62,12 @@ class Model(Protocol):
     def apply_chat_template(self, messages: Sequence[Mapping[str, Any]]) -> str:
         """Text of a chat, up to where the assistant's answer begins."""
 
-    def start(self, max_length: int, search: Mapping[str, Any]) -> TokenSequence:
-        """Begin an empty sequence.
+    def start(self, max_length: int, *, prefix: TokenIds | None = None) -> TokenSequence:
+        """Begin a sequence.
 
         Args:
             max_length: most tokens it will hold.
-            search: search settings under the runtime's names, each with a value.
+            prefix: int32 ``[n]``, tokens that will be appended first. The sequence may hold some
+                of them already, from a call before: its ``length`` says how many. None: it is
+                empty.
         """

@@ -5,9 +5,9 @@ of output types, masks or the step loop; it implements the protocols of `structg
 
 What the runtime does, measured with 0.18 (and 0.11, the last for Python 3.10) and relied on here:
 
-* ``get_logits`` runs the model when needed and returns a copy; ``set_logits`` copies back.
-* ``generate_next_token`` applies penalties, temperature, top-k and top-p to what ``set_logits``
-  left, so probabilities are over the tokens a mask allows.
+* ``append_tokens`` runs the model; ``get_logits`` returns a copy of the last token's scores.
+* Tokens are chosen by `structgen.sampling`: the runtime's own choosing would tie a sequence to one
+  call's settings. Appending a token costs what ``generate_next_token`` does.
 * After ``rewind_to(n)`` the scores are gone: the last kept token has to be run again.
 * ``max_length`` sizes the key-value cache, which is zeroed when the sequence is made: 0.77 s and
   360 MB for SmolLM2's 8,192 tokens, 0.03 s for 512. So sequences start small and grow.
@@ -41,6 +41,9 @@ from structgen.vocabulary import Vocabulary
 # Room for new tokens that a sequence starts with; past it everything is run once more. Long enough
 # that few outputs get there, and 0.1 s to set up with SmolLM2 where its whole context takes 0.77.
 _SPARE_TOKENS = 1024
+
+# A folder's own settings must not make the runtime refuse a sequence: it chooses nothing here.
+_SETTINGS = {"do_sample": False, "num_beams": 1, "num_return_sequences": 1, "batch_size": 1}
 
 
 @final
@@ -114,24 +117,24 @@ class TextModel:
                 "Check roles and their order, or pass the prompt as one string."
             ) from error
 
-    def start(self, max_length: int, search: Mapping[str, Any]) -> TextSequence:
-        """Begin an empty sequence of at most ``max_length`` tokens.
+    def start(self, max_length: int, *, prefix: TokenIds | None = None) -> TextSequence:
+        """Begin a sequence.
 
         Args:
             max_length: most tokens it will hold.
-            search: search settings under the runtime's names, each with a value.
+            prefix: int32 ``[n]``, tokens that will be appended first. The sequence may hold some
+                of them already: its ``length`` says how many.
         """
-        return TextSequence(self, max_length, search)
+        return TextSequence(self, max_length)
 
 
 @final
 class TextSequence:
     """One sequence of a `TextModel`. Not thread-safe; `close` frees its memory."""
 
-    def __init__(self, model: TextModel, max_length: int, search: Mapping[str, Any]) -> None:
+    def __init__(self, model: TextModel, max_length: int) -> None:
         self._model = model
         self._size = model.vocabulary.size
-        self._search = dict(search)
         self._capacity = 0  # tokens the runtime's sequence holds; grows up to the buffer's length
         self._ids = np.empty((1, max_length), np.int32)
         self._length = 0
@@ -178,7 +181,7 @@ class TextSequence:
 
     def logits(self) -> Logits:
         """Return the scores of the next token, float32 ``[1, vocabulary.size]``: a copy."""
-        self._prepare_step()
+        self._rerun()
         logits: Logits = self._open.get_logits()[:, -1, :]
         if logits.shape[1] != self._size:
             raise ModelError(
@@ -188,26 +191,10 @@ class TextSequence:
             )
         return logits
 
-    def choose(self, logits: Logits | None = None) -> int:
-        """Choose the next token by the search settings, append it, and return it.
-
-        Args:
-            logits: float32 ``[1, vocabulary.size]`` to choose from; None: the model's own.
-        """
-        self._prepare_step()
-        generator = self._open
-        if logits is not None:
-            generator.set_logits(logits)
-        generator.generate_next_token()
-        token = int(generator.get_next_tokens()[0])
-        self._ids[0, self._length] = token
-        self._length += 1
-        return token
-
     def rewind(self, length: int) -> None:
         """Forget all tokens after the first ``length``; costs microseconds.
 
-        The next `logits` or `choose` runs the last kept token again (one step).
+        The next `logits` runs the last kept token again (one step).
         """
         if not 0 <= length <= self._length:
             raise ValueError(f"cannot rewind {self._length} tokens to {length}")
@@ -231,11 +218,8 @@ class TextSequence:
             raise ValueError(f"the sequence is {state}")
         return self._generator
 
-    def _prepare_step(self) -> None:
-        """See that the next token's scores exist and that there is room for it."""
-        if self._length == self._capacity < self._ids.shape[1] and self._generator is not None:
-            self._grow(self._length)
-            self._to_rerun = self._length
+    def _rerun(self) -> None:
+        """See that the scores of the last token exist."""
         if self._to_rerun:
             self._open.append_tokens(self._ids[0, self._length - self._to_rerun : self._length])
             self._to_rerun = 0
@@ -248,7 +232,7 @@ class TextSequence:
         self._capacity = min(self._ids.shape[1], max(needed + _SPARE_TOKENS, 4 * self._capacity))
         params = og.GeneratorParams(self._model.og_model)
         try:
-            params.set_search_options(**{**self._search, "max_length": self._capacity})
+            params.set_search_options(max_length=self._capacity, **_SETTINGS)
             self._generator = og.Generator(self._model.og_model, params)
         except Exception as error:
             raise ModelError(f"ONNX Runtime GenAI refuses to start a sequence: {error}") from error

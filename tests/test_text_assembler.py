@@ -1,94 +1,14 @@
-"""The step loop and the way token bytes become text."""
+"""The way token bytes become text."""
 
 from __future__ import annotations
 
 import itertools
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from structgen.decode import TextAssembler, decode
-from structgen.processors import Logits
-
-
-def drain(steps):
-    tokens = []
-    while True:
-        try:
-            tokens.append(next(steps))
-        except StopIteration as end:
-            return tokens, end.value
-
-
-def scripted(tokens):
-    iterator = iter(tokens)
-    return lambda logits: next(iterator)
-
-
-def test_it_ends_at_any_end_of_sequence_id_without_yielding_it():
-    for end in (1, 2):
-        assert drain(decode(scripted([7, 8, end, 9]), eos_token_ids=(1, 2), max_tokens=9)) == (
-            [7, 8],
-            "stop",
-        )
-
-
-def test_it_ends_at_the_limit():
-    assert drain(decode(scripted([7, 8, 9]), eos_token_ids=(1,), max_tokens=2)) == (
-        [7, 8],
-        "length",
-    )
-
-
-def test_the_end_token_counts_towards_the_limit():
-    assert drain(decode(scripted([7, 1]), eos_token_ids=(1,), max_tokens=2)) == ([7], "stop")
-
-
-def test_a_step_asks_masks_chooses_and_accepts_in_that_order():
-    events: list[object] = []
-
-    def begin() -> bool:
-        events.append("begin")
-        return len(events) > 8
-
-    def logits() -> Logits:
-        events.append("logits")
-        return np.zeros((1, 4), np.float32)
-
-    def process(scores: Logits) -> Logits:
-        events.append("process")
-        return scores + 1
-
-    def choose(scores: Logits | None) -> int:
-        assert scores is not None
-        events.append(("choose", float(scores[0, 0])))
-        return 3
-
-    steps = decode(
-        choose,
-        eos_token_ids=(1,),
-        max_tokens=9,
-        logits=logits,
-        process=process,
-        begin=begin,
-        accept=lambda token: events.append(("accept", token)),
-    )
-    assert drain(steps) == ([3, 3], "stop")
-    step = ["begin", "logits", "process", ("choose", 1.0), ("accept", 3)]
-    assert events == [*step, *step, "begin"]
-
-
-def test_without_a_processor_logits_are_never_read():
-    def logits() -> Logits:
-        raise AssertionError
-
-    def choose(scores: Logits | None) -> int:
-        assert scores is None
-        return 5
-
-    assert drain(decode(choose, eos_token_ids=(), max_tokens=1, logits=logits)) == ([5], "length")
+from structgen.text_assembler import TextAssembler
 
 
 def split_at(data: bytes, cuts: list[int]) -> list[bytes]:

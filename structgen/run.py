@@ -1,0 +1,348 @@
+"""One output being made: everything about it but the model.
+
+It owns the order of events between two passes of the model, for one output: what edits the scores,
+the choice, the cursor, the text, and why it ends. It never runs a model: whoever drives it
+(`structgen.decode`) asks for the tokens to run, and hands in the scores. So one output alone and
+each row of a batch are made by the same code.
+
+    advance() ─▶ finished? ─▶ take_pending() ─▶ [the model runs over them] ─▶ choose(scores) ─▶ …
+    the mask; forced tokens    tokens the model                             processors, mask,
+                               has not seen                                 sampler, cursor, text
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, final
+
+import numpy as np
+
+from structgen import chat, options
+from structgen.chat import Prompt
+from structgen.constraint import Constraint, Cursor
+from structgen.errors import IncompleteOutput, OptionError, ParseError, PromptError
+from structgen.models.base import Model
+from structgen.options import SearchOptions
+from structgen.processors import (
+    Logits,
+    LogitsProcessor,
+    MinLength,
+    NoRepeatNgram,
+    TokenIds,
+    TokenMask,
+)
+from structgen.results import GenerationResult, Timings, Usage
+from structgen.sampling import Sampler
+from structgen.text_assembler import FinishReason, TextAssembler
+
+
+@dataclass(slots=True)
+class Step:
+    """One token of an output, as a `Recorder` is told of it before the cursor moves over it.
+
+    Attributes:
+        token_id: the token; an end-of-sequence id ends the output and is no part of it.
+        is_forced: whether it was the only way on, so that nobody was asked.
+        model_logits: float32 ``[vocab]``, the model's own scores, before any processor; None where
+            it is forced (see `Recorder.forced_logits`).
+        logits: float32 ``[vocab]``, what was chosen from, minus infinity where masked; None where
+            it is forced.
+        n_allowed: tokens the mask allowed, end-of-sequence ids included; None without a mask.
+        cursor: the output type's cursor, still before this token; None for free text.
+    """
+
+    token_id: int
+    is_forced: bool
+    model_logits: Logits | None
+    logits: Logits | None
+    n_allowed: int | None
+    cursor: Cursor | None
+
+
+class Recorder(Protocol):
+    """Something that wants to know about every token: logprobs, a trace.
+
+    Attributes:
+        wants_forced_logits: whether `forced_logits` should be called. Costs a copy of the scores
+            of all forced tokens, and a pass over those at the very end, which is skipped otherwise.
+    """
+
+    wants_forced_logits: bool
+
+    def record(self, step: Step) -> None:
+        """Note a token. The arrays are this recorder's to keep, not to change."""
+
+    def forced_logits(self, logits: Logits) -> None:
+        """Note the model's own scores of the latest forced tokens, float32 ``[n, vocab]``.
+
+        Called once for each run of ``n`` forced tokens, after the model ran over them and after
+        `record` was called for each. Forced tokens that come first are scored by the prompt.
+        """
+
+
+@final
+class Run:
+    """One output: from a checked prompt to a `GenerationResult`. Used by one thread.
+
+    Attributes:
+        prompt_ids: int32 ``[n]``, the prompt.
+        max_tokens: most tokens to generate, the end of the sequence included.
+        finish_reason: why it ended, None while it goes on.
+        reused_tokens: prompt tokens that need not be run, for the driver to set.
+        recorders: told of each token.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        constraint: Constraint | None,
+        processor: LogitsProcessor | None,
+        prompt_ids: TokenIds,
+        search: SearchOptions,
+        *,
+        index: int = 0,
+        recorders: Sequence[Recorder] = (),
+    ) -> None:
+        """Check a call against the model.
+
+        Args:
+            model: the model that will be asked.
+            constraint: the compiled output type, or None.
+            processor: the user's processor, or None.
+            prompt_ids: of `encode`.
+            search: of `structgen.options.parse`.
+            index: which output of a call for several this is.
+            recorders: told of each token.
+
+        Raises:
+            PromptError: the prompt is longer than the context.
+            OptionError: an option does not fit the model or the prompt.
+            BudgetTooSmall: fewer tokens left than any output of this type needs.
+        """
+        vocabulary = model.vocabulary
+        self.prompt_ids = prompt_ids
+        self.max_tokens = _budget(model, len(prompt_ids), search)
+        self.finish_reason: FinishReason | None = None
+        self.reused_tokens = 0
+        self.recorders = tuple(recorders)
+        self._constraint = constraint
+        self._eos_token_ids = vocabulary.eos_token_ids
+        self._cursor: Cursor | None = None
+        self._mask: TokenMask | None = None
+        if constraint is not None:
+            self._cursor = constraint.start(max_tokens=self.max_tokens)
+            self._mask = TokenMask(self._cursor, vocabulary.size, len(vocabulary.eos_token_ids))
+        settings = options.resolve(search, model.search_defaults)
+        self._processors = _processors(model, settings, processor, self._mask)
+        self._sampler = Sampler(settings, index=index)
+        self._text = TextAssembler(vocabulary.tokens, search.stop)
+        self._chunks: list[str] = []
+        self._ids = np.empty((1, len(prompt_ids) + self.max_tokens), np.int32)
+        self._ids[0, : len(prompt_ids)] = prompt_ids
+        self._length = len(prompt_ids)
+        self._seen = 0  # tokens the model has seen
+        self._n_forced = 0
+        self._started = time.perf_counter()
+        self._first_chunk: float | None = None
+        self._ended: float | None = None
+
+    @property
+    def token_ids(self) -> TokenIds:
+        """Prompt and output so far, int32 ``[1, n]``, read-only."""
+        view = self._ids[:, : self._length]
+        view.flags.writeable = False
+        return view
+
+    @property
+    def result(self) -> GenerationResult:
+        """What has been generated; ``cancelled`` until it has ended."""
+        mask = self._mask
+        output_ids = tuple(self._ids[0, len(self.prompt_ids) : self._length].tolist())
+        first = None if self._first_chunk is None else self._first_chunk - self._started
+        ended = time.perf_counter() if self._ended is None else self._ended
+        return GenerationResult(
+            text=self._text.text,
+            token_ids=output_ids,
+            finish_reason=self.finish_reason or "cancelled",
+            usage=Usage(
+                prompt_tokens=len(self.prompt_ids),
+                output_tokens=len(output_ids),
+                reused_tokens=self.reused_tokens,
+                forced_tokens=self._n_forced,
+            ),
+            timings=Timings(first, ended - self._started),
+            mean_allowed_tokens=mask.allowed_total / mask.steps if mask and mask.steps else None,
+        )
+
+    # -- the driver's side ------------------------------------------------------------------
+
+    def start(self, reused_tokens: int = 0) -> None:
+        """Say that the model is about to run: times count from here.
+
+        Args:
+            reused_tokens: how many of the prompt's first tokens the model has seen already.
+        """
+        self._started = time.perf_counter()
+        self.reused_tokens = self._seen = reused_tokens
+
+    def advance(self) -> None:
+        """Go on as far as possible without the model; may end the output."""
+        if self.finish_reason is not None:
+            return
+        if self._length - len(self.prompt_ids) >= self.max_tokens:
+            self._finish("length")
+        elif self._mask is not None and self._mask.begin():
+            self._finish("stop")
+
+    def take_pending(self) -> TokenIds:
+        """Return the tokens the model has not seen, int32 ``[n]``, and count them as seen.
+
+        After `advance`, and if that did not end the output, there is at least one.
+        """
+        pending = self._ids[0, self._seen : self._length]
+        self._seen = self._length
+        return pending
+
+    def choose(self, logits: Logits) -> None:
+        """Choose the next token; may end the output.
+
+        Args:
+            logits: float32 ``[1, vocab]``, the model's scores after all tokens so far. Changed.
+
+        Raises:
+            OptionError: the user's processor returned something else than scores.
+        """
+        own = logits[0].copy() if self.recorders else None
+        for processor in self._processors:
+            logits = processor(self.token_ids, logits)
+        token = self._sampler(self._ids[0, : self._length], logits[0])
+        if self.recorders:
+            step = Step(
+                token_id=token,
+                is_forced=False,
+                model_logits=own,
+                logits=logits[0],
+                n_allowed=None if self._mask is None else self._mask.allowed,
+                cursor=self._cursor,
+            )
+            for recorder in self.recorders:
+                recorder.record(step)
+        self._accept(token)
+
+    def take_chunk(self) -> str:
+        """Return the text that has become certain since the last call, perhaps none."""
+        chunk = "".join(self._chunks)
+        self._chunks.clear()
+        if chunk and self._first_chunk is None:
+            self._first_chunk = time.perf_counter()
+        return chunk
+
+    def stop(self) -> None:
+        """End the output here, ``cancelled`` unless it has ended."""
+        if self._ended is None:
+            self._ended = time.perf_counter()
+
+    def check_whole(self) -> None:
+        """Raise when an output type was asked for and its text was cut.
+
+        Raises:
+            IncompleteOutput: so it was; it carries the text.
+        """
+        if self._constraint is None or self.finish_reason == "stop":
+            return
+        text = self._text.text
+        try:
+            self._constraint.output.parse(text)
+        except ParseError:
+            raise IncompleteOutput(
+                f"The output was cut before it was a whole {self._constraint.output.name}: "
+                + (
+                    f"stop string {self._text.stopped_by!r} came up. Leave it out, or put the "
+                    "limit into the output type."
+                    if self._text.stopped_by is not None
+                    else f"it reached {self.max_tokens:,} tokens."
+                ),
+                text=text,
+            ) from None
+
+    # -- inside -----------------------------------------------------------------------------
+
+    def _accept(self, token: int) -> None:
+        """Add a chosen token to cursor and text; the end of the sequence ends the output."""
+        if self._cursor is not None:
+            self._cursor.accept(token)
+        if token in self._eos_token_ids:
+            self._finish("stop")
+            return
+        self._ids[0, self._length] = token
+        self._length += 1
+        chunk = self._text.feed(token)
+        if chunk:
+            self._chunks.append(chunk)
+        if self._text.stopped_by is not None:
+            self._finish("stop_string")
+
+    def _finish(self, reason: FinishReason) -> None:
+        self.finish_reason = reason
+        self._ended = time.perf_counter()
+        if reason != "stop_string":
+            self._chunks.append(self._text.finish())
+
+
+def encode(model: Model, prompt: Prompt) -> TokenIds:
+    """Return the tokens of a prompt, int32 ``[n]``, through the chat template if it is a chat.
+
+    Raises:
+        PromptError: empty or malformed.
+    """
+    parsed = chat.parse(prompt)
+    text = parsed if isinstance(parsed, str) else model.apply_chat_template(parsed)
+    token_ids = model.encode(text)
+    if not len(token_ids):
+        raise PromptError("The prompt is empty: it has no tokens.")
+    return token_ids
+
+
+def _processors(
+    model: Model,
+    settings: Mapping[str, Any],
+    processor: LogitsProcessor | None,
+    mask: TokenMask | None,
+) -> list[LogitsProcessor]:
+    """What edits the logits, in order: preferences, the user's, the mask."""
+    processors: list[LogitsProcessor] = []
+    if settings.get("min_length"):
+        eos_token_ids = model.vocabulary.eos_token_ids
+        processors.append(MinLength(settings["min_length"], eos_token_ids))
+    if settings.get("no_repeat_ngram_size"):
+        processors.append(NoRepeatNgram(settings["no_repeat_ngram_size"]))
+    if processor is not None:
+        processors.append(processor)
+    if mask is not None:
+        processors.append(mask)
+    return processors
+
+
+def _budget(model: Model, prompt_tokens: int, search: SearchOptions) -> int:
+    """How many tokens a call may generate, the end of the sequence included; at least 1."""
+    context = model.context_length
+    if prompt_tokens >= context:
+        raise PromptError(
+            f"The prompt has {prompt_tokens:,} tokens, but {model.name} holds {context:,}, prompt "
+            f"and output together. Shorten it by at least {prompt_tokens - context + 1:,} tokens."
+        )
+    if search.max_length is not None and search.max_length > context:
+        raise OptionError(
+            f"max_length={search.max_length:,} is more than {model.name} holds: {context:,} "
+            "tokens, prompt and output together."
+        )
+    limit = search.max_length or min(int(model.search_defaults.get("max_length", context)), context)
+    if prompt_tokens >= limit:
+        raise OptionError(
+            f"max_length is {limit:,} tokens and counts the prompt, which has {prompt_tokens:,}. "
+            "Raise it, or use max_new_tokens, which counts the output only."
+        )
+    left = limit - prompt_tokens
+    return left if search.max_new_tokens is None else min(left, search.max_new_tokens)

@@ -1,0 +1,63 @@
+"""Stream: one output handed to its reader piece by piece.
+
+It owns the life of a sequence, from the first piece to the last or to wherever the reader leaves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from types import TracebackType
+from typing import final
+
+from structgen.decode import decode
+from structgen.models.base import Model
+from structgen.results import GenerationResult
+from structgen.run import Run
+
+
+@final
+class Stream(Iterator[str]):
+    """An output being generated: an iterator over pieces of text, none of them empty.
+
+    Use it as a context manager, or call `close`, to stop early.
+    """
+
+    def __init__(self, model: Model, run: Run) -> None:
+        self._model = model
+        self._run = run
+        self._chunks = self._pieces()
+
+    def __next__(self) -> str:
+        """Return the next piece of text."""
+        return next(self._chunks)
+
+    def close(self) -> None:
+        """Stop generating and free the sequence. A second call does nothing."""
+        self._chunks.close()
+
+    def __enter__(self) -> Stream:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    @property
+    def result(self) -> GenerationResult:
+        """What has been generated; ``cancelled`` until the stream has been read to its end."""
+        return self._run.result
+
+    def _pieces(self) -> Generator[str, None, None]:
+        """Own the sequence from the first piece of text to the last."""
+        run = self._run
+        sequence = self._model.start(len(run.prompt_ids) + run.max_tokens, prefix=run.prompt_ids)
+        try:
+            yield from decode(run, sequence)
+        finally:
+            run.stop()
+            sequence.close()
+        run.check_whole()
