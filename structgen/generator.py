@@ -55,11 +55,12 @@ class Generator:
                 of choices, Regex, JsonSchema, int, date, …, or a `Constraint` compiled before for
                 this model's vocabulary. None: free text.
             processor: a function that edits logits before each choice, see
-                `structgen.processors.LogitsProcessor`. Not together with ``output_type``.
+                `structgen.processors.LogitsProcessor`. Beside an output type it gets the masked
+                logits and chooses among what is allowed; it cannot bring back what is not.
             compile_options: passed to `structgen.compile`.
 
         Raises:
-            OptionError: both ``output_type`` and ``processor``, or an unknown compile option.
+            OptionError: a processor that cannot be called, or an unknown compile option.
             OutputTypeError: the output type cannot be enforced.
             ModelError: ``model`` is not a loaded model.
         """
@@ -69,11 +70,6 @@ class Generator:
             )
             raise ModelError(
                 f"The model is a {type(model).__name__}, not a loaded model. Pass {hint}."
-            )
-        if output_type is not None and processor is not None:
-            raise OptionError(
-                "output_type and processor cannot be used together: a processor could undo what "
-                "the output type guarantees. Pass one of them."
             )
         if processor is not None and not callable(processor):
             raise OptionError(f"processor={processor!r} is not callable.")

@@ -3,14 +3,15 @@
 It owns names, types, ranges and contradictions, and what is implied by what. It knows nothing of
 prompts, output types or the runtime; a model turns a `SearchOptions` into its own settings.
 
-Names are ONNX Runtime GenAI's (``max_length``, ``do_sample``, ``temperature``, ``top_k``, …), with
-three additions: ``max_new_tokens``, ``seed`` (an alias of ``random_seed``) and ``stop``. An option
+Names are ONNX Runtime GenAI's (``max_length``, ``do_sample``, ``temperature``, ``top_k``, …), and
+beside them ``seed`` (an alias of ``random_seed``) and what that runtime does not have. An option
 that is not given, or is None, keeps the model's own default from its ``genai_config.json``.
 """
 
 from __future__ import annotations
 
 import difflib
+import math
 import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -21,7 +22,10 @@ from structgen.errors import OptionError
 MAX_SEED = 2**31 - 1
 
 _UNSUPPORTED = {
-    "num_beams": "Beams and token masks do not work together; use temperature and seed instead.",
+    "num_beams": (
+        "Outputs are grown one token at a time, each under its own mask, not ranked as beams; "
+        "use temperature and seed instead."
+    ),
     "num_return_sequences": "Call the generator once for each output, with different seeds.",
     "batch_size": "Call the generator once for each prompt.",
     "length_penalty": "It only acts on beam search, which is not supported.",
@@ -62,6 +66,8 @@ class SearchOptions:
             far as the output type leaves a choice; 0 means no such limit.
         random_seed: same seed, same output.
         stop: strings that end the text, itself cut before the first of them.
+        logit_bias: token id to what is added to its score, -1,000 to 1,000; ``-inf``: never, as
+            far as the output type leaves a choice.
     """
 
     max_new_tokens: int | None = None
@@ -75,6 +81,7 @@ class SearchOptions:
     no_repeat_ngram_size: int | None = None
     random_seed: int | None = None
     stop: tuple[str, ...] = ()
+    logit_bias: Mapping[int, float] | None = None
 
 
 def parse(options: Mapping[str, Any]) -> SearchOptions:
@@ -85,8 +92,10 @@ def parse(options: Mapping[str, Any]) -> SearchOptions:
             range, or two options that contradict each other.
     """
     given = {name: value for name, value in options.items() if value is not None}
+    if given.get("num_beams") == 1:  # what every output is made with
+        del given["num_beams"]
     for name in options:
-        if name not in NAMES:
+        if name not in NAMES and not (name == "num_beams" and options[name] == 1):
             raise OptionError(_unknown(name))
     if "seed" in given:
         if "random_seed" in given and given["random_seed"] != given["seed"]:
@@ -121,7 +130,7 @@ def resolve(options: SearchOptions, defaults: Mapping[str, Any]) -> dict[str, An
     Returns:
         The settings to give to the runtime, each with a value, ``max_length`` left out.
     """
-    names = [name for name in _CHECKS if name not in ("max_new_tokens", "max_length", "stop")]
+    names = [name for name in _CHECKS if name not in _NOT_THE_RUNTIMES]
     # The runtime reports whole numbers as floats.
     settings = {
         name: int(defaults[name]) if name in _WHOLE else defaults[name]
@@ -209,6 +218,20 @@ def _stop(name: str, value: Any) -> tuple[str, ...]:
     return tuple(strings)
 
 
+def _logit_bias(name: str, value: Any) -> dict[int, float]:
+    if not isinstance(value, Mapping):
+        raise OptionError(f"{name}={value!r} is not a mapping from token ids to numbers.")
+    bias: dict[int, float] = {}
+    for token_id, added in value.items():
+        if isinstance(token_id, str):
+            raise OptionError(
+                f"{name} has the key {token_id!r}. Keys are token ids: model.encode(text) has them."
+            )
+        key = _whole(0)(f"{name} key", token_id)
+        bias[key] = -math.inf if added == -math.inf else _real(-1000, 1000)(f"{name}[{key}]", added)
+    return bias
+
+
 _CHECKS: dict[str, Any] = {
     "max_new_tokens": _whole(1),
     "max_length": _whole(1),
@@ -221,7 +244,10 @@ _CHECKS: dict[str, Any] = {
     "no_repeat_ngram_size": _whole(0),
     "random_seed": _whole(0, MAX_SEED),
     "stop": _stop,
+    "logit_bias": _logit_bias,
 }
+
+_NOT_THE_RUNTIMES = {"max_new_tokens", "max_length", "stop", "logit_bias"}
 
 _WHOLE = {"min_length", "top_k", "no_repeat_ngram_size", "random_seed"}
 

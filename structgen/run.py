@@ -26,6 +26,7 @@ from structgen.errors import IncompleteOutput, OptionError, ParseError, PromptEr
 from structgen.models.base import Model
 from structgen.options import SearchOptions
 from structgen.processors import (
+    LogitBias,
     Logits,
     LogitsProcessor,
     MinLength,
@@ -135,7 +136,7 @@ class Run:
             self._cursor = constraint.start(max_tokens=self.max_tokens)
             self._mask = TokenMask(self._cursor, vocabulary.size, len(vocabulary.eos_token_ids))
         settings = options.resolve(search, model.search_defaults)
-        self._processors = _processors(model, settings, processor, self._mask)
+        self._processors = _processors(model, search, settings, processor, self._mask)
         self._sampler = Sampler(settings, index=index)
         self._text = TextAssembler(vocabulary.tokens, search.stop)
         self._chunks: list[str] = []
@@ -217,7 +218,8 @@ class Run:
         own = logits[0].copy() if self.recorders else None
         for processor in self._processors:
             logits = processor(self.token_ids, logits)
-        token = self._sampler(self._ids[0, : self._length], logits[0])
+        position = self._length - len(self.prompt_ids)
+        token = self._sampler(self._ids[0, : self._length], logits[0], position)
         if self.recorders:
             step = Step(
                 token_id=token,
@@ -307,21 +309,24 @@ def encode(model: Model, prompt: Prompt) -> TokenIds:
 
 def _processors(
     model: Model,
+    search: SearchOptions,
     settings: Mapping[str, Any],
     processor: LogitsProcessor | None,
     mask: TokenMask | None,
 ) -> list[LogitsProcessor]:
-    """What edits the logits, in order: preferences, the user's, the mask."""
+    """What edits the logits, in order: preferences, the mask, the user's, the mask again."""
+    vocabulary = model.vocabulary
     processors: list[LogitsProcessor] = []
     if settings.get("min_length"):
-        eos_token_ids = model.vocabulary.eos_token_ids
-        processors.append(MinLength(settings["min_length"], eos_token_ids))
+        processors.append(MinLength(settings["min_length"], vocabulary.eos_token_ids))
     if settings.get("no_repeat_ngram_size"):
         processors.append(NoRepeatNgram(settings["no_repeat_ngram_size"]))
-    if processor is not None:
-        processors.append(processor)
+    if search.logit_bias:
+        processors.append(LogitBias(search.logit_bias, vocabulary.size))
     if mask is not None:
         processors.append(mask)
+    if processor is not None:
+        processors.append(processor if mask is None else mask.has_last_word_after(processor))
     return processors
 
 

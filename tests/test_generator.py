@@ -118,7 +118,14 @@ def test_bad_prompts_are_refused_before_anything_runs(prompt, message):
         ({"temprature": 1}, "Unknown option 'temprature'. Did you mean 'temperature'"),
         ({"max_tokens": 1}, "called 'max_new_tokens' here"),
         ({"zzz": 1}, "Options are: max_new_tokens"),
-        ({"num_beams": 4}, "not supported.*Beams"),
+        ({"num_beams": 4}, "not supported.*not ranked as beams"),
+        ({"logit_bias": [3]}, "not a mapping from token ids"),
+        ({"logit_bias": {" the": 1}}, r"key ' the'. Keys are token ids: model.encode"),
+        ({"logit_bias": {-1: 1}}, "logit_bias key=-1 is out of range"),
+        ({"logit_bias": {3: float("nan")}}, r"logit_bias\[3\]=nan is out of range"),
+        ({"logit_bias": {3: float("inf")}}, r"logit_bias\[3\]=inf is out of range"),
+        ({"logit_bias": {3: "much"}}, r"logit_bias\[3\]='much' is not a number"),
+        ({"logit_bias": {3: 1, 999: 1}}, r"token 999, but the vocabulary has 288 ids"),
         ({"batch_size": 4}, "once for each prompt"),
         ({"temperature": "hot"}, "temperature='hot' is not a number"),
         ({"temperature": -1}, "temperature=-1 is out of range. It must be between 0 and 100"),
@@ -314,10 +321,65 @@ def test_a_wrong_processor_is_named(processor, message):
     assert model.started[0].closed
 
 
+def test_a_processor_beside_an_output_type_sees_the_mask_and_cannot_undo_it():
+    seen = []
+
+    def wants_x(token_ids, logits):
+        seen.append(np.isfinite(logits).sum())
+        logits[:] = -5
+        logits[:, encode("x")] = 100
+        logits[:, encode("g")] = 50
+        return logits
+
+    model = FakeModel("bad")
+    result = Generator(model, Choice(["good", "bad"]), processor=wants_x).result("x")
+    assert result.text == "good"
+    assert seen[0] == 2
+    assert result.mean_allowed_tokens == np.mean(seen)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_no_processor_can_make_an_output_invalid(seed):
+    random = np.random.default_rng(seed)
+
+    def noise(token_ids, logits):
+        return random.normal(size=logits.shape).astype(np.float32) * 30
+
+    options = {"temperature": 1.0, "seed": seed, "max_new_tokens": 60}
+    generator = Generator(FakeModel(), Person, processor=noise)
+    assert isinstance(generator.parse("x", **options), Person)
+
+
+def test_a_processor_that_rules_out_all_that_is_allowed_is_an_error():
+    def no_words(token_ids, logits):
+        logits[:, encode("g") + encode("b")] = -np.inf
+        logits[:, encode("x")] = 1
+        return logits
+
+    model = FakeModel("bad")
+    with pytest.raises(structgen.OptionError, match=r"output type allows here \(2\).*-1e9"):
+        Generator(model, Choice(["good", "bad"]), processor=no_words)("x")
+
+
+def test_logit_bias_is_a_preference_and_the_mask_the_law():
+    model = FakeModel("bad")
+    choice = Generator(model, Choice(["good", "bad"]))
+    (b,), (g,), (x,) = encode("b"), encode("g"), encode("x")
+    assert choice("x", logit_bias={g: 100}) == "good"
+    assert choice("x", logit_bias={x: 1000}) == "bad"
+    assert choice("x", logit_bias={b: float("-inf")}) == "good"
+    assert choice("x", logit_bias={b: float("-inf"), g: float("-inf")}) in ("good", "bad")
+    free = Generator(model)
+    assert free("x", logit_bias={b: float("-inf")}, max_new_tokens=1) != "b"
+    assert free("x", logit_bias={np.int64(x): np.float32(1000)}, max_new_tokens=3) == "xxx"
+
+
+def test_one_beam_is_what_every_output_has():
+    assert Generator(FakeModel("hello"))("x", num_beams=1) == "hello"
+
+
 def test_wrong_arguments():
     model = FakeModel("x")
-    with pytest.raises(structgen.OptionError, match="output_type and processor"):
-        Generator(model, int, processor=lambda ids, logits: logits)
     with pytest.raises(structgen.OptionError, match="not callable"):
         Generator(model, processor=3)
     with pytest.raises(structgen.OptionError, match="temperature: only meaningful"):
