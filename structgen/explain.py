@@ -11,11 +11,12 @@ import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
+from urllib.parse import urldefrag
 
 from .automaton.options import JsonOptions, json_options
 from .automaton.values import MAX_SPELT_NUMBERS
 from .grammar import ir, json_schema
-from .grammar.dialects import DIALECTS, Dialect, by_uri
+from .grammar.dialects import DIALECTS, Dialect, by_uri, is_latest
 from .grammar.formats import ANNOTATION_FORMATS, format_regex
 from .grammar.formats_regex import MAX_NESTING
 from .grammar.schema_graph import child_path
@@ -218,8 +219,11 @@ def _how(
     keyword: str, value: Any, raw: Mapping[str, Any], dialect: Dialect, options: JsonOptions
 ) -> tuple[str, str]:
     """How ``keyword`` of ``raw`` is kept, and why."""
-    if keyword == "$schema" and by_uri(value) is None and value not in (options.documents or ()):
-        return REFERENCE, f"names no draft that is known; read as {dialect.name}"
+    if keyword == "$schema" and by_uri(value) is None:
+        if is_latest(value):
+            return REFERENCE, f"names the latest draft; read as {dialect.name}"
+        if urldefrag(value)[0] not in {urldefrag(url)[0] for url in options.documents or ()}:
+            return REFERENCE, f"names no draft that is known; read as {dialect.name}"
     if keyword in _NAMING and (dialect.year >= 2019 or keyword not in _SINCE_2019):
         return REFERENCE, _NAMING[keyword]
     if dialect.ref_stands_alone and "$ref" in raw and keyword != "$ref":
@@ -241,7 +245,18 @@ def _how(
         closed = raw.get("additionalProperties") is False and not raw.get("patternProperties")
         if not closed:
             return RECORDED, "unnamed keys must differ, so they are remembered"
-    return MASKED, ""
+    return MASKED, _older(keyword, value, dialect)
+
+
+def _older(keyword: str, value: Any, dialect: Dialect) -> str:
+    """Which draft a keyword is read by where the schema's own would have it otherwise."""
+    if keyword == "items" and isinstance(value, list) and dialect.year >= 2020:
+        return "an array, as drafts up to 2019-09 have it"
+    if keyword in ("exclusiveMinimum", "exclusiveMaximum") and isinstance(value, bool):
+        return "" if dialect.year == 4 else "a boolean, as draft 4 has it"
+    if keyword == "dependencies" and dialect.year >= 2019:
+        return "of drafts up to 7, kept in later ones"
+    return ""
 
 
 def _identifies(keyword: str, dialect: Dialect) -> bool:

@@ -129,6 +129,20 @@ def test_what_is_said_is_what_is_done() -> None:
         assert allowed == (row.how == ANNOTATION), (row, broken)
 
 
+def test_syntax_of_older_drafts_is_told() -> None:
+    for schema, keyword, note in (
+        ({"items": [{}]}, "items", "an array, as drafts up to 2019-09 have it"),
+        (
+            {"minimum": 1, "exclusiveMinimum": True},
+            "exclusiveMinimum",
+            "a boolean, as draft 4 has it",
+        ),
+        ({"dependencies": {}}, "dependencies", "of drafts up to 7, kept in later ones"),
+    ):
+        assert how(schema, keyword) == (MASKED, note)
+        assert how(schema, keyword, dialect="draft4") == (MASKED, "")
+
+
 def test_unknown_keywords_are_guessed_at() -> None:
     assert "did you mean minLength?" in how({"minLenght": 3}, "minLenght")[1]
     assert "did you mean" not in how({"x-mine": 3}, "x-mine")[1]
@@ -372,8 +386,12 @@ def test_every_keyword_of_the_test_suite_has_one_row() -> None:
 
 def test_an_unknown_dialect_is_told() -> None:
     old = {"$schema": "http://json-schema.org/draft-03/schema#", "minimum": 3}
-    assert how(old, "$schema") == (REFERENCE, "names no draft that is known; read as draft2020-12")
-    assert how(old, "$schema", dialect="draft4")[1].endswith("read as draft4")
+    with pytest.raises(structgen.SchemaError, match="names no draft"):
+        explained(JsonSchema(old))
+    unknown = (REFERENCE, "names no draft that is known; read as draft4")
+    assert how(old, "$schema", dialect="draft4") == unknown
+    latest = {"$schema": "http://json-schema.org/schema#", "minimum": 3}
+    assert how(latest, "$schema") == (REFERENCE, "names the latest draft; read as draft2020-12")
     assert how({"$schema": "http://json-schema.org/draft-04/schema"}, "$schema")[1] == (
         "names the dialect"
     )

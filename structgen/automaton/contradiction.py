@@ -7,6 +7,7 @@ decides nothing itself.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from ..errors import Unsatisfiable
@@ -59,13 +60,13 @@ class _Search:
         obligations = language.obligations(conjunction)
         if len(self._seen) > _MOST_LEVELS:
             return path, "what is required there contradicts itself, further down or in a circle"
-        if conjunction in self._seen:
-            return path, "each value would have to hold another of its kind, without end"
-        self._seen.add(conjunction)
         if obligations == (FALSE,):
             return path, "the schema there is false, so that no value is allowed"
         places = [language.nodes[ob >> 1].path for ob in obligations if not ob & 1]
         path = next((p for p in places if p != "$"), path)
+        if conjunction in self._seen:
+            return path, "each value would have to hold another of its kind, without end"
+        self._seen.add(conjunction)
         branches = language.branches(conjunction)
         if not branches:
             return (
@@ -108,13 +109,15 @@ class _Search:
     def _why_object(self, branch: Branch, nodes: list[Node], path: str) -> tuple[str, str]:
         language = self._language
         required = dict.fromkeys(name for n in nodes for name in n.required)
-        members = language.required_members(branch.nodes)
-        for name, conjunction in members:
-            if language.is_possible(conjunction):
-                continue
-            if language.obligations(conjunction) == (FALSE,):
-                return path, f"{name!r} is required, but not allowed"
-            return self.why(conjunction, child_path(path, "properties", name))
+        for name, conjunction in language.required_members(branch.nodes):
+            if name in required and not language.is_possible(conjunction):
+                return self._why_member(name, conjunction, path, f"{name!r} is required")
+        for name, other in _dependent(nodes, required):
+            asked = language.add(Node(path, required=(other,))) >> 1
+            owed = dict(language.required_members((*branch.nodes, asked)))
+            if other in owed and not language.is_possible(owed[other]):
+                by = f"{other!r} is required by dependentRequired, as {name!r} is there"
+                return self._why_member(other, owed[other], path, by)
         most = min((n.max_properties for n in nodes if n.max_properties is not None), default=None)
         if most is not None and most < len(required):
             return path, f"maxProperties is {most}, but {len(required)} properties are required"
@@ -122,6 +125,11 @@ class _Search:
         if most is not None and most < least:
             return path, f"minProperties {least} is above maxProperties {most}"
         return path, "no object has the members that are asked for, in number, names and values"
+
+    def _why_member(self, name: str, conjunction: int, path: str, asked: str) -> tuple[str, str]:
+        if self._language.obligations(conjunction) == (FALSE,):
+            return path, f"{asked}, but not allowed"
+        return self.why(conjunction, child_path(path, "properties", name))
 
     def _why_array(self, branch: Branch, nodes: list[Node], path: str) -> tuple[str, str]:
         language = self._language
@@ -136,6 +144,19 @@ class _Search:
                 return path, f"minItems asks for an item that is not allowed, number {index + 1}"
             return self.why(conjunction, child_path(path, "items"))
         return path, "no array has the items that are asked for, in number and values"
+
+
+def _dependent(nodes: list[Node], required: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Names that are required because another one is: each after that one."""
+    known = dict.fromkeys(required)
+    todo = list(known)
+    for name in todo:
+        for node in nodes:
+            for other in node.dependent_required.get(name, ()):
+                if other not in known:
+                    known[other] = None
+                    todo.append(other)
+                    yield name, other
 
 
 def _why_string(nodes: list[Node]) -> str:

@@ -1,6 +1,7 @@
 """The drafts of JSON Schema: which keywords each one has, and how they are told apart.
 
-Knows keyword names only; what they mean is read by `json_schema`.
+Knows keyword names only, and under which of them schemas stand; what they mean is read by
+`json_schema`.
 
 ``dependencies`` was split in two in 2019-09, whose text lets validators go on with it for
 compatibility. Here every draft has it, as in other validators: an author who writes it means it.
@@ -9,10 +10,13 @@ compatibility. Here every draft has it, as in other validators: an author who wr
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from ..errors import OptionError
 from . import regex_algebra
+from .schema_graph import child_path
 
 _CORE4 = (
     "type enum multipleOf maximum exclusiveMaximum minimum exclusiveMinimum maxLength minLength "
@@ -49,6 +53,13 @@ class Dialect:
     id_keyword: str = "$id"
 
     @property
+    def uri(self) -> str:
+        """The metaschema's, as ``$schema`` names it."""
+        if self.year <= 7:
+            return f"http://json-schema.org/draft-0{self.year}/schema#"
+        return f"https://json-schema.org/draft/{self.name.removeprefix('draft')}/schema"
+
+    @property
     def ref_stands_alone(self) -> bool:
         """Whether everything beside ``$ref`` is ignored."""
         return self.year <= 7
@@ -66,7 +77,8 @@ DIALECTS = {
 }
 DEFAULT = DIALECTS["draft2020-12"]
 
-_URI = re.compile(r"https?://json-schema\.org/(?:draft-0([467])|draft/(2019-09|2020-12))/schema#?")
+_URI = re.compile(r"https?://json-schema\.org/(?:draft-0([4-7])|draft/(2019-09|2020-12))/schema#?")
+_LATEST = re.compile(r"https?://json-schema\.org/schema#?")
 
 
 def by_name(name: str) -> Dialect:
@@ -84,4 +96,55 @@ def by_name(name: str) -> Dialect:
 def by_uri(uri: object) -> Dialect | None:
     """The dialect whose metaschema ``uri`` is, or None."""
     match = _URI.fullmatch(uri) if isinstance(uri, str) else None
-    return None if match is None else DIALECTS[f"draft{match[1] or match[2]}"]
+    if match is None:
+        return None
+    # Draft 5 changed the prose of draft 4 only.
+    return DIALECTS["draft4" if match[1] == "5" else f"draft{match[1] or match[2]}"]
+
+
+def is_latest(uri: str) -> bool:
+    """Whether ``uri`` stands for whichever draft is the latest."""
+    return _LATEST.fullmatch(uri) is not None
+
+
+def how_to_choose(name: str) -> str:
+    """What to do for a schema to be read as the draft called ``name``."""
+    return (
+        f'have the schema read as {name}: it may say "$schema": "{DIALECTS[name].uri}", or, where '
+        f'it has no $schema, pass JsonSchema(schema, dialect="{name}").'
+    )
+
+
+_SINGLE = frozenset(
+    [
+        "additionalItems",
+        "additionalProperties",
+        "contains",
+        "contentSchema",
+        "else",
+        "if",
+        "items",
+        "not",
+        "propertyNames",
+        "then",
+        "unevaluatedItems",
+        "unevaluatedProperties",
+    ]
+)
+_LISTS = frozenset(["allOf", "anyOf", "oneOf", "prefixItems", "items"])
+_MAPS = frozenset(
+    ["$defs", "definitions", "dependencies", "dependentSchemas", "patternProperties", "properties"]
+)
+
+
+def subschemas(raw: Mapping[str, Any], path: str) -> Iterator[tuple[Any, str]]:
+    """What stands under the keywords, of any draft, that hold schemas: each with its path."""
+    for keyword, value in raw.items():
+        if keyword in _SINGLE and isinstance(value, Mapping):
+            yield value, child_path(path, keyword)
+        elif keyword in _LISTS and isinstance(value, list):
+            for i, item in enumerate(value):
+                yield item, child_path(path, keyword, i)
+        elif keyword in _MAPS and isinstance(value, Mapping):
+            for name, item in value.items():
+                yield item, child_path(path, keyword, name)

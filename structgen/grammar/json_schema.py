@@ -2,7 +2,7 @@
 
 Everything wrong with a schema is found here, at compile: a keyword of the wrong type, a reference
 that leads nowhere, a malformed pattern. `schema_reader` walks the subschemas, `schema_keywords`
-reads each, `schema_documents` resolves references.
+reads each, `schema_documents` resolves references; `schema_unreached` looks through what is left.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from . import dialects
 from .schema_documents import Documents
 from .schema_graph import SchemaGraph
 from .schema_keywords import KeywordReader, Skipped
-from .schema_reader import Observer, Reader
+from .schema_reader import Observer, Place, Reader
+from .schema_unreached import Holder, UnreachedReader
 
 
 def lower(
@@ -45,5 +46,18 @@ def lower(
         CompileLimitExceeded: more than `schema_reader.MAX_NODES` subschemas.
     """
     draft = dialects.by_name(dialect) if dialect is not None else None
-    fill = KeywordReader(format_assertion, skipped)
-    return Reader(schema, Documents(schema, draft, documents), fill, observe).read()
+    known = Documents(schema, draft, documents)
+    holders: dict[int, Holder] = {}
+
+    def met(raw: Mapping[str, Any], place: Place) -> None:
+        if "$defs" in raw or "definitions" in raw:
+            holders.setdefault(id(raw), (raw, place))
+        if observe is not None:
+            observe(raw, place)
+
+    reader = Reader(schema, known, KeywordReader(format_assertion, skipped), met)
+    graph = reader.read()
+    if holders:
+        fill = KeywordReader(format_assertion=False, skipped=skipped)
+        UnreachedReader(known, reader.reached(), fill).check(holders.values())
+    return graph

@@ -1,7 +1,7 @@
 """Values of schema keywords, checked: each function gives the value or says what is wrong with it.
 
 Errors name the path, the keyword, what was expected and what was found. This module knows JSON and
-regular expressions, and no schemas; paths are those of the keyword itself.
+regular expressions, and the drafts by name; paths are those of the keyword itself.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any
 
 from ..errors import CompileLimitExceeded, PatternError, SchemaError, UnsupportedFeature
 from . import ir
+from .dialects import Dialect, how_to_choose
 from .regex import parse_ecma
 from .schema_graph import TYPE_BITS, to_decimal
 
@@ -186,6 +187,39 @@ def wrong(keyword: str, wanted: str, value: Any, path: str) -> SchemaError:
     )
 
 
+def of_another_draft(
+    keyword: str, value: Any, path: str, dialect: Dialect, draft: str
+) -> SchemaError:
+    """The error that ``keyword`` is written as the draft called ``draft`` has it."""
+    if keyword == "items":
+        wanted, instead = "a schema", "Use prefixItems"
+    elif isinstance(value, bool):
+        wanted, instead = "a number", "Write the bound itself"
+    else:
+        wanted, instead = "a boolean", f"Write true, and the bound as {keyword[9:].lower()}"
+    return SchemaError(
+        f"{keyword!r} must be {wanted} in {dialect.name}, at {path}; got {show(value)}, as {draft} "
+        f"has it. {instead}, or {how_to_choose(draft)}",
+        path=path,
+        keyword=keyword,
+    )
+
+
+def no_names(keyword: str, value: Any, path: str) -> SchemaError:
+    """The error that ``keyword`` has no array of names for one of its names."""
+    hint = ""
+    if isinstance(value, str):
+        hint = f" Did you mean [{show(value)}]?"
+    elif isinstance(value, (Mapping, bool)):
+        hint = " A schema belongs into dependentSchemas."
+    return SchemaError(
+        f"{keyword!r} must have an array of names for each name, at {path}; got {show(value)}."
+        f"{hint}",
+        path=path,
+        keyword=keyword,
+    )
+
+
 def not_a_schema(value: Any, path: str, keyword: str | None = None) -> SchemaError:
     """The error that a value is no schema, inside ``keyword`` if that is given."""
     hint = ""
@@ -193,6 +227,8 @@ def not_a_schema(value: Any, path: str, keyword: str | None = None) -> SchemaErr
         hint = f' Did you mean {{"type": "{value}"}}?'
     elif value in ("true", "false"):
         hint = f" Did you mean {value}, without quotes?"
+    elif keyword == "dependentSchemas" and isinstance(value, list):
+        hint = " An array of names belongs into dependentRequired."
     what = "a schema" if keyword is None else f"the schema in {keyword!r}"
     return SchemaError(
         f"{what} must be an object or a boolean, at {path}; got {show(value)}.{hint}",

@@ -9,37 +9,16 @@ Standard: JSON Schema core, sections 8 and 9 (draft 2020-12); RFC 3986; RFC 6901
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 from urllib.parse import unquote, urldefrag, urljoin
 
 from ..errors import SchemaError
-from .dialects import DEFAULT, Dialect, by_uri
+from . import schema_hints as hints
+from .dialects import DEFAULT, DIALECTS, Dialect, by_uri, is_latest, subschemas
 from .schema_graph import child_path
-
-_SINGLE = frozenset(
-    [
-        "additionalItems",
-        "additionalProperties",
-        "contains",
-        "contentSchema",
-        "else",
-        "if",
-        "items",
-        "not",
-        "propertyNames",
-        "then",
-        "unevaluatedItems",
-        "unevaluatedProperties",
-    ]
-)
-_LISTS = frozenset(["allOf", "anyOf", "oneOf", "prefixItems", "items"])
-_MAPS = frozenset(
-    ["$defs", "definitions", "dependencies", "dependentSchemas", "patternProperties", "properties"]
-)
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,12 +30,14 @@ class Resource:
         root: the raw schema.
         dialect: the draft it is written in.
         path: JSON path of its root, for messages.
+        is_stated: whether the draft was asked for: by a ``$schema``, or by the caller.
     """
 
     uri: str
     root: Any
     dialect: Dialect
     path: str
+    is_stated: bool
 
 
 @dataclass(frozen=True)
@@ -85,10 +66,12 @@ class Documents:
         self._anchors: dict[tuple[str, str], Target] = {}
         self._dynamic: dict[tuple[str, str], Target] = {}
         self._scanned: set[int] = set()
-        stated = _schema_of(schema)
-        own = self._custom(stated, dialect or by_uri(stated) or DEFAULT)
-        self.root = Resource(self._identifier(schema, "", own) or "", schema, own, "$")
-        self._resources[self.root.uri] = self.root
+        self._doubled: dict[str, tuple[str, str]] = {}
+        self._chosen = dialect
+        own, is_stated = self._dialect(schema, dialect or DEFAULT, dialect is not None)
+        uri = self._identifier(schema, "", own) or ""
+        self.root = Resource(uri, schema, own, "$", is_stated)
+        self._resources[uri] = self.root
 
     def enter(self, raw: Any, resource: Resource, path: str) -> Resource:
         """The resource that ``raw``, met inside ``resource`` at ``path``, belongs to."""
@@ -96,16 +79,24 @@ class Documents:
             return resource
         if resource.dialect.id_keyword not in raw and "$schema" not in raw:
             return resource
-        stated = _schema_of(raw)
-        dialect = self._custom(stated, by_uri(stated) or resource.dialect)
+        dialect, is_stated = self._dialect(raw, resource.dialect, resource.is_stated)
         uri = self._identifier(raw, resource.uri, dialect)
         if uri is None:
             return resource
         found = self._resources.get(uri)
         if found is None or found.root is not raw:
-            found = Resource(uri, raw, dialect, path)
-            self._resources.setdefault(uri, found)
+            found = Resource(uri, raw, dialect, path, is_stated)
+            self._claim(uri, found)
         return found
+
+    def _claim(self, uri: str, resource: Resource) -> None:
+        """Let ``uri`` lead to ``resource``, or note that it leads to a different one already."""
+        found = self._resources.setdefault(uri, resource)
+        if found.root is resource.root or uri in self._doubled:
+            return
+        if found.root != resource.root:  # equal ones, in documents that bundle others, do no harm
+            first, second = sorted((found.path, resource.path))
+            self._doubled[uri] = (first, second)
 
     @staticmethod
     def _identifier(raw: Any, base: str, dialect: Dialect) -> str | None:
@@ -116,6 +107,44 @@ class Documents:
         if dialect.ref_stands_alone and "$ref" in raw:
             return None
         return urldefrag(urljoin(base, identifier))[0]
+
+    def check_dialect(self, raw: Mapping[str, Any], path: str) -> None:
+        """Refuse a ``$schema`` at ``path`` that says nothing about how to read the schema.
+
+        Raises:
+            SchemaError: it names no draft that is known, nor a metaschema among the documents, and
+                the caller has not chosen a draft; or the metaschema requires unknown vocabularies.
+        """
+        uri = raw.get("$schema")
+        if not isinstance(uri, str) or by_uri(uri) is not None or is_latest(uri):
+            return
+        where = child_path(path, "$schema")
+        metaschema = self._given.get(urldefrag(uri)[0])
+        if isinstance(metaschema, Mapping):
+            vocabulary = metaschema.get("$vocabulary")
+            for name, is_required in vocabulary.items() if isinstance(vocabulary, Mapping) else ():
+                if is_required is True and "json-schema.org/draft/" not in name:
+                    raise SchemaError(
+                        f"the metaschema {uri!r} requires the vocabulary {name!r}, which "
+                        f"structgen does not have, at {where}.",
+                        path=where,
+                        keyword="$schema",
+                    )
+        elif metaschema is None and self._chosen is None:
+            raise SchemaError(
+                f"'$schema' names no draft that structgen knows, at {where}; got {uri!r}. Known "
+                f"are {', '.join(DIALECTS)}: take $schema out, or pass the one to read the schema "
+                f'as, JsonSchema(schema, dialect="{DEFAULT.name}"). A metaschema of your own goes '
+                "into documents.",
+                path=where,
+                keyword="$schema",
+            )
+
+    def _dialect(self, raw: Any, default: Dialect, is_stated: bool) -> tuple[Dialect, bool]:
+        """The draft of ``raw``, if not ``default``; and whether it was asked for."""
+        uri = raw.get("$schema") if isinstance(raw, Mapping) else None
+        known = by_uri(uri)
+        return self._custom(uri, known or default), is_stated or known is not None
 
     def _custom(self, uri: object, default: Dialect) -> Dialect:
         """The dialect of a schema with its own metaschema: that metaschema's, narrowed to the
@@ -153,8 +182,22 @@ class Documents:
         if found is None:
             known = [name for uri_, name in self._anchors if uri_ == target.uri]
             reason = f"there is no anchor {fragment!r}"
-            raise _nowhere(keyword, reference, path, reason, fragment, known)
+            hint = hints.old_anchor(target.root, target.dialect, fragment) or hints.meant(
+                fragment, known
+            )
+            raise _nowhere(keyword, reference, path, reason, hint)
+        self._check_doubled(f"{target.uri}#{fragment}", keyword, reference, path)
         return found
+
+    def _check_doubled(self, uri: str, keyword: str, reference: str, path: str) -> None:
+        places = self._doubled.get(uri)
+        if places is not None:
+            raise SchemaError(
+                f"{keyword!r} {reference!r} leads to two different schemas, at {path}: those at "
+                f"{places[0]} and {places[1]} give themselves one identifier. Give each its own.",
+                path=path,
+                keyword=keyword,
+            )
 
     def dynamic_anchor(self, resource: Resource, name: str) -> Target | None:
         """The place in ``resource`` that has ``$dynamicAnchor`` ``name``, or None."""
@@ -166,10 +209,11 @@ class Documents:
     ) -> Resource:
         if uri == near.uri:
             return near
+        self._scan(self.root)
         found = self._resources.get(uri)
         if found is not None:
+            self._check_doubled(uri, keyword, reference, path)
             return found
-        self._scan(self.root)
         for url, document in self._given.items():
             self._scan(self._document(url, document))
         found = self._resources.get(uri)
@@ -184,17 +228,17 @@ class Documents:
                     keyword=keyword,
                 )
             found = self._document(uri, metaschema)
+        self._check_doubled(uri, keyword, reference, path)
         return found
 
     def _document(self, url: str, document: Any) -> Resource:
         found = self._resources.get(url)
-        if found is None:
-            stated = _schema_of(document)
-            dialect = self._custom(stated, by_uri(stated) or self.root.dialect)
+        if found is None or found.root is not document:
+            dialect, is_stated = self._dialect(document, self.root.dialect, self.root.is_stated)
             uri = self._identifier(document, url, dialect) or url
-            found = Resource(uri, document, dialect, f"{url}#")
-            self._resources[url] = found
-            self._resources.setdefault(uri, found)
+            found = Resource(uri, document, dialect, f"{url}#", is_stated)
+            self._claim(url, found)
+            self._claim(uri, found)
             self._scan(found)
         return found
 
@@ -211,13 +255,21 @@ class Documents:
                 raw = raw[int(step)]
                 here = child_path(here, int(step))
             else:
-                known = list(raw) if isinstance(raw, Mapping) else []
                 reason = f"there is no {step!r} in {here}"
-                raise _nowhere(keyword, reference, path, reason, step, known)
+                hint = hints.moved(resource.root, pointer) or hints.meant(step, hints.steps(raw))
+                raise _nowhere(keyword, reference, path, reason, hint)
             resource = self.enter(raw, resource, here)
         return Target(raw, here, resource)
 
     # -- anchors and identifiers --------------------------------------------------------------
+
+    def scan(self) -> None:
+        """Find all identifiers and anchors of the schema itself.
+
+        Raises:
+            SchemaError: one resource has an anchor twice.
+        """
+        self._scan(self.root)
 
     def _scan(self, resource: Resource) -> None:
         """Find all identifiers and anchors below ``resource``, once."""
@@ -234,30 +286,26 @@ class Documents:
                 name = raw.get(keyword)
                 if isinstance(name, str) and owner.dialect.year >= 2019:
                     target = Target(raw, path, owner)
+                    found = self._anchors.setdefault((owner.uri, name), target)
+                    if found.raw is not raw and found.raw != raw:
+                        first, second = sorted((found.path, path))
+                        raise SchemaError(
+                            f"the anchor {name!r} stands at two places, {first} and {second}. "
+                            "Give one of them another name.",
+                            path=child_path(second, keyword),
+                            keyword=keyword,
+                        )
                     table[owner.uri, name] = target
-                    self._anchors[owner.uri, name] = target
             identifier = raw.get(owner.dialect.id_keyword)
             if isinstance(identifier, str) and "#" in identifier and owner.dialect.year <= 7:
                 name = urldefrag(urljoin(owner.uri, identifier))[1]
                 if name:
-                    self._anchors[owner.uri, name] = Target(raw, path, owner)
-            stack.extend((child, owner, where) for child, where in _subschemas(raw, path))
-
-
-def _subschemas(raw: Mapping[str, Any], path: str) -> Iterator[tuple[Any, str]]:
-    for keyword, value in raw.items():
-        if keyword in _SINGLE and isinstance(value, Mapping):
-            yield value, child_path(path, keyword)
-        elif keyword in _LISTS and isinstance(value, list):
-            for i, item in enumerate(value):
-                yield item, child_path(path, keyword, i)
-        elif keyword in _MAPS and isinstance(value, Mapping):
-            for name, item in value.items():
-                yield item, child_path(path, keyword, name)
-
-
-def _schema_of(raw: Any) -> Any:
-    return raw.get("$schema") if isinstance(raw, Mapping) else None
+                    target = Target(raw, path, owner)
+                    found = self._anchors.setdefault((owner.uri, name), target)
+                    if found.raw is not raw and found.raw != raw:
+                        first, second = sorted((found.path, path))
+                        self._doubled[f"{owner.uri}#{name}"] = (first, second)
+            stack.extend((child, owner, where) for child, where in subschemas(raw, path))
 
 
 _VALIDATION = frozenset(
@@ -299,13 +347,9 @@ def _metaschema(uri: str) -> Any:
     return _metaschemas().get(uri)
 
 
-def _nowhere(
-    keyword: str, reference: str, path: str, reason: str, wanted: str, known: list[str]
-) -> SchemaError:
-    close = difflib.get_close_matches(wanted, known, 1)
-    hint = f" Did you mean {close[0]!r}?" if close else ""
+def _nowhere(keyword: str, reference: str, path: str, reason: str, hint: str) -> SchemaError:
     return SchemaError(
-        f"{keyword!r} {reference!r} leads nowhere, at {path}: {reason}.{hint}",
+        f"{keyword!r} {reference!r} leads nowhere, at {path}: {reason}. {hint}".rstrip(),
         path=path,
         keyword=keyword,
     )

@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, TypeAlias
 
-from ..errors import SchemaError
 from . import regex_algebra
 from . import schema_checks as checks
 from .formats import format_regex
@@ -133,10 +132,15 @@ def _bound(keyword: str, field: str) -> Handler:
 
 def _exclusive(keyword: str, field: str) -> Handler:
     def read(_: KeywordReader, reader: Reader, node: Node, value: Any, place: Place) -> None:
-        if place.dialect.year == 4 or isinstance(value, bool):
-            checks.boolean(keyword, value, place.at(keyword))  # see _draft4_bounds
+        path = place.at(keyword)
+        if isinstance(value, bool):  # see _draft4_bounds
+            if place.dialect.year > 4 and place.resource.is_stated:
+                raise checks.of_another_draft(keyword, value, path, place.dialect, "draft4")
+        elif place.dialect.year == 4:
+            checks.number(keyword, value, path)
+            raise checks.of_another_draft(keyword, value, path, place.dialect, "draft7")
         else:
-            setattr(node, field, checks.number(keyword, value, place.at(keyword)))
+            setattr(node, field, checks.number(keyword, value, path))
 
     return read
 
@@ -194,12 +198,9 @@ def _items(reader: Reader, node: Node, raw: Mapping[str, Any], place: Place) -> 
         node.items = reader.below(items, place, "items")
         node.evaluates_all_items |= "items" in raw
     elif isinstance(items, list):
-        if place.dialect.year >= 2020 and "$schema" in place.resource.root:
-            raise SchemaError(
-                f"'items' must be a schema in draft 2020-12, at {place.at('items')}; got an "
-                "array. Use prefixItems, or name an older draft in $schema.",
-                path=place.at("items"),
-                keyword="items",
+        if place.dialect.year >= 2020 and place.resource.is_stated:
+            raise checks.of_another_draft(
+                "items", items, place.at("items"), place.dialect, "draft2019-09"
             )
         node.prefix = tuple(reader.below(item, place, "items", i) for i, item in enumerate(items))
         node.items = reader.below(raw.get("additionalItems", True), place, "additionalItems")
@@ -259,7 +260,10 @@ def _dependent_required(
     keyword = "dependentRequired"
     checks.members(keyword, value, place.at(keyword))
     for name, item in value.items():
-        _depend_on_names(node, name, checks.names(keyword, item, place.at(keyword, name)))
+        path = place.at(keyword, name)
+        if not isinstance(item, list):
+            raise checks.no_names(keyword, item, path)
+        _depend_on_names(node, name, checks.names(keyword, item, path))
 
 
 def _dependent_schemas(

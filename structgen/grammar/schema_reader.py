@@ -90,13 +90,26 @@ class Reader:
         top = self.child(self._document, Place("$", root, self._enter((), root)))
         while self._work:
             number, raw, place = self._work.pop()
-            resource = self._documents.enter(raw, place.resource, place.path)
-            if resource is not place.resource:
-                place = Place(place.path, resource, self._enter(place.scope, resource))
+            place = self.entered(raw, place)
             if self._observe is not None:
                 self._observe(raw, place)
             self._fill(self, self._nodes[number], raw, place)
         return SchemaGraph(self._nodes, top)
+
+    def entered(self, raw: Mapping[str, Any], place: Place) -> Place:
+        """``place`` with the resource that the schema there may begin, identifiers checked."""
+        resource = self._documents.enter(raw, place.resource, place.path)
+        if resource is not place.resource:
+            place = Place(place.path, resource, self._enter(place.scope, resource))
+        if "$schema" in raw:
+            self._documents.check_dialect(raw, place.path)
+        if "$anchor" in raw or "$dynamicAnchor" in raw:
+            self._documents.scan()
+        return place
+
+    def reached(self) -> set[int]:
+        """The ids of all schema objects that were read."""
+        return {raw for raw, _ in self._numbers}
 
     def child(self, raw: Any, place: Place) -> int:
         """The obligation that ``raw`` holds; its node is put on the work list when it is new."""
