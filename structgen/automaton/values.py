@@ -95,6 +95,7 @@ class JsonLanguage:
         self.array_leaf = _array_leaf(options.whitespace, options.max_whitespace)
         self._speller = JsonString(Alphabet(()), options.named, missing)
         self._conjunctions: list[tuple[int, ...]] = []
+        self._as_met: list[tuple[int, ...]] = []  # the same, in the order they were given first
         self._conjunction_ids: dict[tuple[int, ...], int] = {}
         self.book = RuleBook()
         reader = RuleReader(self.nodes, self.book, self.constant, self.string_language)
@@ -127,13 +128,14 @@ class JsonLanguage:
 
     def conjunction(self, obligations: Iterable[int]) -> int:
         """The number of the conjunction of ``obligations``."""
-        key = tuple(sorted(set(obligations) - {TRUE}))
-        if FALSE in key:
-            key = (FALSE,)
+        given = dict.fromkeys(obligations)
+        given.pop(TRUE, None)
+        key = (FALSE,) if FALSE in given else tuple(sorted(given))
         found = self._conjunction_ids.get(key)
         if found is None:
             found = self._conjunction_ids[key] = len(self._conjunctions)
             self._conjunctions.append(key)
+            self._as_met.append(tuple(given))
         return found
 
     def obligations(self, conjunction: int) -> tuple[int, ...]:
@@ -232,6 +234,7 @@ class JsonLanguage:
         strings: dict[str, bool] = {}
         leaves: dict[Leaf, int] = {}
         plans: dict[ObjectPlan | ArrayPlan, None] = {}
+        reading: dict[int, int] | None = None
         for branch in self.branches(conjunction):
             nodes = [self.nodes[n] for n in branch.nodes]
             types = branch.types
@@ -254,7 +257,12 @@ class JsonLanguage:
                 if number is not None:
                     leaves[number] = number.start
             if types & OBJECT:
-                plans[self._object(branch.nodes)] = None
+                numbers = [n for n in branch.nodes if self.nodes[n].speaks_of_objects]
+                if len(numbers) > 1:
+                    if reading is None:
+                        reading = self._reading_order(conjunction)
+                    numbers.sort(key=lambda n: reading.get(n, UNLIMITED))
+                plans[self._object(tuple(numbers))] = None
             if types & ARRAY:
                 plans[self._array(branch.nodes)] = None
         if strings:
@@ -267,6 +275,21 @@ class JsonLanguage:
             literal = literal_leaf(tuple(literals))
             leaves[literal] = literal.start
         return tuple(leaves.items()), tuple(plans)
+
+    def _reading_order(self, conjunction: int) -> dict[int, int]:
+        """The place of each node among those that a value may owe, a schema before its parts.
+
+        It decides on the order of properties. Nodes that the engine has made have none.
+        """
+        order: dict[int, int] = {}
+        stack = [ob >> 1 for ob in reversed(self._as_met[conjunction]) if not ob & 1]
+        while stack:
+            number = stack.pop()
+            if number not in order:
+                order[number] = len(order)
+                parts = self.nodes[number].parts_in_place()
+                stack.extend(ob >> 1 for ob in reversed(parts) if not ob & 1)
+        return order
 
     def _object(self, nodes: tuple[int, ...]) -> ObjectPlan:
         nodes = tuple(n for n in nodes if self.nodes[n].speaks_of_objects)

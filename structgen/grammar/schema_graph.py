@@ -180,6 +180,17 @@ class Node:
             or self.speaks_of_arrays
         )
 
+    def parts_in_place(self) -> list[int]:
+        """The obligations of other nodes that may apply to the same value, in reading order."""
+        return [
+            *self.refs,
+            *self.all_of,
+            *(self.any_of or ()),
+            *(self.one_of or ()),
+            *(self.condition or ()),
+            *self.dependent_schemas.values(),
+        ]
+
     @property
     def applies_in_place(self) -> bool:
         """Whether the node makes other nodes apply to the same value."""
