@@ -19,6 +19,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from structgen.errors import (
+    Abstained,
     BudgetTooSmall,
     CompileLimitExceeded,
     ConversionError,
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     import os
 
     from structgen import models
+    from structgen.confidence import Alternative, Confidence, ValueConfidence
     from structgen.constraint import Constraint, Cursor, compile
     from structgen.explain import Explanation
     from structgen.generator import Generator
@@ -58,10 +60,13 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "Abstained",
+    "Alternative",
     "BudgetTooSmall",
     "Cfg",
     "Choice",
     "CompileLimitExceeded",
+    "Confidence",
     "Constraint",
     "ConversionError",
     "Cursor",
@@ -88,6 +93,7 @@ __all__ = [
     "UnenforcedWarning",
     "Unsatisfiable",
     "UnsupportedFeature",
+    "ValueConfidence",
     "Vocabulary",
     "VocabularyError",
     "__version__",
@@ -99,8 +105,10 @@ __all__ = [
 ]
 
 _HOMES = {
+    "Alternative": "structgen.confidence",
     "Cfg": "structgen.types",
     "Choice": "structgen.types",
+    "Confidence": "structgen.confidence",
     "Constraint": "structgen.constraint",
     "Cursor": "structgen.constraint",
     "Explanation": "structgen.explain",
@@ -110,6 +118,7 @@ _HOMES = {
     "Regex": "structgen.types",
     "Stream": "structgen.stream",
     "TextModel": "structgen.models.genai",
+    "ValueConfidence": "structgen.confidence",
     "Vocabulary": "structgen.vocabulary",
     "cache_info": "structgen.walks",
     "compile": "structgen.constraint",

@@ -18,6 +18,7 @@
     ├── OptionError              an unknown, misspelt or contradictory option
     ├── PromptError              empty, malformed, or longer than the context
     ├── IncompleteOutput         generation ended before the output was whole (text)
+    ├── Abstained                less sure of a value than abstain_below asks (text, values)
     └── ParseError               finished text does not parse into the type  (text)
 
 and one warning, UnenforcedWarning, where ``on_unsupported="warn"`` asks for it.
@@ -27,6 +28,8 @@ nothing of the rest of the package; every other module may import it.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 
 class StructgenError(Exception):
@@ -219,6 +222,20 @@ class IncompleteOutput(StructgenError):
     def __init__(self, message: str, *, text: str) -> None:
         super().__init__(message)
         self.text = text
+
+
+class Abstained(StructgenError):
+    """The output is whole, but the model is less sure of a value than ``abstain_below`` asks.
+
+    Attributes:
+        text: the output.
+        values: the `structgen.ValueConfidence` of each value it is not sure enough of.
+    """
+
+    def __init__(self, message: str, *, text: str, values: tuple[Any, ...]) -> None:
+        super().__init__(message)
+        self.text = text
+        self.values = values
 
 
 class ParseError(StructgenError):

@@ -13,14 +13,16 @@ from __future__ import annotations
 from typing import Any, final
 
 from structgen import options as search_options
+from structgen.alternatives import MAX_ALTERNATIVES, Site, whole_texts
 from structgen.chat import Prompt
+from structgen.confidence import TOLERANCE, measure
 from structgen.constraint import Constraint
 from structgen.constraint import compile as compile_constraint
 from structgen.errors import ModelError, OptionError
 from structgen.models.base import Model
 from structgen.processors import LogitsProcessor, checked
 from structgen.results import GenerationResult
-from structgen.run import Run, encode
+from structgen.run import Run, check_fits, encode, opener
 from structgen.stream import Stream
 
 
@@ -111,8 +113,11 @@ class Generator:
             OptionError: an unknown option or a bad value.
             BudgetTooSmall: fewer tokens left than any output of this type needs.
             IncompleteOutput: a stop string cut the output before it was whole.
+            Abstained: the model is less sure of a value than ``abstain_below`` asks.
         """
-        return self.result(prompt, **options).text
+        result = self.result(prompt, **options)
+        result.check_sure()
+        return result.text
 
     def parse(self, prompt: Prompt, **options: Any) -> Any:
         """Return the output for ``prompt`` as a value of the output type.
@@ -129,12 +134,48 @@ class Generator:
     def result(self, prompt: Prompt, **options: Any) -> GenerationResult:
         """Return the output for ``prompt`` with its tokens, counts and times.
 
-        Args and raises as for calling the generator.
+        Args and raises as for calling the generator, but never `Abstained`: `result.abstained`
+        says it.
         """
         stream = self.stream(prompt, **options)
         for _ in stream:
             pass
         return stream.result
+
+    def probabilities(self, prompt: Prompt, *, tolerance: float = TOLERANCE) -> dict[str, float]:
+        """Return the model's probability of each output there can be, the likeliest first.
+
+        For output types of few texts: a `Literal`, an `Enum`, a list of choices, ``bool``, a small
+        range of integers. What is computed, and how exactly: `structgen.confidence`.
+
+        Args:
+            prompt: as for calling the generator.
+            tolerance: how far off a probability may be; 0: sum over every token sequence.
+
+        Raises:
+            PromptError: empty, malformed, or longer than the context.
+            OptionError: the output type has more than 1,000 texts, is an object or array, or there
+                is none.
+
+        Cost: one pass of the model for the prompt, and some 5 to 50 for a handful of labels.
+        """
+        texts = None if self.constraint is None else whole_texts(self.constraint)
+        if self.constraint is None or texts is None:
+            what = "free text" if self.constraint is None else self.constraint.output.name
+            raise OptionError(
+                f"probabilities needs an output type of at most {MAX_ALTERNATIVES:,} texts and no "
+                f"objects or arrays, which {what} is not. For the fields of an object: "
+                "generator.result(...).confidence."
+            )
+        if not 0 <= tolerance < 1:
+            raise OptionError(f"tolerance={tolerance!r} is out of range. It must be from 0 to 1.")
+        site = Site("$", 0, 0, texts, tuple(text.decode() for text in texts))
+        prompt_ids = encode(self.model, prompt)
+        check_fits(self.model, len(prompt_ids))
+        found = measure(
+            self.constraint, site, (), opener(self.model, prompt_ids), tolerance=tolerance
+        )
+        return {alternative.text: alternative.probability for alternative in found.alternatives}
 
     def stream(self, prompt: Prompt, **options: Any) -> Stream:
         """Return the output for ``prompt`` piece by piece, as it is generated.

@@ -68,6 +68,8 @@ class SearchOptions:
         stop: strings that end the text, itself cut before the first of them.
         logit_bias: token id to what is added to its score, -1,000 to 1,000; ``-inf``: never, as
             far as the output type leaves a choice.
+        abstain_below: the probability that each value which is a choice among few has to have; or
+            such a number for each of some JSON paths. See `structgen.confidence`.
     """
 
     max_new_tokens: int | None = None
@@ -82,6 +84,7 @@ class SearchOptions:
     random_seed: int | None = None
     stop: tuple[str, ...] = ()
     logit_bias: Mapping[int, float] | None = None
+    abstain_below: float | Mapping[str, float] | None = None
 
 
 def parse(options: Mapping[str, Any]) -> SearchOptions:
@@ -232,6 +235,19 @@ def _logit_bias(name: str, value: Any) -> dict[int, float]:
     return bias
 
 
+def _abstain_below(name: str, value: Any) -> float | dict[str, float]:
+    check = _real(0, 1, above=True)
+    if not isinstance(value, Mapping):
+        number: float = check(name, value)
+        return number
+    if not value or not all(isinstance(path, str) and path[:1] == "$" for path in value):
+        raise OptionError(
+            f"{name}={value!r} is neither a number nor a mapping from JSON paths such as "
+            "'$.label' to numbers."
+        )
+    return {path: check(f"{name}[{path!r}]", number) for path, number in value.items()}
+
+
 _CHECKS: dict[str, Any] = {
     "max_new_tokens": _whole(1),
     "max_length": _whole(1),
@@ -245,9 +261,10 @@ _CHECKS: dict[str, Any] = {
     "random_seed": _whole(0, MAX_SEED),
     "stop": _stop,
     "logit_bias": _logit_bias,
+    "abstain_below": _abstain_below,
 }
 
-_NOT_THE_RUNTIMES = {"max_new_tokens", "max_length", "stop", "logit_bias"}
+_NOT_THE_RUNTIMES = {"max_new_tokens", "max_length", "stop", "logit_bias", "abstain_below"}
 
 _WHOLE = {"min_length", "top_k", "no_repeat_ngram_size", "random_seed"}
 

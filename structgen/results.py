@@ -1,12 +1,16 @@
-"""What a call returns besides its text: tokens, why it ended, counts and times.
+"""What a call returns besides its text: tokens, why it ended, counts, times, confidence.
 
-Plain frozen data. It knows nothing of how any of it comes about.
+Plain frozen data, but for the confidence, which is computed when it is asked for. It knows nothing
+of how any of it comes about.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
+from structgen.confidence import ValueConfidence, below
+from structgen.errors import Abstained
 from structgen.text_assembler import FinishReason
 
 
@@ -59,6 +63,9 @@ class GenerationResult:
         timings: wall-clock times.
         mean_allowed_tokens: how many tokens the mask allowed on average, over the tokens the model
             was asked for; None without an output type.
+        confidence: how sure the model is of each value that was a choice among few, by JSON path:
+            ``result.confidence["$.label"].probability``. Runs the model when asked.
+        abstain_below: the option of that name.
     """
 
     text: str
@@ -67,3 +74,32 @@ class GenerationResult:
     usage: Usage
     timings: Timings
     mean_allowed_tokens: float | None
+    confidence: Mapping[str, ValueConfidence] = field(
+        default_factory=dict, repr=False, compare=False
+    )
+    abstain_below: float | Mapping[str, float] | None = None
+
+    @property
+    def abstained(self) -> tuple[ValueConfidence, ...]:
+        """The values whose probability is below ``abstain_below``; empty without that option.
+
+        Raises:
+            OptionError: ``abstain_below`` names a path at which no value was a choice among few.
+        """
+        if self.abstain_below is None:
+            return ()
+        return below(self.confidence, self.abstain_below)
+
+    def check_sure(self) -> None:
+        """Raise when there are such values.
+
+        Raises:
+            Abstained: it carries the text and the values.
+        """
+        values = self.abstained
+        if values:
+            raise Abstained(
+                "The model is not sure enough:\n" + "\n".join(f"  {value}" for value in values),
+                text=self.text,
+                values=values,
+            )

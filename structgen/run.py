@@ -20,10 +20,12 @@ from typing import Any, Protocol, final
 import numpy as np
 
 from structgen import chat, options
+from structgen.alternatives import may_have_sites
 from structgen.chat import Prompt
+from structgen.confidence import Confidence, OpenSequence
 from structgen.constraint import Constraint, Cursor
 from structgen.errors import IncompleteOutput, OptionError, ParseError, PromptError
-from structgen.models.base import Model
+from structgen.models.base import Model, TokenSequence
 from structgen.options import SearchOptions
 from structgen.processors import (
     LogitBias,
@@ -128,7 +130,14 @@ class Run:
         self.finish_reason: FinishReason | None = None
         self.reused_tokens = 0
         self.recorders = tuple(recorders)
+        self._model = model
         self._constraint = constraint
+        self._abstain_below = search.abstain_below
+        if search.abstain_below is not None and not (constraint and may_have_sites(constraint)):
+            what = "free text" if constraint is None else constraint.output.name
+            raise OptionError(
+                f"abstain_below= needs a value that is a choice among few, which {what} has not."
+            )
         self._eos_token_ids = vocabulary.eos_token_ids
         self._cursor: Cursor | None = None
         self._mask: TokenMask | None = None
@@ -175,6 +184,13 @@ class Run:
             ),
             timings=Timings(first, ended - self._started),
             mean_allowed_tokens=mask.allowed_total / mask.steps if mask and mask.steps else None,
+            confidence=Confidence(
+                self._constraint,
+                output_ids,
+                opener(self._model, self.prompt_ids),
+                is_whole=self.finish_reason == "stop",
+            ),
+            abstain_below=self._abstain_below,
         )
 
     # -- the driver's side ------------------------------------------------------------------
@@ -307,6 +323,18 @@ def encode(model: Model, prompt: Prompt) -> TokenIds:
     return token_ids
 
 
+def opener(model: Model, prompt_ids: TokenIds) -> OpenSequence:
+    """Return what begins a sequence on a prompt and some tokens after it, for `Confidence`."""
+
+    def open_sequence(before: Sequence[int], room: int) -> TokenSequence:
+        token_ids = np.concatenate([prompt_ids, np.array(before, np.int32)])
+        sequence = model.start(len(token_ids) + room, prefix=token_ids)
+        sequence.append(token_ids[sequence.length :])
+        return sequence
+
+    return open_sequence
+
+
 def _processors(
     model: Model,
     search: SearchOptions,
@@ -330,14 +358,24 @@ def _processors(
     return processors
 
 
-def _budget(model: Model, prompt_tokens: int, search: SearchOptions) -> int:
-    """How many tokens a call may generate, the end of the sequence included; at least 1."""
+def check_fits(model: Model, prompt_tokens: int) -> None:
+    """Raise when a prompt leaves no room for an output.
+
+    Raises:
+        PromptError: so it is.
+    """
     context = model.context_length
     if prompt_tokens >= context:
         raise PromptError(
             f"The prompt has {prompt_tokens:,} tokens, but {model.name} holds {context:,}, prompt "
             f"and output together. Shorten it by at least {prompt_tokens - context + 1:,} tokens."
         )
+
+
+def _budget(model: Model, prompt_tokens: int, search: SearchOptions) -> int:
+    """How many tokens a call may generate, the end of the sequence included; at least 1."""
+    check_fits(model, prompt_tokens)
+    context = model.context_length
     if search.max_length is not None and search.max_length > context:
         raise OptionError(
             f"max_length={search.max_length:,} is more than {model.name} holds: {context:,} "

@@ -108,6 +108,29 @@ def test_the_examples_run(example, shows, capsys):
     assert re.fullmatch(shows, capsys.readouterr().out)
 
 
+# Confidence
+
+
+def test_confidence_is_the_models_own_probability_of_whole_texts(model):
+    prompt = "The soup was cold and the waiter rude. Sentiment:"
+    labels = {" positive", " negative", " neutral"}
+    generator = Generator(model, Choice(sorted(labels)))
+    found = generator.probabilities(prompt, tolerance=1e-5)
+    # Each label is one token, and other ways to spell it are next to impossible.
+    ids = model.encode(prompt)
+    sequence = model.start(len(ids) + 2)
+    sequence.append(ids)
+    scores = {label: sequence.logits()[0][model.encode(label)[0]] for label in labels}
+    weights = {label: np.exp(score - max(scores.values())) for label, score in scores.items()}
+    assert {len(model.encode(label)) for label in labels} == {1}
+    for label, weight in weights.items():
+        assert found[label] == pytest.approx(weight / sum(weights.values()), abs=1e-3)
+    result = generator.result(prompt, abstain_below=0.999)
+    assert result.text == next(iter(found))
+    assert result.confidence["$"].probability == pytest.approx(found[result.text], abs=0.002)
+    assert [value.path for value in result.abstained] == ["$"]
+
+
 # Free text and search options
 
 

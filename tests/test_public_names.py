@@ -14,6 +14,7 @@ import structgen
 from structgen import errors
 
 ERRORS = {
+    "Abstained",
     "BudgetTooSmall",
     "CompileLimitExceeded",
     "ConversionError",
@@ -36,8 +37,10 @@ ERRORS = {
     "VocabularyError",
 }
 NAMES = ERRORS | {
+    "Alternative",
     "Cfg",
     "Choice",
+    "Confidence",
     "Constraint",
     "Cursor",
     "Explanation",
@@ -47,6 +50,7 @@ NAMES = ERRORS | {
     "Regex",
     "Stream",
     "TextModel",
+    "ValueConfidence",
     "Vocabulary",
     "__version__",
     "cache_info",

@@ -1,0 +1,353 @@
+"""Confidence held against sums over every token sequence, written out."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from dataclasses import dataclass
+from enum import Enum
+from typing import Annotated, Literal
+
+import numpy as np
+import pytest
+from fakes import END, END_TOO, TOKENS, FakeModel, encode
+from pydantic import Field
+
+import structgen
+from structgen import Generator, JsonSchema, Regex
+from structgen.alternatives import MAX_ALTERNATIVES, sites, whole_texts
+from structgen.confidence import Confidence
+from structgen.run import opener
+
+
+@dataclass
+class Review:
+    title: Annotated[str, Field(max_length=3)]
+    label: Literal["good", "goods", "bad"]
+    stars: Annotated[int, Field(ge=1, le=12)]
+    sure: bool
+    tags: Annotated[list[Literal["x", "y"] | None], Field(max_length=2)]
+    only: Literal["one"]
+
+
+class Colour(Enum):
+    RED = "red"
+    GREEN = 2
+
+
+def spelt_out(model, prompt_ids, before, outputs, ends, extended):
+    """The mass of each output's text up to its end: the sum over all that spells it.
+
+    ``outputs[i]`` is what comes after ``before``; its alternative ends at ``ends[i]``. Where
+    ``extended[i]``, another alternative goes on there, so the token that ends it counts too.
+    """
+    sequence = model.start(model.context_length)
+    sequence.append([*prompt_ids, *before])
+    start = sequence.length
+
+    def mass(i, text):
+        scores = sequence.logits()[0].astype(np.float64)
+        weights = np.exp(scores - scores.max())
+        weights /= weights.sum()
+        found = 0.0
+        if len(text) == ends[i] and outputs[i] == text:  # comes here only where it is extended
+            found += weights[END] + weights[END_TOO]
+        for token_id, token in enumerate(TOKENS):
+            more = text + token
+            if not token or not outputs[i].startswith(more):
+                continue
+            if len(more) > ends[i] or (len(more) == ends[i] and not extended[i]):
+                found += weights[token_id]
+            else:
+                length = sequence.length
+                sequence.append([token_id])
+                found += weights[token_id] * mass(i, more)
+                sequence.rewind(length)
+        return found
+
+    masses = np.array([mass(i, b"") for i in range(len(outputs))])
+    assert sequence.length == start
+    return masses
+
+
+@pytest.mark.parametrize("script", [None, "goods", "true"])
+def test_probabilities_are_the_sum_over_every_token_sequence(script):
+    model = FakeModel(script)
+    generator = Generator(model, Literal["good", "goods", "bad", "true"])
+    found = generator.probabilities("hi", tolerance=0)
+    texts = list(found)
+    masses = spelt_out(
+        model,
+        encode("hi"),
+        [],
+        [text.encode() for text in texts],
+        list(map(len, texts)),
+        [text == "good" for text in texts],
+    )
+    assert list(found.values()) == pytest.approx(masses / masses.sum(), rel=1e-6)
+    assert list(found.values()) == sorted(found.values(), reverse=True)
+    assert sum(found.values()) == pytest.approx(1)
+    # Tokens that end it in different ways: 1, then the end, or on to 12, in one token or two.
+    numbers = Generator(model, Regex("1|12|122"))
+    found = numbers.probabilities("hi", tolerance=0)
+    texts = list(found)
+    masses = spelt_out(
+        model,
+        encode("hi"),
+        [],
+        [text.encode() for text in texts],
+        list(map(len, texts)),
+        [text != "122" for text in texts],
+    )
+    assert list(found.values()) == pytest.approx(masses / masses.sum(), rel=1e-6)
+
+
+def test_a_field_is_summed_from_where_all_its_alternatives_were_open():
+    model = FakeModel('{"a":12,"b":"yes"}')
+    schema = {
+        "properties": {
+            "a": {"enum": [1, 12, 2024]},
+            "b": {"enum": ["yes", "you"]},
+            "c": {"const": 1},
+        },
+        "required": ["a", "b"],
+        "additionalProperties": False,
+    }
+    generator = Generator(model, JsonSchema(schema))
+    result = generator.result("hi")
+    assert result.text == '{"a":12,"b":"yes"}'
+    confidence = result.confidence
+    assert list(confidence) == ["$.a", "$.b"]
+
+    exact = Confidence(
+        generator.constraint,
+        result.token_ids,
+        opener(model, model.encode("hi")),
+        is_whole=True,
+        tolerance=0,
+    )
+    texts = ["1", "12", "2024"]
+    ending = ',"b":"y'  # no token reaches further from inside a number
+    masses = spelt_out(
+        model,
+        encode("hi"),
+        encode('{"a":'),
+        [(text + ending).encode() for text in texts],
+        list(map(len, texts)),
+        [True, False, False],
+    )
+    value = exact["$.a"]
+    assert value.mass == pytest.approx(masses.sum(), rel=1e-6)
+    assert value.error == 0
+    expected = dict(zip([1, 12, 2024], masses / masses.sum(), strict=True))
+    assert value.probabilities == pytest.approx(expected, rel=1e-6)
+    assert (value.chosen.value, value.chosen.text) == (12, "12")
+    assert value.probability == value.probabilities[12]
+
+    # "b" is decided after its first letter, which both alternatives share, wherever that is.
+    starts = {text: encode(f'{{"a":12,"b":"y{text}"}}') for text in ("es", "ou")}
+    before = starts["es"][: len(encode('{"a":12,"b":"y'))]
+    masses = spelt_out(model, encode("hi"), before, [b'es"}', b'ou"}'], [3, 3], [False, False])
+    found = exact["$.b"].probabilities
+    assert found == pytest.approx(
+        dict(zip(["yes", "you"], masses / masses.sum(), strict=True)), rel=1e-6
+    )
+
+
+def test_two_spellings_of_a_value_are_one_alternative():
+    model = FakeModel()
+    numbers = Generator(model, JsonSchema({"type": "integer", "minimum": -1, "maximum": 0}))
+    confidence = numbers.result("x").confidence["$"]
+    assert set(confidence.probabilities) == {-1, 0}
+    by_text = numbers.probabilities("x")
+    assert confidence.probabilities[0] == pytest.approx(by_text["0"] + by_text["-0"], abs=0.002)
+
+
+def test_the_error_is_a_bound():
+    model = FakeModel()
+    generator = Generator(model, Literal["good", "goods", "bad", "true", "null"])
+    exact = generator.probabilities("hi", tolerance=0)
+    passes = []
+    for tolerance in (0.5, 0.1, 0.01, 0.001):
+        started = len(model.started)
+        found = generator.probabilities("hi", tolerance=tolerance)
+        assert all(abs(found[text] - exact[text]) <= tolerance for text in exact)
+        passes.append(model.started[started].logits_read)
+    assert passes == sorted(passes)
+    assert passes[0] < passes[-1]
+
+
+def test_a_confidence_has_a_runner_up_and_a_margin():
+    # Wants "bad" by far; the processor makes it write something else.
+    def not_bad(token_ids, logits):
+        logits[:, encode("b")] -= 50
+        return logits
+
+    model = FakeModel("bad")
+    value = Generator(model, Literal["good", "bad"]).result("x").confidence["$"]
+    assert value.chosen.value == "bad"
+    assert value.probability > 0.999
+    assert value.runner_up.value == "good"
+    assert value.margin == value.probability - value.runner_up.probability > 0.99
+    assert value.path == "$"
+    assert str(value).startswith("$: bad 1.000, runner-up good 0.000")
+    other = Generator(model, Literal["good", "bad"], processor=not_bad).result("x").confidence["$"]
+    assert other.chosen.value == "good"
+    assert other.runner_up.value == "bad"
+    assert other.margin < -0.99
+    assert other.probabilities == pytest.approx(value.probabilities)
+
+
+def test_values_with_few_alternatives_are_found_whatever_their_type():
+    generator = Generator(FakeModel(), Review)
+    text = '{"title":"ab","label":"goods","stars":7,"sure":false,"tags":["x",null],"only":"one"}'
+    found = {site.path: site for site in sites(generator.constraint, text.encode())}
+    assert {path: site.values for path, site in found.items()} == {
+        "$.label": ("bad", "good", "goods"),
+        "$.stars": (1, 10, 11, 12, 2, 3, 4, 5, 6, 7, 8, 9),
+        "$.sure": (False, True),
+        "$.tags[0]": ("x", "y", None),
+        "$.tags[1]": ("x", "y", None),
+    }
+    value = json.loads(text)
+    assert found["$.stars"].values[found["$.stars"].chosen] == value["stars"]
+    assert found["$.label"].start == text.index('"goods"')
+
+
+@pytest.mark.parametrize("whitespace", ["compact", "flexible"])
+@pytest.mark.parametrize("spelling", ["canonical", "any"])
+def test_blanks_and_spellings_do_not_hide_words_and_numbers(whitespace, spelling):
+    schema = JsonSchema({"enum": [[True, 5], [False, 7], [False, 8]]})
+    constraint = structgen.compile(
+        schema, FakeModel().vocabulary, whitespace=whitespace, spelling=spelling
+    )
+    text = b"[false,7]" if whitespace == "compact" else b" [ false ,\n7 ] "
+    found = {site.path: set(site.values) for site in sites(constraint, text)}
+    assert found["$[0]"] == {True, False}
+    assert spelling == "any" or found["$[1]"] == {7, 8}
+
+
+def test_unique_items_leave_what_is_left():
+    schema = JsonSchema(
+        {"type": "array", "items": {"enum": [1, 2, 3]}, "uniqueItems": True, "minItems": 2}
+    )
+    constraint = structgen.compile(schema, FakeModel().vocabulary)
+    found = [site.values for site in sites(constraint, b"[2,1,3]")]
+    assert found == [(1, 2, 3), (1, 3)]
+
+
+@pytest.mark.parametrize(
+    ("output_type", "texts"),
+    [
+        (bool, ["false", "true"]),
+        (Colour, ["2", "red"]),
+        (Literal["a"], ["a"]),
+        (Regex("a|b{1,3}"), ["a", "b", "bb", "bbb"]),
+        (Annotated[int, Field(ge=-1, le=1)], ["-0", "-1", "0", "1"]),
+        (Literal["a"] | bool, ["a", "false", "true"]),
+        (Regex("a*"), None),
+        (Annotated[int, Field(ge=1, le=MAX_ALTERNATIVES + 1)], None),
+        (Review, None),
+        (Regex(".") | Regex(".."), None),
+    ],
+)
+def test_all_outputs_of_a_type_are_listed_when_they_are_few(output_type, texts):
+    constraint = structgen.compile(output_type, FakeModel().vocabulary)
+    found = whole_texts(constraint)
+    assert found == (None if texts is None else tuple(text.encode() for text in texts))
+
+
+def test_probabilities_need_few_texts():
+    model = FakeModel()
+    for output_type in (None, Review, int):
+        with pytest.raises(structgen.OptionError, match=r"at most 1,000 texts.*confidence"):
+            Generator(model, output_type).probabilities("x")
+    with pytest.raises(structgen.OptionError, match="tolerance"):
+        Generator(model, bool).probabilities("x", tolerance=2)
+    with pytest.raises(structgen.PromptError, match="at least"):
+        Generator(model, bool).probabilities("x" * 300)
+    assert not model.started
+    assert Generator(model, Literal["a"]).probabilities("x") == {"a": 1}
+
+
+def test_confidence_runs_the_model_when_asked_and_only_once():
+    model = FakeModel()
+    result = Generator(model, Review).result("x", max_new_tokens=90)
+    n = len(model.started)
+    assert "$.label" in result.confidence
+    assert "$.title" not in result.confidence
+    assert len(result.confidence) >= 3
+    assert len(model.started) == n
+    value = result.confidence["$.label"]
+    assert len(model.started) == n + 1
+    assert model.started[-1].closed
+    assert result.confidence["$.label"] is value
+    assert len(model.started) == n + 1
+    with pytest.raises(KeyError, match=r"\$\.title.*\$\.label, \$\.stars"):
+        result.confidence["$.title"]
+    again = pickle.loads(pickle.dumps(result))
+    assert again == result
+    assert again.confidence == {"$.label": value}
+
+
+def test_free_text_and_cut_text_have_what_is_certain():
+    model = FakeModel("[true,false]")
+    assert dict(Generator(model).result("x").confidence) == {}
+    generator = Generator(model, JsonSchema({"items": {"type": "boolean"}}))
+    with generator.stream("x") as stream:
+        next(stream)
+        next(stream)
+    assert stream.result.finish_reason == "cancelled"
+    assert stream.result.text == "[true"
+    assert list(stream.result.confidence) == []
+
+
+def test_abstaining():
+    sure = Generator(FakeModel("bad"), Literal["good", "bad"])
+    assert sure("x", abstain_below=0.9) == "bad"
+    assert sure.result("x", abstain_below=0.9).abstained == ()
+    unsure = Generator(FakeModel(), Literal["good", "bad"])
+    result = unsure.result("x", abstain_below=0.99)
+    (value,) = result.abstained
+    assert value.probability < 0.99
+    assert unsure.result("x").abstained == ()
+    with pytest.raises(structgen.Abstained, match=r"\$: \w+ 0\.\d+, runner-up") as caught:
+        unsure("x", abstain_below=0.99)
+    assert caught.value.text == result.text
+    assert caught.value.values[0].probability == value.probability
+    with pytest.raises(structgen.Abstained):
+        unsure.parse("x", abstain_below={"$": 0.99})
+    assert unsure("x", abstain_below={"$": 0.01}) == result.text
+
+
+def test_abstaining_by_path():
+    generator = Generator(FakeModel(), Review)
+    options = {"max_new_tokens": 90}
+    least = min(generator.result("x", **options).confidence.values(), key=lambda v: v.probability)
+    result = generator.result("x", abstain_below=least.probability + 1e-9, **options)
+    assert [value.path for value in result.abstained] == [least.path]
+    other = "$.sure" if least.path != "$.sure" else "$.label"
+    result = generator.result("x", abstain_below={other: 1e-6}, **options)
+    assert result.abstained == ()
+    with pytest.raises(structgen.OptionError, match=r"has '\$\.title'.*Such values: \$\.label"):
+        generator("x", abstain_below={"$.title": 0.5}, **options)
+
+
+@pytest.mark.parametrize(
+    ("output_type", "value", "message"),
+    [
+        (None, 0.5, "which free text has not"),
+        (Regex("a+"), 0.5, "which .* has not"),
+        (list[str], 0.5, "which .* has not"),
+        (bool, 0, "above 0 and at most 1"),
+        (bool, 1.5, "above 0 and at most 1"),
+        (bool, {"label": 0.5}, "JSON paths such as"),
+        (bool, {}, "JSON paths such as"),
+        (bool, {"$.a": "x"}, r"abstain_below\['\$\.a'\]='x' is not a number"),
+    ],
+)
+def test_abstaining_needs_something_to_abstain_from(output_type, value, message):
+    model = FakeModel()
+    with pytest.raises(structgen.OptionError, match=message):
+        Generator(model, output_type).stream("x", abstain_below=value)
+    assert not model.started

@@ -1,0 +1,65 @@
+"""Paths and spans in JSON documents, held against the parsed document."""
+
+from __future__ import annotations
+
+import json
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from structgen.grammar.schema_graph import child_path
+from structgen.json_places import JsonPlaces
+
+NAMES = st.sampled_from(["a", "b c", 'q"', "é", "", "\\", "12"])
+SCALARS = (
+    st.none() | st.booleans() | st.integers() | st.floats(-9, 9) | st.text('a"\\,:]}é', max_size=4)
+)
+DOCUMENTS = st.recursive(
+    SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES, inner, max_size=3)
+)
+
+
+def scalars_of(value, path="$"):
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            yield from scalars_of(inner, child_path(path, name))
+    elif isinstance(value, list):
+        for i, inner in enumerate(value):
+            yield from scalars_of(inner, child_path(path, i))
+    else:
+        yield path, value
+
+
+@given(DOCUMENTS, st.sampled_from([None, 1]), st.booleans())
+def test_the_scalars_of_a_document_are_found_where_they_stand(document, indent, ascii_only):
+    data = json.dumps(document, indent=indent, ensure_ascii=ascii_only).encode()
+    reader = JsonPlaces()
+    for i in range(len(data)):
+        reader.feed(data[i : i + 1])
+    reader.finish()
+    found = [(s.path, json.loads(data[s.start : s.end])) for s in reader.scalars]
+    assert found == list(scalars_of(document))
+    assert reader.path == "$"
+
+
+def test_the_path_is_that_of_the_value_a_byte_belongs_to():
+    data = b'{"items": [{"name": "x"}, 12], "a b": tru'
+    reader = JsonPlaces()
+    paths = []
+    for i in range(len(data)):
+        paths.append(reader.path)
+        reader.feed(data[i : i + 1])
+    at = {
+        text: paths[data.index(text) + 1] for text in (b'"items"', b'"name"', b'"x"', b"12", b"ru")
+    }
+    assert at == {
+        b'"items"': "$",
+        b'"name"': "$.items[0]",
+        b'"x"': "$.items[0].name",
+        b"12": "$.items[1]",
+        b"ru": '$["a b"]',
+    }
+    assert not reader.in_string
+    assert len(reader.scalars) == 2
+    reader.finish()
+    assert reader.scalars[-1].path == '$["a b"]'
