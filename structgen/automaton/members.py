@@ -9,12 +9,14 @@ of punctuation or of what has been written; that is the business of `objects`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ..errors import CompileLimitExceeded
 from ..grammar import ir
-from ..grammar.schema_graph import FALSE, TRUE, Keys
+from ..grammar.schema_graph import ARRAY, FALSE, OBJECT, TRUE, Keys
 from . import evaluate
+from .owed import Owed
 from .rules import Rule
 
 if TYPE_CHECKING:
@@ -30,6 +32,10 @@ each of them owes is a long conjunction."""
 
 MAX_WAYS = 1000
 """Most ways of one member in all."""
+
+MAX_DEEP = 8
+"""Most objects and arrays that are told apart from each other, where alternatives can be followed
+side by side instead: what an object is not makes long conjunctions."""
 
 
 class MemberTable:
@@ -292,13 +298,18 @@ class MemberTable:
         return found
 
     def _find_ways(self, rule: Rule, label: int, touched: int) -> list[tuple[int, Rule]]:
-        asked = sum(f.support & touched != 0 and f.detail[1] != TRUE for f in self._facts_in(rule))
-        found = self._cases(rule, label, 8 + MAX_CASES * asked)
-        if found is not None:
-            return found
-        # The facts are too many to tell apart. Follow alternatives side by side instead.
-        for parts in (self._by_discriminator(rule, label), self._alternatives(rule, touched)):
-            found = self._ways_of_parts(parts, label)
+        asked = [f.detail[1] for f in self._facts_in(rule) if f.support & touched]
+        asked = [obligation for obligation in asked if obligation != TRUE]
+        tries: list[Callable[[], list[tuple[int, Rule]] | None]] = [
+            lambda: self._cases(rule, label, 8 + MAX_CASES * len(asked)),
+            # The facts are too many to tell apart. Follow alternatives side by side instead.
+            lambda: self._ways_of_parts(self._by_discriminator(rule, label), label),
+            lambda: self._ways_of_parts(self._alternatives(rule, touched), label),
+        ]
+        if self._are_deep(asked):
+            tries = tries[::-1] if rule.kind == "any" else [tries[1], tries[0], tries[2]]
+        for attempt in tries:
+            found = attempt()
             if found is not None:
                 return found
         found = self._cases(rule, label, MAX_TOLD_APART)
@@ -311,6 +322,11 @@ class MemberTable:
                 actual=MAX_TOLD_APART + 1,
             )
         return found
+
+    def _are_deep(self, obligations: list[int]) -> bool:
+        """Whether more than `MAX_DEEP` of these may be about objects and arrays."""
+        nodes = (self._language.nodes[ob >> 1] for ob in dict.fromkeys(obligations))
+        return sum(n.enum is None and n.types & (OBJECT | ARRAY) != 0 for n in nodes) > MAX_DEEP
 
     def _ways_of_parts(self, parts: list[Rule], label: int) -> list[tuple[int, Rule]] | None:
         """The ways of several rules together; None when there are too many, or no rules."""
@@ -364,7 +380,7 @@ class MemberTable:
             away = book.all((self.without(rule, 1 << at), has.negated))
             found = [away] if not self.required >> at & 1 else []
             for owed, _ in cases:
-                facts = [book.some(Keys(name=name), obligation) for obligation in owed]
+                facts = [book.some(Keys(name=name), obligation) for obligation in owed.obligations]
                 found.append(self._refine(book.all((has, *facts, rule))))
             return [way for way in found if way is not book.no]
         return []
@@ -414,18 +430,16 @@ class MemberTable:
         true = false = 0
         language = self._language
         for name, obligations in owed.items():
-            base = self.conjunctions[self.index[name]]
+            known: Owed | None = Owed(language, self.conjunctions[self.index[name]])
+            for obligation in obligations:
+                known = known and known.adding(obligation)
             for fact in self._book.facts_of(rule):
                 if fact.support & single or fact.kind != "some" or fact.detail[0].name != name:
                     continue
                 obligation = fact.detail[1]
-                if language.clearly_empty(
-                    language.conjunction_with(base, (*obligations, obligation))
-                ):
+                if known is None or known.adding(obligation) is None:
                     false |= fact.support
-                elif language.clearly_empty(
-                    language.conjunction_with(base, (*obligations, obligation ^ 1))
-                ):
+                elif known.adding(obligation ^ 1) is None:
                     true |= fact.support
         return true, false
 
@@ -435,17 +449,12 @@ class MemberTable:
         found = self._told_apart(rule, label, limit)
         if found is None:
             return None
-        base, language = self.conjunctions[label], self._language
-        out = ((language.conjunction_with(base, owed), left) for owed, left in found)
-        return list(dict.fromkeys(out))
+        return list(dict.fromkeys((owed.conjunction, left) for owed, left in found))
 
-    def _told_apart(
-        self, rule: Rule, label: int, limit: int
-    ) -> list[tuple[tuple[int, ...], Rule]] | None:
-        """As `_cases`: obligations that the value owes beside the usual, and the rule after."""
+    def _told_apart(self, rule: Rule, label: int, limit: int) -> list[tuple[Owed, Rule]] | None:
+        """As `_cases`, with what the value owes in parts."""
         touched = rule.support & self.touching(label)
-        base = self.conjunctions[label]
-        book, language = self._book, self._language
+        book = self._book
         # node → bit masks of the facts that hold if it does, and if it does not
         decided: dict[int, list[int]] = {}
         here = true = 0
@@ -460,9 +469,10 @@ class MemberTable:
             sides[obligation & 1] |= fact.support
             if keys.name is not None:
                 here |= fact.support  # no other member can settle it
-        out: list[tuple[tuple[int, ...], Rule]] = []
-        todo: list[tuple[tuple[int, ...], Rule, int]] = [((), book.settle(rule, true, 0), 0)]
+        out: list[tuple[Owed, Rule]] = []
         nodes = list(decided)
+        start = Owed(self._language, self.conjunctions[label])
+        todo = [(start, book.settle(rule, true, 0), 0)]
         while todo:
             owed, left, at = todo.pop()
             while at < len(nodes) and not left.support & (
@@ -472,6 +482,8 @@ class MemberTable:
             if left is book.no:
                 continue
             if at == len(nodes):
+                if owed.is_empty:
+                    continue
                 out.append((owed, left))
                 if len(out) > limit:
                     return None
@@ -482,14 +494,12 @@ class MemberTable:
             if met is unmet:
                 todo.append((owed, met, at + 1))
                 continue
-            obligation = 2 * nodes[at]
-            if language.clearly_empty(language.conjunction_with(base, (*owed, obligation))):
-                todo.append((owed, unmet, at + 1))
-            elif language.clearly_empty(language.conjunction_with(base, (*owed, obligation ^ 1))):
-                todo.append((owed, met, at + 1))
-            else:
-                todo.append(((*owed, obligation ^ 1), unmet, at + 1))
-                todo.append(((*owed, obligation), met, at + 1))
+            holds = owed.adding(2 * nodes[at])
+            fails = owed if holds is None else owed.adding(2 * nodes[at] + 1)
+            if fails is not None:
+                todo.append((fails, unmet, at + 1))
+            if holds is not None:
+                todo.append((owed if fails is None else holds, met, at + 1))
         return out
 
     def required_members(self) -> list[tuple[str, int]]:

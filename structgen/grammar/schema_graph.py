@@ -119,9 +119,29 @@ class Node:
 
     def allows(self, value: Any) -> bool:
         """Whether ``enum`` lists ``value``."""
+        return json_key(value) in self.listed
+
+    @property
+    def listed(self) -> frozenset[Any]:
+        """The `json_key` of every value that ``enum`` lists."""
         if self.enum_keys is None:
             self.enum_keys = frozenset(json_key(v) for v in self.enum or ())
-        return json_key(value) in self.enum_keys
+        return self.enum_keys
+
+    @property
+    def is_list(self) -> bool:
+        """Whether the node says that the value is one of ``listed``, and nothing else."""
+        return (
+            self.enum is not None
+            and (self.types == ALL_TYPES or all(type(v) is str for v in self.enum))
+            and bool(self.types & STRING)
+            and not self.excluded
+            and not self.speaks_of_numbers
+            and not self.speaks_of_strings
+            and not self.speaks_of_objects
+            and not self.speaks_of_arrays
+            and not self.applies_in_place
+        )
 
     @property
     def speaks_of_objects(self) -> bool:

@@ -12,6 +12,7 @@ import pytest
 import structgen
 from engine.walks import TINY, accepts, minimum, seeds, walk
 from structgen import JsonSchema
+from structgen.automaton.values import JsonLanguage
 
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
 
@@ -31,6 +32,14 @@ OBJECTS: list[Any] = [
     {"v": 2, "kind": "k2"},
     {"v": 2},
     {"kind": "other", "v": 2},
+    {"props": {"p": 1}, "kind": "k3"},
+    {"kind": "k3", "props": {"p": 3}},
+    {"kind": "k3", "props": {"p": 4}},
+    {"props": {"p": 4, "q": True}},
+    {"kind": "k1", "props": {"q": 1}},
+    {"kind": ["k1"], "v": 1},
+    {"kind": 2, "v": 1},
+    {"kind": 2.0, "v": "x"},
 ]
 ARRAYS: list[Any] = [
     [],
@@ -90,6 +99,40 @@ SCHEMAS: dict[str, Any] = {
             }
             for i in range(20)
         ]
+    },
+    "many overlapping branches, told apart by an optional member": {
+        "anyOf": [
+            {
+                "type": "object",
+                "properties": {
+                    "kind": {"type": "string", "enum": [f"k{i}"]},
+                    "props": {
+                        "type": "object",
+                        "properties": {"p": {"minimum": i % 5}, "q": {"type": "boolean"}},
+                        "additionalProperties": False,
+                    },
+                },
+                "additionalProperties": False,
+            }
+            for i in range(12)
+        ]
+    },
+    "lists that overlap": {
+        "type": "object",
+        "properties": {"kind": {"enum": ["k0", "k1", "k2", "k3", 2, ["k1"]]}},
+        "allOf": [
+            {
+                "if": {"properties": {"kind": {"enum": kinds}}, "required": ["kind"]},
+                "then": {"properties": {"v": {"type": kind}}},
+            }
+            for kinds, kind in (
+                (["k0", "k1"], "integer"),
+                (["k1", "k2"], "boolean"),
+                (["k3", ["k1"], 2], "integer"),
+                ([2.0, "other"], "string"),
+                (["k0", "k1", "k2", "k3"], "number"),
+            )
+        ],
     },
     "not unique": {"type": "array", "not": {"uniqueItems": True}},
     "not unique, two at most": {"type": "array", "maxItems": 2, "not": {"uniqueItems": True}},
@@ -163,3 +206,34 @@ def test_equal_constants_keep_their_own_spelling() -> None:
     schema = {"items": {"const": [{"a": 1}]}, "not": {"const": [2, 1.0]}}
     constraint = structgen.compile(JsonSchema(schema), TINY)
     assert accepts(constraint, '[[{"a":1}]]', random.Random(0))
+
+
+def test_telling_lists_apart_asks_little(monkeypatch: pytest.MonkeyPatch) -> None:
+    # A question for each pair made a schema with 125 of these take a minute.
+    asked = 0
+    ask = JsonLanguage.clearly_empty
+
+    def counted(self: JsonLanguage, conjunction: int, depth: int = 3) -> bool:
+        nonlocal asked
+        asked += 1
+        return ask(self, conjunction, depth)
+
+    monkeypatch.setattr(JsonLanguage, "clearly_empty", counted)
+    kinds = 60
+    structgen.compile(
+        JsonSchema(
+            {
+                "type": "object",
+                "properties": {"kind": {"type": "string"}, "v": {}},
+                "allOf": [
+                    {
+                        "if": {"properties": {"kind": {"const": f"k{i}"}}},
+                        "then": {"properties": {"v": {"properties": {"x": {"const": i}}}}},
+                    }
+                    for i in range(kinds)
+                ],
+            }
+        ),
+        TINY,
+    )
+    assert 0 < asked < 20 * kinds
