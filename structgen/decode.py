@@ -25,7 +25,12 @@ def decode(run: Run, sequence: TokenSequence) -> Generator[str, None, None]:
         chunk = run.take_chunk()
         if chunk:
             yield chunk
-        if run.finish_reason is not None:
+        n_wanted = run.n_wanted
+        if run.finish_reason is not None and not n_wanted:
             return
         sequence.append(run.take_pending())
+        if n_wanted:
+            run.score_forced(sequence.recent_logits(n_wanted + 1)[:-1])
+        if run.finish_reason is not None:
+            return
         run.choose(sequence.logits())

@@ -70,6 +70,8 @@ class SearchOptions:
             far as the output type leaves a choice.
         abstain_below: the probability that each value which is a choice among few has to have; or
             such a number for each of some JSON paths. See `structgen.confidence`.
+        forced: whether text that is the only way on is appended in one pass, rather than token by
+            token. It is spelt in the same tokens either way.
     """
 
     max_new_tokens: int | None = None
@@ -85,6 +87,7 @@ class SearchOptions:
     stop: tuple[str, ...] = ()
     logit_bias: Mapping[int, float] | None = None
     abstain_below: float | Mapping[str, float] | None = None
+    forced: bool = True
 
 
 def parse(options: Mapping[str, Any]) -> SearchOptions:
@@ -262,9 +265,17 @@ _CHECKS: dict[str, Any] = {
     "stop": _stop,
     "logit_bias": _logit_bias,
     "abstain_below": _abstain_below,
+    "forced": _flag,
 }
 
-_NOT_THE_RUNTIMES = {"max_new_tokens", "max_length", "stop", "logit_bias", "abstain_below"}
+_NOT_THE_RUNTIMES = {
+    "max_new_tokens",
+    "max_length",
+    "stop",
+    "logit_bias",
+    "abstain_below",
+    "forced",
+}
 
 _WHOLE = {"min_length", "top_k", "no_repeat_ngram_size", "random_seed"}
 

@@ -24,7 +24,7 @@ from structgen.alternatives import may_have_sites
 from structgen.chat import Prompt
 from structgen.confidence import Confidence, OpenSequence
 from structgen.constraint import Constraint, Cursor
-from structgen.errors import IncompleteOutput, OptionError, ParseError, PromptError
+from structgen.errors import IncompleteOutput, OptionError, PromptError
 from structgen.models.base import Model, TokenSequence
 from structgen.options import SearchOptions
 from structgen.processors import (
@@ -38,6 +38,7 @@ from structgen.processors import (
 )
 from structgen.results import GenerationResult, Timings, Usage
 from structgen.sampling import Sampler
+from structgen.spelling import Speller
 from structgen.text_assembler import FinishReason, TextAssembler
 
 
@@ -154,6 +155,9 @@ class Run:
         self._length = len(prompt_ids)
         self._seen = 0  # tokens the model has seen
         self._n_forced = 0
+        self._n_unscored = 0  # forced tokens at the end, which the model has not seen
+        self._forces = search.forced
+        self._speller = Speller(vocabulary, model.encode)
         self._started = time.perf_counter()
         self._first_chunk: float | None = None
         self._ended: float | None = None
@@ -210,17 +214,41 @@ class Run:
             return
         if self._length - len(self.prompt_ids) >= self.max_tokens:
             self._finish("length")
-        elif self._mask is not None and self._mask.begin():
-            self._finish("stop")
+        elif self._mask is not None:
+            self._advance(self._mask)
+
+    @property
+    def n_wanted(self) -> int:
+        """Forced tokens at the end that a recorder wants scored; the model must run for it."""
+        wanted = any(recorder.wants_forced_logits for recorder in self.recorders)
+        return self._n_unscored if wanted else 0
+
+    @property
+    def n_pending(self) -> int:
+        """How many tokens `take_pending` would return."""
+        return self._length - self._seen
 
     def take_pending(self) -> TokenIds:
         """Return the tokens the model has not seen, int32 ``[n]``, and count them as seen.
 
-        After `advance`, and if that did not end the output, there is at least one.
+        After `advance`, and if that did not end the output, there is at least one, unless the
+        model has seen the whole prompt in an earlier call.
         """
         pending = self._ids[0, self._seen : self._length]
         self._seen = self._length
+        self._n_unscored = 0
         return pending
+
+    def score_forced(self, logits: Logits) -> None:
+        """Hand recorders the scores of forced tokens.
+
+        Args:
+            logits: float32 ``[n, vocab]`` for the `n_wanted` tokens there were before
+                `take_pending`.
+        """
+        for recorder in self.recorders:
+            if recorder.wants_forced_logits:
+                recorder.forced_logits(logits)
 
     def choose(self, logits: Logits) -> None:
         """Choose the next token; may end the output.
@@ -271,21 +299,53 @@ class Run:
         if self._constraint is None or self.finish_reason == "stop":
             return
         text = self._text.text
-        try:
-            self._constraint.output.parse(text)
-        except ParseError:
-            raise IncompleteOutput(
-                f"The output was cut before it was a whole {self._constraint.output.name}: "
-                + (
-                    f"stop string {self._text.stopped_by!r} came up. Leave it out, or put the "
-                    "limit into the output type."
-                    if self._text.stopped_by is not None
-                    else f"it reached {self.max_tokens:,} tokens."
-                ),
-                text=text,
-            ) from None
+        if self._constraint.allows(text):
+            return
+        raise IncompleteOutput(
+            f"The output was cut before it was a whole {self._constraint.output.name}: "
+            + (
+                f"stop string {self._text.stopped_by!r} came up. Leave it out, or put the limit "
+                "into the output type."
+                if self._text.stopped_by is not None
+                else f"it reached {self.max_tokens:,} tokens."
+            ),
+            text=text,
+        )
 
     # -- inside -----------------------------------------------------------------------------
+
+    def _advance(self, mask: TokenMask) -> None:
+        """Take forced tokens until there is a choice, and write its mask."""
+        assert self._cursor is not None
+        while True:
+            tokens, needless = self._cursor.forced(self._spell)
+            if tokens and not self._forces:
+                mask.begin(instead=tokens[0])
+                return
+            for token in tokens:
+                self._force(token)
+                if self.finish_reason is not None:
+                    return
+            if mask.begin(needless):
+                self._finish("stop")
+                return
+            only = mask.only() if self._forces else None
+            if only is None:
+                return
+            self._force(only)
+            if self.finish_reason is not None:
+                return
+
+    def _spell(self, data: bytes) -> list[int]:
+        return self._speller(self._ids[0, : self._length], data)
+
+    def _force(self, token: int) -> None:
+        """Take a token that is the only way on."""
+        for recorder in self.recorders:
+            recorder.record(Step(token, True, None, None, 1, self._cursor))
+        self._n_forced += 1
+        self._n_unscored += 1
+        self._accept(token)
 
     def _accept(self, token: int) -> None:
         """Add a chosen token to cursor and text; the end of the sequence ends the output."""

@@ -86,7 +86,7 @@ class FakeModel:
         return f"{turns}[assistant]"
 
     def start(self, max_length: int, *, prefix: TokenIds | None = None) -> FakeSequence:
-        sequence = FakeSequence(self, max_length)
+        sequence = FakeSequence(self, max_length, None if prefix is None else len(prefix))
         self.started.append(sequence)
         return sequence
 
@@ -94,13 +94,13 @@ class FakeModel:
 class FakeSequence:
     """A sequence of a `FakeModel`."""
 
-    def __init__(self, model: FakeModel, max_length: int) -> None:
+    def __init__(self, model: FakeModel, max_length: int, prompt_length: int | None) -> None:
         self.model = model
         self.max_length = max_length
         self.closed = False
         self.logits_read = 0
         self._ids: list[int] = []
-        self._prompt_length: int | None = None
+        self._prompt_length = prompt_length
 
     @property
     def length(self) -> int:
@@ -122,18 +122,24 @@ class FakeSequence:
         self.logits_read += 1
         return self._scores()
 
+    def recent_logits(self, n: int) -> Logits:
+        assert 1 <= n <= len(self._ids)
+        ends = range(len(self._ids) - n + 1, len(self._ids) + 1)
+        return np.concatenate([self._scores(end) for end in ends])
+
     def rewind(self, length: int) -> None:
         del self._ids[length:]
 
     def close(self) -> None:
         self.closed = True
 
-    def _scores(self) -> Logits:
+    def _scores(self, end: int | None = None) -> Logits:
         assert self._prompt_length is not None
-        seed = zlib.crc32(np.array(self._ids, np.int32).tobytes())
+        ids = self._ids[:end]
+        seed = zlib.crc32(np.array(ids, np.int32).tobytes())
         scores = np.random.default_rng(seed).normal(size=(1, SIZE)).astype(np.float32)
         if self.model.script is not None:
-            position = len(self._ids) - self._prompt_length
-            token = self.model.script[position] if position < len(self.model.script) else END
+            position = len(ids) - self._prompt_length
+            token = self.model.script[position] if 0 <= position < len(self.model.script) else END
             scores[0, token] += 20
         return scores

@@ -218,7 +218,11 @@ def test_nothing_but_the_end_left_ends_without_asking_the_model():
     model = FakeModel("bad")
     generator = Generator(model, Choice(["good", "bad"]))
     result = generator.result("x")
-    assert model.started[0].logits_read == len(result.token_ids)
+    assert model.started[0].logits_read == 1  # for "b": the rest of "bad" is the only way on
+    assert result.usage.forced_tokens == 2
+    result = generator.result("x", forced=False)
+    assert model.started[1].logits_read == len(result.token_ids) == 3
+    assert result.usage.forced_tokens == 0
 
 
 def test_parse_returns_a_value():

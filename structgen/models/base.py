@@ -30,6 +30,12 @@ class TokenSequence(Protocol):
     def logits(self) -> Logits:
         """Scores of the next token, float32 ``[1, vocabulary.size]``: a copy, free to change."""
 
+    def recent_logits(self, n: int) -> Logits:
+        """Scores after each of the last ``n`` tokens, float32 ``[n, vocabulary.size]``: a copy.
+
+        They were part of the latest `append`, or are run again.
+        """
+
     def rewind(self, length: int) -> None:
         """Forget all tokens after the first ``length``."""
 

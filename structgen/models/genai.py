@@ -138,7 +138,10 @@ class TextSequence:
         self._capacity = 0  # tokens the runtime's sequence holds; grows up to the buffer's length
         self._ids = np.empty((1, max_length), np.int32)
         self._length = 0
-        self._to_rerun = 0  # tokens that the runtime has forgotten and must run again: 0 or 1
+        # The runtime is rewound when it next runs, since how far depends on what is wanted then.
+        self._held = 0  # tokens in the runtime's sequence
+        self._valid = 0  # how many of these, from the first, are still ours
+        self._last_pass = 0  # tokens of the runtime's last pass, whose scores it has
         self._generator: og.Generator | None = None
         self._closed = False
 
@@ -171,17 +174,12 @@ class TextSequence:
         if end == self._length:
             return
         self._ids[0, self._length : end] = token_ids
-        first = self._length - self._to_rerun
-        if end > self._capacity:
-            self._grow(end)
-            first = 0
-        self._open.append_tokens(self._ids[0, first:end])
         self._length = end
-        self._to_rerun = 0
+        self._run(1)
 
     def logits(self) -> Logits:
         """Return the scores of the next token, float32 ``[1, vocabulary.size]``: a copy."""
-        self._rerun()
+        self._run(1)
         logits: Logits = self._open.get_logits()[:, -1, :]
         if logits.shape[1] != self._size:
             raise ModelError(
@@ -191,20 +189,37 @@ class TextSequence:
             )
         return logits
 
-    def rewind(self, length: int) -> None:
-        """Forget all tokens after the first ``length``; costs microseconds.
+    def recent_logits(self, n: int) -> Logits:
+        """Return the scores after each of the last ``n`` tokens, float32 ``[n, vocabulary.size]``.
 
-        The next `logits` runs the last kept token again (one step).
+        Cost: a copy of the scores of the latest pass; tokens before it are run again.
+
+        Raises:
+            ValueError: there are fewer than ``n`` tokens.
+        """
+        if not 1 <= n <= self._length:
+            raise ValueError(f"{n} scores of a sequence of {self._length} tokens")
+        self._run(n)
+        logits = self._open.get_output("logits")[0]
+        if len(logits) < n:
+            raise ModelError(
+                "This model keeps the scores of its last token only, so forced tokens cannot be "
+                "scored. Pass forced=False."
+            )
+        return np.array(logits[-n:], np.float32)
+
+    def rewind(self, length: int) -> None:
+        """Forget all tokens after the first ``length``; costs nothing by itself.
+
+        The next `logits` runs the last two kept tokens again (1.2 steps).
+
+        Raises:
+            ValueError: there are fewer than ``length`` tokens.
         """
         if not 0 <= length <= self._length:
             raise ValueError(f"cannot rewind {self._length} tokens to {length}")
-        if length == self._length:
-            return
-        # One token further back than asked: the runtime keeps no scores over a rewind, so the
-        # last kept token is run again once it is known that scores are wanted.
-        self._open.rewind_to(max(length - 1, 0))
         self._length = length
-        self._to_rerun = min(length, 1)
+        self._valid = min(self._valid, length)
 
     def close(self) -> None:
         """Free the sequence's memory. A second call does nothing."""
@@ -218,24 +233,40 @@ class TextSequence:
             raise ValueError(f"the sequence is {state}")
         return self._generator
 
-    def _rerun(self) -> None:
-        """See that the scores of the last token exist."""
-        if self._to_rerun:
-            self._open.append_tokens(self._ids[0, self._length - self._to_rerun : self._length])
-            self._to_rerun = 0
+    def _run(self, n_scored: int) -> None:
+        """See that the runtime has all tokens, and the scores after the last ``n_scored``."""
+        generator = self._open if self._length <= self._capacity else self._grow()
+        if not self._length:
+            raise ValueError("the sequence is empty: append the prompt first")
+        first = self._valid
+        n_new = self._length - first
+        if self._held > first or n_scored > (n_new or self._last_pass):
+            # Scores do not outlive a rewind: what is wanted is run again. Two tokens at least,
+            # because a pass over one rounds differently from passes over more, which agree.
+            first = max(min(first, self._length - max(n_scored, 2)), 0)
+            generator.rewind_to(first)
+        elif not n_new:
+            return
+        generator.append_tokens(self._ids[0, first : self._length])
+        self._last_pass = self._length - first
+        self._held = self._valid = self._length
 
-    def _grow(self, needed: int) -> None:
-        """Replace the runtime's sequence by an empty one for ``needed`` tokens and many more."""
+    def _grow(self) -> og.Generator:
+        """Replace the runtime's sequence by an empty one for all tokens and many more."""
         if self._closed:
             raise ValueError("the sequence is closed")
         self._generator = None  # its memory first, or both are there at once
-        self._capacity = min(self._ids.shape[1], max(needed + _SPARE_TOKENS, 4 * self._capacity))
+        self._held = self._valid = self._last_pass = 0
+        self._capacity = min(
+            self._ids.shape[1], max(self._length + _SPARE_TOKENS, 4 * self._capacity)
+        )
         params = og.GeneratorParams(self._model.og_model)
         try:
             params.set_search_options(max_length=self._capacity, **_SETTINGS)
             self._generator = og.Generator(self._model.og_model, params)
         except Exception as error:
             raise ModelError(f"ONNX Runtime GenAI refuses to start a sequence: {error}") from error
+        return self._generator
 
 
 def load(folder: Path) -> TextModel:

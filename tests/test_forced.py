@@ -1,0 +1,284 @@
+"""Forced tokens: what is appended without asking, in which tokens, and that it changes nothing."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import pytest
+from fakes import TOKENS, FakeModel, encode, vocabulary
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import structgen
+from structgen import Choice, Generator, JsonSchema, Regex
+from structgen.run import Step
+from structgen.spelling import Speller
+from structgen.vocabulary import Vocabulary
+
+NOTHING = np.empty(0, np.int32)
+
+
+@dataclass
+class Person:
+    name: str
+    age: int
+
+
+@pytest.fixture(scope="module")
+def model():
+    return structgen.load("smollm2-135m-instruct")
+
+
+# Spelling
+
+
+@given(st.text('ab{":} 12é€', max_size=12), st.integers(0, 12))
+def test_it_goes_on_as_the_tokenizer_would(text, cut):
+    # Cut where the tokenizer itself cuts: then the rest is what it wrote there.
+    ids = encode(text)
+    before = np.array(ids[:cut], np.int32)
+    data = b"".join(TOKENS[i] for i in ids[cut:])
+    spelt = Speller(vocabulary(), encode)(before, data)
+    assert b"".join(TOKENS[i] for i in spelt) == data
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return
+    assert spelt == ids[cut:]
+
+
+@given(st.lists(st.sampled_from(range(3, len(TOKENS))), max_size=10), st.binary(max_size=6))
+def test_whatever_stands_before_it_spells_exactly_the_bytes(before, data):
+    spelt = Speller(vocabulary(), encode)(np.array(before, np.int32), data)
+    assert b"".join(TOKENS[i] for i in spelt) == data
+
+
+def test_a_tokenizer_that_adds_a_space_is_not_believed():
+    spell = Speller(vocabulary(), lambda text: encode(" " + text))
+    assert b"".join(TOKENS[i] for i in spell(NOTHING, b"true")) == b"true"
+
+
+def test_digits_and_spaces_join_as_they_do_in_running_text(model):
+    tokens = model.vocabulary.tokens
+    spell = Speller(model.vocabulary, model.encode)
+    for text in ('{"name":"Bob","age":12}', "The answer is 42, or café.", "a  b\n\n  c"):
+        ids = model.encode(text)
+        for cut in range(len(ids) + 1):
+            data = b"".join(tokens[i] for i in ids[cut:])
+            assert spell(ids[:cut], data) == ids[cut:].tolist()
+    template = model.encode("<|im_start|>assistant\n")
+    assert spell(template, b'{"name":"')[0] == model.encode('{"')[0]
+
+
+# Cursors
+
+
+def test_needless_tokens_only_begin_what_is_forced_and_reach_no_open_place():
+    tokens = [b"", b"a", b"b", b"c", b"d", b"ab", b"bc", b"cd", b"abc", b"dx", b"x", b"y"]
+    of = {token: i for i, token in enumerate(tokens)}
+    voc = Vocabulary.from_tokens(tokens, [0])
+    cursor = structgen.compile(Regex("abcd(x|y)"), voc).start()
+    forced, needless = cursor.forced(lambda data: [of[b"abc"], of[b"d"]])
+    # After "abc", "d" would do, but so would "dx": the model keeps that choice.
+    assert forced == [of[b"abc"]]
+    assert not needless
+    # In one token up to the open place; "a", "ab" lead there too, but no tokenizer writes them.
+    voc = Vocabulary.from_tokens([*tokens, b"abcdx"], [0])
+    cursor = structgen.compile(Regex("abcd(x|y)"), voc).start()
+    forced, needless = cursor.forced(lambda data: [of[b"abc"], of[b"d"]])
+    assert forced == []
+    assert needless == {of[b"a"], of[b"ab"]}  # after "abc" comes "d", and "dx" is a token
+
+
+def test_a_longer_token_that_is_not_allowed_leaves_nothing_open():
+    tokens = [b"", b"a", b"b", b"ab", b"abz"]
+    voc = Vocabulary.from_tokens(tokens, [0])
+    assert structgen.compile(Regex("ab(a|b)"), voc).start().forced_tokens() == [3]
+    voc = Vocabulary.from_tokens([*tokens, b"aba"], [0])
+    assert structgen.compile(Regex("ab(a|b)"), voc).start().forced_tokens() == []
+
+
+# Outputs
+
+
+TYPES = [
+    Person,
+    Literal["positive", "negative", "neutral"],
+    list[Person],
+    Choice(["good", "goody", "bad"]),
+    Regex("ID-[0-9]{3}-END"),
+    JsonSchema({"const": {"a": ["x", None, "é"], "b": "STOP"}}),
+    JsonSchema({"type": "object", "properties": {"the": {"enum": ["12", "13", True]}}}),
+]
+
+
+@pytest.mark.parametrize("output_type", TYPES)
+def test_forced_or_not_the_same_text_in_the_same_tokens(output_type):
+    generator = Generator(FakeModel(), output_type)
+    forced = 0
+    for seed in range(12):
+        options = {"max_new_tokens": 70, "seed": seed, "temperature": 1.0}
+        with_, without = (generator.result("x", forced=f, **options) for f in (True, False))
+        assert without.usage.forced_tokens == 0
+        assert with_.finish_reason == without.finish_reason == "stop"
+        forced += with_.usage.forced_tokens
+        for result in (with_, without):
+            generator.constraint.output.parse(result.text)
+        with_, without = (generator.result("x", forced=f, max_new_tokens=70) for f in (True, False))
+        assert with_.token_ids == without.token_ids
+        assert with_.text == without.text
+    assert forced
+
+
+@settings(deadline=None)
+@given(st.integers(0, 10_000), st.integers(0, 12))
+def test_forced_tokens_keep_the_budget(seed, spare):
+    generator = Generator(FakeModel(), list[Person])
+    minimum = 3 + spare
+    result = generator.result("x", max_new_tokens=minimum, seed=seed, temperature=1.0)
+    assert result.usage.output_tokens < minimum
+    json.loads(result.text)
+
+
+def test_the_model_runs_once_over_all_that_is_forced():
+    model = FakeModel('{"name":"Ann","age":12}')
+    result = Generator(model, Person).result("x")
+    assert result.text == '{"name":"Ann","age":12}'
+    usage = result.usage
+    assert model.started[0].logits_read == usage.sampled_tokens  # nothing but the end is left
+    assert usage.forced_tokens + usage.sampled_tokens == usage.output_tokens
+    assert usage.forced_tokens >= len('{"name":"')
+
+
+def test_what_is_forced_up_to_the_end_is_never_run():
+    model = FakeModel()
+    result = Generator(model, JsonSchema({"const": ["a", 1]})).result("x")
+    assert result.text == '["a",1]'
+    assert result.finish_reason == "stop"
+    assert model.started[0].length == 0
+
+
+def test_a_stop_string_cuts_forced_text():
+    fixed = Generator(FakeModel(), Regex("(abc)?STOPdef"))
+    with pytest.raises(structgen.IncompleteOutput) as caught:
+        fixed("x", stop="Pd")
+    assert caught.value.text == "abcSTO"
+
+
+def test_forced_text_streams_before_the_model_runs():
+    model = FakeModel('{"name":"Ann","age":12}')
+    stream = Generator(model, Person).stream("x")
+    assert next(stream) == '{"name":'
+    assert model.started[0].length == 0
+
+
+class Everything:
+    def __init__(self, wants_forced_logits: bool) -> None:
+        self.wants_forced_logits = wants_forced_logits
+        self.steps: list[Step] = []
+        self.scores: list[np.ndarray] = []
+
+    def record(self, step: Step) -> None:
+        self.steps.append(step)
+        assert (step.model_logits is None) == step.is_forced
+
+    def forced_logits(self, logits: np.ndarray) -> None:
+        self.scores.append(logits)
+
+
+def record(model, output_type, prompt, recorder, **options):
+    from structgen import options as search_options
+    from structgen.decode import decode
+    from structgen.run import Run
+    from structgen.run import encode as encode_prompt
+
+    constraint = structgen.compile(output_type, model.vocabulary)
+    ids = encode_prompt(model, prompt)
+    run = Run(model, constraint, None, ids, search_options.parse(options), recorders=[recorder])
+    sequence = model.start(len(ids) + run.max_tokens, prefix=ids)
+    text = "".join(decode(run, sequence))
+    sequence.close()
+    return ids, run.result, text
+
+
+@pytest.mark.parametrize("wanted", [False, True])
+@pytest.mark.parametrize("output_type", [Person, JsonSchema({"const": ["a", 1, "the"]})])
+def test_a_recorder_hears_of_every_token_and_gets_the_scores_of_forced_ones(output_type, wanted):
+    model = FakeModel('{"name":"Ann","age":12}')
+    recorder = Everything(wanted)
+    ids, result, text = record(model, output_type, "xyz", recorder)
+    told = [step.token_id for step in recorder.steps]
+    assert told[: len(result.token_ids)] == list(result.token_ids)
+    assert sum(step.is_forced for step in recorder.steps) == result.usage.forced_tokens
+    scores = np.concatenate(recorder.scores) if recorder.scores else np.empty((0, 1))
+    if not wanted:
+        assert not len(scores)
+        return
+    assert len(scores) == result.usage.forced_tokens
+    # One pass a token, and every score in its place.
+    plain = model.start(200, prefix=ids)
+    plain.append(ids)
+    forced = iter(scores)
+    for step in recorder.steps:
+        own = next(forced) if step.is_forced else step.model_logits
+        assert (own == plain.logits()[0]).all()
+        plain.append([step.token_id])
+    assert text == result.text
+
+
+def test_scores_of_forced_tokens_on_the_real_model(model):
+    recorder = Everything(True)
+    ids, result, _ = record(model, Person, "A person: ", recorder, max_new_tokens=60)
+    scores = np.concatenate(recorder.scores)
+    assert len(scores) == result.usage.forced_tokens >= 5
+    plain = model.start(200)
+    plain.append([*ids, *result.token_ids])
+    cold = plain.recent_logits(len(result.token_ids) + 1)
+    places = [i for i, step in enumerate(recorder.steps) if step.is_forced]
+    # Passes of one token round differently, hence the tolerance; logits reach 20 and more.
+    assert abs(scores - cold[places]).max() < 3
+    assert abs(scores - cold[places]).mean() < 0.3
+
+
+# The real model
+
+
+SCHEMA = {
+    "type": "object",
+    "properties": {
+        "label": {"enum": ["good", "bad"]},
+        "stars": {"type": "integer", "minimum": 1, "maximum": 5},
+        "again": {"type": "boolean"},
+    },
+    "required": ["label", "stars", "again"],
+    "additionalProperties": False,
+}
+THINGS = ["soup", "hotel", "film", "phone", "book", "bus", "shoe", "song", "game", "lamp"]
+WORDS = ["great", "awful", "fine", "slow", "cheap", "broken", "lovely", "dull", "loud", "new"]
+
+
+def test_greedy_outputs_agree_with_and_without(model):
+    generator = Generator(model, JsonSchema(SCHEMA))
+    different = 0
+    for i in range(100):
+        prompt = f"Review: the {THINGS[i % 10]} was {WORDS[i // 10]}. As JSON: "
+        with_ = generator.result(prompt)
+        without = generator.result(prompt, forced=False)
+        assert with_.usage.forced_tokens >= 10
+        if with_.token_ids == without.token_ids:
+            continue
+        different += 1
+        # The exceptions: where they part, the two tokens were so close that rounding decided.
+        at = next(
+            i
+            for i, pair in enumerate(zip(with_.token_ids, without.token_ids, strict=False))
+            if pair[0] != pair[1]
+        )
+        sequence = model.start(100)
+        sequence.append([*model.encode(prompt), *with_.token_ids[:at]])
+        scores = sequence.logits()[0]
+        assert abs(scores[with_.token_ids[at]] - scores[without.token_ids[at]]) < 1.5
+    assert different <= 5
