@@ -14,14 +14,15 @@ text starts.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
 
-from .automaton.encoding import ASCII_ONLY, may_escape, may_escape_slash
+from .automaton.encoding import ASCII_ONLY
 from .recent import Recent
 from .trie import Trie
 
@@ -30,10 +31,9 @@ Int32: TypeAlias = npt.NDArray[np.int32]
 Depths: TypeAlias = npt.NDArray[Any]
 """uint8, or wider where a token has 255 characters or more."""
 
-_QUOTE, _BACKSLASH, _U = 0x22, 0x5C, 0x75
-_SHORT = {0x62: 0x08, 0x66: 0x0C, 0x6E: 0x0A, 0x72: 0x0D, 0x74: 0x09}
-_HEX = {b: int(chr(b), 16) for b in b"0123456789abcdefABCDEF"}
-_NO_TEXT, _CLOSING = -2, -1
+_QUOTE, _BACKSLASH = 0x22, 0x5C
+_POINT_BITS = 21
+_NO_QUOTES: Mapping[str, Sequence[int]] = {}
 
 _WIDE_LEVEL = 512
 """Levels with fewer nodes than this are not worth a NumPy call each."""
@@ -85,6 +85,21 @@ class Views(NamedTuple):
     own_start: Sequence[int]
     own_stop: Sequence[int]
     token_ids: Sequence[int]
+    place: Sequence[int]
+
+
+class Whole(NamedTuple):
+    """What every text may do from some nodes.
+
+    Attributes:
+        counts: from the root, characters of each token that is text, as `Slice.counts`.
+        ids: the tokens that are text; from the root, those that end inside a character.
+        quotes: bool ``[len(Characters.quotes)]``; the closing quotes that end a text.
+    """
+
+    counts: Depths | None
+    ids: Int32
+    quotes: npt.NDArray[np.bool_]
 
 
 class Characters:
@@ -96,8 +111,9 @@ class Characters:
         spelling: ``"utf8"`` for plain text; one of `automaton.encoding.Escapes` for the inside of
             JSON strings.
         barred: bytes, from 0x7F on, that begin no character.
-        slices: where slices are kept.
-        charge: told the bytes that each of them takes.
+        arrays: what `character_nodes.build` makes of all these.
+        cache: makes a cache that some budget rules.
+        charge: told the bytes that each thing in one of them takes.
 
     Attributes:
         n: number of character nodes, the root (0) included. Nodes are numbered in pre-order.
@@ -114,9 +130,8 @@ class Characters:
         quotes: the nodes right after a closing quote.
         partial: ids of the tokens that end inside a character; `partial_node`, where that character
             begins; `partial_tail`, which of `tails` (its bytes so far).
-        tail_spans: int64 [tails, 2]; first and last code point that a tail of UTF-8 may become, -1
-            for escapes.
-        escapes: ``(node, code point)`` → nodes below it that spell that with a backslash.
+        tail_spans: int32 [spans, 3]; a tail, and first and last of some code points that it may
+            become.
     """
 
     def __init__(
@@ -125,193 +140,45 @@ class Characters:
         size: int,
         spelling: str,
         barred: frozenset[int],
-        slices: Recent[bytes, Slice],
+        arrays: Mapping[str, npt.NDArray[Any]],
+        cache: Callable[[], Recent[Any, Any]],
         charge: Callable[[int], None],
     ) -> None:
         self.trie = trie
         self.size = size
         self.spelling = spelling
-        self.barred = barred
-        self._barred = np.isin(np.arange(256), list(barred))
-        code, tails = self._decode()
-        self._number(code)
-        self._sort_tokens(tails)
-        self._levels()
-        self._look_ups()
-        self._slices = slices
-        self._charge = charge
-
-    # -- construction -----------------------------------------------------------------------
-
-    def _decode(self) -> tuple[npt.NDArray[np.int64], dict[int, bytes]]:
-        """Per trie node its character (a code point, `_NO_TEXT` or `_CLOSING`), or -3 inside one;
-        and the bytes so far at each node inside one where a token ends."""
-        trie, json = self.trie, self.spelling != "utf8"
-        code = np.full(trie.n_nodes, -3, np.int64)
-        code[0] = _NO_TEXT
-        left = np.zeros(trie.n_nodes, np.int8)  # continuation bytes still to come
-        value = np.zeros(trie.n_nodes, np.int64)
-        least = np.zeros(trie.n_nodes, np.int64)
-        escaping: dict[int, bytes] = {}
-        inside_escape = np.zeros(trie.n_nodes, bool)
-        ascii_points = np.arange(256)
-        ascii_points[0x80:] = _NO_TEXT
-        if json:
-            ascii_points[:0x20] = _NO_TEXT
-            ascii_points[_QUOTE] = _CLOSING
-        ascii_points[self._barred] = _NO_TEXT
-        raw = self.spelling not in ASCII_ONLY
-        for first, last in pairwise(trie.level_start.tolist()[1:]):
-            parent, byte = trie.parent[first:last], trie.byte[first:last].astype(np.int64)
-            waiting = left[parent] > 0
-            tail = byte >> 6 == 2
-            goes_on = waiting & tail
-            fresh = ~goes_on
-            here = np.full(last - first, -3, np.int64)
-            here[fresh] = ascii_points[byte[fresh]]
-            lead = fresh & (byte >= 0xC2) & (byte <= 0xF4)
-            count = np.where(byte >= 0xF0, 3, np.where(byte >= 0xE0, 2, 1))
-            span = np.array([0, 0x1F, 0x0F, 0x07])[count]
-            # Below a barred lead byte nothing is text.
-            forbidden = np.where(lead, self._barred[byte], value[parent] < 0)
-            now_left = np.where(lead, count, np.where(goes_on, left[parent] - 1, 0))
-            so_far = np.where(lead, byte & span, value[parent] << 6 | byte & 0x3F)
-            so_far[forbidden & (lead | goes_on)] = -1
-            low = np.where(lead, np.array([0, 0x80, 0x800, 0x10000])[count], least[parent])
-            here[lead] = -3
-            whole = goes_on & (now_left == 0)
-            valid = (so_far >= low) & (so_far <= 0x10FFFF) & (so_far >> 11 != 0x1B) & raw
-            here[whole] = np.where(valid, so_far, _NO_TEXT)[whole]
-            # A character cut off by another one: the node is no text, and reading starts anew.
-            here[waiting & ~tail] = _NO_TEXT
-            now_left[waiting & ~tail] = 0
-            left[first:last], value[first:last], least[first:last] = now_left, so_far, low
-            if json:
-                starts = fresh & ~waiting & (byte == _BACKSLASH) & ~inside_escape[parent]
-                for node in (np.flatnonzero(starts | inside_escape[parent]) + first).tolist():
-                    before = escaping.get(int(trie.parent[node]), b"")
-                    spelt = before + bytes([int(trie.byte[node])])
-                    point = _unescape(spelt, self.spelling, self.barred)
-                    here[node - first] = -3 if point is None else point
-                    left[node] = 0
-                    if point is None:
-                        escaping[node] = spelt
-                        inside_escape[node] = True
-            code[first:last] = here
-        code[0] = _NO_TEXT
-        tails = dict(escaping)
-        cut = (code == -3) & ~inside_escape & (np.diff(trie.token_start) > 0)
-        for node in np.flatnonzero(cut).tolist():
-            depth = 1
-            up = int(trie.parent[node])
-            while code[up] == -3:
-                up, depth = int(trie.parent[up]), depth + 1
-            tails[node] = trie.string_of(node)[-depth:]
-        return code, tails
-
-    def _number(self, code: npt.NDArray[np.int64]) -> None:
-        trie = self.trie
-        levels = trie.level_start.tolist()
-        below = np.ones(trie.n_nodes, np.int64)
-        for first, last in reversed(list(pairwise(levels[1:]))):
-            up = int(trie.parent[first])
-            top = int(trie.parent[last - 1])
-            below[up : top + 1] += np.bincount(
-                trie.parent[first:last] - up, weights=below[first:last], minlength=top + 1 - up
-            ).astype(np.int64)
-        order = np.zeros(trie.n_nodes, np.int64)
-        for first, last in pairwise(levels[1:]):
-            parent = trie.parent[first:last]
-            total = np.cumsum(below[first:last]) - below[first:last]
-            eldest = np.flatnonzero(np.diff(parent, prepend=-1))
-            base = np.repeat(total[eldest], np.diff(eldest, append=len(parent)))
-            order[first:last] = order[parent] + 1 + total - base
-        whole = code != -3
-        by_order = np.empty(trie.n_nodes, np.int64)
-        by_order[order] = np.arange(trie.n_nodes)
-        before = np.concatenate(([0], np.cumsum(whole[by_order])))
-        self._order, self._below = order, below
-        self.node = by_order[whole[by_order]].astype(np.int32)
+        self._barred = barred
+        self.node: Int32 = arrays["node"]
+        self.place: Int32 = arrays["place"]
+        self.end: Int32 = arrays["end"]
+        self.parent: Int32 = arrays["parent"]
+        self.depth: Depths = arrays["depth"]
+        self.code: Int32 = arrays["code"]
+        self.points: Int32 = arrays["points"]
+        self.token_start: Int32 = arrays["token_start"]
+        self.token_end: Int32 = arrays["token_end"]
+        self.token_ids: Int32 = arrays["token_ids"]
+        self.token_node: Int32 = arrays["token_node"]
+        self.node_of_id: Int32 = arrays["node_of_id"]
+        self.partial: Int32 = arrays["partial"]
+        self.partial_node: Int32 = arrays["partial_node"]
+        self.partial_tail: Int32 = arrays["partial_tail"]
+        self.tail_spans: Int32 = arrays["tail_spans"]
+        self._children: Int32 = arrays["children"]
+        self._child_start: Int32 = arrays["child_start"]
         self.n = len(self.node)
-        self.place = np.where(whole, before[order], -1).astype(np.int32)
-        self.end = before[(order + below)[self.node]].astype(np.int32)
-        # The nearest whole ancestor, level by level.
-        above = np.zeros(trie.n_nodes, np.int64)
-        depth = np.zeros(trie.n_nodes, np.int64)
-        for first, last in pairwise(levels[1:]):
-            parents = trie.parent[first:last]
-            above[first:last] = np.where(whole[parents], parents, above[parents])
-            depth[first:last] = depth[above[first:last]] + whole[first:last]
-        self._above = above
-        self.parent = self.place[above[self.node]]
-        # The largest value of the type has to stay free.
-        most = int(depth.max())
-        kind = np.uint8 if most < 0xFF else np.uint16 if most < 0xFFFF else np.uint32
-        self.depth = np.append(depth[self.node], 0).astype(kind)
-        points = code[self.node]
-        self.points, ranks = np.unique(points, return_inverse=True)
-        text = self.points >= 0
-        shift = int(np.count_nonzero(~text))
-        self.points = self.points[text].astype(np.int32)
-        self.code: Int32 = (ranks - shift).astype(np.int32)
-        n_points = len(self.points)
-        self.code[points == _CLOSING] = n_points
-        self.code[points == _NO_TEXT] = n_points + 1
-        self.quotes = np.flatnonzero(self.code == n_points).astype(np.int32)
+        self.quotes = np.flatnonzero(self.code == len(self.points)).astype(np.int32)
+        ends = np.cumsum(arrays["tail_lengths"]).tolist()
+        tails = arrays["tail_bytes"].tobytes()
+        self.tails = [tails[a:b] for a, b in pairwise([0, *ends])]
+        self._slices: Recent[bytes, Slice] = cache()
+        self._wholes: Recent[bytes, Whole] = cache()
+        self._charge = charge
+        self._levels(arrays["by_depth"])
+        self._look_ups(arrays["escapes"])
 
-    def _sort_tokens(self, tails: dict[int, bytes]) -> None:
-        trie = self.trie
-        counts = np.diff(trie.token_start)
-        ends = np.repeat(np.arange(trie.n_nodes), counts)
-        rank = np.argsort(self._order[ends], kind="stable")
-        self.token_ids: Int32 = trie.token_ids[rank]
-        ends = ends[rank]
-        starts = np.searchsorted(self._order[ends], self._order[self.node])
-        self.token_start: Int32 = starts.astype(np.int32)
-        last = (self._order + self._below)[self.node]
-        self.token_end = np.searchsorted(self._order[ends], last).astype(np.int32)
-        place = self.place[ends]
-        self.token_node = np.where(place >= 0, place, self.n).astype(np.int32)
-        self.node_of_id = np.full(self.size, self.n, np.int32)
-        self.node_of_id[self.token_ids] = self.token_node
-        inside = np.flatnonzero(place < 0)
-        self.partial = self.token_ids[inside]
-        self.partial_node = self.place[self._above[ends[inside]]]
-        kinds: dict[bytes, int] = {}
-        self.partial_tail = np.array(
-            [kinds.setdefault(tails[node], len(kinds)) for node in ends[inside].tolist()], np.int32
-        )
-        self.tails = list(kinds)
-        # Where a tail of plain UTF-8 leads, as a range of code points; -1 for escapes.
-        spans = [_span(tail) for tail in self.tails]
-        self.tail_spans = np.array(spans, np.int64).reshape(-1, 2)
-        self.escapes: dict[tuple[int, int], list[int]] = {}
-        if self.spelling != "utf8":
-            first = self._first_bytes()
-            for at in np.flatnonzero(first == _BACKSLASH).tolist():
-                key = (int(self.parent[at]), self._point(at))
-                self.escapes.setdefault(key, []).append(at)
-
-    def _point(self, place: int) -> int:
-        """The code point at ``place``, or -1 for none."""
-        code = int(self.code[place])
-        return int(self.points[code]) if code < len(self.points) else -1
-
-    def _first_bytes(self) -> npt.NDArray[np.uint8]:
-        """The first byte of each character node's spelling."""
-        trie = self.trie
-        at = self.node.astype(np.int64)
-        while True:
-            up = trie.parent[at]
-            inside = self.place[up] < 0
-            if not inside.any():
-                first: npt.NDArray[np.uint8] = trie.byte[at]
-                return first
-            at = np.where(inside, up, at)
-
-    def _levels(self) -> None:
+    def _levels(self, order: Int32) -> None:
         """Breadth-first copies of parents and characters, in which a level is a slice."""
-        order = np.argsort(self.depth[:-1], kind="stable")
         rank = np.empty(self.n, np.int64)
         rank[order] = np.arange(self.n)
         self._rank = rank
@@ -335,7 +202,7 @@ class Characters:
             reach *= 2
         self._flat_depth = self.depth[:-1][order]
 
-    def _look_ups(self) -> None:
+    def _look_ups(self, escapes: Int32) -> None:
         """What is asked of single nodes."""
         self.longest = int(self.depth.max())
         inside = np.flatnonzero(self.token_node < self.n)
@@ -352,7 +219,14 @@ class Characters:
             view(self.own_start),
             view(self.own_stop),
             view(self.token_ids),
+            view(self.place),
         )
+        # Characters spelt with a backslash: the nodes right below a node, by their code point.
+        self._escapes: dict[int, list[int]] = {}
+        for at in escapes.tolist():
+            if self.views.code[at] < len(self.points):
+                key = int(self.parent[at]) << _POINT_BITS | int(self.points[self.code[at]])
+                self._escapes.setdefault(key, []).append(at)
         self.partials: dict[int, list[tuple[int, int]]] = {}
         for place, token, tail in zip(
             self.partial_node.tolist(),
@@ -361,7 +235,9 @@ class Characters:
             strict=True,
         ):
             self.partials.setdefault(place, []).append((token, tail))
-        self.quote_index = {place: i for i, place in enumerate(self.quotes.tolist())}
+        self._sorted_quotes: list[int] = self.quotes.tolist()
+        self.quote_index = {place: i for i, place in enumerate(self._sorted_quotes)}
+        self._quote_texts: dict[int, dict[str, list[int]]] = {}
         self._quote_below = {place: i for i, place in enumerate(self.parent[self.quotes].tolist())}
         # Children on the way to a quote, that are text themselves.
         self.towards_quotes: dict[int, list[int]] = {}
@@ -373,10 +249,7 @@ class Characters:
                 up = int(self.parent[place])
                 self.towards_quotes.setdefault(up, []).append(place)
                 place = up
-        by_parent = np.argsort(self.parent[1:], kind="stable").astype(np.int32) + 1
-        self._children = by_parent
-        self._child_start = np.searchsorted(self.parent[by_parent], np.arange(self.n + 1))
-        self.top = by_parent[: self._child_start[1]]
+        self.top = self._children[: self._child_start[1]]
         first = np.searchsorted(self.top, numbers, "right") - 1
         first[0] = len(self.top)
         self.first_of_node = np.append(first, len(self.top)).astype(np.int32)
@@ -399,23 +272,52 @@ class Characters:
         """Which of `quotes` stands right below ``place``, or -1."""
         return self._quote_below.get(place, -1)
 
-    def spelt_below(self, place: int, point: int) -> list[int]:
-        """The nodes right below ``place`` whose character is ``point``, however it is spelt."""
-        found = []
-        at = self.views.node[place]
-        if point == _BACKSLASH and self.spelling != "utf8":
-            at = 0  # what begins so is an escape
-        else:
-            for byte in chr(point).encode():
-                at = self.trie.child.get(at << 8 | byte, 0)
+    def spelt_below(self, place: int, point: int, spelt: bytes) -> list[int]:
+        """The nodes right below ``place`` whose character is ``point``, however it is spelt.
+
+        ``spelt``: its plain spelling, empty for none.
+        """
+        found: list[int] = []
+        if spelt:
+            at, child = self.views.node[place], self.trie.child
+            for byte in spelt:
+                at = child.get(at << 8 | byte, 0)
                 if not at:
                     break
-        if at:
-            raw = int(self.place[at])
-            if raw >= 0 and self._point(raw) == point:
-                found.append(raw)
-        escaped = self.escapes.get((place, point))
+            else:
+                found.append(self.views.place[at])
+        escaped = self._escapes.get(place << _POINT_BITS | point)
         return found if escaped is None else found + escaped
+
+    def plain(self, point: int) -> bytes:
+        """How ``point`` is spelt without a backslash, if that is one way to spell it."""
+        if self.spelling != "utf8" and (point < 0x20 or point in (_QUOTE, _BACKSLASH)):
+            return b""
+        spelt = chr(point).encode()
+        is_raw = point < 0x80 or self.spelling not in ASCII_ONLY
+        return spelt if is_raw and spelt[0] not in self._barred else b""
+
+    def quote_texts(self, place: int) -> Mapping[str, Sequence[int]]:
+        """The texts between ``place`` and the closing quotes below it, with which of `quotes`."""
+        found = self._quote_texts.get(place)
+        if found is None:
+            first = bisect_right(self._sorted_quotes, place)
+            beyond = bisect_left(self._sorted_quotes, self.views.end[place])
+            if first == beyond:
+                return _NO_QUOTES
+            found = {}
+            n_points = len(self.points)
+            for which in range(first, beyond):
+                text: list[str] = []
+                at = int(self.parent[self._sorted_quotes[which]])
+                while at != place and self.views.code[at] < n_points:
+                    text.append(chr(self.points[self.views.code[at]]))
+                    at = int(self.parent[at])
+                if at == place:
+                    found.setdefault("".join(reversed(text)), []).append(which)
+            self._quote_texts[place] = found
+            self._charge(100 * len(found) + 100)
+        return found
 
     # -- sets of characters ---------------------------------------------------------------------
 
@@ -448,6 +350,49 @@ class Characters:
         counts = np.where(last[self.node_of_id] == 0, self.depth_of_id, last[-1])
         return Slice(last, counts)
 
+    def whole(self, places: Int32) -> Whole:
+        """All tokens that are text from one of ``places``, none of which is below another."""
+        key = places.tobytes()
+        found = self._wholes.get(key)
+        if found is None:
+            inside = np.ones(len(self.points) + 2, bool)
+            inside[-2:] = False
+            cut = self.slice(inside)
+            chosen, _ = self.after_run(self.partial_node, cut, self.longest, places)
+            text = np.zeros(len(self.tails), bool)
+            text[self.tail_spans[:, 0]] = True
+            ids = self.partial[chosen[text[self.partial_tail[chosen]]]]
+            counts = None
+            if len(places) == 1 and not places[0]:
+                counts = cut.counts
+            else:
+                first, last = self.token_start[places], self.token_end[places]
+                ranks = ranges(first, last)
+                base = np.repeat(self.depth[places], last - first)
+                within = cut.last[self.token_node[ranks]] <= base
+                ids = np.concatenate((self.token_ids[ranks[within]], ids))
+            quotes = np.zeros(len(self.quotes), bool)
+            quotes[self.after_run(self.parent[self.quotes], cut, self.longest, places)[0]] = True
+            found = self._wholes[key] = Whole(counts, ids, quotes)
+            self._charge(len(key) + ids.nbytes + quotes.nbytes + 300)
+        return found
+
+    def after_run(
+        self, nodes: Int32, cut: Slice, most: int, places: Int32
+    ) -> tuple[npt.NDArray[np.int64], Depths]:
+        """Which of ``nodes`` a run from one of ``places`` can reach, after how many characters."""
+        if len(places) == 1 and not places[0]:
+            chosen = np.flatnonzero((cut.last[nodes] == 0) & (self.depth[nodes] <= most))
+            return chosen, self.depth[nodes[chosen]]
+        which = np.searchsorted(places, nodes, "right") - 1
+        start = places[np.maximum(which, 0)]
+        base = self.depth[start]
+        inside = (which >= 0) & (nodes < self.end[start]) & (cut.last[nodes] <= base)
+        chosen = np.flatnonzero(inside)
+        steps = self.depth[nodes[chosen]] - base[chosen]
+        short = steps <= most
+        return chosen[short], steps[short]
+
     def by_id(self, cut: Slice) -> Depths:
         """`Slice.last` by token id."""
         found: Depths = cut.last[self.node_of_id]
@@ -461,48 +406,3 @@ class Characters:
             outside[0] = False
             cut.edges = np.flatnonzero(outside).astype(np.int32)
         return cut.edges
-
-
-def _span(tail: bytes) -> tuple[int, int]:
-    """The first and last code point whose UTF-8 begins with ``tail``; -1 for none, and escapes."""
-    lead = tail[0]
-    if lead == _BACKSLASH:
-        return -1, -1
-    length = 4 if lead >= 0xF0 else 3 if lead >= 0xE0 else 2
-    value = lead & (0x07, 0x0F, 0x1F)[4 - length]
-    for byte in tail[1:]:
-        value = value << 6 | byte & 0x3F
-    shift = 6 * (length - len(tail))
-    least = (0x80, 0x800, 0x10000)[length - 2]
-    first, last = max(value << shift, least), min((value + 1 << shift) - 1, 0x10FFFF)
-    return (first, last) if first <= last else (-1, -1)
-
-
-def _unescape(spelt: bytes, spelling: str, barred: frozenset[int]) -> int | None:
-    """The code point of an escape, `_NO_TEXT` where it is none, None where it is not complete."""
-    if len(spelt) == 1:
-        return None
-    kind = spelt[1]
-    if kind != _U:
-        if kind in _SHORT:
-            return _SHORT[kind]
-        if kind in (_QUOTE, _BACKSLASH) or (kind == 0x2F and may_escape_slash(spelling)):
-            return kind
-        return _NO_TEXT
-    if any(byte not in _HEX for byte in spelt[2:6]):
-        return _NO_TEXT
-    if len(spelt) < 6:
-        return None
-    point = int(spelt[2:6], 16)
-    if 0xDC00 <= point <= 0xDFFF:
-        return _NO_TEXT
-    if not 0xD800 <= point <= 0xDBFF:
-        return point if may_escape(point, spelling, barred) else _NO_TEXT
-    if spelt[6:8] != b"\\u"[: len(spelt) - 6]:
-        return _NO_TEXT
-    if any(byte not in _HEX for byte in spelt[8:]):
-        return _NO_TEXT
-    if len(spelt) < 12:
-        return None
-    low = int(spelt[8:], 16)
-    return 0x10000 + (point - 0xD800 << 10) + low - 0xDC00 if 0xDC00 <= low <= 0xDFFF else _NO_TEXT

@@ -11,20 +11,25 @@ It knows leaves of text and the vocabulary's characters; what follows a text is 
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from .automaton.alphabet import Alphabet
-from .automaton.encoding import ASCII_ONLY, Utf8
 from .automaton.leaf import SymbolAutomaton
 from .characters import Characters, Depths, Slice, ranges, view
+from .grammar.ir import MAX_CODE_POINT
 
 Int32: TypeAlias = npt.NDArray[np.int32]
 Places: TypeAlias = npt.NDArray[np.int32]
 
 _DEAD = -(1 << 30)
+_NARROW = 12
+"""Characters that a state may read and still be walked character by character."""
+
 _SMALL = 64
 """Nodes of a subtree that are still walked one by one."""
 
@@ -36,7 +41,8 @@ class TextWalk(NamedTuple):
         counts: for a run from the root, its slice's counts and the largest that is inside.
         ids: tokens that end inside the text (those of the run from the root apart).
         quotes: label → bool ``[len(Characters.quotes)]``, the closing quotes reached.
-        runs: states in which those tokens end, each with the length of the run it starts.
+        runs: states in which those tokens end, each with the length of the run it starts; or with
+            ``-1 - place``, for those that `TextWalks.special_states` finds.
     """
 
     counts: tuple[Depths, int] | None
@@ -49,43 +55,52 @@ class TextWalks:
     """Walks of one symbol automaton under one encoding.
 
     Args:
-        characters: the vocabulary under the same spelling as ``encoding``.
+        characters: the vocabulary.
         symbols: the automaton.
-        encoding: how its characters are spelt.
     """
 
-    def __init__(self, characters: Characters, symbols: SymbolAutomaton, encoding: Utf8) -> None:
+    def __init__(self, characters: Characters, symbols: SymbolAutomaton) -> None:
         self.characters = characters
         self._symbols = symbols
-        self._encoding = encoding
-        alphabet: Alphabet = symbols.alphabet
+        alphabet = self._alphabet = symbols.alphabet
         self._n_atoms = alphabet.n_atoms
-        n_points = len(characters.points)
-        atoms = np.full(n_points + 2, self._n_atoms, np.int32)
-        which = np.searchsorted(alphabet.starts, characters.points, "right") - 1
-        atoms[:n_points] = np.asarray(alphabet.atoms, np.int32)[which]
-        atoms[:n_points][atoms[:n_points] < 0] = self._n_atoms
-        self._atoms = atoms
-        self._atom_of = view(atoms)
-        self._weights = np.bincount(atoms[:n_points], minlength=self._n_atoms + 1).tolist()
+        # The vocabulary's characters in each interval of the alphabet, and in each atom.
+        cuts = np.searchsorted(characters.points, alphabet.starts).tolist()
+        self._intervals = list(pairwise([*cuts, len(characters.points)]))
+        self._weights = [0] * alphabet.n_atoms
+        for atom, (first, beyond) in zip(alphabet.atoms, self._intervals, strict=True):
+            if atom >= 0:
+                self._weights[atom] += beyond - first
+        self._narrows: dict[int, tuple[tuple[int, bytes, int], ...] | None] = {}
+        self._points: list[tuple[tuple[int, bytes], ...] | None] = [None] * alphabet.n_atoms
+        # The atoms that a character cut by a token's end may become, and more.
+        self._cut = alphabet.atoms_between(0x7F, MAX_CODE_POINT)
+        if characters.spelling in ("any", "any-ascii"):
+            self._cut = alphabet.everything
+        elif characters.spelling != "utf8":
+            for low, high in ((0, 0x1F), (0x22, 0x22), (0x5C, 0x5C)):
+                self._cut |= alphabet.atoms_between(low, high)
         self._tables: dict[int, npt.NDArray[np.int64]] = {}
         self._alive_tails: dict[int, npt.NDArray[np.bool_]] = {}
-        self._reach: tuple[list[int], npt.NDArray[np.int64]] | None = None
+
+    @functools.cached_property
+    def _atoms(self) -> npt.NDArray[np.int32]:
+        """By `Characters.code`; the number of atoms for what is no text."""
+        atoms = np.full(len(self.characters.points) + 2, self._n_atoms, np.int32)
+        for atom, (first, beyond) in zip(self._alphabet.atoms, self._intervals, strict=True):
+            if atom >= 0:
+                atoms[first:beyond] = atom
+        return atoms
+
+    @functools.cached_property
+    def _atom_of(self) -> Sequence[int]:
+        return view(self._atoms)
 
     # -- what is asked ----------------------------------------------------------------------
 
     def is_wide(self, state: int) -> bool:
         """Whether ``state`` may read so many characters that this kind of walk pays."""
-        weights = self._weights
-        total = 0
-        for mask, _ in self._symbols.moves(state):
-            while mask:
-                bit = mask & -mask
-                mask ^= bit
-                total += weights[bit.bit_length() - 1]
-                if total > 12:
-                    return True
-        return False
+        return self._narrow(state) is None
 
     def walk(self, state: int, places: Places) -> TextWalk:
         """Walk from ``state`` at each of ``places``, character nodes none of which is below
@@ -93,18 +108,61 @@ class TextWalks:
         """
         out = TextWalk(None, [], {}, set())
         counts = None
-        if len(places) == 1 and not places[0]:
-            counts, groups = self._from_root(state, out)
-        else:
-            groups = [(state, places)]
+        groups = [(state, places)]
         while groups:
             at, where = groups.pop()
-            if int(np.sum(self.characters.end[where] - where)) <= _SMALL:
+            free = self._symbols.free(at)
+            if free is not None or self._symbols.is_open(at):
+                counts = self._whole(at, free, where, out) or counts
+            elif self._narrow(at) is not None or self._size(where) <= _SMALL:
                 for place in where.tolist():
                     self._one_by_one(at, place, out)
+            elif len(where) == 1 and not where[0]:
+                counts, groups = self._from_root(at, out)
             else:
                 groups += self._together(at, where, out)
         return out._replace(counts=counts)
+
+    def special_states(self, state: int, place: int) -> list[int]:
+        """The states on the way to the special texts of ``state`` that the tokens below ``place``
+        reach."""
+        found: dict[int, None] = {}
+        stack = [(state, place)]
+        while stack:
+            at, here = stack.pop()
+            found[at] = None
+            for point, to in self._symbols.special(at):
+                spelt = self.characters.plain(point)
+                stack += [(to, x) for x in self.characters.spelt_below(here, point, spelt)]
+        return list(found)
+
+    def _size(self, places: Places) -> int:
+        if len(places) == 1:
+            place = int(places[0])
+            return self.characters.views.end[place] - place
+        return int(np.sum(self.characters.end[places] - places))
+
+    def _whole(
+        self, state: int, free: int | None, places: Places, out: TextWalk
+    ) -> tuple[Depths, int] | None:
+        """Every text may be read: all that matters is where it is closed."""
+        characters, symbols = self.characters, self._symbols
+        whole = characters.whole(places)
+        out.ids.append(whole.ids)
+        if free is None:
+            out.runs.add((state, 0))
+            for place in places.tolist():
+                self._quotes_one_by_one(state, place, out)
+        else:
+            out.runs.add((free, characters.longest))
+            usual = symbols.label(free)
+            if usual >= 0:
+                mask = self._quoted(out, usual)
+                mask |= whole.quotes
+            for place in places.tolist():
+                out.runs.add((state, -1 - place))
+                self._correct(state, usual, place, out)
+        return None if whole.counts is None else (whole.counts, characters.longest)
 
     # -- one by one -------------------------------------------------------------------------
 
@@ -124,10 +182,22 @@ class TextWalks:
                 found += ids[first:last]
             partials = characters.partials.get(here)
             if partials:
-                alive = self._tails_alive(at)
-                found += [token for token, tail in partials if alive[tail]]
+                tails = self._tails_of(self._live(at))
+                if tails is not None:
+                    alive = memoryview(tails)  # type: ignore[arg-type]
+                    found += [token for token, tail in partials if alive[tail]]
             child, beyond = here + 1, end[here]
             if child == beyond:
+                continue
+            narrow = self._narrow(at)
+            if narrow is not None:
+                which = characters.quote_below(here)
+                if which >= 0:
+                    label = self._symbols.label(at)
+                    if label >= 0:
+                        self._quoted(out, label)[which] = True
+                for point, spelt, to in narrow:
+                    stack += [(to, x) for x in characters.spelt_below(here, point, spelt)]
                 continue
             table = self._table(at)
             while child < beyond:
@@ -151,24 +221,13 @@ class TextWalks:
     ) -> tuple[tuple[Depths, int] | None, list[tuple[int, Places]]]:
         characters, symbols = self.characters, self._symbols
         places = np.zeros(1, np.int32)
-        if symbols.is_open(state):
-            cut = self._slice(symbols.alphabet.everything)
-            out.ids.append(characters.partial[self._whole_tails(cut, places)])
-            self._quotes_one_by_one(state, 0, out)
-            out.runs.add((state, 0))
-            return (cut.counts, characters.longest), []
-        free = symbols.free(state)
-        chars, most = symbols.run(state if free is None else free)
+        chars, most = symbols.run(state)
         if not chars:
             return None, self._children_of_root(state, out)
         cut = self._slice(chars)
         most = characters.longest if most < 0 else min(most, characters.longest)
         out.runs.add((state, most))
-        self._leave(state if free is None else free, cut, most, places, out)
-        if free is not None:
-            out.runs.add((free, most))
-            self._correct(state, free, 0, out)
-            return (cut.counts, most), []
+        self._leave(state, cut, most, places, out)
         return (cut.counts, most), self._edges(state, chars, cut, most, places)
 
     def _children_of_root(self, state: int, out: TextWalk) -> list[tuple[int, Places]]:
@@ -181,7 +240,7 @@ class TextWalks:
         for to, places in groups:
             size = int(np.sum(characters.end[places] - places))
             chars, most = self._symbols.run(to)
-            if size * 6 < characters.n or not chars or self._symbols.free(to) is not None:
+            if size * 6 < characters.n or not chars or self._symbols.is_open(to):
                 left.append((to, places))
                 continue
             # Most of the vocabulary: by token instead of by range.
@@ -200,20 +259,6 @@ class TextWalks:
 
     def _together(self, state: int, places: Places, out: TextWalk) -> list[tuple[int, Places]]:
         characters, symbols = self.characters, self._symbols
-        if symbols.is_open(state):
-            cut = self._slice(symbols.alphabet.everything)
-            first, last = characters.token_start[places], characters.token_end[places]
-            ranks = ranges(first, last)
-            base = np.repeat(characters.depth[places], last - first)
-            inside = cut.last[characters.token_node[ranks]] <= base
-            out.ids.append(characters.token_ids[ranks[inside]])
-            out.ids.append(characters.partial[self._whole_tails(cut, places)])
-            for place in places.tolist():
-                self._quotes_one_by_one(state, place, out)
-            out.runs.add((state, 0))
-            return []
-        given, free = state, symbols.free(state)
-        state = given if free is None else free
         chars, most = symbols.run(state)
         own = ranges(characters.own_start[places], characters.own_stop[places])
         out.ids.append(characters.token_ids[own])
@@ -234,28 +279,26 @@ class TextWalks:
             inside &= characters.depth[nodes] - base <= most
         out.ids.append(characters.token_ids[ranks[inside]])
         self._leave(state, cut, most, places, out)
-        if free is not None:
-            for place in places.tolist():
-                self._correct(given, free, place, out)
         return self._edges(state, chars, cut, most, places)
 
     def _leave(self, state: int, cut: Slice, most: int, places: Places, out: TextWalk) -> None:
         """Closing quotes, and tokens that end inside a character, after the run of ``state``."""
         characters = self.characters
-        chosen, steps = _after_run(
-            characters.parent[characters.quotes], characters, cut, most, places
+        chosen, steps = characters.after_run(
+            characters.parent[characters.quotes], cut, most, places
         )
         for count, which in self._by_count(state, steps):
             label = self._symbols.label(self._symbols.after_run(state, count))
             if label >= 0:
                 self._quoted(out, label)[chosen[which]] = True
-        chosen, steps = _after_run(characters.partial_node, characters, cut, most, places)
+        chosen, steps = characters.after_run(characters.partial_node, cut, most, places)
         if len(chosen):
             tails = characters.partial_tail[chosen]
             keep = np.zeros(len(chosen), bool)
             for count, which in self._by_count(state, steps):
-                alive = self._tails_alive(self._symbols.after_run(state, count))
-                keep[which] = alive[tails[which]]
+                alive = self._tails_of(self._live(self._symbols.after_run(state, count)))
+                if alive is not None:
+                    keep[which] = alive[tails[which]]
             out.ids.append(characters.partial[chosen[keep]])
 
     def _edges(
@@ -319,13 +362,6 @@ class TextWalks:
         counts, first = np.unique(steps[order], return_index=True)
         return list(zip(counts.tolist(), np.split(order, first[1:]), strict=True))
 
-    def _whole_tails(self, cut: Slice, places: Places) -> npt.NDArray[np.int64]:
-        """Which partial tokens an open text may end with: those of any character that is text."""
-        characters = self.characters
-        chosen, _ = _after_run(characters.partial_node, characters, cut, characters.longest, places)
-        alive = self._tails_of(self._symbols.alphabet.everything)
-        return chosen[alive[characters.partial_tail[chosen]]]
-
     def _quotes_one_by_one(self, state: int, place: int, out: TextWalk) -> None:
         """The closing quotes below ``place``, on all paths of text that lead to one."""
         characters, symbols = self.characters, self._symbols
@@ -347,24 +383,24 @@ class TextWalks:
                     if to != _DEAD:
                         stack.append((to, child))
 
-    def _correct(self, state: int, free: int, place: int, out: TextWalk) -> None:
+    def _correct(self, state: int, usual: int, place: int, out: TextWalk) -> None:
         """Undo what was taken for granted of a free text where it spells a special one."""
-        characters, symbols = self.characters, self._symbols
-        usual = symbols.label(free)
-        stack = [(state, place)]
-        while stack:
-            at, here = stack.pop()
-            out.runs.add((at, 0))
-            quote = characters.quote_below(here)
-            if quote >= 0:
-                label = symbols.label(at)
-                if label != usual:
+        texts = self.characters.quote_texts(place)
+        if not texts:
+            return
+        symbols = self._symbols
+        special = symbols.special_texts(state)
+        few, many = (texts, special) if len(texts) < len(special) else (special, texts)
+        for text in few:
+            if text not in many:
+                continue
+            label = symbols.special_label(state, special[text])
+            if label != usual:
+                for quote in texts[text]:
                     if usual >= 0:
                         self._quoted(out, usual)[quote] = False
                     if label >= 0:
                         self._quoted(out, label)[quote] = True
-            for point, to in symbols.special(at):
-                stack += [(to, child) for child in characters.spelt_below(here, point)]
 
     # -- tables -----------------------------------------------------------------------------
 
@@ -395,71 +431,96 @@ class TextWalks:
             lut[bit.bit_length() - 1] = True
         return self.characters.slice(lut[self._atoms])
 
-    def _tails_alive(self, state: int) -> npt.NDArray[np.bool_]:
-        """For each of `Characters.tails`, whether some character that begins so may follow."""
+    def _narrow(self, state: int) -> tuple[tuple[int, bytes, int], ...] | None:
+        """Each character that ``state`` may read, its plain spelling, and where it leads.
+
+        None where there are many.
+        """
+        found = self._narrows.get(state, False)
+        if found is not False:
+            return found  # type: ignore[return-value]
+        weights = self._weights
+        total = 0
+        steps: list[tuple[int, int]] = []
+        for mask, to in self._symbols.moves(state):
+            while mask:
+                bit = mask & -mask
+                mask ^= bit
+                atom = bit.bit_length() - 1
+                total += weights[atom]
+                if total > _NARROW:
+                    self._narrows[state] = None
+                    return None
+                steps.append((atom, to))
+        # Tuples of plain values: the garbage collector soon leaves them alone.
+        narrow = tuple(
+            (point, spelt, to)
+            for atom, to in steps
+            if weights[atom]
+            for point, spelt in self._points_of(atom)
+        )
+        self._narrows[state] = narrow
+        return narrow
+
+    def _points_of(self, atom: int) -> tuple[tuple[int, bytes], ...]:
+        """The vocabulary's characters in ``atom``, with their plain spellings."""
+        found = self._points[atom]
+        if found is None:
+            characters = self.characters
+            points = [
+                int(point)
+                for other, (first, beyond) in zip(
+                    self._alphabet.atoms, self._intervals, strict=True
+                )
+                if other == atom
+                for point in characters.points[first:beyond]
+            ]
+            found = tuple((point, characters.plain(point)) for point in points)
+            self._points[atom] = found
+        return found
+
+    def _live(self, state: int) -> int:
+        """All atoms that ``state`` may read."""
         live = 0
         for mask, _ in self._symbols.moves(state):
             live |= mask
-        return self._tails_of(live)
+        return live
 
-    def _tails_of(self, live: int) -> npt.NDArray[np.bool_]:
+    def _tails_of(self, live: int) -> npt.NDArray[np.bool_] | None:
+        """For each of `Characters.tails`, whether some character that begins so is in ``live``.
+
+        None for none.
+        """
+        if not live & self._cut:
+            return None
         found = self._alive_tails.get(live)
         if found is None:
-            if self._reach is None:
-                self._reach = self._reach_of_tails()
-            masks, which = self._reach
+            masks, which = self._reach_of_tails
             found = np.array([bool(mask & live) for mask in masks], bool)[which]
             self._alive_tails[live] = found
         return found
 
+    @functools.cached_property
     def _reach_of_tails(self) -> tuple[list[int], npt.NDArray[np.int64]]:
         """The atoms each tail may become: the different sets, and which of them is whose."""
-        characters, alphabet = self.characters, self._symbols.alphabet
-        first, last = characters.tail_spans[:, 0], characters.tail_spans[:, 1]
+        alphabet = self._alphabet
+        tail, first, last = self.characters.tail_spans.T
         starts = np.asarray(alphabet.starts)
         low = np.searchsorted(starts, first, "right") - 1
         high = np.searchsorted(starts, last, "right") - 1
+        kinds, which = np.unique(low * len(starts) + high, return_inverse=True)
+        of_kind: list[int] = []
+        for kind in kinds.tolist():
+            mask = 0
+            for atom in alphabet.atoms[kind // len(starts) : kind % len(starts) + 1]:
+                mask |= 1 << atom if atom >= 0 else 0
+            of_kind.append(mask)
+        by_tail = [0] * len(self.characters.tails)
+        for at, of in zip(tail.tolist(), which.reshape(-1).tolist(), strict=True):
+            by_tail[at] |= of_kind[of]
         masks: dict[int, int] = {}
-        which = np.zeros(len(first), np.int64)
-        by_interval: dict[tuple[int, int], int] = {}
-        barred = self._encoding.barred
-        for i, (a, b) in enumerate(zip(low.tolist(), high.tolist(), strict=True)):
-            tail = characters.tails[i]
-            if first[i] < 0 or barred or self._encoding.spelling in ASCII_ONLY:
-                mask = self._reach_after(tail)
-            else:
-                known = by_interval.get((a, b))
-                if known is None:
-                    known = alphabet.atoms_between(int(first[i]), int(last[i]))
-                    by_interval[a, b] = known
-                mask = known
-            which[i] = masks.setdefault(mask, len(masks))
-        return list(masks), which
-
-    def _reach_after(self, tail: bytes) -> int:
-        node = 0
-        for byte in tail:
-            node = self._encoding.row(node).get(byte, -1)
-            if node < 0:
-                return 0
-        return self._encoding.reach(node)
-
-
-def _after_run(
-    nodes: Int32, characters: Characters, cut: Slice, most: int, places: Places
-) -> tuple[npt.NDArray[np.int64], Depths]:
-    """Which of ``nodes`` a run from one of ``places`` can reach, and after how many characters."""
-    if len(places) == 1 and not places[0]:
-        chosen = np.flatnonzero((cut.last[nodes] == 0) & (characters.depth[nodes] <= most))
-        return chosen, characters.depth[nodes[chosen]]
-    which = np.searchsorted(places, nodes, "right") - 1
-    start = places[np.maximum(which, 0)]
-    base = characters.depth[start]
-    inside = (which >= 0) & (nodes < characters.end[start]) & (cut.last[nodes] <= base)
-    chosen = np.flatnonzero(inside)
-    steps = characters.depth[nodes[chosen]] - base[chosen]
-    short = steps <= most
-    return chosen[short], steps[short]
+        kinds_of_tails = [masks.setdefault(mask, len(masks)) for mask in by_tail]
+        return list(masks), np.array(kinds_of_tails, np.int64)
 
 
 def _grouped(targets: npt.NDArray[np.int64], places: Places) -> list[tuple[int, Places]]:

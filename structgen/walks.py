@@ -12,6 +12,7 @@ longest is dropped. Nothing here knows of frames, constraints or masks.
 
 from __future__ import annotations
 
+import hashlib
 import threading
 import weakref
 from collections.abc import Iterable
@@ -20,6 +21,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from . import character_nodes
 from .automaton.encoding import GROUND, Utf8
 from .automaton.leaf import Leaf, TextLeaf
 from .characters import Characters, ranges, view
@@ -33,6 +35,8 @@ Ids: TypeAlias = npt.NDArray[np.int32]
 
 DEFAULT_CACHE_BYTES = 64 * 1024 * 1024
 """Byte budget of one vocabulary's caches."""
+
+_LONGEST_NAME = 80
 
 ROOT = 0
 EMPTY = np.array([], np.int32)
@@ -86,6 +90,8 @@ class Walker:
     """
 
     def __init__(self, vocabulary: Vocabulary) -> None:
+        # Not held: the walker lasts as long as its vocabulary.
+        self._vocabulary = weakref.ref(vocabulary)
         self.trie: Trie = vocabulary.trie
         self.size = vocabulary.size
         self.n_words = (vocabulary.size + 31) // 32
@@ -317,16 +323,37 @@ class Walker:
         spelling, barred = encoding.spelling, encoding.barred
         found = self._characters.get((spelling, barred))
         if found is None:
-            found = Characters(self.trie, self.size, spelling, barred, self.cache(), self.charge)
+            arrays = self._character_arrays(spelling, barred)
+            found = Characters(
+                self.trie, self.size, spelling, barred, arrays, self.cache, self.charge
+            )
             self._characters[spelling, barred] = found
         return found
 
+    def _character_arrays(self, spelling: str, barred: frozenset[int]) -> character_nodes.Arrays:
+        def build() -> character_nodes.Arrays:
+            return character_nodes.build(self.trie, self.size, spelling, barred)
+
+        vocabulary = self._vocabulary()
+        if vocabulary is None:
+            return build()
+        name = "-".join(["characters", spelling, *(f"{byte:x}" for byte in sorted(barred))])
+        if len(name) > _LONGEST_NAME:
+            name = f"characters-{spelling}-{hashlib.sha256(name.encode()).hexdigest()[:32]}"
+        return vocabulary.cached_arrays(name, character_nodes.VERSION, build)
+
     def _texts_of(self, leaf: Leaf) -> TextWalks:
-        found = self._texts.get(leaf)
+        # Symbols of leaves that are not shared may lead back to the leaf: a table of ours would
+        # hold both for ever.
+        found: TextWalks | None
+        found = self._texts.get(leaf) if leaf.is_shared else leaf.attached.get(self)
         if found is None:
             assert leaf.holds_text
-            characters = self.characters(leaf.encoding)
-            found = self._texts[leaf] = TextWalks(characters, leaf.symbols, leaf.encoding)
+            found = TextWalks(self.characters(leaf.encoding), leaf.symbols)
+            if leaf.is_shared:
+                self._texts[leaf] = found
+            else:
+                leaf.attached[self] = found
         return found
 
     def _set_aside(self, leaf: Leaf, q: int, at: Node, texts: dict[int, list[int]]) -> bool:
@@ -336,12 +363,10 @@ class Walker:
         state = leaf.text_state(q)
         if state is None:
             return False
-        walks = self._texts_of(leaf)
-        if not walks.is_wide(state):
-            return False
-        place = walks.characters.place
+        characters = self._texts_of(leaf).characters
+        place = characters.place
         if isinstance(at, int):
-            where = int(place[at])
+            where = characters.views.place[at]
             if where < 0:
                 return False
             texts.setdefault(state, []).append(where)
@@ -420,6 +445,9 @@ class Walker:
         """
         assert leaf.holds_text
         symbols, encoding = leaf.symbols, leaf.encoding
+        if most < 0:
+            states = self._texts_of(leaf).special_states(state, -1 - most)
+            return [q for at in states for q in self.run_ends(leaf, at, 0)]
         tails = {GROUND}
         for tail in self._texts_of(leaf).characters.tails:
             node = GROUND

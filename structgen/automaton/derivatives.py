@@ -166,6 +166,14 @@ class RegexAutomaton:
         """See `leaf.SymbolAutomaton`."""
         return []
 
+    def special_texts(self, state: int) -> dict[str, int]:
+        """See `leaf.SymbolAutomaton`."""
+        return {}
+
+    def special_label(self, state: int, number: int) -> int:
+        """See `leaf.SymbolAutomaton`."""
+        return -1
+
     def _find_run(self, node: int) -> tuple[int, int, int]:
         """The run of an expression: its set, its length, and where an endless one settles."""
         kind, *args = self._nodes[node]

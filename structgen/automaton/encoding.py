@@ -71,6 +71,12 @@ class Utf8:
             row = self._rows[node] = self._build(self._keys[node])
         return row
 
+    def follow(self, node: int, byte: int) -> int | None:
+        """One entry of `row`, or None: characters of one byte need no row."""
+        if node == GROUND and byte < 0x80:
+            return ~self.alphabet.atom(byte)
+        return self.row(node).get(byte)
+
     def reach(self, node: int) -> int:
         """Mask of the atoms that can complete from ``node``."""
         return self._reach[node]
@@ -226,6 +232,12 @@ class JsonString(Utf8):
             return b"\\u%04x" % code_point
         high, low = divmod(code_point - 0x10000, 0x400)
         return b"\\u%04x\\u%04x" % (0xD800 + high, 0xDC00 + low)
+
+    def follow(self, node: int, byte: int) -> int | None:
+        """See `Utf8.follow`."""
+        if node == GROUND and 0x20 <= byte < 0x7F and byte not in (_QUOTE, _BACKSLASH):
+            return ~self.alphabet.atom(byte)
+        return self.row(node).get(byte)
 
     def _ground(self) -> Row:
         row: Row = {}

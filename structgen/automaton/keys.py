@@ -48,11 +48,27 @@ class _Trie:
                     self.children[node][symbol] = child
                 node = child
             self.ends[node] = index
+        self._texts = names
+        self._rests: dict[int, dict[str, int]] = {}
         self._names = [[atoms[char] for char in name] for name in names]
         self._depth = [0] * len(self.ends)
         for node, children in enumerate(self.children):
             for child in children.values():
                 self._depth[child] = self._depth[node] + 1
+
+    def rests(self, node: int) -> dict[str, int]:
+        """What is left of each string that goes through ``node``, and its index."""
+        found = self._rests.get(node)
+        if found is None:
+            found = {}
+            below = [node]
+            while below:
+                at = below.pop()
+                below += self.children[at].values()
+                if self.ends[at] >= 0:
+                    found[self._texts[self.ends[at]][self._depth[node] :]] = self.ends[at]
+            self._rests[node] = found
+        return found
 
     def path(self, node: int, index: int) -> list[int]:
         """The atoms from ``node``, on the way to the ``index``-th name, to that name's end."""
@@ -196,6 +212,14 @@ class KeySymbols:
             (point[atom], self._state(child, allowed, True, ()))
             for atom, child in self._trie.children[node].items()
         ]
+
+    def special_texts(self, state: int) -> Mapping[str, int]:
+        """See `leaf.SymbolAutomaton`: what is left of each name, and which name it is."""
+        return self._trie.rests(self._keys[state][0])
+
+    def special_label(self, state: int, number: int) -> int:
+        """See `leaf.SymbolAutomaton`."""
+        return number if self._keys[state][1] >> number & 1 else -1
 
     def _state(self, node: int, allowed: int, others: bool, patterns: tuple[int, ...]) -> int:
         allowed &= self._below[node] if node >= 0 else 0

@@ -77,6 +77,14 @@ class SymbolAutomaton(Protocol):
         """Where `free` knows a state: the ``(code point, next state)`` that lead to those texts."""
         ...
 
+    def special_texts(self, state: int) -> Mapping[str, int]:
+        """Those texts themselves, each with a number of its own."""
+        ...
+
+    def special_label(self, state: int, number: int) -> int:
+        """`label` after the text of that number."""
+        ...
+
 
 class Leaf:
     """Base of all leaf automata: interning, lazy rows, shortest completions.
@@ -85,6 +93,7 @@ class Leaf:
         is_shared: whether several schemas use one instance, so that walks of it are worth keeping
             when a constraint goes.
         holds_text: whether part of it is text: characters of ``symbols``, spelt by ``encoding``.
+        attached: what others keep about this leaf for as long as it lives, each under its own key.
     """
 
     is_shared = True
@@ -98,6 +107,7 @@ class Leaf:
         self._rows: list[Row | None] = []
         self._labels: list[int] = []
         self._shortest: dict[tuple[int, int | None], tuple[bytes, int] | None] = {}
+        self.attached: dict[Any, Any] = {}
 
     # -- what a subclass answers ------------------------------------------------------------
 
@@ -437,7 +447,7 @@ def spell_edge(
 ) -> tuple[int, int] | None:
     """One entry of `spell_edges`, or None."""
     symbol_state, node = key
-    deeper = encoding.row(node).get(byte)
+    deeper = encoding.follow(node, byte)
     if deeper is None:
         return None
     if deeper < 0:

@@ -1,0 +1,102 @@
+"""Characters of a vocabulary, against the encodings and the tokens themselves."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from typing import get_args
+
+import numpy as np
+import pytest
+
+import structgen
+from structgen import JsonSchema, character_nodes
+from structgen.automaton.alphabet import Alphabet
+from structgen.automaton.encoding import GROUND, Escapes, JsonString, Utf8
+from structgen.trie import Trie
+from structgen.walks import walker_of
+
+_SETS = {
+    ((0x22, 0x22), (0x61, 0x7A)),
+    ((0x00, 0x1F),),
+    ((0x5C, 0x5C),),
+    ((0x2F, 0x2F),),
+    ((0x0A, 0x0A), (0x7F, 0x7F)),
+    ((0x80, 0x80),),
+    ((0xE9, 0xE9), (0x4E00, 0x9FFF)),
+    ((0xFFFF, 0x10000),),
+    ((0x1F600, 0x1F64F),),
+    ((0x103FF, 0x10400), (0xD7FF, 0xD7FF), (0xE000, 0xE000)),
+}
+
+
+def _cut() -> list[bytes]:
+    """Characters cut anywhere, in every spelling, and some that are none."""
+    points = (0, 0x0A, 0x1F, 0x22, 0x2F, 0x41, 0x7F, 0x80, 0xE9, 0x7FF, 0x800, 0xD7FF, 0xE000)
+    out = {b"\\", b"\\u", b"\\uD", b"\\uDC", b"\\uDC0", b"\\uD8", b"\\uD83D\\uE", b"\xe0\x80"}
+    out |= {b"\xf4\x90", b"\xed\xa0", b"\xc3", b"\xe0", b"\xf0", b"\xf0\x80", b"\xf4\x8f\xbf"}
+    for point in (*points, 0xFFFF, 0x10000, 0x103FF, 0x1F600, 0x10FFFF):
+        raw = chr(point).encode()
+        units = chr(point).encode("utf-16-be")
+        escaped = "".join(f"\\u{units[i]:02x}{units[i + 1]:02x}" for i in range(0, len(units), 2))
+        out.update(raw[:n] for n in range(1, len(raw)))
+        out.update(escaped.encode()[:n] for n in range(1, len(escaped)))
+    return sorted(out)
+
+
+@pytest.mark.parametrize("spelling", ["utf8", *get_args(Escapes)])
+@pytest.mark.parametrize("missing", [frozenset[int](), frozenset({0x7F, 0xE4, 0xF0})])
+def test_what_a_cut_character_may_become(spelling: str, missing: frozenset[int]) -> None:
+    alphabet = Alphabet(_SETS)
+    encoding = Utf8(alphabet)
+    if spelling != "utf8":
+        encoding = JsonString(alphabet, spelling, missing)  # type: ignore[arg-type]
+    tokens = _cut()
+    arrays = character_nodes.build(Trie(tokens), len(tokens), spelling, encoding.barred)
+    ends = np.cumsum(arrays["tail_lengths"])
+    text = arrays["tail_bytes"].tobytes()
+    tails = [text[end - n : end] for end, n in zip(ends, arrays["tail_lengths"], strict=True)]
+    assert len(tails) > 10
+    reach = [0] * len(tails)
+    for tail, first, last in arrays["tail_spans"].tolist():
+        assert first <= last
+        reach[tail] |= alphabet.atoms_between(first, last)
+    for tail, mask in zip(tails, reach, strict=True):
+        node = GROUND
+        for byte in tail:
+            node = encoding.row(node).get(byte, -1)
+            if node < 0:
+                break
+        assert mask == (0 if node < 0 else encoding.reach(node)), tail
+
+
+def test_texts_before_quotes() -> None:
+    tokens = [b'a"', b'\\u00e9"x', b'\xc3\xa9"', b'ab":"c"', b'"', b"\xff", b'\x00"', b"."]
+    vocabulary = structgen.Vocabulary.from_tokens(tokens, eos_token_ids=[len(tokens) - 1])
+    encoding = JsonString(Alphabet(()), "canonical")
+    characters = walker_of(vocabulary).characters(encoding)
+    found = characters.quote_texts(0)
+    assert {text: len(quotes) for text, quotes in found.items()} == {"a": 1, "é": 2, "ab": 1, "": 1}
+    nodes = characters.node[characters.quotes[list(found["é"])]].tolist()
+    spelt = {vocabulary.trie.string_of(node) for node in nodes}
+    assert spelt == {b'\\u00e9"', '"'.join(("é", "")).encode()}
+
+
+def test_a_constraint_that_is_gone_leaves_no_automata_behind() -> None:
+    tokens = [*(bytes([b]) for b in range(256)), b'{"a', b'a":', b""]
+    vocabulary = structgen.Vocabulary.from_tokens(tokens, eos_token_ids=[len(tokens) - 1])
+    schema = {"properties": {"ab": {"type": "integer"}, "b": {"enum": ["x", "xyz"]}}}
+    out = np.zeros((vocabulary.size + 31) // 32, np.uint32)
+    for others in (True, False):
+        constraint = structgen.compile(
+            JsonSchema({**schema, "type": "object", "additionalProperties": others}), vocabulary
+        )
+        cursor = constraint.start()
+        for byte in b'{"b":"x"':
+            cursor.fill_mask(out)
+            cursor.accept(byte)
+        leaves = [weakref.ref(leaf) for leaf in constraint._machine.leaves if not leaf.is_shared]
+        assert leaves
+        del constraint, cursor
+        gc.collect()
+        assert not any(leaf() for leaf in leaves)
