@@ -24,6 +24,12 @@ from .alphabet import Alphabet
 MAX_NODES = 200_000
 """Most expressions one pattern may derive before it is refused."""
 
+MAX_SIZE = 3_000_000
+"""Most parts that these may have together: alternatives that grow are as costly as many."""
+
+_MOST_BEFORE = 3
+"""Most factors before a repeat that are compared to find out that another alternative covers it."""
+
 MAX_RUN = 1 << 16
 """Longest run told of where its states have to be checked one by one; no token is longer."""
 
@@ -67,6 +73,7 @@ class RegexAutomaton:
         # per node: bit 0 nullable at the end, bit 1 nullable in the middle, bit 2 nullable when the
         # text is empty, bit 3 holds an anchor or lookaround, bit 4 holds more than sums and repeats
         self._flags: list[int] = [0, 0b111]
+        self._size = 0
         self._moves: dict[int, Moves] = {}
         self._pruned: dict[int, Moves] = {}
         self._alive: dict[int, bool] = {NONE: False, EPSILON: True}
@@ -296,6 +303,13 @@ class RegexAutomaton:
                     limit=MAX_NODES,
                     actual=found,
                 )
+            self._size += len(key)
+            if self._size > MAX_SIZE:
+                raise CompileLimitExceeded(
+                    "a pattern needs too many alternatives at once; simplify its counted repeats",
+                    limit=MAX_SIZE,
+                    actual=self._size,
+                )
             self._nodes.append(key)
             self._flags.append(flags)
             self._ids[key] = found
@@ -354,17 +368,32 @@ class RegexAutomaton:
         return self._node((_ALT, *sorted(self._subsume(flat))), flags)
 
     def _subsume(self, parts: set[int]) -> set[int]:
-        """Drop ``r{a,b}·s`` when ``r{c,d}·s`` with c <= a, b <= d is there: keeps counters few."""
+        """Drop ``r{a,b}·s`` when ``r{c,d}·s`` with c <= a, b <= d is there: keeps counters few.
+
+        Where ``s`` takes any text, what ``r`` reads beyond ``c`` times may as well belong to it;
+        and something may stand before both.
+        """
         if len(parts) < 2:
             return parts
-        groups: dict[tuple[int, int], list[tuple[int, int, int]]] = {}
+        groups: dict[tuple[int, ...], list[tuple[int, int, int]]] = {}
         for part in parts:
             node, rest = self._nodes[part], EPSILON
+            before: tuple[int, ...] = ()
             if node[0] == _CAT:
-                node, rest = self._nodes[node[1]], node[2]
+                left, rest = node[1:]
+                while rest != self._all and len(before) < _MOST_BEFORE:
+                    after = self._nodes[rest]
+                    if after[0] != _CAT:
+                        break
+                    before += (left,)
+                    left, rest = after[1:]
+                if rest != self._all:
+                    before = ()
+                    left, rest = node[1:]
+                node = self._nodes[left]
             if node[0] == _REP:
-                most = node[3] if node[3] >= 0 else 1 << 60
-                groups.setdefault((node[1], rest), []).append((node[2], most, part))
+                most = node[3] if node[3] >= 0 and rest != self._all else 1 << 60
+                groups.setdefault((node[1], rest, *before), []).append((node[2], most, part))
         out = parts
         for group in groups.values():
             if len(group) < 2:

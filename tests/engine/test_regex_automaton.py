@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import re
 
@@ -14,9 +15,12 @@ import structgen
 from engine.walks import TINY, accepts, examples, minimum, seeds, walk
 from structgen import CompileLimitExceeded, PatternError, Regex, Unsatisfiable, UnsupportedFeature
 from structgen.automaton import evaluate
+from structgen.automaton.derivatives import RegexAutomaton
+from structgen.automaton.encoding import JsonString
+from structgen.automaton.leaf import StringLeaf
 from structgen.constraint import Constraint
 from structgen.grammar import ir
-from structgen.grammar.regex import parse_python
+from structgen.grammar.regex import parse_ecma, parse_python
 
 RANDOM = st.randoms(use_true_random=False)
 ALPHABET = regex_oracle.ALPHABET
@@ -228,3 +232,39 @@ def test_hostile_patterns_end_in_an_answer_or_a_limit() -> None:
         except (CompileLimitExceeded, UnsupportedFeature):
             continue
         assert re.fullmatch(pattern, result.text) if len(result.text) < 100 else result.ended
+
+
+SEARCHED = [
+    "a{3}",
+    "(ab|a){3}",
+    "(ab|a){2,4}",
+    "(a b?){2}a{2,4}",
+    "(a+ ){2}|(b+ ){3}",
+    "^(ab?){3}|b{3}",
+    "(a(?=b)|b){3}",
+    "(ab?){2}$|b{4}",
+    "((ab?){2}b){2}",
+]
+
+
+@pytest.mark.parametrize("pattern", SEARCHED)
+def test_counted_repeats_that_are_searched_for(pattern: str) -> None:
+    automaton = RegexAutomaton(parse_ecma(pattern))
+    for length in range(9):
+        for chars in itertools.product("ab ", repeat=length):
+            text = "".join(chars)
+            assert automaton.accepts(text) == bool(re.search(pattern, text)), text
+
+
+@pytest.mark.parametrize("pattern", ["a{3000}", "(ab|a){3000}", r"(\w+ ){3000}", "[ab]{3000}c?"])
+def test_counted_repeats_that_are_searched_for_need_few_states(pattern: str) -> None:
+    automaton = RegexAutomaton(parse_ecma(pattern))
+    leaf = StringLeaf(automaton, JsonString(automaton.alphabet))
+    assert leaf.shortest(leaf.start)
+    assert automaton._size < 40 * 3000
+
+
+def test_alternatives_that_grow_are_a_limit() -> None:
+    with pytest.raises(CompileLimitExceeded, match="alternatives at once") as caught:
+        structgen.compile(structgen.JsonSchema({"type": "string", "pattern": "a{5000}b"}), TINY)
+    assert caught.value.path == "$"
