@@ -14,12 +14,13 @@ from typing import Any, TypeAlias
 from urllib.parse import urldefrag
 
 from .automaton.options import JsonOptions, json_options
-from .automaton.values import MAX_SPELT_NUMBERS
+from .automaton.values import MAX_DEPTH_COMPARED, MAX_SPELT_NUMBERS
 from .grammar import ir, json_schema
-from .grammar.dialects import DIALECTS, Dialect, by_uri, is_latest
+from .grammar.dialects import DIALECTS, KIND_OF, Dialect, by_uri, is_latest
 from .grammar.formats import ANNOTATION_FORMATS, format_regex
 from .grammar.formats_regex import MAX_NESTING
-from .grammar.schema_graph import child_path
+from .grammar.schema_checks import types
+from .grammar.schema_graph import TYPE_BITS, child_path
 from .grammar.schema_reader import Place
 
 MASKED = "masked"
@@ -47,11 +48,16 @@ _ANNOTATIONS = frozenset(
 )
 _REFERENCES = frozenset(["$ref", "$dynamicRef", "$recursiveRef"])
 _KNOWN = _ANNOTATIONS.union(*(d.assertions for d in DIALECTS.values()))
+_OPENAPI = {
+    "nullable": "of OpenAPI 3.0; to allow null, name it in type",
+    "discriminator": "of OpenAPI; a const in each alternative tells them apart",
+}
 _NARROWER = {
     "hostname": "without A-labels (xn--…) from draft 7 on",
     "idn-hostname": "without A-labels (xn--…); labels with non-ASCII characters are bounded",
-    "email": "host names without A-labels (xn--…)",
-    "idn-email": "host names without A-labels (xn--…)",
+    "email": "host names without A-labels (xn--…), quoted parts without escaped blanks, address "
+    "literals of IPv4 and IPv6 only",
+    "idn-email": "host names without A-labels (xn--…); characters, not octets, count before @",
     "relative-json-pointer": "without index manipulation (0+1)",
     "regex": f"at most {MAX_NESTING} nested groups",
 }
@@ -139,8 +145,9 @@ def explain(
     for part in _parts(grammar):
         if isinstance(part, ir.Json):
             chosen = replace(json_options(options), **part.options)
-            rows.update(dict.fromkeys(_rows(part.schema, chosen, next(left_out, {}))))
-            limits.update(dict.fromkeys(_limits(chosen)))
+            found, compares = _rows(part.schema, chosen, next(left_out, {}))
+            rows.update(dict.fromkeys(found))
+            limits.update(dict.fromkeys(_limits(chosen, compares)))
         elif isinstance(part, ir.Pattern):
             rows[Row("$", "pattern", MASKED, part.source)] = None
         elif isinstance(part, ir.ContextFree):
@@ -162,17 +169,18 @@ def _parts(grammar: ir.Grammar) -> Iterator[ir.Pattern | ir.Choice | ir.Json | i
 # -- keywords -------------------------------------------------------------------------------
 
 
-def _rows(schema: Any, options: JsonOptions, left_out: Unenforced) -> Iterator[Row]:
+def _rows(schema: Any, options: JsonOptions, left_out: Unenforced) -> tuple[list[Row], bool]:
+    """The rows, and whether items are compared anywhere."""
     if isinstance(schema, bool):
-        yield Row("$", "true", MASKED, "any JSON value")
-        return
+        return [Row("$", "true", MASKED, "any JSON value")], False
+    rows: list[Row] = []
     seen: dict[int, tuple[Mapping[str, Any], str, Dialect]] = {}
 
     def observe(raw: Mapping[str, Any], place: Place) -> None:
         # dynamic scopes may lead to a schema more than once
         seen.setdefault(id(raw), (raw, place.path, place.dialect))
 
-    json_schema.lower(
+    graph = json_schema.lower(
         schema,
         dialect=options.dialect,
         documents=options.documents,
@@ -191,7 +199,8 @@ def _rows(schema: Any, options: JsonOptions, left_out: Unenforced) -> Iterator[R
             for (where, named), reason in left_out.items():
                 if named == keyword and (where in (path, inside) or _within(where, inside, value)):
                     how, note = UNENFORCED, reason
-            yield Row(path, keyword, how, note)
+            rows.append(Row(path, keyword, how, note))
+    return rows, any(node.unique for node in graph.nodes)
 
 
 def _within(path: str, keyword_path: str, value: Any) -> bool:
@@ -234,9 +243,9 @@ def _how(
         return REFERENCE, f"to {value}"
     if keyword not in dialect.assertions and not _old_items(keyword, raw, dialect):
         return ANNOTATION, _foreign(keyword, dialect)
-    if keyword == "format":
+    if keyword == "format" and not _excluded(keyword, raw, dialect):
         return _format(value, dialect, options)
-    needs = _missing(keyword, raw, dialect)
+    needs = _missing(keyword, raw, dialect) or _excluded(keyword, raw, dialect)
     if needs:
         return ANNOTATION, needs
     if keyword == "uniqueItems" and value:
@@ -281,6 +290,8 @@ def _missing(keyword: str, raw: Mapping[str, Any], dialect: Dialect) -> str:
     """What a keyword that asserts nothing by itself would need beside it; empty if it is there."""
     if keyword in ("then", "else") and "if" not in raw:
         return "there is no if beside it"
+    if keyword == "if" and "then" not in raw and "else" not in raw:
+        return "there is no then or else beside it"
     if keyword in ("minContains", "maxContains") and "contains" not in raw:
         return "there is no contains beside it"
     if keyword == "additionalItems" and not _old_items(keyword, raw, dialect):
@@ -292,8 +303,23 @@ def _missing(keyword: str, raw: Mapping[str, Any], dialect: Dialect) -> str:
     return ""
 
 
+def _excluded(keyword: str, raw: Mapping[str, Any], dialect: Dialect) -> str:
+    """What a keyword speaks of, where the type beside it excludes just that; else empty."""
+    if "type" not in raw or "type" not in dialect.assertions:
+        return ""
+    allowed = types("type", raw["type"], "")
+    kind = KIND_OF.get(keyword)
+    if kind is None or allowed & TYPE_BITS[kind]:
+        return ""
+    return f"it speaks of {kind}s only, which the type excludes"
+
+
 def _foreign(keyword: str, dialect: Dialect) -> str:
     """Why a keyword that the draft does not enforce asserts nothing."""
+    if keyword in ("id", "$id"):
+        return f"{dialect.name} has {dialect.id_keyword}"
+    if keyword in _OPENAPI:
+        return _OPENAPI[keyword]
     if keyword in DIALECTS[dialect.name].assertions:
         return "its metaschema does not have the validation vocabulary"
     has = [d.name for d in DIALECTS.values() if keyword in d.assertions]
@@ -319,7 +345,7 @@ def _format(name: Any, dialect: Dialect, options: JsonOptions) -> tuple[str, str
 # -- limits ---------------------------------------------------------------------------------
 
 
-def _limits(options: JsonOptions) -> Iterator[Limit]:
+def _limits(options: JsonOptions, compares: bool) -> Iterator[Limit]:
     if options.whitespace == "compact":
         yield Limit("whitespace", "no whitespace between tokens")
     elif options.whitespace == "flexible":
@@ -332,8 +358,8 @@ def _limits(options: JsonOptions) -> Iterator[Limit]:
     if options.canonical:
         yield Limit(
             "spelling",
-            "one spelling for each name and number: no needless escapes, no exponents, "
-            "no zeros at the end of a fraction",
+            "one spelling for each name and number: no needless escapes, no exponents, no zeros "
+            "at the end of a fraction but .0; constants as the schema has them",
         )
     else:
         yield Limit("", "numbers with an exponent within the range of 64-bit floats")
@@ -345,7 +371,10 @@ def _limits(options: JsonOptions) -> Iterator[Limit]:
         f"at most {options.max_digits} digits before, and after, a number's decimal point, and "
         "in an exponent (more where a bound has more)",
     )
-    if options.max_depth is not None:
-        most = options.max_depth
-        yield Limit("max_depth", f"at most {most} objects and arrays open inside one another")
+    depth = options.max_depth
+    inside = "objects and arrays open inside one another"
+    if compares and (depth is None or depth > MAX_DEPTH_COMPARED):
+        yield Limit("", f"at most {MAX_DEPTH_COMPARED} {inside}, as items must be unique")
+    elif depth is not None:
+        yield Limit("max_depth", f"at most {depth} {inside}")
     yield Limit("", "each named property at most once in an object")

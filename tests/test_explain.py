@@ -66,6 +66,15 @@ def how(schema: Any, keyword: str, path: str = "$", **options: Any) -> tuple[str
         ({"contains": {"type": "null"}, "minContains": 2}, "minContains", MASKED),
         ({"additionalItems": False}, "additionalItems", ANNOTATION),
         ({"items": [{"type": "null"}], "additionalItems": False}, "additionalItems", MASKED),
+        ({"if": {"type": "null"}}, "if", ANNOTATION),
+        ({"if": {"type": "null"}, "else": True}, "if", MASKED),
+        ({"type": "string", "minimum": 3}, "minimum", ANNOTATION),
+        ({"type": ["string", "integer"], "minimum": 3}, "minimum", MASKED),
+        ({"type": "array", "required": ["a"]}, "required", ANNOTATION),
+        ({"type": "object", "uniqueItems": True}, "uniqueItems", ANNOTATION),
+        ({"type": "integer", "format": "email"}, "format", ANNOTATION),
+        ({"type": "null", "enum": [None]}, "enum", MASKED),
+        ({"nullable": True}, "nullable", ANNOTATION),
     ],
 )
 def test_how_a_keyword_is_kept(schema: Any, keyword: str, expected: str) -> None:
@@ -105,6 +114,20 @@ def test_siblings_of_ref_before_2019() -> None:
     assert how(schema, "maximum", "$.properties.a", dialect="draft7") == (ANNOTATION, note)
     assert how(schema, "maximum", "$.properties.a", dialect="draft2019-09") == (MASKED, "")
     assert how(schema, "type", "$.definitions.n", dialect="draft7")[0] == MASKED
+
+
+def test_why_a_keyword_asserts_nothing() -> None:
+    for schema, keyword, note in (
+        ({"type": "string", "minimum": 3}, "minimum", "it speaks of numbers only, which the type"),
+        ({"nullable": True}, "nullable", "to allow null, name it in type"),
+        ({"discriminator": {"propertyName": "a"}}, "discriminator", "of OpenAPI"),
+        ({"id": "x"}, "id", "draft2020-12 has $id"),
+        ({"if": {"type": "null"}}, "if", "there is no then or else beside it"),
+    ):
+        said = how(schema, keyword)
+        assert said[0] == ANNOTATION
+        assert note in said[1]
+    assert how({"$id": "x"}, "$id", dialect="draft4") == (ANNOTATION, "draft4 has id")
 
 
 def test_what_is_said_is_what_is_done() -> None:
@@ -231,6 +254,28 @@ def test_limits_follow_the_options() -> None:
     assert told == {"max_whitespace", "ensure_ascii", "max_digits", ""}
     assert "at most 7 digits" in str(free)
     assert "within the range of 64-bit floats" in str(free)
+
+
+@pytest.mark.parametrize("max_depth", [None, 200, 128, 64, 3])
+def test_the_depth_that_is_told_is_the_depth_that_is_kept(max_depth: int | None) -> None:
+    nested: dict[str, Any] = {"type": "array", "items": {"$ref": "#"}, "maxItems": 1}
+    for schema in (nested, {**nested, "uniqueItems": True}):
+        constraint = structgen.compile(JsonSchema(schema), BYTES, max_depth=max_depth)
+        told = [limit for limit in constraint.explain().limits if "open inside one" in limit.text]
+        depth = int(told[0].text.split()[2]) if told else 201
+        for levels in (depth, depth + 1):
+            cursor = constraint.start()
+            try:
+                for byte in b"[" * levels + b"]" * levels:
+                    cursor.accept(byte)
+                kept = cursor.is_accepting
+            except structgen.TokenNotAllowed:
+                kept = False
+            assert kept == (levels <= depth or not told)
+        assert told or (max_depth is None and "uniqueItems" not in schema)
+        assert [limit.option for limit in told] == (
+            ["" if depth != max_depth else "max_depth"] if told else []
+        )
 
 
 def test_prints_as_a_table() -> None:

@@ -9,11 +9,40 @@ from pathlib import Path
 import pytest
 
 from structgen import options
+from structgen.automaton import (
+    arrays,
+    branches,
+    closing,
+    derivatives,
+    members,
+    number_reader,
+    rule_reader,
+    rules,
+    values,
+)
 from structgen.automaton.values import JsonOptions
-from structgen.grammar import dialects, formats
+from structgen.grammar import dialects, formats, regex, schema_reader
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md"))]
+LIMITS = {
+    "levels of a schema": (500,),
+    "subschemas it may reach": (schema_reader.MAX_NODES,),
+    "the value of one member": (members.MAX_TOLD_APART,),
+    "multiply out to": (branches.MAX_BRANCHES,),
+    "overlapping branches": (branches.MAX_SUBSETS,),
+    "conditional patterns": (rule_reader.MAX_CONDITIONAL_PATTERNS,),
+    "multiple of": (number_reader.MAX_NON_MULTIPLES,),
+    "characters, and nested groups": (regex.MAX_PATTERN_LENGTH, regex.MAX_DEPTH),
+    "states of a pattern": (derivatives.MAX_NODES, derivatives.MAX_SIZE),
+    "in one `enum`": (values.MAX_CONTAINERS,),
+    "`minItems`": (arrays.MAX_ITEMS_OWED, closing.MAX_MEMBERS_OWED),
+    "choose an object's members": (closing.MAX_SEARCH,),
+    "satisfy `contains`": (arrays.MAX_SEARCH,),
+    "rules on which members": (rules.MAX_RULES,),
+}
+"""What a line of the table of limits is about, and its figures."""
+
 TEST_COMMAND = "pip install '.[test]' && pytest"
 
 
@@ -84,3 +113,15 @@ def test_documented_search_options_are_those_there_are() -> None:
     rows = table("getting-started.md", "Options of a call")
     documented = {name for row in rows for name in names(row[0])} | {"random_seed"}
     assert documented == set(options.NAMES)
+
+
+def test_the_limits_are_those_of_the_code() -> None:
+    text = (ROOT / "docs" / "json-schema.md").read_text(encoding="utf-8")
+    table = text[text.index("## Limits") :]
+    rows = re.findall(r"^\| ([^|]*[a-z`]) \| ([^|]*[0-9]) \|$", table, re.MULTILINE)
+    assert len(rows) == len(LIMITS)
+    for about, figures in LIMITS.items():
+        (told,) = [told for row, told in rows if about in row]
+        assert [
+            int(n) for n in told.replace(",", "").replace("and", "").replace(";", "").split()
+        ] == [*figures]

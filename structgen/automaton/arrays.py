@@ -119,7 +119,7 @@ class ArrayPlan:
             | (self._max is not None)
             | any(n.items == FALSE for n in self._nodes)
         ):
-            path = self._path()
+            path = next(n.path for n in self._nodes if n.repeats)
             raise UnsupportedFeature(
                 "'uniqueItems' that must not hold, beside 'contains' and a bound on the items, is "
                 f"not supported, at {path}.",

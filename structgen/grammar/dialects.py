@@ -115,6 +115,28 @@ def how_to_choose(name: str) -> str:
     )
 
 
+_STRINGS = "minLength maxLength pattern format"
+_NUMBERS = "minimum maximum exclusiveMinimum exclusiveMaximum multipleOf"
+_OBJECTS = (
+    "properties required additionalProperties patternProperties propertyNames minProperties "
+    "maxProperties dependentRequired dependentSchemas dependencies unevaluatedProperties"
+)
+_ARRAYS = (
+    "items prefixItems additionalItems minItems maxItems uniqueItems contains minContains "
+    "maxContains unevaluatedItems"
+)
+KIND_OF = {
+    keyword: kind
+    for kind, keywords in (
+        ("string", _STRINGS),
+        ("number", _NUMBERS),
+        ("object", _OBJECTS),
+        ("array", _ARRAYS),
+    )
+    for keyword in keywords.split()
+}
+"""The one type that a keyword speaks of, for those that speak of one."""
+
 _SINGLE = frozenset(
     [
         "additionalItems",

@@ -25,8 +25,12 @@ def pattern(keyword: str, value: str, path: str) -> ir.Regex:
     try:
         return _parse(value)
     except UnsupportedFeature as error:
+        reason = str(error).removesuffix(error.fix).rstrip()
         raise UnsupportedFeature(
-            f"{error} (in the pattern at {path})", path=path, keyword=keyword
+            f"the pattern at {path} cannot be enforced: {reason}",
+            path=path,
+            keyword=keyword,
+            fix=error.fix,
         ) from error
     except CompileLimitExceeded as error:
         raise error.at(path) from error
