@@ -18,7 +18,7 @@ import pytest
 
 import structgen
 from structgen import Choice, Generator, Regex, demo
-from structgen.models import genai, recover
+from structgen.models import genai, recover, sequences
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 FRANCE = [{"role": "user", "content": "What is the capital of France?"}]
@@ -332,7 +332,8 @@ def test_a_sequence_can_be_rewound_and_continued(model):
 
 
 def test_a_sequence_that_outgrows_its_cache_goes_on_where_it_was(model, monkeypatch):
-    monkeypatch.setattr(genai, "_SPARE_TOKENS", 3)
+    monkeypatch.setattr(sequences, "_SPARE_TOKENS", 3)
+    monkeypatch.setattr(sequences, "_CAPACITY_STEP", 1)
     prompt = model.encode("One, two, three,")
     growing = model.start(64)
     growing.append(prompt)

@@ -251,9 +251,8 @@ SCHEMA = {
     "properties": {
         "label": {"enum": ["good", "bad"]},
         "stars": {"type": "integer", "minimum": 1, "maximum": 5},
-        "again": {"type": "boolean"},
     },
-    "required": ["label", "stars", "again"],
+    "required": ["label", "stars"],
     "additionalProperties": False,
 }
 THINGS = ["soup", "hotel", "film", "phone", "book", "bus", "shoe", "song", "game", "lamp"]
@@ -267,7 +266,7 @@ def test_greedy_outputs_agree_with_and_without(model):
         prompt = f"Review: the {THINGS[i % 10]} was {WORDS[i // 10]}. As JSON: "
         with_ = generator.result(prompt)
         without = generator.result(prompt, forced=False)
-        assert with_.usage.forced_tokens >= 10
+        assert with_.usage.forced_tokens >= 5
         if with_.token_ids == without.token_ids:
             continue
         different += 1

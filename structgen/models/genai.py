@@ -18,6 +18,7 @@ What the runtime does, measured with 0.18 (and 0.11, the last for Python 3.10) a
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
@@ -35,12 +36,13 @@ import onnxruntime_genai as og  # type: ignore[import-untyped]
 
 from structgen.errors import ModelError, PromptError
 from structgen.models import recover
-from structgen.processors import Logits, TokenIds
+from structgen.models.sequences import LiveSequence, SequencePool, TextSequence
+from structgen.processors import TokenIds
 from structgen.vocabulary import Vocabulary
 
-# Room for new tokens that a sequence starts with; past it everything is run once more. Long enough
-# that few outputs get there, and 0.1 s to set up with SmolLM2 where its whole context takes 0.77.
-_SPARE_TOKENS = 1024
+# What is kept of calls by default: a few conversations, or one system prompt for a few threads.
+_KEPT_SEQUENCES = 4
+_KEPT_BYTES = 512 << 20
 
 # A folder's own settings must not make the runtime refuse a sequence: it chooses nothing here.
 _SETTINGS = {"do_sample": False, "num_beams": 1, "num_return_sequences": 1, "batch_size": 1}
@@ -60,6 +62,8 @@ class TextModel:
         search_defaults: its own search settings, from ``genai_config.json``.
         og_model: the runtime's model object.
         og_tokenizer: the runtime's tokenizer object.
+        sequences: what is kept of calls, for prompts that begin alike; see
+            `structgen.models.sequences`.
     """
 
     def __init__(
@@ -70,6 +74,7 @@ class TextModel:
         vocabulary: Vocabulary,
         context_length: int,
         search_defaults: Mapping[str, Any],
+        bytes_per_token: int,
         folder: Path | None = None,
     ) -> None:
         self.og_model = og_model
@@ -79,6 +84,7 @@ class TextModel:
         self.folder = folder
         self.name = folder.name if folder is not None else f"{og_model.type} model"
         self.search_defaults: Mapping[str, Any] = MappingProxyType(dict(search_defaults))
+        self.sequences = SequencePool(bytes_per_token, _KEPT_SEQUENCES, _KEPT_BYTES)
 
     def __repr__(self) -> str:
         return (
@@ -125,148 +131,23 @@ class TextModel:
             prefix: int32 ``[n]``, tokens that will be appended first. The sequence may hold some
                 of them already: its ``length`` says how many.
         """
-        return TextSequence(self, max_length)
-
-
-@final
-class TextSequence:
-    """One sequence of a `TextModel`. Not thread-safe; `close` frees its memory."""
-
-    def __init__(self, model: TextModel, max_length: int) -> None:
-        self._model = model
-        self._size = model.vocabulary.size
-        self._capacity = 0  # tokens the runtime's sequence holds; grows up to the buffer's length
-        self._ids = np.empty((1, max_length), np.int32)
-        self._length = 0
-        # The runtime is rewound when it next runs, since how far depends on what is wanted then.
-        self._held = 0  # tokens in the runtime's sequence
-        self._valid = 0  # how many of these, from the first, are still ours
-        self._last_pass = 0  # tokens of the runtime's last pass, whose scores it has
-        self._generator: og.Generator | None = None
-        self._closed = False
-
-    @property
-    def length(self) -> int:
-        """Tokens so far."""
-        return self._length
-
-    @property
-    def token_ids(self) -> TokenIds:
-        """All tokens so far, int32 ``[1, length]``, read-only."""
-        view = self._ids[:, : self._length]
-        view.flags.writeable = False
-        return view
-
-    def append(self, token_ids: Sequence[int] | TokenIds) -> None:
-        """Append tokens and run the model over them in one pass.
-
-        Raises:
-            ModelError: they do not fit, or the runtime refuses a search setting.
-
-        Cost: 17 ms for one token, about 5 ms for each further one (SmolLM2-135M, 2 cores).
-        """
-        end = self._length + len(token_ids)
-        if end > self._ids.shape[1]:
-            raise ModelError(
-                f"{len(token_ids):,} more tokens do not fit: the sequence has {self._length:,} of "
-                f"at most {self._ids.shape[1]:,}."
+        live = None if prefix is None else self.sequences.take(prefix)
+        if live is None:
+            live = LiveSequence(
+                self._new_sequence,
+                context_length=self.context_length,
+                width=self.vocabulary.size,
             )
-        if end == self._length:
-            return
-        self._ids[0, self._length : end] = token_ids
-        self._length = end
-        self._run(1)
-
-    def logits(self) -> Logits:
-        """Return the scores of the next token, float32 ``[1, vocabulary.size]``: a copy."""
-        self._run(1)
-        logits: Logits = self._open.get_logits()[:, -1, :]
-        if logits.shape[1] != self._size:
-            raise ModelError(
-                f"The model's logits are {logits.shape[1]:,} wide but its vocabulary has "
-                f"{self._size:,} ids. Correct vocab_size in genai_config.json, or pass a "
-                "vocabulary of that size."
-            )
-        return logits
-
-    def recent_logits(self, n: int) -> Logits:
-        """Return the scores after each of the last ``n`` tokens, float32 ``[n, vocabulary.size]``.
-
-        Cost: a copy of the scores of the latest pass; tokens before it are run again.
-
-        Raises:
-            ValueError: there are fewer than ``n`` tokens.
-        """
-        if not 1 <= n <= self._length:
-            raise ValueError(f"{n} scores of a sequence of {self._length} tokens")
-        self._run(n)
-        logits = self._open.get_output("logits")[0]
-        if len(logits) < n:
-            raise ModelError(
-                "This model keeps the scores of its last token only, so forced tokens cannot be "
-                "scored. Pass forced=False."
-            )
-        return np.array(logits[-n:], np.float32)
-
-    def rewind(self, length: int) -> None:
-        """Forget all tokens after the first ``length``; costs nothing by itself.
-
-        The next `logits` runs the last two kept tokens again (1.2 steps).
-
-        Raises:
-            ValueError: there are fewer than ``length`` tokens.
-        """
-        if not 0 <= length <= self._length:
-            raise ValueError(f"cannot rewind {self._length} tokens to {length}")
-        self._length = length
-        self._valid = min(self._valid, length)
+        return TextSequence(live, max_length, self.sequences.give)
 
     def close(self) -> None:
-        """Free the sequence's memory. A second call does nothing."""
-        self._generator = None
-        self._closed = True
+        """Free the sequences kept for calls to come. The model stays usable."""
+        self.sequences.clear()
 
-    @property
-    def _open(self) -> og.Generator:
-        if self._generator is None:
-            state = "closed" if self._closed else "empty: append the prompt first"
-            raise ValueError(f"the sequence is {state}")
-        return self._generator
-
-    def _run(self, n_scored: int) -> None:
-        """See that the runtime has all tokens, and the scores after the last ``n_scored``."""
-        generator = self._open if self._length <= self._capacity else self._grow()
-        if not self._length:
-            raise ValueError("the sequence is empty: append the prompt first")
-        first = self._valid
-        n_new = self._length - first
-        if self._held > first or n_scored > (n_new or self._last_pass):
-            # Scores do not outlive a rewind: what is wanted is run again. Two tokens at least,
-            # because a pass over one rounds differently from passes over more, which agree.
-            first = max(min(first, self._length - max(n_scored, 2)), 0)
-            generator.rewind_to(first)
-        elif not n_new:
-            return
-        generator.append_tokens(self._ids[0, first : self._length])
-        self._last_pass = self._length - first
-        self._held = self._valid = self._length
-
-    def _grow(self) -> og.Generator:
-        """Replace the runtime's sequence by an empty one for all tokens and many more."""
-        if self._closed:
-            raise ValueError("the sequence is closed")
-        self._generator = None  # its memory first, or both are there at once
-        self._held = self._valid = self._last_pass = 0
-        self._capacity = min(
-            self._ids.shape[1], max(self._length + _SPARE_TOKENS, 4 * self._capacity)
-        )
-        params = og.GeneratorParams(self._model.og_model)
-        try:
-            params.set_search_options(max_length=self._capacity, **_SETTINGS)
-            self._generator = og.Generator(self._model.og_model, params)
-        except Exception as error:
-            raise ModelError(f"ONNX Runtime GenAI refuses to start a sequence: {error}") from error
-        return self._generator
+    def _new_sequence(self, capacity: int) -> og.Generator:
+        params = og.GeneratorParams(self.og_model)
+        params.set_search_options(max_length=capacity, **_SETTINGS)
+        return og.Generator(self.og_model, params)
 
 
 def load(folder: Path) -> TextModel:
@@ -294,6 +175,7 @@ def load(folder: Path) -> TextModel:
         vocabulary=vocabulary,
         context_length=int(config["model"]["context_length"]),
         search_defaults=_search_defaults(og_model, config),
+        bytes_per_token=_bytes_per_token(og_model),
         folder=folder,
     )
 
@@ -352,6 +234,7 @@ def from_onnx_genai(
         vocabulary=vocabulary,
         context_length=context_length,
         search_defaults=_search_defaults(og_model, config),
+        bytes_per_token=_bytes_per_token(og_model),
         folder=folder,
     )
 
@@ -409,3 +292,20 @@ def _probe_width(og_model: og.Model) -> int:
     generator = og.Generator(og_model, params)
     generator.append_tokens(np.zeros(1, np.int32))
     return int(generator.get_logits().shape[-1])
+
+
+def _bytes_per_token(og_model: og.Model) -> int:
+    """What a token takes in the key-value cache, read off one; 0 where the model names it not."""
+    params = og.GeneratorParams(og_model)
+    params.set_search_options(max_length=2)
+    generator = og.Generator(og_model, params)
+    generator.append_tokens(np.zeros(1, np.int32))
+    total = 0
+    for layer in itertools.count():
+        for name in ("key", "value"):
+            try:
+                cache = generator.get_output(f"present.{layer}.{name}")
+            except Exception:
+                return total
+            total += cache.nbytes // cache.shape[2]
+    return total

@@ -1,0 +1,280 @@
+"""Sequences and their pool: what is run again, what is kept, and that scores never tell."""
+
+from __future__ import annotations
+
+import random
+import threading
+import zlib
+from typing import Literal
+
+import numpy as np
+import pytest
+
+import structgen
+from structgen import Generator
+from structgen.models import sequences
+from structgen.models.sequences import LiveSequence, SequencePool, TextSequence
+
+WIDTH = 8
+CONTEXT = 64
+
+
+class Runtime:
+    """What is relied on of the runtime's sequence: no scores after a rewind, a fixed capacity."""
+
+    made = 0
+
+    def __init__(self, capacity: int) -> None:
+        type(self).made += 1
+        self.capacity = capacity
+        self.ids: list[int] = []
+        self.scores: np.ndarray | None = None
+        self.runs: list[int] = []
+
+    def append_tokens(self, ids) -> None:
+        assert len(ids)
+        start = len(self.ids)
+        self.ids += [int(i) for i in ids]
+        assert len(self.ids) <= self.capacity
+        self.runs.append(len(ids))
+        self.scores = np.stack([scores(self.ids[: n + 1]) for n in range(start, len(self.ids))])
+
+    def rewind_to(self, length: int) -> None:
+        assert length <= len(self.ids)
+        del self.ids[length:]
+        self.scores = None
+
+    def get_logits(self) -> np.ndarray:
+        assert self.scores is not None
+        return self.scores[None, -1:].copy()
+
+    def get_output(self, name: str) -> np.ndarray:
+        assert name == "logits"
+        assert self.scores is not None
+        return self.scores[None]
+
+
+def scores(ids) -> np.ndarray:
+    seed = zlib.crc32(np.array(ids, np.int32).tobytes())
+    return np.random.default_rng(seed).normal(size=WIDTH).astype(np.float32)
+
+
+def live(key=None) -> LiveSequence:
+    return LiveSequence(Runtime, context_length=CONTEXT, width=WIDTH, key=key)
+
+
+def start(pool: SequencePool, prefix, max_length: int = CONTEXT, key=None) -> TextSequence:
+    prefix = np.array(prefix, np.int32)
+    return TextSequence(pool.take(prefix, key) or live(key), max_length, pool.give)
+
+
+def play(pool: SequencePool, prompt, steps: int = 2) -> int:
+    """A call: the prompt in one pass, then single tokens; how many tokens were reused."""
+    sequence = start(pool, prompt)
+    reused = sequence.length
+    sequence.append(prompt[reused:])
+    for token in range(steps):
+        sequence.append([90 + token])
+    sequence.close()
+    return reused
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_scores_are_those_of_the_tokens_whatever_was_done(seed, monkeypatch):
+    monkeypatch.setattr(sequences, "_SPARE_TOKENS", 4)
+    monkeypatch.setattr(sequences, "_CAPACITY_STEP", 8)
+    r = random.Random(seed)
+    pool = SequencePool(1, 2, 10_000)
+    for _ in range(12):
+        prompt = [r.choice([1, 2]) for _ in range(r.randint(1, 20))]
+        sequence = start(pool, prompt)
+        assert sequence.token_ids[0].tolist() == prompt[: sequence.length]
+        ids = list(prompt)
+        sequence.append(prompt[sequence.length :])
+        for _ in range(r.randint(0, 8)):
+            if r.random() < 0.3:
+                ids = ids[: r.randint(0, len(ids))]
+                sequence.rewind(len(ids))
+            more = [r.randint(1, 3) for _ in range(r.choice([0, 1, 1, 2, 5]))]
+            if len(ids) + len(more) > CONTEXT:
+                break
+            sequence.append(more)
+            ids += more
+            assert sequence.length == len(ids)
+            assert sequence.token_ids[0].tolist() == ids
+            if ids and r.random() < 0.7:
+                assert (sequence.logits()[0] == scores(ids)).all()
+            if ids and r.random() < 0.3:
+                n = r.randint(1, min(len(ids), 6))
+                recent = sequence.recent_logits(n)
+                assert (recent == [scores(ids[: len(ids) - n + k + 1]) for k in range(n)]).all()
+        sequence.close()
+
+
+def test_what_two_calls_share_is_run_once():
+    pool = SequencePool(1, 4, 10_000)
+    assert play(pool, [1, 2, 3, 4, 5, 6]) == 0
+    assert play(pool, [1, 2, 3, 4, 7, 8, 9]) == 4
+    # All of it is known, but scores are wanted, and two tokens give them.
+    assert play(pool, [1, 2, 3, 4, 7, 8, 9]) == 5
+    info = pool.info
+    assert (info.sequences, info.calls, info.hits, info.reused_tokens) == (1, 3, 2, 9)
+
+
+def test_tokens_run_one_by_one_are_not_reused():
+    pool = SequencePool(1, 4, 10_000)
+    assert play(pool, [1, 2, 3], steps=3) == 0
+    # Were they, scores would differ by rounding from those of a call that starts from nothing.
+    assert play(pool, [1, 2, 3, 90, 91, 92, 5]) == 3
+
+
+def test_a_sequence_is_not_given_to_a_call_that_shares_little():
+    pool = SequencePool(1, 4, 10_000)
+    first, second = [1, *range(10, 30)], [1, *range(40, 60)]
+    assert play(pool, first) == play(pool, second) == 0
+    assert pool.info.sequences == 2
+    assert play(pool, [*first, 7, 7]) == len(first)
+    assert play(pool, [*second, 7, 7]) == len(second)
+
+
+def test_bounds_hold_and_what_was_used_longest_ago_goes():
+    pool = SequencePool(10, 2, 10_000)
+    Runtime.made = 0
+    for i in range(1, 5):
+        play(pool, [i] * 8)
+    assert pool.info.sequences == 2
+    assert Runtime.made == 2  # the others were recycled
+    assert play(pool, [4] * 8) == 6
+    pool.max_bytes = 10 * CONTEXT
+    pool.shrink()
+    assert pool.info.sequences == 1
+    assert pool.info.bytes <= 10 * CONTEXT
+    pool.clear()
+    assert pool.info.sequences == pool.info.bytes == 0
+    pool.max_sequences = 0
+    play(pool, [4] * 8)
+    assert play(pool, [4] * 8) == pool.info.sequences == 0
+
+
+def test_adapters_do_not_share():
+    pool = SequencePool(1, 4, 10_000)
+    start(pool, [1, 2, 3], key="a").close()
+    one = start(pool, [1, 2, 3], key="a")
+    one.append([1, 2, 3])
+    one.close()
+    assert start(pool, [1, 2, 3, 4], key="b").length == 0
+    assert start(pool, [1, 2, 3, 4]).length == 0
+    assert start(pool, [1, 2, 3, 4], key="a").length == 2
+
+
+def test_a_sequence_that_failed_in_the_middle_is_not_kept():
+    pool = SequencePool(1, 4, 10_000)
+    sequence = start(pool, [1, 2, 3])
+    sequence.append([1, 2, 3])
+    runtime = sequence._open._generator
+
+    def interrupted(ids):
+        runtime.ids += list(ids)
+        raise KeyboardInterrupt
+
+    runtime.append_tokens = interrupted
+    with pytest.raises(KeyboardInterrupt):
+        sequence.append([4])
+    sequence.close()
+    assert pool.info.sequences == 0
+
+
+def test_a_closed_handle_cannot_touch_what_another_call_uses():
+    pool = SequencePool(1, 4, 10_000)
+    first = start(pool, [1, 2, 3])
+    first.append([1, 2, 3])
+    first.close()
+    second = start(pool, [1, 2, 3])
+    first.close()
+    assert pool.info.sequences == 0
+    for use in (first.logits, lambda: first.append([1]), lambda: first.rewind(0)):
+        with pytest.raises(ValueError, match="closed"):
+            use()
+    second.append([2, 3])
+
+
+def test_threads_never_share_a_sequence():
+    pool = SequencePool(1, 3, 10_000)
+    wrong = []
+
+    def work(seed):
+        r = random.Random(seed)
+        for _ in range(60):
+            prompt = [1, 2, 3, 4, 5, *(r.randint(1, 3) for _ in range(r.randint(0, 9)))]
+            sequence = start(pool, prompt)
+            sequence.append(prompt[sequence.length :])
+            if not (sequence.logits()[0] == scores(prompt)).all():
+                wrong.append(prompt)
+            sequence.close()
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+    assert pool.info.sequences <= 3
+    assert pool.info.hits
+
+
+# The real model
+
+
+@pytest.fixture(scope="module")
+def model():
+    return structgen.load("smollm2-135m-instruct")
+
+
+def test_reused_prompts_score_as_cold_ones_to_the_bit(model):
+    system = {"role": "system", "content": "You sort reviews. Answer with one word."}
+
+    def ids(text):
+        return model.encode(model.apply_chat_template([system, {"role": "user", "content": text}]))
+
+    cold = {}
+    for text in ("It was good.", "It was good. Really.", "Bad!"):
+        model.close()
+        sequence = model.start(100, prefix=ids(text))
+        assert sequence.length == 0
+        sequence.append(ids(text))
+        cold[text] = sequence.logits()
+        sequence.append([model.vocabulary.eos_token_ids[0]])
+        sequence.close()
+    for text, expected in [*cold.items(), *cold.items()]:
+        sequence = model.start(100, prefix=ids(text))
+        assert sequence.length > 12
+        sequence.append(ids(text)[sequence.length :])
+        assert (sequence.logits() == expected).all()
+        sequence.append([500])
+        sequence.close()
+
+
+def test_usage_counts_reused_tokens_and_outputs_stay_the_same(model):
+    generator = Generator(model, Literal["positive", "negative", "mixed"])
+    chats = [
+        [
+            {"role": "system", "content": "You sort reviews into three classes."},
+            {"role": "user", "content": text},
+        ]
+        for text in ("Great soup.", "Cold soup.", "Good soup, bad wine.")
+    ]
+    model.sequences.max_sequences = 0
+    model.close()
+    cold = [generator.result(chat) for chat in chats]
+    assert all(result.usage.reused_tokens == 0 for result in cold)
+    model.sequences.max_sequences = 4
+    warm = [generator.result(chat) for chat in chats]
+    assert [result.token_ids for result in warm] == [result.token_ids for result in cold]
+    assert warm[0].usage.reused_tokens == 0
+    assert all(result.usage.reused_tokens > 10 for result in warm[1:])
+    assert model.sequences.info.bytes <= model.sequences.max_bytes
+
+
+def test_the_size_of_a_cache_is_read_off_the_model(model):
+    # 30 layers, keys and values, 3 heads of 64 float32.
+    assert model.sequences._bytes_per_token == 30 * 2 * 3 * 64 * 4
