@@ -50,9 +50,11 @@ if TYPE_CHECKING:
     from structgen.constraint import Constraint, Cursor, compile
     from structgen.explain import Explanation
     from structgen.generator import Generator
+    from structgen.logprobs import TokenLogprob, TopToken
     from structgen.models.genai import TextModel
     from structgen.results import GenerationResult
     from structgen.stream import Stream
+    from structgen.trace import Trace, TraceStep
     from structgen.types import Cfg, Choice, JsonSchema, Regex
     from structgen.vocabulary import Vocabulary
     from structgen.walks import cache_info
@@ -89,7 +91,11 @@ __all__ = [
     "Stream",
     "StructgenError",
     "TextModel",
+    "TokenLogprob",
     "TokenNotAllowed",
+    "TopToken",
+    "Trace",
+    "TraceStep",
     "UnenforcedWarning",
     "Unsatisfiable",
     "UnsupportedFeature",
@@ -118,6 +124,10 @@ _HOMES = {
     "Regex": "structgen.types",
     "Stream": "structgen.stream",
     "TextModel": "structgen.models.genai",
+    "TokenLogprob": "structgen.logprobs",
+    "TopToken": "structgen.logprobs",
+    "Trace": "structgen.trace",
+    "TraceStep": "structgen.trace",
     "ValueConfidence": "structgen.confidence",
     "Vocabulary": "structgen.vocabulary",
     "cache_info": "structgen.walks",

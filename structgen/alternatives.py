@@ -13,9 +13,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from structgen.automaton.cfg_machine import CfgMachine
 from structgen.automaton.machine import DEAD
-from structgen.automaton.tape import Tape
+from structgen.byte_walk import Walk
 from structgen.constraint import Constraint
 from structgen.grammar import ir
 from structgen.json_places import JsonPlaces, Scalar
@@ -87,7 +86,7 @@ def sites(constraint: Constraint, output: bytes, *, is_whole: bool = True) -> It
     reader.feed(output)
     if is_whole:
         reader.finish()
-    walk = _Walk(constraint)
+    walk = Walk(constraint)
     for scalar in reader.scalars:
         walk.go_on(output[walk.length : scalar.start])
         site = _site(walk, scalar, output)
@@ -102,7 +101,7 @@ def is_json(constraint: Constraint) -> bool:
 
 def whole_texts(constraint: Constraint) -> tuple[bytes, ...] | None:
     """All outputs there can be, sorted; None when they are not few."""
-    walk = _Walk(constraint)
+    walk = Walk(constraint)
     return _texts(walk, is_json=is_json(constraint))
 
 
@@ -124,7 +123,7 @@ def _mentions_few(schema: Any) -> bool:
     return isinstance(schema, str) and schema == "boolean"
 
 
-def _site(walk: _Walk, scalar: Scalar, output: bytes) -> Site | None:
+def _site(walk: Walk, scalar: Scalar, output: bytes) -> Site | None:
     texts = _texts(walk, is_json=True)
     if texts is None or len(texts) < 2:
         return None
@@ -133,33 +132,7 @@ def _site(walk: _Walk, scalar: Scalar, output: bytes) -> Site | None:
     return Site(scalar.path, scalar.start, chosen, texts, values)
 
 
-class _Walk:
-    """A text being read by a constraint's automaton, byte by byte."""
-
-    def __init__(self, constraint: Constraint) -> None:
-        self.machine = constraint._machine
-        self.state = self.machine.start
-        self.length = 0
-        # Grammars never ask for the text so far, and theirs need not be JSON.
-        self.tape = None if isinstance(self.machine, CfgMachine) else Tape()
-
-    def go_on(self, data: bytes) -> None:
-        for byte in data:
-            if self.tape is not None:
-                self.tape.feed(bytes([byte]))
-            self.state = self.step(self.state, byte, b"")
-        self.length += len(data)
-
-    def step(self, state: int, byte: int, since: bytes) -> int:
-        """The state after ``byte``; ``since`` is what was read beyond the tape, with that byte."""
-        to = self.machine.step(state, byte)
-        if to != DEAD and self.machine.is_pending(to):
-            assert self.tape is not None
-            to = self.machine.resolve(to, self.tape.after(since))
-        return to
-
-
-def _texts(walk: _Walk, *, is_json: bool) -> tuple[bytes, ...] | None:
+def _texts(walk: Walk, *, is_json: bool) -> tuple[bytes, ...] | None:
     """The texts that can stand where ``walk`` is, sorted; None when they are not few.
 
     Every state can go on to an end, so each text begun counts as one at least: the search stops as

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -61,22 +61,82 @@ def demo(model: str, seed: int) -> None:
     scenes.run(loaded, console, seed)
 
 
+def _generation(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command the arguments of one output."""
+    arguments = (
+        click.argument("prompt"),
+        _MODEL,
+        click.option(
+            "--schema",
+            type=click.Path(exists=True, dir_okay=False, path_type=Path),
+            help="A file with the JSON Schema that the output must satisfy.",
+        ),
+        click.option("--regex", help="The Python regular expression that the output must match."),
+        click.option(
+            "--choice", multiple=True, help="A text that the output may be; give several."
+        ),
+        click.option("--system", help="A system message."),
+        click.option(
+            "--raw", is_flag=True, help="Give PROMPT to the model as it is, not as a chat."
+        ),
+        click.option(
+            "--max-new-tokens", default=512, show_default=True, help="Most tokens to generate."
+        ),
+        click.option("--temperature", type=float, help="Above 0: sample."),
+        click.option("--seed", type=int, help="Same seed, same output."),
+    )
+    for argument in reversed(arguments):
+        command = argument(command)
+    return command
+
+
 @cli.command()
-@click.argument("prompt")
-@_MODEL
+@_generation
+def generate(**arguments: Any) -> None:
+    """Print the answer to PROMPT; "-" reads it from standard input.
+
+    Free text, or exactly what one of --schema, --regex and --choice asks for.
+    """
+    generator, prompt, options = _prepare(**arguments)
+    with generator.stream(prompt, **options) as stream:
+        for chunk in stream:
+            click.echo(chunk, nl=False)
+    click.echo()
+
+
+@cli.command()
+@_generation
 @click.option(
-    "--schema",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="A file with the JSON Schema that the output must satisfy.",
+    "-o",
+    "--output",
+    type=click.Path(dir_okay=False, path_type=Path),
+    default="trace.html",
+    show_default=True,
+    help="The file to write the page to.",
 )
-@click.option("--regex", help="The Python regular expression that the output must match.")
-@click.option("--choice", multiple=True, help="A text that the output may be; give several.")
-@click.option("--system", help="A system message.")
-@click.option("--raw", is_flag=True, help="Give PROMPT to the model as it is, not as a chat.")
-@click.option("--max-new-tokens", default=512, show_default=True, help="Most tokens to generate.")
-@click.option("--temperature", type=float, help="Above 0: sample.")
-@click.option("--seed", type=int, help="Same seed, same output.")
-def generate(
+@click.option("--open", "opens", is_flag=True, help="Show the page in the web browser.")
+@click.option("--table", is_flag=True, help="Print the steps as a table too.")
+def trace(output: Path, opens: bool, table: bool, **arguments: Any) -> None:
+    """Answer PROMPT as generate does, and write a page that shows every step.
+
+    The text, coloured by how many tokens the mask allowed at each place, and for each token what
+    the model would rather have written.
+    """
+    if not output.parent.is_dir():
+        raise OptionError(f"--output {output}: there is no folder {output.parent}.")
+    generator, prompt, options = _prepare(**arguments)
+    result = generator.result(prompt, trace=True, **options)
+    assert result.trace is not None
+    click.echo(result.text)
+    if table:
+        click.echo(f"\n{result.trace}")
+    result.trace.save(output)
+    click.echo(f"Wrote {output}.", err=True)
+    if opens:
+        click.launch(str(output))
+
+
+def _prepare(
     prompt: str,
     model: str,
     schema: Path | None,
@@ -85,11 +145,8 @@ def generate(
     system: str | None,
     raw: bool,
     **options: Any,
-) -> None:
-    """Print the answer to PROMPT; "-" reads it from standard input.
-
-    Free text, or exactly what one of --schema, --regex and --choice asks for.
-    """
+) -> tuple[structgen.Generator, Any, dict[str, Any]]:
+    """The generator, prompt and search options that arguments ask for."""
     output_type = _output_type(schema, regex, choice)
     if raw and system:
         raise click.UsageError("--system needs a chat: leave out --raw.")
@@ -102,11 +159,7 @@ def generate(
 
     search_options.parse(options)
     lowered = None if output_type is None else types.lower(output_type)
-    generator = structgen.Generator(_load(model), lowered)
-    with generator.stream(text if raw else messages, **options) as stream:
-        for chunk in stream:
-            click.echo(chunk, nl=False)
-    click.echo()
+    return structgen.Generator(_load(model), lowered), text if raw else messages, options
 
 
 @cli.group()

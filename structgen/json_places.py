@@ -58,6 +58,14 @@ class JsonPlaces:
         array, and in a key, that of the object or array."""
         return self._path
 
+    def path_of(self, byte: int) -> str:
+        """The path that ``byte`` belongs to if it comes next: `path`, unless it ends a value."""
+        if not self._quoted and (
+            byte in b"]}" or (self._start >= 0 and (byte == 0x2C or byte in _BLANK))
+        ):
+            return child_path("$", *(step for step in self._steps[:-1] if step is not None))
+        return self._path
+
     @property
     def in_string(self) -> bool:
         """Whether the next byte is inside a string or key."""

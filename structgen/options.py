@@ -68,6 +68,10 @@ class SearchOptions:
         stop: strings that end the text, itself cut before the first of them.
         logit_bias: token id to what is added to its score, -1,000 to 1,000; ``-inf``: never, as
             far as the output type leaves a choice.
+        logprobs: record the log probability of each token, see `structgen.logprobs`.
+        top_logprobs: how many of the likeliest tokens to list beside each, at most 1,000; more than
+            0 implies ``logprobs``.
+        trace: record what happened at each step, see `structgen.trace`.
         abstain_below: the probability that each value which is a choice among few has to have; or
             such a number for each of some JSON paths. See `structgen.confidence`.
         forced: whether text that is the only way on is appended in one pass, rather than token by
@@ -86,6 +90,9 @@ class SearchOptions:
     random_seed: int | None = None
     stop: tuple[str, ...] = ()
     logit_bias: Mapping[int, float] | None = None
+    logprobs: bool = False
+    top_logprobs: int = 0
+    trace: bool = False
     abstain_below: float | Mapping[str, float] | None = None
     forced: bool = True
 
@@ -123,6 +130,13 @@ def parse(options: Mapping[str, Any]) -> SearchOptions:
             "do_sample=True with temperature=0 is a contradiction: temperature 0 takes the "
             "likeliest token. Raise the temperature, or leave do_sample out."
         )
+    if checked.get("top_logprobs"):
+        if checked.get("logprobs") is False:
+            raise OptionError(
+                f"top_logprobs={checked['top_logprobs']} with logprobs=False is a contradiction. "
+                "Leave one of them out."
+            )
+        checked["logprobs"] = True
     return SearchOptions(**checked)
 
 
@@ -264,17 +278,16 @@ _CHECKS: dict[str, Any] = {
     "random_seed": _whole(0, MAX_SEED),
     "stop": _stop,
     "logit_bias": _logit_bias,
+    "logprobs": _flag,
+    "top_logprobs": _whole(0, 1000),
+    "trace": _flag,
     "abstain_below": _abstain_below,
     "forced": _flag,
 }
 
 _NOT_THE_RUNTIMES = {
-    "max_new_tokens",
-    "max_length",
-    "stop",
-    "logit_bias",
-    "abstain_below",
-    "forced",
+    *("max_new_tokens", "max_length", "stop", "logit_bias", "abstain_below"),
+    *("logprobs", "top_logprobs", "trace", "forced"),
 }
 
 _WHOLE = {"min_length", "top_k", "no_repeat_ngram_size", "random_seed"}

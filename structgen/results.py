@@ -11,7 +11,9 @@ from dataclasses import dataclass, field
 
 from structgen.confidence import ValueConfidence, below
 from structgen.errors import Abstained
+from structgen.logprobs import TokenLogprob
 from structgen.text_assembler import FinishReason
+from structgen.trace import Trace
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +68,8 @@ class GenerationResult:
         confidence: how sure the model is of each value that was a choice among few, by JSON path:
             ``result.confidence["$.label"].probability``. Runs the model when asked.
         abstain_below: the option of that name.
+        logprobs: of each token of ``token_ids``, with ``logprobs=True``.
+        trace: what happened at each step, with ``trace=True``.
     """
 
     text: str
@@ -78,6 +82,8 @@ class GenerationResult:
         default_factory=dict, repr=False, compare=False
     )
     abstain_below: float | Mapping[str, float] | None = None
+    logprobs: tuple[TokenLogprob, ...] | None = field(default=None, repr=False)
+    trace: Trace | None = field(default=None, repr=False)
 
     @property
     def abstained(self) -> tuple[ValueConfidence, ...]:

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol, final
+from dataclasses import replace
+from typing import Any, final
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from structgen.chat import Prompt
 from structgen.confidence import Confidence, OpenSequence
 from structgen.constraint import Constraint, Cursor
 from structgen.errors import IncompleteOutput, OptionError, PromptError
+from structgen.logprobs import TokenLogprob
 from structgen.models.base import Model, TokenSequence
 from structgen.options import SearchOptions
 from structgen.processors import (
@@ -39,51 +40,9 @@ from structgen.processors import (
 from structgen.results import GenerationResult, Timings, Usage
 from structgen.sampling import Sampler
 from structgen.spelling import Speller
+from structgen.steps import Recorder, Step
 from structgen.text_assembler import FinishReason, TextAssembler
-
-
-@dataclass(slots=True)
-class Step:
-    """One token of an output, as a `Recorder` is told of it before the cursor moves over it.
-
-    Attributes:
-        token_id: the token; an end-of-sequence id ends the output and is no part of it.
-        is_forced: whether it was the only way on, so that nobody was asked.
-        model_logits: float32 ``[vocab]``, the model's own scores, before any processor; None where
-            it is forced (see `Recorder.forced_logits`).
-        logits: float32 ``[vocab]``, what was chosen from, minus infinity where masked; None where
-            it is forced.
-        n_allowed: tokens the mask allowed, end-of-sequence ids included; None without a mask.
-        cursor: the output type's cursor, still before this token; None for free text.
-    """
-
-    token_id: int
-    is_forced: bool
-    model_logits: Logits | None
-    logits: Logits | None
-    n_allowed: int | None
-    cursor: Cursor | None
-
-
-class Recorder(Protocol):
-    """Something that wants to know about every token: logprobs, a trace.
-
-    Attributes:
-        wants_forced_logits: whether `forced_logits` should be called. Costs a copy of the scores
-            of all forced tokens, and a pass over those at the very end, which is skipped otherwise.
-    """
-
-    wants_forced_logits: bool
-
-    def record(self, step: Step) -> None:
-        """Note a token. The arrays are this recorder's to keep, not to change."""
-
-    def forced_logits(self, logits: Logits) -> None:
-        """Note the model's own scores of the latest forced tokens, float32 ``[n, vocab]``.
-
-        Called once for each run of ``n`` forced tokens, after the model ran over them and after
-        `record` was called for each. Forced tokens that come first are scored by the prompt.
-        """
+from structgen.trace import TOP, StepRecorder, Trace
 
 
 @final
@@ -130,10 +89,15 @@ class Run:
         self.max_tokens = _budget(model, len(prompt_ids), search)
         self.finish_reason: FinishReason | None = None
         self.reused_tokens = 0
+        self._record: StepRecorder | None = None
+        if search.logprobs or search.trace:
+            n_top = max(search.top_logprobs, TOP if search.trace else 0)
+            self._record = StepRecorder(constraint, vocabulary, n_top)
+            recorders = [*recorders, self._record]
+        self._search = search
         self.recorders = tuple(recorders)
         self._model = model
         self._constraint = constraint
-        self._abstain_below = search.abstain_below
         if search.abstain_below is not None and not (constraint and may_have_sites(constraint)):
             what = "free text" if constraint is None else constraint.output.name
             raise OptionError(
@@ -194,7 +158,30 @@ class Run:
                 opener(self._model, self.prompt_ids),
                 is_whole=self.finish_reason == "stop",
             ),
-            abstain_below=self._abstain_below,
+            abstain_below=self._search.abstain_below,
+            logprobs=self._logprobs(),
+            trace=self._trace(),
+        )
+
+    def _logprobs(self) -> tuple[TokenLogprob, ...] | None:
+        n_top = self._search.top_logprobs
+        if self._record is None or not self._search.logprobs:
+            return None
+        return tuple(
+            replace(scores, top=scores.top[:n_top], unmasked_top=scores.unmasked_top[:n_top])
+            for scores in self._record.logprobs
+        )
+
+    def _trace(self) -> Trace | None:
+        if self._record is None or not self._search.trace:
+            return None
+        what = "free text" if self._constraint is None else self._constraint.output.name
+        return Trace(
+            self._record.steps,
+            self._constraint,
+            title=f"{what} from {self._model.name}",
+            n_tokens=self._model.vocabulary.size,
+            max_tokens=self.max_tokens,
         )
 
     # -- the driver's side ------------------------------------------------------------------

@@ -50,6 +50,8 @@ def test_version():
         (["generate", "x", "--regex", "a", "--choice", "b"], 2, "one of --schema, --regex"),
         (["generate", "x", "--raw", "--system", "s"], 2, "--system needs a chat"),
         (["generate", "x", "--regex", "["], 1, "Error: Python regular expression"),
+        (["trace", "x", "--choice", "a", "-o", "no/such/folder/t.html"], 1, "there is no folder"),
+        (["trace"], 2, "Missing argument 'PROMPT'"),
         (["generate", "x", "--temperature", "-1"], 1, "Error: temperature=-1 is out of range"),
         (["generate", "x", "--model", "no-such-model"], 1, "no-such-model"),
         (["demo", "--model", "no-such-model"], 1, "no-such-model"),
@@ -80,6 +82,19 @@ def test_generate(tmp_path):
     assert "\x1b" not in result.stdout + result.stderr
     result = run("generate", "It is", "--raw", "--choice", "é", "--choice", "ü")
     assert result.stdout in ("é\n", "ü\n")
+
+
+def test_trace(tmp_path):
+    page = tmp_path / "page.html"
+    arguments = ("Is water wet?", "--choice", "yes", "--choice", "no", "--table", "-o", str(page))
+    result = run("trace", *arguments)
+    assert result.returncode == 0, result.stderr
+    answer, _, header, *steps = result.stdout.splitlines()
+    assert answer in ("yes", "no")
+    assert header.split() == ["step", "token", "allowed", "removed", "instead", "of", "path"]
+    assert steps
+    assert f"Wrote {page}" in result.stderr
+    assert answer in page.read_text(encoding="utf-8")
 
 
 def test_the_demo_reads_well_in_a_plain_log():

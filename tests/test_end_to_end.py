@@ -99,6 +99,7 @@ def test_text_is_what_the_constraint_accepted_character_by_character(model):
         ("extract", r"Order\(product='.+', quantity=\d+, size='\w+', gift=(True|False)\)\n"),
         ("classify", r"((positive |negative ) .+\n){3}"),
         ("stream", r"(- .+\n){3}\d+ tokens in \d+\.\d s\n"),
+        ("confidence", r"(\d\.\d\d (billing|bug|other) .+\n){4}ask a person: .+\n"),
         ("engine", r"( +\d+ tokens allowed, '.+' is one of them: True\n){4}at least \d+ more .+\n"),
     ],
     ids=lambda value: value if value.isalpha() else "",
@@ -129,6 +130,29 @@ def test_confidence_is_the_models_own_probability_of_whole_texts(model):
     assert result.text == next(iter(found))
     assert result.confidence["$"].probability == pytest.approx(found[result.text], abs=0.002)
     assert [value.path for value in result.abstained] == ["$"]
+
+
+# Log probabilities and traces
+
+
+@pytest.mark.parametrize("forced", [True, False])
+def test_logprobs_are_those_of_a_cold_run(model, forced):
+    generator = Generator(model, demo.Weapon)
+    prompt = "Create a weapon."
+    result = generator.result(prompt, max_new_tokens=60, logprobs=True, trace=True, forced=forced)
+    ids = model.encode(prompt)
+    cold = model.start(len(ids) + len(result.token_ids))
+    cold.append(np.concatenate([ids, np.array(result.token_ids, np.int32)]))
+    rows = cold.recent_logits(len(result.token_ids) + 1)[:-1].astype(np.float64)
+    shifted = rows - rows.max(axis=1, keepdims=True)
+    logprobs = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
+    assert len(result.logprobs) == len(rows)
+    assert any(scores.is_forced for scores in result.logprobs) == forced
+    for scores, row in zip(result.logprobs, logprobs, strict=True):
+        # Passes over one token and over many are rounded differently.
+        assert scores.unmasked_logprob == pytest.approx(row[scores.token_id], abs=0.6)
+    assert {step.path for step in result.trace} >= {"$", "$.name"}
+    assert len(result.trace.to_html()) > 10_000
 
 
 # Free text and search options

@@ -61,5 +61,7 @@ def test_the_path_is_that_of_the_value_a_byte_belongs_to():
     }
     assert not reader.in_string
     assert len(reader.scalars) == 2
+    assert reader.path_of(ord("e")) == '$["a b"]'
+    assert reader.path_of(ord("}")) == reader.path_of(ord(",")) == "$"
     reader.finish()
     assert reader.scalars[-1].path == '$["a b"]'
