@@ -173,6 +173,7 @@ class Characters:
         self.tails = [tails[a:b] for a, b in pairwise([0, *ends])]
         self._slices: Recent[bytes, Slice] = cache()
         self._wholes: Recent[bytes, Whole] = cache()
+        self._most: Recent[bytes, int] = cache()
         self._charge = charge
         self._levels(arrays["by_depth"])
         self._look_ups(arrays["escapes"])
@@ -186,6 +187,7 @@ class Characters:
         self._flat_parent = rank[self.parent[order]].astype(np.int32)
         sizes = np.bincount(self.depth[:-1])
         starts = np.concatenate(([0], np.cumsum(sizes)))
+        self._level_bounds = list(pairwise(starts.tolist()))[1:]
         wide = 1
         while wide < len(sizes) and sizes[wide] >= _WIDE_LEVEL:
             wide += 1
@@ -392,6 +394,27 @@ class Characters:
         steps = self.depth[nodes[chosen]] - base[chosen]
         short = steps <= most
         return chosen[short], steps[short]
+
+    def most_of_each(self, sets: Sequence[Bools]) -> int:
+        """The largest number of which some token holds so many characters of each set.
+
+        Args:
+            sets: each bool ``[len(points) + 2]``.
+
+        Cost: half a millisecond a set; remembered by content.
+        """
+        key = b"".join(np.packbits(inside).tobytes() for inside in sets)
+        found = self._most.get(key)
+        if found is None:
+            least = None
+            for inside in sets:
+                held = inside[self._flat_code].astype(np.uint16)
+                for a, b in self._level_bounds:
+                    held[a:b] += held[self._flat_parent[a:b]]
+                least = held if least is None else np.minimum(least, held)
+            found = self._most[key] = int(least.max()) if least is not None else 0
+            self._charge(len(key) + 100)
+        return found
 
     def by_id(self, cut: Slice) -> Depths:
         """`Slice.last` by token id."""

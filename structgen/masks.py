@@ -13,7 +13,7 @@ This module knows automata only through `machine.Machine` and `leaf.Leaf`, and n
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -107,6 +107,7 @@ class MaskEngine:
         self._walker = walker = walker_of(vocabulary)
         self._masks: Recent[int, Mask] = walker.cache()
         self._reaches: Recent[int, int] = walker.cache()
+        self._alike: Recent[tuple[Any, ...], Mask] = walker.cache()
         # Walks of frames, and of leaves that no other schema shares: they go with the constraint.
         self._walks: Recent[tuple[Leaf, int, Node], LeafWalk] = walker.cache()
         self._frame_walks: Recent[tuple[Frame, int, int, Node, int], FrameWalk] = walker.cache()
@@ -147,10 +148,32 @@ class MaskEngine:
         self.mask(state, tape).fill(out)
 
     def _compute(self, state: int, tape: Tape | None) -> Mask:
+        configurations = self._configurations(state)
+        is_accepting = self.machine.is_accepting(state)
+        if tape is not None:
+            return self._put_together(configurations, is_accepting, tape)
+        key = (is_accepting, *configurations)
+        found = self._alike.get(key)
+        if found is None:
+            found = self._alike[key] = self._put_together(configurations, is_accepting, None)
+            self._walker.charge(200)
+        return found
+
+    def _configurations(self, state: int) -> list[tuple[int, int, int]]:
+        """Those of ``state``, or others with the same tokens and completions after them."""
+        machine, walker = self.machine, self._walker
+        return [
+            (leaf, walker.alike(machine.leaves[leaf], q), continuation)
+            for leaf, q, continuation in machine.configurations(state)
+        ]
+
+    def _put_together(
+        self, configurations: list[tuple[int, int, int]], is_accepting: bool, tape: Tape | None
+    ) -> Mask:
         parts: list[Ids] = []
         rows: list[Bits] = []
         machine, walker = self.machine, self._walker
-        for leaf_id, q, continuation in machine.configurations(state):
+        for leaf_id, q, continuation in configurations:
             leaf = machine.leaves[leaf_id]
             walk = self._root_walk(leaf, q, continuation)
             parts.append(walk.ids)
@@ -163,7 +186,7 @@ class MaskEngine:
                     if tape is None:
                         raise
                     self._after_text(continuation, outcome, node, parts, tape)
-        if machine.is_accepting(state):
+        if is_accepting:
             parts.append(np.array(self._eos, np.int32))
         return pack(walker, rows, parts)
 
@@ -300,7 +323,7 @@ class MaskEngine:
     def _reach(self, state: int) -> int:
         machine = self.machine
         longest = 0
-        for leaf_id, q, continuation in machine.configurations(state):
+        for leaf_id, q, continuation in self._configurations(state):
             leaf = machine.leaves[leaf_id]
             walk = self._root_walk(leaf, q, continuation)
             for end in walk.ends:

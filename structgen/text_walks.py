@@ -19,6 +19,8 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from .automaton.counters import Far
+from .automaton.derivatives import RegexAutomaton
 from .automaton.leaf import SymbolAutomaton
 from .characters import Characters, Depths, Slice, ranges, view
 from .grammar.ir import MAX_CODE_POINT
@@ -82,6 +84,7 @@ class TextWalks:
                 self._cut |= alphabet.atoms_between(low, high)
         self._tables: dict[int, npt.NDArray[np.int64]] = {}
         self._alive_tails: dict[int, npt.NDArray[np.bool_]] = {}
+        self._far: Far | None = None
 
     @functools.cached_property
     def _atoms(self) -> npt.NDArray[np.int32]:
@@ -101,6 +104,20 @@ class TextWalks:
     def is_wide(self, state: int) -> bool:
         """Whether ``state`` may read so many characters that this kind of walk pays."""
         return self._narrow(state) is None
+
+    def alike(self, state: int) -> int:
+        """A state from which every token is taken that is from ``state``, and no other; after any
+        of them, what is still to come can be as short. Many states share one."""
+        if not isinstance(self._symbols, RegexAutomaton):
+            return state
+        if self._far is None:
+            # One more for a character that is cut.
+            longest = self.characters.longest + 1
+            self._far = Far(self._symbols, longest, self._most_of)
+        return self._far.alike(state)
+
+    def _most_of(self, masks: Sequence[int]) -> int:
+        return self.characters.most_of_each([self._inside(mask) for mask in masks])
 
     def walk(self, state: int, places: Places) -> TextWalk:
         """Walk from ``state`` at each of ``places``, character nodes none of which is below
@@ -424,12 +441,17 @@ class TextWalks:
         return table
 
     def _slice(self, chars: int) -> Slice:
+        return self.characters.slice(self._inside(chars))
+
+    def _inside(self, chars: int) -> npt.NDArray[np.bool_]:
+        """By `Characters.code`: whether a character is of the atoms ``chars``."""
         lut = np.zeros(self._n_atoms + 1, bool)
         while chars:
             bit = chars & -chars
             chars ^= bit
             lut[bit.bit_length() - 1] = True
-        return self.characters.slice(lut[self._atoms])
+        inside: npt.NDArray[np.bool_] = lut[self._atoms]
+        return inside
 
     def _narrow(self, state: int) -> tuple[tuple[int, bytes, int], ...] | None:
         """Each character that ``state`` may read, its plain spelling, and where it leads.

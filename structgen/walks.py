@@ -231,6 +231,19 @@ class Walker:
             self.charge(found.ids.nbytes + 400)
         return found
 
+    def alike(self, leaf: Leaf, q: int) -> int:
+        """A state of ``leaf`` with the same tokens as ``q``, shared by many such states.
+
+        After each token the shortest completion is as long, too.
+        """
+        if not leaf.holds_text:
+            return q
+        state = leaf.text_state(q)
+        if state is None:
+            return q
+        to = self._texts_of(leaf).alike(state)
+        return q if to == state else leaf.in_text(to)
+
     def last_walk(self, leaf: Leaf, q: int) -> LeafWalk | None:
         """`leaf_walk` from the root of plain text after which nothing follows, without exits.
 

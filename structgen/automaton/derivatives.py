@@ -34,7 +34,8 @@ MAX_RUN = 1 << 16
 """Longest run told of where its states have to be checked one by one; no token is longer."""
 
 NONE, EPSILON = 0, 1
-_SET, _CAT, _ALT, _REP, _AND, _NOT, _START, _END = range(2, 10)
+SET, CAT, ALT, REP, AND, NOT, _START, _END = range(2, 10)
+_SET, _CAT, _ALT, _REP, _AND, _NOT = SET, CAT, ALT, REP, AND, NOT
 
 Moves = tuple[tuple[int, int], ...]
 """Disjoint ``(atom mask, next state)`` pairs."""
@@ -264,6 +265,39 @@ class RegexAutomaton:
             if min(parts) >= 0:
                 return self._alt(parts) if kind == _ALT else self._and(parts)
         return -1
+
+    # -- expressions as such ------------------------------------------------------------------
+
+    def parts(self, node: int) -> tuple[int, ...]:
+        """The kind of a node, and what it is made of: nodes, a mask of atoms, or bounds (-1: none).
+
+        ``CAT`` has two parts, ``ALT`` and ``AND`` any number, ``REP`` a body and two bounds.
+        """
+        return self._nodes[node]
+
+    def holds_anchors(self, node: int) -> bool:
+        """Whether there is an anchor or a lookaround in ``node``."""
+        return bool(self._flags[node] & 0b01000)
+
+    def is_plain(self, node: int) -> bool:
+        """Whether ``node`` is made of sets, sums, sequences and repeats alone."""
+        return not self._flags[node] & 0b11000
+
+    def is_everything(self, node: int) -> bool:
+        """Whether ``node`` is any one character."""
+        return node == self._any
+
+    def cat(self, left: int, right: int) -> int:
+        """The node of a sequence."""
+        return self._cat(left, right)
+
+    def alt(self, parts: Iterable[int]) -> int:
+        """The node of a sum."""
+        return self._alt(parts)
+
+    def repeat(self, body: int, least: int, most: int) -> int:
+        """The node of a repeat; ``most`` -1 for any number."""
+        return self._repeat(body, least, most)
 
     # -- construction -----------------------------------------------------------------------
 

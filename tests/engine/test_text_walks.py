@@ -12,6 +12,7 @@ import real_tokenizers
 import structgen
 from structgen import JsonSchema, Regex
 from structgen.constraint import Constraint, Cursor
+from structgen.masks import MaskEngine
 
 PATTERNS = [
     r"^[a-z][a-z0-9_]*$",
@@ -40,6 +41,8 @@ SCHEMAS: list[dict[str, Any]] = [
     {"type": "string", "pattern": "b", "minLength": 2},
     {"type": "string", "pattern": r"\d\w", "minLength": 1, "maxLength": 9},
     {"type": "string", "pattern": "é$", "minLength": 4},
+    {"type": "string", "pattern": r"^(?:\S+\s+){0,40}\S+$", "maxLength": 400},
+    {"type": "string", "pattern": r"^([a-z]{2}-){0,99}[a-z]{1,50}$", "minLength": 1},
     {"type": "string", "not": {"enum": ["a", "ab", "the", "\\"]}},
     {"type": "string", "format": "email"},
     {"type": "string", "format": "date-time"},
@@ -145,3 +148,60 @@ def test_the_longest_token_there_may_be() -> None:
     vocabulary = structgen.Vocabulary.from_tokens(tokens, eos_token_ids=[len(tokens) - 1])
     cursor = structgen.compile(Regex("[a-z]*"), vocabulary).start()
     assert masked(cursor, vocabulary.size) == {*range(ord("a"), ord("z") + 1), 256, 258}
+
+
+FAR = [
+    r"^(?:\S+\s+){0,6}\S+$",
+    r"^(?:a+b+c?){2,9}$",
+    r"^(?:(?:a|bb){0,7}c){0,5}$",
+    r"^a{0,11}(?:b|é){3,12}$",
+    r"^(?:ab{0,8}){0,4}(?:ccc)?$",
+    r"^(?:a*b){1,5}c{3}$",
+]
+
+
+@pytest.mark.parametrize("pattern", FAR)
+def test_counters_too_far_away_to_matter_are_told_from_those_that_are_not(pattern: str) -> None:
+    texts = [
+        *(bytes([b]) for b in range(256)),
+        b"aba",
+        b"ab",
+        b"a b",
+        b" a ",
+        b"bc",
+        b'cb"',
+        b"\xc3",
+    ]
+    vocabulary = structgen.Vocabulary.from_tokens([*texts, b""], eos_token_ids=[len(texts)])
+    letters = [
+        vocabulary.tokens.index(t) for t in (b"a", b"b", b"c", b" ", b"aba", b"\xc3", b"\xa9")
+    ]
+    rng = random.Random(9)
+    alike = 0
+    for most in (None, 5, 9, 14, 30, 60):
+        schema = {"type": "string", "pattern": pattern}
+        constraint = structgen.compile(
+            JsonSchema(schema if most is None else {**schema, "maxLength": most}), vocabulary
+        )
+        engine = constraint._masks
+        assert isinstance(engine, MaskEngine)
+        for _ in range(4):
+            cursor = constraint.start()
+            cursor.accept(ord('"'))
+            for _ in range(20):
+                allowed = masked(cursor, vocabulary.size)
+                assert allowed == by_machine(constraint, cursor._state)
+                if engine._configurations(cursor._state) != constraint._machine.configurations(
+                    cursor._state
+                ):
+                    alike += 1
+                # No token leads further from the end than the engine says.
+                reach = engine.reach(cursor._state)
+                for token in allowed:
+                    to = constraint._advance(cursor._state, token, cursor._text)
+                    assert len(constraint._plan(to, cursor._text)) <= reach
+                going_on = [token for token in letters if token in allowed]
+                if not going_on:
+                    break
+                cursor.accept(rng.choice(going_on))
+    assert alike > 20
