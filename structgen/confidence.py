@@ -35,7 +35,7 @@ from structgen.alternatives import Site, boundary, sites
 from structgen.constraint import Constraint
 from structgen.errors import OptionError
 from structgen.grammar.schema_graph import json_key
-from structgen.processors import Logits
+from structgen.processors import Logits, TokenIds
 
 TOLERANCE = 0.001
 """How far off a probability may be, unless asked otherwise."""
@@ -119,6 +119,10 @@ class Scores(Protocol):
     @property
     def length(self) -> int:
         """Tokens so far."""
+
+    @property
+    def token_ids(self) -> TokenIds:
+        """int32 ``[1, length]``: all tokens so far."""
 
     def append(self, token_ids: Sequence[int]) -> None:
         """Append tokens and run the model over them, in one pass."""
@@ -333,6 +337,7 @@ class _Tree:
         self._index = {text: i for i, text in enumerate(texts)}
         self._sequence = sequence
         self._root = sequence.length
+        self._last = int(sequence.token_ids[0, -1])
         # Without a budget: what could have been written counts, not what was still affordable.
         self._cursor = constraint.start()
         for token_id in before:
@@ -373,8 +378,13 @@ class _Tree:
         self._cursor.rollback(len(self._at) - kept)
         for token_id in path[kept:]:
             self._cursor.accept(token_id)
-        self._sequence.rewind(self._root + kept)
-        self._sequence.append(path[kept:])
+        if path:
+            # Two tokens at least: a pass over one rounds differently, and scores would depend on
+            # the order in which places are visited.
+            spelt = (self._last, *path)
+            first = min(kept + 1, len(spelt) - 2)
+            self._sequence.rewind(self._root - 1 + first)
+            self._sequence.append(spelt[first:])
         self._at = path
         self.passes += 1
         scores = self._sequence.logits()[0].astype(np.float64)

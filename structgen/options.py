@@ -18,6 +18,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from structgen.errors import OptionError
+from structgen.processors import LogitsProcessor, checked
 
 MAX_SEED = 2**31 - 1
 
@@ -68,6 +69,8 @@ class SearchOptions:
         stop: strings that end the text, itself cut before the first of them.
         logit_bias: token id to what is added to its score, -1,000 to 1,000; ``-inf``: never, as
             far as the output type leaves a choice.
+        processor: a function that edits logits before each choice, after the generator's own; see
+            `structgen.processors.LogitsProcessor`.
         logprobs: record the log probability of each token, see `structgen.logprobs`.
         top_logprobs: how many of the likeliest tokens to list beside each, at most 1,000; more than
             0 implies ``logprobs``.
@@ -90,6 +93,7 @@ class SearchOptions:
     random_seed: int | None = None
     stop: tuple[str, ...] = ()
     logit_bias: Mapping[int, float] | None = None
+    processor: LogitsProcessor | None = None
     logprobs: bool = False
     top_logprobs: int = 0
     trace: bool = False
@@ -252,6 +256,12 @@ def _logit_bias(name: str, value: Any) -> dict[int, float]:
     return bias
 
 
+def _processor(name: str, value: Any) -> LogitsProcessor:
+    if not callable(value):
+        raise OptionError(f"{name}={value!r} is not callable.")
+    return checked(value)
+
+
 def _abstain_below(name: str, value: Any) -> float | dict[str, float]:
     check = _real(0, 1, above=True)
     if not isinstance(value, Mapping):
@@ -278,6 +288,7 @@ _CHECKS: dict[str, Any] = {
     "random_seed": _whole(0, MAX_SEED),
     "stop": _stop,
     "logit_bias": _logit_bias,
+    "processor": _processor,
     "logprobs": _flag,
     "top_logprobs": _whole(0, 1000),
     "trace": _flag,
@@ -287,7 +298,7 @@ _CHECKS: dict[str, Any] = {
 
 _NOT_THE_RUNTIMES = {
     *("max_new_tokens", "max_length", "stop", "logit_bias", "abstain_below"),
-    *("logprobs", "top_logprobs", "trace", "forced"),
+    *("processor", "logprobs", "top_logprobs", "trace", "forced"),
 }
 
 _WHOLE = {"min_length", "top_k", "no_repeat_ngram_size", "random_seed"}

@@ -376,7 +376,10 @@ def opener(model: Model, prompt_ids: TokenIds) -> OpenSequence:
     def open_sequence(before: Sequence[int], room: int) -> TokenSequence:
         token_ids = np.concatenate([prompt_ids, np.array(before, np.int32)])
         sequence = model.start(len(token_ids) + room, prefix=token_ids)
-        sequence.append(token_ids[sequence.length :])
+        # Two tokens at least, as in a call that starts from nothing: see `models.sequences`.
+        first = max(min(sequence.length, len(token_ids) - 2), 0)
+        sequence.rewind(first)
+        sequence.append(token_ids[first:])
         return sequence
 
     return open_sequence
@@ -400,8 +403,9 @@ def _processors(
         processors.append(LogitBias(search.logit_bias, vocabulary.size))
     if mask is not None:
         processors.append(mask)
-    if processor is not None:
-        processors.append(processor if mask is None else mask.has_last_word_after(processor))
+    for own in (processor, search.processor):
+        if own is not None:
+            processors.append(own if mask is None else mask.has_last_word_after(own))
     return processors
 
 

@@ -132,6 +132,38 @@ def test_confidence_is_the_models_own_probability_of_whole_texts(model):
     assert [value.path for value in result.abstained] == ["$"]
 
 
+def test_confidence_of_long_texts_is_that_of_one_cold_pass(model):
+    prompt = " The capital of France is"
+    labels = [" Paris, of course", " Lyon, of course", " Paris, the city of light"]
+    found = Generator(model, Choice(labels)).probabilities(prompt, tolerance=1e-5)
+    ids = model.encode(prompt)
+    masses = []
+    for label in labels:
+        tokens = model.encode(label)
+        cold = model.start(len(ids) + len(tokens))
+        cold.append(np.concatenate([ids, tokens]))
+        rows = cold.recent_logits(len(tokens) + 1)[:-1].astype(np.float64)
+        rows -= np.log(np.exp(rows).sum(axis=1, keepdims=True))
+        masses.append(np.exp(rows[range(len(tokens)), tokens].sum()))
+    # Passes over one token would be rounded differently, and 0.002 off.
+    expected = np.array(masses) / sum(masses)
+    assert [found[label] for label in labels] == pytest.approx(expected, abs=1e-4)
+
+
+def test_confidence_does_not_depend_on_what_ran_before(model):
+    generator = Generator(model, demo.Weapon)
+    prompt = "Create a weapon."
+    options = {"max_new_tokens": 60, "temperature": 1.0, "seed": 3}
+    first, second = (generator.result(prompt, **options).confidence for _ in range(2))
+    paths = list(first)
+    assert paths
+    backwards = {path: second[path] for path in reversed(paths)}
+    Generator(model)("Something else.", max_new_tokens=3)
+    assert {path: first[path] for path in paths} == backwards
+    yes_or_no = Generator(model, Choice(["yes", "no", "not at all"]))
+    assert yes_or_no.probabilities(FRANCE) == yes_or_no.probabilities(FRANCE)
+
+
 # Log probabilities and traces
 
 

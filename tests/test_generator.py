@@ -354,6 +354,27 @@ def test_no_processor_can_make_an_output_invalid(seed):
     assert isinstance(generator.parse("x", **options), Person)
 
 
+def test_a_processor_of_a_call_comes_after_the_generators():
+    seen = []
+
+    def double(token_ids, logits):
+        return logits * 2
+
+    def note(token_ids, logits):
+        seen.append(logits.copy())
+        return logits
+
+    model = FakeModel("bad")
+    for output_type in (None, Choice(["good", "bad"])):
+        seen.clear()
+        assert Generator(model, output_type, processor=note)("x", processor=double) == "bad"
+        assert Generator(model, output_type, processor=double)("x", processor=note) == "bad"
+        first, second = seen[0], seen[len(seen) // 2]
+        assert (second == first * 2).all()
+    with pytest.raises(structgen.OptionError, match="processor=3 is not callable"):
+        Generator(model)("x", processor=3)
+
+
 def test_a_processor_that_rules_out_all_that_is_allowed_is_an_error():
     def no_words(token_ids, logits):
         logits[:, encode("g") + encode("b")] = -np.inf
