@@ -165,7 +165,8 @@ footer { margin-top: 18px; font-size: 12.5px; color: var(--soft); }
 kbd { font: inherit; border: 1px solid var(--line); border-radius: 4px; padding: 0 5px; }
 @media (max-width: 880px) {
   .columns { grid-template-columns: minmax(0, 1fr); }
-  aside { position: static; }
+  aside { top: auto; bottom: 12px; min-height: 0; max-height: 46vh; overflow: auto;
+    box-shadow: 0 6px 28px rgb(0 0 0 / .22); }
 }
 </style>
 </head>
