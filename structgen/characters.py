@@ -22,7 +22,7 @@ from typing import Any, NamedTuple, TypeAlias, cast
 import numpy as np
 import numpy.typing as npt
 
-from .automaton.encoding import ASCII_ONLY
+from .automaton.encoding import ASCII_ONLY, may_escape
 from .recent import Recent
 from .trie import Trie
 
@@ -116,6 +116,7 @@ class Characters:
         charge: told the bytes that each thing in one of them takes.
 
     Attributes:
+        is_canonical: whether printable ASCII, but quotes and backslashes, has one spelling.
         n: number of character nodes, the root (0) included. Nodes are numbered in pre-order.
         place: int32 [trie nodes]; the character node at a trie node, or -1 inside a character.
         node: int32 [n]; the trie node of a character node.
@@ -148,6 +149,7 @@ class Characters:
         self.size = size
         self.spelling = spelling
         self._barred = barred
+        self.is_canonical = spelling == "utf8" or not may_escape(ord("a"), spelling)
         self.node: Int32 = arrays["node"]
         self.place: Int32 = arrays["place"]
         self.end: Int32 = arrays["end"]

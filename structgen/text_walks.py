@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from .automaton.counters import Far
 from .automaton.derivatives import RegexAutomaton
-from .automaton.leaf import SymbolAutomaton
+from .automaton.leaf import Names, SymbolAutomaton
 from .characters import Characters, Depths, Slice, ranges, view
 from .grammar.ir import MAX_CODE_POINT
 
@@ -43,6 +43,7 @@ class TextWalk(NamedTuple):
         counts: for a run from the root, its slice's counts and the largest that is inside.
         ids: tokens that end inside the text (those of the run from the root apart).
         quotes: label → bool ``[len(Characters.quotes)]``, the closing quotes reached.
+        single: label → further closing quotes, one by one.
         runs: states in which those tokens end, each with the length of the run it starts; or with
             ``-1 - place``, for those that `TextWalks.special_states` finds.
     """
@@ -50,6 +51,7 @@ class TextWalk(NamedTuple):
     counts: tuple[Depths, int] | None
     ids: list[Int32]
     quotes: dict[int, npt.NDArray[np.bool_]]
+    single: dict[int, list[int]]
     runs: set[tuple[int, int]]
 
 
@@ -119,13 +121,24 @@ class TextWalks:
     def _most_of(self, masks: Sequence[int]) -> int:
         return self.characters.most_of_each([self._inside(mask) for mask in masks])
 
-    def walk(self, state: int, places: Places) -> TextWalk:
-        """Walk from ``state`` at each of ``places``, character nodes none of which is below
-        another. Cost: tens of microseconds, and two milliseconds for each new set of characters.
+    def walk(self, state: int, places: list[int]) -> TextWalk:
+        """Walk from ``state`` at each of ``places``, ascending character nodes none of which is
+        below another. Cost: tens of microseconds, and two milliseconds for each new set of
+        characters.
         """
-        out = TextWalk(None, [], {}, set())
+        out = TextWalk(None, [], {}, {}, set())
+        names = self._symbols.names(state)
+        if names is not None and self.characters.is_canonical:
+            for place in places:
+                out.runs.add((state, -1 - place))
+                self._names(names, place, out)
+            return out
+        if self._narrow(state) is not None and not self._symbols.is_open(state):
+            for place in places:
+                self._one_by_one(state, place, out)
+            return out
         counts = None
-        groups = [(state, places)]
+        groups = [(state, np.array(places, np.int32))]
         while groups:
             at, where = groups.pop()
             free = self._symbols.free(at)
@@ -183,6 +196,33 @@ class TextWalks:
 
     # -- one by one -------------------------------------------------------------------------
 
+    def _names(self, names: Names, place: int, out: TextWalk) -> None:
+        """Nothing but some names may be read, each of which has one spelling."""
+        characters = self.characters
+        edges, ends, below, start, allowed = names
+        child, token_ids = characters.trie.child, characters.views.token_ids
+        place_of, first, stop = characters.views.place, *characters.views[3:5]
+        found: list[int] = []
+        stack = [(start, characters.views.node[place])]
+        while stack:
+            name, node = stack.pop()
+            here = place_of[node]
+            a, b = first[here], stop[here]
+            if a != b:
+                found += token_ids[a:b]
+            end = ends[name]
+            if end >= 0 and allowed >> end & 1:
+                quote = characters.quote_below(here)
+                if quote >= 0:
+                    out.single.setdefault(end, []).append(quote)
+            for byte, longer in edges[name]:
+                if allowed & below[longer]:
+                    to = child.get(node << 8 | byte)
+                    if to is not None:
+                        stack.append((longer, to))
+        if found:
+            out.ids.append(np.array(found, np.int32))
+
     def _one_by_one(self, state: int, place: int, out: TextWalk) -> None:
         characters = self.characters
         end, code = characters.views.end, characters.views.code
@@ -212,7 +252,7 @@ class TextWalks:
                 if which >= 0:
                     label = self._symbols.label(at)
                     if label >= 0:
-                        self._quoted(out, label)[which] = True
+                        out.single.setdefault(label, []).append(which)
                 for point, spelt, to in narrow:
                     stack += [(to, x) for x in characters.spelt_below(here, point, spelt)]
                 continue
@@ -222,7 +262,7 @@ class TextWalks:
                 if symbol == quote:
                     label = self._symbols.label(at)
                     if label >= 0:
-                        self._quoted(out, label)[characters.quote_index[child]] = True
+                        out.single.setdefault(label, []).append(characters.quote_index[child])
                 else:
                     to = int(table[atom_of[symbol]])
                     if to != _DEAD:
@@ -391,7 +431,7 @@ class TextWalks:
             if quote >= 0:
                 label = symbols.label(at)
                 if label >= 0:
-                    self._quoted(out, label)[quote] = True
+                    out.single.setdefault(label, []).append(quote)
             children = characters.towards_quotes.get(here)
             if children:
                 table = self._table(at)
@@ -417,7 +457,7 @@ class TextWalks:
                     if usual >= 0:
                         self._quoted(out, usual)[quote] = False
                     if label >= 0:
-                        self._quoted(out, label)[quote] = True
+                        out.single.setdefault(label, []).append(quote)
 
     # -- tables -----------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ import hashlib
 import threading
 import weakref
 from collections.abc import Iterable
+from itertools import pairwise
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -106,7 +107,7 @@ class Walker:
         self.walks: Recent[tuple[Leaf, int, Node], LeafWalk] = self.cache()
         self._rows: Recent[tuple[int, int], tuple[Any, Bits]] = self.cache()
         self._interned: Recent[bytes, Bits] = self.cache()
-        self._quoted: Recent[tuple[Characters, bytes], tuple[Ids, Node | None]] = self.cache()
+        self._quoted: Recent[tuple[Characters, Any], tuple[Ids, Node | None]] = self.cache()
         self._clusters: weakref.WeakValueDictionary[bytes, Cluster] = weakref.WeakValueDictionary()
         self._tables: weakref.WeakKeyDictionary[Leaf, _Table] = weakref.WeakKeyDictionary()
         self._texts: weakref.WeakKeyDictionary[Leaf, TextWalks] = weakref.WeakKeyDictionary()
@@ -255,7 +256,7 @@ class Walker:
         if state is None or not self._texts_of(leaf).is_wide(state):
             return None
         found = _Found()
-        self._add_text(leaf, self._texts_of(leaf).walk(state, _ROOT_PLACE), found, None)
+        self._add_text(leaf, self._texts_of(leaf).walk(state, [_ROOT_PLACE]), found, None)
         return self._finished(found)
 
     def _sparse_walk(
@@ -319,7 +320,7 @@ class Walker:
                 stack.append((to, child_node))
         for state, places in texts.items():
             walks = self._texts_of(leaf)
-            for together in _apart(walks.characters, np.unique(np.array(places, np.int32))):
+            for together in _apart(walks.characters, places):
                 self._add_text(leaf, walks.walk(state, together), found, memo)
         return self._finished(found)
 
@@ -402,11 +403,20 @@ class Walker:
             found.add_row(self._row(*walk.counts))
         found.parts += walk.ids
         found.ends.update(dict.fromkeys(walk.runs))
+        if memo is None or not (walk.quotes or walk.single):
+            return
+        characters = self.characters(leaf.encoding)
+        quotes: dict[int, bytes | tuple[int, ...]] = {}
         for label, mask in walk.quotes.items():
-            if memo is None or not mask.any():
-                continue
+            if label in walk.single:
+                mask[walk.single.pop(label)] = True
+            if mask.any():
+                quotes[label] = np.packbits(mask).tobytes()
+        for label, single in walk.single.items():
+            quotes[label] = (*sorted(single),)
+        for label, which in quotes.items():
             to = leaf.after_quote(label)
-            ids, node = self._behind_quotes(self.characters(leaf.encoding), mask)
+            ids, node = self._behind_quotes(characters, which)
             found.parts.append(ids)
             found.ends[to] = None
             if node is None:
@@ -434,13 +444,21 @@ class Walker:
         return found[1]
 
     def _behind_quotes(
-        self, characters: Characters, mask: npt.NDArray[np.bool_]
+        self, characters: Characters, which: bytes | tuple[int, ...]
     ) -> tuple[Ids, Node | None]:
-        """Tokens that end right after the quotes in ``mask``, and the node where others go on."""
-        key = (characters, np.packbits(mask).tobytes())
+        """Tokens that end right after some quotes, and the node where others go on.
+
+        ``which`` of `Characters.quotes`: their numbers, or a packed mask.
+        """
+        key = (characters, which)
         found = self._quoted.get(key)
         if found is None:
-            nodes = characters.node[characters.quotes[mask]]
+            if isinstance(which, bytes):
+                mask = np.unpackbits(np.frombuffer(which, np.uint8), count=len(characters.quotes))
+                chosen = characters.quotes[mask > 0]
+            else:
+                chosen = characters.quotes[list(which)]
+            nodes = characters.node[chosen]
             ids = [token for node in nodes.tolist() for token in self.ids_at(node)]
             going_on = np.sort(nodes[self.trie.n_children[nodes] > 0])
             node: Node | None = None
@@ -544,16 +562,18 @@ class _Found:
         self.row = row if self.row is None else self.row | row
 
 
-_ROOT_PLACE = np.zeros(1, np.int32)
+_ROOT_PLACE = 0
 
 
-def _apart(
-    characters: Characters, places: npt.NDArray[np.int32]
-) -> Iterable[npt.NDArray[np.int32]]:
-    """``places``, ascending, in groups of which none lies below another of its group."""
-    if not (characters.end[places[:-1]] > places[1:]).any():
+def _apart(characters: Characters, places: list[int]) -> list[list[int]]:
+    """``places`` in ascending groups of which none lies below another of its group."""
+    if len(places) == 1:
         return [places]
-    return [places[i : i + 1] for i in range(len(places))]
+    places = sorted(set(places))
+    end = characters.views.end
+    if all(end[a] <= b for a, b in pairwise(places)):
+        return [places]
+    return [[place] for place in places]
 
 
 class _Table:

@@ -174,6 +174,9 @@ class RegexAutomaton:
         """See `leaf.SymbolAutomaton`."""
         return []
 
+    def names(self, state: int) -> None:
+        """See `leaf.SymbolAutomaton`."""
+
     def special_texts(self, state: int) -> dict[str, int]:
         """See `leaf.SymbolAutomaton`."""
         return {}

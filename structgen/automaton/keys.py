@@ -17,7 +17,7 @@ from . import liveness
 from .alphabet import Alphabet
 from .derivatives import RegexAutomaton, char_sets
 from .encoding import GROUND, Escapes, JsonString, Utf8
-from .leaf import Leaf, StringLeaf, shortest_path, spell_edge, spell_edges
+from .leaf import Leaf, Names, StringLeaf, shortest_path, spell_edge, spell_edges
 from .whitespace import Whitespace
 
 CLOSE = 0
@@ -49,6 +49,14 @@ class _Trie:
                 node = child
             self.ends[node] = index
         self._texts = names
+        # By byte, where every character is one that has a single spelling in JSON.
+        self.edges: list[tuple[tuple[int, int], ...]] | None = None
+        if all(0x20 <= ord(char) < 0x7F and char not in '"\\' for char in atoms):
+            byte_of = {atom: ord(char) for char, atom in atoms.items()}
+            self.edges = [
+                tuple((byte_of[atom], child) for atom, child in children.items())
+                for children in self.children
+            ]
         self._rests: dict[int, dict[str, int]] = {}
         self._names = [[atoms[char] for char in name] for name in names]
         self._depth = [0] * len(self.ends)
@@ -204,14 +212,23 @@ class KeySymbols:
 
     def special(self, state: int) -> list[tuple[int, int]]:
         """See `leaf.SymbolAutomaton`."""
-        node, allowed, _, _ = self._keys[state]
+        node, allowed, others, _ = self._keys[state]
         if node < 0:
             return []
         point = self.alphabet.representatives
         return [
-            (point[atom], self._state(child, allowed, True, ()))
+            (point[atom], self._state(child, allowed, others, ()))
             for atom, child in self._trie.children[node].items()
+            if others or allowed & self._below[child]
         ]
+
+    def names(self, state: int) -> Names | None:
+        """See `leaf.SymbolAutomaton`."""
+        node, allowed, others, _ = self._keys[state]
+        edges = self._trie.edges
+        if others or node < 0 or edges is None:
+            return None
+        return Names(edges, self._trie.ends, self._below, node, allowed)
 
     def special_texts(self, state: int) -> Mapping[str, int]:
         """See `leaf.SymbolAutomaton`: what is left of each name, and which name it is."""

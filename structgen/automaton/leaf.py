@@ -16,8 +16,8 @@ import heapq
 import itertools
 import threading
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
-from typing import Any, Protocol
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
 
 from ..errors import CompileLimitExceeded
 from .alphabet import Alphabet
@@ -30,6 +30,24 @@ MAX_SEARCH = 2_000_000
 """Most states a search for the shortest completion of one leaf may visit."""
 
 Row = dict[int, int]
+
+
+class Names(NamedTuple):
+    """Some names of a finite set, all of printable ASCII without quotes and backslashes.
+
+    Attributes:
+        edges: per node of a trie its ``(byte, child)`` pairs.
+        ends: per node the name that ends there, or -1.
+        below: per node the names that end there or below, as a mask.
+        node: where to start.
+        allowed: the names that may be read, as a mask.
+    """
+
+    edges: Sequence[tuple[tuple[int, int], ...]]
+    ends: Sequence[int]
+    below: Sequence[int]
+    node: int
+    allowed: int
 
 
 class SymbolAutomaton(Protocol):
@@ -74,7 +92,11 @@ class SymbolAutomaton(Protocol):
         ...
 
     def special(self, state: int) -> list[tuple[int, int]]:
-        """Where `free` knows a state: the ``(code point, next state)`` that lead to those texts."""
+        """Where `free` or `names` tells something: ``(code point, next state)`` towards texts."""
+        ...
+
+    def names(self, state: int) -> Names | None:
+        """All that may be read, where that is known to be names; labels are their numbers."""
         ...
 
     def special_texts(self, state: int) -> Mapping[str, int]:
