@@ -152,7 +152,8 @@ class Trace(Sequence[TraceStep]):
         Args:
             token: a token id, or text, which need not be one token.
             step: at which step; negative numbers count from the end. None: the first step at which
-                the model wanted this very token most and did not get it; without one, the last.
+                the model wanted this very token most and did not get it; else the first at which
+                it was among those it liked; else the last.
 
         Raises:
             OptionError: the trace is of free text, or has been pickled.
@@ -173,11 +174,13 @@ class Trace(Sequence[TraceStep]):
         )
 
     def _wanted(self, token: int | str | bytes) -> int:
+        """The step at which the model wanted a token that was barred."""
         data = token.encode() if isinstance(token, str) else token
-        for step in self.steps:
-            favourite = step.masked_favourite
-            if favourite is not None and data in (favourite.token_id, favourite.token):
-                return step.index
+        for depth in (1, None):  # as its favourite, or at all
+            for step in self.steps:
+                for top in step.logprob.unmasked_top[:depth]:
+                    if not top.is_allowed and data in (top.token_id, top.token):
+                        return step.index
         return -1
 
     def to_html(self) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from enum import Enum
 from typing import Annotated, Literal
@@ -288,6 +289,17 @@ def test_confidence_runs_the_model_when_asked_and_only_once():
     again = pickle.loads(pickle.dumps(result))
     assert again == result
     assert again.confidence == {"$.label": value}
+
+
+def test_threads_may_ask_at_once():
+    model = FakeModel()
+    result = Generator(model, Review).result("x", max_new_tokens=90)
+    n = len(model.started)
+    paths = list(result.confidence)
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(lambda i: result.confidence[paths[i % len(paths)]], range(40)))
+    assert len(model.started) == n + len(paths)
+    assert all(value is result.confidence[value.path] for value in found)
 
 
 def test_free_text_and_cut_text_have_what_is_certain():

@@ -142,7 +142,16 @@ def test_explain_finds_the_step_at_which_the_model_wanted_it():
     step = next(s for s in trace if s.masked_favourite and s.masked_favourite.token == b"STOP")
     assert trace.explain("STOP") == trace.explain("STOP", step.index)
     assert trace.explain("STOP").startswith("'STOP' was not allowed: 'S', its byte 1, is refused")
-    assert trace.explain(b"\x00") == trace.explain(b"\x00", -1)
+    liked = trace[3].logprob.unmasked_top[-1]
+    assert not liked.is_allowed
+    barred = [[t.token_id for t in s.logprob.unmasked_top if not t.is_allowed] for s in trace]
+    favourites = [s.masked_favourite and s.masked_favourite.token_id for s in trace]
+    assert liked.token_id not in favourites
+    first = next(i for i, tokens in enumerate(barred) if liked.token_id in tokens)
+    assert trace.explain(liked.token_id) == trace.explain(liked.token_id, first)
+    never = {top.token_id for s in trace for top in s.logprob.unmasked_top}
+    other = next(i for i, token in enumerate(TOKENS) if token and i not in never)
+    assert trace.explain(other) == trace.explain(other, -1)
 
 
 def test_a_budget_is_a_reason_too():
