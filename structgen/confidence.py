@@ -13,35 +13,25 @@ divided by the sum of all masses: the model's own distribution, given that one o
 That is not what the masked loop samples from, which normalises token by token and so prefers
 alternatives whose first token leads to few others (Park et al., *Grammar-aligned decoding*, 2024).
 
-How far. The token sequences form a tree; a place in it is worth at most the probability of the
-tokens that lead there. The places are expanded in the order of that bound, each by one pass of the
-model over what differs from the place before, until all that is left could not move any probability
-by more than the tolerance. So the error is proven, not estimated.
+How far the sum goes, and what it costs: `structgen.token_tree`.
 """
 
 from __future__ import annotations
 
-import heapq
 import threading
-from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any, Protocol, TypeAlias
-
-import numpy as np
+from typing import Any
 
 from structgen.alternatives import Site, boundary, sites
 from structgen.constraint import Constraint
 from structgen.errors import OptionError
 from structgen.grammar.schema_graph import json_key
-from structgen.processors import Logits, TokenIds
+from structgen.token_tree import OpenSequence, TokenTree
 
 TOLERANCE = 0.001
 """How far off a probability may be, unless asked otherwise."""
-
-_MAX_PASSES = 2000
-"""Most passes of the model for one value. Some labels take 5 to 50."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,34 +101,6 @@ class ValueConfidence:
         if len(by_value) == len(self.alternatives):
             return by_value
         return {a.text: a.probability for a in self.alternatives}
-
-
-class Scores(Protocol):
-    """The part of `structgen.models.base.TokenSequence` that is needed here."""
-
-    @property
-    def length(self) -> int:
-        """Tokens so far."""
-
-    @property
-    def token_ids(self) -> TokenIds:
-        """int32 ``[1, length]``: all tokens so far."""
-
-    def append(self, token_ids: Sequence[int]) -> None:
-        """Append tokens and run the model over them, in one pass."""
-
-    def logits(self) -> Logits:
-        """Scores of the next token, float32 ``[1, vocabulary.size]``."""
-
-    def rewind(self, length: int) -> None:
-        """Forget all tokens after the first ``length``."""
-
-    def close(self) -> None:
-        """Free the sequence."""
-
-
-OpenSequence: TypeAlias = Callable[[Sequence[int], int], Scores]
-"""Begins a sequence: of the prompt, the given tokens after it, and room for so many more."""
 
 
 class Confidence(Mapping[str, ValueConfidence]):
@@ -290,7 +252,7 @@ def measure(
     texts = [output[start : site.start] + text[max(start - site.start, 0) :] for text in site.texts]
     sequence = open_sequence(before, max(map(len, texts)) + 1)
     try:
-        tree = _Tree(constraint, texts, before, sequence)
+        tree = TokenTree(constraint, texts, before, sequence)
         error = tree.grow(tolerance)
     finally:
         sequence.close()
@@ -315,95 +277,3 @@ def measure(
         error=error,
         passes=tree.passes,
     )
-
-
-class _Tree:
-    """The token sequences that spell some texts, grown where the model makes them likely.
-
-    Attributes:
-        masses: float64 ``[n_texts]``, what has been found of each text's probability.
-        passes: how often the model was run.
-    """
-
-    def __init__(
-        self,
-        constraint: Constraint,
-        texts: Sequence[bytes],
-        before: Sequence[int],
-        sequence: Scores,
-    ) -> None:
-        self._vocabulary = constraint.vocabulary
-        self._texts = texts  # sorted: those that begin alike are neighbours
-        self._index = {text: i for i, text in enumerate(texts)}
-        self._sequence = sequence
-        self._root = sequence.length
-        self._last = int(sequence.token_ids[0, -1])
-        # Without a budget: what could have been written counts, not what was still affordable.
-        self._cursor = constraint.start()
-        for token_id in before:
-            self._cursor.accept(token_id)
-        self._at: tuple[int, ...] = ()
-        self.masses = np.zeros(len(texts))
-        self.passes = 0
-
-    def grow(self, tolerance: float) -> float:
-        """Find masses until no probability can be off by more than ``tolerance``.
-
-        Returns:
-            The bound on the error that was reached.
-        """
-        open_places: list[tuple[float, tuple[int, ...], bytes]] = [(-1.0, (), b"")]
-        while open_places:
-            left = -sum(place[0] for place in open_places)
-            error = left / (left + float(self.masses.sum()))
-            if error <= tolerance or self.passes == _MAX_PASSES:
-                return error
-            mass, path, text = heapq.heappop(open_places)
-            for token_id, probability in self._ways_on(path):
-                more = text + self._vocabulary.tokens[token_id]
-                worth = -mass * probability
-                if self._is_open(more) and token_id not in self._vocabulary.eos_token_ids:
-                    heapq.heappush(open_places, (-worth, (*path, token_id), more))
-                else:
-                    ended = self._ended(text, more)
-                    if ended is not None:
-                        self.masses[ended] += worth
-        return 0.0
-
-    def _ways_on(self, path: tuple[int, ...]) -> list[tuple[int, float]]:
-        """The tokens the output type allows after ``path``, and the model's probability of each."""
-        kept = 0
-        while kept < min(len(path), len(self._at)) and path[kept] == self._at[kept]:
-            kept += 1
-        self._cursor.rollback(len(self._at) - kept)
-        for token_id in path[kept:]:
-            self._cursor.accept(token_id)
-        if path:
-            # Two tokens at least: a pass over one rounds differently, and scores would depend on
-            # the order in which places are visited.
-            spelt = (self._last, *path)
-            first = min(kept + 1, len(spelt) - 2)
-            self._sequence.rewind(self._root - 1 + first)
-            self._sequence.append(spelt[first:])
-        self._at = path
-        self.passes += 1
-        scores = self._sequence.logits()[0].astype(np.float64)
-        weights = np.exp(scores - scores.max())
-        words = np.zeros((self._vocabulary.size + 31) // 32, np.uint32)
-        self._cursor.fill_mask(words)
-        allowed = np.flatnonzero(np.unpackbits(words.view(np.uint8), bitorder="little"))
-        return list(zip(allowed.tolist(), (weights[allowed] / weights.sum()).tolist(), strict=True))
-
-    def _is_open(self, text: bytes) -> bool:
-        """Whether some alternative goes on after ``text``."""
-        at = bisect_right(self._texts, text)
-        return at < len(self._texts) and self._texts[at].startswith(text)
-
-    def _ended(self, before: bytes, text: bytes) -> int | None:
-        """Which alternative a token ended that led from ``before`` to ``text``; None: it led away
-        from all of them."""
-        for end in range(len(text), len(before) - 1, -1):
-            found = self._index.get(text[:end])
-            if found is not None:
-                return found
-        return None

@@ -22,7 +22,7 @@ import numpy as np
 from structgen import chat, options
 from structgen.alternatives import may_have_sites
 from structgen.chat import Prompt
-from structgen.confidence import Confidence, OpenSequence
+from structgen.confidence import Confidence
 from structgen.constraint import Constraint, Cursor
 from structgen.errors import IncompleteOutput, OptionError, PromptError
 from structgen.logprobs import TokenLogprob
@@ -42,6 +42,7 @@ from structgen.sampling import Sampler
 from structgen.spelling import Speller
 from structgen.steps import Recorder, Step
 from structgen.text_assembler import FinishReason, TextAssembler
+from structgen.token_tree import OpenSequence
 from structgen.trace import TOP, StepRecorder, Trace
 
 

@@ -35,7 +35,7 @@ def page(trace: Trace) -> str:
     facts = [
         (f"{len(trace):,}", "tokens"),
         (f"{n_forced:,}", "forced"),
-        (f"{overruled:,} of {chosen:,}", "choices not the model's favourite"),
+        (f"{overruled:,} of {chosen:,}", "favourites of the model barred"),
         (f"{mean:.1%}", "of the mass removed, on average"),
     ]
     fields = {
