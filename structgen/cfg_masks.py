@@ -177,7 +177,7 @@ class CfgMaskEngine:
 
     # -- how far one token can lead from the end ----------------------------------------------
 
-    def reach(self, state: int) -> int:
+    def most(self, state: int) -> int:
         """Upper bound, in tokens, on the completion after any one token from ``state``."""
         found = self._reaches.get(state)
         if found is None:
@@ -188,6 +188,14 @@ class CfgMaskEngine:
                 self._reaches[state] = found
                 self._used += 100
         return found
+
+    def sort_out(self, state: int, most: int, tape: Callable[[], Tape]) -> tuple[Ids, Ids]:
+        """See `reach.Reach.sort_out`: here each allowed token has to be looked at."""
+        out = np.zeros((self.vocabulary.size + 31) // 32, np.uint32)
+        self.fill(state, out)
+        flags = np.unpackbits(out.view(np.uint8), bitorder="little")
+        flags[self._eos] = 0
+        return np.flatnonzero(flags).astype(np.int32), np.zeros(0, np.int32)
 
     def _tokens_to_end(self, q: int, place: int) -> int:
         rest = self.machine.complete(q, place)

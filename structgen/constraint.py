@@ -28,6 +28,7 @@ from .errors import (
 )
 from .explain import Explanation, explain
 from .masks import MaskEngine
+from .reach import Reach
 from .types import OutputType, lower
 from .vocabulary import Vocabulary
 
@@ -84,10 +85,12 @@ class Constraint:
         self._unenforced = built.unenforced
         self._machine = built.machine
         self._masks: MaskEngine | CfgMaskEngine
+        self._reach: Reach | CfgMaskEngine
         if isinstance(built.machine, CfgMachine):
-            self._masks = CfgMaskEngine(built.machine, vocabulary)
+            self._masks = self._reach = CfgMaskEngine(built.machine, vocabulary)
         else:
             self._masks = MaskEngine(built.machine, vocabulary)
+            self._reach = Reach(self._masks)
         self._tokens: dict[int, int] = {}
         self._plans: dict[int, tuple[int, ...]] = {}
 
@@ -378,7 +381,7 @@ class Cursor:
         """Whether some token allowed by the grammar might not be affordable."""
         assert self._left is not None
         # The token itself, the completion after it, and end of sequence.
-        return self._constraint._masks.reach(self._state) + 2 > self._left
+        return self._constraint._reach.most(self._state) + 2 > self._left
 
     def _plan_at(self, state: int, tokens: list[int]) -> tuple[int, ...]:
         """Tokens that finish from ``state``, which ``tokens`` from here lead to."""
@@ -396,16 +399,20 @@ class Cursor:
 
     def _restrict(self, out: npt.NDArray[np.uint32]) -> None:
         """Clear the bits of tokens after which the output could not be finished in time."""
+        assert self._left is not None
         constraint = self._constraint
-        size = constraint.vocabulary.size
-        flags = np.unpackbits(out.view(np.uint8), bitorder="little")
-        eos = constraint.vocabulary.eos_token_ids
-        for token in np.flatnonzero(flags).tolist():
-            if token >= size or token in eos:
-                continue
+        held = self._trail[-1][1]
+        # The token itself and the end of the sequence have to be paid for as well.
+        doubtful, hopeless = constraint._reach.sort_out(self._state, self._left - 2, self._text)
+        tokens = [t for t in doubtful.tolist() if out[t >> 5] >> (t & 31) & 1]
+        flags = np.zeros(len(out) * 32, np.uint8)
+        flags[hopeless] = 1
+        for token in tokens:
             if self._plan_after(token, constraint._advance(self._state, token, self._text)) is None:
-                flags[token] = 0
-        out[:] = np.packbits(flags, bitorder="little").view(np.uint32)
+                flags[token] = 1
+        if held:
+            flags[held[0]] = 0  # what is held is affordable, whatever else follows that token
+        out &= ~np.packbits(flags, bitorder="little").view(np.uint32)
 
     # -- forced text ------------------------------------------------------------------------
 

@@ -89,7 +89,6 @@ class FrameWalk(NamedTuple):
 End: TypeAlias = "tuple[Leaf, int | tuple[int, int], tuple[tuple[Frame, int], ...]]"
 
 _DEPENDS_ON_TEXT = Mask(None, np.array([], np.uint32))
-_FAR = 1 << 60
 
 _FEW = 96
 """So many tokens are gathered into words one by one."""
@@ -106,7 +105,6 @@ class MaskEngine:
         self.vocabulary = vocabulary
         self._walker = walker = walker_of(vocabulary)
         self._masks: Recent[int, Mask] = walker.cache()
-        self._reaches: Recent[int, int] = walker.cache()
         self._alike: Recent[tuple[Any, ...], Mask] = walker.cache()
         # Walks of frames, and of leaves that no other schema shares: they go with the constraint.
         self._walks: Recent[tuple[Leaf, int, Node], LeafWalk] = walker.cache()
@@ -139,7 +137,8 @@ class MaskEngine:
         walker = self._walker
         return walker.leaf_walk(leaf, q, node, walker.walks if leaf.is_shared else self._walks)
 
-    def _root_walk(self, leaf: Leaf, q: int, continuation: int) -> LeafWalk:
+    def root_walk(self, leaf: Leaf, q: int, continuation: int) -> LeafWalk:
+        """What ``leaf`` does from its state ``q`` with whole tokens."""
         last = self._walker.last_walk(leaf, q) if continuation == BOTTOM else None
         return self._leaf_walk(leaf, q, ROOT) if last is None else last
 
@@ -148,7 +147,7 @@ class MaskEngine:
         self.mask(state, tape).fill(out)
 
     def _compute(self, state: int, tape: Tape | None) -> Mask:
-        configurations = self._configurations(state)
+        configurations = self.configurations(state)
         is_accepting = self.machine.is_accepting(state)
         if tape is not None:
             return self._put_together(configurations, is_accepting, tape)
@@ -159,7 +158,7 @@ class MaskEngine:
             self._walker.charge(200)
         return found
 
-    def _configurations(self, state: int) -> list[tuple[int, int, int]]:
+    def configurations(self, state: int) -> list[tuple[int, int, int]]:
         """Those of ``state``, or others with the same tokens and completions after them."""
         machine, walker = self.machine, self._walker
         return [
@@ -175,27 +174,33 @@ class MaskEngine:
         machine, walker = self.machine, self._walker
         for leaf_id, q, continuation in configurations:
             leaf = machine.leaves[leaf_id]
-            walk = self._root_walk(leaf, q, continuation)
+            walk = self.root_walk(leaf, q, continuation)
             parts.append(walk.ids)
             if walk.row is not None:
                 rows.append(walk.row)
             for outcome, node in walk.exits:
                 try:
-                    self._after(continuation, outcome, node, parts)
+                    parts += [w.ids for w, _ in self.walks_after(continuation, outcome, node)]
                 except NeedsText:
                     if tape is None:
                         raise
-                    self._after_text(continuation, outcome, node, parts, tape)
+                    found = self.walks_after_text(continuation, outcome, node, tape)
+                    parts += [w.ids for w, _, _ in found]
         if is_accepting:
             parts.append(np.array(self._eos, np.int32))
         return pack(walker, rows, parts)
 
-    def _after_text(
-        self, continuation: int, outcome: int, node: Node, parts: list[Ids], tape: Tape
-    ) -> None:
-        """As `_after`, trie node by trie node: what follows depends on the text that led there."""
+    def walks_after_text(
+        self, continuation: int, outcome: int, node: Node, tape: Tape
+    ) -> Iterator[tuple[LeafWalk, Leaf, int]]:
+        """As `walks_after`, node by node: what follows depends on the text that led there.
+
+        Each walk comes with its leaf and the continuation below it.
+        """
         machine, walker = self.machine, self._walker
-        for real in walker.real(node):
+        todo = [(continuation, outcome, real) for real in walker.real(node)]
+        while todo:
+            continuation, outcome, real = todo.pop()
             if continuation == BOTTOM or not walker.trie.n_children[real]:
                 continue
             for frame_id, below in machine.continuations[continuation]:
@@ -207,18 +212,14 @@ class MaskEngine:
                 for way in frame.resume(at, outcome, text, limited):
                     pushed = machine.push(way.frames, below)
                     if way.leaf is None:
-                        self._after_text(pushed, 0, real, parts, tape)
+                        todo.append((pushed, 0, real))
                         continue
                     walk = self._leaf_walk(way.leaf, way.q, real)
-                    parts.append(walk.ids)
+                    yield walk, way.leaf, pushed
                     for next_outcome, exit_node in walk.exits:
-                        self._after_text(pushed, next_outcome, exit_node, parts, tape)
+                        todo += [(pushed, next_outcome, to) for to in walker.real(exit_node)]
 
-    def _after(self, continuation: int, outcome: int, node: Node, parts: list[Ids]) -> None:
-        """Collect the tokens that go on from ``node`` once a leaf has ended with ``outcome``."""
-        parts += [walk.ids for walk, _ in self._walks_after(continuation, outcome, node)]
-
-    def _walks_after(
+    def walks_after(
         self, continuation: int, outcome: int, node: Node
     ) -> Iterator[tuple[FrameWalk, int]]:
         """The walks of all frames that ``node`` leads through, with what lies below each."""
@@ -301,43 +302,3 @@ class MaskEngine:
                 return
             outcome, node = 0, walk.closed
         closed.append(node)
-
-    # -- how far one token can lead from the end ----------------------------------------------
-
-    def reach(self, state: int) -> int:
-        """Upper bound, in tokens, on the completion after any one token from ``state``.
-
-        Very large where that depends on the text so far.
-        """
-        found = self._reaches.get(state)
-        if found is None:
-            with GROW:
-                try:
-                    found = self._reach(state)
-                except NeedsText:
-                    found = _FAR
-                self._reaches[state] = found
-                self._walker.charge(100)
-        return found
-
-    def _reach(self, state: int) -> int:
-        machine = self.machine
-        longest = 0
-        for leaf_id, q, continuation in self._configurations(state):
-            leaf = machine.leaves[leaf_id]
-            walk = self._root_walk(leaf, q, continuation)
-            for end in walk.ends:
-                longest = max(longest, self._tokens_to_close(leaf, end, continuation))
-            for outcome, node in walk.exits:
-                for frame_walk, below in self._walks_after(continuation, outcome, node):
-                    for end_leaf, end, frames in frame_walk.ends:
-                        pushed = machine.push(frames, below)
-                        longest = max(longest, self._tokens_to_close(end_leaf, end, pushed))
-        return longest
-
-    def _tokens_to_close(self, leaf: Leaf, end: int | tuple[int, int], continuation: int) -> int:
-        if isinstance(end, tuple):
-            states = self._walker.run_ends(leaf, *end)
-            return max(self._tokens_to_close(leaf, q, continuation) for q in states)
-        rest = self.machine.completion(leaf, end, continuation)
-        return _FAR if rest is None else len(self.vocabulary.encode_bytes(rest))

@@ -98,6 +98,7 @@ class Walker:
         self.n_words = (vocabulary.size + 31) // 32
         # values that one token can open: "[[[" three
         self.most_opened = self.trie.most(b"[{")
+        self.unsettled: Ids | None = None  # see `reach`, which makes it when it needs it
         self.budget = DEFAULT_CACHE_BYTES
         self.used = 0
         self.held = 0

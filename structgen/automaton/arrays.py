@@ -135,6 +135,7 @@ class ArrayPlan:
         self._values: list[Any] = []
         self._value_ids: dict[Any, int] = {}
         self._closings: dict[State, tuple[bytes, ...] | None] = {}
+        self._spares: dict[int, tuple[bytes, ...]] = {}
         self._owed: dict[tuple[int, tuple[int, ...]], int] = {}
 
     # -- what items owe ---------------------------------------------------------------------
@@ -342,6 +343,11 @@ class ArrayPlan:
         state = self._states[at >> 1]
         if at & 1:
             if text is not None:
+                spare = self._spare_items(at >> 1)
+                if spare:
+                    key = json_key(json.loads(text))
+                    left = [item for item in spare if json_key(json.loads(item)) != key]
+                    return self._close(tuple(left[: len(spare) - 1]), False)
                 state = (state[0], state[1], self._with_value(state[2], text))
             return self._close(self._closing(state), False)
         if outcome == CLOSE:
@@ -358,6 +364,32 @@ class ArrayPlan:
             if rest is not None and (best is None or len(item + rest) < len(best)):
                 best = item + rest
         return best
+
+    def finish_reads(self, at: int, outcome: int) -> bool:
+        """Whether further items are owed, which the one that has ended here must not equal."""
+        return bool(self._contains or self._repeats or self._states[at >> 1][0] < self._min)
+
+    def finish_variants(self, at: int, outcome: int) -> tuple[bytes, ...]:
+        """See `machine.Frame`."""
+        spare = self._spare_items(at >> 1)
+        closings = (self._close(spare[:i] + spare[i + 1 :], False) for i in range(len(spare)))
+        return tuple(closing for closing in closings if closing is not None)
+
+    def _spare_items(self, number: int) -> tuple[bytes, ...]:
+        """For state ``number``, the cheapest distinct items, one more than are owed.
+
+        Whatever the item is that ends there, without the one equal to it enough are left. Empty
+        where that is not certain: objects and arrays have no exact shortest text to count on.
+        """
+        found = self._spares.get(number)
+        if found is None:
+            found = ()
+            count, _, seen = self._states[number]
+            is_simple = not self._contains and not self._repeats and count >= self._prefix
+            if is_simple and not self._language.shapes(self._item(count))[1]:
+                found = self._distinct_items(count, self._min + 1, seen) or ()
+            self._spares[number] = found
+        return found
 
     def preferred(self, at: int) -> int | None:
         """The outcome that `finish` counts on; see `machine.Frame`."""
@@ -397,8 +429,14 @@ class ArrayPlan:
         count, _, seen = state
         if self._max is not None and self._max < self._min:
             return None
+        return self._distinct_items(count, self._min, seen)
+
+    def _distinct_items(
+        self, first: int, end: int, seen: tuple[int, ...]
+    ) -> tuple[bytes, ...] | None:
+        """The cheapest items number ``first`` to ``end`` - 1, distinct where they have to be."""
         items: list[bytes] = []
-        for index in range(count, self._min):
+        for index in range(first, end):
             item = self._language.shortest(self._item(index, seen))
             if item is None:
                 return None

@@ -74,6 +74,14 @@ class Document:
         """See `machine.Frame`."""
         return b"" if at == _AFTER else self._shortest
 
+    def finish_reads(self, at: int, outcome: int) -> bool:
+        """See `machine.Frame`."""
+        return False
+
+    def finish_variants(self, at: int, outcome: int) -> tuple[bytes, ...]:
+        """See `machine.Frame`."""
+        return ()
+
     def preferred(self, at: int) -> int | None:
         """See `machine.Frame`."""
         return None

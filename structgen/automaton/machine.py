@@ -35,6 +35,9 @@ MAX_STATES = 2_000_000
 MAX_CONFIGURATIONS = 20_000
 """Most states of one machine, and most configurations of one state."""
 
+MAX_VARIANTS = 100
+"""Most completions of one place that are compared where they depend on the text."""
+
 
 class Frame(Protocol):
     """A kind of open value. ``at`` is the frame's own integer state.
@@ -62,7 +65,18 @@ class Frame(Protocol):
         ...
 
     def finish(self, at: int, outcome: int, text: bytes | None = None) -> bytes | None:
-        """The fewest bytes that close this frame after ``outcome``, or an upper bound of them."""
+        """The fewest bytes that close this frame after ``outcome``, or an upper bound of them.
+
+        ``text`` is only needed where `records` and `finish_reads` say so.
+        """
+        ...
+
+    def finish_reads(self, at: int, outcome: int) -> bool:
+        """Whether `finish` depends on the text, where `records` says that `resume` does."""
+        ...
+
+    def finish_variants(self, at: int, outcome: int) -> tuple[bytes, ...]:
+        """Everything that `finish` may come to there, whatever the text; empty when unknown."""
         ...
 
     def preferred(self, at: int) -> int | None:
@@ -301,6 +315,13 @@ class Machine:
             else:
                 self._arrive(self.leaf_id(way.leaf), way.q, continuation, found)
 
+    def state_of(self, leaf: Leaf, q: int, continuation: int) -> int:
+        """The state of one configuration, with what follows if its leaf may end right there."""
+        with GROW:
+            found: set[int] = set()
+            self._arrive(self.leaf_id(leaf), q, continuation, found)
+            return self._intern(found)
+
     def leaf_id(self, leaf: Leaf) -> int:
         """This machine's number for ``leaf``."""
         found = self._leaf_ids.get(id(leaf))
@@ -401,6 +422,27 @@ class Machine:
             outcome = 0
         return None
 
+    def completion_variants(self, leaf: Leaf, q: int, continuation: int) -> list[bytes]:
+        """What `completion` may be, whatever the text so far; empty when unknown, or too much."""
+        shortest = leaf.shortest(q, None)
+        if shortest is None:
+            return []
+        out, outcome = [shortest[0]], shortest[1]
+        while continuation != BOTTOM and len(out) <= MAX_VARIANTS:
+            links = self.continuations[continuation]
+            if len(links) != 1:
+                return []
+            frame_id, continuation = links[0]
+            frame, at = self.frames[frame_id]
+            if frame.records(at, outcome) and frame.finish_reads(at, outcome):
+                ways = frame.finish_variants(at, outcome)
+            else:
+                own = frame.finish(at, outcome)
+                ways = () if own is None else (own,)
+            out = [text + way for text in out for way in ways]
+            outcome = 0
+        return out if len(out) <= MAX_VARIANTS else []
+
     def _rest(self, continuation: int) -> bytes | None:
         """The fewest bytes that close ``continuation`` after outcome 0, over all its stacks."""
         # continuation → (bytes in all, those for its own frame, the continuation then)
@@ -433,7 +475,7 @@ class Machine:
     ) -> bytes | None:
         frame, at = self.frames[frame_id]
         text = None
-        if frame.records(at, outcome):
+        if frame.records(at, outcome) and frame.finish_reads(at, outcome):
             if tape is None:
                 raise NeedsText
             text = tape.after(out).text(outcome)

@@ -270,6 +270,14 @@ class ObjectPlan:
                 best = value + rest
         return best
 
+    def finish_reads(self, at: int, outcome: int) -> bool:
+        """See `machine.Frame`."""
+        return True
+
+    def finish_variants(self, at: int, outcome: int) -> tuple[bytes, ...]:
+        """See `machine.Frame`."""
+        return ()
+
     def preferred(self, at: int) -> int | None:
         """The outcome that `finish` counts on; see `machine.Frame`."""
         if at & 1:

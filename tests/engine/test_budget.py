@@ -15,7 +15,15 @@ from engine import oracle, strategies
 from engine.test_json_schema import RANDOM, compile_or_none
 from engine.test_masks import BY_OUTPUT, OUTPUTS, PERSON, build
 from engine.walks import TINY, allowed, examples, minimum, read_mask, seeds, walk
-from structgen import BudgetTooSmall, Choice, JsonSchema, Regex, Unsatisfiable, Vocabulary
+from structgen import (
+    BudgetTooSmall,
+    Choice,
+    JsonSchema,
+    Regex,
+    TokenNotAllowed,
+    Unsatisfiable,
+    Vocabulary,
+)
 
 
 @BY_OUTPUT
@@ -255,3 +263,81 @@ def test_what_the_vocabulary_cannot_spell_is_refused_at_compile(output: Any) -> 
     vocabulary = Vocabulary.from_tokens([*tokens, b""], [len(tokens)])
     with pytest.raises(structgen.OutputTypeError):
         structgen.compile(output, vocabulary)
+
+
+WITH_BUDGETS: dict[str, Any] = {
+    "unique strings": {"type": "array", "items": {"type": "string"}, "uniqueItems": True},
+    "unique strings owed": {
+        "type": "array",
+        "items": {"type": "string"},
+        "minItems": 3,
+        "uniqueItems": True,
+    },
+    "unique members": {
+        "type": "array",
+        "items": {
+            "type": "object",
+            "properties": {"a": {"type": "string"}, "b": {"type": "integer"}},
+            "required": ["a"],
+            "additionalProperties": False,
+        },
+        "minItems": 2,
+        "uniqueItems": True,
+    },
+    "unique, some contained": {
+        "type": "array",
+        "items": {"enum": ["a", "ab", "b", 1, 10]},
+        "contains": {"type": "integer"},
+        "minContains": 2,
+        "uniqueItems": True,
+    },
+    "text": {
+        "type": "object",
+        "properties": {"name": {"type": "string"}, "é": {"type": "string", "maxLength": 5}},
+        "required": ["name", "é"],
+    },
+    "ways": {
+        "anyOf": [
+            {"type": "object", "required": ["a", "b"]},
+            {"type": "object", "properties": {"a": {"type": "string", "pattern": "^x*yy$"}}},
+        ]
+    },
+    "names that count": {"type": "object", "minProperties": 3},
+}
+
+
+@pytest.mark.parametrize("spare", [0, 1, 3, 8])
+@pytest.mark.parametrize("name", WITH_BUDGETS)
+def test_within_a_budget_the_mask_is_what_can_be_accepted(name: str, spare: int) -> None:
+    # The mask is made from whole walks; accept asks for the plan of its one token.
+    check_masks_within_budget(TINY, WITH_BUDGETS[name], spare, every=1)
+
+
+@pytest.mark.parametrize("name", ["unique strings", "unique strings owed", "text"])
+def test_real_masks_within_budgets_are_what_can_be_accepted(
+    name: str, vocabulary: Vocabulary
+) -> None:
+    check_masks_within_budget(vocabulary, WITH_BUDGETS[name], 2, every=1009)
+
+
+def check_masks_within_budget(vocabulary: Vocabulary, schema: Any, spare: int, every: int) -> None:
+    constraint = structgen.compile(JsonSchema(schema), vocabulary)
+    rng = random.Random(spare)
+    cursor = constraint.start(minimum(constraint) + spare)
+    free = constraint.start()
+    while not cursor.is_finished:
+        words = read_mask(cursor, vocabulary)
+        ids = allowed(free, vocabulary)
+        for token_id in {*ids[:: every + rng.randrange(every)], *allowed(cursor, vocabulary)[:60]}:
+            bit = bool(words[token_id // 32] >> (token_id % 32) & 1)
+            try:
+                cursor.accept(token_id)
+            except TokenNotAllowed:
+                assert not bit, vocabulary.tokens[token_id]
+            else:
+                cursor.rollback(1)
+                # Where more unique items are owed, masks count on the worst text.
+                assert bit or "minItems" in schema, vocabulary.tokens[token_id]
+        chosen = rng.choice(allowed(cursor, vocabulary))
+        cursor.accept(chosen)
+        free.accept(chosen)

@@ -1,0 +1,219 @@
+"""How far from the end one more token can lead: what a token budget has to know of masks.
+
+Within a budget a token may only be chosen if the output can be finished with what is left. Working
+that out token by token takes seconds where 100,000 are allowed, and is nearly always pointless:
+`Reach` looks at the places in which the tokens of one walk end, a handful, and leaves only those
+walks to be examined of which some place is too far away. It knows nothing of sequences and their
+plans; `constraint` does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from .automaton.leaf import GROW, Leaf
+from .automaton.machine import NeedsText
+from .automaton.tape import Tape
+from .masks import MaskEngine
+from .recent import Recent
+from .walks import Ids, LeafWalk, Walker, walker_of
+
+FAR = 1 << 60
+"""More tokens than any budget has."""
+
+_NEAR, _MIXED, _FAR = range(3)
+
+_Place: TypeAlias = "tuple[Leaf, int | tuple[int, int], int]"
+"""A leaf, where in it tokens end (see `walks.LeafWalk.ends`), and the continuation below it."""
+
+
+class Reach:
+    """Distances to the end over one engine's walks.
+
+    Thread-safe, as the engine is.
+    """
+
+    def __init__(self, engine: MaskEngine) -> None:
+        self._engine = engine
+        self._machine = engine.machine
+        self._vocabulary = engine.vocabulary
+        self._walker: Walker = walker_of(engine.vocabulary)
+        self._reaches: Recent[int, int] = self._walker.cache()
+        self._closings: Recent[tuple[Leaf, int, int], tuple[int, int]] = self._walker.cache()
+
+    def most(self, state: int) -> int:
+        """Upper bound, in tokens, on the completion after any one token from ``state``.
+
+        `FAR` where that depends on the text so far.
+        """
+        found = self._reaches.get(state)
+        if found is None:
+            with GROW:
+                try:
+                    found = self._most(state)
+                except NeedsText:
+                    found = FAR
+                self._reaches[state] = found
+                self._walker.charge(100)
+        return found
+
+    def sort_out(self, state: int, most: int, tape: Callable[[], Tape]) -> tuple[Ids, Ids]:
+        """Which allowed tokens may be too far from the end.
+
+        After every token that is in neither answer, ``most`` tokens certainly finish.
+
+        Args:
+            state: the machine's state.
+            most: tokens that may follow, the end of the sequence not counted.
+            tape: gives the text so far, where that matters.
+
+        Returns:
+            The ids of tokens that have to be looked at one by one, and of those after which more
+            are certainly needed: int32, some perhaps not allowed at all.
+        """
+        engine, machine = self._engine, self._machine
+        # by `_NEAR`, `_MIXED` and `_FAR`
+        flags = np.zeros((3, self._walker.n_words * 32), np.uint8)
+        with GROW:
+            for leaf_id, q, continuation in self._engine.configurations(state):
+                leaf = machine.leaves[leaf_id]
+                walk = engine.root_walk(leaf, q, continuation)
+                self._sort_root(leaf, q, continuation, walk, most, flags)
+                for outcome, node in walk.exits:
+                    try:
+                        for frame_walk, below in engine.walks_after(continuation, outcome, node):
+                            ends: list[_Place] = [
+                                (leaf, end, machine.push(frames, below))
+                                for leaf, end, frames in frame_walk.ends
+                            ]
+                            flags[self._verdict(ends, most), frame_walk.ids] = 1
+                    except NeedsText:
+                        walks = engine.walks_after_text(continuation, outcome, node, tape())
+                        for leaf_walk, leaf, below in walks:
+                            ends = [(leaf, end, below) for end in leaf_walk.ends]
+                            flags[self._verdict(ends, most), leaf_walk.ids] = 1
+        near, mixed, far = flags
+        mixed |= near & far  # it may lead to several places
+        return _ids(mixed), _ids(far & ~mixed)
+
+    def _sort_root(
+        self,
+        leaf: Leaf,
+        q: int,
+        continuation: int,
+        walk: LeafWalk,
+        most: int,
+        flags: npt.NDArray[np.uint8],
+    ) -> None:
+        """Sort the tokens that end in ``leaf``."""
+        tokens = np.zeros(flags.shape[1], np.uint8)
+        if walk.row is not None:
+            tokens[:] = np.unpackbits(walk.row.view(np.uint8), bitorder="little")
+        tokens[walk.ids] = 1
+        ends: list[_Place] = [(leaf, end, continuation) for end in walk.ends]
+        verdict = self._verdict(ends, most)
+        if verdict == _MIXED and leaf.text_state(q) is not None:
+            # A token leaves text between two characters, except in the middle of a character or
+            # an escape, and after a quote; those are few.
+            between: list[_Place] = [
+                (leaf, at, continuation)
+                for end in walk.ends
+                for at in self._states(leaf, end)
+                if leaf.text_state(at) is not None
+            ]
+            verdict = self._verdict(between, most)
+            unsettled = self._unsettled()
+            flags[_MIXED, unsettled] |= tokens[unsettled]
+            tokens[unsettled] = 0
+        flags[verdict] |= tokens
+
+    def _verdict(self, ends: list[_Place], most: int) -> int:
+        """Whether all of these places, some or none are near enough to the end."""
+        near = far = False
+        for leaf, end, continuation in ends:
+            for at in self._states(leaf, end):
+                least, bound = self._tokens_to_close(leaf, at, continuation)
+                far |= bound > most
+                near |= least <= most
+            if near and far:
+                return _MIXED
+        return _FAR if far else _NEAR
+
+    def _unsettled(self) -> Ids:
+        """Ids of the tokens after which text in a JSON string may not stand between characters:
+        those with a quote or a backslash, and those that end inside a UTF-8 character."""
+        walker = self._walker
+        if walker.unsettled is None:
+            walker.unsettled = np.array(
+                [
+                    token_id
+                    for token_id, token in enumerate(self._vocabulary.tokens)
+                    if b'"' in token or b"\\" in token or (token[-1:] >= b"\x80" and _is_cut(token))
+                ],
+                np.int32,
+            )
+        return walker.unsettled
+
+    def _states(self, leaf: Leaf, end: int | tuple[int, int]) -> list[int]:
+        return self._walker.run_ends(leaf, *end) if isinstance(end, tuple) else [end]
+
+    def _most(self, state: int) -> int:
+        machine = self._machine
+        longest = 0
+        for leaf_id, q, continuation in self._engine.configurations(state):
+            leaf = machine.leaves[leaf_id]
+            walk = self._engine.root_walk(leaf, q, continuation)
+            ends = [(leaf, end, continuation) for end in walk.ends]
+            for outcome, node in walk.exits:
+                for frame_walk, below in self._engine.walks_after(continuation, outcome, node):
+                    ends += [(to, end, machine.push(up, below)) for to, end, up in frame_walk.ends]
+            for to, end, at in ends:
+                for inner in self._states(to, end):
+                    longest = max(longest, self._tokens_to_close(to, inner, at)[1])
+        return longest
+
+    def _tokens_to_close(self, leaf: Leaf, end: int, continuation: int) -> tuple[int, int]:
+        """Tokens that the plan from there has: at least, and at most."""
+        key = (leaf, end, continuation)
+        found = self._closings.get(key)
+        if found is None:
+            try:
+                state = self._machine.state_of(leaf, end, continuation)
+                if self._machine.is_pending(state):
+                    raise NeedsText
+                rest = self._machine.shortest_completion(state)
+                needed = len(self._vocabulary.encode_bytes(rest))
+                found = (needed, needed)
+            except NeedsText:
+                variants = self._machine.completion_variants(leaf, end, continuation)
+                if not variants:
+                    found = (0, FAR)
+                elif leaf.label(end) >= 0:
+                    # What follows the leaf finishes in its own way: never with more bytes, and no
+                    # token stands for less than a byte.
+                    found = (0, max(map(len, variants)))
+                else:
+                    # The worst is counted on. Between best and worst it would have to be worked
+                    # out for each token; that takes seconds in a string, and tells few apart.
+                    needed = max(len(self._vocabulary.encode_bytes(text)) for text in variants)
+                    found = (needed, needed)
+            self._closings[key] = found
+            self._walker.charge(200)
+        return found
+
+
+def _is_cut(data: bytes) -> bool:
+    """Whether ``data`` may end inside a UTF-8 character."""
+    for length in range(1, min(4, len(data)) + 1):
+        byte = data[-length]
+        if byte >= 0xC0:
+            return length < 2 + (byte >= 0xE0) + (byte >= 0xF0)
+    return True  # what it goes on with began before it
+
+
+def _ids(flags: npt.NDArray[Any]) -> Ids:
+    return np.flatnonzero(flags).astype(np.int32)
