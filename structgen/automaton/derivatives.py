@@ -368,6 +368,15 @@ class RegexAutomaton:
         if left == self._all and right == self._all:
             return left
         f, g = self._flags[left], self._flags[right]
+        if node[0] == _REP and not f & 0b11000:
+            # a{1,2}a{0,3} is a{1,5}: a chain of optional parts stays one counter.
+            rest = self._nodes[right]
+            first, *after = rest[1:] if rest[0] == _CAT else (right,)
+            other = self._nodes[first]
+            if other[0] == _REP and other[1] == node[1]:
+                most = -1 if -1 in (node[3], other[3]) else node[3] + other[3]
+                merged = self._repeat(node[1], node[2] + other[2], most)
+                return self._cat(merged, after[0]) if after else merged
         if node[0] == _END and not g & 0b101:
             return NONE
         flags = (f & g & 0b111) | ((f | g) & 0b11000)
@@ -514,7 +523,17 @@ class RegexAutomaton:
     def _derive(self, node: int) -> Moves:
         moves = self._moves.get(node)
         if moves is None:
-            moves = self._moves[node] = self._derivative(node, False)
+            # Of a long chain of optional parts the end comes first, or it would take as deep a
+            # recursion.
+            chain = [node]
+            while True:
+                kind, *args = self._nodes[chain[-1]]
+                if kind != _CAT or args[1] in self._moves or not self._flags[args[0]] & 0b001:
+                    break
+                chain.append(args[1])
+            for part in reversed(chain):
+                moves = self._moves[part] = self._derivative(part, False)
+            assert moves is not None
         return moves
 
     def _derive_at_start(self, node: int) -> Moves:

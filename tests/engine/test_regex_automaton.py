@@ -268,3 +268,11 @@ def test_alternatives_that_grow_are_a_limit() -> None:
     with pytest.raises(CompileLimitExceeded, match="alternatives at once") as caught:
         structgen.compile(structgen.JsonSchema({"type": "string", "pattern": "a{5000}b"}), TINY)
     assert caught.value.path == "$"
+
+
+@pytest.mark.parametrize("pattern", ["a?" * 1500, "a?b?" * 300, "(?:a|b)?c?" * 200, "a*b*" * 300])
+def test_long_chains_of_optional_parts(pattern: str) -> None:
+    constraint = structgen.compile(Regex(pattern), TINY)
+    for text in ("", "aa", "abab", "acbc", "ba" * 20, "c", "d"):
+        verdict = accepts(constraint, text, random.Random(0))
+        assert verdict == bool(re.fullmatch(pattern, text)), text
