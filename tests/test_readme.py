@@ -34,6 +34,7 @@ LIMITS = {
     "conditional patterns": (rule_reader.MAX_CONDITIONAL_PATTERNS,),
     "multiple of": (number_reader.MAX_NON_MULTIPLES,),
     "characters, and nested groups": (regex.MAX_PATTERN_LENGTH, regex.MAX_DEPTH),
+    "`minLength` beside": (formats.MOST_LEAST["idn-email"], formats.MOST_LEAST["idn-hostname"]),
     "states of a pattern": (derivatives.MAX_NODES, derivatives.MAX_SIZE),
     "in one `enum`": (values.MAX_CONTAINERS,),
     "`minItems`": (arrays.MAX_ITEMS_OWED, closing.MAX_MEMBERS_OWED),

@@ -100,7 +100,7 @@ class _Builder:
                 f"no text that this vocabulary can write matches the pattern {grammar.source!r}."
             )
         leaf = TextLeaf(symbols, Utf8(symbols.alphabet))
-        leaf.shortest(leaf.start)  # what needs too many states is told here
+        leaf.probe()
         return (Alternative(leaf, leaf.start),)
 
     def _choice(self, grammar: ir.Choice) -> tuple[Alternative, ...]:

@@ -75,6 +75,7 @@ class RegexAutomaton:
         # text is empty, bit 3 holds an anchor or lookaround, bit 4 holds more than sums and repeats
         self._flags: list[int] = [0, 0b111]
         self._size = 0
+        self._least: list[int] = [0, 0]  # per node: a lower bound on the characters of a text
         self._moves: dict[int, Moves] = {}
         self._pruned: dict[int, Moves] = {}
         self._alive: dict[int, bool] = {NONE: False, EPSILON: True}
@@ -156,6 +157,10 @@ class RegexAutomaton:
 
     def free(self, state: int) -> None:
         """See `leaf.SymbolAutomaton`: no state of an expression has a list of special texts."""
+
+    def at_least(self, state: int) -> int:
+        """See `leaf.SymbolAutomaton`."""
+        return self._least[state] if state >= 0 else 0
 
     def is_open(self, state: int) -> bool:
         """See `leaf.SymbolAutomaton`: so it is for patterns that are searched for."""
@@ -349,8 +354,23 @@ class RegexAutomaton:
                 )
             self._nodes.append(key)
             self._flags.append(flags)
+            self._least.append(self._fewest(key))
             self._ids[key] = found
         return found
+
+    def _fewest(self, key: tuple[int, ...]) -> int:
+        kind, *args = key
+        if kind == _SET:
+            return 1
+        if kind == _CAT:
+            return self._least[args[0]] + self._least[args[1]]
+        if kind == _ALT:
+            return min(self._least[part] for part in args)
+        if kind == _AND:
+            return max(self._least[part] for part in args)
+        if kind == _REP:
+            return self._least[args[0]] * args[1]
+        return 0
 
     def _set(self, mask: int) -> int:
         return self._node((_SET, mask), 0) if mask else NONE

@@ -206,6 +206,10 @@ class KeySymbols:
         free = self._state(-1, 0, True, ())
         return free if self._is_alive(free) else None
 
+    def at_least(self, state: int) -> int:
+        """See `leaf.SymbolAutomaton`."""
+        return 0
+
     def is_open(self, state: int) -> bool:
         """See `leaf.SymbolAutomaton`; `free` says it better."""
         return False

@@ -17,7 +17,7 @@ import itertools
 import threading
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from ..errors import CompileLimitExceeded
 from .alphabet import Alphabet
@@ -82,6 +82,10 @@ class SymbolAutomaton(Protocol):
 
     def free(self, state: int) -> int | None:
         """A state that differs from ``state`` by the labels of finitely many texts only."""
+        ...
+
+    def at_least(self, state: int) -> int:
+        """A lower bound on the characters that are read from ``state`` to an accepted text."""
         ...
 
     def is_open(self, state: int) -> bool:
@@ -297,6 +301,25 @@ class TextLeaf(Leaf):
         text = self._complete_symbols(symbol_state, node)
         return None if text is None or wanted not in (None, 0) else (text, 0)
 
+    def probe(self) -> None:
+        """Search for a shortest text in all directions alike, and forget it.
+
+        Texts of each length up to that are looked at, so that a language whose states grow out of
+        all proportion shows.
+
+        Raises:
+            CompileLimitExceeded: it needs too many states.
+        """
+        symbols = self.symbols
+        shortest_path(
+            symbols,
+            self.encoding,
+            symbols.start,
+            GROUND,
+            lambda q: symbols.label(q) >= 0,
+            estimate=lambda q: 0,
+        )
+
     def _complete_symbols(self, symbol_state: int, node: int) -> bytes | None:
         """The fewest bytes from ``(symbol state, encoding node)`` to an accepting symbol state."""
         if node == GROUND and self.symbols.label(symbol_state) >= 0:
@@ -379,8 +402,17 @@ def shortest_path(
     symbol_state: int,
     node: int,
     is_end: Callable[[int], bool],
+    estimate: Callable[[int], int] | None = None,
 ) -> list[tuple[int, bytes]] | None:
     """The way of fewest bytes from ``(symbol state, encoding node)`` to a symbol state that ends.
+
+    Args:
+        symbols: the automaton.
+        encoding: how its symbols are spelt.
+        symbol_state: where the way starts,
+        node: and how far into a character.
+        is_end: which states end; they must be accepting ones.
+        estimate: never more than the bytes still to come (A*); None for `SymbolAutomaton.at_least`.
 
     Returns:
         The symbol states on the way, each with the bytes that lead there from the one before; None
@@ -392,16 +424,17 @@ def shortest_path(
     if node == GROUND and is_end(symbol_state):
         return []
     counter = itertools.count()
-    # (cost, tie-breaker, symbol state, previous entry's index, bytes that led here)
-    heap: list[tuple[int, int, int, int, bytes]] = []
+    heap: list[_Entry] = []
     trail: list[tuple[int, int, bytes]] = [(-1, symbol_state, b"")]
-    _push_moves(symbols, encoding, heap, counter, symbol_state, node, 0, 0)
-    done: set[int] = set()
+    estimate = estimate or symbols.at_least
+    _push_moves(symbols, encoding, estimate, heap, counter, symbol_state, node, 0, 0)
+    done: dict[int, int] = {}  # at what cost; a better way may still turn up
     while heap:
-        cost, _, state, previous, spelt = heapq.heappop(heap)
-        if state in done:
+        _, cost, _, state, previous, spelt = heapq.heappop(heap)
+        cost = -cost
+        if done.get(state, cost + 1) <= cost:
             continue
-        done.add(state)
+        done[state] = cost
         trail.append((previous, state, spelt))
         here = len(trail) - 1
         if is_end(state):
@@ -410,7 +443,7 @@ def shortest_path(
                 path.append((trail[here][1], trail[here][2]))
                 here = trail[here][0]
             return path[::-1]
-        _push_moves(symbols, encoding, heap, counter, state, GROUND, cost, here)
+        _push_moves(symbols, encoding, estimate, heap, counter, state, GROUND, cost, here)
         if len(done) > MAX_SEARCH:
             raise CompileLimitExceeded(
                 "finding a shortest completion visits too many states",
@@ -423,7 +456,8 @@ def shortest_path(
 def _push_moves(
     symbols: SymbolAutomaton,
     encoding: Utf8,
-    heap: list[tuple[int, int, int, int, bytes]],
+    estimate: Callable[[int], int],
+    heap: list[_Entry],
     counter: Iterator[int],
     state: int,
     node: int,
@@ -437,7 +471,14 @@ def _push_moves(
             if mask >> atom & 1 and (best is None or (len(spelt), spelt) < (len(best), best)):
                 best = spelt
         if best is not None:
-            heapq.heappush(heap, (cost + len(best), next(counter), to, previous, best))
+            so_far = cost + len(best)
+            bound = so_far + estimate(to)
+            heapq.heappush(heap, (bound, -so_far, next(counter), to, previous, best))
+
+
+_Entry: TypeAlias = "tuple[int, int, int, int, int, bytes]"
+"""(least cost in all, minus the cost so far, tie-breaker, symbol state, index of the entry before,
+bytes that led here): among equally good ways the furthest goes on."""
 
 
 def spell_edges(

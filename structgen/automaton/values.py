@@ -23,6 +23,7 @@ from typing import Any, TypeAlias
 
 from ..errors import CompileLimitExceeded
 from ..grammar import ir
+from ..grammar.formats import MOST_LEAST, format_of
 from ..grammar.schema_graph import (
     ALL_TYPES,
     ARRAY,
@@ -335,16 +336,42 @@ class JsonLanguage:
                             todo.append(child)
 
     def _check_patterns(self) -> None:
-        """Find a shortest string for each pattern: what needs too many states is told here."""
+        """Look for a string of each pattern: what needs too many states is told here.
+
+        Formats by themselves are known to need few.
+        """
         for number, node in enumerate(self.nodes):
-            if node.patterns:
-                with self._placed(self.conjunction([2 * number])):
-                    regex = string_regex([node])
-                    if regex is None:
-                        continue
-                    leaf = string_leaf(regex, self.options.free, self.missing)
+            if not node.patterns:
+                continue
+            formats = [format_of(pattern) for pattern in node.patterns]
+            own = tuple(p for p, name in zip(node.patterns, formats, strict=True) if name is None)
+            with self._placed(self.conjunction([2 * number])):
+                if own:
+                    alone = Node(
+                        node.path,
+                        patterns=own,
+                        min_length=node.min_length,
+                        max_length=node.max_length,
+                    )
+                    leaf = self._free_leaf(alone)
+                    if leaf is not None:
+                        leaf.probe()
+                for name in filter(None, formats):
+                    most = MOST_LEAST.get(name, node.min_length)
+                    if node.min_length > most:
+                        raise CompileLimitExceeded(
+                            f"minLength beside the format {name} needs too many automaton states",
+                            limit=most,
+                            actual=node.min_length,
+                        )
+                if len(own) < len(formats) and (own or node.min_length):
+                    leaf = self._free_leaf(node)
                     if leaf is not None:
                         leaf.shortest(leaf.start)
+
+    def _free_leaf(self, node: Node) -> StringLeaf | None:
+        regex = string_regex([node])
+        return None if regex is None else string_leaf(regex, self.options.free, self.missing)
 
     # -- scalars ----------------------------------------------------------------------------
 

@@ -62,6 +62,10 @@ ANNOTATION_FORMATS = frozenset(f"{_PYDANTIC} {_OPENAPI}".split())
 of unknown name."""
 
 
+MOST_LEAST: Mapping[str, int] = MappingProxyType({"idn-email": 32, "idn-hostname": 20})
+"""Largest ``minLength`` beside formats that need many states by themselves: more is too many."""
+
+
 def format_regex(name: str, dialect: str | None = None) -> ir.Regex | None:
     """The language of strings that ``format: name`` allows.
 
@@ -80,4 +84,16 @@ def format_regex(name: str, dialect: str | None = None) -> ir.Regex | None:
     if name == "hostname" and dialect in ("draft4", "draft6"):
         return formats_web.hostname_rfc1034()
     build = FORMATS.get(name)
-    return None if build is None else build()
+    if build is None:
+        return None
+    regex = build()
+    _BUILT[id(regex)] = name
+    return regex
+
+
+_BUILT: dict[int, str] = {}
+
+
+def format_of(regex: ir.Regex) -> str | None:
+    """The format whose language `format_regex` has given as this very object, if one has."""
+    return _BUILT.get(id(regex))

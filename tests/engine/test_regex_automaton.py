@@ -16,11 +16,14 @@ from engine.walks import TINY, accepts, examples, minimum, seeds, walk
 from structgen import CompileLimitExceeded, PatternError, Regex, Unsatisfiable, UnsupportedFeature
 from structgen.automaton import evaluate
 from structgen.automaton.derivatives import RegexAutomaton
-from structgen.automaton.encoding import JsonString
-from structgen.automaton.leaf import StringLeaf
+from structgen.automaton.encoding import JsonString, Utf8
+from structgen.automaton.leaf import Leaf, StringLeaf, TextLeaf
+from structgen.automaton.values import string_regex
 from structgen.constraint import Constraint
 from structgen.grammar import ir
+from structgen.grammar.formats import format_regex
 from structgen.grammar.regex import parse_ecma, parse_python
+from structgen.grammar.schema_graph import Node
 
 RANDOM = st.randoms(use_true_random=False)
 ALPHABET = regex_oracle.ALPHABET
@@ -254,6 +257,53 @@ def test_counted_repeats_that_are_searched_for(pattern: str) -> None:
         for chars in itertools.product("ab ", repeat=length):
             text = "".join(chars)
             assert automaton.accepts(text) == bool(re.search(pattern, text)), text
+
+
+@pytest.mark.parametrize("pattern", PATTERNS[:4] + PATTERNS[7:9] + PATTERNS[11:] + SEARCHED)
+def test_shortest_texts_are_shortest(pattern: str) -> None:
+    """Symbol by symbol with an estimate, against byte by byte without one."""
+    rng = random.Random(pattern)
+    automaton = RegexAutomaton(parse_python(pattern))
+    leaf = TextLeaf(automaton, Utf8(automaton.alphabet))
+    at = leaf.start
+    for _ in range(20):
+        quick, slow = leaf.shortest(at), Leaf._search(leaf, at, None)
+        if leaf.label(at) < 0:
+            assert quick is not None
+            assert slow is not None
+            assert len(quick[0]) == len(slow[0])
+        symbol_state = leaf.text_state(at)
+        if symbol_state is not None and quick is not None:
+            assert automaton.at_least(symbol_state) <= len(quick[0].decode())
+        following = list(leaf.row(at).values())
+        if not following:
+            return
+        at = rng.choice(following)
+
+
+@pytest.mark.parametrize(
+    ("name", "least", "states"),
+    [
+        ("date-time", 0, 1_000),
+        ("time", 0, 1_000),
+        ("date-time", 60, 10_000),
+        ("email", 60, 20_000),
+        ("uri", 200, 10_000),
+        ("idn-email", 32, 20_000),
+        ("regex", 60, 40_000),
+    ],
+)
+def test_formats_need_few_states_for_a_shortest_text(name: str, least: int, states: int) -> None:
+    language = format_regex(name)
+    assert language is not None
+    regex = string_regex([Node("$", patterns=(language,), min_length=least)])
+    assert regex is not None
+    automaton = RegexAutomaton(regex)
+    leaf = StringLeaf(automaton, JsonString(automaton.alphabet))
+    shortest = leaf.shortest(leaf.start)
+    assert shortest is not None
+    assert len(shortest[0]) >= least + 2
+    assert len(automaton._nodes) < states
 
 
 @pytest.mark.parametrize("pattern", ["a{3000}", "(ab|a){3000}", r"(\w+ ){3000}", "[ab]{3000}c?"])
