@@ -279,8 +279,11 @@ class Cursor:
             raise TokenNotAllowed(self._why_not(token_id), token_id=token_id)
         plan: tuple[int, ...] | None = None
         if self._left is not None:
-            plan = self._plan_after(token_id, to)
-            if plan is None:
+            # Where every token is affordable no plan is needed: it may be thousands of tokens long.
+            is_tight = self._is_tight()
+            if is_tight:
+                plan = self._plan_after(token_id, to)
+            if is_tight and plan is None:
                 raise TokenNotAllowed(
                     f"token {token_id} is not allowed: the output could no longer be finished "
                     f"within the budget ({self._left} tokens left).",
@@ -352,12 +355,9 @@ class Cursor:
         following = machine.next_bytes(state)
         if following or not machine.is_accepting(state):
             n_closed = self._first_open(tokens, forced, following)
-        if self._left is not None:
-            at = self._state
-            for i, token in enumerate(tokens[:n_closed]):
-                at = self._constraint._advance(at, token, self._text)
-                if len(self._plan_at(at, tokens[: i + 1])) + 1 > self._left - i - 1:
-                    return tokens[:i], frozenset()
+        n_affordable = self._n_affordable(tokens, state)
+        if n_affordable < n_closed:
+            return tokens[:n_affordable], frozenset()
         if n_closed == len(tokens):
             return tokens, frozenset()
         done = sum(len(vocabulary.tokens[token]) for token in tokens[:n_closed])
@@ -392,7 +392,10 @@ class Cursor:
         """Affordable tokens that finish after ``token_id``, or None."""
         assert self._left is not None
         best = self._plan_at(to, [token_id])
-        held = self._trail[-1][1]
+        state, held = self._trail[-1]
+        if held is None:
+            held = self._constraint._plan(state, self._text)
+            self._trail[-1] = state, held
         if held and held[0] == token_id and len(held) - 1 < len(best):
             best = held[1:]
         return best if len(best) + 2 <= self._left else None
@@ -431,6 +434,24 @@ class Cursor:
             forced.append(byte)
             state = to
         return bytes(forced), state
+
+    def _n_affordable(self, tokens: list[int], state: int) -> int:
+        """How many of ``tokens``, forced and leading to ``state``, fit into the budget."""
+        if self._left is None:
+            return len(tokens)
+        try:
+            rest = self._constraint._machine.shortest_completion(state)
+        except NeedsText:
+            pass
+        else:
+            if len(tokens) + len(rest) + 1 <= self._left:
+                return len(tokens)
+        at = self._state
+        for i, token in enumerate(tokens):
+            at = self._constraint._advance(at, token, self._text)
+            if len(self._plan_at(at, tokens[: i + 1])) + 1 > self._left - i - 1:
+                return i
+        return len(tokens)
 
     def _reaches(self, text: bytes, following: Collection[int]) -> bool:
         """Whether some token begins with ``text`` and goes on with one of ``following``."""

@@ -6,10 +6,16 @@ how a model computes them its module's. It is a plain generator of text.
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 
 from structgen.models.base import TokenSequence
+from structgen.processors import TokenIds
 from structgen.run import Run
+
+# Most tokens in one pass: a long prompt can be given up in between (0.2 s with SmolLM2), and the
+# scores of all its tokens, which the runtime computes, are never in memory together. Passes of 64
+# tokens are no slower than longer ones, and give the same scores to the bit.
+_LONGEST_PASS = 64
 
 
 def decode(run: Run, sequence: TokenSequence) -> Generator[str, None, None]:
@@ -28,9 +34,25 @@ def decode(run: Run, sequence: TokenSequence) -> Generator[str, None, None]:
         n_wanted = run.n_wanted
         if run.finish_reason is not None and not n_wanted:
             return
-        sequence.append(run.take_pending())
+        for piece in _pieces(run.take_pending()):
+            if run.finish_reason is None and run.is_interrupted:
+                break
+            sequence.append(piece)
+        if run.finish_reason is None and run.is_interrupted:
+            continue
         if n_wanted:
             run.score_forced(sequence.recent_logits(n_wanted + 1)[:-1])
         if run.finish_reason is not None:
             return
         run.choose(sequence.logits())
+
+
+def _pieces(token_ids: TokenIds) -> Iterator[TokenIds]:
+    """Cut tokens into passes, none over one token: that would round differently."""
+    start = 0
+    while start < len(token_ids):
+        end = start + _LONGEST_PASS
+        if len(token_ids) - end < 2:
+            end = len(token_ids)
+        yield token_ids[start:end]
+        start = end

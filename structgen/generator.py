@@ -112,7 +112,8 @@ class Generator:
             PromptError: empty, malformed, or longer than the context.
             OptionError: an unknown option or a bad value.
             BudgetTooSmall: fewer tokens left than any output of this type needs.
-            IncompleteOutput: a stop string cut the output before it was whole.
+            IncompleteOutput: a stop string, ``timeout`` or ``cancel`` cut the output before it
+                was whole; it carries the text.
             Abstained: the model is less sure of a value than ``abstain_below`` asks.
         """
         result = self.result(prompt, **options)

@@ -79,6 +79,10 @@ class SearchOptions:
             such a number for each of some JSON paths. See `structgen.confidence`.
         forced: whether text that is the only way on is appended in one pass, rather than token by
             token. It is spelt in the same tokens either way.
+        timeout: most seconds, from when the first piece of text is asked for; the output then ends
+            where it is.
+        cancel: a `threading.Event`, or anything with ``is_set()``: once it is set, the output ends
+            where it is.
     """
 
     max_new_tokens: int | None = None
@@ -99,6 +103,8 @@ class SearchOptions:
     trace: bool = False
     abstain_below: float | Mapping[str, float] | None = None
     forced: bool = True
+    timeout: float | None = None
+    cancel: Any = None
 
 
 def parse(options: Mapping[str, Any]) -> SearchOptions:
@@ -275,6 +281,12 @@ def _abstain_below(name: str, value: Any) -> float | dict[str, float]:
     return {path: check(f"{name}[{path!r}]", number) for path, number in value.items()}
 
 
+def _cancel(name: str, value: Any) -> Any:
+    if not callable(getattr(value, "is_set", None)):
+        raise OptionError(f"{name}={value!r} has no is_set(). Pass a threading.Event.")
+    return value
+
+
 _CHECKS: dict[str, Any] = {
     "max_new_tokens": _whole(1),
     "max_length": _whole(1),
@@ -294,11 +306,13 @@ _CHECKS: dict[str, Any] = {
     "trace": _flag,
     "abstain_below": _abstain_below,
     "forced": _flag,
+    "timeout": _real(0, 1e9, above=True),
+    "cancel": _cancel,
 }
 
 _NOT_THE_RUNTIMES = {
     *("max_new_tokens", "max_length", "stop", "logit_bias", "abstain_below"),
-    *("processor", "logprobs", "top_logprobs", "trace", "forced"),
+    *("processor", "logprobs", "top_logprobs", "trace", "forced", "timeout", "cancel"),
 }
 
 _WHOLE = {"min_length", "top_k", "no_repeat_ngram_size", "random_seed"}

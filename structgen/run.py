@@ -123,6 +123,10 @@ class Run:
         self._n_unscored = 0  # forced tokens at the end, which the model has not seen
         self._forces = search.forced
         self._speller = Speller(vocabulary, model.encode)
+        self._timeout = search.timeout
+        self._cancel_event = search.cancel
+        self._is_cancelled = False
+        self._timed_out = False
         self._started = time.perf_counter()
         self._first_chunk: float | None = None
         self._ended: float | None = None
@@ -200,10 +204,29 @@ class Run:
         """Go on as far as possible without the model; may end the output."""
         if self.finish_reason is not None:
             return
-        if self._length - len(self.prompt_ids) >= self.max_tokens:
+        if self.is_interrupted:
+            self._finish("cancelled")
+        elif self._length - len(self.prompt_ids) >= self.max_tokens:
             self._finish("length")
         elif self._mask is not None:
             self._advance(self._mask)
+
+    def cancel(self) -> None:
+        """Ask that the output end where it is. From any thread."""
+        self._is_cancelled = True
+
+    @property
+    def is_interrupted(self) -> bool:
+        """Whether the output is to end where it is: cancelled, or out of time."""
+        return (
+            self._is_cancelled
+            or (self._cancel_event is not None and self._cancel_event.is_set())
+            or self._is_late
+        )
+
+    @property
+    def _is_late(self) -> bool:
+        return self._timeout is not None and time.perf_counter() - self._started > self._timeout
 
     @property
     def n_wanted(self) -> int:
@@ -291,14 +314,24 @@ class Run:
             return
         raise IncompleteOutput(
             f"The output was cut before it was a whole {self._constraint.output.name}: "
-            + (
-                f"stop string {self._text.stopped_by!r} came up. Leave it out, or put the limit "
-                "into the output type."
-                if self._text.stopped_by is not None
-                else f"it reached {self.max_tokens:,} tokens."
-            ),
+            f"{self._why_cut()}",
             text=text,
         )
+
+    def _why_cut(self) -> str:
+        if self._text.stopped_by is not None:
+            return (
+                f"stop string {self._text.stopped_by!r} came up. Leave it out, or put the limit "
+                "into the output type."
+            )
+        if self.finish_reason == "length":
+            return f"it reached {self.max_tokens:,} tokens."
+        if self._timed_out:
+            return (
+                f"timeout={self._timeout:g} seconds were over. Allow more, or bound the output: "
+                "max_new_tokens= makes it complete within so many tokens."
+            )
+        return "it was cancelled."
 
     # -- inside -----------------------------------------------------------------------------
 
@@ -352,6 +385,7 @@ class Run:
 
     def _finish(self, reason: FinishReason) -> None:
         self.finish_reason = reason
+        self._timed_out = reason == "cancelled" and self._is_late
         self._ended = time.perf_counter()
         if reason != "stop_string":
             self._chunks.append(self._text.finish())

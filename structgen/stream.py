@@ -19,7 +19,7 @@ from structgen.run import Run
 class Stream(Iterator[str]):
     """An output being generated: an iterator over pieces of text, none of them empty.
 
-    Use it as a context manager, or call `close`, to stop early.
+    Use it as a context manager, or call `close`, to stop early; `cancel` from another thread.
     """
 
     def __init__(self, model: Model, run: Run) -> None:
@@ -32,8 +32,22 @@ class Stream(Iterator[str]):
         return next(self._chunks)
 
     def close(self) -> None:
-        """Stop generating and free the sequence. A second call does nothing."""
-        self._chunks.close()
+        """Stop generating and give the sequence back. A second call does nothing.
+
+        While another thread is reading, this is `cancel`.
+        """
+        try:
+            self._chunks.close()
+        except ValueError:  # it is being read: only its reader can close it
+            self.cancel()
+
+    def cancel(self) -> None:
+        """End the output where it is, within one step, from any thread.
+
+        The reader finds the stream at its end, or, where an output type was cut, gets an
+        `IncompleteOutput` that carries the text.
+        """
+        self._run.cancel()
 
     def __enter__(self) -> Stream:
         return self

@@ -105,6 +105,8 @@ class LiveSequence:
         if not len(token_ids):
             return
         end = self.length + len(token_ids)
+        # Not before: a call that is given up before it runs anything costs the next one nothing.
+        self._valid = min(self._valid, self.length)
         if end > self.capacity:
             self._grow(end, room)
         self._ids[0, self.length : end] = token_ids
@@ -139,7 +141,6 @@ class LiveSequence:
     def rewind(self, length: int) -> None:
         """Forget all tokens after the first ``length``."""
         self.length = length
-        self._valid = min(self._valid, length)
 
     def free(self) -> None:
         """Free the key-value cache."""
@@ -149,7 +150,7 @@ class LiveSequence:
         """See that the runtime has all tokens, and the scores after the last ``n_scored``."""
         if not self.length:
             raise ValueError("the sequence is empty: append the prompt first")
-        first = self._valid
+        first = min(self._valid, self.length)
         n_new = self.length - first
         rewinds = self._held > first or n_scored > (n_new or self._last_pass)
         if not rewinds and not n_new:

@@ -1,0 +1,197 @@
+"""Outputs ended from outside: by their reader, another thread, the clock, Ctrl-C."""
+
+from __future__ import annotations
+
+import _thread
+import gc
+import threading
+import time
+from dataclasses import dataclass
+
+import pytest
+from fakes import FakeModel
+
+import structgen
+from structgen import Generator, Regex
+
+
+@dataclass
+class Person:
+    name: str
+    age: int
+
+
+@pytest.fixture(scope="module")
+def model():
+    return structgen.load("smollm2-135m-instruct")
+
+
+def test_cancelling_ends_free_text_and_says_so():
+    model = FakeModel("hello hello hello")
+    stream = Generator(model).stream("x")
+    assert next(stream) == "h"
+    stream.cancel()
+    assert list(stream) == []
+    assert stream.result.text == "h"
+    assert stream.result.finish_reason == "cancelled"
+    assert model.started[0].closed
+
+
+def test_cancelling_before_the_first_piece_runs_nothing():
+    model = FakeModel("hello")
+    stream = Generator(model).stream("x")
+    stream.cancel()
+    assert list(stream) == []
+    assert model.started[0].length == 0
+    assert model.started[0].closed
+
+
+def test_a_cut_output_type_is_an_error_with_the_text():
+    model = FakeModel('{"name":"Ann","age":12}')
+    stream = Generator(model, Person).stream("x")
+    text = next(stream) + next(stream)
+    stream.cancel()
+    with pytest.raises(structgen.IncompleteOutput, match="cancelled") as caught:
+        list(stream)
+    assert caught.value.text == text
+    assert stream.result.finish_reason == "cancelled"
+    assert model.started[0].closed
+
+
+def test_what_is_whole_when_it_is_cancelled_is_no_error():
+    stream = Generator(FakeModel("121212"), Regex("[0-9]+")).stream("x")
+    assert next(stream) == "12"
+    stream.cancel()
+    assert list(stream) == []
+
+
+def test_one_event_cancels_many_calls():
+    event = threading.Event()
+    model = FakeModel("hello")
+    generator = Generator(model)
+    streams = [generator.stream("x", cancel=event) for _ in range(3)]
+    assert [next(stream) for stream in streams] == ["h", "h", "h"]
+    event.set()
+    assert [list(stream) for stream in streams] == [[], [], []]
+    assert generator.result("x", cancel=event).text == ""
+    assert all(sequence.closed for sequence in model.started)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"cancel": 3}, r"cancel=3 has no is_set\(\)"),
+        ({"timeout": 0}, "timeout=0 is out of range"),
+        ({"timeout": "soon"}, "timeout='soon' is not a number"),
+    ],
+)
+def test_wrong_options(options, message):
+    with pytest.raises(structgen.OptionError, match=message):
+        Generator(FakeModel("x")).stream("x", **options)
+
+
+def test_time_counts_from_the_first_piece_asked_for(monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr(time, "perf_counter", lambda: now[0])
+    stream = Generator(FakeModel("hello")).stream("x", timeout=5)
+    now[0] += 60
+    assert next(stream) == "h"
+    now[0] += 4
+    assert next(stream) == "e"
+    now[0] += 2
+    assert list(stream) == []
+    assert stream.result.finish_reason == "cancelled"
+    stream = Generator(FakeModel('{"name":"Ann","age":12}'), Person).stream("x", timeout=5)
+    next(stream)
+    now[0] += 6
+    with pytest.raises(structgen.IncompleteOutput, match=r"timeout=5 seconds .*max_new_tokens"):
+        next(stream)
+
+
+def test_a_long_prompt_is_given_up_between_passes():
+    model = FakeModel("hello")
+    event = threading.Event()
+    lengths = []
+    append = model.start(9).append.__func__
+
+    class Slow(type(model.started.pop())):
+        def append(self, token_ids):
+            append(self, token_ids)
+            lengths.append(len(token_ids))
+            if self.length > 100:
+                event.set()
+
+    model.start = lambda n, prefix=None: Slow(model, n, len(prefix))  # type: ignore[method-assign]
+    result = Generator(model).result("z" * 193, cancel=event)
+    assert result.finish_reason == "cancelled"
+    assert lengths == [64, 64]
+    event.clear()
+    Generator(model).result("z" * 193, max_new_tokens=1)
+    assert lengths[2:] == [64, 64, 65]  # not a last pass over one token
+
+
+def test_another_thread_cancels_within_a_step(model):
+    stream = Generator(model, Regex("[a-z ]{4000}")).stream("One, two, three, four,")
+    pieces: list[str] = []
+
+    def read() -> None:
+        with pytest.raises(structgen.IncompleteOutput):
+            pieces.extend(stream)
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    while len(pieces) < 3:
+        time.sleep(0.005)
+    stream.close()  # it is being read, so this asks for an end
+    asked = len(pieces)
+    reader.join(timeout=60)
+    assert not reader.is_alive()
+    assert stream.result.finish_reason == "cancelled"
+    # The text of the step that was running, and one that began as it was asked.
+    assert len(pieces) <= asked + 3
+
+
+def test_ctrl_c_acts_between_steps_and_loses_nothing(model):
+    model.close()
+    timer = threading.Timer(0.3, _thread.interrupt_main)
+    endless = Generator(model, Regex("[a-z ]{4000}"))
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        endless("On and on and on")
+    timer.join()
+    gc.collect()
+    assert Generator(model)("The capital of France is", max_new_tokens=3).startswith(" Paris")
+
+
+def resident_bytes() -> int:
+    gc.collect()
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * 4096
+
+
+def test_a_thousand_cancelled_calls_leave_memory_where_it_was(model):
+    generator, typed = Generator(model), Generator(model, Person)
+    event = threading.Event()
+
+    def call(i: int) -> None:
+        prompt = f"{i % 7} elephants went"
+        if i % 4 == 0:  # closed after the first piece
+            with generator.stream(prompt, max_new_tokens=50) as stream:
+                next(stream)
+        elif i % 4 == 1:  # dropped before the model runs: the first piece is forced
+            next(typed.stream(prompt, max_new_tokens=50))
+        elif i % 4 == 2:  # cancelled from outside
+            event.set()
+            assert generator.result(prompt, cancel=event).finish_reason == "cancelled"
+            event.clear()
+        else:
+            with pytest.raises(structgen.IncompleteOutput):
+                typed(prompt, max_new_tokens=50, timeout=0.001)
+
+    for i in range(60):
+        call(i)
+    before = resident_bytes()
+    for i in range(1000):
+        call(i)
+    assert resident_bytes() - before < 30e6
+    assert model.sequences.info.sequences <= model.sequences.max_sequences
