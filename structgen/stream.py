@@ -23,9 +23,8 @@ class Stream(Iterator[str]):
     """
 
     def __init__(self, model: Model, run: Run) -> None:
-        self._model = model
         self._run = run
-        self._chunks = self._pieces()
+        self._chunks = _pieces(model, run)
 
     def __next__(self) -> str:
         """Return the next piece of text."""
@@ -65,13 +64,17 @@ class Stream(Iterator[str]):
         """What has been generated; ``cancelled`` until the stream has been read to its end."""
         return self._run.result
 
-    def _pieces(self) -> Generator[str, None, None]:
-        """Own the sequence from the first piece of text to the last."""
-        run = self._run
-        sequence = self._model.start(len(run.prompt_ids) + run.max_tokens, prefix=run.prompt_ids)
-        try:
-            yield from decode(run, sequence)
-        finally:
-            run.stop()
-            sequence.close()
-        run.check_whole()
+
+def _pieces(model: Model, run: Run) -> Generator[str, None, None]:
+    """Own the sequence from the first piece of text to the last.
+
+    No method: a generator that held its stream would keep a dropped one, and its sequence, until
+    the garbage collector comes by.
+    """
+    sequence = model.start(len(run.prompt_ids) + run.max_tokens, prefix=run.prompt_ids)
+    try:
+        yield from decode(run, sequence)
+    finally:
+        run.stop()
+        sequence.close()
+    run.check_whole()
