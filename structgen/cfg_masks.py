@@ -178,7 +178,7 @@ class CfgMaskEngine:
     # -- how far one token can lead from the end ----------------------------------------------
 
     def most(self, state: int) -> int:
-        """Upper bound, in tokens, on the completion after any one token from ``state``."""
+        """Upper bound, in bytes and so in tokens, on the completion after any one token."""
         found = self._reaches.get(state)
         if found is None:
             with GROW:
@@ -196,6 +196,8 @@ class CfgMaskEngine:
         flags = np.unpackbits(out.view(np.uint8), bitorder="little")
         flags[self._eos] = 0
         return np.flatnonzero(flags).astype(np.int32), np.zeros(0, np.int32)
+
+    most_bytes = most
 
     def _tokens_to_end(self, q: int, place: int) -> int:
         rest = self.machine.complete(q, place)

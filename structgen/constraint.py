@@ -381,21 +381,27 @@ class Cursor:
         """Whether some token allowed by the grammar might not be affordable."""
         assert self._left is not None
         # The token itself, the completion after it, and end of sequence.
-        return self._constraint._reach.most(self._state) + 2 > self._left
+        reach, spare = self._constraint._reach, self._left - 2
+        return reach.most_bytes(self._state) > spare and reach.most(self._state) > spare
 
     def _plan_at(self, state: int, tokens: list[int]) -> tuple[int, ...]:
         """Tokens that finish from ``state``, which ``tokens`` from here lead to."""
         data = b"".join(self._constraint.vocabulary.tokens[t] for t in tokens)
         return self._constraint._plan(state, lambda: self._text().after(data))
 
+    def _held(self) -> tuple[int, ...]:
+        """The plan held here; made now if every token before was affordable without one."""
+        state, plan = self._trail[-1]
+        if plan is None:
+            plan = self._constraint._plan(state, self._text)
+            self._trail[-1] = state, plan
+        return plan
+
     def _plan_after(self, token_id: int, to: int) -> tuple[int, ...] | None:
         """Affordable tokens that finish after ``token_id``, or None."""
         assert self._left is not None
         best = self._plan_at(to, [token_id])
-        state, held = self._trail[-1]
-        if held is None:
-            held = self._constraint._plan(state, self._text)
-            self._trail[-1] = state, held
+        held = self._held()
         if held and held[0] == token_id and len(held) - 1 < len(best):
             best = held[1:]
         return best if len(best) + 2 <= self._left else None
@@ -404,7 +410,7 @@ class Cursor:
         """Clear the bits of tokens after which the output could not be finished in time."""
         assert self._left is not None
         constraint = self._constraint
-        held = self._trail[-1][1]
+        held = self._held()
         # The token itself and the end of the sequence have to be paid for as well.
         doubtful, hopeless = constraint._reach.sort_out(self._state, self._left - 2, self._text)
         tokens = [t for t in doubtful.tolist() if out[t >> 5] >> (t & 31) & 1]
