@@ -243,6 +243,7 @@ def checked(processor: LogitsProcessor) -> LogitsProcessor:
             raise OptionError("processor= returned NaN. Use -inf to rule a token out.")
         if (best == _MINUS_INFINITY).any():
             raise OptionError("processor= ruled out every token. Leave at least one above -inf.")
-        return result
+        # An array of its own may be one it returns again: a mask must not be written into it.
+        return result if result is logits else result.copy()
 
     return call

@@ -353,6 +353,15 @@ def test_no_processor_can_make_an_output_invalid(seed):
     assert isinstance(generator.parse("x", **options), Person)
 
 
+def test_what_a_processor_returns_stays_its_own():
+    fixed = np.random.default_rng(1).normal(size=(1, SIZE)).astype(np.float32)
+    fixed.flags.writeable = False
+    generator = Generator(FakeModel(), Regex("(ab|cd){3}"), processor=lambda ids, logits: fixed)
+    first = generator("x")
+    assert generator("x") == first == first[:2] * 3
+    assert np.isfinite(fixed).all()
+
+
 def test_a_processor_of_a_call_comes_after_the_generators():
     seen = []
 
