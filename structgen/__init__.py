@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from structgen.errors import (
     Abstained,
+    BatchError,
     BudgetTooSmall,
     CompileLimitExceeded,
     ConversionError,
@@ -64,6 +65,7 @@ __version__ = "0.1.0"
 __all__ = [
     "Abstained",
     "Alternative",
+    "BatchError",
     "BudgetTooSmall",
     "Cfg",
     "Choice",

@@ -25,6 +25,20 @@ A message is a mapping with ``role`` and ``content``, or an object with those tw
 """
 
 
+def is_batch(prompt: Any) -> bool:
+    """Whether ``prompt`` is several prompts: a list of strings and of lists of messages."""
+    return (
+        isinstance(prompt, Sequence)
+        and not isinstance(prompt, (str, bytes, bytearray))
+        and len(prompt) > 0
+        and all(
+            isinstance(item, str)
+            or (isinstance(item, Sequence) and not isinstance(item, (bytes, bytearray)))
+            for item in prompt
+        )
+    )
+
+
 def parse(prompt: Any) -> str | list[dict[str, Any]]:
     """Check ``prompt``: text is returned as it is, messages as a list of plain dicts.
 

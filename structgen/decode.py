@@ -26,6 +26,17 @@ def decode(run: Run, sequence: TokenSequence) -> Generator[str, None, None]:
         sequence: may hold the first tokens of the prompt already; left open.
     """
     run.start(reused_tokens=sequence.length)
+    yield from resume(run, sequence)
+
+
+def resume(run: Run, sequence: TokenSequence) -> Generator[str, None, None]:
+    """Go on with an output that has begun, as `decode`.
+
+    Args:
+        run: the output.
+        sequence: may hold the first of its tokens already; left open.
+    """
+    run.resume(sequence.length)
     while True:
         run.advance()
         chunk = run.take_chunk()

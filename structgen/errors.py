@@ -17,6 +17,7 @@
     │   └── ConversionError      weights cannot be converted
     ├── OptionError              an unknown, misspelt or contradictory option
     ├── PromptError              empty, malformed, or longer than the context
+    ├── BatchError               some outputs of a call for several failed (results, errors)
     ├── IncompleteOutput         generation ended before the output was whole (text)
     ├── Abstained                less sure of a value than abstain_below asks (text, values)
     └── ParseError               finished text does not parse into the type  (text)
@@ -222,6 +223,22 @@ class IncompleteOutput(StructgenError):
     def __init__(self, message: str, *, text: str) -> None:
         super().__init__(message)
         self.text = text
+
+
+class BatchError(StructgenError):
+    """Some outputs of a call for several went wrong; the others are here.
+
+    Attributes:
+        results: what the call would have returned, None where an output failed.
+        errors: what went wrong, by index: of the prompt, or ``(prompt, sample)`` with ``n=``.
+    """
+
+    def __init__(
+        self, message: str, *, results: list[object], errors: dict[object, Exception]
+    ) -> None:
+        super().__init__(message)
+        self.results = results
+        self.errors = errors
 
 
 class Abstained(StructgenError):

@@ -10,15 +10,18 @@ and each call makes its own `structgen.run.Run`. So one generator serves many th
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, final
 
+from structgen import chat
 from structgen import options as search_options
 from structgen.alternatives import MAX_ALTERNATIVES, Site, whole_texts
+from structgen.batch import make_all
 from structgen.chat import Prompt
 from structgen.confidence import TOLERANCE, measure
 from structgen.constraint import Constraint
 from structgen.constraint import compile as compile_constraint
-from structgen.errors import ModelError, OptionError
+from structgen.errors import BatchError, ModelError, OptionError, StructgenError
 from structgen.models.base import Model
 from structgen.processors import LogitsProcessor, checked
 from structgen.results import GenerationResult
@@ -97,16 +100,18 @@ class Generator:
         what = "free text" if self.constraint is None else self.constraint.output.name
         return f"Generator({self.model.name!r}, {what})"
 
-    def __call__(self, prompt: Prompt, **options: Any) -> str:
-        """Return the output for ``prompt``.
+    def __call__(self, prompt: Prompt | Sequence[Prompt], **options: Any) -> Any:
+        """Return the output for ``prompt``, a str; for several prompts a list of them.
 
         Args:
             prompt: text, given to the model as it is; or a list of chat messages with ``role`` and
-                ``content``, which go through the model's chat template.
+                ``content``, which go through the model's chat template. Or a list of such prompts:
+                of strings, or of lists of messages.
             options: search options, see `structgen.options.SearchOptions`. With an output type the
                 output completes within ``max_new_tokens``. Without it, the context is the only
                 limit: small models often do not stop by themselves, and 8,000 tokens take minutes,
-                so pass it, or bound lists and strings in the type.
+                so pass it, or bound lists and strings in the type. With ``n=`` a list of so many
+                outputs stands in the place of each.
 
         Raises:
             PromptError: empty, malformed, or longer than the context.
@@ -115,13 +120,17 @@ class Generator:
             IncompleteOutput: a stop string, ``timeout`` or ``cancel`` cut the output before it
                 was whole; it carries the text.
             Abstained: the model is less sure of a value than ``abstain_below`` asks.
+            BatchError: of several outputs, some failed; it has the others.
         """
-        result = self.result(prompt, **options)
-        result.check_sure()
-        return result.text
 
-    def parse(self, prompt: Prompt, **options: Any) -> Any:
-        """Return the output for ``prompt`` as a value of the output type.
+        def text(result: GenerationResult) -> str:
+            result.check_sure()
+            return result.text
+
+        return self._outputs(prompt, options, text)
+
+    def parse(self, prompt: Prompt | Sequence[Prompt], **options: Any) -> Any:
+        """Return the output for ``prompt`` as a value of the output type; or a list, as above.
 
         Args and raises as for calling the generator, and also:
             ParseError: the text fits the type's grammar, but not a check that only its class can
@@ -130,18 +139,21 @@ class Generator:
         """
         if self.constraint is None:
             raise OptionError("parse needs an output type. Call the generator to get text.")
-        return self.constraint.output.parse(self(prompt, **options))
+        output = self.constraint.output
 
-    def result(self, prompt: Prompt, **options: Any) -> GenerationResult:
-        """Return the output for ``prompt`` with its tokens, counts and times.
+        def value(result: GenerationResult) -> Any:
+            result.check_sure()
+            return output.parse(result.text)
+
+        return self._outputs(prompt, options, value)
+
+    def result(self, prompt: Prompt | Sequence[Prompt], **options: Any) -> Any:
+        """Return the `GenerationResult` for ``prompt``: tokens, counts, times; or a list, as above.
 
         Args and raises as for calling the generator, but never `Abstained`: `result.abstained`
         says it.
         """
-        stream = self.stream(prompt, **options)
-        for _ in stream:
-            pass
-        return stream.result
+        return self._outputs(prompt, options, lambda result: result)
 
     def probabilities(self, prompt: Prompt, *, tolerance: float = TOLERANCE) -> dict[str, float]:
         """Return the model's probability of each output there can be, the likeliest first.
@@ -187,6 +199,77 @@ class Generator:
         Args and raises as for calling the generator.
         """
         search = search_options.parse(options)
+        if chat.is_batch(prompt) or search.n is not None:
+            raise OptionError("stream makes one output: it takes one prompt and no n=.")
         prompt_ids = encode(self.model, prompt)
         run = Run(self.model, self.constraint, self._processor, prompt_ids, search)
         return Stream(self.model, run)
+
+    def _outputs(
+        self,
+        prompt: Prompt | Sequence[Prompt],
+        options: Mapping[str, Any],
+        convert: Callable[[GenerationResult], Any],
+    ) -> Any:
+        """Make one output or several; each is converted, and what fails there fails there."""
+        search = search_options.parse(options)
+        is_batch = chat.is_batch(prompt)
+        if not is_batch and search.n is None:
+            stream = self.stream(prompt, **options)
+            for _ in stream:
+                pass
+            return convert(stream.result)
+        prompts: Sequence[Any] = prompt if is_batch else [prompt]
+        n = search.n or 1
+        settings = search_options.resolve(search, self.model.search_defaults)
+        if n > 1 and not settings.get("do_sample"):
+            raise OptionError(
+                f"n={n} outputs of a greedy call would be the same. Pass temperature= to sample."
+            )
+        runs: dict[int, Run] = {}
+        errors: dict[int, Exception] = {}
+        for i, one in enumerate(prompts):
+            try:
+                prompt_ids = encode(self.model, one)
+                for k in range(n):
+                    runs[i * n + k] = Run(
+                        self.model, self.constraint, self._processor, prompt_ids, search, index=k
+                    )
+            except StructgenError as error:
+                errors.update((i * n + k, error) for k in range(n))
+                for k in range(n):
+                    runs.pop(i * n + k, None)
+        places = list(runs)
+        failed = make_all(
+            self.model,
+            [runs[place] for place in places],
+            search.batch_size,
+            forces=self.constraint is not None and search.forced,
+        )
+        errors.update((places[i], error) for i, error in failed.items())
+        outputs: list[Any] = [None] * (len(prompts) * n)
+        for place, run in runs.items():
+            if place not in errors:
+                try:
+                    outputs[place] = convert(run.result)
+                except StructgenError as error:
+                    errors[place] = error
+        if search.return_errors:
+            for place, failure in errors.items():
+                outputs[place] = failure
+        results = outputs
+        if search.n is not None:
+            results = [outputs[i * n : (i + 1) * n] for i in range(len(prompts))]
+        if errors and not search.return_errors:
+            first = min(errors)
+            raise BatchError(
+                f"{len(errors):,} of {len(outputs):,} outputs failed; the first: output {first}: "
+                f"{errors[first]} The others are in .results; return_errors=True returns errors in "
+                "their places instead.",
+                results=results,
+                errors={
+                    (divmod(place, n) if search.n is not None else place): errors[place]
+                    for place in sorted(errors)
+                },
+            ) from errors[first]
+        return results if is_batch else results[0]

@@ -27,8 +27,7 @@ _UNSUPPORTED = {
         "Outputs are grown one token at a time, each under its own mask, not ranked as beams; "
         "use temperature and seed instead."
     ),
-    "num_return_sequences": "Call the generator once for each output, with different seeds.",
-    "batch_size": "Call the generator once for each prompt.",
+    "num_return_sequences": "It is called 'n' here.",
     "length_penalty": "It only acts on beam search, which is not supported.",
     "diversity_penalty": "It only acts on beam search, which is not supported.",
     "early_stopping": "It only acts on beam search, which is not supported.",
@@ -83,6 +82,10 @@ class SearchOptions:
             where it is.
         cancel: a `threading.Event`, or anything with ``is_set()``: once it is set, the output ends
             where it is.
+        n: how many outputs to make for each prompt.
+        batch_size: most outputs made side by side; None: as many as pay. See `structgen.batch`.
+        return_errors: of several outputs, put errors in the place of those that failed, rather than
+            raise `BatchError`.
     """
 
     max_new_tokens: int | None = None
@@ -105,6 +108,9 @@ class SearchOptions:
     forced: bool = True
     timeout: float | None = None
     cancel: Any = None
+    n: int | None = None
+    batch_size: int | None = None
+    return_errors: bool = False
 
 
 def parse(options: Mapping[str, Any]) -> SearchOptions:
@@ -308,11 +314,15 @@ _CHECKS: dict[str, Any] = {
     "forced": _flag,
     "timeout": _real(0, 1e9, above=True),
     "cancel": _cancel,
+    "n": _whole(1, 10_000),
+    "batch_size": _whole(1, 256),
+    "return_errors": _flag,
 }
 
 _NOT_THE_RUNTIMES = {
     *("max_new_tokens", "max_length", "stop", "logit_bias", "abstain_below"),
     *("processor", "logprobs", "top_logprobs", "trace", "forced", "timeout", "cancel"),
+    *("n", "batch_size", "return_errors"),
 }
 
 _WHOLE = {"min_length", "top_k", "no_repeat_ngram_size", "random_seed"}

@@ -83,7 +83,7 @@ class TokenMask:
         self._n_eos = n_eos
         self._words = np.zeros((size + 31) // 32, np.uint32)
         self._bytes = self._words.view(np.uint8)
-        self._addend = np.empty((len(self._bytes), 8), np.float32)
+        self._addend: Logits | None = None  # made when used: thousands of outputs may wait
         self.allowed = 0
         self.steps = 0
         self.allowed_total = 0
@@ -112,6 +112,10 @@ class TokenMask:
                 self._words[:] = kept
         self.allowed = int(_BITS_SET[self._bytes].sum())
         return self.allowed == self._n_eos and self._cursor.is_accepting
+
+    def release(self) -> None:
+        """Free what was only of use while tokens were chosen."""
+        self._addend = None
 
     def only(self) -> int | None:
         """The one token that the mask allows, if it allows one and that is not the end."""
@@ -148,6 +152,8 @@ class TokenMask:
     def _apply(self, logits: Logits) -> Logits:
         # Adding a looked-up row of eight is 2 to 15 times as fast as unpacking bits and selecting,
         # and takes the same time whatever the mask.
+        if self._addend is None:
+            self._addend = np.empty((len(self._bytes), 8), np.float32)
         np.take(_ADDEND, self._bytes, axis=0, out=self._addend, mode="clip")
         logits += self._addend.reshape(-1)[: self._size]
         return logits

@@ -200,6 +200,10 @@ class Run:
         self._started = time.perf_counter()
         self.reused_tokens = self._seen = reused_tokens
 
+    def resume(self, n_seen: int) -> None:
+        """Say that the model has seen so many of the tokens, whatever it had before."""
+        self._seen = n_seen
+
     def advance(self) -> None:
         """Go on as far as possible without the model; may end the output."""
         if self.finish_reason is not None:
@@ -386,6 +390,8 @@ class Run:
     def _finish(self, reason: FinishReason) -> None:
         self.finish_reason = reason
         self._timed_out = reason == "cancelled" and self._is_late
+        if self._mask is not None:
+            self._mask.release()
         self._ended = time.perf_counter()
         if reason != "stop_string":
             self._chunks.append(self._text.finish())

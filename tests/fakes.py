@@ -76,6 +76,9 @@ class FakeModel:
         }
         self.script = None if script is None else [*encode(script), END]
         self.started: list[FakeSequence] = []
+        self.batches: list[FakeBatch] = []
+        self.batches_work = True
+        self.prompt_length: int | None = None  # where the script begins, if not after the prefix
 
     def encode(self, text: str) -> TokenIds:
         return np.array(encode(text), np.int32)
@@ -86,9 +89,41 @@ class FakeModel:
         return f"{turns}[assistant]"
 
     def start(self, max_length: int, *, prefix: TokenIds | None = None) -> FakeSequence:
-        sequence = FakeSequence(self, max_length, None if prefix is None else len(prefix))
+        prompt_length = None if prefix is None else self.prompt_length or len(prefix)
+        sequence = FakeSequence(self, max_length, prompt_length)
         self.started.append(sequence)
         return sequence
+
+    def start_batch(self, rows: Sequence[TokenIds], room: int) -> FakeBatch | None:
+        if not self.batches_work:
+            return None
+        batch = FakeBatch([FakeSequence(self, room, self.prompt_length) for _ in rows])
+        for sequence, row in zip(batch.rows, rows, strict=True):
+            sequence._prompt_length = sequence._prompt_length or len(row)
+            sequence.append(row)
+        self.batches.append(batch)
+        return batch
+
+
+class FakeBatch:
+    """Sequences of a `FakeModel`, as rows."""
+
+    def __init__(self, rows: list[FakeSequence]) -> None:
+        self.rows = rows
+        self.closed = False
+
+    def logits(self) -> Logits:
+        return np.concatenate([row.logits() for row in self.rows])
+
+    def extend(self, token_ids: Sequence[int | None]) -> None:
+        assert not self.closed
+        for row, token in zip(self.rows, token_ids, strict=True):
+            if token is not None:
+                assert token not in (END, END_TOO)
+                row.append([token])
+
+    def close(self) -> None:
+        self.closed = True
 
 
 class FakeSequence:

@@ -15,6 +15,7 @@ from structgen import errors
 
 ERRORS = {
     "Abstained",
+    "BatchError",
     "BudgetTooSmall",
     "CompileLimitExceeded",
     "ConversionError",

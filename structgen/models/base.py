@@ -43,6 +43,19 @@ class TokenSequence(Protocol):
         """Free the sequence's memory. A second call does nothing."""
 
 
+class TokenBatch(Protocol):
+    """Several sequences being extended together. Not thread-safe; close it after use."""
+
+    def logits(self) -> Logits:
+        """Scores of each row's next token, float32 ``[rows, vocabulary.size]``: a copy."""
+
+    def extend(self, token_ids: Sequence[int | None]) -> None:
+        """Add a token to each row and run the model; None for rows that are done."""
+
+    def close(self) -> None:
+        """Free its memory. A second call does nothing."""
+
+
 class Model(Protocol):
     """A loaded text model. Safe to share by threads."""
 
@@ -76,4 +89,15 @@ class Model(Protocol):
             prefix: int32 ``[n]``, tokens that will be appended first. The sequence may hold some
                 of them already, from a call before: its ``length`` says how many. None: it is
                 empty.
+        """
+
+    def start_batch(self, rows: Sequence[TokenIds], room: int) -> TokenBatch | None:
+        """Begin a batch and run the model over its first tokens.
+
+        Args:
+            rows: int32 ``[n]`` each, of any lengths.
+            room: most tokens that any row will have.
+
+        Returns:
+            None where these rows cannot be run together.
         """

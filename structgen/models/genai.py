@@ -18,6 +18,7 @@ What the runtime does, measured with 0.18 (and 0.11, the last for Python 3.10) a
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 import os
@@ -36,8 +37,9 @@ import onnxruntime_genai as og  # type: ignore[import-untyped]
 
 from structgen.errors import ModelError, PromptError
 from structgen.models import recover
+from structgen.models.batches import TextBatch, pads_exactly
 from structgen.models.sequences import LiveSequence, SequencePool, TextSequence
-from structgen.processors import TokenIds
+from structgen.processors import Logits, TokenIds
 from structgen.vocabulary import Vocabulary
 
 # What is kept of calls by default: a few conversations, or one system prompt for a few threads.
@@ -45,7 +47,7 @@ _KEPT_SEQUENCES = 4
 _KEPT_BYTES = 512 << 20
 
 # A folder's own settings must not make the runtime refuse a sequence: it chooses nothing here.
-_SETTINGS = {"do_sample": False, "num_beams": 1, "num_return_sequences": 1, "batch_size": 1}
+_SETTINGS = {"do_sample": False, "num_beams": 1, "num_return_sequences": 1}
 
 
 @final
@@ -140,13 +142,58 @@ class TextModel:
             )
         return TextSequence(live, max_length, self.sequences.give)
 
+    def start_batch(self, rows: Sequence[TokenIds], room: int) -> TextBatch | None:
+        """Begin a batch and run the model over its first tokens.
+
+        Args:
+            rows: int32 ``[n]`` each, of any lengths.
+            room: most tokens that any row will have.
+
+        Returns:
+            None where these rows cannot be run together: of different lengths with a model that
+            does not pad exactly, or a shorter one that ends in the padding token.
+
+        Cost: as if each row were as long as the longest; trying out once whether the model pads
+        exactly, 0.1 s.
+        """
+        longest = max(map(len, rows))
+        for row in rows:
+            if len(row) < longest and (int(row[-1]) == self._pad_token_id or not self._pads):
+                return None
+        return self._new_batch(rows, room)
+
+    def _new_batch(self, rows: Sequence[TokenIds], room: int) -> TextBatch:
+        return TextBatch(
+            self._new_sequence,
+            rows,
+            room=room,
+            context_length=self.context_length,
+            width=self.vocabulary.size,
+            pad_token_id=self._pad_token_id,
+        )
+
+    @functools.cached_property
+    def _pads(self) -> bool:
+        def alone(row: TokenIds) -> Logits:
+            sequence = self.start(len(row))
+            sequence.append(row)
+            logits = sequence.logits()
+            sequence.close()
+            return logits
+
+        return pads_exactly(lambda rows: self._new_batch(rows, 16), alone)
+
+    @functools.cached_property
+    def _pad_token_id(self) -> int:
+        return int(self.og_tokenizer.pad_token_id)
+
     def close(self) -> None:
         """Free the sequences kept for calls to come. The model stays usable."""
         self.sequences.clear()
 
-    def _new_sequence(self, capacity: int) -> og.Generator:
+    def _new_sequence(self, capacity: int, rows: int = 1) -> og.Generator:
         params = og.GeneratorParams(self.og_model)
-        params.set_search_options(max_length=capacity, **_SETTINGS)
+        params.set_search_options(max_length=capacity, batch_size=rows, **_SETTINGS)
         return og.Generator(self.og_model, params)
 
 

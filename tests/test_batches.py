@@ -1,0 +1,251 @@
+"""Several outputs of one call: the same as one by one, in order, errors in their places."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import pytest
+from fakes import END, FakeModel, encode
+
+import structgen
+from structgen import Generator, batch
+from structgen.models.batches import TextBatch, pads_exactly
+
+
+@dataclass
+class Person:
+    name: str
+    age: int
+
+
+PROMPTS = ["x", "xyz", "xyxy", "hello hello", "a", "bb", "xx", "z" * 30, "q", "12", "the"]
+
+
+@pytest.fixture(scope="module")
+def model():
+    return structgen.load("smollm2-135m-instruct")
+
+
+def strip(result):
+    return result.text, result.token_ids, result.finish_reason, result.usage.forced_tokens
+
+
+@pytest.mark.parametrize("batch_size", [None, 1, 2, 3, 8])
+@pytest.mark.parametrize("works", [True, False])
+@pytest.mark.parametrize("forced", [True, False])
+@pytest.mark.parametrize("output_type", [Person, None, Literal["good", "bad", "goodish"]])
+def test_a_batch_gives_what_each_prompt_gives_alone(output_type, forced, works, batch_size):
+    model = FakeModel()
+    model.batches_work = works
+    model.prompt_length = 1  # there is no script: nothing depends on it
+    generator = Generator(model, output_type)
+    options = {"max_new_tokens": 40, "temperature": 1.0, "seed": 3, "forced": forced}
+    alone = [strip(generator.result(prompt, **options)) for prompt in PROMPTS]
+    together = generator.result(PROMPTS, batch_size=batch_size, **options)
+    assert [strip(result) for result in together] == alone
+    assert all(sequence.closed for sequence in model.started)
+    assert all(rows.closed for rows in model.batches)
+    if batch_size == 8:
+        assert bool(model.batches) is works
+        assert all(len(rows.rows) <= 8 for rows in model.batches)
+    if batch_size == 1:
+        assert not model.batches
+
+
+def test_rows_that_are_done_are_left_out_when_they_have_cost_enough():
+    model = FakeModel()
+    generator = Generator(model)
+    lengths = iter([1, 1, 1, 1, 1, 60, 70])
+
+    def stop_after(n):
+        def processor(ids, logits):
+            if ids.shape[1] > n:
+                logits[:] = -np.inf
+                logits[:, END] = 0
+            else:
+                logits[:, END] = logits[:, END + 1] = -np.inf
+            return logits
+
+        return processor
+
+    from structgen import options as search_options
+    from structgen.run import Run
+
+    ids = np.array(encode("x"), np.int32)
+    search = search_options.parse({"max_new_tokens": 100})
+    runs = [Run(model, None, stop_after(n), ids, search) for n in lengths]
+    assert batch.make_all(model, runs, 8, forces=False) == {}
+    assert [run.result.usage.output_tokens for run in runs] == [1, 1, 1, 1, 1, 60, 70]
+    # Seven rows, then the two that are left, then one by itself.
+    assert [len(rows.rows) for rows in model.batches] == [7, 2]
+    assert generator("x", max_new_tokens=3)
+
+
+def test_chats_and_texts_lists_and_samples():
+    model = FakeModel("ok")
+    generator = Generator(model)
+    chat = [{"role": "user", "content": "hi"}]
+    assert generator(["a", "b"]) == ["ok", "ok"]
+    assert generator([chat, chat]) == ["ok", "ok"]
+    assert generator([chat, "text"]) == ["ok", "ok"]
+    assert generator(chat) == "ok"
+    assert generator(["one"]) == ["ok"]
+    samples = Generator(FakeModel(), Person).parse("x", n=3, temperature=1.0, seed=1)
+    assert all(isinstance(person, Person) for person in samples)
+    generator = Generator(FakeModel(), Person)
+    options = {"temperature": 1.0, "seed": 1, "max_new_tokens": 40}
+    several = generator(["x", "yy"], n=3, **options)
+    assert [len(row) for row in several] == [3, 3]
+    assert len(set(several[0])) > 1
+    # The first sample is the output of a call for one.
+    assert [row[0] for row in several] == [generator(p, **options) for p in ("x", "yy")]
+    assert several[0] == generator("x", n=3, **options)
+
+
+def test_one_bad_prompt_loses_no_other():
+    generator = Generator(FakeModel("ok"))
+    prompts = ["a", "", "b", "z" * 300, 3]
+    with pytest.raises(
+        structgen.BatchError, match=r"2 of 4 outputs failed.*output 1: The prompt is empty"
+    ) as caught:
+        generator(prompts[:4])
+    assert caught.value.results == ["ok", None, "ok", None]
+    assert {i: type(e) for i, e in caught.value.errors.items()} == {
+        1: structgen.PromptError,
+        3: structgen.PromptError,
+    }
+    returned = generator(prompts[:4], return_errors=True)
+    assert returned[0] == returned[2] == "ok"
+    assert isinstance(returned[3], structgen.PromptError)
+    with pytest.raises(structgen.BatchError) as caught:
+        generator(["a", ""], n=2, temperature=1.0, max_new_tokens=2)
+    assert set(caught.value.errors) == {(1, 0), (1, 1)}
+    assert caught.value.results[1] == [None, None]
+
+
+@pytest.mark.parametrize("batch_size", [1, 8])
+def test_an_error_in_one_row_loses_no_other(batch_size):
+    def fails_on_b(ids, logits):
+        if ids[0, 0] == encode("b")[0]:
+            raise RuntimeError("no b")
+        return logits
+
+    model = FakeModel("ok")
+    generator = Generator(model, processor=fails_on_b)
+    out = generator(["a", "b", "c"], batch_size=batch_size, return_errors=True)
+    assert [out[0], str(out[1]), out[2]] == ["ok", "no b", "ok"]
+    typed = Generator(FakeModel('{"name":"Ann","age":1}'), Person)
+    out = typed(["a", "b"], stop='"age', batch_size=batch_size, return_errors=True)
+    assert all(isinstance(error, structgen.IncompleteOutput) for error in out)
+    cut = typed(["a", "b"], timeout=1e-9, batch_size=batch_size, return_errors=True)
+    assert all(isinstance(error, structgen.IncompleteOutput) for error in cut)
+
+
+def test_an_interrupt_ends_the_whole_call():
+    def interrupted(ids, logits):
+        raise KeyboardInterrupt
+
+    model = FakeModel("ok")
+    with pytest.raises(KeyboardInterrupt):
+        Generator(model, processor=interrupted)(["a", "b"], batch_size=8)
+    assert all(rows.closed for rows in model.batches)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "options", "message"),
+    [
+        ("x", {"n": 2}, "n=2 outputs of a greedy call would be the same"),
+        ("x", {"n": 0}, "n=0 is out of range"),
+        (["x"], {"batch_size": 0}, "batch_size=0 is out of range"),
+        (["x"], {"temprature": 1}, "temperature"),
+    ],
+)
+def test_wrong_options_are_errors_of_the_call(prompt, options, message):
+    with pytest.raises(structgen.OptionError, match=message):
+        Generator(FakeModel("x"))(prompt, **options)
+    with pytest.raises(structgen.OptionError, match="one output"):
+        Generator(FakeModel("x")).stream(["x", "y"])
+
+
+def test_logprobs_are_recorded_in_a_batch_too():
+    generator = Generator(FakeModel(), Person)
+    options = {"logprobs": True, "max_new_tokens": 40}
+    both = generator.result(["x", "yy"], batch_size=8, **options)
+    assert [r.logprobs for r in both] == [
+        generator.result(p, **options).logprobs for p in ("x", "yy")
+    ]
+
+
+def test_it_is_decided_by_counting_steps():
+    class Told:
+        def __init__(self, n_prompt, usage=None):
+            self.prompt_ids = np.arange(n_prompt, dtype=np.int32)
+            self.result = type("Result", (), {"usage": usage})
+
+    free = structgen.results.Usage(40, 100, forced_tokens=0)
+    assert batch._pays([Told(40, free), *[Told(40)] * 8], 0, 8)
+    forced = structgen.results.Usage(40, 100, forced_tokens=80)
+    assert not batch._pays([Told(40, forced), *[Told(40)] * 8], 0, 8)
+    # One more output is never a batch.
+    assert not batch._pays([Told(40, free), Told(40)], 0, 8)
+
+
+# The real model
+
+
+def test_rows_score_as_they_do_alone_to_the_bit(model):
+    r = random.Random(0)
+    rows = [np.array([r.randint(100, 40_000) for _ in range(n)], np.int32) for n in (9, 4, 7)]
+    together = model.start_batch(rows, 40)
+    alone = [model.start(40) for _ in rows]
+    for sequence, row in zip(alone, rows, strict=True):
+        sequence.append(row)
+    for step in range(6):
+        scores = together.logits()
+        for i, sequence in enumerate(alone):
+            if i != 1 or step < 3:
+                assert (scores[i] == sequence.logits()[0]).all()
+        chosen = [int(scores[i].argmax()) if i != 1 or step < 2 else None for i in range(3)]
+        together.extend(chosen)
+        for sequence, token in zip(alone, chosen, strict=True):
+            if token is not None:
+                sequence.append([token])
+    together.close()
+
+
+def test_a_batch_that_outgrows_its_cache_goes_on(model, monkeypatch):
+    monkeypatch.setattr("structgen.models.batches._SPARE_TOKENS", 2)
+    rows = [model.encode("One two three"), model.encode("A b c d e")]
+    grown = model.start_batch(rows, 60)
+    tokens = [row.tolist() for row in rows]
+    for _ in range(8):
+        chosen = [int(i) for i in grown.logits().argmax(axis=1)]
+        grown.extend(chosen)
+        for row, token in zip(tokens, chosen, strict=True):
+            row.append(token)
+    assert isinstance(grown, TextBatch)
+    assert grown._rows == tokens
+
+
+def test_rows_that_cannot_be_padded_are_not_batched(model):
+    pad = model.og_tokenizer.pad_token_id
+    rows = [np.array([5, 6, 7], np.int32), np.array([5, pad], np.int32)]
+    assert model.start_batch(rows, 20) is None
+    assert not pads_exactly(
+        lambda rows: model._new_batch([row[::-1].copy() for row in rows], 16),
+        lambda row: np.zeros((1, model.vocabulary.size), np.float32),
+    )
+
+
+def test_outputs_are_those_of_single_calls_on_the_real_model(model):
+    generator = Generator(model, Person)
+    prompts = ["A person: ", "Someone I met in Paris last summer: ", "The king:"]
+    options = {"max_new_tokens": 30, "temperature": 1.0, "seed": 2, "forced": False}
+    together = generator(prompts, batch_size=8, **options)
+    assert together == [generator(prompt, **options) for prompt in prompts]
+    assert generator(prompts, max_new_tokens=30) == [
+        generator(prompt, max_new_tokens=30) for prompt in prompts
+    ]
