@@ -25,6 +25,7 @@ import numpy as np
 
 from structgen import array_cache, tokenizer_bytes
 from structgen.errors import VocabularyError
+from structgen.fewest_tokens import FewestTokens
 from structgen.trie import Trie
 
 # Bytes that occur in UTF-8 text: all but the two overlong leads and those beyond U+10FFFF.
@@ -64,6 +65,7 @@ class Vocabulary:
 
     __slots__ = (
         "__weakref__",
+        "_fewest",
         "eos_token_ids",
         "size",
         "special_token_ids",
@@ -78,6 +80,7 @@ class Vocabulary:
     special_token_ids: frozenset[int]
     trie: Trie
     uid: str
+    _fewest: FewestTokens
 
     def __init__(
         self,
@@ -123,6 +126,7 @@ class Vocabulary:
         self._set("eos_token_ids", eos)
         self._set("special_token_ids", frozenset(i for i in special if i < width))
         self._set("trie", Trie(table))
+        self._set("_fewest", FewestTokens(self.trie))
         self._set("uid", _content_hash(table, eos))
 
     @classmethod
@@ -261,35 +265,14 @@ class Vocabulary:
         Raises:
             VocabularyError: no tokens spell ``data``.
 
-        Cost: ``len(data)`` times the longest match at each position; 1 µs a byte of JSON.
+        Cost: ``len(data)`` times the longest match at each position; 1 µs a byte of JSON, and
+        nothing for an end that the call before had too.
         """
-        trie = self.trie
-        child, token_start, token_ids = trie.child, trie.token_start, trie.token_ids
-        end = len(data)
-        unreachable = end + 1
-        fewest = [unreachable] * end + [0]  # tokens needed from each position to the end
-        chosen = [(0, 0)] * end  # (node, length) of the first of them
-        for position in range(end - 1, -1, -1):
-            node, at, best = 0, position, unreachable
-            while at < end:
-                step = child.get(node << 8 | data[at])
-                if step is None:
-                    break
-                node, at = step, at + 1
-                # `<=` lets the longest token win among equals.
-                if fewest[at] < best and token_start[node] < token_start[node + 1]:
-                    best = fewest[at] + 1
-                    chosen[position] = (node, at - position)
-            fewest[position] = best
-        if end and fewest[0] == unreachable:
+        nodes = self._fewest(data)
+        if nodes is None:
             raise VocabularyError(self._why_unspellable(data))
-        result = []
-        position = 0
-        while position < end:
-            node, length = chosen[position]
-            result.append(int(token_ids[token_start[node]]))
-            position += length
-        return result
+        trie = self.trie
+        return [int(trie.token_ids[trie.token_start[node]]) for node in nodes]
 
     def _why_unspellable(self, data: bytes) -> str:
         known = {byte for token in self.tokens for byte in token}
@@ -348,15 +331,17 @@ class Vocabulary:
         vocabulary._set("eos_token_ids", tuple(arrays["eos_token_ids"].tolist()))
         vocabulary._set("special_token_ids", frozenset(arrays["special_token_ids"].tolist()))
         vocabulary._set("trie", Trie.from_arrays(trie))
+        vocabulary._set("_fewest", FewestTokens(vocabulary.trie))
         vocabulary._set("uid", arrays["uid"].tobytes().hex())
         return vocabulary
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in self.__slots__ if name != "__weakref__"}
+        return {name: getattr(self, name) for name in self.__slots__ if name[0] != "_"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         for name, value in state.items():
             self._set(name, value)
+        self._set("_fewest", FewestTokens(self.trie))
 
 
 def _content_hash(tokens: Sequence[bytes], eos_token_ids: tuple[int, ...]) -> str:

@@ -239,6 +239,26 @@ def test_encode_bytes_is_the_shortest(tokens: list[bytes], data: bytes) -> None:
             vocabulary.encode_bytes(data)
 
 
+@given(
+    SMALL_TOKENS,
+    st.lists(st.lists(st.sampled_from(b"ab\x00\xff"), max_size=12).map(bytes), max_size=6),
+    st.lists(st.sampled_from(b"ab"), max_size=8).map(bytes),
+)
+def test_encode_bytes_does_not_depend_on_the_call_before(
+    tokens: list[bytes], beginnings: list[bytes], end: bytes
+) -> None:
+    used = Vocabulary.from_tokens([*tokens, b""], [len(tokens)])
+    for data in (beginning + end for beginning in beginnings):
+        fresh = Vocabulary.from_tokens([*tokens, b""], [len(tokens)])
+        found = []
+        for vocabulary in (used, fresh):
+            try:
+                found.append(vocabulary.encode_bytes(data))
+            except VocabularyError:
+                found.append(None)
+        assert found[0] == found[1]
+
+
 def test_encode_bytes_prefers_long_first_and_low_ids() -> None:
     vocabulary = Vocabulary.from_tokens([b"", b"ab", b"c", b"a", b"bc", b"ab"], [0])
     assert vocabulary.encode_bytes(b"abc") == [1, 2]
