@@ -160,7 +160,7 @@ class RegexAutomaton:
 
     def at_least(self, state: int) -> int:
         """See `leaf.SymbolAutomaton`."""
-        return self._least[state] if state >= 0 else 0
+        return self._least[state if state >= 0 else self._body]
 
     def is_open(self, state: int) -> bool:
         """See `leaf.SymbolAutomaton`: so it is for patterns that are searched for."""

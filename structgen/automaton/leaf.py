@@ -197,6 +197,10 @@ class Leaf:
         """The leaf state after the closing quote of a text whose symbols end with ``label``."""
         raise NotImplementedError
 
+    def at_least(self, q: int) -> int:
+        """A lower bound on the bytes from ``q`` to an end, without a search."""
+        return 0
+
     def shortest(self, q: int, wanted: int | None = None) -> tuple[bytes, int] | None:
         """The fewest bytes from ``q`` to an end (with outcome ``wanted``, if given).
 
@@ -373,6 +377,10 @@ class StringLeaf(TextLeaf):
     def after_quote(self, label: int) -> int:
         """See `Leaf.after_quote`."""
         return self.state(self._CLOSED)
+
+    def at_least(self, q: int) -> int:
+        """See `Leaf.at_least`."""
+        return self.symbols.at_least(self.symbols.start) + 2 if q == self.start else 0
 
     def _follow(self, key: Any, byte: int) -> Hashable | None:
         if isinstance(key, str) or key[0] == self._OPEN:

@@ -658,6 +658,8 @@ class JsonLanguage:
         leaves, plans = self.shapes(conjunction)
         best: bytes | None = None
         for leaf, start in leaves:
+            if best is not None and leaf.at_least(start) >= len(best):
+                continue
             shortest = leaf.shortest(start)
             if shortest is not None and (best is None or len(shortest[0]) < len(best)):
                 best = shortest[0]

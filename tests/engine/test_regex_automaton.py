@@ -326,3 +326,13 @@ def test_long_chains_of_optional_parts(pattern: str) -> None:
     for text in ("", "aa", "abab", "acbc", "ba" * 20, "c", "d"):
         verdict = accepts(constraint, text, random.Random(0))
         assert verdict == bool(re.fullmatch(pattern, text)), text
+
+
+def test_texts_that_cannot_be_shorter_are_not_searched_for() -> None:
+    patterns = [f"only here {i}$" for i in range(20)]
+    schema = {"type": "string", "minLength": 30, "anyOf": [{"pattern": p} for p in patterns]}
+    constraint = structgen.compile(structgen.JsonSchema(schema), TINY, whitespace="flexible")
+    texts = [leaf for leaf in constraint._machine.leaves if isinstance(leaf, StringLeaf)]
+    assert len(texts) == len(patterns)
+    assert sum(bool(leaf._shortest) for leaf in texts) == 1
+    assert constraint.start().min_tokens_to_finish() >= 2
