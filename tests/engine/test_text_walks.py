@@ -191,7 +191,7 @@ def test_counters_too_far_away_to_matter_are_told_from_those_that_are_not(patter
             for _ in range(20):
                 allowed = masked(cursor, vocabulary.size)
                 assert allowed == by_machine(constraint, cursor._state)
-                if engine._configurations(cursor._state) != constraint._machine.configurations(
+                if engine.configurations(cursor._state) != constraint._machine.configurations(
                     cursor._state
                 ):
                     alike += 1
