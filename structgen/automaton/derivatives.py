@@ -105,6 +105,13 @@ class RegexAutomaton:
             self._pruned[state] = moves
         return moves
 
+    def follow(self, state: int, atom: int) -> int | None:
+        """The state after one atom, or None where it leads nowhere."""
+        for mask, to in self.moves(state):
+            if mask >> atom & 1:
+                return to
+        return None
+
     def accepts(self, text: str) -> bool:
         """Whether the whole of ``text`` matches."""
         state = self.start

@@ -176,6 +176,17 @@ class KeySymbols:
             self._moves[state] = found
         return found
 
+    def follow(self, state: int, atom: int) -> int | None:
+        """See `leaf.SymbolAutomaton`."""
+        node, allowed, others, _ = self._keys[state]
+        if others and self._automata:
+            return next((to for mask, to in self.moves(state) if mask >> atom & 1), None)
+        child = self._trie.children[node].get(atom, -1) if node >= 0 else -1
+        if child < 0 and not others:
+            return None
+        to = self._state(child, allowed, others, ())
+        return to if self._is_alive(to) else None
+
     def run(self, state: int) -> tuple[int, int]:
         """See `leaf.SymbolAutomaton`."""
         node, _, others, patterns = self._keys[state]
@@ -295,6 +306,8 @@ class KeySymbols:
         return out
 
     def _is_alive(self, state: int) -> bool:
+        if self._keys[state][1]:
+            return True
         return liveness.is_alive(state, self._alive, self._names_or_ends, self._successors)
 
     def _names_or_ends(self, state: int) -> bool:

@@ -60,6 +60,10 @@ class SymbolAutomaton(Protocol):
         """Disjoint ``(atom mask, next state)`` pairs."""
         ...
 
+    def follow(self, state: int, atom: int) -> int | None:
+        """The next state after one atom, or None."""
+        ...
+
     def label(self, state: int) -> int:
         """Outcome when the text ends here, or -1."""
         ...
@@ -522,11 +526,8 @@ def spell_edge(
     if deeper is None:
         return None
     if deeper < 0:
-        bit = 1 << ~deeper
-        for mask, to in symbols.moves(symbol_state):
-            if mask & bit:
-                return to, GROUND
-        return None
+        to = symbols.follow(symbol_state, ~deeper)
+        return None if to is None else (to, GROUND)
     reach = encoding.reach(deeper)
     if any(mask & reach for mask, _ in symbols.moves(symbol_state)):
         return symbol_state, deeper

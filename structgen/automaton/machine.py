@@ -141,6 +141,7 @@ class Machine:
         self._accepting: list[bool] = [False]
         self._is_pending: list[bool] = [False]
         self._steps: dict[int, int] = {}
+        self._alone: dict[int, int] = {}  # configuration → the state of it alone
         self._finish: dict[int, bytes] = {}
         with GROW:
             found: set[int] = set()
@@ -212,14 +213,35 @@ class Machine:
 
     def _grow(self, state: int, byte: int) -> int:
         with GROW:
-            found: set[int] = set()
-            for leaf, q, continuation in self.configurations(state):
-                to = self.leaves[leaf].step(q, byte)
-                if to >= 0:
-                    self._arrive(leaf, to, continuation, found)
-            result = self._intern(found)
+            result = -1
+            if len(self.states[state]) == 1:
+                result = self._grow_one(self.states[state][0], byte)
+            if result < 0:
+                found: set[int] = set()
+                for leaf, q, continuation in self.configurations(state):
+                    to = self.leaves[leaf].step(q, byte)
+                    if to >= 0:
+                        self._arrive(leaf, to, continuation, found)
+                result = self._intern(found)
             self._steps[state << 8 | byte] = result
             return result
+
+    def _grow_one(self, configuration: int, byte: int) -> int:
+        """The state after ``byte`` from one configuration, if nothing can end there; else -1."""
+        leaf = configuration & _LEAF_MASK
+        if configuration == _ACCEPT or leaf == _PENDING:
+            return -1
+        automaton = self.leaves[leaf]
+        to = automaton.step(configuration >> _LEAF_BITS & _STATE_MASK, byte)
+        if to < 0:
+            return DEAD
+        if automaton.label(to) >= 0:
+            return -1
+        alone = (configuration >> _TOP_BITS) << _TOP_BITS | to << _LEAF_BITS | leaf
+        state = self._alone.get(alone)
+        if state is None:
+            state = self._alone[alone] = self._intern({alone})
+        return state
 
     def _intern(self, found: set[int]) -> int:
         if len(found) > 1:
