@@ -66,6 +66,7 @@ class Vocabulary:
     __slots__ = (
         "__weakref__",
         "_fewest",
+        "_missing_bytes",
         "eos_token_ids",
         "size",
         "special_token_ids",
@@ -81,6 +82,7 @@ class Vocabulary:
     trie: Trie
     uid: str
     _fewest: FewestTokens
+    _missing_bytes: frozenset[int]
 
     def __init__(
         self,
@@ -242,8 +244,15 @@ class Vocabulary:
         """The bytes of UTF-8 text that are no token of their own.
 
         Byte-level vocabularies can lack some: SmolLM2's has neither six of the control characters
-        nor the lead bytes of planes 4 to 11. Costs 243 look-ups.
+        nor the lead bytes of planes 4 to 11. Costs 243 look-ups, once.
         """
+        try:
+            return self._missing_bytes
+        except AttributeError:
+            self._set("_missing_bytes", self._find_missing_bytes())
+            return self._missing_bytes
+
+    def _find_missing_bytes(self) -> frozenset[int]:
         child, token_start = self.trie.child, self.trie.token_start
         nodes = ((byte, child.get(byte, 0)) for byte in _UTF8_BYTES)
         return frozenset(b for b, node in nodes if token_start[node] == token_start[node + 1])

@@ -79,9 +79,13 @@ class Far:
     def _unbounded(self, node: int) -> int:
         """A plain expression without the upper bounds that are out of reach."""
         automaton = self._automaton
+        *first, last = automaton.sequence(node)
+        if first:
+            out = self._unbounded(last)
+            for part in reversed(first):
+                out = automaton.cat(self._unbounded(part), out)
+            return out
         kind, *args = automaton.parts(node)
-        if kind == kinds.CAT:
-            return automaton.cat(self._unbounded(args[0]), self._unbounded(args[1]))
         if kind == kinds.ALT:
             return automaton.alt([self._unbounded(part) for part in args])
         if kind == kinds.REP:
@@ -104,7 +108,7 @@ class Far:
         if kind == kinds.SET:
             return {args[0]}
         if kind == kinds.CAT:
-            return self._needed(args[0]) | self._needed(args[1])
+            return {mask for part in self._automaton.sequence(node) for mask in self._needed(part)}
         if kind == kinds.REP and args[1]:
             return self._needed(args[0])
         return set()
@@ -118,8 +122,10 @@ class Far:
             if kind == kinds.SET:
                 found = 1, 1
             elif kind == kinds.CAT:
-                (a, x), (b, y) = (self._least_and_worst(part) for part in args)
-                found = a + b, max(x + b, y)
+                found = 0, 0
+                for part in reversed(self._automaton.sequence(node)):
+                    least, worst = self._least_and_worst(part)
+                    found = least + found[0], max(worst + found[0], found[1])
             elif kind == kinds.ALT:
                 both = [self._least_and_worst(part) for part in args]
                 found = min(least for least, _ in both), max(worst for _, worst in both)

@@ -290,6 +290,15 @@ class RegexAutomaton:
         """
         return self._nodes[node]
 
+    def sequence(self, node: int) -> list[int]:
+        """The parts of a sequence, however many; other nodes are one of their own."""
+        out: list[int] = []
+        while self._nodes[node][0] == _CAT:
+            out.append(self._nodes[node][1])
+            node = self._nodes[node][2]
+        out.append(node)
+        return out
+
     def holds_anchors(self, node: int) -> bool:
         """Whether there is an anchor or a lookaround in ``node``."""
         return bool(self._flags[node] & 0b01000)
@@ -631,22 +640,12 @@ class RegexAutomaton:
         maps = [m for m in maps if m] if not every else maps
         if len(maps) == 1:
             return maps[0]
-        per_atom: dict[int, list[int]] = {}
-        for moves in maps:
-            for mask, to in moves:
-                while mask:
-                    bit = mask & -mask
-                    mask ^= bit
-                    per_atom.setdefault(bit, []).append(to)
         groups: dict[tuple[int, ...], int] = {}
-        for bit, targets in per_atom.items():
-            if every and len(targets) < len(maps):
-                continue
-            key = tuple(targets)
-            groups[key] = groups.get(key, 0) | bit
+        for mask, targets in _common(maps) if every else _refined(maps):
+            groups[targets] = groups.get(targets, 0) | mask
         merged: dict[int, int] = {}
-        for targets_key, mask in groups.items():
-            to = combine(targets_key)
+        for targets, mask in groups.items():
+            to = combine(targets)
             if to != NONE:
                 merged[to] = merged.get(to, 0) | mask
         return tuple((mask, to) for to, mask in merged.items())
@@ -710,3 +709,53 @@ class RegexAutomaton:
 
     def _successors(self, node: int) -> list[int]:
         return [to for _, to in self._derive(node)]
+
+
+def _common(maps: list[Moves]) -> list[tuple[int, tuple[int, ...]]]:
+    """The atoms that all of ``maps`` move on, by where each of them leads."""
+    pieces: list[tuple[int, tuple[int, ...]]] = [(mask, (to,)) for mask, to in maps[0]]
+    for moves in maps[1:]:
+        pieces = [
+            (common, (*targets, to))
+            for mask, targets in pieces
+            for other, to in moves
+            if (common := mask & other)
+        ]
+    return pieces
+
+
+def _refined(maps: list[Moves]) -> list[tuple[int, tuple[int, ...]]]:
+    """The atoms that any of ``maps`` moves on, by where those lead that do."""
+    if sum(mask.bit_count() for moves in maps for mask, _ in moves) <= 3 * len(maps):
+        return _refined_by_atom(maps)
+    pieces: list[tuple[int, tuple[int, ...]]] = [(mask, (to,)) for mask, to in maps[0]]
+    for moves in maps[1:]:
+        split: list[tuple[int, tuple[int, ...]]] = []
+        for other, to in moves:
+            untouched: list[tuple[int, tuple[int, ...]]] = []
+            for piece in pieces:
+                mask, targets = piece
+                common = mask & other
+                if not common:
+                    untouched.append(piece)
+                    continue
+                split.append((common, (*targets, to)))
+                other ^= common
+                if mask != common:
+                    untouched.append((mask ^ common, targets))
+            pieces = untouched
+            if other:
+                split.append((other, (to,)))
+        pieces += split
+    return pieces
+
+
+def _refined_by_atom(maps: list[Moves]) -> list[tuple[int, tuple[int, ...]]]:
+    per_atom: dict[int, list[int]] = {}
+    for moves in maps:
+        for mask, to in moves:
+            while mask:
+                bit = mask & -mask
+                mask ^= bit
+                per_atom.setdefault(bit, []).append(to)
+    return [(bit, tuple(targets)) for bit, targets in per_atom.items()]

@@ -26,7 +26,7 @@ CLOSE = 0
 
 def name_sets(names: Sequence[str]) -> set[ir.Ranges]:
     """One character set for each character that occurs in ``names``."""
-    return {((ord(c), ord(c)),) for name in names for c in name}
+    return {((ord(c), ord(c)),) for c in set().union(*names)}
 
 
 class _Trie:
@@ -35,34 +35,31 @@ class _Trie:
     def __init__(self, names: Sequence[str], alphabet: Alphabet) -> None:
         self.children: list[dict[int, int]] = [{}]
         self.ends: list[int] = [-1]
-        atoms = {char: alphabet.atom(ord(char)) for char in set("".join(names))}
+        self._depth = [0]
+        children, ends = self.children, self.ends
+        atoms = {char: alphabet.atom(ord(char)) for char in set().union(*names)}
         for index, name in enumerate(names):
             node = 0
-            for char in name:
-                symbol = atoms[char]
-                child = self.children[node].get(symbol)
+            for depth, char in enumerate(name, 1):
+                here, symbol = children[node], atoms[char]
+                child = here.get(symbol)
                 if child is None:
-                    child = len(self.children)
-                    self.children.append({})
-                    self.ends.append(-1)
-                    self.children[node][symbol] = child
+                    child = here[symbol] = len(children)
+                    children.append({})
+                    ends.append(-1)
+                    self._depth.append(depth)
                 node = child
-            self.ends[node] = index
+            ends[node] = index
         self._texts = names
         # By byte, where every character is one that has a single spelling in JSON.
         self.edges: list[tuple[tuple[int, int], ...]] | None = None
         if all(0x20 <= ord(char) < 0x7F and char not in '"\\' for char in atoms):
             byte_of = {atom: ord(char) for char, atom in atoms.items()}
             self.edges = [
-                tuple((byte_of[atom], child) for atom, child in children.items())
-                for children in self.children
+                tuple([(byte_of[atom], child) for atom, child in here.items()]) for here in children
             ]
         self._rests: dict[int, dict[str, int]] = {}
-        self._names = [[atoms[char] for char in name] for name in names]
-        self._depth = [0] * len(self.ends)
-        for node, children in enumerate(self.children):
-            for child in children.values():
-                self._depth[child] = self._depth[node] + 1
+        self._atoms = atoms
 
     def rests(self, node: int) -> dict[str, int]:
         """What is left of each string that goes through ``node``, and its index."""
@@ -80,7 +77,7 @@ class _Trie:
 
     def path(self, node: int, index: int) -> list[int]:
         """The atoms from ``node``, on the way to the ``index``-th name, to that name's end."""
-        return self._names[index][self._depth[node] :]
+        return [self._atoms[char] for char in self._texts[index][self._depth[node] :]]
 
 
 class KeySymbols:

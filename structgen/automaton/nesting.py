@@ -122,11 +122,14 @@ class _Forced:
 
     def _steps(self, node: Node) -> Iterator[tuple[int, int]]:
         for obligations in (node.refs, node.all_of, node.any_of, node.one_of, node.condition):
-            yield from ((0, ob >> 1) for ob in obligations or ())
-        yield from ((0, ob >> 1) for ob in node.dependent_schemas.values())
-        for name, ob in node.properties.items():
-            if self._all or name in self._names:
-                yield 1, ob >> 1
+            if obligations:
+                yield from ((0, ob >> 1) for ob in obligations)
+        if node.dependent_schemas:
+            yield from ((0, ob >> 1) for ob in node.dependent_schemas.values())
+        if self._all or self._names:
+            for name, ob in node.properties.items():
+                if self._all or name in self._names:
+                    yield 1, ob >> 1
         if self._others:
             yield from ((1, ob >> 1) for _, ob in node.pattern_properties)
             yield 1, node.additional >> 1

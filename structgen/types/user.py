@@ -219,11 +219,26 @@ _GRAMMAR_FILES = (".lark", ".gbnf", ".ebnf")
 
 def _dump(value: Any) -> str:
     """``value`` as JSON text, keeping the order of keys (it is the order of properties)."""
-    _check_json(value, "$", ())
+    if not _is_json(value, 0):
+        _check_json(value, "$", ())
     try:
         return json.dumps(value, allow_nan=False, default=dict)
     except (TypeError, ValueError, RecursionError) as error:
         raise SchemaError(f"The schema cannot be written as JSON: {error}.") from error
+
+
+def _is_json(value: Any, depth: int) -> bool:
+    """Whether ``value`` is plainly JSON. Where it is not, `_check_json` says what is wrong."""
+    kind = type(value)
+    if kind is dict:
+        return depth < 500 and all(
+            type(key) is str and _is_json(item, depth + 1) for key, item in value.items()
+        )
+    if kind is list:
+        return depth < 500 and all(_is_json(item, depth + 1) for item in value)
+    if kind is float:
+        return bool(value - value == 0)  # finite
+    return kind is str or kind is int or kind is bool or value is None
 
 
 def _check_json(value: Any, path: str, parents: tuple[int, ...]) -> None:
