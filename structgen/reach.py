@@ -94,7 +94,7 @@ class Reach:
         # by `_NEAR`, `_MIXED` and `_FAR`
         flags = np.zeros((3, self._walker.n_words * 32), np.uint8)
         with GROW:
-            for leaf_id, q, continuation in self._engine.configurations(state):
+            for leaf_id, q, continuation in machine.configurations(state):
                 leaf = machine.leaves[leaf_id]
                 walk = engine.root_walk(leaf, q, continuation)
                 self._sort_root(leaf, q, continuation, walk, most, flags)
@@ -179,10 +179,19 @@ class Reach:
     def _most(self, state: int, distance: Callable[[Leaf, int, int], int]) -> int:
         machine = self._machine
         longest = 0
-        for leaf_id, q, continuation in self._engine.configurations(state):
+        alike = self._engine.configurations(state)
+        for own, (leaf_id, q, continuation) in zip(
+            machine.configurations(state), alike, strict=True
+        ):
             leaf = machine.leaves[leaf_id]
             walk = self._engine.root_walk(leaf, q, continuation)
             ends = [(leaf, end, continuation) for end in walk.ends]
+            if q != own[1]:
+                # From a state that only stands for this one completions are as long, in bytes, but
+                # may be others.
+                for inner in (at for end in walk.ends for at in self._states(leaf, end)):
+                    longest = max(longest, self._bytes_to_close(leaf, inner, continuation))
+                ends = []
             for outcome, node in walk.exits:
                 for frame_walk, below in self._engine.walks_after(continuation, outcome, node):
                     ends += [(to, end, machine.push(up, below)) for to, end, up in frame_walk.ends]

@@ -231,11 +231,11 @@ def _is_json(value: Any, depth: int) -> bool:
     """Whether ``value`` is plainly JSON. Where it is not, `_check_json` says what is wrong."""
     kind = type(value)
     if kind is dict:
-        return depth < 500 and all(
+        return depth < 100 and all(
             type(key) is str and _is_json(item, depth + 1) for key, item in value.items()
         )
     if kind is list:
-        return depth < 500 and all(_is_json(item, depth + 1) for item in value)
+        return depth < 100 and all(_is_json(item, depth + 1) for item in value)
     if kind is float:
         return bool(value - value == 0)  # finite
     return kind is str or kind is int or kind is bool or value is None
