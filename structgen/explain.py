@@ -348,6 +348,8 @@ def _format(name: Any, dialect: Dialect, options: JsonOptions) -> tuple[str, str
 def _limits(options: JsonOptions, compares: bool) -> Iterator[Limit]:
     if options.whitespace == "compact":
         yield Limit("whitespace", "no whitespace between tokens")
+    elif options.whitespace == "spaced":
+        yield Limit("whitespace", "one space after each comma and colon, none elsewhere")
     elif options.whitespace == "flexible":
         most = options.max_whitespace
         yield Limit("max_whitespace", f"at most {most} characters of whitespace in one place")

@@ -66,7 +66,7 @@ class ArrayLeaf(Leaf):
         }
         if self._space.may_end[space]:
             if phase == "next" and item:
-                edges[0x2C] = ("comma", 0, True, False)
+                edges[0x2C] = ("comma", self._space.after_mark, True, False)
             if close:
                 edges[0x5D] = ("closed",)
         return edges
@@ -405,10 +405,10 @@ class ArrayPlan:
     def _close(self, items: tuple[bytes, ...] | None, first: bool) -> bytes | None:
         if items is None:
             return None
-        space = self._language.least_space
-        out = (space + b"," + space).join(items)
+        space, comma = self._language.least_space, self._language.least_comma
+        out = comma.join(items)
         if items and not first:
-            out = space + b"," + space + out
+            out = comma + out
         if items or not first:
             out += space
         return out + b"]"

@@ -213,8 +213,7 @@ class Closing:
 
     def _member(self, name: str, value: bytes) -> bytes:
         """The text of a member."""
-        space = self._language.least_space
-        return self._language.spell(name) + space + b":" + space + value
+        return self._language.spell(name) + self._language.least_colon + value
 
     # -- members that only count ------------------------------------------------------------
 

@@ -461,7 +461,7 @@ class KeyLeaf(Leaf):
         if not self._space.may_end[space]:
             return edges
         if phase == "colon":
-            edges[0x3A] = ("value", 0, rest[1])
+            edges[0x3A] = ("value", self._space.after_mark, rest[1])
         elif phase == "comma":
             edges[0x22] = ("key", rest[1], GROUND)
         elif phase in ("first", "next"):
@@ -470,7 +470,7 @@ class KeyLeaf(Leaf):
                 if phase == "first":
                     edges[0x22] = ("key", menu, GROUND)
                 else:
-                    edges[0x2C] = ("comma", 0, menu)
+                    edges[0x2C] = ("comma", self._space.after_mark, menu)
             if may_close:
                 edges[0x7D] = ("closed",)
         return edges

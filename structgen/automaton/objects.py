@@ -303,10 +303,10 @@ class ObjectPlan:
     def _close(self, members: Members | None, first: bool) -> bytes | None:
         if members is None:
             return None
-        space = self._language.least_space
-        out = (space + b"," + space).join(text for _, text in members)
+        space, comma = self._language.least_space, self._language.least_comma
+        out = comma.join(text for _, text in members)
         if members and not first:
-            out = space + b"," + space + out
+            out = comma + out
         if members or not first:
             out += space
         return out + b"}"

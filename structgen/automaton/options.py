@@ -20,8 +20,9 @@ class JsonOptions:
     """How JSON is written.
 
     Attributes:
-        whitespace: ``"compact"``, ``"flexible"`` or a regular expression (Python's syntax) for what
-            stands at each place inside an object or array: after ``{ [ , :`` and before
+        whitespace: ``"compact"``; ``"spaced"``, one space after each comma and colon, as
+            ``json.dumps`` writes; ``"flexible"``; or a regular expression (Python's syntax) for
+            what stands at each place inside an object or array: after ``{ [ , :`` and before
             ``: , ] }``. Only ``"flexible"`` allows some around the whole document too.
         max_whitespace: longest run under ``"flexible"``, in characters.
         property_order: ``"schema"`` (named properties in the schema's order, then others) or

@@ -93,6 +93,9 @@ class JsonLanguage:
         self.missing = missing
         self.space = whitespace(options.whitespace, options.max_whitespace)
         self.least_space = self.space.least
+        self.least_comma, self.least_colon = (
+            self.space.least + mark + self.space.least_after for mark in (b",", b":")
+        )
         self.array_leaf = _array_leaf(options.whitespace, options.max_whitespace)
         self._speller = JsonString(Alphabet(()), options.named, missing)
         self._conjunctions: list[tuple[int, ...]] = []

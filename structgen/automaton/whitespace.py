@@ -1,6 +1,7 @@
 """Whitespace between JSON tokens, as a tiny automaton that structural leaves embed.
 
-States are integers from 0 (nothing read yet). `Whitespace.edges` gives the whitespace bytes that
+States are integers: 0 where nothing has been read yet, `Whitespace.after_mark` where nothing has
+been read yet after a comma or colon. `Whitespace.edges` gives the whitespace bytes that
 may follow, `Whitespace.may_end` whether the next JSON token may start. This module knows nothing
 of what stands between.
 """
@@ -21,9 +22,16 @@ class Whitespace:
     """The whitespace a JSON text may hold at each place where RFC 8259 allows some.
 
     Args:
-        style: ``"compact"`` for none, ``"flexible"`` for any run of space, tab, line feed and
+        style: ``"compact"`` for none, ``"spaced"`` for one space after each comma and colon and
+            none elsewhere, ``"flexible"`` for any run of space, tab, line feed and
             carriage return, or a regular expression (Python syntax) for what each place may hold.
         max_run: longest run under ``"flexible"``, in characters.
+
+    Attributes:
+        edges: for each state the whitespace bytes that may follow, with the states they lead to.
+        may_end: for each state whether the next JSON token may start.
+        after_mark: the state after a comma or colon.
+        least, least_after: the shortest whitespace at other places, and there.
 
     Raises:
         OptionError: no regular expression, or one that matches something that is not JSON
@@ -38,7 +46,13 @@ class Whitespace:
         except CompileLimitExceeded as error:
             option = f"max_whitespace={max_run}" if style == "flexible" else f"whitespace={style!r}"
             raise OptionError(f"{option} counts too far: {error}.") from error
-        self.least = self._shortest()
+        self.after_mark = 0
+        if style == "spaced":
+            self.after_mark = len(self.edges)
+            self.edges.append({0x20: 0})
+            self.may_end.append(False)
+        self.least = self._shortest(0)
+        self.least_after = self._shortest(self.after_mark)
 
     def _explore(self, automaton: RegexAutomaton) -> None:
         """Number the states and copy their edges."""
@@ -57,10 +71,10 @@ class Whitespace:
                         row[byte] = self._number[to]
             self.edges.append(row)
 
-    def _shortest(self) -> bytes:
-        """The shortest whitespace that may stand at one place."""
-        found = {0: b""}
-        order = [0]
+    def _shortest(self, start: int) -> bytes:
+        """The shortest whitespace from state ``start`` to the next JSON token."""
+        found = {start: b""}
+        order = [start]
         for state in order:
             if self.may_end[state]:
                 return found[state]
@@ -72,7 +86,7 @@ class Whitespace:
 
 
 def _automaton(style: str, max_run: int) -> RegexAutomaton:
-    if style == "compact":
+    if style in ("compact", "spaced"):
         return RegexAutomaton(ir.EPSILON)
     if style == "flexible":
         return RegexAutomaton(ir.Repeat(JSON_WHITESPACE, 0, max_run))
@@ -82,15 +96,15 @@ def _automaton(style: str, max_run: int) -> RegexAutomaton:
         raise
     except OutputTypeError as error:
         raise OptionError(
-            f"whitespace={style!r} is neither 'compact' nor 'flexible', nor a regular expression "
-            f"that can be used: {error}"
+            f"whitespace={style!r} is neither 'compact', 'spaced' nor 'flexible', nor a regular "
+            f"expression that can be used: {error}"
         ) from error
     outside = ir.Intersect((regex, ir.Complement(ir.Repeat(JSON_WHITESPACE, 0, None))))
     if not RegexAutomaton(outside).is_empty():
         raise OptionError(
             f"whitespace={style!r} can match text that is not JSON whitespace. Use 'compact', "
-            "'flexible', or a regular expression for space, tab, line feed and carriage return: "
-            r"[ \t\n\r], as \s matches others too."
+            "'spaced', 'flexible', or a regular expression for space, tab, line feed and carriage "
+            r"return: [ \t\n\r], as \s matches others too."
         )
     automaton = RegexAutomaton(regex)
     if automaton.is_empty():

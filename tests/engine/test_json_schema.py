@@ -67,6 +67,18 @@ def test_blanks_around_the_document() -> None:
         assert not accepts(compact, text, rng), text
 
 
+def test_spaced_is_what_the_standard_library_writes() -> None:
+    spaced = structgen.compile(JsonSchema(True), TINY, whitespace="spaced")
+    rng = random.Random(1)
+    for value in ([], {}, 1, "a, b: c", [1, [{}, []], 3], {"a": [], "b": {"c": [{"d": "x"}]}}):
+        text = json.dumps(value)
+        edited = {text[:i] + text[i + 1 :] for i in range(len(text)) if text[i] == " "}
+        edited |= {text[:i] + " " + text[i:] for i in range(len(text) + 1)}
+        assert accepts(spaced, text, rng), text
+        for other in edited - {text}:
+            assert accepts(spaced, other, rng) == (json.dumps(json.loads(other)) == other), other
+
+
 def test_where_whitespace_stands() -> None:
     constraint = structgen.compile(JsonSchema({}), TINY, whitespace=r"\t")
     rng = random.Random(1)

@@ -57,6 +57,7 @@ OUTPUTS: dict[str, tuple[Any, dict[str, Any]]] = {
         JsonSchema(PERSON),
         {"whitespace": "flexible", "property_order": "any", "spelling": "any"},
     ),
+    "person, spaced": (JsonSchema(PERSON), {"whitespace": "spaced"}),
     "person, ascii": (JsonSchema(PERSON), {"ensure_ascii": True}),
     "any value": (JsonSchema(True), {"whitespace": "flexible"}),
     "recursive arrays": (JsonSchema(DEEP), {}),
@@ -275,7 +276,13 @@ def test_two_constraints_of_one_vocabulary_do_not_mix() -> None:
 def test_generated_schemas_at_random_states(seed: int) -> None:
     r = random.Random(seed)
     schema = strategies.document(r)
-    options = r.choice([{}, {"whitespace": "flexible", "property_order": "any", "spelling": "any"}])
+    options = r.choice(
+        [
+            {},
+            {"whitespace": "spaced"},
+            {"whitespace": "flexible", "property_order": "any", "spelling": "any"},
+        ]
+    )
     try:
         constraint = structgen.compile(JsonSchema(schema), TINY, **options)
     except structgen.errors.OutputTypeError:
