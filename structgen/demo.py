@@ -21,22 +21,22 @@ from structgen.chat import Prompt
 ShortText = Annotated[str, Field(min_length=3, max_length=30)]
 
 
-class Weapon(BaseModel):
-    """What a character fights with."""
+class Speaker(BaseModel):
+    """Who gives a talk."""
 
     name: ShortText
-    damage: Annotated[int, Field(ge=1, le=20)]
+    job: Literal["professor", "student", "engineer"]
 
 
-class Character(BaseModel):
-    """A character in a game."""
+class Talk(BaseModel):
+    """What is known of a talk."""
 
-    name: ShortText
-    race: Literal["human", "elf", "dwarf", "orc"]
-    level: Annotated[int, Field(ge=1, le=99)]
-    skills: Annotated[list[ShortText], Field(min_length=2, max_length=3)]
-    weapon: Weapon
-    pet: ShortText | None = None
+    speaker: Speaker
+    city: ShortText
+    year: Annotated[int, Field(ge=1900, le=2100)]
+    minutes: Annotated[int, Field(ge=5, le=240)]
+    languages: Annotated[list[ShortText], Field(min_length=1, max_length=3)]
+    recorded: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +49,7 @@ class Scene:
         output_type: the output type; None for free text.
         prompt: text, or chat messages.
         options: search options.
+        compile_options: how JSON is written.
     """
 
     title: str
@@ -56,37 +57,24 @@ class Scene:
     output_type: Any
     prompt: Prompt
     options: dict[str, Any] = field(default_factory=dict)
+    compile_options: dict[str, Any] = field(default_factory=dict)
 
-
-_EXAMPLE = Character(
-    name="Lirien",
-    race="elf",
-    level=12,
-    skills=["archery", "healing"],
-    weapon=Weapon(name="Moon Bow", damage=9),
-    pet="a white owl",
-)
 
 SCENES = (
     Scene(
         "A Pydantic object",
-        "Character: name, race (one of four), level (1 to 99), skills (2 or 3), weapon (an object "
-        "of name and damage), pet (optional)",
-        Character,
+        "Talk: speaker (an object of name and job), city, year (1900 to 2100), minutes (5 to 240), "
+        "languages (1 to 3), recorded (true or false)",
+        Talk,
         [
             {
                 "role": "user",
-                "content": "Create a young elf who has a bow and a white owl. "
-                "Skills: archery and healing.",
-            },
-            {"role": "assistant", "content": _EXAMPLE.model_dump_json()},
-            {
-                "role": "user",
-                "content": "Create an old dwarf who has an axe and a red parrot. "
-                "Skills: sailing, fishing and singing.",
+                "content": "Extract the facts as JSON: In 2021 Jan Novak, an engineer, spoke in "
+                "Prague for 30 minutes, in Czech and German. The talk was recorded.",
             },
         ],
-        {"max_new_tokens": 160, "temperature": 0.4},
+        {"max_new_tokens": 160},
+        {"whitespace": "spaced"},
     ),
     Scene(
         "A classification",
@@ -134,7 +122,7 @@ def run(model: TextModel, console: Console, seed: int = 1) -> list[GenerationRes
         else:
             for message in prompt:
                 _field(console, message["role"], message["content"])
-        generator = Generator(model, scene.output_type)
+        generator = Generator(model, scene.output_type, **scene.compile_options)
         stream = generator.stream(scene.prompt, seed=seed, **scene.options)
         with stream, _Growing(console, "output") as output:
             for chunk in stream:

@@ -107,7 +107,7 @@ def test_the_demo_reads_well_in_a_plain_log():
     assert headings == ["1", "2", "3", "4"]
     outputs = re.findall(r"^output +(.+)$", out, re.MULTILINE)
     assert len(outputs) == 4
-    demo.Character.model_validate_json(outputs[0])
+    demo.Talk.model_validate_json(outputs[0])
     assert outputs[1] in ("positive", "negative")
     assert re.fullmatch(r"\d{4}-\d\d-\d\d", outputs[2])
     figures = re.findall(r"^ +\d+ tokens? in \d+\.\d\d s.*; (.+)$", out, re.MULTILINE)

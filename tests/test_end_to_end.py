@@ -10,11 +10,12 @@ import runpy
 import threading
 from datetime import date
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 import onnxruntime_genai as og
 import pytest
+from pydantic import BaseModel, Field
 
 import structgen
 from structgen import Choice, Generator, Regex, demo
@@ -37,9 +38,17 @@ def free(model):
 # Output types
 
 
+class Weapon(BaseModel):
+    name: Annotated[str, Field(min_length=3, max_length=30)]
+    damage: Annotated[int, Field(ge=1, le=20)]
+
+
 @pytest.fixture(scope="module")
 def scenes(model):
-    return [(scene, Generator(model, scene.output_type)) for scene in demo.SCENES]
+    return [
+        (scene, Generator(model, scene.output_type, **scene.compile_options))
+        for scene in demo.SCENES
+    ]
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -56,8 +65,8 @@ def test_the_demos_four_outputs_are_exact(scenes, seed):
         else:
             assert result.finish_reason == "stop"
             value = generator.constraint.output.parse(result.text)
-            if scene.output_type is demo.Character:
-                assert isinstance(value, demo.Character)
+            if scene.output_type is demo.Talk:
+                assert isinstance(value, demo.Talk)
 
 
 @pytest.mark.parametrize(
@@ -80,7 +89,7 @@ def test_values_of_all_sorts(model, output_type, kind):
 
 
 def test_streaming_gives_the_same_text(model):
-    generator = Generator(model, demo.Weapon)
+    generator = Generator(model, Weapon)
     options = {"max_new_tokens": 100, "temperature": 1.2, "seed": 4}
     text = generator("Create a weapon.", **options)
     assert "".join(generator.stream("Create a weapon.", **options)) == text
@@ -151,7 +160,7 @@ def test_confidence_of_long_texts_is_that_of_one_cold_pass(model):
 
 
 def test_confidence_does_not_depend_on_what_ran_before(model):
-    generator = Generator(model, demo.Weapon)
+    generator = Generator(model, Weapon)
     prompt = "Create a weapon."
     options = {"max_new_tokens": 60, "temperature": 1.0, "seed": 3}
     first, second = (generator.result(prompt, **options).confidence for _ in range(2))
@@ -169,7 +178,7 @@ def test_confidence_does_not_depend_on_what_ran_before(model):
 
 @pytest.mark.parametrize("forced", [True, False])
 def test_logprobs_are_those_of_a_cold_run(model, forced):
-    generator = Generator(model, demo.Weapon)
+    generator = Generator(model, Weapon)
     prompt = "Create a weapon."
     result = generator.result(prompt, max_new_tokens=60, logprobs=True, trace=True, forced=forced)
     ids = model.encode(prompt)
@@ -406,7 +415,7 @@ def test_a_sequence_that_outgrows_its_cache_goes_on_where_it_was(model, monkeypa
 
 
 def test_threads_share_a_model_and_a_generator(model):
-    generator = Generator(model, demo.Weapon)
+    generator = Generator(model, Weapon)
     options = {"max_new_tokens": 100, "temperature": 1.0}
     expected = {seed: generator("Weapon:", seed=seed, **options) for seed in range(3)}
     got = {}
