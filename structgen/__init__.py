@@ -45,6 +45,7 @@ from structgen.errors import (
 
 if TYPE_CHECKING:
     import os
+    from collections.abc import Mapping, Sequence
 
     from structgen import models
     from structgen.confidence import Alternative, Confidence, ValueConfidence
@@ -137,24 +138,40 @@ _HOMES = {
 }
 
 
-def load(name: str | os.PathLike[str]) -> TextModel:
+def load(
+    name: str | os.PathLike[str],
+    *,
+    providers: Sequence[str] | None = None,
+    session_options: Mapping[str, Any] | None = None,
+    threads: int | None = None,
+) -> TextModel:
     """Load a model; fetch and convert it first if need be.
 
     Args:
         name: a folder that ONNX Runtime GenAI understands, a name from the catalogue (see
             ``structgen models list``), or a Hugging Face repository id.
+        providers: execution providers, the preferred one first, such as ``["cuda", "cpu"]``; None:
+            as the model's folder says, which is the CPU for models converted here.
+        session_options: options of ONNX Runtime's session, over those of the folder.
+        threads: threads that one operator may use; None: as many as there are cores.
 
     Raises:
         ModelNotFound: there is no such folder, name or repository.
         DownloadError: fetching failed.
-        ModelError: the folder cannot be loaded.
+        ModelError: the folder cannot be loaded, or a provider is not installed; the error names
+            those that are.
 
     Cost: about a second once the model is on disk (135M parameters).
     """
     from structgen import models
     from structgen.models import genai
 
-    return genai.load(models.path(name))
+    return genai.load(
+        models.path(name),
+        providers=providers,
+        session_options=session_options,
+        threads=threads,
+    )
 
 
 def from_onnx_genai(

@@ -69,7 +69,8 @@ def make_all(
 def _make_one(model: Model, runs: Sequence[Run], index: int, errors: dict[int, Exception]) -> None:
     run = runs[index]
     try:
-        sequence = model.start(len(run.prompt_ids) + run.max_tokens, prefix=run.prompt_ids)
+        length = len(run.prompt_ids) + run.max_tokens
+        sequence = model.start(length, prefix=run.prompt_ids, adapter=run.adapter)
         try:
             for _ in decode(run, sequence):
                 pass
@@ -143,7 +144,7 @@ class _Rows:
         """Run a batch of ``rows`` until too many are done; return those that are not."""
         token_ids = [self._runs[index].token_ids[0] for index in rows]
         room = max(len(run.prompt_ids) + run.max_tokens for run in self._runs.values())
-        batch = self._model.start_batch(token_ids, room)
+        batch = self._model.start_batch(token_ids, room, adapter=self._runs[rows[0]].adapter)
         if batch is None:
             for index in rows:
                 self._attempt(index, self._alone, index)
@@ -184,7 +185,7 @@ class _Rows:
         """Go on with one output by itself."""
         run = self._runs[index]
         length = len(run.prompt_ids) + run.max_tokens
-        sequence = self._model.start(length, prefix=run.token_ids[0])
+        sequence = self._model.start(length, prefix=run.token_ids[0], adapter=run.adapter)
         try:
             for _ in resume(run, sequence):
                 pass

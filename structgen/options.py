@@ -82,6 +82,7 @@ class SearchOptions:
             where it is.
         cancel: a `threading.Event`, or anything with ``is_set()``: once it is set, the output ends
             where it is.
+        adapter: name of an adapter of `TextModel.load_adapter` to run with.
         n: how many outputs to make for each prompt.
         batch_size: most outputs made side by side; None: as many as pay. See `structgen.batch`.
         return_errors: of several outputs, put errors in the place of those that failed, rather than
@@ -108,6 +109,7 @@ class SearchOptions:
     forced: bool = True
     timeout: float | None = None
     cancel: Any = None
+    adapter: str | None = None
     n: int | None = None
     batch_size: int | None = None
     return_errors: bool = False
@@ -287,6 +289,12 @@ def _abstain_below(name: str, value: Any) -> float | dict[str, float]:
     return {path: check(f"{name}[{path!r}]", number) for path, number in value.items()}
 
 
+def _name(name: str, value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    raise OptionError(f"{name}={value!r} is not a str.")
+
+
 def _cancel(name: str, value: Any) -> Any:
     if not callable(getattr(value, "is_set", None)):
         raise OptionError(f"{name}={value!r} has no is_set(). Pass a threading.Event.")
@@ -314,6 +322,7 @@ _CHECKS: dict[str, Any] = {
     "forced": _flag,
     "timeout": _real(0, 1e9, above=True),
     "cancel": _cancel,
+    "adapter": _name,
     "n": _whole(1, 10_000),
     "batch_size": _whole(1, 256),
     "return_errors": _flag,
@@ -322,7 +331,7 @@ _CHECKS: dict[str, Any] = {
 _NOT_THE_RUNTIMES = {
     *("max_new_tokens", "max_length", "stop", "logit_bias", "abstain_below"),
     *("processor", "logprobs", "top_logprobs", "trace", "forced", "timeout", "cancel"),
-    *("n", "batch_size", "return_errors"),
+    *("adapter", "n", "batch_size", "return_errors"),
 }
 
 _WHOLE = {"min_length", "top_k", "no_repeat_ngram_size", "random_seed"}

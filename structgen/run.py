@@ -56,6 +56,7 @@ class Run:
         finish_reason: why it ended, None while it goes on.
         reused_tokens: prompt tokens that need not be run, for the driver to set.
         recorders: told of each token.
+        adapter: name of the adapter that the model runs with, or None.
     """
 
     def __init__(
@@ -95,6 +96,13 @@ class Run:
             n_top = max(search.top_logprobs, TOP if search.trace else 0)
             self._record = StepRecorder(constraint, vocabulary, n_top)
             recorders = [*recorders, self._record]
+        if search.adapter is not None and search.adapter not in model.adapters:
+            loaded = ", ".join(sorted(model.adapters)) or "none"
+            raise OptionError(
+                f"adapter={search.adapter!r} is not loaded (loaded: {loaded}). Load it with "
+                "model.load_adapter(path, name)."
+            )
+        self.adapter = search.adapter
         self._search = search
         self.recorders = tuple(recorders)
         self._model = model
@@ -160,7 +168,7 @@ class Run:
             confidence=Confidence(
                 self._constraint,
                 output_ids,
-                opener(self._model, self.prompt_ids),
+                opener(self._model, self.prompt_ids, self.adapter),
                 is_whole=self.finish_reason == "stop",
             ),
             abstain_below=self._search.abstain_below,
@@ -411,12 +419,12 @@ def encode(model: Model, prompt: Prompt) -> TokenIds:
     return token_ids
 
 
-def opener(model: Model, prompt_ids: TokenIds) -> OpenSequence:
+def opener(model: Model, prompt_ids: TokenIds, adapter: str | None = None) -> OpenSequence:
     """Return what begins a sequence on a prompt and some tokens after it, for `Confidence`."""
 
     def open_sequence(before: Sequence[int], room: int) -> TokenSequence:
         token_ids = np.concatenate([prompt_ids, np.array(before, np.int32)])
-        sequence = model.start(len(token_ids) + room, prefix=token_ids)
+        sequence = model.start(len(token_ids) + room, prefix=token_ids, adapter=adapter)
         # Two tokens at least, as in a call that starts from nothing: see `models.sequences`.
         first = max(min(sequence.length, len(token_ids) - 2), 0)
         sequence.rewind(first)

@@ -71,7 +71,8 @@ def _pieces(model: Model, run: Run) -> Generator[str, None, None]:
     No method: a generator that held its stream would keep a dropped one, and its sequence, until
     the garbage collector comes by.
     """
-    sequence = model.start(len(run.prompt_ids) + run.max_tokens, prefix=run.prompt_ids)
+    length = len(run.prompt_ids) + run.max_tokens
+    sequence = model.start(length, prefix=run.prompt_ids, adapter=run.adapter)
     try:
         yield from decode(run, sequence)
     finally:

@@ -52,6 +52,7 @@ class FakeModel:
     """
 
     name = "fake"
+    adapters = ()
 
     def __init__(
         self,
@@ -88,13 +89,17 @@ class FakeModel:
         turns = "".join(f"[{m['role']}]{m['content']}\n" for m in messages)
         return f"{turns}[assistant]"
 
-    def start(self, max_length: int, *, prefix: TokenIds | None = None) -> FakeSequence:
+    def start(
+        self, max_length: int, *, prefix: TokenIds | None = None, adapter: str | None = None
+    ) -> FakeSequence:
         prompt_length = None if prefix is None else self.prompt_length or len(prefix)
         sequence = FakeSequence(self, max_length, prompt_length)
         self.started.append(sequence)
         return sequence
 
-    def start_batch(self, rows: Sequence[TokenIds], room: int) -> FakeBatch | None:
+    def start_batch(
+        self, rows: Sequence[TokenIds], room: int, *, adapter: str | None = None
+    ) -> FakeBatch | None:
         if not self.batches_work:
             return None
         batch = FakeBatch([FakeSequence(self, room, self.prompt_length) for _ in rows])

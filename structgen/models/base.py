@@ -6,7 +6,7 @@ on a table. The generator uses only what is written here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Protocol
 
 from structgen.processors import Logits, TokenIds
@@ -75,13 +75,19 @@ class Model(Protocol):
     def search_defaults(self) -> Mapping[str, Any]:
         """The model's own search settings, under the runtime's names."""
 
+    @property
+    def adapters(self) -> Collection[str]:
+        """Names of the adapters that are loaded."""
+
     def encode(self, text: str) -> TokenIds:
         """Token ids of ``text``, int32 ``[n]``; special tokens spelt out in it are recognised."""
 
     def apply_chat_template(self, messages: Sequence[Mapping[str, Any]]) -> str:
         """Text of a chat, up to where the assistant's answer begins."""
 
-    def start(self, max_length: int, *, prefix: TokenIds | None = None) -> TokenSequence:
+    def start(
+        self, max_length: int, *, prefix: TokenIds | None = None, adapter: str | None = None
+    ) -> TokenSequence:
         """Begin a sequence.
 
         Args:
@@ -89,14 +95,18 @@ class Model(Protocol):
             prefix: int32 ``[n]``, tokens that will be appended first. The sequence may hold some
                 of them already, from a call before: its ``length`` says how many. None: it is
                 empty.
+            adapter: name of the adapter to run with; None: the model as it is.
         """
 
-    def start_batch(self, rows: Sequence[TokenIds], room: int) -> TokenBatch | None:
+    def start_batch(
+        self, rows: Sequence[TokenIds], room: int, *, adapter: str | None = None
+    ) -> TokenBatch | None:
         """Begin a batch and run the model over its first tokens.
 
         Args:
             rows: int32 ``[n]`` each, of any lengths.
             room: most tokens that any row will have.
+            adapter: name of the adapter to run with; None: the model as it is.
 
         Returns:
             None where these rows cannot be run together.

@@ -37,7 +37,9 @@ import onnxruntime_genai as og  # type: ignore[import-untyped]
 
 from structgen.errors import ModelError, PromptError
 from structgen.models import recover
+from structgen.models.adapters import AdapterSet
 from structgen.models.batches import TextBatch, pads_exactly
+from structgen.models.providers import checked
 from structgen.models.sequences import LiveSequence, SequencePool, TextSequence
 from structgen.processors import Logits, TokenIds
 from structgen.vocabulary import Vocabulary
@@ -86,6 +88,7 @@ class TextModel:
         self.folder = folder
         self.name = folder.name if folder is not None else f"{og_model.type} model"
         self.search_defaults: Mapping[str, Any] = MappingProxyType(dict(search_defaults))
+        self._adapters = AdapterSet(functools.partial(og.Adapters, og_model))
         self.sequences = SequencePool(bytes_per_token, _KEPT_SEQUENCES, _KEPT_BYTES)
 
     def __repr__(self) -> str:
@@ -125,29 +128,36 @@ class TextModel:
                 "Check roles and their order, or pass the prompt as one string."
             ) from error
 
-    def start(self, max_length: int, *, prefix: TokenIds | None = None) -> TextSequence:
+    def start(
+        self, max_length: int, *, prefix: TokenIds | None = None, adapter: str | None = None
+    ) -> TextSequence:
         """Begin a sequence.
 
         Args:
             max_length: most tokens it will hold.
             prefix: int32 ``[n]``, tokens that will be appended first. The sequence may hold some
                 of them already: its ``length`` says how many.
+            adapter: name of the adapter to run with; None: the model as it is.
         """
-        live = None if prefix is None else self.sequences.take(prefix)
+        live = None if prefix is None else self.sequences.take(prefix, adapter)
         if live is None:
             live = LiveSequence(
-                self._new_sequence,
+                functools.partial(self._new_sequence, adapter),
                 context_length=self.context_length,
                 width=self.vocabulary.size,
+                key=adapter,
             )
         return TextSequence(live, max_length, self.sequences.give)
 
-    def start_batch(self, rows: Sequence[TokenIds], room: int) -> TextBatch | None:
+    def start_batch(
+        self, rows: Sequence[TokenIds], room: int, *, adapter: str | None = None
+    ) -> TextBatch | None:
         """Begin a batch and run the model over its first tokens.
 
         Args:
             rows: int32 ``[n]`` each, of any lengths.
             room: most tokens that any row will have.
+            adapter: name of the adapter to run with; None: the model as it is.
 
         Returns:
             None where these rows cannot be run together: of different lengths with a model that
@@ -160,11 +170,13 @@ class TextModel:
         for row in rows:
             if len(row) < longest and (int(row[-1]) == self._pad_token_id or not self._pads):
                 return None
-        return self._new_batch(rows, room)
+        return self._new_batch(rows, room, adapter)
 
-    def _new_batch(self, rows: Sequence[TokenIds], room: int) -> TextBatch:
+    def _new_batch(
+        self, rows: Sequence[TokenIds], room: int, adapter: str | None = None
+    ) -> TextBatch:
         return TextBatch(
-            self._new_sequence,
+            functools.partial(self._new_sequence, adapter),
             rows,
             room=room,
             context_length=self.context_length,
@@ -191,28 +203,70 @@ class TextModel:
         """Free the sequences kept for calls to come. The model stays usable."""
         self.sequences.clear()
 
-    def _new_sequence(self, capacity: int, rows: int = 1) -> og.Generator:
+    @property
+    def adapters(self) -> tuple[str, ...]:
+        """Names of the adapters that are loaded."""
+        return self._adapters.names
+
+    def load_adapter(self, path: str | os.PathLike[str], name: str) -> None:
+        """Load a LoRA adapter, to be used by calls that pass ``adapter=name``.
+
+        Args:
+            path: an ``.onnx_adapter`` file. Its parameters must be inputs of the model's graph:
+                the model has to have been exported for adapters.
+            name: what calls name it by.
+
+        Raises:
+            ModelError: there is no such file, the runtime cannot read it, or the name is taken.
+        """
+        self._adapters.load(path, name)
+
+    def unload_adapter(self, name: str) -> None:
+        """Unload an adapter; sequences kept of its calls are freed.
+
+        Raises:
+            ModelError: it is not loaded, or a call is running with it.
+        """
+        self._adapters.check(name)
+        self.sequences.clear(name)
+        self._adapters.unload(name)
+
+    def _new_sequence(self, adapter: str | None, capacity: int, rows: int = 1) -> og.Generator:
         params = og.GeneratorParams(self.og_model)
         params.set_search_options(max_length=capacity, batch_size=rows, **_SETTINGS)
-        return og.Generator(self.og_model, params)
+        generator = og.Generator(self.og_model, params)
+        if adapter is not None:
+            self._adapters.activate(generator, adapter)
+        return generator
 
 
-def load(folder: Path) -> TextModel:
+def load(
+    folder: Path,
+    *,
+    providers: Sequence[str] | None = None,
+    session_options: Mapping[str, Any] | None = None,
+    threads: int | None = None,
+) -> TextModel:
     """Load a model folder that ONNX Runtime GenAI understands.
 
     Args:
         folder: has ``genai_config.json``, ``tokenizer.json`` and the weights.
+        providers: execution providers, the preferred one first; None: as the folder says.
+        session_options: of ONNX Runtime, over those of the folder.
+        threads: threads an operator may use; None: as many as there are cores.
 
     Raises:
-        ModelError: a file is missing or the runtime cannot load the model.
+        ModelError: a file is missing, a provider is not installed, or the runtime cannot load the
+            model.
         VocabularyError: ``tokenizer.json`` cannot be understood.
 
     Cost: 0.8 s for SmolLM2-135M, and 0.3 s for its vocabulary.
     """
     config = _read_config(folder)
     vocabulary = _folder_vocabulary(folder, config)
+    names = None if providers is None else checked(providers)
     try:
-        og_model = og.Model(str(folder))
+        og_model = og.Model(_session_config(folder, names, session_options, threads))
         og_tokenizer = og.Tokenizer(og_model)
     except Exception as error:
         raise ModelError(f"ONNX Runtime GenAI cannot load {folder}: {error}") from error
@@ -284,6 +338,26 @@ def from_onnx_genai(
         bytes_per_token=_bytes_per_token(og_model),
         folder=folder,
     )
+
+
+def _session_config(
+    folder: Path,
+    providers: Sequence[str] | None,
+    session_options: Mapping[str, Any] | None,
+    threads: int | None,
+) -> og.Config:
+    config = og.Config(str(folder))
+    if providers is not None:
+        config.clear_providers()
+        for name in providers:
+            if name != "cpu":  # which is always there, for what the others cannot do
+                config.append_provider(name)
+    wanted = dict(session_options or {})
+    if threads is not None:
+        wanted["intra_op_num_threads"] = threads
+    if wanted:
+        config.overlay(json.dumps({"model": {"decoder": {"session_options": wanted}}}))
+    return config
 
 
 def _read_config(folder: Path) -> dict[str, Any]:

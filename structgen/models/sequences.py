@@ -358,11 +358,17 @@ class SequencePool:
             ):
                 self._kept.pop(0).free()
 
-    def clear(self) -> None:
-        """Free all that is kept. Sequences in use are kept again when they are given back."""
+    def clear(self, key: Hashable = None) -> None:
+        """Free what is kept. Sequences in use are kept again when they are given back.
+
+        Args:
+            key: free those with this key only; None: all.
+        """
         with self._lock:
-            while self._kept:
-                self._kept.pop().free()
+            gone = [live for live in self._kept if key is None or live.key == key]
+            self._kept = [live for live in self._kept if key is not None and live.key != key]
+        for live in gone:
+            live.free()
 
     @property
     def info(self) -> PoolInfo:

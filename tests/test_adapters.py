@@ -1,0 +1,98 @@
+"""Adapters, execution providers and session options, on the real model."""
+
+from __future__ import annotations
+
+import shutil
+
+import numpy as np
+import onnx_ir as ir
+import onnxruntime
+import pytest
+
+import structgen
+from structgen import Generator, models
+from structgen.models import providers
+
+WEIGHT = "model.final_norm.weight"
+PROMPT = "The capital of France is"
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    """The default model with one weight as an input that adapters may replace, and two of these."""
+    folder = tmp_path_factory.mktemp("adaptable")
+    source = models.path("smollm2-135m-instruct")
+    graph = ir.load(source / "model.onnx")
+    weight = graph.graph.initializers[WEIGHT]
+    assert weight.const_value is not None
+    values = np.array(weight.const_value.numpy(), np.float32)
+    graph.graph.inputs.append(weight)
+    for file in source.iterdir():
+        if file.name != "model.onnx":
+            shutil.copy(file, folder / file.name)
+    ir.save(graph, folder / "model.onnx")
+    for name, changed in (("same", values), ("turned", -values)):
+        adapter = onnxruntime.AdapterFormat()
+        adapter.set_adapter_version(1)
+        adapter.set_model_version(1)
+        adapter.set_parameters({WEIGHT: onnxruntime.OrtValue.ortvalue_from_numpy(changed)})
+        adapter.export_adapter(str(folder / f"{name}.onnx_adapter"))
+    yield structgen.load(folder)
+    shutil.rmtree(folder)
+
+
+def test_an_adapter_acts_on_the_calls_that_name_it_and_no_others(model):
+    generator = Generator(model)
+    plain = generator(PROMPT, max_new_tokens=4)
+    model.load_adapter(model.folder / "same.onnx_adapter", "same")
+    model.load_adapter(model.folder / "turned.onnx_adapter", "turned")
+    assert set(model.adapters) == {"same", "turned"}
+    for _ in range(2):  # the second time on sequences that are kept
+        assert generator(PROMPT, max_new_tokens=4) == plain
+        assert generator(PROMPT, max_new_tokens=4, adapter="same") == plain
+        turned = generator(PROMPT, max_new_tokens=4, adapter="turned")
+        assert turned != plain
+    both = generator([PROMPT, "Hello"], max_new_tokens=4, adapter="turned", batch_size=2)
+    assert both[0] == turned
+    sure = Generator(model, bool)
+    assert sure.result(PROMPT, adapter="turned").confidence["$"].chosen.text in ("true", "false")
+    with pytest.raises(structgen.ModelError, match="'same' is loaded already"):
+        model.load_adapter(model.folder / "same.onnx_adapter", "same")
+    model.unload_adapter("turned")
+    model.unload_adapter("same")
+    assert model.adapters == ()
+    with pytest.raises(structgen.OptionError, match=r"adapter='turned' .*\(loaded: none\)"):
+        generator.stream(PROMPT, adapter="turned")
+    with pytest.raises(structgen.ModelError, match="No adapter named 'turned'"):
+        model.unload_adapter("turned")
+
+
+def test_files_that_are_no_adapters_are_errors(model, tmp_path):
+    with pytest.raises(structgen.ModelError, match="no file"):
+        model.load_adapter(tmp_path / "x.onnx_adapter", "x")
+    (tmp_path / "x.onnx_adapter").write_bytes(b"nothing of the kind")
+    with pytest.raises(structgen.ModelError, match="cannot read the adapter"):
+        model.load_adapter(tmp_path / "x.onnx_adapter", "x")
+    assert model.adapters == ()
+
+
+def test_a_provider_that_is_missing_is_named_with_those_that_are_there(monkeypatch):
+    assert "cpu" in providers.installed()
+    monkeypatch.setattr(
+        onnxruntime,
+        "get_available_providers",
+        lambda: ["CPUExecutionProvider", "WebGpuExecutionProvider"],
+    )
+    with pytest.raises(structgen.ModelError, match=r"'cuda' is not .*: cpu, webgpu\. CUDA comes"):
+        structgen.load("smollm2-135m-instruct", providers=["cuda", "cpu"])
+    for wrong in ("cuda", []):
+        with pytest.raises(structgen.ModelError, match="no list of names"):
+            structgen.load("smollm2-135m-instruct", providers=wrong)
+    assert providers.checked(["CPUExecutionProvider", "webgpu"]) == ["cpu", "webgpu"]
+
+
+def test_session_options_reach_the_runtime():
+    loaded = structgen.load("smollm2-135m-instruct", providers=["cpu"], threads=1)
+    assert Generator(loaded, bool)("Is it? ") in ("true", "false")
+    with pytest.raises(structgen.ModelError, match="cannot load"):
+        structgen.load("smollm2-135m-instruct", session_options={"no_such_option": 1})
