@@ -30,7 +30,7 @@ from typing import Annotated, Any, Literal
 import jsonschema_rs
 import numpy as np
 import onnxruntime_genai as og
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 import structgen
 from structgen import Generator, JsonSchema, Regex
@@ -61,14 +61,20 @@ Short = Annotated[str, Field(max_length=30)]
 Words = Annotated[list[Short], Field(max_length=3)]
 
 
-class Address(BaseModel):
+class Record(BaseModel):
+    """What such schemas are made with where a model fills them in: nothing but what they name."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class Address(Record):
     street: Short
     city: Short
     postal_code: Annotated[str, Field(pattern="^[0-9]{5}$")]
     country: Literal["PT", "GB", "DE", "FR", "US"]
 
 
-class Customer(BaseModel):
+class Customer(Record):
     first_name: Short
     last_name: Short
     age: Annotated[int, Field(ge=0, le=120)]
@@ -76,12 +82,12 @@ class Customer(BaseModel):
     newsletter: bool
 
 
-class Sentiment(BaseModel):
+class Sentiment(Record):
     label: Literal["positive", "negative", "neutral"]
     confidence: Annotated[float, Field(ge=0, le=1)]
 
 
-class Ticket(BaseModel):
+class Ticket(Record):
     title: Short
     priority: Literal["low", "medium", "high", "urgent"]
     component: Literal["billing", "account", "search", "delivery"]
@@ -89,27 +95,27 @@ class Ticket(BaseModel):
     is_customer_visible: bool
 
 
-class Line(BaseModel):
+class Line(Record):
     product: Short
     quantity: Annotated[int, Field(ge=1, le=99)]
     unit_price: Annotated[float, Field(ge=0, le=1000)]
 
 
-class Order(BaseModel):
+class Order(Record):
     order_number: Annotated[str, Field(pattern="^ORD-[0-9]{6}$")]
     lines: Annotated[list[Line], Field(min_length=1, max_length=2)]
     shipping_method: Literal["standard", "express"]
     gift_wrapping: bool
 
 
-class Event(BaseModel):
+class Event(Record):
     summary: Short
     start_date: Annotated[str, Field(json_schema_extra={"format": "date"})]
     all_day: bool
     reminder_minutes: Literal[0, 5, 15, 60]
 
 
-class Settings(BaseModel):
+class Settings(Record):
     theme_colour: Colour
     font_size: Annotated[int, Field(ge=8, le=32)]
     notifications_enabled: bool
@@ -118,29 +124,29 @@ class Settings(BaseModel):
     preferred_language: Literal["en", "de", "fr", "pt"]
 
 
-class Weather(BaseModel):
+class Weather(Record):
     tool_name: Literal["get_current_weather"]
     location: Short
     temperature_unit: Literal["celsius", "fahrenheit"]
 
 
-class Extraction(BaseModel):
+class Extraction(Record):
     people: Words
     organisations: Words
     locations: Words
 
 
-class Step(BaseModel):
+class Step(Record):
     explanation: Annotated[str, Field(max_length=60)]
     result: Short
 
 
-class Reasoning(BaseModel):
+class Reasoning(Record):
     steps: Annotated[list[Step], Field(min_length=1, max_length=2)]
     final_answer: Short
 
 
-class Medical(BaseModel):
+class Medical(Record):
     patient_identifier: Annotated[str, Field(pattern="^P[0-9]{4}$")]
     blood_pressure_systolic: Annotated[int, Field(ge=60, le=250)]
     blood_pressure_diastolic: Annotated[int, Field(ge=30, le=150)]
@@ -148,14 +154,14 @@ class Medical(BaseModel):
     allergies: Words
 
 
-class Flags(BaseModel):
+class Flags(Record):
     contains_personal_data: bool
     contains_payment_data: bool
     needs_human_review: bool
     language: Literal["en", "de", "fr", "pt", "other"]
 
 
-PYDANTIC: list[type[BaseModel]] = [
+PYDANTIC: list[type[Record]] = [
     *(Customer, Sentiment, Ticket, Order, Event, Settings),
     *(Weather, Extraction, Reasoning, Medical, Flags, Address),
 ]
