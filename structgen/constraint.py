@@ -93,6 +93,7 @@ class Constraint:
             self._reach = Reach(self._masks)
         self._tokens: dict[int, int] = {}
         self._plans: dict[int, tuple[int, ...]] = {}
+        self._plan_sizes: dict[int, int] = {}
 
     def start(self, max_tokens: int | None = None) -> Cursor:
         """A cursor at the start of a new sequence.
@@ -159,16 +160,32 @@ class Constraint:
         """Tokens that finish from ``state``, without the end-of-sequence token."""
         plan = self._plans.get(state)
         if plan is None:
-            try:
-                completion = self._machine.shortest_completion(state)
-            except NeedsText:
-                completion = self._machine.shortest_completion(state, tape())
-                return tuple(self.vocabulary.encode_bytes(completion))
+            completion, is_shared = self._completion(state, tape)
             plan = tuple(self.vocabulary.encode_bytes(completion))
-            if len(self._plans) > _MAX_MEMO:
-                self._plans.clear()
-            self._plans[state] = plan
+            if is_shared:
+                if len(self._plans) > _MAX_MEMO:
+                    self._plans.clear()
+                self._plans[state] = plan
         return plan
+
+    def _plan_size(self, state: int, tape: Callable[[], Tape]) -> int:
+        """How many tokens `_plan` has: it is asked of many states of which one will be reached."""
+        size = self._plan_sizes.get(state)
+        if size is None:
+            completion, is_shared = self._completion(state, tape)
+            size = self.vocabulary.count_tokens(completion)
+            if is_shared:
+                if len(self._plan_sizes) > _MAX_MEMO:
+                    self._plan_sizes.clear()
+                self._plan_sizes[state] = size
+        return size
+
+    def _completion(self, state: int, tape: Callable[[], Tape]) -> tuple[bytes, bool]:
+        """Bytes that finish from ``state``, and whether they do so after every text."""
+        try:
+            return self._machine.shortest_completion(state), True
+        except NeedsText:
+            return self._machine.shortest_completion(state, tape()), False
 
 
 class Cursor:
@@ -384,10 +401,10 @@ class Cursor:
         reach, spare = self._constraint._reach, self._left - 2
         return reach.most_bytes(self._state) > spare and reach.most(self._state) > spare
 
-    def _plan_at(self, state: int, tokens: list[int]) -> tuple[int, ...]:
-        """Tokens that finish from ``state``, which ``tokens`` from here lead to."""
-        data = b"".join(self._constraint.vocabulary.tokens[t] for t in tokens)
-        return self._constraint._plan(state, lambda: self._text().after(data))
+    def _text_after(self, tokens: list[int]) -> Callable[[], Tape]:
+        """Gives the text after ``tokens`` from here."""
+        known = self._constraint.vocabulary.tokens
+        return lambda: self._text().after(b"".join(known[t] for t in tokens))
 
     def _held(self) -> tuple[int, ...]:
         """The plan held here; made now if every token before was affordable without one."""
@@ -400,7 +417,7 @@ class Cursor:
     def _plan_after(self, token_id: int, to: int) -> tuple[int, ...] | None:
         """Affordable tokens that finish after ``token_id``, or None."""
         assert self._left is not None
-        best = self._plan_at(to, [token_id])
+        best = self._constraint._plan(to, self._text_after([token_id]))
         held = self._held()
         if held and held[0] == token_id and len(held) - 1 < len(best):
             best = held[1:]
@@ -417,8 +434,9 @@ class Cursor:
         flags = np.zeros(len(out) * 32, np.uint8)
         flags[hopeless] = 1
         for token in tokens:
-            if self._plan_after(token, constraint._advance(self._state, token, self._text)) is None:
-                flags[token] = 1
+            to = constraint._advance(self._state, token, self._text)
+            needed = constraint._plan_size(to, self._text_after([token]))
+            flags[token] = needed + 2 > self._left
         if held:
             flags[held[0]] = 0  # what is held is affordable, whatever else follows that token
         out &= ~np.packbits(flags, bitorder="little").view(np.uint32)
@@ -455,7 +473,8 @@ class Cursor:
         at = self._state
         for i, token in enumerate(tokens):
             at = self._constraint._advance(at, token, self._text)
-            if len(self._plan_at(at, tokens[: i + 1])) + 1 > self._left - i - 1:
+            needed = self._constraint._plan_size(at, self._text_after(tokens[: i + 1]))
+            if needed + 1 > self._left - i - 1:
                 return i
         return len(tokens)
 

@@ -26,14 +26,34 @@ class FewestTokens:
         # and length of the first of these. Replaced as a whole, never changed.
         self._last: tuple[bytes, list[int], list[tuple[int, int]]] = (b"", [0], [(0, 0)])
 
+    def count(self, data: bytes) -> int | None:
+        """Return how many tokens `__call__` would take, which costs less."""
+        needed = self._table(data)[0][len(data)]
+        return needed if needed < _UNREACHABLE else None
+
     def __call__(self, data: bytes) -> list[int] | None:
         """Return the nodes of the fewest tokens that concatenate to ``data``; None if none do.
 
         Of equally short answers, the one whose tokens are longest from the left.
         """
+        fewest, chosen = self._table(data)
+        left = len(data)
+        if fewest[left] >= _UNREACHABLE:
+            return None
+        out: list[int] = []
+        while left:
+            node, length = chosen[left]
+            out.append(node)
+            left -= length
+        return out
+
+    def _table(self, data: bytes) -> tuple[list[int], list[tuple[int, int]]]:
+        """For each number of last bytes: the fewest tokens, and the first of these."""
         trie = self._trie
         child, token_start = trie.child, trie.token_start
         known, fewest, chosen = self._last
+        if known == data:
+            return fewest, chosen
         alike = _common_end(known, data)
         fewest, chosen = fewest[: alike + 1], chosen[: alike + 1]
         end = len(data)
@@ -51,15 +71,7 @@ class FewestTokens:
             fewest.append(best)
             chosen.append(first)
         self._last = (data, fewest, chosen)
-        if fewest[end] >= _UNREACHABLE:
-            return None
-        out: list[int] = []
-        left = end
-        while left:
-            node, length = chosen[left]
-            out.append(node)
-            left -= length
-        return out
+        return fewest, chosen
 
 
 def _common_end(a: bytes, b: bytes) -> int:

@@ -225,7 +225,7 @@ class Reach:
                 if self._machine.is_pending(state):
                     raise NeedsText
                 rest = self._machine.shortest_completion(state)
-                needed = len(self._vocabulary.encode_bytes(rest))
+                needed = self._vocabulary.count_tokens(rest)
                 found = (needed, needed)
             except NeedsText:
                 variants = self._machine.completion_variants(leaf, end, continuation)
@@ -238,7 +238,7 @@ class Reach:
                 else:
                     # The worst is counted on. Between best and worst it would have to be worked
                     # out for each token; that takes seconds in a string, and tells few apart.
-                    needed = max(len(self._vocabulary.encode_bytes(text)) for text in variants)
+                    needed = max(map(self._vocabulary.count_tokens, variants))
                     found = (needed, needed)
             self._closings[key] = found
             self._walker.charge(200)

@@ -283,6 +283,13 @@ class Vocabulary:
         trie = self.trie
         return [int(trie.token_ids[trie.token_start[node]]) for node in nodes]
 
+    def count_tokens(self, data: bytes) -> int:
+        """Return how many tokens `encode_bytes` needs for ``data``; raises as it does."""
+        needed = self._fewest.count(data)
+        if needed is None:
+            raise VocabularyError(self._why_unspellable(data))
+        return needed
+
     def _why_unspellable(self, data: bytes) -> str:
         known = {byte for token in self.tokens for byte in token}
         for position, byte in enumerate(data):

@@ -335,12 +335,24 @@ class TextLeaf(Leaf):
         known = self._completions.get((symbol_state, node))
         if known is not None:
             return known
+        # Where a way is known the search ends: the states of one pattern have most of it in common.
+        completions, label, at_least = self._completions, self.symbols.label, self.symbols.at_least
+
+        def left(state: int) -> int:
+            found = completions.get((state, GROUND))
+            return at_least(state) if found is None else len(found)
+
         path = shortest_path(
-            self.symbols, self.encoding, symbol_state, node, lambda q: self.symbols.label(q) >= 0
+            self.symbols,
+            self.encoding,
+            symbol_state,
+            node,
+            lambda state: (state, GROUND) in completions or label(state) >= 0,
+            estimate=left,
         )
         if path is None:
             return None
-        suffix = b""
+        suffix = completions.get((path[-1][0], GROUND), b"") if path else b""
         for state, spelt in reversed(path):
             self._completions.setdefault((state, GROUND), suffix)
             suffix = spelt + suffix
@@ -423,7 +435,7 @@ def shortest_path(
         encoding: how its symbols are spelt.
         symbol_state: where the way starts,
         node: and how far into a character.
-        is_end: which states end; they must be accepting ones.
+        is_end: which states end: accepting ones, or such that ``estimate`` is exact for them.
         estimate: never more than the bytes still to come (A*); None for `SymbolAutomaton.at_least`.
 
     Returns:
