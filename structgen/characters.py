@@ -33,6 +33,7 @@ Depths: TypeAlias = npt.NDArray[Any]
 
 _QUOTE, _BACKSLASH = 0x22, 0x5C
 _POINT_BITS = 21
+_NOWHERE = np.zeros(0, np.int64)
 _NO_QUOTES: Mapping[str, Sequence[int]] = {}
 
 _WIDE_LEVEL = 512
@@ -130,7 +131,7 @@ class Characters:
         token_node: int32; where each of `token_ids` ends, or ``n`` inside a character.
         quotes: the nodes right after a closing quote.
         partial: ids of the tokens that end inside a character; `partial_node`, where that character
-            begins; `partial_tail`, which of `tails` (its bytes so far).
+            begins, ascending; `partial_tail`, which of `tails` (its bytes so far).
         tail_spans: int32 [spans, 3]; a tail, and first and last of some code points that it may
             become.
     """
@@ -162,9 +163,10 @@ class Characters:
         self.token_ids: Int32 = arrays["token_ids"]
         self.token_node: Int32 = arrays["token_node"]
         self.node_of_id: Int32 = arrays["node_of_id"]
-        self.partial: Int32 = arrays["partial"]
-        self.partial_node: Int32 = arrays["partial_node"]
-        self.partial_tail: Int32 = arrays["partial_tail"]
+        by_node = np.argsort(arrays["partial_node"], kind="stable")
+        self.partial: Int32 = arrays["partial"][by_node]
+        self.partial_node: Int32 = arrays["partial_node"][by_node]
+        self.partial_tail: Int32 = arrays["partial_tail"][by_node]
         self.tail_spans: Int32 = arrays["tail_spans"]
         self._children: Int32 = arrays["children"]
         self._child_start: Int32 = arrays["child_start"]
@@ -240,6 +242,7 @@ class Characters:
         ):
             self.partials.setdefault(place, []).append((token, tail))
         self._sorted_quotes: list[int] = self.quotes.tolist()
+        self._sorted_partials: list[int] = self.partial_node.tolist()
         self.quote_index = {place: i for i, place in enumerate(self._sorted_quotes)}
         self._quote_texts: dict[int, dict[str, list[int]]] = {}
         self._quote_below = {place: i for i, place in enumerate(self.parent[self.quotes].tolist())}
@@ -362,7 +365,7 @@ class Characters:
             inside = np.ones(len(self.points) + 2, bool)
             inside[-2:] = False
             cut = self.slice(inside)
-            chosen, _ = self.after_run(self.partial_node, cut, self.longest, places)
+            chosen, _ = self.partials_after_run(cut, self.longest, places)
             text = np.zeros(len(self.tails), bool)
             text[self.tail_spans[:, 0]] = True
             ids = self.partial[chosen[text[self.partial_tail[chosen]]]]
@@ -376,10 +379,36 @@ class Characters:
                 within = cut.last[self.token_node[ranks]] <= base
                 ids = np.concatenate((self.token_ids[ranks[within]], ids))
             quotes = np.zeros(len(self.quotes), bool)
-            quotes[self.after_run(self.parent[self.quotes], cut, self.longest, places)[0]] = True
+            quotes[self.quotes_after_run(cut, self.longest, places)[0]] = True
             found = self._wholes[key] = Whole(counts, ids, quotes)
             self._charge(len(key) + ids.nbytes + quotes.nbytes + 300)
         return found
+
+    def quotes_after_run(
+        self, cut: Slice, most: int, places: Int32
+    ) -> tuple[npt.NDArray[np.int64], Depths]:
+        """As `after_run`, for the nodes above `quotes`."""
+        first, beyond = self._around(self._sorted_quotes, places)
+        if first == beyond:
+            return _NOWHERE, self.depth[:0]
+        nodes = self.parent[self.quotes[first:beyond]]
+        chosen, steps = self.after_run(nodes, cut, most, places)
+        return chosen + first, steps
+
+    def partials_after_run(
+        self, cut: Slice, most: int, places: Int32
+    ) -> tuple[npt.NDArray[np.int64], Depths]:
+        """As `after_run`, for `partial_node`."""
+        first, beyond = self._around(self._sorted_partials, places)
+        if first == beyond:
+            return _NOWHERE, self.depth[:0]
+        chosen, steps = self.after_run(self.partial_node[first:beyond], cut, most, places)
+        return chosen + first, steps
+
+    def _around(self, nodes: list[int], places: Int32) -> tuple[int, int]:
+        """Which of ``nodes``, ascending, are not before or after all subtrees of ``places``."""
+        first = bisect_left(nodes, int(places[0]))
+        return first, bisect_left(nodes, self.views.end[int(places[-1])], first)
 
     def after_run(
         self, nodes: Int32, cut: Slice, most: int, places: Int32

@@ -341,14 +341,12 @@ class TextWalks:
     def _leave(self, state: int, cut: Slice, most: int, places: Places, out: TextWalk) -> None:
         """Closing quotes, and tokens that end inside a character, after the run of ``state``."""
         characters = self.characters
-        chosen, steps = characters.after_run(
-            characters.parent[characters.quotes], cut, most, places
-        )
+        chosen, steps = characters.quotes_after_run(cut, most, places)
         for count, which in self._by_count(state, steps):
             label = self._symbols.label(self._symbols.after_run(state, count))
             if label >= 0:
                 self._quoted(out, label)[chosen[which]] = True
-        chosen, steps = characters.after_run(characters.partial_node, cut, most, places)
+        chosen, steps = characters.partials_after_run(cut, most, places)
         if len(chosen):
             tails = characters.partial_tail[chosen]
             keep = np.zeros(len(chosen), bool)
