@@ -101,6 +101,14 @@ def test_a_longer_token_that_is_not_allowed_leaves_nothing_open():
     assert structgen.compile(Regex("ab(a|b)"), voc).start().forced_tokens() == []
 
 
+def test_what_a_pattern_fixes_is_forced_unless_every_spelling_is_wanted():
+    schema = JsonSchema({"type": "string", "pattern": "^STOP-[12]$"})
+    cursor = structgen.compile(schema, vocabulary()).start()
+    assert cursor.forced_bytes() == b'"STOP-'
+    cursor = structgen.compile(schema, vocabulary(), spelling="any").start()
+    assert cursor.forced_bytes() == b'"'
+
+
 # Outputs
 
 

@@ -27,8 +27,9 @@ class JsonOptions:
         max_whitespace: longest run under ``"flexible"``, in characters.
         property_order: ``"schema"`` (named properties in the schema's order, then others) or
             ``"any"``.
-        spelling: ``"canonical"`` for names (keys, enum, const) without needless escapes, integers
-            without fraction or exponent, and decimals without exponent or trailing zeros;
+        spelling: ``"canonical"`` for names (keys, enum, const) and strings with a ``pattern`` or
+            ``format`` without needless escapes, integers without fraction or exponent, and
+            decimals without exponent or trailing zeros;
             ``"any"`` for every spelling JSON allows. The default, None, is ``"any"`` where
             ``property_order="any"`` asks for every valid text, else ``"canonical"``.
         ensure_ascii: escape everything outside ASCII; what else may be escaped, still may.
@@ -111,7 +112,7 @@ class JsonOptions:
 
     @property
     def named(self) -> Escapes:
-        """Spelling of strings the schema names."""
+        """Spelling of strings the schema names, or gives a pattern or format."""
         if self.canonical:
             return "canonical-ascii" if self.ensure_ascii else "canonical"
         return self.free

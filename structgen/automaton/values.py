@@ -251,9 +251,7 @@ class JsonLanguage:
                     literals[json.dumps(value).encode()] = None
             if types & STRING:
                 regex = string_regex(nodes)
-                leaf = (
-                    None if regex is None else string_leaf(regex, self.options.free, self.missing)
-                )
+                leaf = None if regex is None else self._string_leaf(regex, nodes)
                 if leaf is not None:
                     leaves[leaf] = leaf.start
             for form in number_forms(types):
@@ -374,7 +372,13 @@ class JsonLanguage:
 
     def _free_leaf(self, node: Node) -> StringLeaf | None:
         regex = string_regex([node])
-        return None if regex is None else string_leaf(regex, self.options.free, self.missing)
+        return None if regex is None else self._string_leaf(regex, [node])
+
+    def _string_leaf(self, regex: ir.Regex, nodes: Sequence[Node]) -> StringLeaf | None:
+        """A leaf for strings; those with a pattern or format are spelt as names are."""
+        has_pattern = any(node.patterns for node in nodes)
+        escapes = self.options.named if has_pattern else self.options.free
+        return string_leaf(regex, escapes, self.missing)
 
     # -- scalars ----------------------------------------------------------------------------
 
