@@ -16,6 +16,7 @@ others again would, that is done, without them: so no batch costs more than twic
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -38,7 +39,12 @@ _TOKEN = 0.3
 
 
 def make_all(
-    model: Model, runs: Sequence[Run], batch_size: int | None, *, forces: bool
+    model: Model,
+    runs: Sequence[Run],
+    batch_size: int | None,
+    *,
+    forces: bool,
+    began: float | None = None,
 ) -> dict[int, Exception]:
     """Make all of ``runs``; return by index what went wrong with some.
 
@@ -47,11 +53,15 @@ def make_all(
         runs: outputs, not begun.
         batch_size: most rows run together; None: as many as pay, up to `DEFAULT_BATCH_SIZE`.
         forces: whether outputs may have forced tokens.
+        began: when the call began, by `time.perf_counter`; None: now. ``timeout`` is one limit for
+            all of them: those not begun when it is over are not begun.
 
     Raises:
         KeyboardInterrupt, and whatever is no `Exception`: at once.
     """
     errors: dict[int, Exception] = {}
+    for run in runs:
+        run.count_time_from(time.perf_counter() if began is None else began)
     waiting = list(range(len(runs)))
     size = DEFAULT_BATCH_SIZE if batch_size is None else batch_size
     if batch_size is None and forces and len(runs) > 1:
@@ -69,6 +79,11 @@ def make_all(
 def _make_one(model: Model, runs: Sequence[Run], index: int, errors: dict[int, Exception]) -> None:
     run = runs[index]
     try:
+        if run.is_interrupted:
+            run.start()
+            run.advance()
+            run.check_whole()
+            return
         length = len(run.prompt_ids) + run.max_tokens
         sequence = model.start(length, prefix=run.prompt_ids, adapter=run.adapter)
         try:

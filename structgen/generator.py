@@ -10,6 +10,7 @@ and each call makes its own `structgen.run.Run`. So one generator serves many th
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, final
 
@@ -212,6 +213,7 @@ class Generator:
         convert: Callable[[GenerationResult], Any],
     ) -> Any:
         """Make one output or several; each is converted, and what fails there fails there."""
+        began = time.perf_counter()
         search = search_options.parse(options)
         is_batch = chat.is_batch(prompt)
         if not is_batch and search.n is None:
@@ -245,6 +247,7 @@ class Generator:
             [runs[place] for place in places],
             search.batch_size,
             forces=self.constraint is not None and search.forced,
+            began=began,
         )
         errors.update((places[i], error) for i, error in failed.items())
         outputs: list[Any] = [None] * (len(prompts) * n)

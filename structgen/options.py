@@ -78,8 +78,8 @@ class SearchOptions:
             such a number for each of some JSON paths. See `structgen.confidence`.
         forced: whether text that is the only way on is appended in one pass, rather than token by
             token. It is spelt in the same tokens either way.
-        timeout: most seconds, from when the first piece of text is asked for; the output then ends
-            where it is.
+        timeout: most seconds for the whole call, from when the first piece of text is asked for;
+            outputs then end where they are, and those of several that have not begun do not begin.
         cancel: a `threading.Event`, or anything with ``is_set()``: once it is set, the output ends
             where it is.
         adapter: name of an adapter of `TextModel.load_adapter` to run with.

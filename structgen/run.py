@@ -132,6 +132,7 @@ class Run:
         self._forces = search.forced
         self._speller = Speller(vocabulary, model.encode)
         self._timeout = search.timeout
+        self._deadline: float | None = None
         self._cancel_event = search.cancel
         self._is_cancelled = False
         self._timed_out = False
@@ -206,7 +207,16 @@ class Run:
             reused_tokens: how many of the prompt's first tokens the model has seen already.
         """
         self._started = time.perf_counter()
+        self.count_time_from(self._started)
         self.reused_tokens = self._seen = reused_tokens
+
+    def count_time_from(self, began: float) -> None:
+        """Say when the call began, by `time.perf_counter`: ``timeout`` counts from the first time.
+
+        For a call that makes several outputs, whose one deadline holds for those that come last.
+        """
+        if self._timeout is not None and self._deadline is None:
+            self._deadline = began + self._timeout
 
     def resume(self, n_seen: int) -> None:
         """Say that the model has seen so many of the tokens, whatever it had before."""
@@ -238,7 +248,7 @@ class Run:
 
     @property
     def _is_late(self) -> bool:
-        return self._timeout is not None and time.perf_counter() - self._started > self._timeout
+        return self._deadline is not None and time.perf_counter() > self._deadline
 
     @property
     def n_wanted(self) -> int:

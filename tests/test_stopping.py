@@ -108,6 +108,43 @@ def test_time_counts_from_the_first_piece_asked_for(monkeypatch):
         next(stream)
 
 
+@pytest.mark.parametrize("batch_size", [1, 2])
+@pytest.mark.parametrize("output_type", [None, Person])
+def test_several_outputs_have_one_deadline(output_type, batch_size, monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr(time, "perf_counter", lambda: now[0])
+    asked = [0]
+
+    def slow(ids, logits):
+        now[0] += 1
+        asked[0] += 1
+        return logits
+
+    text = '{"name":"Ann","age":12}'
+    model = FakeModel(text)
+    model.prompt_length = 1
+    generator = Generator(model, output_type, processor=slow)
+    alone = generator.result("x", max_new_tokens=60)
+    assert alone.text == text
+    needed, asked[0] = asked[0], 0
+    model.started.clear()
+    # Time enough for the first of six (the first two side by side), not for the next.
+    out = generator.result(
+        ["x"] * 6, timeout=batch_size * needed + 2, batch_size=batch_size, return_errors=True
+    )
+    assert batch_size * needed < asked[0] <= batch_size * needed + 4
+    assert [one.text for one in out[:batch_size]] == [text] * batch_size
+    if output_type is None:
+        assert [one.finish_reason for one in out[batch_size:]] == ["cancelled"] * (6 - batch_size)
+    else:
+        assert all(isinstance(one, structgen.IncompleteOutput) for one in out[batch_size:])
+        assert all("seconds were over" in str(one) for one in out[batch_size:])
+    assert out[-1].text == ""
+    # The model was not asked for those that had not begun.
+    assert len(model.started) + sum(len(rows.rows) for rows in model.batches) <= 2 * batch_size
+    assert all(sequence.closed for sequence in model.started)
+
+
 def test_a_long_prompt_is_given_up_between_passes():
     model = FakeModel("hello")
     event = threading.Event()
