@@ -157,6 +157,16 @@ class ArrayPlan:
             found = self._owed[key] = self._language.conjunction(owed)
         return found
 
+    @property
+    def is_unique(self) -> bool:
+        """Whether no two items may be equal."""
+        return self._unique
+
+    @property
+    def repeats(self) -> bool:
+        """Whether two items have to be equal."""
+        return self._repeats
+
     def _path(self) -> str:
         return self._nodes[0].path if self._nodes else "$"
 

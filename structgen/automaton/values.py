@@ -327,14 +327,46 @@ class JsonLanguage:
             return
         seen: set[int] = {self.unbounded_root}
         todo = deque(seen)
+        below: dict[int, list[int]] = {}
         while todo and len(seen) <= MAX_CHECKED:
             conjunction = todo.popleft()
+            children = below[conjunction] = []
             with self._placed(conjunction):
                 for plan in self.shapes(conjunction)[1]:
-                    for child in plan.children():
-                        if child not in seen:
-                            seen.add(child)
-                            todo.append(child)
+                    children += plan.children()
+            for child in children:
+                if child not in seen:
+                    seen.add(child)
+                    todo.append(child)
+        self._check_unique(below)
+
+    def _check_unique(self, below: dict[int, list[int]]) -> None:
+        """See that unique items can be told apart: each must not be what another one is.
+
+        Args:
+            below: for each conjunction those of its members and items.
+        """
+        arrays = {
+            conjunction: [p for p in self.shapes(conjunction)[1] if isinstance(p, ArrayPlan)]
+            for conjunction in below
+        }
+        repeating = {c for c, plans in arrays.items() if any(p.repeats for p in plans)}
+        if not repeating:
+            return
+        todo = [
+            c for at, plans in arrays.items() if any(p.is_unique for p in plans) for c in below[at]
+        ]
+        seen: set[int] = set()
+        while todo:
+            conjunction = todo.pop()
+            if conjunction in seen:
+                continue
+            seen.add(conjunction)
+            todo += below.get(conjunction, ())
+            if conjunction in repeating:
+                others = [self.constant(value) ^ 1 for value in ([1, 1], [2, 2, 2])]
+                with self._placed(conjunction):
+                    self.shapes(self.conjunction_with(conjunction, others))
 
     def _check_patterns(self) -> None:
         """Look for a string of each pattern: what needs too many states is told here.

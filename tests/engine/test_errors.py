@@ -721,3 +721,13 @@ def test_a_limit_names_its_place(schema: Any) -> None:
     assert error.path is not None
     assert error.path.startswith("$.properties.here")
     assert "$.properties.here" in str(error)
+
+
+@pytest.mark.parametrize("bounds", [{"items": {"type": "integer"}}, {"maxItems": 3}])
+def test_unique_arrays_of_what_repeats_are_refused_at_compile(bounds: dict[str, Any]) -> None:
+    # Only once two items have been written does the third owe too much at once.
+    repeats = {"type": "array", "not": {"uniqueItems": True}, **bounds}
+    for items in (repeats, {"type": "object", "properties": {"a": repeats}, "required": ["a"]}):
+        with pytest.raises(UnsupportedFeature, match="must not hold, beside 'contains'"):
+            compile_schema({"type": "array", "uniqueItems": True, "items": items})
+    assert compile_schema({"type": "array", "items": repeats})
