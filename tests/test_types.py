@@ -38,7 +38,7 @@ from structgen.errors import (
     SchemaError,
     UnsupportedFeature,
 )
-from structgen.grammar import ir
+from structgen.grammar import ir, json_schema
 from structgen.types import Choice, JsonSchema, OutputType, Regex, lower
 
 
@@ -738,3 +738,46 @@ def test_discriminator_function() -> None:
     ]
     assert "oneOf" not in json.dumps(schema_of(tagged))
     assert lower(tagged).parse('{"lives":3}') == Cat(lives=3)
+
+
+# -- patterns that Pydantic's engine does not read -------------------------------------------
+
+
+@dataclasses.dataclass
+class _Ahead:
+    x: Annotated[str, Field(pattern="^(?=a)[a-c]+$")]
+    inner: _Ahead | None = None
+
+
+@pytest.mark.parametrize("text", ['{"x":"abc","inner":{"x":"a","inner":null}}', '{"x":"a"}'])
+def test_lookarounds_parse_in_fields(text: str) -> None:
+    for output_type in (_Ahead, list[_Ahead]):
+        wrapped = text if output_type is _Ahead else f"[{text}]"
+        parsed = lower(output_type).parse(wrapped)
+        assert (parsed if output_type is _Ahead else parsed[0]).x[0] == "a"
+        with pytest.raises(ParseError, match=r"should match pattern '\^\(\?=a\)"):
+            lower(output_type).parse(wrapped.replace('"x":"a', '"x":"b'))
+
+
+def test_lookarounds_parse_as_bare_text() -> None:
+    lowered = lower(Annotated[str, Field(pattern="(?!b)[a-c]$", max_length=2)])
+    assert lowered.parse("ba") == "ba"
+    with pytest.raises(ParseError):
+        lowered.parse("aab")
+    union = lower(Annotated[int | Annotated[str, Field(pattern="^(?=a)a{2}$")], Field(title="t")])
+    assert union.parse("aa") == "aa"
+
+
+@pytest.mark.parametrize("pattern", ["[a", r"^(a)\1$"])
+def test_patterns_that_are_refused_say_where(pattern: str) -> None:
+    kept = Annotated[str, Field(pattern=pattern)]
+    for output_type in (kept, Optional[kept]):  # noqa: UP045
+        with pytest.raises(PatternError, match=re.escape(pattern)):
+            lower(output_type)
+    with pytest.raises(PatternError, match=re.escape(pattern)):
+        lower(Annotated[Literal["a", "b"], Field(pattern=pattern)])
+    made = dataclasses.make_dataclass("Made", [("x", kept)])
+    schema = lower(made).grammar.schema  # type: ignore[union-attr]
+    with pytest.raises(SchemaError) as caught:
+        json_schema.lower(schema)
+    assert caught.value.path == "$.properties.x.pattern"

@@ -17,6 +17,7 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import SchemaError, SchemaValidator, ValidationError, core_schema
 
 from structgen.types import formats
+from structgen.types.patterns import KEPT
 
 REFUSED = "$structgen-refused"
 """Key of a node that cannot be masked; its value is ``[message, fix]``."""
@@ -139,6 +140,8 @@ class ExactSchema(GenerateJsonSchema):
 
     def str_schema(self, schema: core_schema.StringSchema) -> JsonSchemaValue:  # noqa: D102
         result = super().str_schema(schema)
+        if (pattern := schema.get("metadata", {}).get(KEPT)) is not None:
+            result["pattern"] = pattern
         strip = schema.get("strip_whitespace", self._core_config("str_strip_whitespace"))
         if strip and (result.get("minLength") or "pattern" in result):
             # Stripping comes before the other checks: allow only what it leaves unchanged.

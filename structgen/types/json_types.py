@@ -14,15 +14,16 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any
+from typing import Annotated, Any
 
 import pydantic
 from pydantic import TypeAdapter
 from pydantic.errors import PydanticUndefinedAnnotation
-from pydantic_core import PydanticCustomError, ValidationError
+from pydantic_core import PydanticCustomError, SchemaError, ValidationError
 
 from structgen.errors import OutputTypeError, ParseError, UnsupportedFeature
 from structgen.types.exact_schema import REFUSED, ExactSchema
+from structgen.types.patterns import OwnPatterns
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,7 @@ def json_type(output_type: Any, name: str) -> JsonType:
         OutputTypeError: Pydantic knows no such type, or it has no JSON form.
         UnsupportedFeature: some part of it cannot be masked exactly; has the JSON path.
     """
-    adapter = output_type if isinstance(output_type, TypeAdapter) else _adapter(output_type, name)
+    adapter = output_type if isinstance(output_type, TypeAdapter) else adapter_of(output_type, name)
     try:
         schema = adapter.json_schema(schema_generator=ExactSchema, mode="validation")
     except pydantic.errors.PydanticInvalidForJsonSchema as error:
@@ -74,9 +75,20 @@ def json_type(output_type: Any, name: str) -> JsonType:
     return JsonType(schema, parse, parse_string)
 
 
-def _adapter(output_type: Any, name: str) -> TypeAdapter[Any]:
+def adapter_of(output_type: Any, name: str) -> TypeAdapter[Any]:
+    """Pydantic's adapter of ``output_type``, its patterns checked here where Pydantic cannot.
+
+    Raises:
+        OutputTypeError: Pydantic cannot make one.
+    """
     try:
-        return TypeAdapter(output_type)
+        try:
+            return TypeAdapter(output_type)
+        except SchemaError:  # a pattern with lookarounds, or a malformed one
+            return TypeAdapter(Annotated[output_type, OwnPatterns()])
+    except SchemaError as error:
+        reason = " ".join(str(error).split())
+        raise OutputTypeError(f"{name} cannot be used: {reason.rstrip('.')}.") from error
     except (PydanticUndefinedAnnotation, NameError) as error:
         raise OutputTypeError(
             f"{name} refers to a name that is not defined: {error}. "

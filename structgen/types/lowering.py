@@ -32,7 +32,7 @@ from pydantic import (
 from structgen.errors import OutputTypeError, ParseError, UnsupportedFeature
 from structgen.grammar import cfg, ir, regex, regex_algebra
 from structgen.types.choices import choice_type
-from structgen.types.json_types import json_type
+from structgen.types.json_types import adapter_of, json_type
 from structgen.types.names import annotated, name_of, unwrapped
 from structgen.types.regexes import Regex, TextPattern
 from structgen.types.signatures import signature_type
@@ -257,7 +257,7 @@ def _lower_annotated(output_type: Any, name: str) -> OutputType:
         return _lower_annotated(annotated(base, metadata), name)
     origin = get_origin(base)
     if origin is Literal or isinstance(base, enum.EnumMeta):
-        adapter = TypeAdapter(output_type)
+        adapter = adapter_of(output_type, name)
         members = get_args(base) if origin is Literal else list(base)
         allowed = [member for member in members if _is_valid(adapter, member)]
         return _checked(choice_type(allowed, name), adapter)
@@ -267,7 +267,7 @@ def _lower_annotated(output_type: Any, name: str) -> OutputType:
         lowered = _lower_union(output_type, get_args(base), name, constraints)
         if isinstance(lowered.grammar, ir.Json):
             return lowered
-        return _checked(lowered, TypeAdapter(output_type))
+        return _checked(lowered, adapter_of(output_type, name))
     return _lower_by_schema(output_type, name)
 
 
