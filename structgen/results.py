@@ -60,7 +60,8 @@ class GenerationResult:
         token_ids: its tokens, without the end of the sequence. With a stop string they reach to
             the token that completed it.
         finish_reason: ``stop`` (ended by itself), ``length`` (a limit was reached, which only
-            happens to free text), ``stop_string`` or ``cancelled``.
+            happens to free text), ``stop_string`` or ``cancelled``; None: it has not ended, which
+            only happens to the `result` of a stream that is not at its end.
         usage: token counts.
         timings: wall-clock times.
         mean_allowed_tokens: how many tokens the mask allowed on average, over the tokens the model
@@ -74,7 +75,7 @@ class GenerationResult:
 
     text: str
     token_ids: tuple[int, ...]
-    finish_reason: FinishReason
+    finish_reason: FinishReason | None
     usage: Usage
     timings: Timings
     mean_allowed_tokens: float | None

@@ -149,15 +149,18 @@ class Run:
 
     @property
     def result(self) -> GenerationResult:
-        """What has been generated; ``cancelled`` until it has ended."""
+        """What has been generated so far; ``finish_reason`` is None while it goes on."""
         mask = self._mask
+        finish_reason = self.finish_reason
+        if finish_reason is None and (self._ended is not None or self._is_cancelled):
+            finish_reason = "cancelled"
         output_ids = tuple(self._ids[0, len(self.prompt_ids) : self._length].tolist())
         first = None if self._first_chunk is None else self._first_chunk - self._started
         ended = time.perf_counter() if self._ended is None else self._ended
         return GenerationResult(
             text=self._text.text,
             token_ids=output_ids,
-            finish_reason=self.finish_reason or "cancelled",
+            finish_reason=finish_reason,
             usage=Usage(
                 prompt_tokens=len(self.prompt_ids),
                 output_tokens=len(output_ids),
@@ -170,7 +173,7 @@ class Run:
                 self._constraint,
                 output_ids,
                 opener(self._model, self.prompt_ids, self.adapter),
-                is_whole=self.finish_reason == "stop",
+                is_whole=finish_reason == "stop",
             ),
             abstain_below=self._search.abstain_below,
             logprobs=self._logprobs(),

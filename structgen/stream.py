@@ -5,11 +5,13 @@ It owns the life of a sequence, from the first piece to the last or to wherever 
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Generator, Iterator
 from types import TracebackType
 from typing import final
 
 from structgen.decode import decode
+from structgen.errors import StructgenError
 from structgen.models.base import Model
 from structgen.results import GenerationResult
 from structgen.run import Run
@@ -19,26 +21,44 @@ from structgen.run import Run
 class Stream(Iterator[str]):
     """An output being generated: an iterator over pieces of text, none of them empty.
 
-    Use it as a context manager, or call `close`, to stop early; `cancel` from another thread.
+    Use it as a context manager, or call `close`, to stop early; `cancel` from another thread. It
+    has one reader.
     """
 
     def __init__(self, model: Model, run: Run) -> None:
         self._run = run
         self._chunks = _pieces(model, run)
+        self._reading = threading.Lock()
 
     def __next__(self) -> str:
-        """Return the next piece of text."""
-        return next(self._chunks)
+        """Return the next piece of text.
+
+        Raises:
+            StructgenError: another thread is reading, so that pieces would be torn apart.
+        """
+        if not self._reading.acquire(blocking=False):
+            raise StructgenError(
+                "This stream is being read, by another thread or by a processor of its own. A "
+                "stream has one reader: let it hand the pieces on, or give each reader a stream."
+            )
+        try:
+            return next(self._chunks)
+        finally:
+            self._reading.release()
 
     def close(self) -> None:
         """Stop generating and give the sequence back. A second call does nothing.
 
         While another thread is reading, this is `cancel`.
         """
+        if not self._reading.acquire(blocking=False):  # only its reader can close it
+            self.cancel()
+            return
         try:
             self._chunks.close()
-        except ValueError:  # it is being read: only its reader can close it
-            self.cancel()
+            self._run.stop()
+        finally:
+            self._reading.release()
 
     def cancel(self) -> None:
         """End the output where it is, within one step, from any thread.
@@ -61,7 +81,10 @@ class Stream(Iterator[str]):
 
     @property
     def result(self) -> GenerationResult:
-        """What has been generated; ``cancelled`` until the stream has been read to its end."""
+        """What has been generated so far; its ``finish_reason`` is None until the output ends.
+
+        That is when the stream has been read to its end, or closed or cancelled.
+        """
         return self._run.result
 
 

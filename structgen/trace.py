@@ -7,6 +7,7 @@ asks the output type's automaton afterwards what it was asked about. The page is
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -156,14 +157,25 @@ class Trace(Sequence[TraceStep]):
                 it was among those it liked; else the last.
 
         Raises:
-            OptionError: the trace is of free text, or has been pickled.
-            IndexError: there is no such step.
+            OptionError: the trace is of free text, or has been pickled; the token is none; there
+                is no such step.
         """
         if self._constraint is None:
             raise OptionError(
                 "Only the trace of an output type can explain: in free text nothing is barred, and "
                 "a pickled trace has left its output type behind."
             )
+        if not isinstance(token, (str, bytes)):
+            token = _index("token", token, "Pass a token id, or text as str or bytes.")
+        n = len(self.steps)
+        if not n:
+            raise OptionError("The trace has no steps to explain: its output was cut before any.")
+        if step is not None:
+            step = _index("step", step, "Pass a step's number, or leave it out.")
+            if not -n <= step < n:
+                raise OptionError(
+                    f"step={step} is out of range: the trace has {n:,} steps, 0 to {n - 1:,}."
+                )
         at = self.steps[self._wanted(token) if step is None else step]
         return why_barred(
             self._constraint,
@@ -194,6 +206,15 @@ class Trace(Sequence[TraceStep]):
     def save(self, path: str | Path) -> None:
         """Write the page to a file."""
         Path(path).write_text(self.to_html(), encoding="utf-8", errors="backslashreplace")
+
+
+def _index(name: str, value: Any, fix: str) -> int:
+    try:
+        if isinstance(value, bool):
+            raise TypeError
+        return operator.index(value)  # NumPy integers too
+    except TypeError:
+        raise OptionError(f"{name}={value!r} is not a whole number. {fix}") from None
 
 
 def _unpickled(steps: tuple[TraceStep, ...], title: str, n_tokens: int, max_tokens: int) -> Trace:

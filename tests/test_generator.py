@@ -427,7 +427,10 @@ def test_wrong_arguments():
 def test_a_stream_gives_the_same_text_in_pieces():
     generator = Generator(FakeModel('{"name":"é€","age":12}'), Person)
     stream = generator.stream("x")
-    chunks = list(stream)
+    assert stream.result.finish_reason is None
+    chunks = [next(stream), next(stream)]
+    assert stream.result.finish_reason is None
+    chunks += stream
     assert "".join(chunks) == generator("x") == '{"name":"é€","age":12}'
     assert all(chunks)
     assert len(chunks) > 5
@@ -439,7 +442,10 @@ def test_a_stream_gives_the_same_text_in_pieces():
 
 def test_an_unread_stream_has_run_nothing():
     model = FakeModel("hello")
-    Generator(model).stream("x")
+    stream = Generator(model).stream("x")
+    assert stream.result.finish_reason is None
+    stream.close()
+    assert stream.result.finish_reason == "cancelled"
     assert not model.started
 
 

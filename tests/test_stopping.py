@@ -31,6 +31,7 @@ def test_cancelling_ends_free_text_and_says_so():
     stream = Generator(model).stream("x")
     assert next(stream) == "h"
     stream.cancel()
+    assert stream.result.finish_reason == "cancelled"
     assert list(stream) == []
     assert stream.result.text == "h"
     assert stream.result.finish_reason == "cancelled"
@@ -186,6 +187,27 @@ def test_another_thread_cancels_within_a_step(model):
     assert stream.result.finish_reason == "cancelled"
     # The text of the step that was running, and one that began as it was asked.
     assert len(pieces) <= asked + 3
+
+
+def test_a_stream_has_one_reader():
+    entered, go_on = threading.Event(), threading.Event()
+
+    def waits(ids, logits):
+        entered.set()
+        assert go_on.wait(60)
+        return logits
+
+    stream = Generator(FakeModel("ok"), processor=waits).stream("x")
+    pieces: list[str] = []
+    reader = threading.Thread(target=lambda: pieces.extend(stream))
+    reader.start()
+    assert entered.wait(60)
+    with pytest.raises(structgen.StructgenError, match="one reader"):
+        next(stream)
+    go_on.set()
+    reader.join()
+    assert "".join(pieces) == "ok"  # who came in between took nothing
+    assert stream.result.finish_reason == "stop"
 
 
 def test_ctrl_c_acts_between_steps_and_loses_nothing(model):

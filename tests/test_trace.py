@@ -132,8 +132,16 @@ def test_explanations_say_what_was_refused_and_what_could_come(boxed):
     for token, message in ((SIZE, "does not exist"), ("", "is empty")):
         with pytest.raises(structgen.OptionError, match=message):
             trace.explain(token, 0)
-    with pytest.raises(IndexError):
-        trace.explain("x", 999)
+    assert trace.explain(np.int64(PAD), np.int64(index)) == trace.explain(PAD, index)
+    for token, step, message in (
+        ("x", 999, f"step=999 is out of range: the trace has {len(trace)} steps, 0 to"),
+        ("x", -999, "step=-999 is out of range"),
+        ("x", "one", "step='one' is not a whole number"),
+        (None, None, "token=None is not a whole number. Pass a token id, or text"),
+        (1.5, 0, "token=1.5 is not a whole number"),
+    ):
+        with pytest.raises(structgen.OptionError, match=message):
+            trace.explain(token, step)
 
 
 def test_explain_finds_the_step_at_which_the_model_wanted_it():
