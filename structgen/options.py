@@ -64,7 +64,8 @@ class SearchOptions:
             100.
         no_repeat_ngram_size: no run of this many tokens twice, in prompt and output together, as
             far as the output type leaves a choice; 0 means no such limit.
-        random_seed: same seed, same output.
+        random_seed: with the same seed and options, a call gives the same output again, on the
+            same machine.
         stop: strings that end the text, itself cut before the first of them.
         logit_bias: token id to what is added to its score, -1,000 to 1,000; ``-inf``: never, as
             far as the output type leaves a choice.
@@ -77,7 +78,8 @@ class SearchOptions:
         abstain_below: the probability that each value which is a choice among few has to have; or
             such a number for each of some JSON paths. See `structgen.confidence`.
         forced: whether text that is the only way on is appended in one pass, rather than token by
-            token. It is spelt in the same tokens either way.
+            token. It is spelt in the same tokens either way, but scores are rounded differently,
+            so what is chosen after it may differ.
         timeout: most seconds for the whole call, from when the first piece of text is asked for;
             outputs then end where they are, and those of several that have not begun do not begin.
         cancel: a `threading.Event`, or anything with ``is_set()``: once it is set, the output ends
