@@ -200,6 +200,8 @@ class TextWalks:
         """Nothing but some names may be read, each of which has one spelling."""
         characters = self.characters
         edges, ends, below, start, allowed = names
+        # The masks of a large set are large: none is made where no name below is barred.
+        is_whole = allowed == below[start]
         child, token_ids = characters.trie.child, characters.views.token_ids
         place_of, first, stop = characters.views.place, *characters.views[3:5]
         found: list[int] = []
@@ -216,10 +218,9 @@ class TextWalks:
                 if quote >= 0:
                     out.single.setdefault(end, []).append(quote)
             for byte, longer in edges[name]:
-                if allowed & below[longer]:
-                    to = child.get(node << 8 | byte)
-                    if to is not None:
-                        stack.append((longer, to))
+                to = child.get(node << 8 | byte)
+                if to is not None and (is_whole or allowed & below[longer]):
+                    stack.append((longer, to))
         if found:
             out.ids.append(np.array(found, np.int32))
 

@@ -107,6 +107,9 @@ ANSWERS: dict[str, Make] = {
         "additionalProperties": False,
     },
     "10,000 texts": lambda: {"enum": names("value-", 10_000)},
+    "100,000 texts that share little": lambda: {
+        "enum": [f"{i * 2654435761 % 2**32:08x}" for i in range(100_000)]
+    },
     "10,000 numbers": lambda: {"enum": list(range(10_000))},
     "huge minLength": lambda: {"type": "string", "minLength": 10**9},
     "huge maxLength": lambda: {"type": "string", "maxLength": 10**9},

@@ -80,6 +80,33 @@ class _Trie:
         return [self._atoms[char] for char in self._texts[index][self._depth[node] :]]
 
 
+class _Below(dict[int, int]):
+    """The names that end at a node of a trie or below, as a mask: made when first asked for, since
+    those of all nodes take the square of the number of names.
+
+    Cost: the size of what is below, then that of a look-up.
+    """
+
+    def __init__(self, trie: _Trie) -> None:
+        super().__init__()
+        self._trie = trie
+
+    def __missing__(self, node: int) -> int:
+        children, ends = self._trie.children, self._trie.ends
+        found: list[int] = []
+        stack = [node]
+        while stack:
+            at = stack.pop()
+            if ends[at] >= 0:
+                found.append(ends[at])
+            stack += children[at].values()
+        held = bytearray((max(found, default=-1) >> 3) + 1)
+        for end in found:
+            held[end >> 3] |= 1 << (end & 7)
+        self[node] = mask = int.from_bytes(held, "little")
+        return mask
+
+
 class KeySymbols:
     """The symbol automaton of an object's keys.
 
@@ -111,11 +138,7 @@ class KeySymbols:
         self.alphabet = Alphabet(sets)
         self.n_names = n_names
         self._trie = _Trie(names, self.alphabet)
-        # names below each trie node, as a mask; children have higher numbers than parents
-        self._below = [1 << end if end >= 0 else 0 for end in self._trie.ends]
-        for node in range(len(self._below) - 1, -1, -1):
-            for child in self._trie.children[node].values():
-                self._below[node] |= self._below[child]
+        self._below = _Below(self._trie)
         self._n_patterns = len(patterns)
         self._automata = [RegexAutomaton(r, self.alphabet) for r in (*patterns, *must_match)]
         self._classify = classify

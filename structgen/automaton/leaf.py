@@ -45,7 +45,7 @@ class Names(NamedTuple):
 
     edges: Sequence[tuple[tuple[int, int], ...]]
     ends: Sequence[int]
-    below: Sequence[int]
+    below: Mapping[int, int]
     node: int
     allowed: int
 
