@@ -39,6 +39,12 @@ def is_batch(prompt: Any) -> bool:
     )
 
 
+def kind(value: Any) -> str:
+    """Name a value's type with its article, for messages: ``an int``."""
+    name = type(value).__name__
+    return f"{'an' if name[:1].lower() in 'aeiou' else 'a'} {name}"
+
+
 def parse(prompt: Any) -> str | list[dict[str, Any]]:
     """Check ``prompt``: text is returned as it is, messages as a list of plain dicts.
 
@@ -56,7 +62,7 @@ def parse(prompt: Any) -> str | list[dict[str, Any]]:
         raise PromptError("The prompt is a single message. Put it into a list: [message].")
     if not isinstance(prompt, Sequence) or isinstance(prompt, (bytes, bytearray)):
         raise PromptError(
-            f"The prompt is a {type(prompt).__name__}. Pass a str, or a list of chat messages "
+            f"The prompt is {kind(prompt)}. Pass a str, or a list of chat messages "
             'such as {"role": "user", "content": "Hello"}.'
         )
     if not prompt:
@@ -87,7 +93,7 @@ def _message(index: int, item: Any) -> dict[str, Any]:
                 'Pass messages such as {"role": "user", "content": "Hello"}.'
             )
         if not isinstance(value, str):
-            raise PromptError(f"{where}: {name!r} is a {type(value).__name__}, not a str.")
+            raise PromptError(f"{where}: {name!r} is {kind(value)}, not a str.")
         values[name] = value
     role = values["role"]
     if role not in ROLES:
@@ -114,4 +120,4 @@ def _check_text(text: str, where: str) -> None:
 def _shape(item: Any) -> str:
     if isinstance(item, Mapping):
         return f"keys {sorted(map(str, item))}" if item else "an empty mapping"
-    return f"a {type(item).__name__}"
+    return kind(item)

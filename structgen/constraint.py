@@ -212,8 +212,8 @@ class Cursor:
             minimum = len(plan) + 1
             if max_tokens < minimum:
                 raise BudgetTooSmall(
-                    f"a budget of {max_tokens} tokens is too small: {constraint.output.name} "
-                    f"needs at least {minimum} tokens, the end-of-sequence token included.",
+                    f"a budget of {_tokens(max_tokens)} is too small: {constraint.output.name} "
+                    f"needs at least {_tokens(minimum)}, the end-of-sequence token included.",
                     minimum=minimum,
                     budget=max_tokens,
                 )
@@ -532,3 +532,7 @@ class Cursor:
             f"Cursor(accepted={len(self._trail) - 1}, is_accepting={self.is_accepting}, "
             f"is_finished={self._finished})"
         )
+
+
+def _tokens(n: int) -> str:
+    return f"{n} token" if n == 1 else f"{n} tokens"

@@ -22,11 +22,18 @@ from structgen.chat import Prompt
 from structgen.confidence import TOLERANCE, measure
 from structgen.constraint import Constraint
 from structgen.constraint import compile as compile_constraint
-from structgen.errors import BatchError, ModelError, OptionError, StructgenError
+from structgen.errors import (
+    BatchError,
+    BudgetTooSmall,
+    ModelError,
+    OptionError,
+    PromptError,
+    StructgenError,
+)
 from structgen.models.base import Model
 from structgen.processors import LogitsProcessor, checked
 from structgen.results import GenerationResult
-from structgen.run import Run, check_fits, encode, opener
+from structgen.run import Run, check_adapter, check_fits, encode, opener
 from structgen.stream import Stream
 
 
@@ -74,16 +81,14 @@ class Generator:
             hint = (
                 f"structgen.load({model!r})" if isinstance(model, str) else "structgen.load(name)"
             )
-            raise ModelError(
-                f"The model is a {type(model).__name__}, not a loaded model. Pass {hint}."
-            )
+            raise ModelError(f"The model is {chat.kind(model)}, not a loaded model. Pass {hint}.")
         if processor is not None and not callable(processor):
             raise OptionError(f"processor={processor!r} is not callable.")
+        misplaced = search_options.misplaced(compile_options)
+        if misplaced is not None:
+            raise OptionError(misplaced)
         if output_type is None and compile_options:
-            raise OptionError(
-                f"{', '.join(compile_options)}: only meaningful with an output type. "
-                "Search options such as temperature belong to the call."
-            )
+            raise OptionError(f"{', '.join(compile_options)}: only meaningful with an output type.")
         self.model = model
         self.constraint: Constraint | None = None
         self._processor = None if processor is None else checked(processor)
@@ -92,6 +97,11 @@ class Generator:
                 raise OptionError(
                     "The constraint was compiled for another vocabulary than this model's. "
                     "Compile it with structgen.compile(output_type, model.vocabulary)."
+                )
+            if compile_options:
+                raise OptionError(
+                    f"{', '.join(compile_options)}: the constraint is compiled already. Pass this "
+                    "to structgen.compile."
                 )
             self.constraint = output_type
         elif output_type is not None:
@@ -107,7 +117,7 @@ class Generator:
         Args:
             prompt: text, given to the model as it is; or a list of chat messages with ``role`` and
                 ``content``, which go through the model's chat template. Or a list of such prompts:
-                of strings, or of lists of messages.
+                of strings, or of lists of messages; an empty list is no prompts, and gives ``[]``.
             options: search options, see `structgen.options.SearchOptions`. With an output type the
                 output completes within ``max_new_tokens``. Without it, the context is the only
                 limit: small models often do not stop by themselves, and 8,000 tokens take minutes,
@@ -121,7 +131,8 @@ class Generator:
             IncompleteOutput: a stop string, ``timeout`` or ``cancel`` cut the output before it
                 was whole; it carries the text.
             Abstained: the model is less sure of a value than ``abstain_below`` asks.
-            BatchError: of several outputs, some failed; it has the others.
+            BatchError: of several outputs, some failed; it has the others. An `OptionError` or
+                `BudgetTooSmall` that is the same for all of them is raised as itself.
         """
 
         def text(result: GenerationResult) -> str:
@@ -156,20 +167,23 @@ class Generator:
         """
         return self._outputs(prompt, options, lambda result: result)
 
-    def probabilities(self, prompt: Prompt, *, tolerance: float = TOLERANCE) -> dict[str, float]:
+    def probabilities(
+        self, prompt: Prompt, *, tolerance: float = TOLERANCE, adapter: str | None = None
+    ) -> dict[str, float]:
         """Return the model's probability of each output there can be, the likeliest first.
 
         For output types of few texts: a `Literal`, an `Enum`, a list of choices, ``bool``, a small
         range of integers. What is computed, and how exactly: `structgen.confidence`.
 
         Args:
-            prompt: as for calling the generator.
+            prompt: one, as for calling the generator.
             tolerance: how far off a probability may be; 0: sum over every token sequence.
+            adapter: name of an adapter of `TextModel.load_adapter` to run with.
 
         Raises:
             PromptError: empty, malformed, or longer than the context.
             OptionError: the output type has more than 1,000 texts, is an object or array, or there
-                is none.
+                is none; the adapter is not loaded.
 
         Cost: one pass of the model for the prompt, and some 5 to 50 for a handful of labels.
         """
@@ -183,12 +197,17 @@ class Generator:
             )
         if not 0 <= tolerance < 1:
             raise OptionError(f"tolerance={tolerance!r} is out of range. It must be from 0 to 1.")
+        check_adapter(self.model, adapter)
+        if chat.is_batch(prompt):
+            raise PromptError(
+                "probabilities takes one prompt. For several: "
+                "[generator.probabilities(prompt) for prompt in prompts]."
+            )
         site = Site("$", 0, 0, texts, tuple(text.decode() for text in texts))
         prompt_ids = encode(self.model, prompt)
         check_fits(self.model, len(prompt_ids))
-        found = measure(
-            self.constraint, site, (), opener(self.model, prompt_ids), tolerance=tolerance
-        )
+        open_sequence = opener(self.model, prompt_ids, adapter)
+        found = measure(self.constraint, site, (), open_sequence, tolerance=tolerance)
         return {alternative.text: alternative.probability for alternative in found.alternatives}
 
     def stream(self, prompt: Prompt, **options: Any) -> Stream:
@@ -215,7 +234,7 @@ class Generator:
         """Make one output or several; each is converted, and what fails there fails there."""
         began = time.perf_counter()
         search = search_options.parse(options)
-        is_batch = chat.is_batch(prompt)
+        is_batch = chat.is_batch(prompt) or (isinstance(prompt, (list, tuple)) and not prompt)
         if not is_batch and search.n is None:
             stream = self.stream(prompt, **options)
             for _ in stream:
@@ -265,10 +284,10 @@ class Generator:
             results = [outputs[i * n : (i + 1) * n] for i in range(len(prompts))]
         if errors and not search.return_errors:
             first = min(errors)
+            if len(errors) == len(outputs) and _is_one_mistake(list(errors.values())):
+                raise errors[first]
             raise BatchError(
-                f"{len(errors):,} of {len(outputs):,} outputs failed; the first: output {first}: "
-                f"{errors[first]} The others are in .results; return_errors=True returns errors in "
-                "their places instead.",
+                _what_failed(errors, len(outputs)),
                 results=results,
                 errors={
                     (divmod(place, n) if search.n is not None else place): errors[place]
@@ -276,3 +295,26 @@ class Generator:
                 },
             ) from errors[first]
         return results if is_batch else results[0]
+
+
+def _is_one_mistake(errors: Sequence[Exception]) -> bool:
+    """Whether it is the call that is wrong, and not any of its outputs."""
+    return isinstance(errors[0], (OptionError, BudgetTooSmall)) and all(
+        type(error) is type(errors[0]) and str(error) == str(errors[0]) for error in errors
+    )
+
+
+def _what_failed(errors: Mapping[int, Exception], n_outputs: int) -> str:
+    first = min(errors)
+    if n_outputs == 1:
+        return f"The only output failed: {errors[first]}"
+    if len(errors) == n_outputs:
+        return (
+            f"All {n_outputs:,} outputs failed; the first: {errors[first]} Each one's error is in "
+            ".errors."
+        )
+    return (
+        f"{len(errors):,} of {n_outputs:,} outputs failed; the first: output {first}: "
+        f"{errors[first]} The others are in .results; return_errors=True returns errors in "
+        "their places instead."
+    )

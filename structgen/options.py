@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
+from structgen.automaton.options import JsonOptions
 from structgen.errors import OptionError
 from structgen.processors import LogitsProcessor, checked
 
@@ -31,6 +32,7 @@ _UNSUPPORTED = {
     "length_penalty": "It only acts on beam search, which is not supported.",
     "diversity_penalty": "It only acts on beam search, which is not supported.",
     "early_stopping": "It only acts on beam search, which is not supported.",
+    "stream": "Call generator.stream(prompt) for an output piece by piece.",
     "past_present_share_buffer": "Set it in the model's genai_config.json.",
     "chunk_size": "Set it in the model's genai_config.json.",
 }
@@ -44,6 +46,8 @@ _ALIASES = {
     "stop_sequences": "stop",
     "repeat_penalty": "repetition_penalty",
 }
+
+_COMPILE_OPTIONS = frozenset(field.name for field in fields(JsonOptions))
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,14 +134,15 @@ def parse(options: Mapping[str, Any]) -> SearchOptions:
     for name in options:
         if name not in NAMES and not (name == "num_beams" and options[name] == 1):
             raise OptionError(_unknown(name))
-    if "seed" in given:
-        if "random_seed" in given and given["random_seed"] != given["seed"]:
-            raise OptionError(
-                f"seed={given['seed']!r} and random_seed={given['random_seed']!r} are two names "
-                "for one option. Pass one of them."
-            )
-        given["random_seed"] = given.pop("seed")
+    if "seed" in given and "random_seed" in given and given["random_seed"] != given["seed"]:
+        raise OptionError(
+            f"seed={given['seed']!r} and random_seed={given['random_seed']!r} are two names "
+            "for one option. Pass one of them."
+        )
     checked: dict[str, Any] = {}
+    if "seed" in given:
+        checked["random_seed"] = _CHECKS["random_seed"]("seed", given.pop("seed"))
+        given.pop("random_seed", None)
     for name, value in given.items():
         checked[name] = _CHECKS[name](name, value)
     if "do_sample" not in checked:
@@ -190,7 +195,22 @@ def resolve(options: SearchOptions, defaults: Mapping[str, Any]) -> dict[str, An
     return settings
 
 
+def misplaced(compile_options: Mapping[str, Any]) -> str | None:
+    """Say that options given to a generator belong to its calls; None when none of them does."""
+    given = [f"{name}={value!r}" for name, value in compile_options.items() if name in NAMES]
+    if not given:
+        return None
+    names = ", ".join(f"{name}=" for name in compile_options if name in NAMES)
+    verb = "belongs" if len(given) == 1 else "belong"
+    return f"{names} {verb} to the call, not to Generator(...): generator(prompt, {given[0]})."
+
+
 def _unknown(name: str) -> str:
+    if name in _COMPILE_OPTIONS:
+        return (
+            f"Option {name!r} says how outputs are written, which is settled before a call. It "
+            f"belongs to Generator(model, output_type, {name}=...) or structgen.compile."
+        )
     if name in _UNSUPPORTED:
         return f"Option {name!r} is not supported. {_UNSUPPORTED[name]}"
     if name in _ALIASES:
@@ -268,7 +288,13 @@ def _logit_bias(name: str, value: Any) -> dict[int, float]:
                 f"{name} has the key {token_id!r}. Keys are token ids: model.encode(text) has them."
             )
         key = _whole(0)(f"{name} key", token_id)
-        bias[key] = -math.inf if added == -math.inf else _real(-1000, 1000)(f"{name}[{key}]", added)
+        try:
+            low = added == -math.inf
+            bias[key] = -math.inf if low else _real(-1000, 1000)(f"{name}[{key}]", added)
+        except OptionError as error:
+            raise OptionError(
+                f"{error} Or -inf: never, as far as the output type leaves a choice."
+            ) from None
     return bias
 
 

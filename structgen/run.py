@@ -96,12 +96,7 @@ class Run:
             n_top = max(search.top_logprobs, TOP if search.trace else 0)
             self._record = StepRecorder(constraint, vocabulary, n_top)
             recorders = [*recorders, self._record]
-        if search.adapter is not None and search.adapter not in model.adapters:
-            loaded = ", ".join(sorted(model.adapters)) or "none"
-            raise OptionError(
-                f"adapter={search.adapter!r} is not loaded (loaded: {loaded}). Load it with "
-                "model.load_adapter(path, name)."
-            )
+        check_adapter(model, search.adapter)
         self.adapter = search.adapter
         self._search = search
         self.recorders = tuple(recorders)
@@ -482,6 +477,20 @@ def check_fits(model: Model, prompt_tokens: int) -> None:
         raise PromptError(
             f"The prompt has {prompt_tokens:,} tokens, but {model.name} holds {context:,}, prompt "
             f"and output together. Shorten it by at least {prompt_tokens - context + 1:,} tokens."
+        )
+
+
+def check_adapter(model: Model, adapter: str | None) -> None:
+    """Raise when an adapter is asked for that is not loaded.
+
+    Raises:
+        OptionError: so it is.
+    """
+    if adapter is not None and adapter not in model.adapters:
+        loaded = ", ".join(sorted(model.adapters)) or "none"
+        raise OptionError(
+            f"adapter={adapter!r} is not loaded (loaded: {loaded}). Load it with "
+            "model.load_adapter(path, name)."
         )
 
 

@@ -55,7 +55,16 @@ def test_an_adapter_acts_on_the_calls_that_name_it_and_no_others(model):
     both = generator([PROMPT, "Hello"], max_new_tokens=4, adapter="turned", batch_size=2)
     assert both[0] == turned
     sure = Generator(model, bool)
-    assert sure.result(PROMPT, adapter="turned").confidence["$"].chosen.text in ("true", "false")
+    result = sure.result(PROMPT, adapter="turned")
+    assert result.confidence["$"].chosen.text in ("true", "false")
+    turned_probabilities = sure.probabilities(PROMPT, adapter="turned")
+    assert turned_probabilities == {
+        one.text: one.probability for one in result.confidence["$"].alternatives
+    }
+    assert sure.probabilities(PROMPT, adapter="same") == sure.probabilities(PROMPT)
+    assert sure.probabilities(PROMPT) != turned_probabilities
+    with pytest.raises(structgen.OptionError, match=r"adapter='gone' is not loaded"):
+        sure.probabilities(PROMPT, adapter="gone")
     with pytest.raises(structgen.ModelError, match="'same' is loaded already"):
         model.load_adapter(model.folder / "same.onnx_adapter", "same")
     model.unload_adapter("turned")

@@ -126,6 +126,26 @@ def test_one_bad_prompt_loses_no_other():
     assert caught.value.results[1] == [None, None]
 
 
+def test_when_all_fail_nothing_is_said_of_others():
+    with pytest.raises(structgen.BatchError, match=r"^All 2 outputs failed; .* in \.errors\.$"):
+        Generator(FakeModel("ok"))(["", "z" * 300])
+    with pytest.raises(structgen.BatchError, match=r"^The only output failed: .*is empty"):
+        Generator(FakeModel("ok"))([""])
+
+
+def test_a_mistake_of_the_call_is_raised_as_itself():
+    generator = Generator(FakeModel(), Person)
+    with pytest.raises(structgen.BudgetTooSmall, match="a budget of 1 token is too small"):
+        generator(["x", "yy"], max_new_tokens=1)
+    with pytest.raises(structgen.OptionError, match="adapter='x' is not loaded"):
+        generator("x", n=2, temperature=1.0, adapter="x")
+    # Asked for errors in their places, they stand there; and others may not be the call's.
+    returned = generator(["x", "yy"], max_new_tokens=1, return_errors=True)
+    assert all(isinstance(error, structgen.BudgetTooSmall) for error in returned)
+    with pytest.raises(structgen.BatchError):
+        generator(["x", ""], max_new_tokens=1)
+
+
 @pytest.mark.parametrize("batch_size", [1, 8])
 def test_an_error_in_one_row_loses_no_other(batch_size):
     def fails_on_b(ids, logits):

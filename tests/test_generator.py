@@ -85,7 +85,7 @@ def test_chat_messages_go_through_the_template():
         ([], "empty list"),
         (None, "NoneType"),
         (b"bytes", "bytes"),
-        (3, "int"),
+        (3, "is an int"),
         ({"role": "user", "content": "hi"}, "single message"),
         ([*MESSAGES, "hi"], "Message 1 is a str"),
         ([{"role": "user"}], "no 'content'.*keys.*role"),
@@ -108,6 +108,15 @@ def test_bad_prompts_are_refused_before_anything_runs(prompt, message):
     assert not model.started
 
 
+def test_no_prompts_give_no_outputs():
+    model = FakeModel("x")
+    assert Generator(model)([]) == Generator(model).result((), n=2, temperature=1) == []
+    assert Generator(model, Person).parse([]) == []
+    with pytest.raises(structgen.OptionError, match="temprature"):
+        Generator(model)([], temprature=1)
+    assert not model.started
+
+
 # Options
 
 
@@ -118,6 +127,11 @@ def test_bad_prompts_are_refused_before_anything_runs(prompt, message):
         ({"max_tokens": 1}, "called 'max_new_tokens' here"),
         ({"zzz": 1}, "Options are: max_new_tokens"),
         ({"num_beams": 4}, "not supported.*not ranked as beams"),
+        ({"stream": True}, r"'stream' is not supported. Call generator.stream\(prompt\)"),
+        ({"whitespace": "spaced"}, r"belongs to Generator\(model, output_type, whitespace=...\)"),
+        ({"seed": "x"}, "^seed='x' is not a whole number"),
+        ({"seed": -1}, "^seed=-1 is out of range"),
+        ({"logit_bias": {3: 2000}}, r"logit_bias\[3\]=2000 is out of range.* and 1000. Or -inf"),
         ({"logit_bias": [3]}, "not a mapping from token ids"),
         ({"logit_bias": {" the": 1}}, r"key ' the'. Keys are token ids: model.encode"),
         ({"logit_bias": {-1: 1}}, "logit_bias key=-1 is out of range"),
@@ -415,7 +429,7 @@ def test_wrong_arguments():
     model = FakeModel("x")
     with pytest.raises(structgen.OptionError, match="not callable"):
         Generator(model, processor=3)
-    with pytest.raises(structgen.OptionError, match="temperature: only meaningful"):
+    with pytest.raises(structgen.OptionError, match="temperature= belongs to the call"):
         Generator(model, temperature=1)
     with pytest.raises(structgen.ModelError, match=r"str, not a loaded.*structgen.load\('name'\)"):
         Generator("name")
@@ -543,3 +557,18 @@ def test_min_length_lowers_every_end_of_sequence_id_while_short():
 def test_the_fake_tokenizer_round_trips():
     text = 'héllo {"a": 12} the €'
     assert b"".join(TOKENS[i] for i in encode(text)).decode() == text
+
+
+def test_options_of_a_call_given_to_the_generator_are_sent_there():
+    model = FakeModel("1")
+    for output_type in (int, None):
+        with pytest.raises(
+            structgen.OptionError,
+            match=r"temperature=, seed= belongs? to the call.*generator\(prompt, temperature=1\)",
+        ):
+            Generator(model, output_type, temperature=1, seed=2)
+    constraint = structgen.compile(int, model.vocabulary)
+    with pytest.raises(structgen.OptionError, match="whitespace: the constraint is compiled"):
+        Generator(model, constraint, whitespace="spaced")
+    with pytest.raises(structgen.PromptError, match="probabilities takes one prompt"):
+        Generator(model, bool).probabilities(["a", "b"])
