@@ -56,7 +56,15 @@ def compile(output_type: Any, vocabulary: Vocabulary, **options: Any) -> Constra
     Raises:
         OutputTypeError: the type cannot be turned into a grammar; its subclasses say why.
         OptionError: an unknown option.
+        VocabularyError: ``vocabulary`` is something else.
     """
+    if not isinstance(vocabulary, Vocabulary):
+        fix = "Make one with Vocabulary.from_tokenizer_json(...)."
+        if hasattr(vocabulary, "vocabulary"):
+            fix = "Pass its vocabulary: structgen.compile(output_type, model.vocabulary)."
+        raise VocabularyError(
+            f"compile takes a Vocabulary, got {type(vocabulary).__name__} at its place. {fix}"
+        )
     output = output_type if isinstance(output_type, OutputType) else lower(output_type)
     built = build(output.grammar, options, vocabulary.missing_bytes)
     for reason in (reason for part in built.unenforced for reason in part.values()):
@@ -276,7 +284,13 @@ class Cursor:
 
         Raises:
             TokenNotAllowed: the mask does not allow it; the cursor has not moved.
+            TypeError: ``token_id`` is no whole number.
         """
+        if not isinstance(token_id, (int, np.integer)):
+            raise TypeError(
+                f"accept takes the id of a token, a whole number; got {token_id!r}. For text, "
+                "accept each id of vocabulary.encode_bytes(text.encode())."
+            )
         vocabulary = self._constraint.vocabulary
         if self._finished:
             raise TokenNotAllowed("the output has already ended.", token_id=token_id)
@@ -524,8 +538,15 @@ class Cursor:
         if not text:
             return f"token {token_id} stands for no text (a special or unused id)."
         allowed = bytes(sorted(self._constraint._machine.next_bytes(self._state)))
-        shown = repr(allowed)[1:] if len(allowed) <= 24 else f"{len(allowed)} different bytes"
-        return f"token {token_id} ({text!r}) is not allowed here; the next byte may be {shown}."
+        if not allowed:
+            may = "nothing may follow: the text is whole"
+        elif len(allowed) == 1:
+            may = f"the next byte may be {repr(allowed)[1:]}"
+        elif len(allowed) <= 24:
+            may = f"the next byte may be one of {repr(allowed)[1:]}"
+        else:
+            may = f"the next byte may be one of {len(allowed)} different ones"
+        return f"token {token_id} ({text!r}) is not allowed here; {may}."
 
     def __repr__(self) -> str:
         return (

@@ -8,7 +8,7 @@ missing here, or the other way round. Knows no automata.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 from urllib.parse import urldefrag
@@ -17,7 +17,7 @@ from .automaton.options import JsonOptions, json_options
 from .automaton.values import MAX_DEPTH_COMPARED, MAX_SPELT_NUMBERS
 from .grammar import ir, json_schema
 from .grammar.dialects import DIALECTS, KIND_OF, Dialect, by_uri, is_latest
-from .grammar.formats import ANNOTATION_FORMATS, format_regex
+from .grammar.formats import ANNOTATION_FORMATS, FORMATS, format_regex
 from .grammar.formats_regex import MAX_NESTING
 from .grammar.schema_checks import types
 from .grammar.schema_graph import TYPE_BITS, child_path
@@ -51,6 +51,17 @@ _KNOWN = _ANNOTATIONS.union(*(d.assertions for d in DIALECTS.values()))
 _OPENAPI = {
     "nullable": "of OpenAPI 3.0; to allow null, name it in type",
     "discriminator": "of OpenAPI; a const in each alternative tells them apart",
+}
+_MEANT = {
+    "min": "minimum, minLength or minItems",
+    "max": "maximum, maxLength or maxItems",
+    "length": "minLength and maxLength",
+    "len": "minLength and maxLength",
+    "regex": "pattern",
+    "regexp": "pattern",
+    "values": "enum",
+    "choices": "enum",
+    "optional": "required, which names those that are not",
 }
 _NARROWER = {
     "hostname": "without A-labels (xn--…) from draft 7 on",
@@ -327,9 +338,26 @@ def _foreign(keyword: str, dialect: Dialect) -> str:
         return f"{dialect.name} has no such keyword; {has[-1]} has"
     if keyword in _ANNOTATIONS:
         return ""
-    close = difflib.get_close_matches(keyword, _KNOWN, 1, 0.8)
-    hint = f"; did you mean {close[0]}?" if close else ""
+    hint = f"; did you mean {_meant(keyword)}?" if _meant(keyword) else ""
     return f"unknown keyword, asserts nothing{hint}"
+
+
+def _meant(keyword: str) -> str:
+    """The keyword that an unknown one may stand for, or several of them in words; or nothing."""
+    return _MEANT.get(keyword.lower().strip("$")) or _nearest(keyword, _KNOWN | _NAMING.keys())
+
+
+def _nearest(word: str, known: Collection[str]) -> str:
+    """The one of ``known`` that is nearest, case and punctuation aside; empty if none is near."""
+    plain = {_plain(other): other for other in sorted(known)}
+    if _plain(word) in plain:
+        return plain[_plain(word)]
+    close = difflib.get_close_matches(word, sorted(known), 1, 0.8)
+    return close[0] if close else ""
+
+
+def _plain(word: str) -> str:
+    return "".join(filter(str.isalnum, word.lower()))
 
 
 def _format(name: Any, dialect: Dialect, options: JsonOptions) -> tuple[str, str]:
@@ -339,7 +367,9 @@ def _format(name: Any, dialect: Dialect, options: JsonOptions) -> tuple[str, str
         return MASKED, _NARROWER.get(name, "")
     if name in ANNOTATION_FORMATS:
         return ANNOTATION, f"{name!r} asserts nothing about the text"
-    return ANNOTATION, f"unknown format {name!r}, asserts nothing"
+    close = _nearest(str(name), FORMATS)
+    hint = f"; did you mean {close!r}?" if close else ""
+    return ANNOTATION, f"unknown format {name!r}, asserts nothing{hint}"
 
 
 # -- limits ---------------------------------------------------------------------------------

@@ -458,7 +458,9 @@ def _subsets(ways: list[Owned]) -> list[tuple[Owned, ...]]:
     """All non-empty subsets: every branch that holds may evaluate something."""
     if len(ways) > MAX_SUBSETS:
         raise CompileLimitExceeded(
-            "an anyOf beside unevaluatedProperties or unevaluatedItems has too many branches",
+            "an anyOf beside unevaluatedProperties or unevaluatedItems has too many branches; use "
+            "oneOf if only one of them can hold, or write additionalProperties: false "
+            "(items: false) into each instead",
             limit=MAX_SUBSETS,
             actual=len(ways),
         )

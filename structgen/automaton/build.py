@@ -96,8 +96,13 @@ class _Builder:
     def _pattern(self, grammar: ir.Pattern) -> tuple[Alternative, ...]:
         symbols = RegexAutomaton(restrict(grammar.regex, self._chars))
         if symbols.is_empty():
+            if self._missing and not RegexAutomaton(grammar.regex).is_empty():
+                raise Unsatisfiable(
+                    "no text that this vocabulary can write matches the pattern "
+                    f"{grammar.source!r}."
+                )
             raise Unsatisfiable(
-                f"no text that this vocabulary can write matches the pattern {grammar.source!r}."
+                f"no text matches the pattern {grammar.source!r}: its parts contradict each other."
             )
         leaf = TextLeaf(symbols, Utf8(symbols.alphabet))
         leaf.probe()

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import Unsatisfiable
 from ..grammar.schema_graph import (
+    ALL_TYPES,
     ARRAY,
     BOOLEAN,
     FALSE,
@@ -20,8 +21,10 @@ from ..grammar.schema_graph import (
     NUMBER,
     OBJECT,
     STRING,
+    TYPE_BITS,
     Node,
     child_path,
+    json_key,
 )
 
 if TYPE_CHECKING:
@@ -86,7 +89,7 @@ class _Search:
         nodes = [self._language.nodes[n] for n in branch.nodes]
         path = next((n.path for n in reversed(nodes) if n.path != "$"), path)
         if any(n.enum is not None for n in nodes):
-            return path, "no value of its enum or const meets the other assertions"
+            return path, _why_enum(branch.types, nodes)
         reasons: list[str] = []
         if branch.types & OBJECT:
             place, reason = self._why_object(branch, nodes, path)
@@ -159,6 +162,32 @@ def _dependent(nodes: list[Node], required: Iterable[str]) -> Iterator[tuple[str
                     yield name, other
 
 
+def _why_enum(types: int, nodes: list[Node]) -> str:
+    enums = [n.enum for n in nodes if n.enum is not None]
+    if () in enums:
+        return "its enum is empty, or does not hold the const beside it"
+    if not set.intersection(*({json_key(v) for v in enum} for enum in enums)):
+        return "the enums and consts there have no value in common"
+    beside = [f"type {name}" for name in _type_names(nodes)] + _bounds(nodes)
+    for node in nodes:
+        beside += [f"minLength {node.min_length}"] if node.min_length else []
+        beside += [f"maxLength {node.max_length}"] if node.max_length is not None else []
+        beside += ["pattern or format"] if node.patterns else []
+    named = f" ({', '.join(dict.fromkeys(beside))})" if beside else ""
+    return f"no value of its enum or const meets the other assertions{named}"
+
+
+def _type_names(nodes: list[Node]) -> list[str]:
+    """The types that are left where some are excluded."""
+    types = ALL_TYPES
+    for node in nodes:
+        types &= node.types
+    if types == ALL_TYPES:
+        return []
+    names = [name for name, bits in TYPE_BITS.items() if types & bits == bits]
+    return [name for name in names if name != "integer" or "number" not in names]
+
+
 def _why_string(nodes: list[Node]) -> str:
     least = max((n.min_length for n in nodes), default=0)
     most = min((n.max_length for n in nodes if n.max_length is not None), default=None)
@@ -169,7 +198,13 @@ def _why_string(nodes: list[Node]) -> str:
 
 def _why_number(types: int, nodes: list[Node]) -> str:
     kind = "number" if types & FRACTION else "integer"
-    asked = [
+    asked = _bounds(nodes)
+    return f"no {kind} has {' and '.join(dict.fromkeys(asked))}" if asked else f"no {kind} is left"
+
+
+def _bounds(nodes: list[Node]) -> list[str]:
+    """The assertions about numbers."""
+    return [
         f"{keyword} {value}"
         for node in nodes
         for keyword, value in (
@@ -181,4 +216,3 @@ def _why_number(types: int, nodes: list[Node]) -> str:
         )
         if value is not None
     ]
-    return f"no {kind} has {' and '.join(dict.fromkeys(asked))}" if asked else f"no {kind} is left"

@@ -75,7 +75,7 @@ class JsonOptions:
                 raise OptionError(f"{name} must be True or False; got {getattr(self, name)!r}.")
         if not isinstance(self.whitespace, str):
             raise OptionError(
-                "whitespace must be 'compact', 'flexible' or a regular expression; "
+                "whitespace must be 'compact', 'spaced', 'flexible' or a regular expression; "
                 f"got {self.whitespace!r}."
             )
         if self.dialect is not None:

@@ -41,6 +41,7 @@ from ..grammar.schema_graph import (
     Node,
     SchemaGraph,
     by_key,
+    child_path,
     json_key,
     to_decimal,
 )
@@ -386,9 +387,12 @@ class JsonLanguage:
                         min_length=node.min_length,
                         max_length=node.max_length,
                     )
-                    leaf = self._free_leaf(alone)
-                    if leaf is not None:
-                        leaf.probe()
+                    try:
+                        leaf = self._free_leaf(alone)
+                        if leaf is not None:
+                            leaf.probe()
+                    except CompileLimitExceeded as error:
+                        raise error.at(child_path(node.path, "pattern")) from error
                 for name in filter(None, formats):
                     most = MOST_LEAST.get(name, node.min_length)
                     if node.min_length > most:
@@ -522,7 +526,8 @@ class JsonLanguage:
         containers = sum(isinstance(v, (dict, list, tuple)) for v in values.values())
         if containers > MAX_CONTAINERS:
             raise CompileLimitExceeded(
-                f"the enum at {nodes[0].path} lists too many objects and arrays",
+                f"the enum at {nodes[0].path} lists too many objects and arrays; list fewer, or "
+                "describe them with properties and items",
                 limit=MAX_CONTAINERS,
                 actual=containers,
             )

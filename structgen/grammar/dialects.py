@@ -78,6 +78,7 @@ DIALECTS = {
 DEFAULT = DIALECTS["draft2020-12"]
 
 _URI = re.compile(r"https?://json-schema\.org/(?:draft-0([4-7])|draft/(2019-09|2020-12))/schema#?")
+_DRAFT = re.compile(r"(?:^|[^0-9])0?(4|6|7|2019-09|2020-12)(?:/schema)?#?$")
 _LATEST = re.compile(r"https?://json-schema\.org/schema#?")
 
 
@@ -89,7 +90,10 @@ def by_name(name: str) -> Dialect:
     """
     found = DIALECTS.get(name) if isinstance(name, str) else None
     if found is None:
-        raise OptionError(f"unknown dialect {name!r}. Known dialects: {', '.join(DIALECTS)}.")
+        year = _DRAFT.search(str(name))
+        meant = f"draft{year[1]}" if year else ""
+        hint = f" Did you mean {meant!r}?" if meant in DIALECTS else ""
+        raise OptionError(f"unknown dialect {name!r}.{hint} Known dialects: {', '.join(DIALECTS)}.")
     return found
 
 

@@ -29,7 +29,7 @@ from pydantic import (
     WrapValidator,
 )
 
-from structgen.errors import OutputTypeError, ParseError, UnsupportedFeature
+from structgen.errors import OutputTypeError, ParseError, Unsatisfiable, UnsupportedFeature
 from structgen.grammar import cfg, ir, regex, regex_algebra
 from structgen.types.choices import choice_type
 from structgen.types.json_types import adapter_of, json_type
@@ -195,8 +195,13 @@ def _string_pattern(schema: Mapping[str, Any], name: str) -> ir.Pattern:
             parts.append(regex.parse_ecma(rule["pattern"]))
         if regex_algebra.KEYWORD in rule:
             parts.append(regex_algebra.lower(rule[regex_algebra.KEYWORD]))
+        least, most = rule.get("minLength", 0), rule.get("maxLength")
+        if most is not None and most < least:
+            raise Unsatisfiable(
+                f"no text satisfies {name}: minLength {least} is above maxLength {most}, at $."
+            )
         if "minLength" in rule or "maxLength" in rule:
-            parts.append(ir.Repeat(ir.ANY_CHAR, rule.get("minLength", 0), rule.get("maxLength")))
+            parts.append(ir.Repeat(ir.ANY_CHAR, least, most))
     if not parts:
         raise OutputTypeError(
             f"{name} allows any text at all. For free text pass no output type; otherwise say what "

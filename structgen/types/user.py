@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -110,16 +111,21 @@ class JsonSchema:
             try:
                 value = json.loads(schema)
             except ValueError as error:
+                fix = "Pass a dict, or the schema as JSON text."
+                if _PATH.fullmatch(schema):
+                    fix = (
+                        "A string is read as JSON text, not as the name of a file: pass "
+                        f"Path({schema!r}).read_text()."
+                    )
                 raise SchemaError(
-                    f"JsonSchema was given a string that is not JSON: {error}. "
-                    "Pass a dict, or the schema as JSON text."
+                    f"JsonSchema was given a string that is not JSON: {error}. {fix}"
                 ) from error
         else:
             value = schema
         if not isinstance(value, (Mapping, bool)):
             raise SchemaError(
                 "A JSON Schema is an object or a boolean, "
-                f"got {type(value).__name__} ({_short(value)}) at $."
+                f"got {type(value).__name__} ({_short(value)}) at $.{_instead(value)}"
             )
         object.__setattr__(self, "text", _dump(value))
         object.__setattr__(self, "dialect", dialect)
@@ -217,6 +223,18 @@ class Cfg:
 _GRAMMAR_FILES = (".lark", ".gbnf", ".ebnf")
 
 
+_PATH = re.compile(r"[^\s{}\[\]\"]+\.[A-Za-z0-9]+|[^\s{}\[\]\"]*[/\\][^\s{}\[\]\"]+")
+
+
+def _instead(value: Any) -> str:
+    """What to pass instead of what is no schema, where that is plain."""
+    if isinstance(value, os.PathLike):
+        return " For the schema in a file, pass the text: path.read_text()."
+    if isinstance(value, type) or hasattr(value, "__origin__"):
+        return " To use a Python type, pass the type itself, without JsonSchema."
+    return ""
+
+
 def _dump(value: Any) -> str:
     """``value`` as JSON text, keeping the order of keys (it is the order of properties)."""
     if not _is_json(value, 0):
@@ -266,10 +284,10 @@ def _check_json(value: Any, path: str, parents: tuple[int, ...]) -> None:
         for index, item in enumerate(value):
             _check_json(item, f"{path}[{index}]", parents)
     else:
+        fix = " Write a list." if isinstance(value, (set, frozenset)) else _instead(value)
         raise SchemaError(
             f"{type(value).__name__} ({_short(value)}) is not JSON, at {path}. "
-            "A JSON Schema holds dicts, lists, strings, numbers, booleans and None. "
-            "To use a Python type, pass the type itself.",
+            f"A JSON Schema holds dicts, lists, strings, numbers, booleans and None.{fix}",
             path=path,
         )
 

@@ -1,0 +1,156 @@
+"""What errors say to someone who has just begun: the place, the cause and what to do instead."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import pytest
+from pydantic import BaseModel, Field
+
+import structgen
+from structgen import JsonSchema, Regex, Vocabulary
+from structgen.errors import (
+    CompileLimitExceeded,
+    OptionError,
+    SchemaError,
+    TokenNotAllowed,
+    Unsatisfiable,
+    VocabularyError,
+)
+
+TOKENS = [bytes([b]) for b in range(256)]
+BYTES = Vocabulary.from_tokens([*TOKENS, b""], eos_token_ids=[256])
+
+
+class Person(BaseModel):
+    name: str
+
+
+class HasVocabulary:
+    vocabulary = BYTES
+
+
+def schema(value: Any, **options: Any) -> Callable[[], object]:
+    return lambda: structgen.compile(JsonSchema(value, **options), BYTES)
+
+
+@pytest.mark.parametrize(
+    ("call", "kind", "message"),
+    [
+        # contradictions
+        (
+            lambda: structgen.compile(Annotated[str, Field(min_length=3, max_length=2)], BYTES),
+            Unsatisfiable,
+            "minLength 3 is above maxLength 2",
+        ),
+        (
+            lambda: structgen.compile(Regex("a") & Regex("b"), BYTES),
+            Unsatisfiable,
+            "its parts contradict each other",
+        ),
+        (schema({"enum": []}), Unsatisfiable, "its enum is empty"),
+        (schema({"type": "string", "enum": [1, 2]}), Unsatisfiable, "(type string)"),
+        (schema({"const": 3, "minimum": 5}), Unsatisfiable, "(minimum 5)"),
+        (schema({"enum": ["a"], "minLength": 2}), Unsatisfiable, "(minLength 2)"),
+        (schema({"allOf": [{"const": 1}, {"const": 2}]}), Unsatisfiable, "no value in common"),
+        # limits
+        (
+            schema({"enum": [{"a": i} for i in range(501)]}),
+            CompileLimitExceeded,
+            "describe them with properties",
+        ),
+        (
+            schema(
+                {
+                    "anyOf": [{"patternProperties": {c: {}}} for c in "abcdefg"],
+                    "unevaluatedProperties": False,
+                }
+            ),
+            CompileLimitExceeded,
+            "use oneOf",
+        ),
+        # things at the wrong place
+        (lambda: JsonSchema(Person), SchemaError, "pass the type itself"),  # type: ignore[arg-type]
+        (lambda: JsonSchema("a/b.json"), SchemaError, "pass Path('a/b.json').read_text()"),
+        (lambda: JsonSchema(Path("x")), SchemaError, "path.read_text()"),  # type: ignore[arg-type]
+        (lambda: JsonSchema("{'a': 1}"), SchemaError, "Pass a dict, or the schema as JSON text."),
+        (lambda: JsonSchema({"enum": {"a"}}), SchemaError, "and None. Write a list."),
+        (
+            lambda: structgen.compile(int, HasVocabulary()),  # type: ignore[arg-type]
+            VocabularyError,
+            "model.vocabulary",
+        ),
+        (lambda: structgen.compile(int, None), VocabularyError, "got NoneType"),  # type: ignore[arg-type]
+        # options
+        (lambda: structgen.compile(int, BYTES, whitespace=2), OptionError, "'spaced'"),
+        (schema({}, dialect="2020-12"), OptionError, "Did you mean 'draft2020-12'?"),
+        (schema({}, dialect=7), OptionError, "Did you mean 'draft7'?"),
+        (schema({}, dialect="draft-07"), OptionError, "Did you mean 'draft7'?"),
+        (schema({}, dialect="draft17"), OptionError, "'draft17'. Known dialects"),
+    ],
+)
+def test_messages(call: Callable[[], object], kind: type[Exception], message: str) -> None:
+    with pytest.raises(kind, match=re.escape(message)):
+        call()
+
+
+def test_only_a_vocabulary_that_lacks_bytes_is_blamed() -> None:
+    lacking = Vocabulary.from_tokens([*TOKENS[:0x61], *TOKENS[0x62:], b""], eos_token_ids=[255])
+    with pytest.raises(Unsatisfiable, match="this vocabulary can write"):
+        structgen.compile(Regex("a"), lacking)
+    with pytest.raises(Unsatisfiable, match="contradict"):
+        structgen.compile(Regex("b") & Regex("c"), lacking)
+
+
+def test_tokens_that_are_refused() -> None:
+    with pytest.raises(TokenNotAllowed, match="the next byte may be one of '-0123456789'"):
+        structgen.compile(int, BYTES).start().accept(ord("x"))
+    cursor = structgen.compile(Literal["a"], BYTES).start()
+    with pytest.raises(TokenNotAllowed, match="the next byte may be 'a'"):
+        cursor.accept(ord("b"))
+    with pytest.raises(TypeError, match="id of a token"):
+        cursor.accept("a")  # type: ignore[arg-type]
+    cursor.accept(ord("a"))
+    with pytest.raises(TokenNotAllowed, match="nothing may follow: the text is whole"):
+        cursor.accept(ord("a"))
+
+
+def test_a_pattern_that_is_too_large_is_named() -> None:
+    inside = {"type": "object", "properties": {"q": {"pattern": "^.*a.{25}$"}}}
+    for value, path in (
+        (inside["properties"]["q"], "$.pattern"),
+        (inside, "$.properties.q.pattern"),
+    ):  # type: ignore[index]
+        with pytest.raises(CompileLimitExceeded) as caught:
+            schema(value)()
+        assert caught.value.path == path
+
+
+@pytest.mark.parametrize(
+    ("keyword", "meant"),
+    [
+        ("one_of", "oneOf"),
+        ("any_of", "anyOf"),
+        ("$def", "$defs"),
+        ("min", "minimum, minLength or minItems"),
+        ("max", "maximum, maxLength or maxItems"),
+        ("regex", "pattern"),
+        ("length", "minLength and maxLength"),
+        ("x-mine", ""),
+    ],
+)
+def test_unknown_keywords_have_a_suggestion(keyword: str, meant: str) -> None:
+    (row,) = structgen.compile(JsonSchema({keyword: 1}), BYTES).explain().rows
+    assert row.note == f"unknown keyword, asserts nothing{meant and f'; did you mean {meant}?'}"
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [("datetime", "date-time"), ("date_time", "date-time"), ("e-mail", "email"), ("zzz", "")],
+)
+def test_unknown_formats_have_a_suggestion(name: str, meant: str) -> None:
+    (row,) = structgen.compile(JsonSchema({"format": name}), BYTES).explain().rows
+    assert row.note.endswith(f"did you mean {meant!r}?" if meant else "asserts nothing")
