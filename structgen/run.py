@@ -39,6 +39,7 @@ from structgen.processors import (
 )
 from structgen.results import GenerationResult, Timings, Usage
 from structgen.sampling import Sampler
+from structgen.site_paths import suggestion
 from structgen.spelling import Speller
 from structgen.steps import Recorder, Step
 from structgen.text_assembler import FinishReason, TextAssembler
@@ -107,6 +108,14 @@ class Run:
             raise OptionError(
                 f"abstain_below= needs a value that is a choice among few, which {what} has not."
             )
+        if constraint is not None and isinstance(search.abstain_below, Mapping):
+            for path in search.abstain_below:
+                meant = suggestion(constraint, path)
+                if meant is not None:
+                    raise OptionError(
+                        f"abstain_below has {path!r}, where no output of "
+                        f"{constraint.output.name} has a value with few alternatives. {meant}"
+                    )
         self._eos_token_ids = vocabulary.eos_token_ids
         self._cursor: Cursor | None = None
         self._mask: TokenMask | None = None

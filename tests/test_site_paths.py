@@ -1,0 +1,102 @@
+"""Paths at which no output can have a choice among few are told before there is one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import pytest
+from fakes import FakeModel
+
+import structgen
+from structgen import Generator, JsonSchema
+from structgen.site_paths import _Judge, suggestion
+
+
+@dataclass
+class Item:
+    kind: Literal["a", "b"]
+    n: bool | None
+
+
+@dataclass
+class Order:
+    size: Literal["s", "m"]
+    items: list[Item]
+    flags: dict[str, bool]
+    pair: tuple[bool, Literal[1, 2]]
+    either: Item | bool
+
+
+TREE = {
+    "type": "object",
+    "properties": {"leaf": {"type": "boolean"}, "next": {"$ref": "#"}, "x y": {"enum": [1, 2]}},
+    "required": ["leaf"],
+    "additionalProperties": False,
+}
+OPEN = {"type": "object", "properties": {"a": {"type": "boolean"}}, "required": ["a"]}
+OLD = {
+    "$schema": "http://json-schema.org/draft-07/schema#",
+    "type": "array",
+    "items": [{"type": "boolean"}, {"$ref": "#/definitions/few", "type": "object"}],
+    "additionalItems": {"enum": ["x", "y"]},
+    "prefixItems": [False],
+    "minItems": 3,
+    "definitions": {"few": {"enum": [1, 2]}},
+}
+MIXED = {
+    "type": "object",
+    "properties": {"p": {"allOf": [{"enum": [1, 2, "z"]}, {"type": ["integer", "array"]}]}},
+    "patternProperties": {"^q": {"type": "boolean"}},
+    "required": ["p", "qa"],
+    "additionalProperties": False,
+}
+TYPES = [Order, Item, bool, Literal["yes", "no"], *map(JsonSchema, (TREE, OPEN, OLD, MIXED))]
+
+
+@pytest.mark.parametrize("output_type", TYPES, ids=str)
+def test_no_path_that_an_output_has_is_refused(output_type: Any):
+    generator = Generator(FakeModel(), output_type)
+    seen = set()
+    for seed in range(12):
+        options = {"max_new_tokens": 120, "temperature": 2.0, "seed": seed}
+        seen |= set(generator.result("x", **options).confidence)
+    assert seen
+    assert [path for path in seen if suggestion(generator.constraint, path) is not None] == []
+
+
+@pytest.mark.parametrize(
+    ("output_type", "path", "said"),
+    [
+        (Order, "$.sise", "Did you mean '$.size'?"),
+        (Order, "$.items[3].knd", "Did you mean '$.items[0].kind'"),
+        (Order, "$.items", "Did you mean"),
+        (Order, "$.items.kind", "Did you mean '$.items[0].kind'"),
+        (Order, "$.pair[2]", "$.items[0].kind"),
+        (Order, "$.flags.x.y", "Paths it has are: "),
+        (Order, "$.either.zz", "Did you mean"),
+        (Order, "$", "Paths it has are: "),
+        (bool, "$.x", "Paths it has are: $."),
+        (Literal["yes", "no"], "$.x", "only value is the whole output"),
+        (JsonSchema(TREE), "$.next.next.lea", "Did you mean"),
+        (JsonSchema(MIXED), "$.p.x", "$.p"),
+    ],
+)
+def test_a_path_that_no_output_has_is_an_error_before_the_model_runs(output_type, path, said):
+    model = FakeModel()
+    with pytest.raises(structgen.OptionError) as caught:
+        Generator(model, output_type)("x", abstain_below={path: 0.5})
+    assert f"abstain_below has {path!r}" in str(caught.value)
+    assert said in str(caught.value)
+    assert not model.started
+
+
+def test_many_ways_to_one_place_are_looked_at_once():
+    level: Any = {"type": "boolean"}
+    definitions = {}
+    for i in range(40):
+        definitions[f"l{i}"] = level
+        level = {"anyOf": [{"$ref": f"#/$defs/l{i}"}, {"$ref": f"#/$defs/l{i}"}]}
+    root = {**level, "$defs": definitions}
+    assert not _Judge(root).may_be(root, ["x"])
+    assert _Judge(root).may_be(root, [])
