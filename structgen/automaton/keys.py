@@ -29,6 +29,26 @@ def name_sets(names: Sequence[str]) -> set[ir.Ranges]:
     return {((ord(c), ord(c)),) for c in set().union(*names)}
 
 
+class _Edges(dict[int, tuple[tuple[int, int], ...]]):
+    """The ``(byte, child)`` pairs of a trie's nodes, made when first asked for.
+
+    Args:
+        children: per node its children, by atom.
+        byte_of: the byte of each atom.
+    """
+
+    def __init__(self, children: Sequence[Mapping[int, int]], byte_of: Mapping[int, int]) -> None:
+        super().__init__()
+        self._children = children
+        self._byte_of = byte_of
+
+    def __missing__(self, node: int) -> tuple[tuple[int, int], ...]:
+        byte_of = self._byte_of
+        made = tuple([(byte_of[atom], child) for atom, child in self._children[node].items()])
+        self[node] = made
+        return made
+
+
 class _Trie:
     """A finite set of strings over an alphabet; ``ends[node]`` is the index of the string."""
 
@@ -52,12 +72,9 @@ class _Trie:
             ends[node] = index
         self._texts = names
         # By byte, where every character is one that has a single spelling in JSON.
-        self.edges: list[tuple[tuple[int, int], ...]] | None = None
+        self.edges: _Edges | None = None
         if all(0x20 <= ord(char) < 0x7F and char not in '"\\' for char in atoms):
-            byte_of = {atom: ord(char) for char, atom in atoms.items()}
-            self.edges = [
-                tuple([(byte_of[atom], child) for atom, child in here.items()]) for here in children
-            ]
+            self.edges = _Edges(children, {atom: ord(char) for char, atom in atoms.items()})
         self._rests: dict[int, dict[str, int]] = {}
         self._atoms = atoms
 

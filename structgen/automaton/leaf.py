@@ -43,7 +43,7 @@ class Names(NamedTuple):
         allowed: the names that may be read, as a mask.
     """
 
-    edges: Sequence[tuple[tuple[int, int], ...]]
+    edges: Mapping[int, tuple[tuple[int, int], ...]]
     ends: Sequence[int]
     below: Mapping[int, int]
     node: int
