@@ -759,6 +759,17 @@ def test_lookarounds_parse_in_fields(text: str) -> None:
             lower(output_type).parse(wrapped.replace('"x":"a', '"x":"b'))
 
 
+class _Deferred(BaseModel):
+    model_config = ConfigDict(defer_build=True)
+    x: Annotated[str, Field(pattern="^(?=a)[a-c]+$")]
+
+
+def test_lookarounds_parse_in_models_that_are_built_late() -> None:
+    assert lower(_Deferred).parse('{"x":"ab"}').x == "ab"
+    with pytest.raises(ParseError):
+        lower(_Deferred).parse('{"x":"b"}')
+
+
 def test_lookarounds_parse_as_bare_text() -> None:
     lowered = lower(Annotated[str, Field(pattern="(?!b)[a-c]$", max_length=2)])
     assert lowered.parse("ba") == "ba"

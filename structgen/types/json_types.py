@@ -9,6 +9,7 @@ to the parser alone is the user's own code: custom validators. Knows no grammar.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from collections.abc import Callable, Iterator
@@ -83,9 +84,9 @@ def adapter_of(output_type: Any, name: str) -> TypeAdapter[Any]:
     """
     try:
         try:
-            return TypeAdapter(output_type)
+            return _complete(TypeAdapter(output_type))
         except SchemaError:  # a pattern with lookarounds, or a malformed one
-            return TypeAdapter(Annotated[output_type, OwnPatterns()])
+            return _complete(TypeAdapter(Annotated[output_type, OwnPatterns()]))
     except SchemaError as error:
         reason = " ".join(str(error).split())
         raise OutputTypeError(f"{name} cannot be used: {reason.rstrip('.')}.") from error
@@ -106,6 +107,14 @@ def adapter_of(output_type: Any, name: str) -> TypeAdapter[Any]:
         raise OutputTypeError(f"{name} cannot be used: {_first_line(error)}.") from error
     except (TypeError, AttributeError, RecursionError) as error:
         raise OutputTypeError(f"{name} cannot be understood as a type: {error}.") from error
+
+
+def _complete(adapter: TypeAdapter[Any]) -> TypeAdapter[Any]:
+    """``adapter``, built even where its model defers that, so that errors come here."""
+    if not adapter.pydantic_complete:
+        with contextlib.suppress(pydantic.errors.PydanticUserError, NameError):
+            adapter.rebuild(force=True)  # what is undefined still is told of later
+    return adapter
 
 
 def _first_line(error: Exception) -> str:

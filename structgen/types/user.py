@@ -230,7 +230,7 @@ def _instead(value: Any) -> str:
     """What to pass instead of what is no schema, where that is plain."""
     if isinstance(value, os.PathLike):
         return " For the schema in a file, pass the text: path.read_text()."
-    if isinstance(value, type) or hasattr(value, "__origin__"):
+    if isinstance(value, type) or hasattr(value, "__args__"):
         return " To use a Python type, pass the type itself, without JsonSchema."
     return ""
 
