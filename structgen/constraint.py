@@ -28,12 +28,16 @@ from .errors import (
 )
 from .explain import Explanation, explain
 from .masks import MaskEngine
-from .reach import Reach
+from .reach import FAR, Reach
 from .types import OutputType, lower
 from .vocabulary import Vocabulary
 
 _FORCED_LIMIT = 4096
 """Most bytes that are forced at once."""
+
+_MOST_STRAYED = 100
+"""Tokens by which one token is taken to lengthen the way to the end, where that depends on the text
+so far and has not been worked out."""
 
 _MAX_MEMO = 200_000
 """Most entries of each of a constraint's token memos; a full one starts anew."""
@@ -324,6 +328,20 @@ class Cursor:
         self._trail.append((to, plan))
         self._tokens.append(token_id)
 
+    def allows(self, token_id: int) -> bool:
+        """Whether `accept` would take ``token_id``.
+
+        Masks say so too. Close to the end of a budget, and only where what follows depends on the
+        text so far, `accept` may refuse what they allow: of such a token more bytes may be owed
+        than were counted on.
+        """
+        try:
+            self.accept(token_id)
+        except TokenNotAllowed:
+            return False
+        self.rollback(1)
+        return True
+
     def rollback(self, n: int) -> None:
         """Take back the last ``n`` accepted tokens (an accepted EOS counts as one).
 
@@ -413,7 +431,13 @@ class Cursor:
         assert self._left is not None
         # The token itself, the completion after it, and end of sequence.
         reach, spare = self._constraint._reach, self._left - 2
-        return reach.most_bytes(self._state) > spare and reach.most(self._state) > spare
+        if reach.most_bytes(self._state) <= spare:
+            return False
+        most = reach.most(self._state)
+        if most < FAR:
+            return most > spare
+        # How far a token leads depends on the text. It is not far from where the text is now.
+        return len(self._held()) + _MOST_STRAYED > spare
 
     def _text_after(self, tokens: list[int]) -> Callable[[], Tape]:
         """Gives the text after ``tokens`` from here."""

@@ -9,7 +9,7 @@ plans; `constraint` does.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -25,7 +25,13 @@ from .walks import Ids, LeafWalk, Walker, walker_of
 FAR = 1 << 60
 """More tokens than any budget has."""
 
-_NEAR, _MIXED, _FAR = range(3)
+_NEAR, _MIXED, _FAR, _UNKNOWN = range(4)
+
+_MOST_LOOKED_AT = 3_000
+"""Most tokens whose plan is made with the text they lead to; of more, none is taken."""
+
+_LONGEST_CHARACTER = 12
+"""Bytes that the rest of a character takes at most: two escapes."""
 
 _Place: TypeAlias = "tuple[Leaf, int | tuple[int, int], int]"
 """A leaf, where in it tokens end (see `walks.LeafWalk.ends`), and the continuation below it."""
@@ -91,8 +97,8 @@ class Reach:
             are certainly needed: int32, some perhaps not allowed at all.
         """
         engine, machine = self._engine, self._machine
-        # by `_NEAR`, `_MIXED` and `_FAR`
-        flags = np.zeros((3, self._walker.n_words * 32), np.uint8)
+        # by `_NEAR`, `_MIXED`, `_FAR` and `_UNKNOWN`
+        flags = np.zeros((4, self._walker.n_words * 32), np.uint8)
         with GROW:
             for leaf_id, q, continuation in machine.configurations(state):
                 leaf = machine.leaves[leaf_id]
@@ -111,7 +117,12 @@ class Reach:
                         for leaf_walk, leaf, below in walks:
                             ends = [(leaf, end, below) for end in leaf_walk.ends]
                             flags[self._verdict(ends, most), leaf_walk.ids] = 1
-        near, mixed, far = flags
+        near, mixed, far, unknown = flags
+        if np.count_nonzero(unknown) <= _MOST_LOOKED_AT:
+            mixed |= unknown
+        else:
+            far |= unknown
+            near &= ~unknown
         mixed |= near & far  # it may lead to several places
         return _ids(mixed), _ids(far & ~mixed)
 
@@ -150,12 +161,13 @@ class Reach:
         """Whether all of these places, some or none are near enough to the end."""
         near = far = False
         for leaf, end, continuation in ends:
-            for at in self._states(leaf, end):
-                least, bound = self._tokens_to_close(leaf, at, continuation)
+            for least, bound in self._distances(leaf, end, continuation):
+                if bound == FAR:
+                    return _UNKNOWN
                 far |= bound > most
                 near |= least <= most
-            if near and far:
-                return _MIXED
+        if near and far:
+            return _MIXED
         return _FAR if far else _NEAR
 
     def _unsettled(self) -> Ids:
@@ -189,8 +201,10 @@ class Reach:
             if q != own[1]:
                 # From a state that only stands for this one completions are as long, in bytes, but
                 # may be others.
-                for inner in (at for end in walk.ends for at in self._states(leaf, end)):
-                    longest = max(longest, self._bytes_to_close(leaf, inner, continuation))
+                for end in walk.ends:
+                    for inner in self._states(leaf, end):
+                        longest = max(longest, self._bytes_to_close(leaf, inner, continuation))
+                        longest = max(longest, self._bytes_from_open(leaf, inner, continuation))
                 ends = []
             for outcome, node in walk.exits:
                 for frame_walk, below in self._engine.walks_after(continuation, outcome, node):
@@ -198,7 +212,30 @@ class Reach:
             for to, end, at in ends:
                 for inner in self._states(to, end):
                     longest = max(longest, distance(to, inner, at))
+                    longest = max(longest, self._bytes_from_open(to, inner, at))
         return longest
+
+    def _distances(
+        self, leaf: Leaf, end: int | tuple[int, int], continuation: int
+    ) -> Iterator[tuple[int, int]]:
+        """Tokens that plans from where tokens end have: at least, and at most."""
+        for at in self._states(leaf, end):
+            yield self._tokens_to_close(leaf, at, continuation)
+            bound = self._bytes_from_open(leaf, at, continuation)
+            if bound:
+                yield 0, bound
+
+    def _bytes_from_open(self, leaf: Leaf, q: int, continuation: int) -> int:
+        """Most bytes that a plan takes after any text from ``q``, where every text may follow.
+
+        Walks do not tell in which states such a text ends: what is searched for may have begun, or
+        what had begun may be lost. The search itself is always still open. 0 elsewhere.
+        """
+        state = leaf.text_state(q)
+        part = None if state is None else leaf.symbols.open_part(state)
+        if part is None or leaf.symbols.label(part) >= 0:
+            return 0  # where nothing has to be found any more, all texts end alike
+        return _LONGEST_CHARACTER + self._bytes_to_close(leaf, leaf.in_text(part), continuation)
 
     def _tokens_to_close_at_most(self, leaf: Leaf, end: int, continuation: int) -> int:
         return self._tokens_to_close(leaf, end, continuation)[1]
@@ -236,9 +273,10 @@ class Reach:
                     # token stands for less than a byte.
                     found = (0, max(map(len, variants)))
                 else:
-                    # The worst is counted on. Between best and worst it would have to be worked
-                    # out for each token; that takes seconds in a string, and tells few apart.
-                    needed = max(map(self._vocabulary.count_tokens, variants))
+                    # The worst is counted on, in bytes: the plan may be another text than these,
+                    # of no more bytes. Between best and worst it would have to be worked out for
+                    # each token; that takes seconds in a string, and tells few apart.
+                    needed = max(map(len, variants))
                     found = (needed, needed)
             self._closings[key] = found
             self._walker.charge(200)

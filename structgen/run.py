@@ -304,6 +304,9 @@ class Run:
             logits = processor(self.token_ids, logits)
         position = self._length - len(self.prompt_ids)
         token = self._sampler(self._ids[0, : self._length], logits[0], position)
+        while self._cursor is not None and not self._cursor.allows(token):
+            logits[0, token] = -np.inf  # see `Cursor.allows`: very rare
+            token = self._sampler(self._ids[0, : self._length], logits[0], position)
         if self.recorders:
             step = Step(
                 token_id=token,

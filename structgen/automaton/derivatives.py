@@ -171,16 +171,20 @@ class RegexAutomaton:
 
     def is_open(self, state: int) -> bool:
         """See `leaf.SymbolAutomaton`: so it is for patterns that are searched for."""
+        return self.open_part(state) is not None
+
+    def open_part(self, state: int) -> int | None:
+        """See `leaf.SymbolAutomaton`."""
         node = self._started(state)
         todo = [node] if node >= 0 else []
         while todo:
             node = todo.pop()
             kind, *args = self._nodes[node]
             if node == self._all or (kind == _CAT and args[0] == self._all):
-                return self._is_alive(node)
+                return node if self._is_alive(node) else None
             if kind == _ALT:
                 todo += args
-        return False
+        return None
 
     def special(self, state: int) -> list[tuple[int, int]]:
         """See `leaf.SymbolAutomaton`."""

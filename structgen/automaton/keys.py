@@ -262,6 +262,10 @@ class KeySymbols:
         """See `leaf.SymbolAutomaton`; `free` says it better."""
         return False
 
+    def open_part(self, state: int) -> int | None:
+        """See `leaf.SymbolAutomaton`."""
+        return None
+
     def special(self, state: int) -> list[tuple[int, int]]:
         """See `leaf.SymbolAutomaton`."""
         node, allowed, others, _ = self._keys[state]

@@ -99,6 +99,10 @@ class SymbolAutomaton(Protocol):
         """
         ...
 
+    def open_part(self, state: int) -> int | None:
+        """Where `is_open`, a state all of whose texts may follow after any text from ``state``."""
+        ...
+
     def special(self, state: int) -> list[tuple[int, int]]:
         """Where `free` or `names` tells something: ``(code point, next state)`` towards texts."""
         ...

@@ -24,6 +24,7 @@ from structgen import (
     Unsatisfiable,
     Vocabulary,
 )
+from structgen.reach import Reach
 
 
 @BY_OUTPUT
@@ -303,6 +304,7 @@ WITH_BUDGETS: dict[str, Any] = {
         ]
     },
     "names that count": {"type": "object", "minProperties": 3},
+    "searched for": {"type": "string", "pattern": "a[^漢]*b[^漢]*c[^漢]*1"},
 }
 
 
@@ -341,3 +343,56 @@ def check_masks_within_budget(vocabulary: Vocabulary, schema: Any, spare: int, e
         chosen = rng.choice(allowed(cursor, vocabulary))
         cursor.accept(chosen)
         free.accept(chosen)
+
+
+def test_what_is_searched_for_may_be_lost_again_within_a_budget() -> None:
+    # The last character can undo all that has been found: then all of it is still to come.
+    letters = "acegikmoqsuwy1357"
+    constraint = structgen.compile(
+        JsonSchema({"type": "string", "pattern": "[^漢]*".join(letters)}), TINY
+    )
+    least = minimum(constraint)
+    for budget in range(least, least + 16):
+        cursor = constraint.start(budget)
+        for char in '"' + letters[:-1]:
+            cursor.accept(TINY.tokens.index(char.encode()))
+        rng = random.Random(budget)
+        while not cursor.is_finished:
+            ids = allowed(cursor)
+            lost = [i for i in ids if TINY.tokens[i] and TINY.tokens[i][0] >= 0x80]
+            cursor.accept(rng.choice(lost or ids))
+
+
+@pytest.mark.parametrize(
+    "items",
+    [
+        {
+            "type": "object",
+            "properties": {"n": {"type": "string", "maxLength": 10}},
+            "required": ["n"],
+            "additionalProperties": False,
+        },
+        {"type": "array", "items": {"type": "string", "maxLength": 11}, "minItems": 2},
+    ],
+)
+def test_ample_budgets_cost_nothing_where_masks_need_the_text(
+    items: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    schema = {"type": "array", "items": items, "uniqueItems": True, "minItems": 2, "maxItems": 3}
+    constraint = structgen.compile(JsonSchema(schema), TINY)
+    asked = 0
+    sort_out = Reach.sort_out
+
+    def counted(self: Reach, *args: Any) -> Any:
+        nonlocal asked
+        asked += 1
+        return sort_out(self, *args)
+
+    monkeypatch.setattr(Reach, "sort_out", counted)
+    walk(constraint, random.Random(1), max_tokens=4_000, end=0.2)
+    before = asked
+    for seed in seeds(2):
+        result = walk(constraint, random.Random(seed), max_tokens=minimum(constraint) + 3 * seed)
+        assert result.ended
+        assert oracle.is_valid(schema, result.text), result.text
+    assert before < asked
