@@ -197,21 +197,19 @@ class Reach:
         ):
             leaf = machine.leaves[leaf_id]
             walk = self._engine.root_walk(leaf, q, continuation)
-            ends = [(leaf, end, continuation) for end in walk.ends]
-            if q != own[1]:
-                # From a state that only stands for this one completions are as long, in bytes, but
-                # may be others.
-                for end in walk.ends:
-                    for inner in self._states(leaf, end):
-                        longest = max(longest, self._bytes_to_close(leaf, inner, continuation))
-                        longest = max(longest, self._bytes_from_open(leaf, inner, continuation))
-                ends = []
+            # From a state that only stands for this one completions are as long, in bytes, but may
+            # be others.
+            measure = distance if q == own[1] else self._bytes_to_close
+            ends = [(leaf, end, continuation, measure) for end in walk.ends]
             for outcome, node in walk.exits:
                 for frame_walk, below in self._engine.walks_after(continuation, outcome, node):
-                    ends += [(to, end, machine.push(up, below)) for to, end, up in frame_walk.ends]
-            for to, end, at in ends:
+                    ends += [
+                        (to, end, machine.push(up, below), distance)
+                        for to, end, up in frame_walk.ends
+                    ]
+            for to, end, at, measure in ends:
                 for inner in self._states(to, end):
-                    longest = max(longest, distance(to, inner, at))
+                    longest = max(longest, measure(to, inner, at))
                     longest = max(longest, self._bytes_from_open(to, inner, at))
         return longest
 
@@ -242,45 +240,41 @@ class Reach:
 
     def _bytes_to_close(self, leaf: Leaf, end: int, continuation: int) -> int:
         """Bytes that the plan from there has at most."""
-        machine = self._machine
-        try:
-            state = machine.state_of(leaf, end, continuation)
-            if not machine.is_pending(state):
-                return len(machine.shortest_completion(state))
-        except NeedsText:
-            pass
-        variants = machine.completion_variants(leaf, end, continuation)
-        return max(map(len, variants)) if variants else FAR
+        plan = self._plan(leaf, end, continuation)
+        return self._worst(leaf, end, continuation) if plan is None else len(plan)
 
     def _tokens_to_close(self, leaf: Leaf, end: int, continuation: int) -> tuple[int, int]:
         """Tokens that the plan from there has: at least, and at most."""
         key = (leaf, end, continuation)
         found = self._closings.get(key)
         if found is None:
-            try:
-                state = self._machine.state_of(leaf, end, continuation)
-                if self._machine.is_pending(state):
-                    raise NeedsText
-                rest = self._machine.shortest_completion(state)
-                needed = self._vocabulary.count_tokens(rest)
+            plan = self._plan(leaf, end, continuation)
+            if plan is not None:
+                needed = self._vocabulary.count_tokens(plan)
                 found = (needed, needed)
-            except NeedsText:
-                variants = self._machine.completion_variants(leaf, end, continuation)
-                if not variants:
-                    found = (0, FAR)
-                elif leaf.label(end) >= 0:
-                    # What follows the leaf finishes in its own way: never with more bytes, and no
-                    # token stands for less than a byte.
-                    found = (0, max(map(len, variants)))
-                else:
-                    # The worst is counted on, in bytes: the plan may be another text than these,
-                    # of no more bytes. Between best and worst it would have to be worked out for
-                    # each token; that takes seconds in a string, and tells few apart.
-                    needed = max(map(len, variants))
-                    found = (needed, needed)
+            else:
+                # No token stands for less than a byte. Unless what follows the leaf finishes in
+                # its own way, the worst is counted on: between best and worst it would have to be
+                # worked out for each token; that takes seconds in a string, and tells few apart.
+                worst = self._worst(leaf, end, continuation)
+                found = (0 if worst == FAR or leaf.label(end) >= 0 else worst, worst)
             self._closings[key] = found
             self._walker.charge(200)
         return found
+
+    def _plan(self, leaf: Leaf, end: int, continuation: int) -> bytes | None:
+        """The plan from there; None where it depends on the text so far."""
+        machine = self._machine
+        try:
+            state = machine.state_of(leaf, end, continuation)
+            return None if machine.is_pending(state) else machine.shortest_completion(state)
+        except NeedsText:
+            return None
+
+    def _worst(self, leaf: Leaf, end: int, continuation: int) -> int:
+        """Most bytes of a plan that depends on the text so far; `FAR` when unknown."""
+        variants = self._machine.completion_variants(leaf, end, continuation)
+        return max(map(len, variants)) if variants else FAR
 
 
 def _is_cut(data: bytes) -> bool:
