@@ -328,20 +328,6 @@ class Cursor:
         self._trail.append((to, plan))
         self._tokens.append(token_id)
 
-    def allows(self, token_id: int) -> bool:
-        """Whether `accept` would take ``token_id``.
-
-        Masks say so too. Close to the end of a budget, and only where what follows depends on the
-        text so far, `accept` may refuse what they allow: of such a token more bytes may be owed
-        than were counted on.
-        """
-        try:
-            self.accept(token_id)
-        except TokenNotAllowed:
-            return False
-        self.rollback(1)
-        return True
-
     def rollback(self, n: int) -> None:
         """Take back the last ``n`` accepted tokens (an accepted EOS counts as one).
 

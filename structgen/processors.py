@@ -50,9 +50,6 @@ _ADDEND = np.where(
     np.float32(0),
     _MINUS_INFINITY,
 )
-_BITS_SET = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1).sum(
-    axis=1, dtype=np.uint16
-)
 
 
 class MaskCursor(Protocol):
@@ -73,8 +70,6 @@ class TokenMask:
 
     Attributes:
         allowed: tokens the current mask allows, end-of-sequence ids included.
-        steps: masks applied so far.
-        allowed_total: sum of ``allowed`` over those.
     """
 
     def __init__(self, cursor: MaskCursor, size: int, n_eos: int) -> None:
@@ -85,8 +80,6 @@ class TokenMask:
         self._bytes = self._words.view(np.uint8)
         self._addend: Logits | None = None  # made when used: thousands of outputs may wait
         self.allowed = 0
-        self.steps = 0
-        self.allowed_total = 0
 
     def begin(self, needless: Collection[int] = (), *, instead: int | None = None) -> bool:
         """Ask the cursor for the mask of the next token.
@@ -110,7 +103,7 @@ class TokenMask:
                 kept[token_id >> 5] &= ~np.uint32(1 << (token_id & 31))
             if kept.any():
                 self._words[:] = kept
-        self.allowed = int(_BITS_SET[self._bytes].sum())
+        self.allowed = int.from_bytes(self._words.tobytes(), "little").bit_count()
         return self.allowed == self._n_eos and self._cursor.is_accepting
 
     def release(self) -> None:
@@ -124,10 +117,21 @@ class TokenMask:
         (word,) = np.flatnonzero(self._words)
         return int(word) * 32 + int(self._words[word]).bit_length() - 1
 
+    def favourite(self, logits: Logits) -> int | None:
+        """The token with the greatest score, if the mask allows it: then it need not be applied.
+
+        What a greedy choice takes most of the time. The lowest id among equals, as with the mask.
+
+        Args:
+            logits: float32 ``[vocab]``, not changed.
+        """
+        token = int(logits.argmax())
+        if not int(self._words[token >> 5]) >> (token & 31) & 1:
+            return None
+        return token
+
     def __call__(self, token_ids: TokenIds, logits: Logits) -> Logits:
         """Put minus infinity on what the mask forbids, in place. 15 µs at 49k, 40 at 128k."""
-        self.steps += 1
-        self.allowed_total += self.allowed
         return self._apply(logits)
 
     def has_last_word_after(self, processor: LogitsProcessor) -> LogitsProcessor:

@@ -24,7 +24,7 @@ from structgen.alternatives import may_have_sites
 from structgen.chat import Prompt
 from structgen.confidence import Confidence
 from structgen.constraint import Constraint, Cursor
-from structgen.errors import IncompleteOutput, OptionError, PromptError
+from structgen.errors import IncompleteOutput, OptionError, PromptError, TokenNotAllowed
 from structgen.logprobs import TokenLogprob
 from structgen.models.base import Model, TokenSequence
 from structgen.options import SearchOptions
@@ -125,6 +125,14 @@ class Run:
         settings = options.resolve(search, model.search_defaults)
         self._processors = _processors(model, search, settings, processor, self._mask)
         self._sampler = Sampler(settings, index=index)
+        # Then what the model likes best is taken if the mask allows it, which is left unapplied.
+        self._may_take_favourite = (
+            self._processors == [self._mask]
+            and self._sampler.takes_likeliest
+            and not self.recorders
+        )
+        self._n_masked = 0  # tokens chosen under a mask, and how many these allowed in all
+        self._allowed_total = 0
         self._text = TextAssembler(vocabulary.tokens, search.stop)
         self._chunks: list[str] = []
         self._ids = np.empty((1, len(prompt_ids) + self.max_tokens), np.int32)
@@ -154,7 +162,6 @@ class Run:
     @property
     def result(self) -> GenerationResult:
         """What has been generated so far; ``finish_reason`` is None while it goes on."""
-        mask = self._mask
         finish_reason = self.finish_reason
         if finish_reason is None and (self._ended is not None or self._is_cancelled):
             finish_reason = "cancelled"
@@ -172,7 +179,7 @@ class Run:
                 forced_tokens=self._n_forced,
             ),
             timings=Timings(first, ended - self._started),
-            mean_allowed_tokens=mask.allowed_total / mask.steps if mask and mask.steps else None,
+            mean_allowed_tokens=self._allowed_total / self._n_masked if self._n_masked else None,
             confidence=Confidence(
                 self._constraint,
                 output_ids,
@@ -300,25 +307,42 @@ class Run:
             OptionError: the user's processor returned something else than scores.
         """
         own = logits[0].copy() if self.recorders else None
-        for processor in self._processors:
-            logits = processor(self.token_ids, logits)
+        n_allowed: int | None = None
+        token: int | None = None
+        if self._mask is not None:
+            n_allowed = self._mask.allowed
+            self._n_masked += 1
+            self._allowed_total += n_allowed
+            if self._may_take_favourite:
+                token = self._mask.favourite(logits[0])
+        if token is None or not self._moves(token):
+            for processor in self._processors:
+                logits = processor(self.token_ids, logits)
+            token = self._sample(logits[0])
+            while not self._moves(token):
+                logits[0, token] = -np.inf
+                token = self._sample(logits[0])
+        for recorder in self.recorders:
+            recorder.record(Step(token, False, own, logits[0], n_allowed))
+        self._add(token)
+
+    def _sample(self, scores: Logits) -> int:
         position = self._length - len(self.prompt_ids)
-        token = self._sampler(self._ids[0, : self._length], logits[0], position)
-        while self._cursor is not None and not self._cursor.allows(token):
-            logits[0, token] = -np.inf  # see `Cursor.allows`: very rare
-            token = self._sampler(self._ids[0, : self._length], logits[0], position)
-        if self.recorders:
-            step = Step(
-                token_id=token,
-                is_forced=False,
-                model_logits=own,
-                logits=logits[0],
-                n_allowed=None if self._mask is None else self._mask.allowed,
-                cursor=self._cursor,
-            )
-            for recorder in self.recorders:
-                recorder.record(step)
-        self._accept(token)
+        return self._sampler(self._ids[0, : self._length], scores, position)
+
+    def _moves(self, token: int) -> bool:
+        """Move the cursor over a token, if there is one and it goes along.
+
+        Masks say which tokens it takes. Close to the end of a budget, and only where what follows
+        depends on the text so far, it may refuse what they allow: of such a token more bytes may be
+        owed than were counted on. Very rare.
+        """
+        if self._cursor is not None:
+            try:
+                self._cursor.accept(token)
+            except TokenNotAllowed:
+                return False
+        return True
 
     def take_chunk(self) -> str:
         """Return the text that has become certain since the last call, perhaps none."""
@@ -394,16 +418,16 @@ class Run:
 
     def _force(self, token: int) -> None:
         """Take a token that is the only way on."""
+        assert self._cursor is not None
+        self._cursor.accept(token)
         for recorder in self.recorders:
-            recorder.record(Step(token, True, None, None, 1, self._cursor))
+            recorder.record(Step(token, True, None, None, 1))
         self._n_forced += 1
         self._n_unscored += 1
-        self._accept(token)
+        self._add(token)
 
-    def _accept(self, token: int) -> None:
-        """Add a chosen token to cursor and text; the end of the sequence ends the output."""
-        if self._cursor is not None:
-            self._cursor.accept(token)
+    def _add(self, token: int) -> None:
+        """Add a token to the text; the end of the sequence ends the output."""
         if token in self._eos_token_ids:
             self._finish("stop")
             return

@@ -46,7 +46,11 @@ def _mix(word: int) -> int:
 
 
 class Sampler:
-    """Chooses the tokens of one output. Immutable."""
+    """Chooses the tokens of one output. Immutable.
+
+    Attributes:
+        takes_likeliest: whether it always takes the token with the greatest score.
+    """
 
     def __init__(self, settings: Mapping[str, Any], *, index: int = 0) -> None:
         """Take over search settings.
@@ -65,6 +69,7 @@ class Sampler:
         self._top_k = int(settings.get("top_k", 0))
         self._top_p = float(settings.get("top_p") or 1.0)
         self._is_greedy = not settings.get("do_sample") or self._top_k == 1
+        self.takes_likeliest = self._is_greedy and self._penalty == 1
 
     def __call__(self, token_ids: TokenIds, logits: Logits, position: int) -> int:
         """Return the id of the next token.

@@ -8,13 +8,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from structgen.constraint import Cursor
 from structgen.processors import Logits
 
 
 @dataclass(slots=True)
 class Step:
-    """One token of an output, as a `Recorder` is told of it before the cursor moves over it.
+    """One token of an output, as a `Recorder` is told of it.
 
     Attributes:
         token_id: the token; an end-of-sequence id ends the output and is no part of it.
@@ -24,7 +23,6 @@ class Step:
         logits: float32 ``[vocab]``, what was chosen from, minus infinity where masked; None where
             it is forced.
         n_allowed: tokens the mask allowed, end-of-sequence ids included; None without a mask.
-        cursor: the output type's cursor, still before this token; None for free text.
     """
 
     token_id: int
@@ -32,7 +30,6 @@ class Step:
     model_logits: Logits | None
     logits: Logits | None
     n_allowed: int | None
-    cursor: Cursor | None
 
 
 class Recorder(Protocol):

@@ -530,7 +530,23 @@ def test_a_token_mask_puts_minus_infinity_on_exactly_what_is_forbidden():
     allowed = np.arange(SIZE - 3) % 3 == 0
     assert (after[0, allowed] == before[0, allowed]).all()
     assert (after[0, ~allowed] == -np.inf).all()
-    assert mask.allowed == allowed.sum() == mask.allowed_total
+    assert mask.allowed == allowed.sum()
+
+
+def test_a_favourite_that_the_mask_allows_is_what_a_greedy_choice_takes():
+    mask = TokenMask(EveryThird(), SIZE - 3, 2)
+    mask.begin()
+    taken = 0
+    rng = np.random.default_rng(0)
+    for _ in range(200):
+        # Few different scores, so that many are equal.
+        scores = rng.integers(0, 4, (1, SIZE - 3)).astype(np.float32)
+        favourite = mask.favourite(scores[0])
+        chosen = int(mask(np.zeros((1, 1), np.int32), scores.copy())[0].argmax())
+        taken += favourite is not None
+        assert favourite in (None, chosen)
+        assert (favourite is None) == (int(scores[0].argmax()) % 3 != 0)
+    assert 20 < taken < 180
 
 
 @pytest.mark.parametrize("size", [1, 2, 3])
