@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import random
+import weakref
 
 import numpy as np
 
@@ -56,6 +57,33 @@ def test_masks_stay_right_while_schemas_come_and_go():
     for _ in range(60):
         check_one_walk(rng)
         gc.collect()  # plans are freed, and their addresses used again
+
+
+def test_constraints_go_without_the_collector():
+    rng = random.Random(9)
+    schemas = [random_schema(rng) for _ in range(10)]
+    rules = {"required": ["a"], "additionalProperties": {"type": "null"}, "minProperties": 2}
+    schemas.append({"type": "object", "not": {"required": ["b"]}, **rules})
+    schemas.append({"patternProperties": {"^x": {"oneOf": [rules, {"type": "string"}]}}})
+    mask = np.zeros((VOCABULARY.size + 31) // 32, np.uint32)
+    gc.disable()
+    try:
+        for schema in schemas:
+            constraint = structgen.compile(JsonSchema(schema), VOCABULARY)
+            cursor = constraint.start(max_tokens=60)
+            while not cursor.is_finished:
+                cursor.fill_mask(mask)
+                allowed = np.flatnonzero(np.unpackbits(mask.view(np.uint8), bitorder="little"))
+                cursor.accept(int(rng.choice(allowed)))
+            parts = [constraint._machine, *(frame for frame, _ in constraint._machine.frames)]
+            parts += [frame._language for frame in parts[1:] if hasattr(frame, "_language")]
+            parts += [leaf for leaf in constraint._machine.leaves if not leaf.is_shared]
+            gone = [weakref.ref(part) for part in parts]
+            assert len(gone) > 3
+            del constraint, cursor, parts
+            assert all(part() is None for part in gone), schema
+    finally:
+        gc.enable()
 
 
 def test_masks_stay_right_when_the_budget_runs_out():

@@ -38,9 +38,9 @@ class Alphabet:
                 events[low] = events.get(low, 0) ^ bit
                 events[high + 1] = events.get(high + 1, 0) ^ bit
         events.pop(MAX_CODE_POINT + 1, None)
-        self.starts: list[int] = []
-        self.atoms: list[int] = []
-        self.representatives: list[int] = []
+        starts: list[int] = []
+        atoms: list[int] = []
+        representatives: list[int] = []
         by_signature: dict[int, int] = {}
         signature = 0
         for start in sorted(events):
@@ -51,15 +51,18 @@ class Alphabet:
                 found = by_signature.get(signature)
                 if found is None:
                     found = by_signature[signature] = len(by_signature)
-                    self.representatives.append(start)
+                    representatives.append(start)
                 atom = found
-            if self.atoms and self.atoms[-1] == atom:
+            if atoms and atoms[-1] == atom:
                 continue
-            self.starts.append(start)
-            self.atoms.append(atom)
+            starts.append(start)
+            atoms.append(atom)
+        # Tuples of numbers: unlike lists, the garbage collector soon leaves them alone.
+        self.starts, self.atoms = tuple(starts), tuple(atoms)
+        self.representatives = tuple(representatives)
         self.n_atoms = len(by_signature)
         self.everything = (1 << self.n_atoms) - 1
-        self.key = (tuple(self.starts), tuple(self.atoms))
+        self.key = (self.starts, self.atoms)
         self._masks: dict[Ranges, int] = {}
         for index, ranges in enumerate(distinct):
             mask = 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import weakref
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -15,7 +16,7 @@ from .contradiction import contradiction
 from .derivatives import RegexAutomaton
 from .document import Document
 from .encoding import Utf8
-from .leaf import TextLeaf
+from .leaf import GROW, TextLeaf
 from .machine import Alternative, Machine
 from .options import JsonOptions, json_options
 from .spellable import restrict, writable
@@ -58,7 +59,8 @@ def build(
         if isinstance(grammar, ir.ContextFree):
             machine = CfgMachine(grammar, writable(missing_bytes))
         else:
-            machine = Machine(builder.alternatives(grammar))
+            with GROW:  # leaves are shared with the constraints of other threads
+                machine = Machine(builder.alternatives(grammar))
     except RecursionError:
         raise CompileLimitExceeded(
             f"the output type is nested too deeply{_deepest(grammar)}; take parts of it out into "
@@ -66,6 +68,9 @@ def build(
             limit=depth,
             actual=depth,
         ) from None
+    for language in builder.languages:
+        # Languages, frames and leaves refer to one another, and go when the machine goes.
+        weakref.finalize(machine, language.release).atexit = False
     return Built(machine, tuple(builder.unenforced))
 
 
@@ -77,6 +82,7 @@ class _Builder:
         self._missing = missing
         self._chars = writable(missing)
         self.unenforced: list[dict[tuple[str, str], str]] = []
+        self.languages: list[JsonLanguage] = []
 
     def alternatives(self, grammar: ir.Grammar) -> tuple[Alternative, ...]:
         """How a text of ``grammar`` may start."""
@@ -131,7 +137,9 @@ class _Builder:
         self.unenforced.append(left_out)
         while True:
             try:
-                return _json_ways(grammar.schema, options, outside, left_out)
+                language, ways = _json_ways(grammar.schema, options, outside, left_out)
+                self.languages.append(language)
+                return ways
             except UnsupportedFeature as error:
                 key = (error.path, error.keyword or "")
                 if options.on_unsupported == "error" or error.keyword is None or key in left_out:
@@ -144,7 +152,7 @@ def _json_ways(
     options: JsonOptions,
     missing: frozenset[int],
     left_out: Collection[tuple[str, str]],
-) -> tuple[Alternative, ...]:
+) -> tuple[JsonLanguage, tuple[Alternative, ...]]:
     graph = json_schema.lower(
         schema,
         dialect=options.dialect,
@@ -162,8 +170,8 @@ def _json_ways(
         shortest = language.shortest(language.root)
         if shortest is None:
             raise contradiction(language)
-        return Document(ways, language.space, language.limit_below(()), shortest).open()
-    return ways
+        ways = Document(ways, language.space, language.limit_below(()), shortest).open()
+    return language, ways
 
 
 def _deepest(grammar: ir.Grammar) -> str:

@@ -14,6 +14,7 @@ of bytes: `encoding` spells atoms.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Iterable
 
 from ..errors import CompileLimitExceeded
@@ -29,6 +30,9 @@ MAX_SIZE = 3_000_000
 
 _MOST_BEFORE = 3
 """Most factors before a repeat that are compared to find out that another alternative covers it."""
+
+_MOST_LEAST = 1 << 48
+"""Lower bounds on lengths are told up to here."""
 
 MAX_RUN = 1 << 16
 """Longest run told of where its states have to be checked one by one; no token is longer."""
@@ -73,9 +77,10 @@ class RegexAutomaton:
         self._ids: dict[tuple[int, ...], int] = {(NONE,): NONE, (EPSILON,): EPSILON}
         # per node: bit 0 nullable at the end, bit 1 nullable in the middle, bit 2 nullable when the
         # text is empty, bit 3 holds an anchor or lookaround, bit 4 holds more than sums and repeats
-        self._flags: list[int] = [0, 0b111]
+        self._flags = bytearray((0, 0b111))
         self._size = 0
-        self._least: list[int] = [0, 0]  # per node: a lower bound on the characters of a text
+        # per node: a lower bound on the characters of a text
+        self._least = array("q", (0, 0))
         self._moves: dict[int, Moves] = {}
         self._pruned: dict[int, Moves] = {}
         self._alive: dict[int, bool] = {NONE: False, EPSILON: True}
@@ -374,7 +379,7 @@ class RegexAutomaton:
                 )
             self._nodes.append(key)
             self._flags.append(flags)
-            self._least.append(self._fewest(key))
+            self._least.append(min(self._fewest(key), _MOST_LEAST))
             self._ids[key] = found
         return found
 

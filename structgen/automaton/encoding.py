@@ -10,11 +10,13 @@ node is inside one. ``row(node)`` maps a byte either to a deeper node (>= 0) or 
 now complete (``~atom``, < 0). ``reach(node)`` is the mask of the atoms that can still come out, so
 that a caller can prune spellings whose every outcome is dead. Nodes that cover one atom only are
 shared, which makes a plain string's UTF-8 automaton eight states. Overlong forms and surrogates do
-not exist. This module knows nothing of languages, only of characters.
+not exist. Equal alphabets share their encodings of strings (`json_string`). This module knows
+nothing of languages, only of characters.
 """
 
 from __future__ import annotations
 
+import weakref
 from typing import Any, Literal, TypeAlias
 
 from ..grammar.ir import MAX_CODE_POINT
@@ -375,3 +377,17 @@ class JsonString(Utf8):
             else:
                 row[byte] = ~self.alphabet.atom(0x10000 + (high - 0xD800 << 10) + code - 0xDC00)
         return row
+
+
+_strings: weakref.WeakValueDictionary[Any, JsonString] = weakref.WeakValueDictionary()
+
+
+def json_string(
+    alphabet: Alphabet, escapes: Escapes, missing: frozenset[int] = frozenset()
+) -> JsonString:
+    """The `JsonString` of these arguments: one for all equal alphabets, as long as it is in use."""
+    key = (alphabet.key, escapes, missing)
+    found = _strings.get(key)
+    if found is None:
+        found = _strings[key] = JsonString(alphabet, escapes, missing)
+    return found

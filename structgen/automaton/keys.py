@@ -16,7 +16,7 @@ from ..grammar import ir
 from . import liveness
 from .alphabet import Alphabet
 from .derivatives import RegexAutomaton, char_sets
-from .encoding import GROUND, Escapes, JsonString, Utf8
+from .encoding import GROUND, Escapes, Utf8, json_string
 from .leaf import Leaf, Names, StringLeaf, shortest_path, spell_edge, spell_edges
 from .whitespace import Whitespace
 
@@ -376,7 +376,7 @@ class NameLeaf(StringLeaf):
     ) -> None:
         symbols = KeySymbols(names, (), (), lambda _: -1, len(names))
         self._names = symbols
-        super().__init__(symbols, JsonString(symbols.alphabet, escapes, missing))
+        super().__init__(symbols, json_string(symbols.alphabet, escapes, missing))
 
     def open(self, allowed: int) -> int | None:
         """State before the opening quote of one of the strings in ``allowed``; None for none."""
@@ -427,7 +427,7 @@ class KeyLeaf(Leaf):
     ) -> None:
         super().__init__()
         self.symbols: KeySymbols = symbols
-        self.encoding = JsonString(symbols.alphabet, escapes, missing)
+        self.encoding = json_string(symbols.alphabet, escapes, missing)
         self._space = space
         self._steps: dict[int, int] = {}
 

@@ -12,6 +12,7 @@ rule, every way on is checked for a way to close the object (`closing`).
 from __future__ import annotations
 
 import json
+import weakref
 from typing import TYPE_CHECKING
 
 from .closing import Closing, Members
@@ -151,7 +152,7 @@ class ObjectPlan:
             key = state if table.bits else (self.class_in(state, 0), state[3])
         leaf = self._leaves.get(key)
         if leaf is None:
-            classify = _Classifier(self, state) if self._told_by_state else self._class_of
+            classify = _Classifier(self, state if self._told_by_state else None)
             names = self.names + [k for k in state[3] if k not in self.names]
             symbols = KeySymbols(
                 names, list(table.bits), table.must_match, classify, len(self.names)
@@ -313,11 +314,18 @@ class ObjectPlan:
 
 
 class _Classifier:
-    """Classes of unnamed keys in one state."""
+    """Classes of unnamed keys, in one state or in any.
 
-    def __init__(self, plan: ObjectPlan, state: State) -> None:
-        self._plan = plan
+    A plan holds the leaves of its keys: to hold the plan in turn would leave both to the collector.
+    """
+
+    def __init__(self, plan: ObjectPlan, state: State | None) -> None:
+        self._plan = weakref.ref(plan)
         self._state = state
 
     def __call__(self, matched: int) -> int:
-        return self._plan.class_in(self._state, matched)
+        plan = self._plan()
+        assert plan is not None, "frames outlive the leaves above them"
+        if self._state is None:
+            return plan._class_of(matched)
+        return plan.class_in(self._state, matched)

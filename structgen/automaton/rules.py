@@ -73,6 +73,9 @@ class Rule:
         return bool(self.detail >> sum(verdicts) & 1)
 
 
+_RELEASED = Rule("", (), None, 0, -1)
+"""The opposite of the rules of a book that nobody reads any more."""
+
 _OPPOSITE = {"some": "none", "least": "fewer", "all": "any", "count": "count"}
 
 
@@ -96,6 +99,12 @@ class RuleBook:
         self.no = self.yes.negated
         for rule in (self.yes, self.no):
             self._rules[rule.kind, (), None] = rule
+
+    def release(self) -> None:
+        """Forget all rules; each refers to its opposite, which refers back."""
+        for rule in self._rules.values():
+            rule.negated = _RELEASED
+        self._rules.clear()
 
     # -- making rules -----------------------------------------------------------------------
 

@@ -50,7 +50,7 @@ from .alphabet import Alphabet
 from .arrays import ArrayLeaf, ArrayPlan
 from .branches import Branch, Brancher
 from .derivatives import RegexAutomaton
-from .encoding import Escapes, JsonString
+from .encoding import Escapes, json_string
 from .keys import NameLeaf
 from .leaf import Leaf, LiteralLeaf, StringLeaf
 from .machine import Alternative
@@ -76,6 +76,9 @@ MAX_DEPTH_COMPARED = 128
 
 MAX_LITERAL_DIGITS = 400
 
+_LEAVES = 512
+"""Leaves of one kind that are kept for other schemas, with all the states they have."""
+
 
 class JsonLanguage:
     """All values of one schema, by conjunction.
@@ -98,7 +101,7 @@ class JsonLanguage:
             self.space.least + mark + self.space.least_after for mark in (b",", b":")
         )
         self.array_leaf = _array_leaf(options.whitespace, options.max_whitespace)
-        self._speller = JsonString(Alphabet(()), options.named, missing)
+        self._speller = json_string(Alphabet(()), options.named, missing)
         self._conjunctions: list[tuple[int, ...]] = []
         self._as_met: list[tuple[int, ...]] = []  # the same, in the order they were given first
         self._conjunction_ids: dict[tuple[int, ...], int] = {}
@@ -128,6 +131,14 @@ class JsonLanguage:
         if self.max_depth is not None and not self._watch_from:
             bound = self._nesting.at_most(self.max_depth)
             self.root = self.conjunction([graph.root, bound])
+
+    def release(self) -> None:
+        """Let go of all that refers back to the language, so that no collector is needed for it.
+
+        Nothing may be asked of it afterwards, nor of its frames.
+        """
+        self.book.release()
+        self.__dict__.clear()
 
     # -- conjunctions -----------------------------------------------------------------------
 
@@ -772,28 +783,28 @@ def spellings(value: Any, canonical: bool, types: int = ALL_TYPES) -> list[bytes
     return [t.encode() for t in sorted(texts, key=lambda t: (len(t), t))]
 
 
-@lru_cache(maxsize=2048)
+@lru_cache(maxsize=_LEAVES)
 def literal_leaf(texts: tuple[bytes, ...]) -> LiteralLeaf:
     """A shared leaf for a finite set of byte strings."""
     return LiteralLeaf(texts)
 
 
-@lru_cache(maxsize=2048)
+@lru_cache(maxsize=_LEAVES)
 def name_leaf(names: tuple[str, ...], escapes: Escapes, missing: frozenset[int]) -> NameLeaf:
     """A shared leaf for the JSON strings of a finite set."""
     return NameLeaf(names, escapes, missing)
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=_LEAVES)
 def string_leaf(regex: ir.Regex, escapes: Escapes, missing: frozenset[int]) -> StringLeaf | None:
     """A shared leaf for the JSON strings of a regular language, or None when it is empty."""
     symbols = RegexAutomaton(regex)
     if symbols.is_empty():
         return None
-    return StringLeaf(symbols, JsonString(symbols.alphabet, escapes, missing))
+    return StringLeaf(symbols, json_string(symbols.alphabet, escapes, missing))
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=_LEAVES)
 def number_leaf(spec: NumberSpec) -> NumberLeaf | None:
     """A shared leaf for numbers, or None when none satisfies ``spec``."""
     leaf = NumberLeaf(spec)

@@ -17,10 +17,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 MAX_CODE_POINT = 0x10FFFF
 SURROGATES = (0xD800, 0xDFFF)
+
+_FEW_RANGES = 8
 
 Ranges: TypeAlias = tuple[tuple[int, int], ...]
 """Sorted, disjoint, non-adjacent, inclusive code-point ranges, without surrogates."""
@@ -112,12 +115,19 @@ ANY_TEXT = Repeat(ANY_CHAR, 0, None)
 
 def literal(text: str) -> Regex:
     """The regex that matches exactly ``text``."""
-    return Concat(tuple(CharSet(((ord(c), ord(c)),)) for c in text))
+    return Concat(tuple(_interned(((ord(c), ord(c)),)) for c in text))
 
 
 def char_set(ranges: list[tuple[int, int]]) -> CharSet:
     """A `CharSet` from ranges in any order, overlapping or not; surrogates are dropped."""
-    return CharSet(normalize_ranges(ranges))
+    made = normalize_ranges(ranges)
+    return _interned(made) if len(made) <= _FEW_RANGES else CharSet(made)
+
+
+@lru_cache(maxsize=4096)
+def _interned(ranges: Ranges) -> CharSet:
+    """One object for each small set: patterns are made of a few of them, and are kept."""
+    return CharSet(ranges)
 
 
 def negate(chars: CharSet) -> CharSet:
