@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from .automaton.build import build
 from .automaton.cfg_goals import Goals
-from .automaton.cfg_machine import CfgMachine
 from .automaton.cfg_terminals import Terminals
 from .errors import GrammarError, OutputTypeError
 from .grammar import cfg, ir
@@ -59,7 +59,11 @@ def problems(
     except OutputTypeError as error:
         return [Problem(str(error), None, True)]
     found: list[Problem] = []
-    dead = [t for t, first in enumerate(terminals.starts) if first < 0]
+    dead = [
+        t
+        for t, first in enumerate(terminals.starts)
+        if first < 0 and isinstance(grammar.terminals[t], ir.Terminal)
+    ]
     for t in dead:
         name = grammar.terminals[t].name
         found.append(
@@ -80,7 +84,7 @@ def problems(
             found.append(Problem(message, line, False))
     if not any(problem.is_error for problem in found):
         try:
-            CfgMachine(grammar, ir.ANY_CHAR)
+            build(grammar, {})
         except OutputTypeError as error:
             found.append(Problem(str(error), None, True))
     return sorted(found, key=lambda problem: (not problem.is_error, problem.line or 0))

@@ -173,8 +173,12 @@ def _parts(grammar: ir.Grammar) -> Iterator[ir.Pattern | ir.Choice | ir.Json | i
     if isinstance(grammar, ir.Either):
         for part in grammar.parts:
             yield from _parts(part)
-    else:
-        yield grammar
+        return
+    yield grammar
+    if isinstance(grammar, ir.ContextFree):
+        for terminal in grammar.terminals:
+            if isinstance(terminal, ir.Embedded):
+                yield from _parts(terminal.grammar)
 
 
 # -- keywords -------------------------------------------------------------------------------

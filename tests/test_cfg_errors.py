@@ -70,17 +70,6 @@ def test_arguments() -> None:
         Cfg("no/such/file.lark")
     with pytest.raises(OptionError, match="sql-select"):
         Cfg.named("sql-selects")
-    with pytest.raises(UnsupportedFeature, match="union"):
-        structgen.compile(
-            structgen.types.OutputType(
-                structgen.grammar.ir.Either((_grammar(), _grammar())), str, "two grammars"
-            ),
-            TINY,
-        )
-
-
-def _grammar() -> structgen.grammar.ir.ContextFree:
-    return structgen.grammar.cfg.parse('start: "a"')
 
 
 def test_paths_and_names(tmp_path: Path) -> None:

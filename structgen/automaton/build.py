@@ -8,9 +8,16 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from ..errors import CompileLimitExceeded, Unsatisfiable, UnsupportedFeature
+from ..errors import (
+    CompileLimitExceeded,
+    GrammarError,
+    OutputTypeError,
+    Unsatisfiable,
+    UnsupportedFeature,
+)
 from ..grammar import ir, json_schema
 from ..grammar.schema_graph import child_path
+from .cfg_host import CfgFrame, HostMachine
 from .cfg_machine import CfgMachine
 from .contradiction import contradiction
 from .derivatives import RegexAutomaton
@@ -56,8 +63,10 @@ def build(
     depth = sys.getrecursionlimit()
     machine: Machine | CfgMachine
     try:
-        if isinstance(grammar, ir.ContextFree):
+        if isinstance(grammar, ir.ContextFree) and not _guests(grammar):
             machine = CfgMachine(grammar, writable(missing_bytes))
+        elif _has_rules(grammar):
+            machine = HostMachine(builder.alternatives(grammar))
         else:
             with GROW:  # leaves are shared with the constraints of other threads
                 machine = Machine(builder.alternatives(grammar))
@@ -93,11 +102,17 @@ class _Builder:
         if isinstance(grammar, ir.Json):
             return self._json(grammar)
         if isinstance(grammar, ir.ContextFree):
-            raise UnsupportedFeature(
-                "A context-free grammar cannot be one part of a union of output types.",
-                fix="Write the other parts as rules of the grammar.",
-            )
+            return self._context_free(grammar)
         return tuple(way for part in grammar.parts for way in self.alternatives(part))
+
+    def _context_free(self, grammar: ir.ContextFree) -> tuple[Alternative, ...]:
+        guests: dict[int, tuple[Alternative, ...]] = {}
+        for number, guest in _guests(grammar).items():
+            try:
+                guests[number] = self.alternatives(guest.grammar)
+            except OutputTypeError as error:
+                raise GrammarError(f"{guest.name} is refused: {error}") from error
+        return CfgFrame(CfgMachine(grammar, self._chars, guests)).open()
 
     def _pattern(self, grammar: ir.Pattern) -> tuple[Alternative, ...]:
         symbols = RegexAutomaton(restrict(grammar.regex, self._chars))
@@ -145,6 +160,17 @@ class _Builder:
                 if options.on_unsupported == "error" or error.keyword is None or key in left_out:
                     raise
                 left_out[key] = str(error).partition("\n")[0]
+
+
+def _guests(grammar: ir.ContextFree) -> dict[int, ir.Embedded]:
+    """The terminals of a grammar that are not patterns, by number."""
+    return {t: g for t, g in enumerate(grammar.terminals) if isinstance(g, ir.Embedded)}
+
+
+def _has_rules(grammar: ir.Grammar) -> bool:
+    if isinstance(grammar, ir.Either):
+        return any(map(_has_rules, grammar.parts))
+    return isinstance(grammar, ir.ContextFree)
 
 
 def _json_ways(

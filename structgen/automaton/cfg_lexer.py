@@ -68,7 +68,7 @@ class Lexer(Leaf):
         self._near: dict[tuple[int, int, int], dict[int, bytes]] = {}
         self._near_inside: dict[int, dict[tuple[int, int], bytes]] = {}
         self._entries: dict[tuple[int, Collection[Expected | int]], int] = {}
-        self._encoding = Utf8(terminals.alphabet)
+        self.encoding = self._encoding = Utf8(terminals.alphabet)
         self._ground: dict[int, list[int]] = {}
         self._leads: list[tuple[int, int, int]] = []
         for byte, target in self._encoding.row(GROUND).items():
@@ -119,6 +119,8 @@ class Lexer(Leaf):
         Returns:
             The bytes, or None when that needs more states.
         """
+        if v in self.terminals.guests:
+            return self._guest_exits(v, condition)
         key = (v, state, condition)
         known = self._exits.get(key)
         if known is None or (not known[1] and known[2] < most):
@@ -154,6 +156,8 @@ class Lexer(Leaf):
 
     def exits_of(self, terminal: int, condition: int) -> dict[int, bytes]:
         """The exits from the beginning of a terminal."""
+        if terminal in self.terminals.guests:
+            return self._guest_exits(terminal, condition)
         start = self.terminals.starts[terminal]
         if not self._is_alive(terminal, start, condition):
             return {}
@@ -215,10 +219,19 @@ class Lexer(Leaf):
 
     def near_exits_of(self, terminal: int, condition: int) -> dict[int, bytes]:
         """The near exits from the beginning of a terminal."""
+        if terminal in self.terminals.guests:
+            return self._guest_exits(terminal, condition)
         start = self.terminals.starts[terminal]
         if not self._is_alive(terminal, start, condition):
             return {}
         return self.near_exits(terminal, start, condition)
+
+    def _guest_exits(self, terminal: int, condition: int) -> dict[int, bytes]:
+        """The exits of a terminal that is no pattern: its first character settles ``condition``."""
+        rest, guest = self.terminals.rest, self.terminals.guests[terminal]
+        free = condition == rest.anything
+        atoms = guest.first if free else guest.first & rest.settling(condition)
+        return {rest.anything: guest.shortest(atoms)} if atoms else {}
 
     def shortest_beginning(self, terminal: int, atoms: int) -> tuple[bytes, int]:
         """The fewest bytes of ``terminal`` that begin with one of ``atoms``, which it can.
@@ -228,6 +241,9 @@ class Lexer(Leaf):
         """
         spelt = self._encoding.shortest(GROUND)
         anything = self.terminals.rest.anything
+        guest = self.terminals.guests.get(terminal)
+        if guest is not None:
+            return guest.shortest(guest.first & atoms), anything
         texts: list[tuple[bytes, int]] = []
         for mask, to in self.terminals.moves(self.terminals.starts[terminal]):
             if mask & atoms:

@@ -11,16 +11,19 @@ and shortest completions; none is ever pending. Token masks are in `cfg_masks`.
 
 from __future__ import annotations
 
-from ..errors import CompileLimitExceeded, Unsatisfiable
+from collections.abc import Mapping
+
+from ..errors import CompileLimitExceeded, GrammarError, Unsatisfiable, UnsupportedFeature
 from ..grammar import ir
 from .cfg_completion import Completion
 from .cfg_goals import Goals
+from .cfg_guests import Guest
 from .cfg_lexer import Expected, Lexer
 from .cfg_neighbours import Neighbours
 from .cfg_stacks import Stacks
 from .cfg_terminals import Terminals
 from .leaf import GROW
-from .machine import DEAD, MAX_STATES
+from .machine import DEAD, MAX_STATES, Alternative
 from .tape import Tape
 
 _LEXER_BITS = 32
@@ -38,9 +41,12 @@ class CfgMachine:
     Args:
         grammar: the grammar.
         chars: the code points that may be written.
+        guests: how the texts of each terminal that is no pattern may start. A grammar with guests
+            is only half a machine: byte by byte it is read by `cfg_host`.
 
     Raises:
         Unsatisfiable: no text matches.
+        GrammarError: a guest can be empty.
         PatternError: a terminal's pattern is malformed or not regular.
         UnsupportedFeature: a terminal has a lookaround that cannot be enforced exactly.
 
@@ -50,14 +56,23 @@ class CfgMachine:
         lexer: the terminals.
         stacks: the places.
         ignore: terminals that may stand anywhere.
+        guests: terminals that are not patterns, by number.
         is_free: whether no terminal's demand on what follows can lead to a dead end.
     """
 
-    def __init__(self, grammar: ir.ContextFree, chars: ir.CharSet) -> None:
+    def __init__(
+        self,
+        grammar: ir.ContextFree,
+        chars: ir.CharSet,
+        guests: Mapping[int, tuple[Alternative, ...]] | None = None,
+    ) -> None:
         self.grammar = grammar
         with GROW:
             terminals = Terminals(grammar.terminals, chars)
-            dead = [t for t, start in enumerate(terminals.starts) if start < 0]
+            for t, ways in (guests or {}).items():
+                terminals.guests[t] = self._guest(grammar.terminals[t].name, ways, terminals)
+            self.guests = terminals.guests
+            dead = [t for t, s in enumerate(terminals.starts) if s < 0 and t not in self.guests]
             goals = Goals(grammar, dead)
             if goals.origin < 0:
                 raise Unsatisfiable(
@@ -69,6 +84,7 @@ class CfgMachine:
             self._rest = terminals.rest
             self.ignore = frozenset(t for t in grammar.ignore if t not in dead)
             self._neighbours = Neighbours(self.stacks, self.lexer, self.ignore)
+            self._check_guests()
             self.is_free = self._neighbours.is_free() or self._neighbours.is_safe()
             self._completion = Completion(self.stacks, self.lexer, tuple(sorted(self.ignore)))
             self._entries: dict[tuple[int, int], int] = {}
@@ -81,13 +97,32 @@ class CfgMachine:
             found: set[int] = set()
             self._begin(self.stacks.start, self._rest.anything, found)
             self.start = self._intern(found)
-            if self.start == DEAD:
+            if self.start == DEAD and not self.guests_at(self.stacks.start, self._rest.anything):
                 raise Unsatisfiable(
                     "no text matches the grammar: its terminals take more than the rules leave "
                     "for what must follow them. A terminal takes the longest text it can (or the "
                     "shortest, with a lazy quantifier); put something between them that they "
                     "cannot contain."
                 )
+
+    def _guest(self, name: str, ways: tuple[Alternative, ...], terminals: Terminals) -> Guest:
+        guest = Guest(name, ways, terminals.alphabet)
+        if guest.can_be_empty:
+            raise GrammarError(
+                f"{name} can be the empty text, which a terminal must not. Make it at least one "
+                "character long, and optional in the rules."
+            )
+        return guest
+
+    def _check_guests(self) -> None:
+        reason = self._neighbours.unsettled()
+        if reason is not None:
+            before, terminal = (self.grammar.terminals[t].name for t in reason)
+            raise UnsupportedFeature(
+                f"What terminal {before} demands of the text after it is not settled by the first "
+                f"character of {terminal}.",
+                fix="Put a literal between the two, or let the terminal look less far ahead.",
+            )
 
     # -- the recogniser ---------------------------------------------------------------------------
 
@@ -156,6 +191,22 @@ class CfgMachine:
             found = self._entries[key] = self._entry(place, condition)
         return found
 
+    def union(self, places: tuple[int, ...]) -> int:
+        """The place that any of ``places`` may be."""
+        return places[0] if len(places) == 1 else self.stacks.union((), places)
+
+    def guests_at(self, place: int, condition: int) -> list[tuple[int, int]]:
+        """The guests that may begin at a place, each with the place after it."""
+        out: list[tuple[int, int]] = []
+        if self.guests:
+            for terminal in sorted(self.stacks.expected(place)):
+                if terminal not in self.guests:
+                    continue
+                after = self.stacks.shift(place, terminal)
+                if self.is_free or self._can_finish(after, self._rest.anything):
+                    out.append((terminal, after))
+        return out
+
     # -- growth -----------------------------------------------------------------------------------
 
     def _entry(self, place: int, condition: int) -> int:
@@ -166,7 +217,7 @@ class CfgMachine:
             q = self.lexer.entry(expected, condition)
             return q if self.lexer.row(q) else -1
         chosen: list[Expected] = []
-        for terminal in sorted(expected):
+        for terminal in sorted(expected.difference(self.guests)):
             after = self.after(place, (terminal,))
             met = condition == self._rest.anything
             if not met:
@@ -263,6 +314,11 @@ class CfgMachine:
                 found = min((w for w in ways if w is not None), key=lambda b: (len(b), b))
                 self._finish[state] = found
         return found
+
+    def complete_place(self, place: int, condition: int) -> bytes | None:
+        """A short way to acceptance from a place."""
+        found = self._neighbours.of_place(place, condition)
+        return self._completion.of_place(place, condition) if found is None else found
 
     def complete(self, q: int, place: int) -> bytes | None:
         """A short way from one configuration to acceptance."""

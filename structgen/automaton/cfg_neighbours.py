@@ -50,11 +50,12 @@ class Neighbours:
         self._ignore = ignore
         terminals = lexer.terminals
         self._demands = [
-            terminals.demands(t) if start >= 0 else (0, False, None)
+            terminals.demands(t) if start >= 0 or t in terminals.guests else (0, False, None)
             for t, start in enumerate(terminals.starts)
         ]
         self._first = [
-            terminals.first(t) if start >= 0 else 0 for t, start in enumerate(terminals.starts)
+            terminals.first(t) if start >= 0 or t in terminals.guests else 0
+            for t, start in enumerate(terminals.starts)
         ]
         # For each demand: the atoms that settle it, and whether the text may end.
         self._settling: dict[int, tuple[int, bool]] = {
@@ -79,6 +80,26 @@ class Neighbours:
     def _can_follow(self, terminal: int, following: int) -> bool:
         """Whether one terminal can be read after another, whatever that demands."""
         return bool(self._demands[terminal][0] & self._first[following])
+
+    def unsettled(self) -> tuple[int, int] | None:
+        """A terminal and a guest after it whose first character may leave open what is demanded."""
+        terminals = self._lexer.terminals
+        rest = terminals.rest
+        before = {**self._follow, **{t: set(terminals.guests) for t in self._ignore}}
+        for terminal, following in before.items():
+            for guest in following & terminals.guests.keys():
+                if self._left is None:
+                    return terminal, guest
+                for demand in self._left_by(terminal):
+                    open_atoms = self._first[guest] & ~self._settles(demand)[0]
+                    if demand < 0:
+                        if open_atoms:
+                            return terminal, guest
+                        continue
+                    for mask, to in rest.steps(demand):
+                        if mask & open_atoms and rest.is_possible(to):
+                            return terminal, guest
+        return None
 
     def is_free(self) -> bool:
         """Whether no demand of any terminal can ever lead to a dead end."""

@@ -22,6 +22,7 @@ from ..grammar import ir, python_regex, regex_context, regex_facts
 from ..grammar import regex_tree as tree
 from . import liveness
 from .alphabet import Alphabet
+from .cfg_guests import Guest
 from .cfg_threads import DEAD, HAS_BEHIND, Item, RestAutomaton, Threads
 from .derivatives import EPSILON, NONE, Moves, RegexAutomaton, char_sets
 
@@ -38,7 +39,7 @@ class Terminals:
     """All terminals of a grammar, over one alphabet.
 
     Args:
-        terminals: the terminals.
+        symbols: the terminals; those that are not patterns are left to `guests`.
         chars: the code points that may be written.
 
     Raises:
@@ -48,10 +49,14 @@ class Terminals:
     Attributes:
         alphabet: the atoms.
         rest: the automaton of conditions on what follows.
-        starts: the start state of each terminal; -1 when it matches nothing.
+        starts: the start state of each terminal; -1 when it matches nothing, or is a guest.
+        guests: terminals that are not patterns, by number; for the caller to fill in.
     """
 
-    def __init__(self, terminals: Sequence[ir.Terminal], chars: ir.CharSet) -> None:
+    def __init__(self, symbols: Sequence[ir.Terminal | ir.Embedded], chars: ir.CharSet) -> None:
+        terminals = [
+            s if isinstance(s, ir.Terminal) else ir.Terminal(s.name, "(?!)") for s in symbols
+        ]
         parsed_terminals = [python_regex.parse(t.pattern, t.flags, lazy=True) for t in terminals]
         trees = [regex_context.settled(parsed) for parsed in parsed_terminals]
         sets = {chars.ranges}
@@ -62,6 +67,7 @@ class Terminals:
             self._collect(terminal, parsed, sets)
         self.alphabet = Alphabet(sets)
         self._writable = self.alphabet.mask(chars.ranges)
+        self.guests: dict[int, Guest] = {}
         self.rest = RestAutomaton(self.alphabet)
         self._behind_automata = [
             RegexAutomaton(ir.Concat((ir.ANY_TEXT, regex)), self.alphabet)
@@ -107,8 +113,9 @@ class Terminals:
 
     def first(self, terminal: int) -> int:
         """The atoms a terminal can begin with."""
-        first = 0
-        for mask, _ in self.moves(self.starts[terminal]):
+        guest = self.guests.get(terminal)
+        first = 0 if guest is None else guest.first
+        for mask, _ in () if guest else self.moves(self.starts[terminal]):
             first |= mask
         return first
 
@@ -127,7 +134,7 @@ class Terminals:
         """
         conditions: dict[int, None] = {}
         start = self.starts[terminal]
-        if self._keys[start][3] == _UNORDERED:
+        if terminal in self.guests or self._keys[start][3] == _UNORDERED:
             return self.alphabet.everything, True, (self.rest.anything,)
         seen = {start: None}
         for state in (todo := [start]):

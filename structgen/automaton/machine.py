@@ -322,12 +322,18 @@ class Machine:
             found.add(_ACCEPT)
             return
         for link in self.continuations[continuation]:
-            frame, at = self.frames[link[0]]
-            if frame.records(at, outcome):
-                found.add(pack(_PENDING, outcome, self._continuation((link,))))
-            else:
-                limited = self.depths[continuation] >= frame.limit
-                self._enter(frame.resume(at, outcome, None, limited), link[1], found)
+            self._resume_link(link, self.depths[continuation], outcome, found)
+
+    def _resume_link(
+        self, link: tuple[int, int], depth: int, outcome: int, found: set[int]
+    ) -> None:
+        """Add what follows one frame."""
+        frame, at = self.frames[link[0]]
+        if frame.records(at, outcome):
+            found.add(pack(_PENDING, outcome, self._continuation((link,))))
+        else:
+            ways = frame.resume(at, outcome, None, depth >= frame.limit)
+            self._enter(ways, link[1], found)
 
     def _enter(self, ways: tuple[Alternative, ...], below: int, found: set[int]) -> None:
         for way in ways:

@@ -1,8 +1,9 @@
-"""The text of one JSON document so far, as far as frames that record need it.
+"""The text so far, as far as frames that record need it.
 
-A `Tape` reads bytes one by one and knows where the last string and the current item of each open
-array began. It checks nothing: the automaton has done that. It exists because machine states are
-shared by all sequences and hold no text.
+A `Tape` holds bytes and, asked what a frame has just been given, reads them backwards: the last
+string, or the current item of the innermost open array. It checks nothing: the automaton has done
+that, and only for the JSON that is open; what a grammar puts before it is not looked at. It exists
+because machine states are shared by all sequences and hold no text.
 """
 
 from __future__ import annotations
@@ -12,56 +13,56 @@ _OPEN, _CLOSE = (0x5B, 0x7B), (0x5D, 0x7D)
 
 
 class Tape:
-    """The bytes written so far, with the places where values started."""
+    """The bytes written so far."""
 
-    __slots__ = ("_data", "_escaped", "_in_string", "_key", "_starts", "_string_start")
+    __slots__ = ("_data",)
 
     def __init__(self) -> None:
         self._data = bytearray()
-        self._starts: list[int] = []
-        self._in_string = False
-        self._escaped = False
-        self._string_start = 0
-        self._key = (0, 0)
 
     def feed(self, data: bytes) -> None:
         """Read ``data``."""
-        for byte in data:
-            self._data.append(byte)
-            if self._in_string:
-                if self._escaped:
-                    self._escaped = False
-                elif byte == _BACKSLASH:
-                    self._escaped = True
-                elif byte == _QUOTE:
-                    self._in_string = False
-                    self._key = (self._string_start, len(self._data))
-            elif byte == _QUOTE:
-                self._in_string = True
-                self._string_start = len(self._data) - 1
-            elif byte in _OPEN:
-                self._starts.append(len(self._data))
-            elif byte in _CLOSE:
-                self._starts.pop()
-            elif byte == _COMMA:
-                self._starts[-1] = len(self._data)
+        self._data += data
 
     def after(self, data: bytes) -> Tape:
         """A new tape with ``data`` read as well."""
         other = Tape()
-        other._data = bytearray(self._data)
-        other._starts = list(self._starts)
-        other._in_string = self._in_string
-        other._escaped = self._escaped
-        other._string_start = self._string_start
-        other._key = self._key
-        other.feed(data)
+        other._data = self._data + data
         return other
 
     def text(self, outcome: int) -> bytes:
         """What a recording frame has just been given: after outcome 0 the array item that has
-        ended here, else the last string, which is the key."""
+        ended here, else the last string, which is the key. Cost: its length."""
         if outcome == 0:
-            return bytes(self._data[self._starts[-1] :])
-        start, end = self._key
-        return bytes(self._data[start:end])
+            return bytes(self._data[self._start_of_item() :])
+        end = self._data.rindex(_QUOTE)
+        return bytes(self._data[self._opening(end) : end + 1])
+
+    def _start_of_item(self) -> int:
+        data = self._data
+        at, depth = len(data) - 1, 0
+        while True:
+            byte = data[at]
+            if byte == _QUOTE:
+                at = self._opening(at)
+            elif byte in _CLOSE:
+                depth += 1
+            elif byte in _OPEN:
+                depth -= 1
+                if depth < 0:
+                    return at + 1
+            elif byte == _COMMA and not depth:
+                return at + 1
+            at -= 1
+
+    def _opening(self, closing: int) -> int:
+        """The opening quote of the string that ``closing`` closes: before it stands no backslash,
+        before a quote inside an odd number of them."""
+        data = self._data
+        while True:
+            closing = data.rindex(_QUOTE, 0, closing)
+            at = closing
+            while at and data[at - 1] == _BACKSLASH:
+                at -= 1
+            if (closing - at) % 2 == 0:
+                return closing

@@ -14,26 +14,28 @@ import warnings
 from typing import Any
 
 from ..errors import GrammarError, PatternError
-from . import ir, python_regex
+from . import cfg_embedded, ir, python_regex
+from .cfg_embedded import Lifted
 
 
 def parse(text: str, start: str = "start", path: str | None = None) -> ir.ContextFree:
     """The grammar of a Lark text.
 
     Args:
-        text: the grammar.
+        text: the grammar; ``%json {…}`` may stand in its rules.
         start: the rule to begin with.
         path: the file it came from, for relative imports.
 
     Raises:
         GrammarError: the grammar is malformed.
     """
-    definitions, rules, ignored = _load(text, start, path)
-    terminals: list[ir.Terminal] = []
+    source = cfg_embedded.lift(text)
+    definitions, rules, ignored = _load(source, start, path)
+    terminals: list[ir.Terminal | ir.Embedded] = []
     numbers: dict[str, int] = {}
     for definition in definitions:
         name = _display(definition)
-        _check_pattern(definition, text)
+        _check_pattern(definition, source)
         numbers[definition.name] = len(terminals)
         terminals.append(ir.Terminal(name, definition.pattern.to_regexp()))
     nonterminals: dict[str, int] = {}
@@ -45,15 +47,18 @@ def parse(text: str, start: str = "start", path: str | None = None) -> ir.Contex
         for symbol in rule.expansion:
             if not symbol.is_term:
                 symbols.append(~nonterminals[symbol.name])
-            elif symbol.name in numbers:
-                symbols.append(numbers[symbol.name])
-            else:
+                continue
+            if symbol.name in source.embedded and symbol.name not in numbers:
+                numbers[symbol.name] = len(terminals)
+                terminals.append(source.embedded[symbol.name])
+            if symbol.name not in numbers:
                 raise _error(
                     f"Terminal {symbol.name} is declared (%declare) but never defined, so it "
                     "cannot be written. Define it.",
-                    text,
+                    source,
                     symbol.name,
                 )
+            symbols.append(numbers[symbol.name])
         lowered[nonterminals[rule.origin.name], tuple(symbols)] = None
     return ir.ContextFree(
         tuple(terminals),
@@ -64,7 +69,7 @@ def parse(text: str, start: str = "start", path: str | None = None) -> ir.Contex
     )
 
 
-def _load(text: str, start: str, path: str | None) -> tuple[list[Any], list[Any], list[str]]:
+def _load(source: Lifted, start: str, path: str | None) -> tuple[list[Any], list[Any], list[str]]:
     """Terminals, rules and names of ignored terminals, as Lark loads them."""
     import lark
     from lark.load_grammar import load_grammar
@@ -73,7 +78,7 @@ def _load(text: str, start: str, path: str | None) -> tuple[list[Any], list[Any]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             loader: Any = load_grammar
-            grammar, _ = loader(text, path or "<grammar>", [], False)
+            grammar, _ = loader(source.text, path or "<grammar>", [], False)
             names = {str(getattr(d[0], "value", d[0])) for d in grammar.rule_defs}
             if start not in names:
                 raise GrammarError(
@@ -83,47 +88,37 @@ def _load(text: str, start: str, path: str | None) -> tuple[list[Any], list[Any]
                 )
             return grammar.compile([start], set())  # type: ignore[no-any-return, unused-ignore]
     except lark.exceptions.UnexpectedInput as error:
-        raise GrammarError(
+        raise source.error(
             f"The grammar is not Lark syntax: {str(error).splitlines()[0]}",
-            text=text,
-            line=error.line,
-            column=error.column,
+            source.offset(error.line, error.column) if error.line > 0 else None,
         ) from None
     except lark.exceptions.LarkError as error:
-        raise _from_lark(str(error), text) from None
+        raise _from_lark(str(error), source) from None
     except (OSError, AssertionError, KeyError, ValueError) as error:
         raise GrammarError(f"The grammar cannot be loaded: {error}.") from error
 
 
-def _from_lark(message: str, text: str) -> GrammarError:
+def _from_lark(message: str, source: Lifted) -> GrammarError:
     """An error of Lark's, with the place it talks about."""
     placed = re.search(r"at line (\d+) column (\d+)", message)
     if placed:
-        return GrammarError(
-            f"The grammar is malformed: {message.splitlines()[0]}",
-            text=text,
-            line=int(placed[1]),
-            column=int(placed[2]),
-        )
+        at = source.offset(int(placed[1]), int(placed[2]))
+        line, column = cfg_embedded.place(source.original, source.position(at))
+        first = message.splitlines()[0].replace(placed[0], f"at line {line} column {column}")
+        return source.error(f"The grammar is malformed: {first}", at)
     named = re.search(r"['‘]([\w!?]+)['’]|\((\w+)\)|: (\w+)$", message.strip())
     name = next((group for group in named.groups() if group), None) if named else None
-    return _error(f"The grammar is malformed: {message}", text, name)
+    return _error(f"The grammar is malformed: {message}", source, name)
 
 
-def _error(message: str, text: str, name: str | None) -> GrammarError:
+def _error(message: str, source: Lifted, name: str | None) -> GrammarError:
     """An error about ``name``, placed where the grammar defines it, else where it first uses it."""
     found = None
     if name:
         escaped = re.escape(name)
-        found = re.search(rf"(?<=^){escaped}(?=[.:{{ ])", text, re.MULTILINE)
-        found = found or re.search(rf"(?<!\w){escaped}(?!\w)", text)
-    if found is None:
-        return GrammarError(message)
-    before = text[: found.start()]
-    line = before.count("\n") + 1
-    return GrammarError(
-        message, text=text, line=line, column=found.start() - (before.rfind("\n") + 1) + 1
-    )
+        found = re.search(rf"(?<=^){escaped}(?=[.:{{ ])", source.text, re.MULTILINE)
+        found = found or re.search(rf"(?<!\w){escaped}(?!\w)", source.text)
+    return source.error(message, None if found is None else found.start())
 
 
 def _display(definition: Any) -> str:
@@ -131,16 +126,16 @@ def _display(definition: Any) -> str:
     return repr(definition.pattern.value) if name.startswith("__ANON") else name
 
 
-def _check_pattern(definition: Any, text: str) -> None:
+def _check_pattern(definition: Any, source: Lifted) -> None:
     name, pattern = str(definition.name), definition.pattern.to_regexp()
     try:
         python_regex.parse(pattern)
     except PatternError as error:
-        raise _error(f"Terminal {_display(definition)}: {error}", text, name) from error
+        raise _error(f"Terminal {_display(definition)}: {error}", source, name) from error
     if definition.pattern.min_width == 0:
         raise _error(
             f"Terminal {_display(definition)} can match the empty text, which a terminal must "
             "not. Make it match something (+ instead of *), and make it optional in the rules.",
-            text,
+            source,
             name,
         )

@@ -205,6 +205,19 @@ class Terminal:
 
 
 @dataclass(frozen=True, slots=True)
+class Embedded:
+    """A terminal that is a text of another grammar. It may end wherever such a text is whole.
+
+    Attributes:
+        name: its name in messages.
+        grammar: the other grammar; no context-free one.
+    """
+
+    name: str
+    grammar: Grammar
+
+
+@dataclass(frozen=True, slots=True)
 class ContextFree:
     """Texts of a context-free grammar.
 
@@ -218,7 +231,7 @@ class ContextFree:
         ignore: numbers of the terminals that may stand anywhere between the others.
     """
 
-    terminals: tuple[Terminal, ...]
+    terminals: tuple[Terminal | Embedded, ...]
     nonterminals: tuple[str, ...]
     rules: tuple[tuple[int, tuple[int, ...]], ...]
     start: int

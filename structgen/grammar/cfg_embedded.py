@@ -1,0 +1,154 @@
+r"""What stands in a Lark grammar without being Lark: ``%json {…}``, lifted out before it is read.
+
+`lift` puts the name of a terminal where each such piece stood and declares it, so that Lark's own
+loader reads the rest; a `Lifted` text knows where each of its characters stood, so that errors are
+placed in the text the user wrote.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+
+from ..errors import GrammarError
+from . import ir
+
+_PIECES = re.compile(
+    r"""//[^\n]*|\#[^\n]*                          # comments
+    |"(?:\\.|[^"\\\n])*"i?                         # literals
+    |/(?!/)(?:\\/|\\\\|[^/])*?/[imslux]*           # patterns
+    |(?P<json>%json\b)|(?P<other>%(?:regex|lark)\b)
+    |(?P<name>^[ \t]*[?!]*_*[A-Z][_A-Z0-9]*(?=[.:\s]))
+    """,
+    re.VERBOSE | re.MULTILINE,
+)
+_SPACE = re.compile(r"[ \t\r\n]*")
+_RULE = re.compile(
+    r"^[ \t]*[?!]*_*[a-z][_a-z0-9]*(?:\{[^}\n]*\})?(?:\.-?\d+)?[ \t]*:", re.MULTILINE
+)
+_SHOWN = 40
+
+
+@dataclass(frozen=True)
+class Lifted:
+    """A grammar with everything embedded taken out.
+
+    Attributes:
+        original: what the user wrote.
+        text: what Lark is to read.
+        embedded: the terminals put in its place, by the names they have in ``text``.
+    """
+
+    original: str
+    text: str
+    embedded: dict[str, ir.Embedded]
+    pieces: tuple[tuple[int, int], ...]
+    """Where parts of ``text`` begin, and where each stood in the original, ascending."""
+
+    def position(self, at: int) -> int:
+        """Where a character of ``text`` stood in the original."""
+        start, stood = max(piece for piece in self.pieces if piece[0] <= at)
+        end = min((s for t, s in self.pieces if t > start), default=len(self.original))
+        return min(stood + at - start, end)
+
+    def error(self, message: str, at: int | None = None) -> GrammarError:
+        """An error about the character ``at`` of ``text``, placed in the original."""
+        for name, terminal in self.embedded.items():
+            message = re.sub(rf"'?{name}'?", terminal.name, message)
+        return placed(message, self.original, None if at is None else self.position(at))
+
+    def offset(self, line: int, column: int) -> int:
+        """Where in ``text`` a line and column are."""
+        before = self.text.split("\n")[: line - 1]
+        return min(sum(len(part) + 1 for part in before) + column - 1, len(self.text))
+
+
+def placed(message: str, text: str, at: int | None) -> GrammarError:
+    """An error at a character of a text."""
+    if at is None:
+        return GrammarError(message)
+    line, column = place(text, at)
+    return GrammarError(message, text=text, line=line, column=column)
+
+
+def place(text: str, at: int) -> tuple[int, int]:
+    """Line and column of a character, from 1."""
+    before = text[:at]
+    return before.count("\n") + 1, at - (before.rfind("\n") + 1) + 1
+
+
+def lift(text: str) -> Lifted:
+    """Take out what is embedded.
+
+    Raises:
+        GrammarError: a schema is not JSON, or stands in a terminal.
+    """
+    embedded: dict[str, ir.Embedded] = {}
+    out: list[str] = []
+    pieces = [(0, 0)]
+    done = length = 0
+    at = 0
+    while (found := _PIECES.search(text, at)) is not None:
+        at = found.end()
+        if found["other"]:
+            what = "a pattern between slashes" if found["other"] == "%regex" else "rules"
+            raise placed(f"There is no {found['other']} here. Write {what}.", text, found.start())
+        if not found["json"]:
+            continue
+        if _is_in_terminal(text, found.start()):
+            raise placed(
+                "%json cannot be part of a terminal. Put it into a rule (lower-case name).",
+                text,
+                found.start(),
+            )
+        schema, at = _schema(text, found.start(), found.end())
+        line, column = place(text, found.start())
+        name = _fresh(f"JSON_{len(embedded) + 1}", text)
+        embedded[name] = ir.Embedded(f"%json at line {line}, column {column}", ir.Json(schema))
+        before = text[done : found.start()]
+        out += [before, f" {name} "]
+        length += len(before) + len(name) + 2
+        # The name stands for the beginning of what it replaces.
+        pieces += [(length - len(name) - 2, found.start()), (length, at)]
+        done = at
+    out.append(text[done:])
+    out += [f"\n%declare {name}" for name in embedded]
+    return Lifted(text, "".join(out), embedded, tuple(pieces))
+
+
+def _schema(text: str, keyword: int, after: int) -> tuple[object, int]:
+    """The JSON value after ``%json``, and where it ends."""
+    space = _SPACE.match(text, after)
+    assert space is not None
+    begin = space.end()
+    try:
+        schema, end = json.JSONDecoder().raw_decode(text, begin)
+    except json.JSONDecodeError as error:
+        raise placed(
+            f"After %json must come a JSON Schema, as JSON: {error.msg}.", text, error.pos
+        ) from None
+    if not isinstance(schema, (dict, bool)):
+        raise placed(
+            f"A JSON Schema is an object or a boolean, got {json.dumps(schema)[:_SHOWN]}.",
+            text,
+            begin,
+        )
+    return schema, end
+
+
+def _is_in_terminal(text: str, at: int) -> bool:
+    """Whether the definition that ``at`` stands in is a terminal's."""
+    terminal = rule = -1
+    for found in _PIECES.finditer(text, 0, at):
+        if found["name"]:
+            terminal = found.start()
+    for found in _RULE.finditer(text, 0, at):
+        rule = found.start()
+    return terminal > rule
+
+
+def _fresh(name: str, text: str) -> str:
+    while name in text:
+        name += "_"
+    return name
