@@ -86,6 +86,10 @@ class CfgMaskEngine:
         """Write the mask of ``state`` into ``out``, uint32 [ceil(size / 32)]."""
         self.mask(state).fill(out)
 
+    def n_tokens(self, state: int, tape: Callable[[], Tape] | None = None) -> int:
+        """How many tokens are allowed in ``state``."""
+        return self.mask(state).n_tokens
+
     def _trim(self) -> None:
         """Start the caches anew when they have outgrown the budget."""
         if self._used + self._walks.used + self._frames.used > MAX_CACHE_BYTES:

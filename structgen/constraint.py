@@ -155,12 +155,12 @@ class Constraint:
         data = self.vocabulary.tokens[token_id]
         to = state if data else DEAD
         shared = True
-        for i, byte in enumerate(data):
-            to = machine.step(to, byte)
-            if to == DEAD:
-                break
-            if machine.is_pending(to):
-                to = machine.resolve(to, tape().after(data[: i + 1]))
+        done = 0
+        while done < len(data) and to != DEAD:
+            to, read = machine.read(to, data[done:])
+            done += read
+            if to != DEAD and machine.is_pending(to):
+                to = machine.resolve(to, tape().after(data[:done]))
                 shared = False
         if shared:
             if len(self._tokens) > _MAX_MEMO:
@@ -269,7 +269,7 @@ class Cursor:
         if self._finished:
             out[:] = 0
             return
-        constraint._masks.fill(self._state, out, self._text)
+        constraint._masks.fill(self._trail[-1][0], out, self._text)
         if self._left is not None and not self._finished and self._is_tight():
             self._restrict(out)
 
@@ -281,7 +281,7 @@ class Cursor:
             out = np.zeros((self._constraint.vocabulary.size + 31) // 32, np.uint32)
             self.fill_mask(out)
             return int(np.unpackbits(out.view(np.uint8)).sum())
-        return self._constraint._masks.mask(self._state, self._text).n_tokens
+        return self._constraint._masks.n_tokens(self._state, self._text)
 
     def accept(self, token_id: int) -> None:
         """Advance by one token.
@@ -295,7 +295,9 @@ class Cursor:
                 f"accept takes the id of a token, a whole number; got {token_id!r}. For text, "
                 "accept each id of vocabulary.encode_bytes(text.encode())."
             )
-        vocabulary = self._constraint.vocabulary
+        token_id = int(token_id)
+        constraint = self._constraint
+        vocabulary = constraint.vocabulary
         if self._finished:
             raise TokenNotAllowed("the output has already ended.", token_id=token_id)
         if token_id in vocabulary.eos_token_ids:
@@ -308,8 +310,10 @@ class Cursor:
             self._finished = True
             return
         to = DEAD
-        if 0 <= token_id < len(vocabulary.tokens):
-            to = self._constraint._advance(self._state, token_id, self._text)
+        if 0 <= token_id < vocabulary.size:
+            state = self._trail[-1][0]
+            known = constraint._tokens.get(state * vocabulary.size + token_id)
+            to = constraint._advance(state, token_id, self._text) if known is None else known
         if to == DEAD:
             raise TokenNotAllowed(self._why_not(token_id), token_id=token_id)
         plan: tuple[int, ...] | None = None

@@ -30,45 +30,72 @@ _NO_NODE = -1
 
 
 class Mask(NamedTuple):
-    """A mask as the words that are not zero; ``words`` is None when all are listed."""
+    """A mask: a row that many share, and what is different.
 
-    words: npt.NDArray[np.int64] | None
+    Attributes:
+        row: uint32 [ceil(size / 32)], or None for zeros.
+        words: positions in the row,
+        bits: and what stands there instead.
+    """
+
+    row: Bits | None
+    words: npt.NDArray[np.int64]
     bits: Bits
 
     def fill(self, out: Bits) -> None:
         """Write the mask into ``out``, uint32 [ceil(size / 32)]."""
-        if self.words is None:
-            out[:] = self.bits
+        row, words, bits = self
+        if row is None:
+            out.fill(0)
         else:
-            out[:] = 0
-            out[self.words] = self.bits
+            out[:] = row
+        out[words] = bits
 
     @property
-    def n_tokens(self) -> int:
-        """How many tokens are allowed."""
-        return int(np.unpackbits(self.bits.view(np.uint8)).sum())
+    def n_bytes(self) -> int:
+        """Bytes that this mask takes alone."""
+        return 200 + self.words.nbytes + self.bits.nbytes
+
+    def n_tokens(self, n_words: int) -> int:
+        """How many tokens are allowed, out of ``32 * n_words``."""
+        out = np.empty(n_words, np.uint32)
+        self.fill(out)
+        return int(np.unpackbits(out.view(np.uint8)).sum())
 
 
 def pack(walker: Walker, rows: list[Bits], parts: list[Ids]) -> Mask:
     """Rows of bits and token ids (repeats allowed) as one mask."""
     ids = parts[0] if len(parts) == 1 else np.concatenate(parts) if parts else EMPTY
-    if not rows and len(ids) <= _FEW:
+    row: Bits | None = None
+    if rows:
+        row = rows[0]
+        if len(rows) > 1:
+            row = walker.intern(np.bitwise_or.reduce(rows))
+    if len(ids) <= _FEW:
         table: dict[int, int] = {}
         for token in ids.tolist():
             table[token >> 5] = table.get(token >> 5, 0) | 1 << (token & 31)
-        return Mask(np.array(list(table), np.int64), np.array(list(table.values()), np.uint32))
-    if len(rows) == 1 and not len(ids):
-        return Mask(None, rows[0])
-    flags = np.zeros(walker.n_words * 32, np.uint8)
-    flags[ids] = 1
-    bits = np.packbits(flags, bitorder="little").view("<u4")
-    for row in rows:
-        bits |= row
-    if not rows:
-        words = np.flatnonzero(bits)
-        if len(words) * 3 <= walker.n_words:
-            return Mask(words, bits[words])
-    return Mask(None, walker.intern(bits))
+        words = np.array(list(table), np.int64)
+        bits = np.array(list(table.values()), np.uint32)
+    elif len(ids) <= _SOME:
+        ids = np.sort(ids)
+        positions = ids >> 5
+        first = np.flatnonzero(np.diff(positions, prepend=-1))
+        words = positions[first].astype(np.int64)
+        bits = np.bitwise_or.reduceat(_BIT[ids & 31], first)
+    else:
+        flags = np.zeros(walker.n_words * 32, np.uint8)
+        flags[ids] = 1
+        every = np.packbits(flags, bitorder="little").view("<u4")
+        words = np.flatnonzero(every)
+        if row is not None or len(words) * 3 > walker.n_words:
+            if row is not None:
+                every |= row
+            return Mask(walker.intern(every), _NO_WORDS, _NO_BITS)
+        bits = every[words]
+    if row is not None:
+        bits |= row[words]
+    return Mask(row, words, bits)
 
 
 class FrameWalk(NamedTuple):
@@ -88,10 +115,16 @@ class FrameWalk(NamedTuple):
 
 End: TypeAlias = "tuple[Leaf, int | tuple[int, int], tuple[tuple[Frame, int], ...]]"
 
-_DEPENDS_ON_TEXT = Mask(None, np.array([], np.uint32))
+_NO_WORDS = np.array([], np.int64)
+_NO_BITS = np.array([], np.uint32)
+_DEPENDS_ON_TEXT = Mask(None, _NO_WORDS, _NO_BITS)
+_BIT: Bits = (1 << np.arange(32)).astype(np.uint32)
 
-_FEW = 96
-"""So many tokens are gathered into words one by one."""
+_FEW = 24
+"""So many tokens are gathered into words one by one,"""
+
+_SOME = 600
+"""and so many by sorting them."""
 
 
 class MaskEngine:
@@ -127,11 +160,15 @@ class MaskEngine:
                     except NeedsText:
                         found = _DEPENDS_ON_TEXT
                     self._masks[state] = found
-                    self._walker.charge(200 + (0 if found.words is None else found.bits.nbytes * 3))
+                    self._walker.charge(found.n_bytes)
         if found is _DEPENDS_ON_TEXT:
             with GROW:
                 return self._compute(state, tape())
         return found
+
+    def n_tokens(self, state: int, tape: Callable[[], Tape]) -> int:
+        """How many tokens are allowed in ``state``."""
+        return self.mask(state, tape).n_tokens(self._walker.n_words)
 
     def _leaf_walk(self, leaf: Leaf, q: int, node: Node) -> LeafWalk:
         walker = self._walker
@@ -144,7 +181,15 @@ class MaskEngine:
 
     def fill(self, state: int, out: Bits, tape: Callable[[], Tape]) -> None:
         """Write the mask of ``state`` into ``out``, uint32 [ceil(size / 32)]."""
-        self.mask(state, tape).fill(out)
+        found = self._masks.young.get(state)
+        if found is None or found is _DEPENDS_ON_TEXT:
+            found = self.mask(state, tape)
+        row, words, bits = found  # as `Mask.fill`: this is what every token of a sequence costs
+        if row is None:
+            out.fill(0)
+        else:
+            out[:] = row
+        out[words] = bits
 
     def _compute(self, state: int, tape: Tape | None) -> Mask:
         configurations = self.configurations(state)
@@ -259,7 +304,7 @@ class MaskEngine:
         parts: list[Ids] = []
         closed: list[Node] = []
         ends: dict[End, None] = {}
-        for way in frame.resume(at, outcome, None, not room):
+        for way in self.machine.resumed(frame, at, outcome, not room):
             if way.leaf is None:
                 self._close(way.frames, 0, node, room, parts, closed, ends)
                 continue

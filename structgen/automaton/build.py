@@ -65,11 +65,10 @@ def build(
     try:
         if isinstance(grammar, ir.ContextFree) and not _guests(grammar):
             machine = CfgMachine(grammar, writable(missing_bytes))
-        elif _has_rules(grammar):
-            machine = HostMachine(builder.alternatives(grammar))
         else:
             with GROW:  # leaves are shared with the constraints of other threads
-                machine = Machine(builder.alternatives(grammar))
+                kind = HostMachine if _has_rules(grammar) else Machine
+                machine = kind(builder.alternatives(grammar))
     except RecursionError:
         raise CompileLimitExceeded(
             f"the output type is nested too deeply{_deepest(grammar)}; take parts of it out into "

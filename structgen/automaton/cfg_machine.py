@@ -133,6 +133,14 @@ class CfgMachine:
             to = self._grow(state, byte)
         return to
 
+    def read(self, state: int, data: bytes) -> tuple[int, int]:
+        """The state after ``data`` or the first bytes of it that lead nowhere, and their number."""
+        for i, byte in enumerate(data, 1):
+            state = self.step(state, byte)
+            if state == DEAD:
+                return DEAD, i
+        return state, len(data)
+
     def is_accepting(self, state: int) -> bool:
         """Whether the text may end in ``state``."""
         return self._accepting[state]

@@ -17,7 +17,15 @@ from . import liveness
 from .alphabet import Alphabet
 from .derivatives import RegexAutomaton, char_sets
 from .encoding import GROUND, Escapes, Utf8, json_string
-from .leaf import Leaf, Names, StringLeaf, shortest_path, spell_edge, spell_edges
+from .leaf import (
+    Leaf,
+    Names,
+    StringLeaf,
+    read_text,
+    shortest_path,
+    spell_edge,
+    spell_edges,
+)
 from .whitespace import Whitespace
 
 CLOSE = 0
@@ -463,6 +471,10 @@ class KeyLeaf(Leaf):
                     to = self.in_text(*after)
             self._steps[q << 8 | byte] = to
         return to
+
+    def read(self, q: int, data: bytes, start: int) -> tuple[int, int]:
+        """See `Leaf.read`: of a key's plain characters only the last one's state is kept."""
+        return read_text(self, q, data, start)
 
     def goes_on(self, q: int) -> bool:
         """See `Leaf.goes_on`."""

@@ -185,6 +185,18 @@ class Leaf:
         """The state after ``byte``, or -1."""
         return self.row(q).get(byte, -1)
 
+    def read(self, q: int, data: bytes, start: int) -> tuple[int, int]:
+        """Read ``data[start:]`` from ``q``, up to the first place where the leaf may end.
+
+        Returns:
+            The state there, or at the end of the data, or -1 for none; and how far was read.
+        """
+        for i in range(start, len(data)):
+            q = self.step(q, data[i])
+            if q < 0 or self.label(q) >= 0:
+                return q, i + 1
+        return q, len(data)
+
     def goes_on(self, q: int) -> bool:
         """Whether any byte may follow ``q``."""
         return bool(self.row(q))
@@ -410,6 +422,10 @@ class StringLeaf(TextLeaf):
             return self._CLOSED if self.symbols.label(key[0]) >= 0 else None
         return spell_edge(self.symbols, self.encoding, key, byte)
 
+    def read(self, q: int, data: bytes, start: int) -> tuple[int, int]:
+        """See `Leaf.read`: of plain characters only the last one's state is kept."""
+        return read_text(self, q, data, start)
+
     def goes_on(self, q: int) -> bool:
         """See `Leaf.goes_on`."""
         return bool(self._keys[q] != self._CLOSED)
@@ -507,6 +523,47 @@ def _push_moves(
 _Entry: TypeAlias = "tuple[int, int, int, int, int, bytes]"
 """(least cost in all, minus the cost so far, tie-breaker, symbol state, index of the entry before,
 bytes that led here): among equally good ways the furthest goes on."""
+
+
+def read_text(leaf: Leaf, q: int, data: bytes, start: int) -> tuple[int, int]:
+    """`Leaf.read` where it cannot end inside its text: by characters, as far as they are plain."""
+    while start < len(data):
+        symbol_state = leaf.text_state(q)
+        if symbol_state is not None:
+            to, start = read_plain(leaf.symbols, symbol_state, data, start)
+            if to is None:
+                return -1, start
+            if to != symbol_state:
+                q = leaf.in_text(to)
+            if start == len(data):
+                break
+        q = leaf.step(q, data[start])
+        start += 1
+        if q < 0 or leaf.label(q) >= 0:
+            break
+    return q, start
+
+
+def read_plain(
+    symbols: SymbolAutomaton, state: int, data: bytes, start: int
+) -> tuple[int | None, int]:
+    """Read ``data[start:]`` as far as it is printable ASCII without quotes and backslashes.
+
+    Every encoding spells these characters as themselves.
+
+    Returns:
+        The symbol state then, None where there is none; and how far was read.
+    """
+    follow, atom = symbols.follow, symbols.alphabet.atom
+    for i in range(start, len(data)):
+        byte = data[i]
+        if not 0x20 <= byte < 0x7F or byte == 0x22 or byte == 0x5C:
+            return state, i
+        to = follow(state, atom(byte))
+        if to is None:
+            return None, i + 1
+        state = to
+    return state, len(data)
 
 
 def spell_edges(

@@ -141,7 +141,8 @@ class Machine:
         self._accepting: list[bool] = [False]
         self._is_pending: list[bool] = [False]
         self._steps: dict[int, int] = {}
-        self._alone: dict[int, int] = {}  # configuration → the state of it alone
+        self._alone: dict[int, int] = {}  # configuration → its state, with what may follow it
+        self._resumed: dict[tuple[Frame, int, int, bool], tuple[Alternative, ...]] = {}
         self._finish: dict[int, bytes] = {}
         with GROW:
             found: set[int] = set()
@@ -156,6 +157,41 @@ class Machine:
         if to is None:
             to = self._grow(state, byte)
         return to
+
+    def read(self, state: int, data: bytes) -> tuple[int, int]:
+        """The state after ``data``, and how much of it was read.
+
+        That is all of it, but where the state has to be resolved first, or is `DEAD`. What one leaf
+        reads makes no states on the way.
+        """
+        i, n = 0, len(data)
+        with GROW:
+            while i < n:
+                configurations = self.states[state]
+                if len(configurations) != 1 or configurations[0] & _LEAF_MASK == _PENDING:
+                    state = self.step(state, data[i])
+                    i += 1
+                else:
+                    (configuration,) = configurations
+                    leaf = configuration & _LEAF_MASK
+                    automaton = self.leaves[leaf]
+                    q, i = automaton.read(configuration >> _LEAF_BITS & _STATE_MASK, data, i)
+                    if q < 0:
+                        return DEAD, i
+                    state = self._arrived(leaf, q, configuration >> _TOP_BITS)
+                if state == DEAD or self._is_pending[state]:
+                    break
+        return state, i
+
+    def _arrived(self, leaf: int, q: int, continuation: int) -> int:
+        """The state of one configuration, with what follows if its leaf may end right there."""
+        alone = pack(leaf, q, continuation)
+        state = self._alone.get(alone)
+        if state is None:
+            found: set[int] = set()
+            self._arrive(leaf, q, continuation, found)
+            state = self._alone[alone] = self._intern(found)
+        return state
 
     def is_accepting(self, state: int) -> bool:
         """Whether the text may end in ``state``."""
@@ -213,10 +249,13 @@ class Machine:
 
     def _grow(self, state: int, byte: int) -> int:
         with GROW:
-            result = -1
-            if len(self.states[state]) == 1:
-                result = self._grow_one(self.states[state][0], byte)
-            if result < 0:
+            configurations = self.states[state]
+            if len(configurations) == 1 and configurations[0] & _LEAF_MASK != _PENDING:
+                (configuration,) = configurations
+                leaf = configuration & _LEAF_MASK
+                to = self.leaves[leaf].step(configuration >> _LEAF_BITS & _STATE_MASK, byte)
+                result = DEAD if to < 0 else self._arrived(leaf, to, configuration >> _TOP_BITS)
+            else:
                 found: set[int] = set()
                 for leaf, q, continuation in self.configurations(state):
                     to = self.leaves[leaf].step(q, byte)
@@ -225,23 +264,6 @@ class Machine:
                 result = self._intern(found)
             self._steps[state << 8 | byte] = result
             return result
-
-    def _grow_one(self, configuration: int, byte: int) -> int:
-        """The state after ``byte`` from one configuration, if nothing can end there; else -1."""
-        leaf = configuration & _LEAF_MASK
-        if configuration == _ACCEPT or leaf == _PENDING:
-            return -1
-        automaton = self.leaves[leaf]
-        to = automaton.step(configuration >> _LEAF_BITS & _STATE_MASK, byte)
-        if to < 0:
-            return DEAD
-        if automaton.label(to) >= 0:
-            return -1
-        alone = (configuration >> _TOP_BITS) << _TOP_BITS | to << _LEAF_BITS | leaf
-        state = self._alone.get(alone)
-        if state is None:
-            state = self._alone[alone] = self._intern({alone})
-        return state
 
     def _intern(self, found: set[int]) -> int:
         if len(found) > 1:
@@ -332,8 +354,18 @@ class Machine:
         if frame.records(at, outcome):
             found.add(pack(_PENDING, outcome, self._continuation((link,))))
         else:
-            ways = frame.resume(at, outcome, None, depth >= frame.limit)
+            ways = self.resumed(frame, at, outcome, depth >= frame.limit)
             self._enter(ways, link[1], found)
+
+    def resumed(
+        self, frame: Frame, at: int, outcome: int, limited: bool
+    ) -> tuple[Alternative, ...]:
+        """`Frame.resume` where it does not depend on the text; remembered."""
+        key = (frame, at, outcome, limited)
+        found = self._resumed.get(key)
+        if found is None:
+            found = self._resumed[key] = frame.resume(at, outcome, None, limited)
+        return found
 
     def _enter(self, ways: tuple[Alternative, ...], below: int, found: set[int]) -> None:
         for way in ways:
@@ -346,9 +378,7 @@ class Machine:
     def state_of(self, leaf: Leaf, q: int, continuation: int) -> int:
         """The state of one configuration, with what follows if its leaf may end right there."""
         with GROW:
-            found: set[int] = set()
-            self._arrive(self.leaf_id(leaf), q, continuation, found)
-            return self._intern(found)
+            return self._arrived(self.leaf_id(leaf), q, continuation)
 
     def leaf_id(self, leaf: Leaf) -> int:
         """This machine's number for ``leaf``."""
