@@ -19,7 +19,6 @@ from .grammar import ir, json_schema
 from .grammar.dialects import DIALECTS, KIND_OF, Dialect, by_uri, is_latest
 from .grammar.formats import ANNOTATION_FORMATS, FORMATS, format_regex
 from .grammar.formats_regex import MAX_NESTING
-from .grammar.schema_checks import types
 from .grammar.schema_graph import TYPE_BITS, child_path
 from .grammar.schema_reader import Place
 
@@ -322,9 +321,9 @@ def _excluded(keyword: str, raw: Mapping[str, Any], dialect: Dialect) -> str:
     """What a keyword speaks of, where the type beside it excludes just that; else empty."""
     if "type" not in raw or "type" not in dialect.assertions:
         return ""
-    allowed = types("type", raw["type"], "")
+    names = raw["type"] if isinstance(raw["type"], list) else (raw["type"],)
     kind = KIND_OF.get(keyword)
-    if kind is None or allowed & TYPE_BITS[kind]:
+    if kind is None or any(TYPE_BITS[name] & TYPE_BITS[kind] for name in names):
         return ""
     return f"it speaks of {kind}s only, which the type excludes"
 

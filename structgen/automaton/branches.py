@@ -13,7 +13,7 @@ branch that is known, so they become an ordinary node listing what they do not s
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from ..errors import CompileLimitExceeded
@@ -442,15 +442,12 @@ class Brancher:
 def _content(node: Node) -> tuple[Any, ...]:
     """Everything a node says, hashable, without its path."""
     out: list[Any] = []
-    for field in fields(Node):
-        value = getattr(node, field.name)
-        if field.name in ("path", "enum_keys"):
-            continue
+    for name, value in sorted(node.fields().items()):
         if isinstance(value, dict):
             value = tuple(value.items())
-        elif field.name in ("enum", "excluded") and value is not None:
+        elif name in ("enum", "excluded") and value is not None:
             value = tuple((json_key(v), repr(v)) for v in value)  # 1 and 1.0 are spelt apart
-        out.append(value)
+        out.append((name, value))
     return tuple(out)
 
 

@@ -12,7 +12,6 @@ This module knows the meaning of each keyword's failure; `branches` multiplies t
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, TypeAlias
 
 from ..grammar import ir
@@ -124,14 +123,14 @@ def _arrays(node: Node) -> list[Node]:
         out.append(Node(path, types=ARRAY, min_items=node.max_items + 1))
     if node.unevaluated_items != TRUE:
         # All the rest holds, but an item that nothing evaluates is wrong.
-        rest = replace(
-            node,
+        fields = node.fields()
+        fields.update(
             types=node.types & ARRAY,
             unevaluated_properties=TRUE,
             unevaluated_items=TRUE,
             some_unevaluated_item=node.unevaluated_items ^ 1,
         )
-        out.append(rest)
+        out.append(Node(path, **fields))
     if node.unique:
         out.append(Node(path, types=ARRAY, repeats=True))
     if node.repeats:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from ..grammar.schema_graph import ALL_TYPES, ARRAY, FALSE, OBJECT, Node
+from ..grammar.schema_graph import ALL_TYPES, ARRAY, FALSE, OBJECT, Node, SchemaGraph
 
 UNLIMITED = 1 << 30
 """A depth that no text reaches."""
@@ -46,15 +46,25 @@ class NestingBound:
         return self._obligations[levels]
 
 
-def watch_from(nodes: Sequence[Node], max_depth: int | None) -> int:
+def watch_from(graph: SchemaGraph, max_depth: int | None) -> int:
     """How many objects and arrays may be open before values are held to the rest of ``max_depth``.
 
     0 when the whole value must be, `UNLIMITED` when nothing needs to be.
     """
     if max_depth is None:
         return UNLIMITED
-    height = forced_height(nodes)
+    height = graph.height
+    if height is None or height * 2 > max_depth or any(map(_needs_a_look, graph.nodes)):
+        height = forced_height(graph.nodes)
     return 0 if height is None else max(0, max_depth - height)
+
+
+def _needs_a_look(node: Node) -> bool:
+    """Whether values of ``node`` may have to nest deeper than its schema does."""
+    said = vars(node)
+    if "unique" in said:
+        return True
+    return "enum" in said and any(isinstance(v, (dict, list)) for v in said["enum"] or ())
 
 
 def forced_height(nodes: Sequence[Node]) -> int | None:

@@ -216,8 +216,10 @@ class ObjectPlan:
     def is_possible(self) -> bool:
         """Whether any object satisfies the nodes."""
         table = self._table
-        if not table.required and not self._is_involved and table.rule.kind == "all":
-            return True
+        if not self._is_involved and table.rule.kind == "all":
+            plainly_possible = self._language.plainly_possible
+            if all(plainly_possible(owed) for _, owed in table.required_members()):
+                return True
         return self.shortest_text() is not None
 
     def open(self) -> Alternative:

@@ -58,6 +58,7 @@ from .nesting import UNLIMITED, NestingBound, height_of_text, watch_from
 from .numbers import NumberLeaf, NumberSpec
 from .objects import ObjectPlan
 from .options import JsonOptions
+from .plain import PlainSight, is_plain
 from .rule_reader import RuleReader
 from .rules import RuleBook
 from .whitespace import whitespace
@@ -120,11 +121,17 @@ class JsonLanguage:
         self._reading = 0
         self._constants: dict[Any, int] = {}
         self._overlaps: dict[tuple[int, int], bool] = {}
+        self._plain = PlainSight(
+            self.nodes,
+            self._has_string,
+            10 ** (options.max_digits - 1),
+            lambda text: not missing or text.isascii(),
+        )
         self._nesting = NestingBound(self.add)
         self.max_depth = options.max_depth
         if any(node.unique for node in graph.nodes):
             self.max_depth = min(options.max_depth or UNLIMITED, MAX_DEPTH_COMPARED)
-        self._watch_from = watch_from(graph.nodes, self.max_depth)
+        self._watch_from = watch_from(graph, self.max_depth)
         self._limited: dict[int, int] = {}
         self._draft4 = any(n.types & INTEGER in (DIGITS, POINTED) for n in self.nodes)
         self.unbounded_root = self.root = self.conjunction([graph.root])
@@ -331,12 +338,15 @@ class JsonLanguage:
         """Build the plans that come first, so that what can still fail fails now.
 
         Breadth first, as far as `MAX_CHECKED` conjunctions: the parts that a schema is made of are
-        met early, what comes later combines them in other ways. Costs nothing for schemas without
-        in-place applicators.
+        met early, what comes later combines them in other ways. Costs little for schemas that are
+        plain (see `plain`), as most are.
         """
         self._check_patterns()
-        if not any(n.applies_in_place or n.contains or n.rules or n.repeats for n in self.nodes):
-            return
+        if any(n.applies_in_place or n.contains or n.rules or n.repeats for n in self.nodes):
+            if not is_plain(self.nodes, MAX_CONTAINERS):
+                self._check_plans()
+
+    def _check_plans(self) -> None:
         seen: set[int] = {self.unbounded_root}
         todo = deque(seen)
         below: dict[int, list[int]] = {}
@@ -608,42 +618,29 @@ class JsonLanguage:
 
     def is_possible(self, conjunction: int) -> bool:
         """Whether any value satisfies the conjunction."""
-        if self._obviously_possible(conjunction):
+        if self.plainly_possible(conjunction):
             return True
         # A leaf is only made when some text reaches its end.
         return bool(self.shapes(conjunction)[0]) or self.shortest(conjunction) is not None
 
-    def _obviously_possible(self, conjunction: int) -> bool:
+    def plainly_possible(self, conjunction: int) -> bool:
         """A cheap sufficient test that builds nothing."""
         key = self._conjunctions[conjunction]
         levels = self._nesting.levels
-        room = min((levels[ob] for ob in key if ob in levels), default=UNLIMITED)
-        if room != UNLIMITED:
-            key = tuple(ob for ob in key if ob not in levels)
-        if len(key) != 1 or key[0] & 1:
+        room = UNLIMITED
+        if levels:
+            room = min((levels[ob] for ob in key if ob in levels), default=UNLIMITED)
+            if room != UNLIMITED:
+                key = tuple(ob for ob in key if ob not in levels)
+        if len(key) != 1:
             return not key
-        node = self.nodes[key[0] >> 1]
-        hops = 0
-        while node.refs and not node.asserts and hops < 32:
-            if len(node.refs) > 1 or node.refs[0] & 1:
-                return False
-            if node.any_of is not None or node.all_of or node.one_of is not None:
-                return False
-            node = self.nodes[node.refs[0] >> 1]
-            hops += 1
-        if node.enum is not None or node.excluded or node.applies_in_place:
-            return False
-        if node.types & (NULL | BOOLEAN):
-            return True
-        if node.types & STRING and not node.speaks_of_strings:
-            return True
-        if node.types & NUMBER and not node.speaks_of_numbers:
-            return True
-        if not room:
-            return False
-        if node.types & OBJECT and not (node.required or node.min_properties or node.rules):
-            return True
-        return bool(node.types & ARRAY and not (node.min_items or node.contains or node.repeats))
+        return self._plain.possible(key[0], room)
+
+    def _has_string(self, node: Node) -> bool:
+        """Whether there is a string of a node's lengths and patterns."""
+        if not node.patterns:
+            return node.max_length is None or node.min_length <= node.max_length
+        return self._free_leaf(node) is not None
 
     def size_at_least(self, conjunction: int, size: int) -> bool:
         """A cheap sufficient test that ``size`` different values satisfy the conjunction."""

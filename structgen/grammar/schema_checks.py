@@ -1,7 +1,9 @@
 """Values of schema keywords, checked: each function gives the value or says what is wrong with it.
 
 Errors name the path, the keyword, what was expected and what was found. This module knows JSON and
-regular expressions, and the drafts by name; paths are those of the keyword itself.
+regular expressions, and the drafts by name. Each function is told the keyword, the place of its
+schema and, where it is not the keyword's own value that is checked, the steps down to it: the path
+is only worked out for a message.
 """
 
 from __future__ import annotations
@@ -11,40 +13,56 @@ import json
 from collections.abc import Mapping
 from decimal import Decimal
 from functools import lru_cache
-from typing import Any
+from typing import Any, Protocol
 
-from ..errors import CompileLimitExceeded, PatternError, SchemaError, UnsupportedFeature
+from ..errors import (
+    CompileLimitExceeded,
+    PatternError,
+    SchemaError,
+    StructgenError,
+    UnsupportedFeature,
+)
 from . import ir
 from .dialects import Dialect, how_to_choose
 from .regex import parse_ecma
 from .schema_graph import TYPE_BITS, to_decimal
 
 
-def pattern(keyword: str, value: str, path: str) -> ir.Regex:
+class HasPaths(Protocol):
+    """Knows its path, and those below."""
+
+    def at(self, *steps: str | int) -> str:
+        """The path of a keyword, or of something inside one."""
+        ...
+
+
+def pattern(keyword: str, value: str, place: HasPaths, *inside: str) -> ir.Regex:
     """The strings in which the ECMA-262 pattern ``value`` is found."""
     try:
         return _parse(value)
-    except UnsupportedFeature as error:
+    except (UnsupportedFeature, CompileLimitExceeded, PatternError) as error:
+        raise _bad_pattern(error, keyword, place.at(keyword, *inside)) from error
+
+
+def _bad_pattern(error: StructgenError, keyword: str, path: str) -> StructgenError:
+    if isinstance(error, UnsupportedFeature):
         reason = str(error).removesuffix(error.fix).rstrip()
-        raise UnsupportedFeature(
+        return UnsupportedFeature(
             f"the pattern at {path} cannot be enforced: {reason}",
             path=path,
             keyword=keyword,
             fix=error.fix,
-        ) from error
-    except CompileLimitExceeded as error:
-        raise error.at(path) from error
-    except PatternError as error:
-        if error.is_valid:
-            raise UnsupportedFeature(
-                f"the pattern at {path} cannot be enforced: {error}",
-                path=path,
-                keyword=keyword,
-                fix="State the alternatives, or take the pattern out.",
-            ) from error
-        raise SchemaError(
-            f"invalid regular expression at {path}: {error}", path=path, keyword=keyword
-        ) from error
+        )
+    if isinstance(error, CompileLimitExceeded):
+        return error.at(path)
+    if isinstance(error, PatternError) and error.is_valid:
+        return UnsupportedFeature(
+            f"the pattern at {path} cannot be enforced: {error}",
+            path=path,
+            keyword=keyword,
+            fix="State the alternatives, or take the pattern out.",
+        )
+    return SchemaError(f"invalid regular expression at {path}: {error}", path=path, keyword=keyword)
 
 
 @lru_cache(maxsize=1024)
@@ -52,49 +70,55 @@ def _parse(source: str) -> ir.Regex:
     return parse_ecma(source)
 
 
-def text(keyword: str, value: Any, path: str) -> str:
+def text(keyword: str, value: Any, place: HasPaths) -> str:
     """A string."""
     if not isinstance(value, str):
-        raise wrong(keyword, "a string", value, path)
+        raise wrong(keyword, "a string", value, place)
     return value
 
 
-def array(keyword: str, value: Any, path: str) -> list[Any]:
+def array(keyword: str, value: Any, place: HasPaths, *inside: str) -> list[Any]:
     """An array."""
     if not isinstance(value, list):
-        raise wrong(keyword, "an array", value, path)
+        raise wrong(keyword, "an array", value, place, *inside)
     return value
 
 
-def mapping(keyword: str, value: Any, path: str) -> Mapping[str, Any]:
+def mapping(keyword: str, value: Any, place: HasPaths) -> Mapping[str, Any]:
     """An object."""
-    if not isinstance(value, Mapping):
-        raise wrong(keyword, "an object", value, path)
+    if type(value) is not dict and not isinstance(value, Mapping):
+        raise wrong(keyword, "an object", value, place)
     return value
 
 
-def members(keyword: str, value: Any, path: str) -> None:
+def members(keyword: str, value: Any, place: HasPaths) -> None:
     """An object whose names are Unicode text."""
-    unicode(keyword, list(mapping(keyword, value, path)), path)
+    mapping(keyword, value, place)
+    if not "".join(value).isascii():
+        unicode(keyword, list(value), place)
 
 
-def count(keyword: str, value: Any, path: str) -> int:
+def count(keyword: str, value: Any, place: HasPaths) -> int:
     """A whole number of at least 0; 2.0 will do."""
     whole = isinstance(value, (int, float)) and not isinstance(value, bool) and value == value // 1
     if not whole or value < 0:
-        raise wrong(keyword, "a whole number of at least 0", value, path)
+        raise wrong(keyword, "a whole number of at least 0", value, place)
     return int(value)
 
 
-def boolean(keyword: str, value: Any, path: str) -> bool:
+def boolean(keyword: str, value: Any, place: HasPaths) -> bool:
     """A boolean."""
     if not isinstance(value, bool):
-        raise wrong(keyword, "a boolean", value, path)
+        raise wrong(keyword, "a boolean", value, place)
     return value
 
 
-def types(keyword: str, value: Any, path: str) -> int:
+def types(keyword: str, value: Any, place: HasPaths) -> int:
     """The type bits of a type's name or of a list of them; ``integer`` as later drafts have it."""
+    bits = TYPE_BITS.get(value, 0) if isinstance(value, str) else 0
+    if bits:
+        return bits
+    path = place.at(keyword)
     if value == []:
         raise SchemaError(
             f"{keyword!r} must name at least one type, at {path}; got an empty array. Leave it out "
@@ -102,7 +126,6 @@ def types(keyword: str, value: Any, path: str) -> int:
             path=path,
             keyword=keyword,
         )
-    bits = 0
     for i, name in enumerate(value) if isinstance(value, list) else ((None, value),):
         bit = TYPE_BITS.get(name) if isinstance(name, str) else None
         if bit is None:
@@ -140,42 +163,45 @@ _TYPE_NAMES = {
 }
 
 
-def names(keyword: str, value: Any, path: str) -> tuple[str, ...]:
+def names(keyword: str, value: Any, place: HasPaths, *inside: str) -> tuple[str, ...]:
     """An array of strings; repeated ones count once."""
     if keyword == "required" and isinstance(value, bool):
         raise SchemaError(
-            f"'required' must be an array of names, at {path}; got {show(value)}. Since draft 4, "
-            "required properties are listed beside 'properties'.",
-            path=path,
+            f"'required' must be an array of names, at {place.at(keyword)}; got {show(value)}. "
+            "Since draft 4, required properties are listed beside 'properties'.",
+            path=place.at(keyword),
             keyword=keyword,
         )
-    for i, name in enumerate(array(keyword, value, path)):
+    for i, name in enumerate(array(keyword, value, place, *inside)):
         if not isinstance(name, str):
+            path = place.at(keyword, *inside, i)
             raise SchemaError(
-                f"{keyword!r} must be an array of strings, at {path}[{i}]; got {show(name)}.",
-                path=f"{path}[{i}]",
+                f"{keyword!r} must be an array of strings, at {path}; got {show(name)}.",
+                path=path,
                 keyword=keyword,
             )
-    unicode(keyword, value, path)
+    if not "".join(value).isascii():
+        unicode(keyword, value, place, *inside)
     return tuple(dict.fromkeys(value))
 
 
-def number(keyword: str, value: Any, path: str) -> Decimal:
+def number(keyword: str, value: Any, place: HasPaths) -> Decimal:
     """A number, as its decimal spelling has it."""
     if isinstance(value, bool) or not isinstance(value, (int, float, Decimal)):
-        raise wrong(keyword, "a number", value, path)
+        raise wrong(keyword, "a number", value, place)
     exact = to_decimal(value)
     if not exact.is_finite():
-        raise wrong(keyword, "a finite number", value, path)
+        raise wrong(keyword, "a finite number", value, place)
     return exact
 
 
-def unicode(keyword: str, value: Any, path: str) -> None:
+def unicode(keyword: str, value: Any, place: HasPaths, *inside: str) -> None:
     """Refuse strings that are no Unicode text: no token stands for half a surrogate pair."""
     try:
         (value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)).encode()
     except UnicodeEncodeError as error:
         found = json.dumps(error.object[error.start])
+        path = place.at(keyword, *inside)
         raise UnsupportedFeature(
             f"{keyword!r} asks for half a surrogate pair, {found}, which is no text, at {path}.",
             path=path,
@@ -184,17 +210,19 @@ def unicode(keyword: str, value: Any, path: str) -> None:
         ) from None
 
 
-def wrong(keyword: str, wanted: str, value: Any, path: str) -> SchemaError:
+def wrong(keyword: str, wanted: str, value: Any, place: HasPaths, *inside: str) -> SchemaError:
     """The error that ``keyword`` is not what it must be."""
+    path = place.at(keyword, *inside)
     return SchemaError(
         f"{keyword!r} must be {wanted}, at {path}; got {show(value)}.", path=path, keyword=keyword
     )
 
 
 def of_another_draft(
-    keyword: str, value: Any, path: str, dialect: Dialect, draft: str
+    keyword: str, value: Any, place: HasPaths, dialect: Dialect, draft: str
 ) -> SchemaError:
     """The error that ``keyword`` is written as the draft called ``draft`` has it."""
+    path = place.at(keyword)
     if keyword == "items":
         wanted, instead = "a schema", "Use prefixItems"
     elif isinstance(value, bool):
@@ -209,8 +237,9 @@ def of_another_draft(
     )
 
 
-def no_names(keyword: str, value: Any, path: str) -> SchemaError:
-    """The error that ``keyword`` has no array of names for one of its names."""
+def no_names(keyword: str, value: Any, place: HasPaths, name: str) -> SchemaError:
+    """The error that ``keyword`` has no array of names for ``name``."""
+    path = place.at(keyword, name)
     hint = ""
     if isinstance(value, str):
         hint = f" Did you mean [{show(value)}]?"

@@ -18,6 +18,7 @@ from urllib.parse import unquote, urldefrag, urljoin
 from ..errors import SchemaError
 from . import schema_hints as hints
 from .dialects import DEFAULT, DIALECTS, Dialect, by_uri, is_latest, subschemas
+from .schema_checks import HasPaths
 from .schema_graph import child_path
 
 
@@ -66,6 +67,7 @@ class Documents:
         self._anchors: dict[tuple[str, str], Target] = {}
         self._dynamic: dict[tuple[str, str], Target] = {}
         self._scanned: set[int] = set()
+        self._resolved: dict[tuple[str, Resource], Target] = {}
         self._doubled: dict[str, tuple[str, str]] = {}
         self._chosen = dialect
         own, is_stated = self._dialect(schema, dialect or DEFAULT, dialect is not None)
@@ -163,13 +165,21 @@ class Documents:
     # -- resolution -------------------------------------------------------------------------
 
     def resolve(
-        self, reference: str, resource: Resource, path: str, keyword: str = "$ref"
+        self, reference: str, resource: Resource, place: HasPaths, keyword: str = "$ref"
     ) -> Target:
-        """What ``reference``, found in ``resource`` at ``path``, leads to.
+        """What ``reference``, found in ``resource`` at ``place``, leads to.
 
         Raises:
             SchemaError: it leads nowhere, or to a document that was not given.
         """
+        key = (reference, resource)
+        found = self._resolved.get(key)
+        if found is None:
+            path = place.at(keyword)
+            found = self._resolved[key] = self._resolve(reference, resource, path, keyword)
+        return found
+
+    def _resolve(self, reference: str, resource: Resource, path: str, keyword: str) -> Target:
         if reference.startswith("#") and (len(reference) == 1 or reference[1] == "/"):
             return self._pointer(resource, unquote(reference[1:]), reference, path, keyword)
         uri, fragment = urldefrag(urljoin(resource.uri, reference))

@@ -9,10 +9,10 @@ data structure and the type bits; `json_schema` fills it in, the automaton reads
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any
+from typing import Any, Protocol
 
 from . import ir
 
@@ -63,11 +63,26 @@ class Keys:
     but_patterns: tuple[ir.Regex, ...] = ()
 
 
-@dataclass(slots=True)
-class Node:
-    """One schema object. None and empty mean that the keyword is absent."""
+class HasPath(Protocol):
+    """What can say where in the schema it stands."""
 
-    path: str
+    @property
+    def path(self) -> str:
+        """JSON path, for messages."""
+        ...
+
+
+_NO_NAMES: dict[str, Any] = {}  # never changed
+
+
+class Node:
+    """One schema object. A field that is not set has the value it has here: the keyword is absent.
+
+    Args:
+        place: where the schema object stands, or what knows it.
+        **fields: fields to set.
+    """
+
     types: int = ALL_TYPES
     enum: tuple[Any, ...] | None = None
     excluded: tuple[Any, ...] = ()  # scalars that the value must not equal
@@ -83,7 +98,7 @@ class Node:
     max_length: int | None = None
     patterns: tuple[ir.Regex, ...] = ()
     # objects
-    properties: dict[str, int] = field(default_factory=lambda: {})
+    properties: Mapping[str, int] = _NO_NAMES
     pattern_properties: tuple[tuple[ir.Regex, int], ...] = ()
     additional: int = TRUE
     property_names: int = TRUE
@@ -105,8 +120,8 @@ class Node:
     any_of: tuple[int, ...] | None = None
     one_of: tuple[int, ...] | None = None
     condition: tuple[int, int, int] | None = None  # if, then, else
-    dependent_required: dict[str, tuple[str, ...]] = field(default_factory=lambda: {})
-    dependent_schemas: dict[str, int] = field(default_factory=lambda: {})
+    dependent_required: Mapping[str, tuple[str, ...]] = _NO_NAMES
+    dependent_schemas: Mapping[str, int] = _NO_NAMES
     unevaluated_properties: int = TRUE
     unevaluated_items: int = TRUE
     some_unevaluated_item: int = FALSE  # one must be there and meet this (unless it is FALSE)
@@ -115,7 +130,23 @@ class Node:
     evaluates_all_items: bool = False
     contains_evaluates: bool = True
     not_evaluating: bool = False
-    enum_keys: frozenset[Any] | None = None  # of ``enum``; made on demand
+
+    def __init__(self, place: str | HasPath, **fields: Any) -> None:
+        self._place = place
+        self._listed: frozenset[Any] | None = None
+        if fields:
+            if not fields.keys() <= FIELDS:
+                raise TypeError(f"no fields of a node: {sorted(fields.keys() - FIELDS)}")
+            vars(self).update(fields)
+
+    @property
+    def path(self) -> str:
+        """JSON path, for messages."""
+        return self._place if isinstance(self._place, str) else self._place.path
+
+    def fields(self) -> dict[str, Any]:
+        """The fields that are set."""
+        return {name: value for name, value in vars(self).items() if name in FIELDS}
 
     def allows(self, value: Any) -> bool:
         """Whether ``enum`` lists ``value``."""
@@ -124,9 +155,9 @@ class Node:
     @property
     def listed(self) -> frozenset[Any]:
         """The `json_key` of every value that ``enum`` lists."""
-        if self.enum_keys is None:
-            self.enum_keys = frozenset(json_key(v) for v in self.enum or ())
-        return self.enum_keys
+        if self._listed is None:
+            self._listed = frozenset(json_key(v) for v in self.enum or ())
+        return self._listed
 
     @property
     def is_list(self) -> bool:
@@ -228,12 +259,23 @@ class Node:
         )
 
 
+FIELDS = frozenset(Node.__annotations__)
+"""The names of a node's fields."""
+
+
 @dataclass(slots=True)
 class SchemaGraph:
-    """A whole schema: a document starts with the obligation ``root``."""
+    """A whole schema: a document starts with the obligation ``root``.
+
+    Attributes:
+        nodes: all nodes.
+        root: what the document owes.
+        height: most nodes on a way down from the root; None where there are references.
+    """
 
     nodes: list[Node]
     root: int
+    height: int | None = None
 
 
 def child_path(path: str, *steps: str | int) -> str:

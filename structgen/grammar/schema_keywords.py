@@ -10,6 +10,7 @@ Standards: drafts 4, 6, 7, 2019-09 and 2020-12, https://json-schema.org/specific
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 from . import regex_algebra
@@ -42,24 +43,25 @@ class KeywordReader:
         """Read the keywords of ``raw`` into ``node``."""
         if self._skipped:
             raw = {k: v for k, v in raw.items() if not self._is_skipped(place, k)}
-        dialect = place.dialect
-        for keyword in _IDENTIFIERS:
-            if keyword in raw:
-                checks.text(keyword, raw[keyword], place.at(keyword))
+        dialect = place.resource.dialect
         if dialect.ref_stands_alone and "$ref" in raw:
+            for keyword in _IDENTIFIERS:
+                if keyword in raw:
+                    checks.text(keyword, raw[keyword], place)
             _ref(self, reader, node, raw["$ref"], place)
             return
+        handlers = _handlers(dialect.assertions)
+        together: dict[Together, None] = {}
         for keyword, value in raw.items():
-            handler = _HANDLERS.get(keyword)
-            if handler is not None and keyword in dialect.assertions:
+            handler = handlers.get(keyword)
+            if handler is not None:
                 handler(self, reader, node, value, place)
-        if "items" in raw or "prefixItems" in raw or "additionalItems" in raw:
-            _items(reader, node, raw, place)
-        if "contains" in raw and "contains" in dialect.assertions:
-            _contains(reader, node, raw, place)
-        if "if" in raw and "if" in dialect.assertions:
-            _if(reader, node, raw, place)
-        _draft4_bounds(node, raw)
+            elif keyword in _TOGETHER:
+                together[_TOGETHER[keyword]] = None
+        for read in together:
+            read(reader, node, raw, place)
+        if node.minimum is not None or node.maximum is not None:
+            _draft4_bounds(node, raw)
 
     def _is_skipped(self, place: Place, keyword: str, *inside: str) -> bool:
         path = place.at(keyword, *inside)
@@ -69,7 +71,7 @@ class KeywordReader:
 
     def format(self, reader: Reader, node: Node, value: Any, place: Place) -> None:
         """``format``."""
-        name = checks.text("format", value, place.at("format"))
+        name = checks.text("format", value, place)
         regex = format_regex(name, place.dialect.name) if self._formats else None
         if regex is not None:
             node.patterns += (regex,)
@@ -77,10 +79,10 @@ class KeywordReader:
     def pattern_properties(self, reader: Reader, node: Node, value: Any, place: Place) -> None:
         """``patternProperties``."""
         keyword = "patternProperties"
-        checks.mapping(keyword, value, place.at(keyword))
+        checks.mapping(keyword, value, place)
         node.pattern_properties = tuple(
             (
-                checks.pattern(keyword, source, place.at(keyword, source)),
+                checks.pattern(keyword, source, place, source),
                 reader.below(child, place, keyword, source),
             )
             for source, child in value.items()
@@ -89,25 +91,26 @@ class KeywordReader:
 
 
 Handler: TypeAlias = "Callable[[KeywordReader, Reader, Node, Any, Place], None]"
+Together: TypeAlias = "Callable[[Reader, Node, Mapping[str, Any], Place], None]"
 
 # -- any type ---------------------------------------------------------------------------------
 
 
 def _type(_: KeywordReader, reader: Reader, node: Node, value: Any, place: Place) -> None:
-    bits = checks.types("type", value, place.at("type"))
+    bits = checks.types("type", value, place)
     if place.dialect.year == 4 and not bits & FRACTION:
         bits &= ~POINTED  # draft 4, 3.5: "a JSON number without a fraction or exponent part"
     node.types &= bits
 
 
 def _enum(_: KeywordReader, reader: Reader, node: Node, value: Any, place: Place) -> None:
-    values = checks.array("enum", value, place.at("enum"))
-    checks.unicode("enum", values, place.at("enum"))
+    values = checks.array("enum", value, place)
+    checks.unicode("enum", values, place)
     _restrict(node, values)
 
 
 def _const(_: KeywordReader, reader: Reader, node: Node, value: Any, place: Place) -> None:
-    checks.unicode("const", value, place.at("const"))
+    checks.unicode("const", value, place)
     _restrict(node, [value])
 
 
@@ -125,22 +128,21 @@ def _restrict(node: Node, values: list[Any]) -> None:
 
 def _bound(keyword: str, field: str) -> Handler:
     def read(_: KeywordReader, reader: Reader, node: Node, value: Any, place: Place) -> None:
-        setattr(node, field, checks.number(keyword, value, place.at(keyword)))
+        setattr(node, field, checks.number(keyword, value, place))
 
     return read
 
 
 def _exclusive(keyword: str, field: str) -> Handler:
     def read(_: KeywordReader, reader: Reader, node: Node, value: Any, place: Place) -> None:
-        path = place.at(keyword)
         if isinstance(value, bool):  # see _draft4_bounds
             if place.dialect.year > 4 and place.resource.is_stated:
-                raise checks.of_another_draft(keyword, value, path, place.dialect, "draft4")
+                raise checks.of_another_draft(keyword, value, place, place.dialect, "draft4")
         elif place.dialect.year == 4:
-            checks.number(keyword, value, path)
-            raise checks.of_another_draft(keyword, value, path, place.dialect, "draft7")
+            checks.number(keyword, value, place)
+            raise checks.of_another_draft(keyword, value, place, place.dialect, "draft7")
         else:
-            setattr(node, field, checks.number(keyword, value, path))
+            setattr(node, field, checks.number(keyword, value, place))
 
     return read
 
@@ -154,15 +156,14 @@ def _draft4_bounds(node: Node, raw: Mapping[str, Any]) -> None:
 
 
 def _multiple_of(_: KeywordReader, reader: Reader, node: Node, value: Any, place: Place) -> None:
-    number = checks.number("multipleOf", value, place.at("multipleOf"))
+    number = checks.number("multipleOf", value, place)
     if number <= 0:
-        raise checks.wrong("multipleOf", "a number greater than 0", value, place.at("multipleOf"))
+        raise checks.wrong("multipleOf", "a number greater than 0", value, place)
     node.multiple_of = number
 
 
 def _pattern(_: KeywordReader, reader: Reader, node: Node, value: Any, place: Place) -> None:
-    path = place.at("pattern")
-    node.patterns += (checks.pattern("pattern", checks.text("pattern", value, path), path),)
+    node.patterns += (checks.pattern("pattern", checks.text("pattern", value, place), place),)
 
 
 def _regex(_: KeywordReader, reader: Reader, node: Node, value: Any, place: Place) -> None:
@@ -173,7 +174,7 @@ def _regex(_: KeywordReader, reader: Reader, node: Node, value: Any, place: Plac
 
 
 def _properties(_: KeywordReader, reader: Reader, node: Node, value: Any, place: Place) -> None:
-    checks.members("properties", value, place.at("properties"))
+    checks.members("properties", value, place)
     node.properties = {k: reader.below(v, place, "properties", k) for k, v in value.items()}
 
 
@@ -183,11 +184,11 @@ def _additional(_: KeywordReader, reader: Reader, node: Node, value: Any, place:
 
 
 def _required(_: KeywordReader, reader: Reader, node: Node, value: Any, place: Place) -> None:
-    node.required = checks.names("required", value, place.at("required"))
+    node.required = checks.names("required", value, place)
 
 
 def _unique(_: KeywordReader, reader: Reader, node: Node, value: Any, place: Place) -> None:
-    node.unique = checks.boolean("uniqueItems", value, place.at("uniqueItems"))
+    node.unique = checks.boolean("uniqueItems", value, place)
 
 
 def _items(reader: Reader, node: Node, raw: Mapping[str, Any], place: Place) -> None:
@@ -199,9 +200,7 @@ def _items(reader: Reader, node: Node, raw: Mapping[str, Any], place: Place) -> 
         node.evaluates_all_items |= "items" in raw
     elif isinstance(items, list):
         if place.dialect.year >= 2020 and place.resource.is_stated:
-            raise checks.of_another_draft(
-                "items", items, place.at("items"), place.dialect, "draft2019-09"
-            )
+            raise checks.of_another_draft("items", items, place, place.dialect, "draft2019-09")
         node.prefix = tuple(reader.below(item, place, "items", i) for i, item in enumerate(items))
         node.items = reader.below(raw.get("additionalItems", True), place, "additionalItems")
         node.evaluates_all_items |= "additionalItems" in raw
@@ -211,11 +210,13 @@ def _items(reader: Reader, node: Node, raw: Mapping[str, Any], place: Place) -> 
 
 
 def _contains(reader: Reader, node: Node, raw: Mapping[str, Any], place: Place) -> None:
+    if "contains" not in place.dialect.assertions:
+        return
     least, most = 1, None
     if "minContains" in place.dialect.assertions:
-        least = checks.count("minContains", raw.get("minContains", 1), place.at("minContains"))
+        least = checks.count("minContains", raw.get("minContains", 1), place)
         if "maxContains" in raw:
-            most = checks.count("maxContains", raw["maxContains"], place.at("maxContains"))
+            most = checks.count("maxContains", raw["maxContains"], place)
     obligation = reader.below(raw["contains"], place, "contains")
     node.contains = (Contains(obligation, least, most),)
     node.contains_evaluates = place.dialect.year >= 2020
@@ -226,7 +227,7 @@ def _contains(reader: Reader, node: Node, raw: Mapping[str, Any], place: Place) 
 
 def _schemas(keyword: str, reader: Reader, value: Any, place: Place) -> tuple[int, ...]:
     if not isinstance(value, list) or not value:
-        raise checks.wrong(keyword, "a non-empty array of schemas", value, place.at(keyword))
+        raise checks.wrong(keyword, "a non-empty array of schemas", value, place)
     return tuple(reader.below(v, place, keyword, i) for i, v in enumerate(value))
 
 
@@ -247,6 +248,8 @@ def _not(_: KeywordReader, reader: Reader, node: Node, value: Any, place: Place)
 
 
 def _if(reader: Reader, node: Node, raw: Mapping[str, Any], place: Place) -> None:
+    if "if" not in place.dialect.assertions:
+        return
     node.condition = (
         reader.below(raw["if"], place, "if"),
         reader.below(raw.get("then", True), place, "then"),
@@ -258,29 +261,28 @@ def _dependent_required(
     _: KeywordReader, reader: Reader, node: Node, value: Any, place: Place
 ) -> None:
     keyword = "dependentRequired"
-    checks.members(keyword, value, place.at(keyword))
+    checks.members(keyword, value, place)
     for name, item in value.items():
-        path = place.at(keyword, name)
         if not isinstance(item, list):
-            raise checks.no_names(keyword, item, path)
-        _depend_on_names(node, name, checks.names(keyword, item, path))
+            raise checks.no_names(keyword, item, place, name)
+        _depend_on_names(node, name, checks.names(keyword, item, place, name))
 
 
 def _dependent_schemas(
     _: KeywordReader, reader: Reader, node: Node, value: Any, place: Place
 ) -> None:
     keyword = "dependentSchemas"
-    checks.members(keyword, value, place.at(keyword))
+    checks.members(keyword, value, place)
     for name, item in value.items():
         _depend_on_schema(reader, node, name, reader.below(item, place, keyword, name), place)
 
 
 def _dependencies(_: KeywordReader, reader: Reader, node: Node, value: Any, place: Place) -> None:
     keyword = "dependencies"
-    checks.members(keyword, value, place.at(keyword))
+    checks.members(keyword, value, place)
     for name, item in value.items():
         if isinstance(item, list):
-            _depend_on_names(node, name, checks.names(keyword, item, place.at(keyword, name)))
+            _depend_on_names(node, name, checks.names(keyword, item, place, name))
         elif isinstance(item, str) and place.dialect.year == 4:
             _depend_on_names(node, name, (item,))
         else:
@@ -291,13 +293,15 @@ def _dependencies(_: KeywordReader, reader: Reader, node: Node, value: Any, plac
 
 
 def _depend_on_names(node: Node, name: str, wanted: tuple[str, ...]) -> None:
-    node.dependent_required[name] = (*node.dependent_required.get(name, ()), *wanted)
+    own = vars(node).setdefault("dependent_required", {})
+    own[name] = (*own.get(name, ()), *wanted)
 
 
 def _depend_on_schema(reader: Reader, node: Node, name: str, wanted: int, place: Place) -> None:
-    if name in node.dependent_schemas:
-        wanted = reader.both(node.dependent_schemas[name], wanted, place)
-    node.dependent_schemas[name] = wanted
+    own = vars(node).setdefault("dependent_schemas", {})
+    if name in own:
+        wanted = reader.both(own[name], wanted, place)
+    own[name] = wanted
 
 
 def _unevaluated_properties(
@@ -328,7 +332,7 @@ def _recursive_ref(_: KeywordReader, reader: Reader, node: Node, value: Any, pla
 
 def _counter(keyword: str, field: str) -> Handler:
     def read(_: KeywordReader, reader: Reader, node: Node, value: Any, place: Place) -> None:
-        setattr(node, field, checks.count(keyword, value, place.at(keyword)))
+        setattr(node, field, checks.count(keyword, value, place))
 
     return read
 
@@ -340,7 +344,21 @@ def _single(keyword: str, field: str) -> Handler:
     return read
 
 
+def _identifier(keyword: str) -> Handler:
+    def read(_: KeywordReader, reader: Reader, node: Node, value: Any, place: Place) -> None:
+        checks.text(keyword, value, place)
+
+    return read
+
+
+@lru_cache(maxsize=64)
+def _handlers(assertions: frozenset[str]) -> dict[str, Handler]:
+    """The keywords that are read in a dialect with these ``assertions``."""
+    return {k: h for k, h in _HANDLERS.items() if k in assertions or k in _IDENTIFIERS}
+
+
 _HANDLERS: dict[str, Handler] = {
+    **{keyword: _identifier(keyword) for keyword in _IDENTIFIERS},
     "type": _type,
     "enum": _enum,
     "const": _const,
@@ -377,3 +395,12 @@ _HANDLERS: dict[str, Handler] = {
     "$dynamicRef": _dynamic_ref,
     "$recursiveRef": _recursive_ref,
 }
+
+_TOGETHER: dict[str, Together] = {
+    "items": _items,
+    "prefixItems": _items,
+    "additionalItems": _items,
+    "contains": _contains,
+    "if": _if,
+}
+"""Keywords that are read once all others are, with those that they depend on."""

@@ -26,18 +26,45 @@ MAX_NODES = 200_000
 class Place:
     """Where a raw schema stands.
 
+    Args:
+        above: JSON path, or the place of the schema that holds this one.
+        resource: see below.
+        scope: see below.
+        steps: from ``above`` to here. Paths are written out when a message asks for them.
+
     Attributes:
-        path: JSON path, for messages.
-        resource: the resource it belongs to.
+        resource: the resource the schema belongs to.
         scope: the resources with dynamic anchors that were entered on the way to it.
+        depth: how many schemas hold this one.
     """
 
-    __slots__ = ("path", "resource", "scope")
+    __slots__ = ("_above", "_steps", "depth", "resource", "scope")
 
-    def __init__(self, path: str, resource: Resource, scope: tuple[Resource, ...]) -> None:
-        self.path = path
+    def __init__(
+        self,
+        above: str | Place,
+        resource: Resource,
+        scope: tuple[Resource, ...],
+        steps: tuple[str | int, ...] = (),
+    ) -> None:
+        self._above = above
+        self._steps = steps
         self.resource = resource
         self.scope = scope
+        self.depth: int = 0 if isinstance(above, str) else above.depth + 1
+
+    @property
+    def path(self) -> str:
+        """JSON path, for messages."""
+        if self._steps or not isinstance(self._above, str):
+            ways: list[tuple[str | int, ...]] = []
+            place: str | Place = self
+            while isinstance(place, Place):
+                ways.append(place._steps)
+                place = place._above
+            self._above = child_path(place, *(step for way in reversed(ways) for step in way))
+            self._steps = ()
+        return self._above
 
     def at(self, *steps: str | int) -> str:
         """The path of a keyword, or of something inside one."""
@@ -78,6 +105,7 @@ class Reader:
         self._is_dynamic: dict[Resource, bool] = {}
         self._numbers: dict[tuple[int, tuple[Resource, ...]], int] = {}
         self._work: list[tuple[int, Mapping[str, Any], Place]] = []
+        self._height: int | None = 0
 
     def read(self) -> SchemaGraph:
         """The graph of everything reachable.
@@ -90,19 +118,22 @@ class Reader:
         top = self.child(self._document, Place("$", root, self._enter((), root)))
         while self._work:
             number, raw, place = self._work.pop()
+            if self._height is not None and place.depth >= self._height:
+                self._height = place.depth + 1
             place = self.entered(raw, place)
             if self._observe is not None:
                 self._observe(raw, place)
             self._fill(self, self._nodes[number], raw, place)
-        return SchemaGraph(self._nodes, top)
+        return SchemaGraph(self._nodes, top, self._height)
 
     def entered(self, raw: Mapping[str, Any], place: Place) -> Place:
         """``place`` with the resource that the schema there may begin, identifiers checked."""
-        resource = self._documents.enter(raw, place.resource, place.path)
-        if resource is not place.resource:
-            place = Place(place.path, resource, self._enter(place.scope, resource))
-        if "$schema" in raw:
-            self._documents.check_dialect(raw, place.path)
+        if "$schema" in raw or "$id" in raw or "id" in raw:
+            resource = self._documents.enter(raw, place.resource, place.path)
+            if resource is not place.resource:
+                place = Place(place, resource, self._enter(place.scope, resource))
+            if "$schema" in raw:
+                self._documents.check_dialect(raw, place.path)
         if "$anchor" in raw or "$dynamicAnchor" in raw:
             self._documents.scan()
         return place
@@ -117,7 +148,7 @@ class Reader:
             return TRUE
         if raw is False:
             return FALSE
-        if not isinstance(raw, Mapping):
+        if type(raw) is not dict and not isinstance(raw, Mapping):
             raise not_a_schema(raw, place.path)
         if not raw:
             return TRUE
@@ -131,7 +162,7 @@ class Reader:
                     limit=MAX_NODES,
                     actual=number,
                 )
-            self._nodes.append(Node(place.path))
+            self._nodes.append(Node(place))
             self._work.append((number, raw, place))
         return 2 * number
 
@@ -141,29 +172,26 @@ class Reader:
         Raises:
             SchemaError: ``raw`` is no schema.
         """
-        if not isinstance(raw, (bool, Mapping)):
+        if type(raw) is not dict and not isinstance(raw, (bool, Mapping)):
             raise not_a_schema(raw, place.at(*steps), str(steps[0]))
-        return self.child(raw, Place(place.at(*steps), place.resource, place.scope))
+        return self.child(raw, Place(place, place.resource, place.scope, steps))
 
     # -- references -------------------------------------------------------------------------
 
     def both(self, first: int, second: int, place: Place) -> int:
         """The obligation to meet two obligations, of a schema at ``place``."""
-        self._nodes.append(Node(place.path, all_of=(first, second)))
+        self._nodes.append(Node(place, all_of=(first, second)))
         return 2 * (len(self._nodes) - 1)
 
     def reference(self, value: Any, place: Place) -> int:
         """The obligation that ``$ref`` leads to."""
-        reference = text("$ref", value, place.at("$ref"))
-        return self._follow(
-            self._documents.resolve(reference, place.resource, place.at("$ref")), place
-        )
+        reference = text("$ref", value, place)
+        return self._follow(self._documents.resolve(reference, place.resource, place), place)
 
     def dynamic_reference(self, value: Any, place: Place) -> int:
         """The obligation that ``$dynamicRef`` leads to from here."""
-        path = place.at("$dynamicRef")
-        reference = text("$dynamicRef", value, path)
-        target = self._documents.resolve(reference, place.resource, path, "$dynamicRef")
+        reference = text("$dynamicRef", value, place)
+        target = self._documents.resolve(reference, place.resource, place, "$dynamicRef")
         name = reference.partition("#")[2]
         raw = target.raw
         if isinstance(raw, Mapping) and name and raw.get("$dynamicAnchor") == name:
@@ -177,7 +205,7 @@ class Reader:
     def recursive_reference(self, value: Any, place: Place) -> int:
         """The obligation that ``$recursiveRef`` leads to from here."""
         if value != "#":
-            raise wrong("$recursiveRef", "'#'", value, place.at("$recursiveRef"))
+            raise wrong("$recursiveRef", "'#'", value, place)
         resource = place.resource
         root = resource.root
         if isinstance(root, Mapping) and root.get("$recursiveAnchor") is True:
@@ -188,6 +216,7 @@ class Reader:
         return self._follow(Target(resource.root, resource.path, resource), place)
 
     def _follow(self, target: Target, place: Place) -> int:
+        self._height = None
         scope = self._enter(place.scope, target.resource)
         return self.child(target.raw, Place(target.path, target.resource, scope))
 

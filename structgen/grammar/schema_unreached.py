@@ -53,7 +53,7 @@ class UnreachedReader(Reader):
             place = self.entered(raw, place)
             self._definitions(raw, place)
             try:
-                self._fill(self, Node(place.path), raw, place)
+                self._fill(self, Node(place), raw, place)
             except (UnsupportedFeature, CompileLimitExceeded):
                 continue
 
@@ -61,7 +61,7 @@ class UnreachedReader(Reader):
         for keyword in ("$defs", "definitions"):
             if keyword not in raw or (keyword == "$defs" and place.dialect.year < 2019):
                 continue
-            held = mapping(keyword, raw[keyword], place.at(keyword))
+            held = mapping(keyword, raw[keyword], place)
             for name in reversed(list(held)):
                 self.below(held[name], place, keyword, name)
 
@@ -80,15 +80,15 @@ class UnreachedReader(Reader):
 
     def reference(self, value: Any, place: Place) -> int:
         """See `Reader.reference`; not followed."""
-        text("$ref", value, place.at("$ref"))
+        text("$ref", value, place)
         return TRUE
 
     def dynamic_reference(self, value: Any, place: Place) -> int:
         """See `Reader.dynamic_reference`; not followed."""
-        text("$dynamicRef", value, place.at("$dynamicRef"))
+        text("$dynamicRef", value, place)
         return TRUE
 
     def recursive_reference(self, value: Any, place: Place) -> int:
         """See `Reader.recursive_reference`; not followed."""
-        text("$recursiveRef", value, place.at("$recursiveRef"))
+        text("$recursiveRef", value, place)
         return TRUE

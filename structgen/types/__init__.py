@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from structgen.types.lowering import lower
 from structgen.types.regexes import Regex
-from structgen.types.user import Cfg, Choice, JsonSchema, OutputType
+from structgen.types.schemas import JsonSchema
+from structgen.types.user import Cfg, Choice, OutputType
 
 __all__ = ["Cfg", "Choice", "JsonSchema", "OutputType", "Regex", "lower"]

@@ -35,9 +35,10 @@ from structgen.types.choices import choice_type
 from structgen.types.json_types import adapter_of, json_type
 from structgen.types.names import annotated, name_of, unwrapped
 from structgen.types.regexes import Regex, TextPattern
+from structgen.types.schemas import JsonSchema
 from structgen.types.signatures import signature_type
 from structgen.types.typed_dicts import modern
-from structgen.types.user import Cfg, Choice, JsonSchema, OutputType
+from structgen.types.user import Cfg, Choice, OutputType
 
 _VALIDATORS = (AfterValidator, BeforeValidator, PlainValidator, WrapValidator)
 _JSON_SCALARS = ("integer", "number", "boolean", "null")
@@ -66,6 +67,8 @@ def lower(output_type: Any) -> OutputType:
     """
     if isinstance(output_type, OutputType):
         return output_type
+    if isinstance(output_type, JsonSchema):
+        return _lower(output_type)  # quicker than to look it up
     try:
         hash(output_type)
     except TypeError:
@@ -107,7 +110,7 @@ def _lower_value(value: Any, name: str) -> OutputType | None:
     if isinstance(value, re.Pattern):
         return _lower_regex(Regex(value.pattern, value.flags & ~re.UNICODE), name)
     if isinstance(value, JsonSchema):
-        return OutputType(ir.Json(value.schema, value.options), _json_parser(name), name)
+        return OutputType(ir.Json(value.shared, value.options), _json_parser(name), name)
     if isinstance(value, Cfg):
         grammar = cfg.parse(value.text, value.start, value.dialect, value.path)
         return OutputType(grammar, str, name)

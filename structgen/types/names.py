@@ -16,7 +16,8 @@ import typing_extensions
 from pydantic import TypeAdapter
 
 from structgen.types.regexes import TextPattern
-from structgen.types.user import Cfg, Choice, JsonSchema
+from structgen.types.schemas import JsonSchema
+from structgen.types.user import Cfg, Choice
 
 _LONGEST = 80
 # The standard library's own from Python 3.12 on, which typing_extensions may or may not re-export.

@@ -1,0 +1,257 @@
+"""A JSON Schema as an output type: what the user passed, copied and checked to be JSON.
+
+Owns `JsonSchema`. Whether what is JSON is also a schema is read when it is compiled; keywords are
+unknown here.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from structgen.errors import SchemaError
+from structgen.grammar.schema_graph import child_path
+
+_LONGEST_SHOWN = 80
+_PLAIN_DEPTH = 100
+"""Up to here nesting is not looked at more closely."""
+
+_MAX_DEPTH = 500
+"""Deepest nesting of a schema."""
+
+
+class JsonSchema:
+    """JSON text that is valid under a JSON Schema; parses to what ``json.loads`` gives.
+
+    The schema is copied: later changes to the argument have no effect. Equal and hashable by what
+    it says, the order of keys included, for it is the order of properties.
+
+    Args:
+        schema: a dict, True or False, or the schema as JSON text.
+        dialect: the draft, where ``$schema`` does not say: ``"draft4"``, ``"draft6"``,
+            ``"draft7"``, ``"draft2019-09"`` or ``"draft2020-12"`` (the default).
+        documents: documents that ``$ref`` may lead to, by absolute URL. The metaschemas are known;
+            nothing is ever fetched.
+
+    Raises:
+        SchemaError: the argument is not JSON, or not an object or boolean.
+    """
+
+    __slots__ = ("_documents", "_schema", "dialect")
+
+    dialect: str | None
+    _schema: Any
+    _documents: Any
+
+    def __init__(
+        self,
+        schema: Mapping[str, Any] | bool | str,
+        dialect: str | None = None,
+        documents: Mapping[str, Any] | None = None,
+    ) -> None:
+        value = _read(schema) if isinstance(schema, str) else schema
+        if not isinstance(value, (Mapping, bool)):
+            raise SchemaError(
+                "A JSON Schema is an object or a boolean, "
+                f"got {type(value).__name__} ({shown(value)}) at $.{_instead(value)}"
+            )
+        object.__setattr__(self, "_schema", value if isinstance(schema, str) else _copy(value))
+        object.__setattr__(self, "dialect", dialect)
+        object.__setattr__(self, "_documents", _copy(documents) if documents else None)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise AttributeError(f"a JsonSchema cannot be changed: {name}")
+
+    __delattr__ = None  # type: ignore[assignment]
+
+    @property
+    def text(self) -> str:
+        """The schema as JSON text."""
+        return json.dumps(self._schema)
+
+    @property
+    def schema(self) -> Any:
+        """A fresh copy of the schema: a dict or a bool."""
+        return _copy(self._schema)
+
+    @property
+    def shared(self) -> Any:
+        """The schema itself: a dict or a bool that must not be changed."""
+        return self._schema
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The compile options that belong to the schema itself."""
+        out: dict[str, Any] = {}
+        if self.dialect is not None:
+            out["dialect"] = self.dialect
+        if self._documents is not None:
+            out["documents"] = _copy(self._documents)
+        return out
+
+    def _key(self) -> tuple[str, str | None, str]:
+        return self.text, self.dialect, json.dumps(self._documents)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, JsonSchema) and self._key() == other._key()
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return JsonSchema, (self._schema, self.dialect, self._documents)
+
+    def __repr__(self) -> str:
+        return f"JsonSchema({shown(self._schema)})"
+
+
+_PATH = re.compile(r"[^\s{}\[\]\"]+\.[A-Za-z0-9]+|[^\s{}\[\]\"]*[/\\][^\s{}\[\]\"]+")
+
+
+def _read(text: str) -> Any:
+    """The value of JSON ``text``, as RFC 8259 has it."""
+    try:
+        value = _DECODER.decode(text)
+    except (ValueError, RecursionError) as error:
+        fix = "Pass a dict, or the schema as JSON text."
+        if _PATH.fullmatch(text):
+            fix = (
+                "A string is read as JSON text, not as the name of a file: pass "
+                f"Path({text!r}).read_text()."
+            )
+        raise SchemaError(
+            f"JsonSchema was given a string that is not JSON: {error}. {fix}"
+        ) from error
+    if text.count("{") + text.count("[") > _PLAIN_DEPTH:
+        return _copy(value)  # it may be nested too deeply
+    return value
+
+
+def _number(text: str) -> float:
+    number = float(text)
+    if number - number != 0:
+        raise ValueError(f"{text} is more than a float can hold")
+    return number
+
+
+def _no_number(name: str) -> Any:
+    raise ValueError(f"{name} is no number in JSON")
+
+
+_DECODER = json.JSONDecoder(parse_float=_number, parse_constant=_no_number)
+
+
+def _instead(value: Any) -> str:
+    """What to pass instead of what is no schema, where that is plain."""
+    if isinstance(value, os.PathLike):
+        return " For the schema in a file, pass the text: path.read_text()."
+    if isinstance(value, type) or hasattr(value, "__args__"):
+        return " To use a Python type, pass the type itself, without JsonSchema."
+    return ""
+
+
+def _copy(value: Any) -> Any:
+    """A copy of ``value``, of dicts, lists and scalars; the order of keys is kept.
+
+    Raises:
+        SchemaError: it is not JSON.
+    """
+    try:
+        return _plain(value, 0)
+    except _NotPlain:
+        _check_json(value, "$", ())
+    try:
+        return json.loads(json.dumps(value, allow_nan=False, default=dict))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise SchemaError(f"The schema cannot be written as JSON: {error}.") from error
+
+
+class _NotPlain(Exception):
+    """Something that has to be looked at more closely."""
+
+
+def _plain(value: Any, depth: int) -> Any:
+    """A copy of ``value``, where it is plainly JSON."""
+    kind = type(value)
+    if kind is str or kind is bool or kind is int or value is None:
+        return value
+    if kind is dict:
+        if depth >= _PLAIN_DEPTH:
+            raise _NotPlain
+        out = {}
+        for key, item in value.items():
+            if type(key) is not str:
+                raise _NotPlain
+            # Most of a schema is text.
+            out[key] = item if type(item) is str else _plain(item, depth + 1)
+        return out
+    if kind is list and depth < _PLAIN_DEPTH:
+        return [item if type(item) is str else _plain(item, depth + 1) for item in value]
+    if kind is float and value - value == 0:  # finite
+        return value
+    raise _NotPlain
+
+
+def _check_json(value: Any, path: str, parents: tuple[int, ...]) -> None:
+    if isinstance(value, float) and (value != value or value in (float("inf"), -float("inf"))):
+        raise SchemaError(f"JSON has no number {value!r}, at {path}.", path=path)
+    if value is None or isinstance(value, (str, int, float)):
+        return
+    if id(value) in parents:
+        raise SchemaError(f"The schema contains itself, at {path}. Use $ref.", path=path)
+    if len(parents) > _MAX_DEPTH:
+        raise SchemaError(
+            f"The schema is nested more than {_MAX_DEPTH} deep, at {path[:60]}…{path[-40:]}. "
+            "Flatten it, or move parts into $defs.",
+            path=path,
+        )
+    parents = (*parents, id(value))
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            if not isinstance(key, str):
+                raise SchemaError(
+                    f"Keys in a JSON Schema are strings, got {key!r} at {path}.", path=path
+                )
+            _check_json(item, child_path(path, key), parents)
+    elif isinstance(value, (list, tuple)):
+        for index, item in enumerate(value):
+            _check_json(item, f"{path}[{index}]", parents)
+    else:
+        fix = " Write a list." if isinstance(value, (set, frozenset)) else _instead(value)
+        raise SchemaError(
+            f"{type(value).__name__} ({shown(value)}) is not JSON, at {path}. "
+            f"A JSON Schema holds dicts, lists, strings, numbers, booleans and None.{fix}",
+            path=path,
+        )
+
+
+def shown(value: Any) -> str:
+    """``repr(value)``, cut short. Costs no more than what is shown."""
+    text = ""
+    for piece in _pieces(value):
+        text += piece
+        if len(text) > _LONGEST_SHOWN:
+            return text[: _LONGEST_SHOWN - 3] + "…"
+    return text
+
+
+def _pieces(value: Any) -> Iterator[str]:
+    if type(value) is dict and value:
+        before = "{"
+        for key, item in value.items():
+            yield f"{before}{key!r}: "
+            yield from _pieces(item)
+            before = ", "
+        yield "}"
+    elif type(value) is list and value:
+        before = "["
+        for item in value:
+            yield before
+            yield from _pieces(item)
+            before = ", "
+        yield "]"
+    else:
+        yield repr(value)
