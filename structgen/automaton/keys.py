@@ -10,6 +10,7 @@ outcome that says which key was written. What a value must look like is the busi
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 from ..grammar import ir
@@ -35,6 +36,21 @@ CLOSE = 0
 def name_sets(names: Sequence[str]) -> set[ir.Ranges]:
     """One character set for each character that occurs in ``names``."""
     return {((ord(c), ord(c)),) for c in set().union(*names)}
+
+
+def _alphabet(names: Sequence[str], regexes: Sequence[ir.Regex]) -> Alphabet:
+    """An alphabet that tells apart what ``names`` and ``regexes`` do: one for all names in ASCII."""
+    if not regexes and "".join(names).isascii():
+        return _ascii_alphabet()
+    sets = name_sets(names)
+    for regex in regexes:
+        sets |= char_sets(regex)
+    return Alphabet(sets)
+
+
+@lru_cache(maxsize=1)
+def _ascii_alphabet() -> Alphabet:
+    return Alphabet({((code, code),) for code in range(0x80)})
 
 
 class _Edges(dict[int, tuple[tuple[int, int], ...]]):
@@ -157,10 +173,7 @@ class KeySymbols:
         classify: Callable[[int], int],
         n_names: int,
     ) -> None:
-        sets = name_sets(names)
-        for regex in (*patterns, *must_match):
-            sets |= char_sets(regex)
-        self.alphabet = Alphabet(sets)
+        self.alphabet = _alphabet(names, (*patterns, *must_match))
         self.n_names = n_names
         self._trie = _Trie(names, self.alphabet)
         self._below = _Below(self._trie)
