@@ -6,6 +6,7 @@ import sys
 import weakref
 from collections.abc import Collection, Mapping
 from dataclasses import replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from ..errors import (
@@ -88,9 +89,12 @@ class _Builder:
     def __init__(self, options: JsonOptions, missing: frozenset[int]) -> None:
         self._options = options
         self._missing = missing
-        self._chars = writable(missing)
         self.unenforced: list[dict[tuple[str, str], str]] = []
         self.languages: list[JsonLanguage] = []
+
+    @cached_property
+    def _chars(self) -> ir.CharSet:
+        return writable(self._missing)
 
     def alternatives(self, grammar: ir.Grammar) -> tuple[Alternative, ...]:
         """How a text of ``grammar`` may start."""

@@ -39,7 +39,7 @@ def name_sets(names: Sequence[str]) -> set[ir.Ranges]:
 
 
 def _alphabet(names: Sequence[str], regexes: Sequence[ir.Regex]) -> Alphabet:
-    """An alphabet that tells apart what ``names`` and ``regexes`` do: one for all names in ASCII."""
+    """An alphabet that tells apart what ``names`` and ``regexes`` do; one for all ASCII names."""
     if not regexes and "".join(names).isascii():
         return _ascii_alphabet()
     sets = name_sets(names)

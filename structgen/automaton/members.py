@@ -70,7 +70,8 @@ class MemberTable:
         # what holds of every member with such a key, beside what the nodes say
         self._every: list[tuple[Keys, int]] = []
         rest: list[Rule] = []
-        rule = self._book.all(rule for node in self._nodes for rule in node.rules)
+        rules = [rule for node in self._nodes for rule in node.rules]
+        rule = self._book.all(rules) if rules else self._book.yes
         for part in rule.parts if rule.kind == "all" else (rule,):
             if part.kind == "least":
                 self.least = max(self.least, part.detail)
@@ -120,8 +121,9 @@ class MemberTable:
         self._refined: dict[Rule, Rule] = {}
         self._ways: dict[tuple[Rule, int], list[tuple[int, Rule]]] = {}
         self._absent: dict[tuple[Rule, int], Rule] = {}
-        self.rule = self._spread(self.rule)
-        self._facts = self._book.facts_of(self.rule)
+        if rules:
+            self.rule = self._spread(self.rule)
+            self._facts = self._book.facts_of(self.rule)
 
     # -- labels and what their values owe ---------------------------------------------------
 

@@ -125,6 +125,8 @@ class JsonOptions:
 
 def json_options(options: Mapping[str, Any]) -> JsonOptions:
     """Check ``options`` and turn them into `JsonOptions`."""
+    if not options:
+        return _DEFAULT
     known = [f.name for f in fields(JsonOptions)]
     for name in options:
         if name not in known:
@@ -134,3 +136,6 @@ def json_options(options: Mapping[str, Any]) -> JsonOptions:
                 f"unknown compile option {name!r}.{hint} Known options: {', '.join(known)}."
             )
     return JsonOptions(**options)
+
+
+_DEFAULT = JsonOptions()

@@ -185,7 +185,7 @@ def _is_plain(nodes: Sequence[Node], node: Node, max_containers: int) -> bool:
         listed = node.enum or ()
         if len(listed) > max_containers and any(isinstance(v, (dict, list)) for v in listed):
             return False
-    if not said.keys() & _LOOKED_AT:
+    if not said.keys() & IN_PLACE:
         return True
     if node.contains or node.repeats or node.rules or not _applies_simply(node):
         return False
@@ -205,7 +205,7 @@ def _is_plain(nodes: Sequence[Node], node: Node, max_containers: int) -> bool:
     return node.one_of is None or _differ_by_type(nodes, node.one_of)
 
 
-_LOOKED_AT = frozenset(
+IN_PLACE = frozenset(
     [
         "contains",
         "repeats",
@@ -224,6 +224,7 @@ _LOOKED_AT = frozenset(
         "some_unevaluated_item",
     ]
 )
+"""Fields of which any takes a schema that has none of them beyond what is plain by itself."""
 _ASSERTIONS = frozenset(
     [
         "enum",

@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from decimal import Decimal
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any, TypeAlias
 
 from ..errors import CompileLimitExceeded
@@ -58,7 +58,7 @@ from .nesting import UNLIMITED, NestingBound, height_of_text, watch_from
 from .numbers import NumberLeaf, NumberSpec
 from .objects import ObjectPlan
 from .options import JsonOptions
-from .plain import PlainSight, is_plain
+from .plain import IN_PLACE, PlainSight, is_plain
 from .rule_reader import RuleReader
 from .rules import RuleBook
 from .whitespace import whitespace
@@ -129,15 +129,21 @@ class JsonLanguage:
         )
         self._nesting = NestingBound(self.add)
         self.max_depth = options.max_depth
-        if any(node.unique for node in graph.nodes):
+        # The fields that any node sets: what none speaks of needs no look at each.
+        self._said = set().union(*map(vars, graph.nodes))
+        if "unique" in self._said:
             self.max_depth = min(options.max_depth or UNLIMITED, MAX_DEPTH_COMPARED)
         self._watch_from = watch_from(graph, self.max_depth)
         self._limited: dict[int, int] = {}
-        self._draft4 = any(n.types & INTEGER in (DIGITS, POINTED) for n in self.nodes)
         self.unbounded_root = self.root = self.conjunction([graph.root])
         if self.max_depth is not None and not self._watch_from:
             bound = self._nesting.at_most(self.max_depth)
             self.root = self.conjunction([graph.root, bound])
+
+    @cached_property
+    def _draft4(self) -> bool:
+        """Whether it matters how whole numbers are written."""
+        return any(n.types & INTEGER in (DIGITS, POINTED) for n in self.nodes)
 
     def release(self) -> None:
         """Let go of all that refers back to the language, so that no collector is needed for it.
@@ -341,10 +347,13 @@ class JsonLanguage:
         met early, what comes later combines them in other ways. Costs little for schemas that are
         plain (see `plain`), as most are.
         """
-        self._check_patterns()
-        if any(n.applies_in_place or n.contains or n.rules or n.repeats for n in self.nodes):
-            if not is_plain(self.nodes, MAX_CONTAINERS):
-                self._check_plans()
+        if "patterns" in self._said:
+            self._check_patterns()
+        apply = not self._said.isdisjoint(IN_PLACE) and any(
+            n.applies_in_place or n.contains or n.rules or n.repeats for n in self.nodes
+        )
+        if apply and not is_plain(self.nodes, MAX_CONTAINERS):
+            self._check_plans()
 
     def _check_plans(self) -> None:
         seen: set[int] = {self.unbounded_root}
@@ -400,6 +409,8 @@ class JsonLanguage:
                 continue
             formats = [format_of(pattern) for pattern in node.patterns]
             own = tuple(p for p, name in zip(node.patterns, formats, strict=True) if name is None)
+            if not own and not node.min_length:
+                continue
             with self._placed(self.conjunction([2 * number])):
                 if own:
                     alone = Node(

@@ -14,8 +14,8 @@ from . import dialects
 from .schema_documents import Documents
 from .schema_graph import SchemaGraph
 from .schema_keywords import KeywordReader, Skipped
-from .schema_reader import Observer, Place, Reader
-from .schema_unreached import Holder, UnreachedReader
+from .schema_reader import Observer, Reader
+from .schema_unreached import UnreachedReader
 
 
 def lower(
@@ -47,17 +47,9 @@ def lower(
     """
     draft = dialects.by_name(dialect) if dialect is not None else None
     known = Documents(schema, draft, documents)
-    holders: dict[int, Holder] = {}
-
-    def met(raw: Mapping[str, Any], place: Place) -> None:
-        if "$defs" in raw or "definitions" in raw:
-            holders.setdefault(id(raw), (raw, place))
-        if observe is not None:
-            observe(raw, place)
-
-    reader = Reader(schema, known, KeywordReader(format_assertion, skipped), met)
+    reader = Reader(schema, known, KeywordReader(format_assertion, skipped), observe)
     graph = reader.read()
-    if holders:
+    if reader.holders:
         fill = KeywordReader(format_assertion=False, skipped=skipped)
-        UnreachedReader(known, reader.reached(), fill).check(holders.values())
+        UnreachedReader(known, reader.reached(), fill).check(reader.holders)
     return graph

@@ -17,7 +17,9 @@ from ..errors import CompileLimitExceeded
 from .dialects import Dialect
 from .schema_checks import not_a_schema, text, wrong
 from .schema_documents import Documents, Resource, Target
-from .schema_graph import FALSE, TRUE, Node, SchemaGraph, child_path
+from .schema_graph import FALSE, TRUE, TYPE_BITS, Node, SchemaGraph, child_path
+
+_PLAIN_KEYWORDS = frozenset(["type", "title", "description", "default", "examples"])
 
 MAX_NODES = 200_000
 """Most subschemas one schema may reach."""
@@ -76,6 +78,9 @@ class Place:
         return self.resource.dialect
 
 
+Holder: TypeAlias = "tuple[Mapping[str, Any], Place]"
+"""A schema with definitions, and where it stands."""
+
 Observer: TypeAlias = "Callable[[Mapping[str, Any], Place], None]"
 """Called once for each node with the raw schema and its place, before its keywords are read."""
 
@@ -88,6 +93,9 @@ class Reader:
         documents: what references may lead to.
         fill: reads the keywords of a raw schema at a place into a node.
         observe: told of each schema object on the way, in the order of the walk.
+
+    Attributes:
+        holders: the schema objects with definitions, so far.
     """
 
     def __init__(
@@ -106,6 +114,7 @@ class Reader:
         self._numbers: dict[tuple[int, tuple[Resource, ...]], int] = {}
         self._work: list[tuple[int, Mapping[str, Any], Place]] = []
         self._height: int | None = 0
+        self.holders: list[Holder] = []
 
     def read(self) -> SchemaGraph:
         """The graph of everything reachable.
@@ -121,6 +130,8 @@ class Reader:
             if self._height is not None and place.depth >= self._height:
                 self._height = place.depth + 1
             place = self.entered(raw, place)
+            if "$defs" in raw or "definitions" in raw:
+                self.holders.append((raw, place))
             if self._observe is not None:
                 self._observe(raw, place)
             self._fill(self, self._nodes[number], raw, place)
@@ -162,9 +173,27 @@ class Reader:
                     limit=MAX_NODES,
                     actual=number,
                 )
-            self._nodes.append(Node(place))
-            self._work.append((number, raw, place))
+            node = Node(place)
+            self._nodes.append(node)
+            if not self._fill_at_once(node, raw, place):
+                self._work.append((number, raw, place))
         return 2 * number
+
+    def _fill_at_once(self, node: Node, raw: Mapping[str, Any], place: Place) -> bool:
+        """Read a schema that says no more than a type, as about half of all do."""
+        name = raw.get("type")
+        if (
+            self._observe is not None
+            or not isinstance(name, str)
+            or not raw.keys() <= _PLAIN_KEYWORDS
+            or name not in TYPE_BITS
+            or (name == "integer" and place.resource.dialect.year == 4)
+        ):
+            return False
+        node.types = TYPE_BITS[name]
+        if self._height is not None and place.depth >= self._height:
+            self._height = place.depth + 1
+        return True
 
     def below(self, raw: Any, place: Place, *steps: str | int) -> int:
         """The obligation of a subschema of the schema at ``place``; the first step is its keyword.

@@ -7,20 +7,17 @@ elsewhere; references are not followed, and what could not be enforced does not 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, TypeAlias
+from typing import Any
 
 from ..errors import CompileLimitExceeded, UnsupportedFeature
 from .schema_checks import mapping, not_a_schema, text
 from .schema_documents import Documents
 from .schema_graph import TRUE, Node
 from .schema_keywords import KeywordReader
-from .schema_reader import Place, Reader
+from .schema_reader import Holder, Place, Reader
 
 MAX_UNREACHED = 1_000
 """Most subschemas that are checked although nothing reaches them."""
-
-Holder: TypeAlias = "tuple[Mapping[str, Any], Place]"
-"""A schema with definitions, and where it stands."""
 
 
 class UnreachedReader(Reader):
