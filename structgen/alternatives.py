@@ -79,7 +79,7 @@ def sites(constraint: Constraint, output: bytes, *, is_whole: bool = True) -> It
     if not is_json(constraint):
         texts = whole_texts(constraint)
         if is_whole and texts is not None and len(texts) > 1:
-            names = tuple(text.decode() for text in texts)
+            names = tuple(constraint.named.shown(text).decode() for text in texts)
             yield Site("$", 0, texts.index(output), texts, names)
         return
     reader = JsonPlaces()

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from structgen.alternatives import is_json
+from structgen.automaton.cfg_guests import MARK
 from structgen.automaton.machine import DEAD
 from structgen.byte_walk import Walk
 from structgen.constraint import Constraint
@@ -50,7 +51,7 @@ def why_barred(
     Cost: that of reading the output up to the place again.
     """
     vocabulary = constraint.vocabulary
-    tokens = vocabulary.tokens
+    tokens = constraint.named.tokens
     output = b"".join(tokens[token_id] for token_id in before)
     where = _where(constraint, output)
     if isinstance(token, int):
@@ -58,7 +59,7 @@ def why_barred(
             raise OptionError(f"token {token} does not exist: there are {vocabulary.size:,} ids.")
         if token in vocabulary.eos_token_ids:
             return _why_no_end(constraint, output, where)
-        data = tokens[token] if token < len(tokens) else b""
+        data = tokens[token]
         if not data:
             return f"Token {token} stands for no text, so no output has it."
     else:
@@ -68,7 +69,7 @@ def why_barred(
     refusal = _refusal(constraint, output, data)
     if refusal is not None:
         return refusal
-    name = shown(data)
+    name = shown(constraint.named.shown(data))
     token_id = token if isinstance(token, int) else _token_of(constraint, data)
     if token_id == chosen:
         return f"{name} was chosen {where}."
@@ -93,21 +94,23 @@ def why_barred(
             "text is written in the tokens that the tokenizer itself would use, so other ways to "
             "cut it are left out."
         )
-    return f"{name} was allowed {where}: {shown(tokens[chosen])} was chosen instead."
+    return (
+        f"{name} was allowed {where}: {shown(constraint.named.texts[chosen])} was chosen instead."
+    )
 
 
 def _where(constraint: Constraint, output: bytes) -> str:
     """The place after ``output``, in words."""
     if not is_json(constraint):
-        return f"after {_tail(output)}" if output else "at the start"
+        return f"after {_tail(constraint, output)}" if output else "at the start"
     reader = JsonPlaces()
     reader.feed(output)
     return f"at {reader.path}"
 
 
-def _tail(output: bytes) -> str:
+def _tail(constraint: Constraint, output: bytes) -> str:
     """The last few characters of a text."""
-    return repr(output[-_CONTEXT:].decode(errors="ignore"))
+    return repr(constraint.named.shown(output)[-_CONTEXT:].decode(errors="ignore"))
 
 
 def _why_no_end(constraint: Constraint, output: bytes, where: str) -> str:
@@ -118,7 +121,7 @@ def _why_no_end(constraint: Constraint, output: bytes, where: str) -> str:
     rest = walk.shortest_completion()
     return (
         f"The end was not allowed {where}: the output was not whole. The least that was missing "
-        f"is {shown(rest)}."
+        f"is {shown(constraint.named.shown(rest))}."
     )
 
 
@@ -131,15 +134,21 @@ def _refusal(constraint: Constraint, output: bytes, data: bytes) -> str | None:
             walk.go_on(bytes([byte]))
             continue
         before = output + data[:i]
-        after = f" after {_tail(before)}" if before else " at the start"
+        after = f" after {_tail(constraint, before)}" if before else " at the start"
         where = f" {_where(constraint, before)}" if is_json(constraint) else ""
-        which = "" if len(data) == 1 else f": {_character(byte)}, its byte {i + 1}, is refused"
+        named = data[:1] == bytes([MARK])
+        which = (
+            "" if len(data) == 1 or named else f": {_character(byte)}, its byte {i + 1}, is refused"
+        )
         # A value that must not come twice is refused by the byte that ends it.
         following = walk.machine.next_bytes(walk.state) - {byte}
         ends = walk.machine.is_accepting(walk.state)
-        could = f"there may come {_listed(following)}" if following else ""
+        listed = [_listed(following - {MARK})] if following - {MARK} else []
+        listed += ["a special token"] if MARK in following else []
+        could = f"there may come {' or '.join(listed)}" if listed else ""
         could += (", or the output may end" if could else "the output has to end") if ends else ""
-        return f"{shown(data)} was not allowed{which}{where}{after}; {could}."
+        name = shown(constraint.named.shown(data))
+        return f"{name} was not allowed{which}{where}{after}; {could}."
     return None
 
 

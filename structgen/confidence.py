@@ -178,7 +178,7 @@ class Confidence(Mapping[str, ValueConfidence]):
             if self._sites is None:
                 self._sites = {}
                 if self._constraint is not None:
-                    tokens = self._constraint.vocabulary.tokens
+                    tokens = self._constraint.named.tokens
                     output = b"".join(tokens[token_id] for token_id in self._token_ids)
                     found = sites(self._constraint, output, is_whole=self._is_whole)
                     self._sites = {site.path: site for site in found}
@@ -243,7 +243,7 @@ def measure(
     Cost: a pass of the model for each place of the token tree that matters: for labels of two or
     three tokens some 5 to 50. Past 2,000 passes it stops, and ``error`` says what that means.
     """
-    tokens = constraint.vocabulary.tokens
+    tokens = constraint.named.tokens
     ends = list(accumulate(len(tokens[token_id]) for token_id in token_ids))
     before = token_ids[: boundary(ends, site)]
     start = ends[len(before) - 1] if before else 0
@@ -264,7 +264,7 @@ def measure(
     alternatives = {
         key: Alternative(
             site.values[found[0]],
-            site.texts[found[0]].decode(),
+            constraint.named.shown(site.texts[found[0]]).decode(),
             float(tree.masses[found].sum()) / mass,
         )
         for key, found in spellings.items()

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .automaton.build import Built, build
+from .automaton.cfg_guests import MARK
 from .automaton.cfg_machine import CfgMachine
 from .automaton.machine import DEAD, NeedsText
 from .automaton.tape import Tape
@@ -28,6 +29,7 @@ from .errors import (
 )
 from .explain import Explanation, explain
 from .masks import MaskEngine
+from .named_tokens import NamedTokens
 from .reach import FAR, Reach
 from .types import OutputType, lower
 from .vocabulary import Vocabulary
@@ -82,6 +84,7 @@ class Constraint:
     Attributes:
         output: the lowered output type; ``output.parse(text)`` gives the value.
         vocabulary: the vocabulary it was compiled for.
+        named: the special tokens that its grammar names.
     """
 
     def __init__(
@@ -96,12 +99,13 @@ class Constraint:
         self._options = options
         self._unenforced = built.unenforced
         self._machine = built.machine
+        self.named = NamedTokens(vocabulary, built.named_tokens)
         self._masks: MaskEngine | CfgMaskEngine
         self._reach: Reach | CfgMaskEngine
         if isinstance(built.machine, CfgMachine):
             self._masks = self._reach = CfgMaskEngine(built.machine, vocabulary)
         else:
-            self._masks = MaskEngine(built.machine, vocabulary)
+            self._masks = MaskEngine(built.machine, vocabulary, self.named)
             self._reach = Reach(self._masks)
         self._tokens: dict[int, int] = {}
         self._plans: dict[int, tuple[int, ...]] = {}
@@ -130,7 +134,7 @@ class Constraint:
         """Whether ``text`` is a whole output. Costs what accepting its tokens does."""
         cursor = self.start()
         try:
-            for token in self.vocabulary.encode_bytes(text.encode()):
+            for token in self.named.encode(self.named.spelt(text)):
                 cursor.accept(token)
         except (TokenNotAllowed, VocabularyError):
             return False
@@ -152,7 +156,7 @@ class Constraint:
         if to is not None:
             return to
         machine = self._machine
-        data = self.vocabulary.tokens[token_id]
+        data = self.named.tokens[token_id]
         to = state if data else DEAD
         shared = True
         done = 0
@@ -173,7 +177,7 @@ class Constraint:
         plan = self._plans.get(state)
         if plan is None:
             completion, is_shared = self._completion(state, tape)
-            plan = tuple(self.vocabulary.encode_bytes(completion))
+            plan = tuple(self.named.encode(completion))
             if is_shared:
                 if len(self._plans) > _MAX_MEMO:
                     self._plans.clear()
@@ -185,7 +189,7 @@ class Constraint:
         size = self._plan_sizes.get(state)
         if size is None:
             completion, is_shared = self._completion(state, tape)
-            size = self.vocabulary.count_tokens(completion)
+            size = self.named.count(completion)
             if is_shared:
                 if len(self._plan_sizes) > _MAX_MEMO:
                     self._plan_sizes.clear()
@@ -239,7 +243,7 @@ class Cursor:
         """The text so far. Only few constraints ask, so it is read when they do."""
         if self._tape_at > len(self._tokens):
             self._tape, self._tape_at = Tape(), 0
-        tokens = self._constraint.vocabulary.tokens
+        tokens = self._constraint.named.tokens
         for token in self._tokens[self._tape_at :]:
             self._tape.feed(tokens[token])
         self._tape_at = len(self._tokens)
@@ -388,7 +392,7 @@ class Cursor:
         if not forced:
             return [], frozenset()
         vocabulary = self._constraint.vocabulary
-        tokens = list((spell or vocabulary.encode_bytes)(forced))
+        tokens = self._constraint.named.respelt((spell or vocabulary.encode_bytes)(forced))
         n_closed = len(tokens)
         machine = self._constraint._machine
         following = machine.next_bytes(state)
@@ -431,7 +435,7 @@ class Cursor:
 
     def _text_after(self, tokens: list[int]) -> Callable[[], Tape]:
         """Gives the text after ``tokens`` from here."""
-        known = self._constraint.vocabulary.tokens
+        known = self._constraint.named.tokens
         return lambda: self._text().after(b"".join(known[t] for t in tokens))
 
     def _held(self) -> tuple[int, ...]:
@@ -478,8 +482,8 @@ class Cursor:
         state = self._state
         while not self._finished and len(forced) < _FORCED_LIMIT:
             byte = machine.forced_byte(state)
-            if byte < 0:
-                break
+            if byte < 0 or byte == MARK:
+                break  # named tokens are no text to be spelt
             to = machine.step(state, byte)
             if machine.is_pending(to):
                 break
@@ -548,11 +552,15 @@ class Cursor:
         vocabulary = self._constraint.vocabulary
         if not 0 <= token_id < vocabulary.size:
             return f"token {token_id} does not exist: the vocabulary has {vocabulary.size:,} ids."
-        text = vocabulary.tokens[token_id]
+        named = self._constraint.named
+        text = named.texts[token_id]
         if not text:
             return f"token {token_id} stands for no text (a special or unused id)."
-        allowed = bytes(sorted(self._constraint._machine.next_bytes(self._state)))
-        if not allowed:
+        following = self._constraint._machine.next_bytes(self._state)
+        allowed = bytes(sorted(following - {MARK}))
+        if not allowed and following:
+            may = "a special token has to follow"
+        elif not allowed:
             may = "nothing may follow: the text is whole"
         elif len(allowed) == 1:
             may = f"the next byte may be {repr(allowed)[1:]}"

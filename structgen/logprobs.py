@@ -13,13 +13,13 @@ to.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from structgen.processors import Logits
 from structgen.sampling import top
-from structgen.vocabulary import Vocabulary
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +68,9 @@ class TokenLogprob:
 class Scorer:
     """Makes `TokenLogprob` of scores. Immutable."""
 
-    def __init__(self, vocabulary: Vocabulary, n_top: int) -> None:
-        """Take over a vocabulary and how many of the likeliest tokens to list."""
-        self._tokens = vocabulary.tokens
+    def __init__(self, tokens: Sequence[bytes], n_top: int) -> None:
+        """Take over the text of each token and how many of the likeliest tokens to list."""
+        self._tokens = tokens
         self._n_top = n_top
 
     def chosen(self, token_id: int, unmasked: Logits, masked: Logits) -> TokenLogprob:

@@ -18,10 +18,12 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from .automaton.cfg_guests import NamedTokenLeaf
 from .automaton.leaf import GROW, Leaf
 from .automaton.machine import BOTTOM, Frame, Machine, NeedsText
 from .automaton.nesting import UNLIMITED
 from .automaton.tape import Tape
+from .named_tokens import NamedTokens
 from .recent import Recent
 from .vocabulary import Vocabulary
 from .walks import EMPTY, ROOT, Bits, Ids, LeafWalk, Node, Walker, walker_of
@@ -98,6 +100,22 @@ def pack(walker: Walker, rows: list[Bits], parts: list[Ids]) -> Mask:
     return Mask(row, words, bits)
 
 
+class _NamedWalks(dict[NamedTokenLeaf, LeafWalk]):
+    """What a named token's leaf does at the start of a token."""
+
+    def __init__(self, named: NamedTokens) -> None:
+        super().__init__()
+        self._named = named
+
+    def __missing__(self, leaf: NamedTokenLeaf) -> LeafWalk:
+        end = leaf.start
+        while leaf.row(end):
+            (end,) = leaf.row(end).values()
+        ids = np.array([self._named.ids[leaf.number]], np.int32)
+        found = self[leaf] = LeafWalk(None, ids, (), (end,))
+        return found
+
+
 class FrameWalk(NamedTuple):
     """What a frame does from one trie node, until it is closed.
 
@@ -133,15 +151,19 @@ class MaskEngine:
     Thread-safe: a mask that is not cached is computed under the automata's growth lock.
     """
 
-    def __init__(self, machine: Machine, vocabulary: Vocabulary) -> None:
+    def __init__(
+        self, machine: Machine, vocabulary: Vocabulary, named: NamedTokens | None = None
+    ) -> None:
         self.machine = machine
         self.vocabulary = vocabulary
+        self.named = NamedTokens(vocabulary) if named is None else named
         self._walker = walker = walker_of(vocabulary)
         self._masks: Recent[int, Mask] = walker.cache()
         self._alike: Recent[tuple[Any, ...], Mask] = walker.cache()
         # Walks of frames, and of leaves that no other schema shares: they go with the constraint.
         self._walks: Recent[tuple[Leaf, int, Node], LeafWalk] = walker.cache()
         self._frame_walks: Recent[tuple[Frame, int, int, Node, int], FrameWalk] = walker.cache()
+        self._named_walks = _NamedWalks(self.named)
         self._eos = [t for t in vocabulary.eos_token_ids if t < vocabulary.size]
 
     def mask(self, state: int, tape: Callable[[], Tape]) -> Mask:
@@ -171,6 +193,10 @@ class MaskEngine:
         return self.mask(state, tape).n_tokens(self._walker.n_words)
 
     def _leaf_walk(self, leaf: Leaf, q: int, node: Node) -> LeafWalk:
+        if isinstance(leaf, NamedTokenLeaf):
+            # A token of its own: no other one goes on with it.
+            at_root = node == ROOT and q == leaf.start
+            return self._named_walks[leaf] if at_root else LeafWalk(None, EMPTY, (), ())
         walker = self._walker
         return walker.leaf_walk(leaf, q, node, walker.walks if leaf.is_shared else self._walks)
 
@@ -233,7 +259,18 @@ class MaskEngine:
                     parts += [w.ids for w, _, _ in found]
         if is_accepting:
             parts.append(np.array(self._eos, np.int32))
-        return pack(walker, rows, parts)
+        mask = pack(walker, rows, parts)
+        return self._without_named(mask, configurations) if self.named.textual else mask
+
+    def _without_named(self, mask: Mask, configurations: list[tuple[int, int, int]]) -> Mask:
+        """``mask`` without named tokens that only stand there for their text."""
+        leaves = [self.machine.leaves[leaf] for leaf, _, _ in configurations]
+        meant = {self.named.ids[n.number] for n in leaves if isinstance(n, NamedTokenLeaf)}
+        bits = np.zeros(self._walker.n_words, np.uint32)
+        mask.fill(bits)
+        for token in self.named.textual - meant:
+            bits[token >> 5] &= ~np.uint32(1 << (token & 31))
+        return Mask(self._walker.intern(bits), np.zeros(0, np.int64), np.zeros(0, np.uint32))
 
     def walks_after_text(
         self, continuation: int, outcome: int, node: Node, tape: Tape

@@ -250,7 +250,7 @@ class Reach:
         if found is None:
             plan = self._plan(leaf, end, continuation)
             if plan is not None:
-                needed = self._vocabulary.count_tokens(plan)
+                needed = self._engine.named.count(plan)
                 found = (needed, needed)
             else:
                 # No token stands for less than a byte. Unless what follows the leaf finishes in

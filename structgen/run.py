@@ -133,7 +133,8 @@ class Run:
         )
         self._n_masked = 0  # tokens chosen under a mask, and how many these allowed in all
         self._allowed_total = 0
-        self._text = TextAssembler(vocabulary.tokens, search.stop)
+        texts = vocabulary.tokens if constraint is None else constraint.named.texts
+        self._text = TextAssembler(texts, search.stop)
         self._chunks: list[str] = []
         self._ids = np.empty((1, len(prompt_ids) + self.max_tokens), np.int32)
         self._ids[0, : len(prompt_ids)] = prompt_ids

@@ -77,6 +77,7 @@ class TokenTree:
             sequence: prompt and ``before``; left changed and open.
         """
         self._vocabulary = constraint.vocabulary
+        self._tokens = constraint.named.tokens
         self._texts = texts  # sorted: those that begin alike are neighbours
         self._index = {text: i for i, text in enumerate(texts)}
         self._sequence = sequence
@@ -104,7 +105,7 @@ class TokenTree:
                 return error
             mass, path, text = heapq.heappop(open_places)
             for token_id, probability in self._ways_on(path):
-                more = text + self._vocabulary.tokens[token_id]
+                more = text + self._tokens[token_id]
                 worth = -mass * probability
                 if self._is_open(more) and token_id not in self._vocabulary.eos_token_ids:
                     heapq.heappush(open_places, (-worth, (*path, token_id), more))

@@ -100,12 +100,14 @@ class TokenTable:
         tokens: bytes by id; ``b""`` for special ids and holes.
         special_token_ids: ids that are never text.
         ids: id of each token string of the file, added ones included.
+        added: id of each added token's string, in the file's order.
     """
 
     path: Path
     tokens: list[bytes]
     special_token_ids: frozenset[int]
     ids: dict[str, int]
+    added: dict[str, int]
 
 
 def read(path: str | os.PathLike[str]) -> TokenTable:
@@ -139,7 +141,8 @@ def read(path: str | os.PathLike[str]) -> TokenTable:
     except UnicodeEncodeError as error:
         _fail(file, f"token {error.object[:80]!r} has half a surrogate pair", _ELSE)
     ids.update((text, token_id) for token_id, text in added.items())
-    return TokenTable(file, tokens, frozenset(special), ids)
+    names = {text: token_id for token_id, text in added.items() if "\0" not in text}
+    return TokenTable(file, tokens, frozenset(special), ids, names)
 
 
 def fingerprint(path: str | os.PathLike[str]) -> str | None:

@@ -235,7 +235,8 @@ class StepRecorder:
             n_top: how many of the likeliest tokens to keep for each step.
         """
         self._vocabulary = vocabulary
-        self._scorer = Scorer(vocabulary, n_top)
+        texts = vocabulary.tokens if constraint is None else constraint.named.texts
+        self._scorer = Scorer(texts, n_top)
         self._places = JsonPlaces() if constraint is not None and is_json(constraint) else None
         self._start = 0
         self._steps: list[TraceStep] = []

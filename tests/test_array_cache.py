@@ -376,4 +376,4 @@ def test_changed_arrays_need_a_new_format_number() -> None:
     digest = hashlib.sha256()
     for name, array in arrays.items():
         digest.update(name.encode() + array.dtype.str.encode() + array.tobytes())
-    assert (vocabulary._FORMAT, digest.hexdigest()[:16]) == (1, "09f2173305936da3")
+    assert (vocabulary._FORMAT, digest.hexdigest()[:16]) == (2, "901df11249110a48")

@@ -231,7 +231,7 @@ def test_errors_are_placed_in_what_was_written(
         structgen.compile(Cfg(grammar), TINY)
     assert (error.value.line, error.value.column) == (line, column), str(error.value)
     assert says in str(error.value)
-    assert "JSON_1" not in str(error.value)
+    assert "EMBEDDED_1" not in str(error.value)
 
 
 def test_what_is_refused() -> None:

@@ -45,7 +45,7 @@ def test_the_numbers_are_those_of_two_softmaxes(n_allowed):
     masked = np.full(SIZE, -np.inf, np.float32)
     masked[allowed] = own[allowed] + random.normal(size=n_allowed).astype(np.float32)
     token = int(allowed[0])
-    found = Scorer(vocabulary(), 7).chosen(token, own, masked)
+    found = Scorer(vocabulary().tokens, 7).chosen(token, own, masked)
     assert found.token_id == token
     assert found.unmasked_logprob == pytest.approx(log_softmax(own)[token], abs=1e-5)
     assert found.logprob == pytest.approx(log_softmax(masked)[token], abs=1e-5)
@@ -64,7 +64,7 @@ def test_a_little_removed_is_not_lost_in_rounding():
     own[7] = -18
     masked = own.copy()
     masked[7] = -np.inf
-    removed = Scorer(vocabulary(), 0).chosen(3, own, masked).removed
+    removed = Scorer(vocabulary().tokens, 0).chosen(3, own, masked).removed
     assert removed == pytest.approx(np.exp(-18) / (SIZE - 1), rel=1e-4)
 
 

@@ -18,6 +18,7 @@ from ..errors import (
 )
 from ..grammar import ir, json_schema
 from ..grammar.schema_graph import child_path
+from .cfg_guests import MAX_NAMED, NamedTokenLeaf
 from .cfg_host import CfgFrame, HostMachine
 from .cfg_machine import CfgMachine
 from .contradiction import contradiction
@@ -38,10 +39,12 @@ class Built(NamedTuple):
         machine: the machine of the grammar.
         unenforced: for each JSON part in order, the keywords left out, as ``(path, keyword)``, and
             why; empty unless ``on_unsupported="warn"``.
+        named_tokens: texts of the tokens that grammars name, by their numbers.
     """
 
     machine: Machine | CfgMachine
     unenforced: tuple[Mapping[tuple[str, str], str], ...]
+    named_tokens: tuple[str, ...] = ()
 
 
 def build(
@@ -80,7 +83,7 @@ def build(
     for language in builder.languages:
         # Languages, frames and leaves refer to one another, and go when the machine goes.
         weakref.finalize(machine, language.release).atexit = False
-    return Built(machine, tuple(builder.unenforced))
+    return Built(machine, tuple(builder.unenforced), tuple(builder.named_tokens))
 
 
 class _Builder:
@@ -90,6 +93,7 @@ class _Builder:
         self._options = options
         self._missing = missing
         self.unenforced: list[dict[tuple[str, str], str]] = []
+        self.named_tokens: dict[str, int] = {}
         self.languages: list[JsonLanguage] = []
 
     @cached_property
@@ -111,11 +115,23 @@ class _Builder:
     def _context_free(self, grammar: ir.ContextFree) -> tuple[Alternative, ...]:
         guests: dict[int, tuple[Alternative, ...]] = {}
         for number, guest in _guests(grammar).items():
+            if isinstance(guest, ir.SpecialToken):
+                guests[number] = self._named_token(guest)
+                continue
             try:
                 guests[number] = self.alternatives(guest.grammar)
             except OutputTypeError as error:
                 raise GrammarError(f"{guest.name} is refused: {error}") from error
         return CfgFrame(CfgMachine(grammar, self._chars, guests)).open()
+
+    def _named_token(self, token: ir.SpecialToken) -> tuple[Alternative, ...]:
+        number = self.named_tokens.setdefault(token.text, len(self.named_tokens))
+        if number >= MAX_NAMED:
+            raise CompileLimitExceeded(
+                "the grammar names too many special tokens", limit=MAX_NAMED, actual=number + 1
+            )
+        leaf = NamedTokenLeaf(number)
+        return (Alternative(leaf, leaf.start),)
 
     def _pattern(self, grammar: ir.Pattern) -> tuple[Alternative, ...]:
         symbols = RegexAutomaton(restrict(grammar.regex, self._chars))
@@ -165,9 +181,9 @@ class _Builder:
                 left_out[key] = str(error).partition("\n")[0]
 
 
-def _guests(grammar: ir.ContextFree) -> dict[int, ir.Embedded]:
+def _guests(grammar: ir.ContextFree) -> dict[int, ir.Embedded | ir.SpecialToken]:
     """The terminals of a grammar that are not patterns, by number."""
-    return {t: g for t, g in enumerate(grammar.terminals) if isinstance(g, ir.Embedded)}
+    return {t: g for t, g in enumerate(grammar.terminals) if not isinstance(g, ir.Terminal)}
 
 
 def _has_rules(grammar: ir.Grammar) -> bool:

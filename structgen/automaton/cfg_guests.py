@@ -1,10 +1,11 @@
-"""Terminals of a grammar that are not patterns: texts of another grammar, embedded.
+"""Terminals of a grammar that are not patterns: texts of another grammar, and named tokens.
 
 A `Guest` is what the rules need to know of such a terminal: how its texts start, with which
 characters, and the shortest of each kind. While one is written, its own leaves and frames are at
 work (see `cfg_host`); it may end wherever its text is whole, and demands nothing of what follows.
 What the terminal before demands of it has to be settled by its first character; where that
-character decides, a `GuardedLeaf` reads it.
+character decides, a `GuardedLeaf` reads it. A token that the grammar names is, to the automaton,
+two bytes that no text has; to what is demanded of the rest it is the end of the text.
 """
 
 from __future__ import annotations
@@ -15,13 +16,34 @@ from typing import Any, Protocol
 from .alphabet import Alphabet
 from .derivatives import Moves
 from .encoding import GROUND, Utf8
-from .leaf import Leaf
+from .leaf import Leaf, LiteralLeaf
 from .machine import Alternative, Machine, NeedsText
 from .tape import Tape
 
+MARK = 0xFF
+"""The byte with which a named token begins; UTF-8 has no use for it."""
+
+MAX_NAMED = 64
+"""Most named tokens of one output type."""
+
+
+def spelling(number: int) -> bytes:
+    """The bytes by which the automaton knows the named token of a number."""
+    return bytes([MARK, 0x80 + number])
+
+
+class NamedTokenLeaf(LiteralLeaf):
+    """One named token."""
+
+    is_shared = False
+
+    def __init__(self, number: int) -> None:
+        super().__init__([spelling(number)])
+        self.number = number
+
 
 class Guest:
-    """A terminal that is a text of another grammar.
+    """A terminal that is no pattern.
 
     Args:
         name: its name in messages.
@@ -39,9 +61,11 @@ class Guest:
         self._encoding = Utf8(alphabet)
         self.can_be_empty = self._machine.is_accepting(self._machine.start)
         self._known: dict[tuple[int, int], dict[int, bytes]] = {}
-        self._texts = (
-            {} if self.can_be_empty else self._beginnings(self._machine.start, GROUND, b"")
-        )
+        self._texts: dict[int, bytes] = {}
+        if any(isinstance(way.leaf, NamedTokenLeaf) for way in ways):
+            self._texts = {alphabet.n_atoms: self._machine.shortest_completion(self._machine.start)}
+        elif not self.can_be_empty:
+            self._texts = self._beginnings(self._machine.start, GROUND, b"")
         self.first = 0
         for atom in self._texts:
             self.first |= 1 << atom

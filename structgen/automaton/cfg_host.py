@@ -11,7 +11,7 @@ one place.
 
 from __future__ import annotations
 
-from .cfg_guests import GuardedLeaf, Guest
+from .cfg_guests import GuardedLeaf, Guest, NamedTokenLeaf
 from .cfg_lexer import Lexer
 from .cfg_machine import CfgMachine
 from .leaf import Leaf
@@ -71,6 +71,9 @@ class CfgFrame:
             ways: list[Alternative] = []
             for way in guest.ways:
                 assert way.leaf is not None
+                if isinstance(way.leaf, NamedTokenLeaf):
+                    ways += [way] if self._rest.label(condition) >= 0 else []
+                    continue
                 leaf = GuardedLeaf(way.leaf, way.q, self._rest, condition, self.cfg.lexer.encoding)
                 if leaf.goes_on(leaf.start):
                     ways.append(Alternative(leaf, leaf.start, way.frames))

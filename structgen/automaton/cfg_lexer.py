@@ -229,8 +229,7 @@ class Lexer(Leaf):
     def _guest_exits(self, terminal: int, condition: int) -> dict[int, bytes]:
         """The exits of a terminal that is no pattern: its first character settles ``condition``."""
         rest, guest = self.terminals.rest, self.terminals.guests[terminal]
-        free = condition == rest.anything
-        atoms = guest.first if free else guest.first & rest.settling(condition)
+        atoms = guest.first & self.terminals.settled_by([condition])[0]
         return {rest.anything: guest.shortest(atoms)} if atoms else {}
 
     def shortest_beginning(self, terminal: int, atoms: int) -> tuple[bytes, int]:
@@ -274,6 +273,8 @@ class Lexer(Leaf):
         """
         rest = self.terminals.rest
         first = self.terminals.first(terminal)
+        if first == self.terminals.end_of_text:
+            return True if rest.label(condition) >= 0 else None
         steps = [to for mask, to in rest.steps(condition) if mask & first]
         return all(to == rest.anything for to in steps) if steps else None
 

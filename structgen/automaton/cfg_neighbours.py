@@ -88,6 +88,8 @@ class Neighbours:
         before = {**self._follow, **{t: set(terminals.guests) for t in self._ignore}}
         for terminal, following in before.items():
             for guest in following & terminals.guests.keys():
+                if self._first[guest] == terminals.end_of_text:
+                    continue
                 if self._left is None:
                     return terminal, guest
                 for demand in self._left_by(terminal):

@@ -53,7 +53,7 @@ class Terminals:
         guests: terminals that are not patterns, by number; for the caller to fill in.
     """
 
-    def __init__(self, symbols: Sequence[ir.Terminal | ir.Embedded], chars: ir.CharSet) -> None:
+    def __init__(self, symbols: Sequence[ir.AnyTerminal], chars: ir.CharSet) -> None:
         terminals = [
             s if isinstance(s, ir.Terminal) else ir.Terminal(s.name, "(?!)") for s in symbols
         ]
@@ -67,6 +67,7 @@ class Terminals:
             self._collect(terminal, parsed, sets)
         self.alphabet = Alphabet(sets)
         self._writable = self.alphabet.mask(chars.ranges)
+        self.end_of_text = 1 << self.alphabet.n_atoms
         self.guests: dict[int, Guest] = {}
         self.rest = RestAutomaton(self.alphabet)
         self._behind_automata = [
@@ -135,7 +136,7 @@ class Terminals:
         conditions: dict[int, None] = {}
         start = self.starts[terminal]
         if terminal in self.guests or self._keys[start][3] == _UNORDERED:
-            return self.alphabet.everything, True, (self.rest.anything,)
+            return *self.settled_by(()), (self.rest.anything,)
         seen = {start: None}
         for state in (todo := [start]):
             end = self.end(state)
@@ -151,14 +152,18 @@ class Terminals:
         return (*self.settled_by(conditions), tuple(conditions))
 
     def settled_by(self, conditions: Iterable[int]) -> tuple[int, bool]:
-        """Atoms that settle each of ``conditions``, and whether the text may end under all."""
+        """Atoms that settle each of ``conditions``, and whether the text may end under all.
+
+        A named token is the end of the text to what stands before it: `Terminals.end_of_text`, one
+        atom more.
+        """
         rest, atoms = self.rest, self.alphabet.everything
         may_end = True
         for condition in conditions:
             if condition != rest.anything:
                 atoms &= rest.settling(condition)
                 may_end = may_end and rest.label(condition) >= 0
-        return atoms, may_end
+        return atoms | self.end_of_text if may_end else atoms, may_end
 
     def _settling_at_worst(self, terminal: int) -> tuple[int, bool]:
         """Of all that a terminal can read, and of all that its lookaheads can come to."""

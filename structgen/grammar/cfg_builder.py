@@ -62,7 +62,14 @@ class Repeated:
     most: int | None
 
 
-Expression: TypeAlias = "Literal | Chars | Reference | Sequence | Alternatives | Repeated"
+@dataclass(frozen=True, slots=True, eq=False)
+class Placed:
+    """A terminal that is no pattern."""
+
+    terminal: ir.Embedded | ir.SpecialToken
+
+
+Expression: TypeAlias = "Literal | Chars | Reference | Sequence | Alternatives | Repeated | Placed"
 
 
 def build(rules: Mapping[str, Expression], start: str) -> ir.ContextFree:
@@ -78,7 +85,8 @@ def build(rules: Mapping[str, Expression], start: str) -> ir.ContextFree:
 class _Builder:
     def __init__(self, rules: Mapping[str, Expression]) -> None:
         self._rules = rules
-        self._terminals: dict[str, int] = {}
+        self._terminals: list[ir.AnyTerminal] = []
+        self._numbers: dict[str, int] = {}  # of terminals, by pattern
         self._nonterminals: dict[str, int] = {}
         self._lowered: dict[tuple[int, tuple[int, ...]], None] = {}
         self._made: dict[Expression, int] = {}
@@ -91,17 +99,19 @@ class _Builder:
         for name in todo:
             self._define(self._nonterminals[name], self._rules[name])
             todo += [n for n in self._nonterminals if n in self._rules and n not in todo]
-        terminals = tuple(
-            ir.Terminal(_shown(pattern), pattern, splits=True) for pattern in self._terminals
-        )
         return ir.ContextFree(
-            terminals, tuple(self._nonterminals), tuple(self._lowered), self._nonterminals[start]
+            tuple(self._terminals),
+            tuple(self._nonterminals),
+            tuple(self._lowered),
+            self._nonterminals[start],
         )
 
     # -- regular parts ----------------------------------------------------------------------------
 
     def _pattern(self, expression: Expression) -> str | None:
         """A Python pattern of ``expression``, or None if it is not regular, or gets too long."""
+        if isinstance(expression, Placed):
+            return None
         if isinstance(expression, Literal):
             out: str | None = re.escape(expression.text)
         elif isinstance(expression, Chars):
@@ -134,7 +144,7 @@ class _Builder:
         """Whether a regular expression can be empty."""
         if isinstance(expression, Literal):
             return not expression.text
-        if isinstance(expression, Chars):
+        if isinstance(expression, (Chars, Placed)):
             return False
         if isinstance(expression, Reference):
             return self._is_nullable(self._rules[expression.name])
@@ -189,6 +199,8 @@ class _Builder:
                 self._lowered[optional, (self._terminal(pattern),)] = None
                 return [~optional]
             return [~self._made[expression]]
+        if isinstance(expression, Placed):
+            return [self._place(expression.terminal)]
         if isinstance(expression, Reference):
             return [~self._nonterminal(expression.name)]
         if isinstance(expression, Sequence):
@@ -232,7 +244,19 @@ class _Builder:
         return self._nonterminals.setdefault(name, len(self._nonterminals))
 
     def _terminal(self, pattern: str) -> int:
-        return self._terminals.setdefault(pattern, len(self._terminals))
+        found = self._numbers.get(pattern)
+        if found is None:
+            found = self._numbers[pattern] = self._place(
+                ir.Terminal(_shown(pattern), pattern, splits=True)
+            )
+        return found
+
+    def _place(self, terminal: ir.AnyTerminal) -> int:
+        for number, known in enumerate(self._terminals):
+            if known is terminal or (isinstance(known, ir.SpecialToken) and known == terminal):
+                return number
+        self._terminals.append(terminal)
+        return len(self._terminals) - 1
 
 
 def _class(chars: ir.CharSet) -> str:

@@ -1,8 +1,9 @@
-r"""What stands in a Lark grammar without being Lark: ``%json {…}``, lifted out before it is read.
+r"""What may stand in a grammar without belonging to its notation: ``%json {…}`` and ``<token>``.
 
-`lift` puts the name of a terminal where each such piece stood and declares it, so that Lark's own
-loader reads the rest; a `Lifted` text knows where each of its characters stood, so that errors are
-placed in the text the user wrote.
+GBNF and EBNF are read by our own reader, which asks `json_schema` and `special_token`. Lark is not,
+so there these are lifted out before it is read: `lift` puts the name of a terminal where each such
+piece stood and declares it, so that Lark's own loader reads the rest; a `Lifted` text knows where
+each of its characters stood, so that errors are placed in the text the user wrote.
 """
 
 from __future__ import annotations
@@ -18,11 +19,14 @@ _PIECES = re.compile(
     r"""//[^\n]*|\#[^\n]*                          # comments
     |"(?:\\.|[^"\\\n])*"i?                         # literals
     |/(?!/)(?:\\/|\\\\|[^/])*?/[imslux]*           # patterns
-    |(?P<json>%json\b)|(?P<other>%(?:regex|lark)\b)
+    |(?P<token><[^\s<>]+>)|(?P<json>%json\b)|(?P<other>%(?:regex|lark)\b)
     |(?P<name>^[ \t]*[?!]*_*[A-Z][_A-Z0-9]*(?=[.:\s]))
     """,
     re.VERBOSE | re.MULTILINE,
 )
+TOKEN = re.compile(r"<[^\s<>]+>")
+"""How a special token is named in a grammar."""
+
 _SPACE = re.compile(r"[ \t\r\n]*")
 _RULE = re.compile(
     r"^[ \t]*[?!]*_*[a-z][_a-z0-9]*(?:\{[^}\n]*\})?(?:\.-?\d+)?[ \t]*:", re.MULTILINE
@@ -42,7 +46,7 @@ class Lifted:
 
     original: str
     text: str
-    embedded: dict[str, ir.Embedded]
+    embedded: dict[str, ir.Embedded | ir.SpecialToken]
     pieces: tuple[tuple[int, int], ...]
     """Where parts of ``text`` begin, and where each stood in the original, ascending."""
 
@@ -55,7 +59,7 @@ class Lifted:
     def error(self, message: str, at: int | None = None) -> GrammarError:
         """An error about the character ``at`` of ``text``, placed in the original."""
         for name, terminal in self.embedded.items():
-            message = re.sub(rf"'?{name}'?", terminal.name, message)
+            message = message.replace(f"'{name}'", terminal.name).replace(name, terminal.name)
         return placed(message, self.original, None if at is None else self.position(at))
 
     def offset(self, line: int, column: int) -> int:
@@ -84,7 +88,8 @@ def lift(text: str) -> Lifted:
     Raises:
         GrammarError: a schema is not JSON, or stands in a terminal.
     """
-    embedded: dict[str, ir.Embedded] = {}
+    embedded: dict[str, ir.Embedded | ir.SpecialToken] = {}
+    names: dict[ir.SpecialToken, str] = {}
     out: list[str] = []
     pieces = [(0, 0)]
     done = length = 0
@@ -94,18 +99,21 @@ def lift(text: str) -> Lifted:
         if found["other"]:
             what = "a pattern between slashes" if found["other"] == "%regex" else "rules"
             raise placed(f"There is no {found['other']} here. Write {what}.", text, found.start())
-        if not found["json"]:
+        if not found["json"] and not found["token"]:
             continue
         if _is_in_terminal(text, found.start()):
             raise placed(
-                "%json cannot be part of a terminal. Put it into a rule (lower-case name).",
+                f"{found[0]} cannot be part of a terminal. Put it into a rule (lower-case name).",
                 text,
                 found.start(),
             )
-        schema, at = _schema(text, found.start(), found.end())
-        line, column = place(text, found.start())
-        name = _fresh(f"JSON_{len(embedded) + 1}", text)
-        embedded[name] = ir.Embedded(f"%json at line {line}, column {column}", ir.Json(schema))
+        name = _fresh(f"EMBEDDED_{len(embedded) + 1}", text)
+        if found["token"]:
+            token = special_token(found[0], text, found.start())
+            name = names.setdefault(token, name)
+            embedded[name] = token
+        else:
+            embedded[name], at = json_schema(text, found.start())
         before = text[done : found.start()]
         out += [before, f" {name} "]
         length += len(before) + len(name) + 2
@@ -117,7 +125,34 @@ def lift(text: str) -> Lifted:
     return Lifted(text, "".join(out), embedded, tuple(pieces))
 
 
-def _schema(text: str, keyword: int, after: int) -> tuple[object, int]:
+def special_token(name: str, text: str, at: int) -> ir.SpecialToken:
+    """The terminal of a special token's name, which stands at ``at``.
+
+    Raises:
+        GrammarError: it is a number in brackets.
+    """
+    if re.fullmatch(r"<!?\[[\d,\s-]*\]>", name) or name.startswith("<!"):
+        raise placed(
+            "Tokens are named by their text, as in <|tool_call|>, not by their ids, and not "
+            "excluded.",
+            text,
+            at,
+        )
+    return ir.SpecialToken(name)
+
+
+def json_schema(text: str, at: int) -> tuple[ir.Embedded, int]:
+    """The terminal of ``%json`` and a schema, which stand at ``at``, and where they end.
+
+    Raises:
+        GrammarError: what follows is no JSON Schema.
+    """
+    schema, end = _schema(text, at + len("%json"))
+    line, column = place(text, at)
+    return ir.Embedded(f"%json at line {line}, column {column}", ir.Json(schema)), end
+
+
+def _schema(text: str, after: int) -> tuple[object, int]:
     """The JSON value after ``%json``, and where it ends."""
     space = _SPACE.match(text, after)
     assert space is not None

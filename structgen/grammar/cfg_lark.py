@@ -31,7 +31,7 @@ def parse(text: str, start: str = "start", path: str | None = None) -> ir.Contex
     """
     source = cfg_embedded.lift(text)
     definitions, rules, ignored = _load(source, start, path)
-    terminals: list[ir.Terminal | ir.Embedded] = []
+    terminals: list[ir.AnyTerminal] = []
     numbers: dict[str, int] = {}
     for definition in definitions:
         name = _display(definition)

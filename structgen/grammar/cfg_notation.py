@@ -21,8 +21,17 @@ import re
 from dataclasses import dataclass
 
 from ..errors import GrammarError
-from . import cfg_builder, ir
-from .cfg_builder import Alternatives, Chars, Expression, Literal, Reference, Repeated, Sequence
+from . import cfg_builder, cfg_embedded, ir
+from .cfg_builder import (
+    Alternatives,
+    Chars,
+    Expression,
+    Literal,
+    Placed,
+    Reference,
+    Repeated,
+    Sequence,
+)
 
 _ESCAPES = {"n": "\n", "r": "\r", "t": "\t"}
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*|[0-9]+[A-Za-z_-][A-Za-z0-9_-]*")
@@ -220,6 +229,10 @@ class _Reader:
             return self.literal(char)
         if char == "[":
             return self.char_class()
+        if char == "<":
+            return Placed(self.special_token())
+        if self.peek("%json"):
+            return self.json()
         if char == "." and self.dialect == "gbnf":
             self.at += 1
             return Chars(ir.ANY_CHAR)
@@ -235,6 +248,17 @@ class _Reader:
         self.references.append((match[0], self.at))
         self.at = match.end()
         return Reference(match[0])
+
+    def special_token(self) -> ir.SpecialToken:
+        match = cfg_embedded.TOKEN.match(self.text, self.at)
+        if match is None:
+            raise self.error("A special token is written <name>, without spaces.")
+        self.at = match.end()
+        return cfg_embedded.special_token(match[0], self.text, match.start())
+
+    def json(self) -> Expression:
+        terminal, self.at = cfg_embedded.json_schema(self.text, self.at)
+        return Placed(terminal)
 
     def literal(self, quote: str) -> Expression:
         opening = self.at

@@ -218,6 +218,22 @@ class Embedded:
 
 
 @dataclass(frozen=True, slots=True)
+class SpecialToken:
+    """A terminal that is one token of the vocabulary, whatever its text.
+
+    Attributes:
+        text: what the tokenizer calls it.
+    """
+
+    text: str
+
+    @property
+    def name(self) -> str:
+        """Its name in messages."""
+        return self.text
+
+
+@dataclass(frozen=True, slots=True)
 class ContextFree:
     """Texts of a context-free grammar.
 
@@ -231,7 +247,7 @@ class ContextFree:
         ignore: numbers of the terminals that may stand anywhere between the others.
     """
 
-    terminals: tuple[Terminal | Embedded, ...]
+    terminals: tuple[AnyTerminal, ...]
     nonterminals: tuple[str, ...]
     rules: tuple[tuple[int, tuple[int, ...]], ...]
     start: int
@@ -244,5 +260,7 @@ class Either:
 
     parts: tuple[Grammar, ...]
 
+
+AnyTerminal: TypeAlias = "Terminal | Embedded | SpecialToken"
 
 Grammar: TypeAlias = "Pattern | Choice | Json | ContextFree | Either"

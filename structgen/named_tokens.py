@@ -1,0 +1,124 @@
+"""Tokens that a grammar names, such as ``<|tool_call|>``: one symbol each, whatever their text.
+
+The automaton knows such a token by two bytes that no text has (`cfg_guests.spelling`), so that
+plans, masks and places in an output need to know nothing of it. `NamedTokens` is where these bytes
+and token ids meet. A named token stands where the grammar names it and nowhere else: where its text
+is wanted, other tokens spell that.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+
+from .automaton.cfg_guests import MARK, spelling
+from .errors import GrammarError
+from .vocabulary import Vocabulary
+
+_SHOWN = 12
+
+
+class NamedTokens:
+    """The named tokens of one constraint.
+
+    Args:
+        vocabulary: the vocabulary.
+        names: their texts, in the order of their numbers.
+
+    Raises:
+        GrammarError: the vocabulary has no such token, or it ends the sequence.
+
+    Attributes:
+        ids: their token ids, in the same order.
+        tokens: by token id, the bytes that the automaton reads; none where it cannot read it.
+        texts: by token id, the bytes that stand in the output's text.
+        textual: those of ``ids`` that the vocabulary has as text, too.
+    """
+
+    def __init__(self, vocabulary: Vocabulary, names: Sequence[str] = ()) -> None:
+        self._vocabulary = vocabulary
+        self._names = tuple(names)
+        self.ids = tuple(_id_of(vocabulary, name) for name in names)
+        self.tokens = self.texts = vocabulary.tokens
+        self.textual = frozenset(i for i in self.ids if vocabulary.tokens[i])
+        if not names:
+            return
+        tokens = [b"" if MARK in token else token for token in vocabulary.tokens]
+        texts = list(vocabulary.tokens)
+        for number, (name, token_id) in enumerate(zip(names, self.ids, strict=True)):
+            tokens[token_id] = spelling(number)
+            texts[token_id] = name.encode()
+        self.tokens, self.texts = tuple(tokens), tuple(texts)
+
+    def __bool__(self) -> bool:
+        return bool(self.ids)
+
+    def encode(self, data: bytes) -> list[int]:
+        """The fewest tokens, or nearly, that the automaton reads as ``data``."""
+        if not self.ids:
+            return self._vocabulary.encode_bytes(data)
+        first, *parts = data.split(bytes([MARK]))
+        out = self.respelt(self._vocabulary.encode_bytes(first)) if first else []
+        for part in parts:
+            out.append(self.ids[part[0] - spelling(0)[1]])
+            out += self.respelt(self._vocabulary.encode_bytes(part[1:])) if part[1:] else []
+        return out
+
+    def count(self, data: bytes) -> int:
+        """How many tokens `encode` gives."""
+        return len(self.encode(data)) if self.ids else self._vocabulary.count_tokens(data)
+
+    def respelt(self, tokens: Sequence[int]) -> list[int]:
+        """``tokens``, which spell text, without named ones among them."""
+        if self.textual.isdisjoint(tokens):
+            return list(tokens)
+        out: list[int] = []
+        for token in tokens:
+            if token not in self.textual:
+                out.append(token)
+                continue
+            text, encode = self._vocabulary.tokens[token], self._vocabulary.encode_bytes
+            cut = 1 if len(text) > 1 else 0
+            out += [*self.respelt(encode(text[:cut])), *self.respelt(encode(text[cut:]))]
+        return out
+
+    def spelt(self, text: str) -> bytes:
+        """What the automaton reads as ``text``, the texts of named tokens standing for these."""
+        data = text.encode()
+        for number, name in sorted(enumerate(self._names), key=lambda pair: -len(pair[1])):
+            data = data.replace(name.encode(), spelling(number))
+        return data
+
+    def shown(self, data: bytes) -> bytes:
+        """What stands in the text where the automaton read ``data``."""
+        if self.ids and MARK in data:
+            for number, name in enumerate(self._names):
+                data = data.replace(spelling(number), name.encode())
+        return data
+
+
+def _id_of(vocabulary: Vocabulary, name: str) -> int:
+    known = vocabulary.named_tokens
+    token_id = known.get(name)
+    if token_id is None:
+        raise GrammarError(f"The vocabulary has no special token {name}. {_near(name, known)}")
+    if token_id in vocabulary.eos_token_ids:
+        raise GrammarError(
+            f"The token {name} ends the sequence, which is no part of a grammar: outputs end by "
+            "themselves where the grammar does. Leave it out."
+        )
+    return token_id
+
+
+def _near(name: str, known: Mapping[str, int]) -> str:
+    names = list(known)
+    near = difflib.get_close_matches(name, names, 5, 0.5)
+    if near:
+        return f"Did you mean {' or '.join(near)}?"
+    if not names:
+        return (
+            "It names none at all: read it from the model's tokenizer.json, or pass named_tokens= "
+            "to Vocabulary.from_tokens."
+        )
+    more = "" if len(names) <= _SHOWN else f" and {len(names) - _SHOWN:,} more"
+    return f"There are: {', '.join(names[:_SHOWN])}{more}."

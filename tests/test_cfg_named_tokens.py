@@ -1,0 +1,275 @@
+"""Special tokens named in grammars: one symbol each, by id and not by text.
+
+The reference is the same grammar with a character of the private use area in the token's place.
+"""
+
+from __future__ import annotations
+
+import pickle
+import random
+
+import pytest
+import real_tokenizers
+from engine.walks import (
+    TINY,
+    allowed,
+    minimum,
+    random_tokens,
+    read_mask,
+    seeds,
+    states_on_the_way,
+    try_accept,
+    walk,
+)
+from fakes import END as EOS
+from fakes import PAD, SIZE, TOKENS, FakeModel
+
+import structgen
+from structgen import (
+    BudgetTooSmall,
+    Cfg,
+    Constraint,
+    Generator,
+    GrammarError,
+    TokenNotAllowed,
+    Vocabulary,
+)
+from structgen.check_grammar import problems
+
+CALL, END, TOOL, STOP = "<|call|>", "<|end|>", "<tool>", "<|stop|>"
+
+
+def _vocabulary() -> tuple[Vocabulary, dict[str, int]]:
+    tokens = list(TINY.tokens)
+    ids = {name: len(tokens) + i for i, name in enumerate((CALL, END, TOOL, STOP))}
+    # The third is text as well; so is, by its bytes alone, one that is not named.
+    tokens += [b"", b"", TOOL.encode(), b"", TOOL.encode() + b"a", b"x" + TOOL.encode()]
+    vocabulary = Vocabulary.from_tokens(
+        tokens,
+        [*TINY.eos_token_ids, ids[STOP]],
+        special_token_ids=[*TINY.special_token_ids, ids[CALL], ids[END]],
+        named_tokens=ids,
+    )
+    return vocabulary, ids
+
+
+VOCABULARY, IDS = _vocabulary()
+STAND_INS = {CALL: "\ue000", END: "\ue001", TOOL: "\ue002"}
+
+GRAMMARS = {
+    "between": 'start: WORD <|call|> %json {"type": "object", "maxProperties": 0} <|end|> | WORD\n'
+    "WORD: /[a-z ]+/",
+    "lists": "start: (<|call|> | A)* <|end|>\nA: /a+/",
+    "deep": 'start: <|call|> start <|end|> | "a" | <|call|> <|call|>',
+    "text too": 'start: (<tool> "a"? | TEXT | "<" "|" "call" ">")+\nTEXT: /[^<\ue000-\uf8ff]+/',
+    "its own text": 'start: "<tool>" <tool> "<tool>" | <tool>',
+    "demands": r"""
+        start: A <|call|> | B <|call|> "b" | C <|call|> | A C
+        A: /a+(?!b)/
+        B: /ba(?=b)|b/
+        C: /c+$|cd/
+    """,
+    "ignored": "start: <|call|> A <|end|> A\nA: /a/\nIGN: /[ ]+/\n%ignore IGN",
+}
+GBNF = 'root ::= "a"* <|call|> (%json {"type": "boolean"} | root) <|end|>'
+
+
+def compiled(name: str) -> Constraint:
+    return structgen.compile(Cfg(GRAMMARS[name]), VOCABULARY)
+
+
+def stand_in(name: str) -> Constraint:
+    text = GRAMMARS[name]
+    for token, char in STAND_INS.items():
+        for quoted in (f'"{token}"',):
+            text = text.replace(quoted, f'"{quoted[1:2]}" "{quoted[2:-1]}"')
+        text = text.replace(token, f'"{char}"')
+    return structgen.compile(Cfg(text), VOCABULARY)
+
+
+def as_text(tokens: list[int]) -> bytes:
+    names = {IDS[name]: char.encode() for name, char in STAND_INS.items()}
+    return b"".join(names.get(t, VOCABULARY.tokens[t]) for t in tokens)
+
+
+def expected_mask(reference: Constraint, tokens: list[int]) -> set[int]:
+    machine = reference._machine
+    state = machine.start
+    for byte in as_text(tokens):
+        state = machine.step(state, byte)
+    found = set(VOCABULARY.eos_token_ids) if machine.is_accepting(state) else set()
+    for token in range(VOCABULARY.size):
+        data, to = as_text([token]), state
+        for byte in data:
+            to = machine.step(to, byte)
+        if data and to:
+            found.add(token)
+    return found
+
+
+@pytest.mark.parametrize("name", [name for name in GRAMMARS if name != "demands"])
+def test_masks_equal_brute_force(name: str) -> None:
+    constraint, reference = compiled(name), stand_in(name)
+    rng = random.Random(name)
+    for cursor in states_on_the_way(constraint, rng, len(seeds(60))):
+        # Tokens that stand for the stand-ins' own bytes are no part of the comparison.
+        expected = {
+            t
+            for t in expected_mask(reference, cursor._tokens)
+            if not VOCABULARY.tokens[t].startswith(b"\xee")
+        }
+        mask = set(allowed(cursor, VOCABULARY))
+        found = {t for t in mask if VOCABULARY.tokens[t][:1] != b"\xee"}
+        assert found == expected, cursor._tokens
+        for token in range(VOCABULARY.size):
+            if token not in VOCABULARY.eos_token_ids:
+                moved = try_accept(cursor, token)
+                assert moved == (token in mask)
+                cursor.rollback(moved)
+
+
+def reads(constraint: Constraint, *parts: str) -> bool:
+    """Whether the masks let the texts and the named tokens among them through."""
+    rng = random.Random(0)
+    cursor = constraint.start()
+    for part in parts:
+        tokens = [IDS[part]] if part in IDS else random_tokens(part.encode(), rng, TINY)
+        for token in tokens:
+            bit = read_mask(cursor, VOCABULARY)[token // 32] >> (token % 32) & 1
+            assert bool(bit) == try_accept(cursor, token)
+            if not bit:
+                return False
+    return cursor.is_accepting
+
+
+def test_to_what_stands_before_a_token_is_the_end() -> None:
+    constraint = compiled("demands")
+    assert reads(constraint, "aa", CALL)
+    assert not reads(constraint, "ba", CALL, "b")  # the lookahead sees no b
+    assert reads(constraint, "b", CALL, "b")
+    assert reads(constraint, "cc", CALL)
+    assert reads(constraint, "aacd")
+    assert reads(constraint, "cd", CALL)
+
+
+def test_text_is_not_the_token() -> None:
+    constraint = compiled("its own text")
+    assert reads(constraint, TOOL)
+    assert reads(constraint, "<to", "ol>", TOOL, "<", "tool>")
+    assert not reads(constraint, TOOL, TOOL, TOOL)
+    assert not reads(constraint, "<to", "ol>")
+
+
+@pytest.mark.parametrize("name", GRAMMARS)
+def test_walks_end_within_the_budget(name: str) -> None:
+    constraint = compiled(name)
+    rng = random.Random(name)
+    least = minimum(constraint)
+    with pytest.raises(BudgetTooSmall) as error:
+        constraint.start(least - 1)
+    assert error.value.minimum == least
+    for _ in seeds(10):
+        result = walk(constraint, rng, max_tokens=least + rng.choice((0, 1, 2, 5, 30)))
+        assert result.ended
+        text = b"".join(constraint.named.texts[t] for t in result.ids).decode()
+        if name != "text too":
+            assert constraint.allows(text), text
+
+
+def test_the_fewest_tokens() -> None:
+    assert minimum(compiled("deep")) == 2
+    assert minimum(structgen.compile(Cfg("start: <|call|> <|end|> <|call|>"), VOCABULARY)) == 4
+    assert minimum(structgen.compile(Cfg('start: "<tool>" <tool>'), VOCABULARY)) > 3
+
+
+def test_forced_text_does_not_use_named_tokens() -> None:
+    constraint = structgen.compile(Cfg('start: "<tool>" <tool> "ab"'), VOCABULARY)
+    cursor = constraint.start()
+    for token in cursor.forced_tokens(lambda data: VOCABULARY.encode_bytes(data)):
+        cursor.accept(token)
+    while not cursor.is_accepting:
+        for token in cursor.forced_tokens():
+            cursor.accept(token)
+        choices = allowed(cursor, VOCABULARY)
+        if not cursor.is_accepting:
+            cursor.accept(choices[0])
+    assert cursor._tokens.count(IDS[TOOL]) == 1
+
+
+def test_gbnf() -> None:
+    constraint = structgen.compile(Cfg(GBNF), VOCABULARY)
+    assert reads(constraint, "aa", CALL, CALL, "true", END, END)
+    assert not reads(constraint, "aa", CALL, "true", CALL)
+
+
+def test_the_text_holds_the_names() -> None:
+    constraint = compiled("between")
+    assert constraint.allows("ab <|call|>{}<|end|>")
+    assert not constraint.allows("ab <|call|>{}")
+    cursor = structgen.compile(Cfg("start: <|call|>"), VOCABULARY).start()
+    with pytest.raises(TokenNotAllowed, match=r"special token has to follow"):
+        cursor.accept(VOCABULARY.encode_bytes(b"a")[0])
+    with pytest.raises(TokenNotAllowed, match=r"<\|call\|>.*not allowed here"):
+        structgen.compile(Cfg('start: "a" <|call|>'), VOCABULARY).start().accept(IDS[CALL])
+
+
+@pytest.mark.parametrize(
+    ("grammar", "says"),
+    [
+        ("start: <|cal|>", r"no special token <\|cal\|>. Did you mean <\|call\|>"),
+        ("start: <qqqqqqqqq>", r"There are: <\|call\|>, <\|end\|>"),
+        ("start: <|stop|>", "ends the sequence"),
+        ("start: A\nA: <|call|>", r"<\|call\|> cannot be part of a terminal"),
+        ("start: <[12]>", "not by their ids"),
+        ("root ::= < a >", "without spaces"),
+        ("start: <|call|> b", "'b' used but not defined"),
+    ],
+)
+def test_errors(grammar: str, says: str) -> None:
+    with pytest.raises(GrammarError, match=says):
+        structgen.compile(Cfg(grammar), VOCABULARY)
+
+
+def test_vocabularies_without_names_say_so() -> None:
+    with pytest.raises(GrammarError, match="names none at all"):
+        structgen.compile(Cfg("start: <|call|>"), TINY)
+    assert problems("start: <|call|> lost?\nlost: <|end|>\nunused: <|call|>")[0].line == 3
+    assert pickle.loads(pickle.dumps(VOCABULARY)).named_tokens == IDS
+
+
+def test_a_real_vocabulary() -> None:
+    vocabulary = real_tokenizers.vocabulary("llama3")
+    constraint = structgen.compile(
+        Cfg('start: TEXT? <|start_header_id|> %json {"const": {"a": 1}} | TEXT\nTEXT: /[A-Z ]+/'),
+        vocabulary,
+    )
+    tag = vocabulary.named_tokens["<|start_header_id|>"]
+    cursor = constraint.start(20)
+    for token in [*vocabulary.encode_bytes(b"HELLO "), tag]:
+        assert tag in allowed(cursor, vocabulary)
+        cursor.accept(token)
+    assert bytes(cursor.forced_bytes()) == b'{"a":1}'
+
+
+def test_outputs_hold_the_names() -> None:
+    model = FakeModel("x")
+    model.vocabulary = Vocabulary.from_tokens(
+        TOKENS, [EOS], size=SIZE, special_token_ids=[PAD], named_tokens={CALL: PAD}
+    )
+    generator = Generator(model, Cfg('start: A <|call|> %json {"const": [12]} | A\nA: /[a-z]/'))
+    for bias in (100, -100):
+        result = generator.result("hi", logit_bias={PAD: bias}, trace=True)
+        assert generator.constraint.allows(result.text)
+        assert result.trace is not None
+        assert b"".join(step.token for step in result.trace).decode() == result.text
+        assert (PAD in result.token_ids) == (bias > 0)
+        if bias > 0:
+            assert result.text[1:] == "<|call|>[12]"
+            said = result.trace.explain(PAD, 1)
+            assert said == "'<|call|>' was chosen after '" + result.text[0] + "'."
+            assert "not allowed" in result.trace.explain(PAD, 0)
+            assert "a special token" in result.trace.explain("b", 1)
+    few = Generator(model, Cfg('start: "a" <|call|> | "b"'))
+    result = few.result("hi", seed=1)
+    alternatives = {a.value for a in result.confidence["$"].alternatives}
+    assert alternatives == {"a<|call|>", "b"}
