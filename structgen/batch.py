@@ -37,6 +37,10 @@ DEFAULT_BATCH_SIZE = 8
 _ROW = 0.33
 _TOKEN = 0.3
 
+# Bytes of scores. A batch begins with one pass over all rows, and the runtime computes the scores
+# of every token in it: 0.2 MB each at 49k tokens.
+_MOST_SCORES = 512 << 20
+
 
 def make_all(
     model: Model,
@@ -114,12 +118,13 @@ def _groups(
 ) -> Iterator[list[int]]:
     """Outputs to make together: of about the same length, since shorter rows are padded."""
     rows = sorted(waiting, key=lambda i: len(runs[i].prompt_ids))
+    most = _MOST_SCORES // (4 * model.vocabulary.size)
     while rows:
         shortest = len(runs[rows[0]].prompt_ids)
         n = 1
-        # Recorders want the scores of forced tokens, which a batch would compute and drop.
-        while n < min(size, len(rows)) and not runs[rows[n]].recorders:
-            if len(runs[rows[n]].prompt_ids) > 1.5 * shortest + 16:
+        while n < min(size, len(rows)):
+            longest = len(runs[rows[n]].prompt_ids)
+            if longest > 1.5 * shortest + 16 or (n + 1) * longest > most:
                 break
             n += 1
         group, rows = rows[:n], rows[n:]
@@ -157,7 +162,7 @@ class _Rows:
 
     def _together(self, rows: list[int]) -> list[int]:
         """Run a batch of ``rows`` until too many are done; return those that are not."""
-        token_ids = [self._runs[index].token_ids[0] for index in rows]
+        token_ids = [self._begin(index) for index in rows]
         room = max(len(run.prompt_ids) + run.max_tokens for run in self._runs.values())
         batch = self._model.start_batch(token_ids, room, adapter=self._runs[rows[0]].adapter)
         if batch is None:
@@ -165,15 +170,13 @@ class _Rows:
                 self._attempt(index, self._alone, index)
             return []
         self._wasted = 0.0
-        for index in rows:
-            self._queues[index].clear()
         try:
             live = rows
             while live:
                 logits = batch.logits()
                 for row, index in enumerate(rows):
-                    if index in live and not self._queues[index]:
-                        self._attempt(index, self._choose, index, logits[row : row + 1])
+                    if index in live:
+                        self._attempt(index, self._read, index, logits[row : row + 1])
                 live = [index for index in self._live() if index in live]
                 done = len(rows) - len(live)
                 self._wasted += _ROW * done
@@ -186,9 +189,22 @@ class _Rows:
         finally:
             batch.close()
 
-    def _choose(self, index: int, logits: Logits) -> None:
-        self._runs[index].choose(logits)
-        self._advance(index)
+    def _begin(self, index: int) -> TokenIds:
+        """The tokens with which a row starts; what is left is queued: forced text to be scored."""
+        run = self._runs[index]
+        token_ids: TokenIds = run.token_ids[0]
+        start = len(token_ids) - run.n_wanted
+        self._queues[index] = token_ids[start:].tolist()
+        return token_ids[:start]
+
+    def _read(self, index: int, logits: Logits) -> None:
+        """Do with a row's scores what there is to do: choose, or score what is forced."""
+        run, queue = self._runs[index], self._queues[index]
+        if queue and len(queue) == run.n_wanted:
+            run.score_forced(logits)
+        if not queue:
+            run.choose(logits)
+            self._advance(index)
 
     def _advance(self, index: int) -> None:
         run = self._runs[index]
@@ -220,7 +236,7 @@ class _Rows:
         return [
             index
             for index, run in self._runs.items()
-            if run.finish_reason is None and index not in self._errors
+            if (run.finish_reason is None or run.n_wanted) and index not in self._errors
         ]
 
 

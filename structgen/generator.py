@@ -18,6 +18,7 @@ from structgen import chat
 from structgen import options as search_options
 from structgen.alternatives import MAX_ALTERNATIVES, Site, whole_texts
 from structgen.batch import make_all
+from structgen.calls import check_adapter, check_fits, encode, opener
 from structgen.chat import Prompt
 from structgen.confidence import TOLERANCE, measure
 from structgen.constraint import Constraint
@@ -33,7 +34,7 @@ from structgen.errors import (
 from structgen.models.base import Model
 from structgen.processors import LogitsProcessor, checked
 from structgen.results import GenerationResult
-from structgen.run import Run, check_adapter, check_fits, encode, opener
+from structgen.run import Run
 from structgen.stream import Stream
 
 
@@ -261,11 +262,17 @@ class Generator:
                 for k in range(n):
                     runs.pop(i * n + k, None)
         places = list(runs)
+        forces = self.constraint is not None and search.forced
+        batch_size = search.batch_size
+        if batch_size is None and forces and settings.get("random_seed", -1) >= 0:
+            # In a batch, forced text is run in other passes, which round differently. Who gives a
+            # seed wants what a call for one gives.
+            batch_size = 1
         failed = make_all(
             self.model,
             [runs[place] for place in places],
-            search.batch_size,
-            forces=self.constraint is not None and search.forced,
+            batch_size,
+            forces=forces,
             began=began,
         )
         errors.update((places[i], error) for i, error in failed.items())

@@ -20,6 +20,7 @@ from .automaton.machine import NeedsText
 from .automaton.tape import Tape
 from .masks import MaskEngine
 from .recent import Recent
+from .vocabulary import unfinished
 from .walks import Ids, LeafWalk, Walker, walker_of
 
 FAR = 1 << 60
@@ -277,13 +278,9 @@ class Reach:
         return max(map(len, variants)) if variants else FAR
 
 
-def _is_cut(data: bytes) -> bool:
-    """Whether ``data`` may end inside a UTF-8 character."""
-    for length in range(1, min(4, len(data)) + 1):
-        byte = data[-length]
-        if byte >= 0xC0:
-            return length < 2 + (byte >= 0xE0) + (byte >= 0xF0)
-    return True  # what it goes on with began before it
+def _is_cut(token: bytes) -> bool:
+    """Whether a token may end inside a UTF-8 character, which may have begun before it."""
+    return unfinished(token) > 0 or all(0x80 <= byte < 0xC0 for byte in token[-4:])
 
 
 def _ids(flags: npt.NDArray[Any]) -> Ids:

@@ -13,37 +13,26 @@ each row of a batch are made by the same code.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, final
+from typing import final
 
 import numpy as np
 
-from structgen import chat, options
-from structgen.alternatives import may_have_sites
-from structgen.chat import Prompt
+from structgen import options
+from structgen.calls import budget, check_abstains, check_adapter, opener, processors
 from structgen.confidence import Confidence
 from structgen.constraint import Constraint, Cursor
-from structgen.errors import IncompleteOutput, OptionError, PromptError, TokenNotAllowed
+from structgen.errors import IncompleteOutput, TokenNotAllowed
 from structgen.logprobs import TokenLogprob
-from structgen.models.base import Model, TokenSequence
+from structgen.models.base import Model
 from structgen.options import SearchOptions
-from structgen.processors import (
-    LogitBias,
-    Logits,
-    LogitsProcessor,
-    MinLength,
-    NoRepeatNgram,
-    TokenIds,
-    TokenMask,
-)
+from structgen.processors import Logits, LogitsProcessor, TokenIds, TokenMask
 from structgen.results import GenerationResult, Timings, Usage
 from structgen.sampling import Sampler
-from structgen.site_paths import suggestion
 from structgen.spelling import Speller
 from structgen.steps import Recorder, Step
 from structgen.text_assembler import FinishReason, TextAssembler
-from structgen.token_tree import OpenSequence
 from structgen.trace import TOP, StepRecorder, Trace
 
 
@@ -89,7 +78,7 @@ class Run:
         """
         vocabulary = model.vocabulary
         self.prompt_ids = prompt_ids
-        self.max_tokens = _budget(model, len(prompt_ids), search)
+        self.max_tokens = budget(model, len(prompt_ids), search)
         self.finish_reason: FinishReason | None = None
         self.reused_tokens = 0
         self._record: StepRecorder | None = None
@@ -103,19 +92,7 @@ class Run:
         self.recorders = tuple(recorders)
         self._model = model
         self._constraint = constraint
-        if search.abstain_below is not None and not (constraint and may_have_sites(constraint)):
-            what = "free text" if constraint is None else constraint.output.name
-            raise OptionError(
-                f"abstain_below= needs a value that is a choice among few, which {what} has not."
-            )
-        if constraint is not None and isinstance(search.abstain_below, Mapping):
-            for path in search.abstain_below:
-                meant = suggestion(constraint, path)
-                if meant is not None:
-                    raise OptionError(
-                        f"abstain_below has {path!r}, where no output of "
-                        f"{constraint.output.name} has a value with few alternatives. {meant}"
-                    )
+        check_abstains(constraint, search)
         self._eos_token_ids = vocabulary.eos_token_ids
         self._cursor: Cursor | None = None
         self._mask: TokenMask | None = None
@@ -123,7 +100,7 @@ class Run:
             self._cursor = constraint.start(max_tokens=self.max_tokens)
             self._mask = TokenMask(self._cursor, vocabulary.size, len(vocabulary.eos_token_ids))
         settings = options.resolve(search, model.search_defaults)
-        self._processors = _processors(model, search, settings, processor, self._mask)
+        self._processors = processors(model, search, settings, processor, self._mask)
         self._sampler = Sampler(settings, index=index)
         # Then what the model likes best is taken if the mask allows it, which is left unapplied.
         self._may_take_favourite = (
@@ -269,7 +246,7 @@ class Run:
     def n_wanted(self) -> int:
         """Forced tokens at the end that a recorder wants scored; the model must run for it."""
         wanted = any(recorder.wants_forced_logits for recorder in self.recorders)
-        return self._n_unscored if wanted else 0
+        return self._n_unscored if wanted and self.finish_reason != "cancelled" else 0
 
     @property
     def n_pending(self) -> int:
@@ -284,16 +261,15 @@ class Run:
         """
         pending = self._ids[0, self._seen : self._length]
         self._seen = self._length
-        self._n_unscored = 0
         return pending
 
     def score_forced(self, logits: Logits) -> None:
         """Hand recorders the scores of forced tokens.
 
         Args:
-            logits: float32 ``[n, vocab]`` for the `n_wanted` tokens there were before
-                `take_pending`.
+            logits: float32 ``[n, vocab]``, of the first ``n`` of the `n_wanted` tokens.
         """
+        self._n_unscored -= len(logits)
         for recorder in self.recorders:
             if recorder.wants_forced_logits:
                 recorder.forced_logits(logits)
@@ -307,6 +283,7 @@ class Run:
         Raises:
             OptionError: the user's processor returned something else than scores.
         """
+        self._n_unscored = 0
         own = logits[0].copy() if self.recorders else None
         n_allowed: int | None = None
         token: int | None = None
@@ -448,103 +425,3 @@ class Run:
         self._ended = time.perf_counter()
         if reason != "stop_string":
             self._chunks.append(self._text.finish())
-
-
-def encode(model: Model, prompt: Prompt) -> TokenIds:
-    """Return the tokens of a prompt, int32 ``[n]``, through the chat template if it is a chat.
-
-    Raises:
-        PromptError: empty or malformed.
-    """
-    parsed = chat.parse(prompt)
-    text = parsed if isinstance(parsed, str) else model.apply_chat_template(parsed)
-    token_ids = model.encode(text)
-    if not len(token_ids):
-        raise PromptError("The prompt is empty: it has no tokens.")
-    return token_ids
-
-
-def opener(model: Model, prompt_ids: TokenIds, adapter: str | None = None) -> OpenSequence:
-    """Return what begins a sequence on a prompt and some tokens after it, for `Confidence`."""
-
-    def open_sequence(before: Sequence[int], room: int) -> TokenSequence:
-        token_ids = np.concatenate([prompt_ids, np.array(before, np.int32)])
-        sequence = model.start(len(token_ids) + room, prefix=token_ids, adapter=adapter)
-        # Two tokens at least, as in a call that starts from nothing: see `models.sequences`.
-        first = max(min(sequence.length, len(token_ids) - 2), 0)
-        sequence.rewind(first)
-        sequence.append(token_ids[first:])
-        return sequence
-
-    return open_sequence
-
-
-def _processors(
-    model: Model,
-    search: SearchOptions,
-    settings: Mapping[str, Any],
-    processor: LogitsProcessor | None,
-    mask: TokenMask | None,
-) -> list[LogitsProcessor]:
-    """What edits the logits, in order: preferences, the mask, the user's, the mask again."""
-    vocabulary = model.vocabulary
-    processors: list[LogitsProcessor] = []
-    if settings.get("min_length"):
-        processors.append(MinLength(settings["min_length"], vocabulary.eos_token_ids))
-    if settings.get("no_repeat_ngram_size"):
-        processors.append(NoRepeatNgram(settings["no_repeat_ngram_size"]))
-    if search.logit_bias:
-        processors.append(LogitBias(search.logit_bias, vocabulary.size))
-    if mask is not None:
-        processors.append(mask)
-    for own in (processor, search.processor):
-        if own is not None:
-            processors.append(own if mask is None else mask.has_last_word_after(own))
-    return processors
-
-
-def check_fits(model: Model, prompt_tokens: int) -> None:
-    """Raise when a prompt leaves no room for an output.
-
-    Raises:
-        PromptError: so it is.
-    """
-    context = model.context_length
-    if prompt_tokens >= context:
-        raise PromptError(
-            f"The prompt has {prompt_tokens:,} tokens, but {model.name} holds {context:,}, prompt "
-            f"and output together. Shorten it by at least {prompt_tokens - context + 1:,} tokens."
-        )
-
-
-def check_adapter(model: Model, adapter: str | None) -> None:
-    """Raise when an adapter is asked for that is not loaded.
-
-    Raises:
-        OptionError: so it is.
-    """
-    if adapter is not None and adapter not in model.adapters:
-        loaded = ", ".join(sorted(model.adapters)) or "none"
-        raise OptionError(
-            f"adapter={adapter!r} is not loaded (loaded: {loaded}). Load it with "
-            "model.load_adapter(path, name)."
-        )
-
-
-def _budget(model: Model, prompt_tokens: int, search: SearchOptions) -> int:
-    """How many tokens a call may generate, the end of the sequence included; at least 1."""
-    check_fits(model, prompt_tokens)
-    context = model.context_length
-    if search.max_length is not None and search.max_length > context:
-        raise OptionError(
-            f"max_length={search.max_length:,} is more than {model.name} holds: {context:,} "
-            "tokens, prompt and output together."
-        )
-    limit = search.max_length or min(int(model.search_defaults.get("max_length", context)), context)
-    if prompt_tokens >= limit:
-        raise OptionError(
-            f"max_length is {limit:,} tokens and counts the prompt, which has {prompt_tokens:,}. "
-            "Raise it, or use max_new_tokens, which counts the output only."
-        )
-    left = limit - prompt_tokens
-    return left if search.max_new_tokens is None else min(left, search.max_new_tokens)

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any, final
 
 from structgen.processors import TokenIds
-from structgen.vocabulary import Vocabulary
+from structgen.vocabulary import Vocabulary, unfinished
 
 # Tokens of context: tokenizers cut text into words before anything else, and a word that is still
 # going on after so many tokens is no word of any language.
@@ -40,7 +40,7 @@ class Speller:
 
         Cost: some 5 µs for a name and its punctuation.
         """
-        cut = _unfinished(data)
+        cut = unfinished(data)
         if cut:
             end = len(data) - cut
             return [*self(before, data[:end]), *self._vocabulary.encode_bytes(data[end:])]
@@ -59,15 +59,3 @@ class Speller:
             if found[: len(kept)] == kept and b"".join(tokens[t] for t in rest) == data:
                 return rest
         return self._vocabulary.encode_bytes(data)
-
-
-def _unfinished(data: bytes) -> int:
-    """How many bytes at the end are the beginning of a character that is not whole."""
-    for length in range(1, min(3, len(data)) + 1):
-        byte = data[-length]
-        if byte >= 0xC0:
-            whole = 2 if byte < 0xE0 else 3 if byte < 0xF0 else 4
-            return length if length < whole else 0
-        if byte < 0x80:
-            return 0
-    return 0

@@ -46,8 +46,9 @@ class Recorder(Protocol):
         """Note a token. The arrays are this recorder's to keep, not to change."""
 
     def forced_logits(self, logits: Logits) -> None:
-        """Note the model's own scores of the latest forced tokens, float32 ``[n, vocab]``.
+        """Note the model's own scores of ``n`` forced tokens, float32 ``[n, vocab]``.
 
-        Called once for each run of ``n`` forced tokens, after the model ran over them and after
-        `record` was called for each. Forced tokens that come first are scored by the prompt.
+        Those that have been recorded and not been scored, in their order: all of a run of forced
+        tokens at once, or in a batch one after the other. Forced tokens that come first are scored
+        by the prompt.
         """

@@ -384,3 +384,18 @@ def _content_hash(tokens: Sequence[bytes], eos_token_ids: tuple[int, ...]) -> st
     digest.update(np.fromiter(map(len, tokens), "<i4", len(tokens)).tobytes())
     digest.update(b"".join(tokens))
     return digest.hexdigest()
+
+
+def unfinished(data: bytes) -> int:
+    """Return how many bytes at the end of UTF-8 text begin a character that is not whole.
+
+    0 also where these go on with a character that began before ``data``.
+    """
+    for length in range(1, min(3, len(data)) + 1):
+        byte = data[-length]
+        if byte >= 0xC0:
+            whole = 2 if byte < 0xE0 else 3 if byte < 0xF0 else 4
+            return length if length < whole else 0
+        if byte < 0x80:
+            return 0
+    return 0

@@ -1,13 +1,18 @@
-"""For all tests: arrays of tokenizers are made by the code under test, not found in a cache."""
+"""For all tests: the default model; arrays of tokenizers, made by the code under test."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pytest
 
+import structgen
 from structgen import array_cache
+
+if TYPE_CHECKING:  # or every test would import the runtime
+    from structgen.models.genai import TextModel
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -18,3 +23,9 @@ def arrays_of_this_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Non
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(array_cache, "root", lambda: folder / "arrays")
         yield
+
+
+@pytest.fixture(scope="module")
+def model() -> TextModel:
+    """The default model; what it keeps of calls goes with the module that asked."""
+    return structgen.load("smollm2-135m-instruct")

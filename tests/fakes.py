@@ -9,12 +9,22 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from structgen.processors import Logits, TokenIds
 from structgen.vocabulary import Vocabulary
+
+
+@dataclass
+class Person:
+    """An output type: text that is a choice, among text that is forced."""
+
+    name: str
+    age: int
+
 
 PAD, END, END_TOO = 0, 1, 2
 _TEXT = [

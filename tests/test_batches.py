@@ -3,30 +3,17 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 import pytest
-from fakes import END, FakeModel, encode
+from fakes import END, FakeModel, Person, encode
 
 import structgen
-from structgen import Generator, batch
+from structgen import Generator, JsonSchema, Regex, batch
 from structgen.models.batches import TextBatch, pads_exactly
 
-
-@dataclass
-class Person:
-    name: str
-    age: int
-
-
 PROMPTS = ["x", "xyz", "xyxy", "hello hello", "a", "bb", "xx", "z" * 30, "q", "12", "the"]
-
-
-@pytest.fixture(scope="module")
-def model():
-    return structgen.load("smollm2-135m-instruct")
 
 
 def strip(result):
@@ -190,13 +177,77 @@ def test_wrong_options_are_errors_of_the_call(prompt, options, message):
         Generator(FakeModel("x")).stream(["x", "y"])
 
 
-def test_logprobs_are_recorded_in_a_batch_too():
-    generator = Generator(FakeModel(), Person)
-    options = {"logprobs": True, "max_new_tokens": 40}
-    both = generator.result(["x", "yy"], batch_size=8, **options)
-    assert [r.logprobs for r in both] == [
-        generator.result(p, **options).logprobs for p in ("x", "yy")
-    ]
+RECORDED = [Person, None, Literal["good", "bad", "goodish"], JsonSchema({"const": ["a", 1]})]
+
+
+@pytest.mark.parametrize("works", [True, False])
+@pytest.mark.parametrize("forced", [True, False])
+@pytest.mark.parametrize("output_type", RECORDED)
+def test_logprobs_and_traces_are_recorded_in_a_batch_too(output_type, forced, works):
+    model = FakeModel()
+    model.batches_work = works
+    model.prompt_length = 1
+    generator = Generator(model, output_type)
+    options = {"top_logprobs": 2, "trace": True, "max_new_tokens": 40, "forced": forced}
+    alone = [generator.result(prompt, **options) for prompt in PROMPTS]
+    together = generator.result(PROMPTS, batch_size=4, **options)
+    assert bool(model.batches) is works
+    for one, other in zip(alone, together, strict=True):
+        assert other.text == one.text
+        assert other.logprobs == one.logprobs
+        assert all(scores.unmasked_logprob is not None for scores in other.logprobs)
+        assert other.trace.steps == one.trace.steps
+    assert all(rows.closed for rows in model.batches)
+
+
+@pytest.mark.parametrize(
+    ("output_type", "options", "batched"),
+    [
+        (Person, {"seed": 1}, False),
+        (Person, {"seed": 1, "batch_size": 8}, True),
+        (Person, {"seed": 1, "forced": False}, True),
+        (None, {"seed": 1}, True),
+        (Regex("[a-z]{9}"), {}, True),
+        (Regex("[a-z]{9}"), {"seed": 1}, False),
+    ],
+)
+def test_who_gives_a_seed_gets_what_calls_for_one_give(output_type, options, batched):
+    model = FakeModel()
+    outputs = Generator(model, output_type)(PROMPTS, temperature=1.0, max_new_tokens=40, **options)
+    assert len(outputs) == len(PROMPTS)
+    assert bool(model.batches) is batched
+
+
+def test_rows_left_over_keep_what_is_to_be_scored():
+    # One row ends much later than the others: it is run again by itself, amid forced text.
+    schema = JsonSchema({"enum": ["a", "b", {"key": "the same long text for all", "n": [1, 2]}]})
+    model = FakeModel()
+    model.prompt_length = 1
+    generator = Generator(model, schema)
+
+    def choose(token_ids, logits):
+        wanted = b'"a"' if token_ids[0, 0] != encode("z")[0] else b'{"'
+        for token_id in encode(wanted.decode()):
+            logits[:, token_id] += 100
+        return logits
+
+    options = {"logprobs": True, "processor": choose, "max_new_tokens": 90}
+    prompts = ["x", "yy", "xyz", "z"]
+    alone = [generator.result(prompt, **options) for prompt in prompts]
+    together = generator.result(prompts, batch_size=4, **options)
+    assert [len(result.token_ids) > 20 for result in alone] == [False, False, False, True]
+    assert [r.logprobs for r in together] == [r.logprobs for r in alone]
+    assert len(model.batches) == 1
+
+
+def test_a_batch_begins_with_no_more_scores_than_fit():
+    model = FakeModel("ok")
+    batch_scores = 4 * model.vocabulary.size
+    generator = Generator(model)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(batch, "_MOST_SCORES", 60 * batch_scores)
+        assert generator(["x" * 20] * 7, batch_size=8) == ["ok"] * 7
+    assert [len(rows.rows) for rows in model.batches] == [3, 3]  # and one by itself
 
 
 def test_it_is_decided_by_counting_steps():
@@ -266,6 +317,9 @@ def test_outputs_are_those_of_single_calls_on_the_real_model(model):
     options = {"max_new_tokens": 30, "temperature": 1.0, "seed": 2, "forced": False}
     together = generator(prompts, batch_size=8, **options)
     assert together == [generator(prompt, **options) for prompt in prompts]
+    # Where text is forced it is run in other passes, unless a seed asks for the same output.
+    options = {"max_new_tokens": 30, "temperature": 1.0, "seed": 2}
+    assert generator(prompts, **options) == [generator(prompt, **options) for prompt in prompts]
     assert generator(prompts, max_new_tokens=30) == [
         generator(prompt, max_new_tokens=30) for prompt in prompts
     ]

@@ -17,8 +17,8 @@ from pydantic import Field
 import structgen
 from structgen import Generator, JsonSchema, Regex
 from structgen.alternatives import MAX_ALTERNATIVES, sites, whole_texts
+from structgen.calls import opener
 from structgen.confidence import Confidence
-from structgen.run import opener
 
 
 @dataclass

@@ -26,11 +26,6 @@ FRANCE = [{"role": "user", "content": "What is the capital of France?"}]
 
 
 @pytest.fixture(scope="module")
-def model():
-    return structgen.load("smollm2-135m-instruct")
-
-
-@pytest.fixture(scope="module")
 def free(model):
     return Generator(model)
 

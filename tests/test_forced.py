@@ -3,33 +3,21 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 import pytest
-from fakes import TOKENS, FakeModel, encode, vocabulary
+from fakes import TOKENS, FakeModel, Person, encode, vocabulary
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import structgen
 from structgen import Choice, Generator, JsonSchema, Regex
-from structgen.run import Step
 from structgen.spelling import Speller
+from structgen.steps import Step
 from structgen.vocabulary import Vocabulary
 
 NOTHING = np.empty(0, np.int32)
-
-
-@dataclass
-class Person:
-    name: str
-    age: int
-
-
-@pytest.fixture(scope="module")
-def model():
-    return structgen.load("smollm2-135m-instruct")
 
 
 # Spelling
@@ -199,9 +187,9 @@ class Everything:
 
 def record(model, output_type, prompt, recorder, **options):
     from structgen import options as search_options
+    from structgen.calls import encode as encode_prompt
     from structgen.decode import decode
     from structgen.run import Run
-    from structgen.run import encode as encode_prompt
 
     constraint = structgen.compile(output_type, model.vocabulary)
     ids = encode_prompt(model, prompt)

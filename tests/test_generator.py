@@ -4,24 +4,17 @@ from __future__ import annotations
 
 import itertools
 import threading
-from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 import pytest
-from fakes import END, END_TOO, SIZE, TOKENS, FakeModel, encode
+from fakes import END, END_TOO, SIZE, TOKENS, FakeModel, Person, encode
 
 import structgen
 from structgen import Choice, Generator, Regex
 from structgen.processors import MinLength, NoRepeatNgram, TokenMask
 
 MESSAGES = [{"role": "user", "content": "hi"}]
-
-
-@dataclass
-class Person:
-    name: str
-    age: int
 
 
 # Free text

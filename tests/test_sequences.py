@@ -10,7 +10,6 @@ from typing import Literal
 import numpy as np
 import pytest
 
-import structgen
 from structgen import Generator
 from structgen.models import sequences
 from structgen.models.sequences import LiveSequence, SequencePool, TextSequence
@@ -223,11 +222,6 @@ def test_threads_never_share_a_sequence():
 
 
 # The real model
-
-
-@pytest.fixture(scope="module")
-def model():
-    return structgen.load("smollm2-135m-instruct")
 
 
 def test_reused_prompts_score_as_cold_ones_to_the_bit(model):

@@ -6,24 +6,12 @@ import _thread
 import gc
 import threading
 import time
-from dataclasses import dataclass
 
 import pytest
-from fakes import FakeModel
+from fakes import FakeModel, Person
 
 import structgen
 from structgen import Generator, Regex
-
-
-@dataclass
-class Person:
-    name: str
-    age: int
-
-
-@pytest.fixture(scope="module")
-def model():
-    return structgen.load("smollm2-135m-instruct")
 
 
 def test_cancelling_ends_free_text_and_says_so():

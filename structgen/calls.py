@@ -1,0 +1,167 @@
+"""What a call asks for, held against the model and the output type before anything runs.
+
+It owns the checks that need to know more than the options: the prompt's tokens, the budget, whether
+an adapter is loaded, whether a value can be unsure; and the order of what edits scores. It knows
+nothing of steps or sequences: how an output is made is `structgen.run`'s business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from structgen import chat
+from structgen.alternatives import may_have_sites
+from structgen.chat import Prompt
+from structgen.constraint import Constraint
+from structgen.errors import OptionError, PromptError
+from structgen.models.base import Model, TokenSequence
+from structgen.options import SearchOptions
+from structgen.processors import (
+    LogitBias,
+    LogitsProcessor,
+    MinLength,
+    NoRepeatNgram,
+    TokenIds,
+    TokenMask,
+)
+from structgen.site_paths import suggestion
+from structgen.token_tree import OpenSequence
+
+
+def encode(model: Model, prompt: Prompt) -> TokenIds:
+    """Return the tokens of a prompt, int32 ``[n]``, through the chat template if it is a chat.
+
+    Raises:
+        PromptError: empty or malformed.
+    """
+    parsed = chat.parse(prompt)
+    text = parsed if isinstance(parsed, str) else model.apply_chat_template(parsed)
+    token_ids = model.encode(text)
+    if not len(token_ids):
+        raise PromptError("The prompt is empty: it has no tokens.")
+    return token_ids
+
+
+def opener(model: Model, prompt_ids: TokenIds, adapter: str | None = None) -> OpenSequence:
+    """Return what begins a sequence on a prompt and some tokens after it, for `Confidence`."""
+
+    def open_sequence(before: Sequence[int], room: int) -> TokenSequence:
+        token_ids = np.concatenate([prompt_ids, np.array(before, np.int32)])
+        sequence = model.start(len(token_ids) + room, prefix=token_ids, adapter=adapter)
+        # Two tokens at least, as in a call that starts from nothing: see `models.sequences`.
+        first = max(min(sequence.length, len(token_ids) - 2), 0)
+        sequence.rewind(first)
+        sequence.append(token_ids[first:])
+        return sequence
+
+    return open_sequence
+
+
+def processors(
+    model: Model,
+    search: SearchOptions,
+    settings: Mapping[str, Any],
+    processor: LogitsProcessor | None,
+    mask: TokenMask | None,
+) -> list[LogitsProcessor]:
+    """Return what edits the logits, in order: preferences, the mask, the user's, the mask again.
+
+    Args:
+        model: the model.
+        search: the options of the call.
+        settings: of `structgen.options.resolve`.
+        processor: of the generator, or None; that of the call comes after it.
+        mask: of the output type, or None.
+    """
+    vocabulary = model.vocabulary
+    found: list[LogitsProcessor] = []
+    if settings.get("min_length"):
+        found.append(MinLength(settings["min_length"], vocabulary.eos_token_ids))
+    if settings.get("no_repeat_ngram_size"):
+        found.append(NoRepeatNgram(settings["no_repeat_ngram_size"]))
+    if search.logit_bias:
+        found.append(LogitBias(search.logit_bias, vocabulary.size))
+    if mask is not None:
+        found.append(mask)
+    for own in (processor, search.processor):
+        if own is not None:
+            found.append(own if mask is None else mask.has_last_word_after(own))
+    return found
+
+
+def check_fits(model: Model, prompt_tokens: int) -> None:
+    """Raise when a prompt leaves no room for an output.
+
+    Raises:
+        PromptError: so it is.
+    """
+    context = model.context_length
+    if prompt_tokens >= context:
+        raise PromptError(
+            f"The prompt has {prompt_tokens:,} tokens, but {model.name} holds {context:,}, prompt "
+            f"and output together. Shorten it by at least {prompt_tokens - context + 1:,} tokens."
+        )
+
+
+def check_adapter(model: Model, adapter: str | None) -> None:
+    """Raise when an adapter is asked for that is not loaded.
+
+    Raises:
+        OptionError: so it is.
+    """
+    if adapter is not None and adapter not in model.adapters:
+        loaded = ", ".join(sorted(model.adapters)) or "none"
+        raise OptionError(
+            f"adapter={adapter!r} is not loaded (loaded: {loaded}). Load it with "
+            "model.load_adapter(path, name)."
+        )
+
+
+def check_abstains(constraint: Constraint | None, search: SearchOptions) -> None:
+    """Raise when ``abstain_below`` asks for what no output of the type has.
+
+    Raises:
+        OptionError: so it does.
+    """
+    if search.abstain_below is None:
+        return
+    if constraint is None or not may_have_sites(constraint):
+        what = "free text" if constraint is None else constraint.output.name
+        raise OptionError(
+            f"abstain_below= needs a value that is a choice among few, which {what} has not."
+        )
+    if isinstance(search.abstain_below, Mapping):
+        for path in search.abstain_below:
+            meant = suggestion(constraint, path)
+            if meant is not None:
+                raise OptionError(
+                    f"abstain_below has {path!r}, where no output of "
+                    f"{constraint.output.name} has a value with few alternatives. {meant}"
+                )
+
+
+def budget(model: Model, prompt_tokens: int, search: SearchOptions) -> int:
+    """Return how many tokens a call may generate, the end of the sequence included; at least 1.
+
+    Raises:
+        PromptError: the prompt is longer than the context.
+        OptionError: ``max_length`` is more than the context, or less than the prompt.
+    """
+    check_fits(model, prompt_tokens)
+    context = model.context_length
+    if search.max_length is not None and search.max_length > context:
+        raise OptionError(
+            f"max_length={search.max_length:,} is more than {model.name} holds: {context:,} "
+            "tokens, prompt and output together."
+        )
+    limit = search.max_length or min(int(model.search_defaults.get("max_length", context)), context)
+    if prompt_tokens >= limit:
+        raise OptionError(
+            f"max_length is {limit:,} tokens and counts the prompt, which has {prompt_tokens:,}. "
+            "Raise it, or use max_new_tokens, which counts the output only."
+        )
+    left = limit - prompt_tokens
+    return left if search.max_new_tokens is None else min(left, search.max_new_tokens)
