@@ -18,7 +18,8 @@ from .automaton.cfg_stacks import BOTTOM, unpack
 from .automaton.leaf import GROW
 from .automaton.tape import Tape
 from .cfg_frames import Frames, FrameWalk
-from .cfg_walks import Bits, Ids, Walk, Walks, merge, set_bits
+from .cfg_tokens import Bits, Ids, Walk, merge, set_bits
+from .cfg_walks import Walks
 from .vocabulary import Vocabulary
 
 MAX_CACHE_BYTES = 64 * 1024 * 1024
@@ -140,30 +141,29 @@ class CfgMaskEngine:
         todo: list[tuple[int, int, int]] = []
         for q, place in machine.configurations(state):
             condition = lexer.threads(q)[0]
+            begun: dict[tuple[int, int], list[int]] = {}
             if machine.entry(place, condition) == q:
-                begun = [(place, condition, _ROOT)]
+                begun[place, condition] = [_ROOT]
             else:
                 walk = self._walks.walk(q, _ROOT)
                 out.append(walk)
-                begun = [
-                    (machine.after(place, terminals), after, node)
-                    for outcome, node in walk.exits
-                    for after, terminals in lexer.outcomes[outcome]
-                ]
-            for at, after, node in begun:
-                if stacks.accepting[at]:
-                    out.append(frames.end(after, node))
+                for outcome, node in walk.exits:
+                    for after, terminals in lexer.outcomes[outcome]:
+                        begun.setdefault((machine.after(place, terminals), after), []).append(node)
+            for (at, after), nodes in begun.items():
+                spaces, spots = frames.spaced(after, self._walks.nodes.join(nodes))
+                out += spaces
                 # What a place's tops can return to is among its tops already.
-                for top, below in stacks.places[at]:
-                    found = frames.top(top, after, node)
-                    out.append(found)
-                    todo += [(below, w, n) for w, n in found.closed]
+                for then, node in spots:
+                    for top, below in stacks.places[at]:
+                        found = frames.top(top, then, node)
+                        out.append(found)
+                        todo += [(below, w, n) for w, n in found.closed]
         seen = set(todo)
         while todo:
             continuation, condition, node = todo.pop()
             for entry in stacks.continuations[continuation]:
                 if entry == BOTTOM:
-                    out.append(frames.end(condition, node))
                     continue
                 top, below = unpack(entry)
                 more: list[tuple[int, int, int]] = []
@@ -187,7 +187,13 @@ class CfgMaskEngine:
         if found is None:
             with GROW:
                 self._trim()
-                ends = {(q, place) for walk, place in self._steps(state) for q in walk.ends}
+                inside = self._walks.inside_characters
+                ends = {
+                    (q, place)
+                    for walk, place in self._steps(state)
+                    for end in walk.ends
+                    for q in ((end,) if end >= 0 else inside(~end))
+                }
                 found = max((self._tokens_to_end(q, place) for q, place in ends), default=0)
                 self._reaches[state] = found
                 self._used += 100

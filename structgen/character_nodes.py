@@ -35,7 +35,7 @@ def build(trie: Trie, size: int, spelling: str, barred: frozenset[int]) -> Array
     Cost: 0.1 s for 128k tokens.
     """
     code, tails = _decode(trie, spelling, barred)
-    order, below = _pre_order(trie)
+    order, below = pre_order(trie)
     whole = code != _INSIDE
     by_order = np.empty(trie.n_nodes, np.int64)
     by_order[order] = np.arange(trie.n_nodes)
@@ -160,7 +160,7 @@ def _decode(trie: Trie, spelling: str, barred: frozenset[int]) -> tuple[Int64, d
     return code, tails
 
 
-def _pre_order(trie: Trie) -> tuple[Int64, Int64]:
+def pre_order(trie: Trie) -> tuple[Int64, Int64]:
     """Per trie node its number in pre-order, and how many nodes its subtree has."""
     levels = trie.level_start.tolist()
     below = np.ones(trie.n_nodes, np.int64)

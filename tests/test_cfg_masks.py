@@ -95,16 +95,61 @@ def test_tokens_may_cut_terminals_and_characters_anywhere() -> None:
             assert accepts(constraint, text, rng) == lark_accepts("case and unicode", text)
 
 
-def test_masks_equal_brute_force_with_a_real_vocabulary() -> None:
-    vocabulary = real_tokenizers.vocabulary("llama3")
-    constraint = structgen.compile(Cfg(cfg_cases.GRAMMARS["json"]), vocabulary)
-    text = '{"a b": [1, -2.5e3, true], "é": {"x": "\\"y"}}'
-    cursor = constraint.start()
-    for token in vocabulary.encode_bytes(text.encode()):
-        state = cursor._trail[-1][0]
-        ids = set(allowed(cursor, vocabulary))
-        assert ids == brute_force_ids(constraint, state, vocabulary)
-        cursor.accept(token)
+PROGRAM = r"""
+start: (def | statement)+
+def: "def" NAME "(" (NAME ("," NAME)*)? ")" ":" (INDENT statement)+
+statement: (NAME ("." NAME)* "=")? expr NEWLINE | "return" expr? NEWLINE
+expr: expr ("+" | "-" | "*" | "and" | "in") expr | "not" expr | NAME | NUMBER | STRING
+    | expr "(" (expr ("," expr)*)? ")" | "[" (expr ("," expr)*)? "]" | "(" expr ")"
+NAME: /[A-Za-z_][A-Za-z0-9_]*/
+NUMBER: /[0-9]+(\.[0-9]*)?([eE][+-]?[0-9]+)?/
+STRING: /"([^"\\\n]|\\.)*"|'([^'\\\n]|\\.)*'/
+NEWLINE: /\n+/
+INDENT: /\n+ {4}/
+%ignore / +/
+"""
+
+WRITTEN = {
+    "json": (
+        cfg_cases.GRAMMARS["json"],
+        '{"a b": [1, -2.5e3, true], "é": {"x": "\\"y\\u00e9日本 \\\\"}}',
+    ),
+    "program": (
+        PROGRAM,
+        "def area(r):\n    x.y = [1.5, 'it\\'s', \"日本 😀\"] + not_(r, 2e5) and (a in b)\n"
+        "print('%d' , x)\n",
+    ),
+    "words": (
+        """
+        start: (NAME | "the" NAME | NAME "!s" NAME | GREEK)+
+        NAME: /[a-zà-ü]+/i
+        GREEK: /[α-ω]{2,5}|[^a-z ]/
+        %ignore /\\s+/
+        """,
+        "the cat!s Größe αβγ ? été\n  x",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", ["smollm2", "llama3"])
+@pytest.mark.parametrize("name", list(WRITTEN))
+def test_masks_equal_brute_force_with_real_vocabularies(name: str, kind: str) -> None:
+    vocabulary = real_tokenizers.vocabulary(kind)
+    grammar, text = WRITTEN[name]
+    constraint = structgen.compile(Cfg(grammar), vocabulary)
+    rng = random.Random(f"{name} {kind}")
+    # As the tokenizer would have it, and cut anywhere: inside characters and terminals.
+    whole = vocabulary.encode_bytes(text.encode())
+    cut = [t for byte in text.encode() for t in vocabulary.encode_bytes(bytes([byte]))]
+    for tokens, share in ((whole, 1.0), (cut, 0.15)):
+        cursor = constraint.start()
+        for token in tokens:
+            ids = set(allowed(cursor, vocabulary))
+            if rng.random() < share:
+                state = cursor._trail[-1][0]
+                assert ids == brute_force_ids(constraint, state, vocabulary)
+            assert token in ids
+            cursor.accept(token)
     assert cursor.is_accepting
 
 

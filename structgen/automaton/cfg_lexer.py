@@ -35,6 +35,7 @@ MAX_SEARCH = 100_000
 
 _NEAR = 50
 _WIDE = 24
+_LOOP = 1
 
 
 class Lexer(Leaf):
@@ -60,6 +61,10 @@ class Lexer(Leaf):
         self._symbol_labels: list[int] = []
         self._widths: list[int] = []
         self._splits: dict[int, tuple[int, ...]] = {}
+        self._masks: dict[int, int] = {}
+        self._loop_masks: dict[int, int] = {}
+        self._literal_ends: dict[int, tuple[list[int], int]] = {}
+        self._loops: dict[int, tuple[bytes, Mapping[int, int]] | None] = {}
         # Terminals with the conditions under which they may end, where not all will do.
         self.variants: list[Expected] = [(t, None) for t in range(len(terminals.starts))]
         self._variant_ids = {variant: v for v, variant in enumerate(self.variants)}
@@ -278,6 +283,10 @@ class Lexer(Leaf):
         steps = [to for mask, to in rest.steps(condition) if mask & first]
         return all(to == rest.anything for to in steps) if steps else None
 
+    def is_free_of(self, terminal: int, condition: int) -> bool:
+        """Whether ``condition`` means nothing to a terminal: each first character settles it."""
+        return not self.terminals.first(terminal) & ~self.terminals.rest.settling(condition)
+
     # -- symbols --------------------------------------------------------------------------------
 
     def _variant(self, variant: Expected) -> int:
@@ -420,6 +429,77 @@ class Lexer(Leaf):
             self._splits[q] = found
         return found
 
+    def literal(self, q: int) -> bytes | None:
+        """The one text that is read from ``q`` on, where that is a whole terminal."""
+        symbol, node = self._keys[q]
+        condition, threads = self._symbols[symbol]
+        if node != GROUND or len(threads) != 1 or condition != self.terminals.rest.anything:
+            return None
+        v, state = threads[0]
+        if v >= len(self.terminals.starts) or state != self.terminals.starts[v]:
+            return None
+        return self.terminals.literals.get(v)
+
+    def literal_ends(self, q: int) -> tuple[list[int], int]:
+        """The states after each byte of a `literal`, and the outcome of the last."""
+        found = self._literal_ends.get(q)
+        if found is None:
+            states: list[int] = []
+            at = q
+            for byte in self.literal(q) or b"":
+                at = self.row(at)[byte]
+                states.append(at)
+            found = self._literal_ends[q] = (states, self.label(at))
+        return found
+
+    def first_bytes(self, q: int) -> int:
+        """The bytes that can follow, as a mask."""
+        found = self._masks.get(q)
+        if found is None:
+            found = 0
+            for byte in self.row(q):
+                found |= 1 << byte
+            self._masks[q] = found
+        return found
+
+    def loop(self, q: int) -> tuple[bytes, Mapping[int, int]] | None:
+        """Where ``q`` stands between characters and many of them lead back to it: which, and the
+        other bytes of its row.
+
+        Returns:
+            256 flags, by byte: ASCII, and lead bytes all of whose characters lead back; and what is
+            left of the row. None where fewer than a handful do.
+        """
+        if q in self._loops:
+            return self._loops[q]
+        symbol, node = self._keys[q]
+        found: tuple[bytes, Mapping[int, int]] | None = None
+        if node == GROUND:
+            back = 0
+            for mask, to in self._moves(symbol):
+                if to == symbol:
+                    back |= mask
+            if back and sum(self._spellings.get(a, 4) for a in _bits(back)) >= _LOOP:
+                flags = bytearray(256)
+                for atom in _bits(back):
+                    for byte in self._ground.get(atom, ()):
+                        flags[byte] = 1
+                for byte, _, reach in self._leads:
+                    flags[byte] = not reach & ~back
+                rest = {byte: to for byte, to in self.row(q).items() if not flags[byte]}
+                found = (bytes(flags), rest)
+        self._loops[q] = found
+        return found
+
+    def loop_mask(self, q: int) -> int:
+        """The bytes of `loop` as a mask."""
+        found = self._loop_masks.get(q)
+        if found is None:
+            loop = self.loop(q)
+            flags = loop[0] if loop else b""
+            found = self._loop_masks[q] = sum(1 << b for b, flag in enumerate(flags) if flag)
+        return found
+
     def _is_wide(self, state: int) -> bool:
         live = 0
         for mask, _ in self.terminals.moves(state):
@@ -450,8 +530,12 @@ class Lexer(Leaf):
 
     def following_bytes(self, outcome: int) -> npt.NDArray[np.bool_]:
         """The bytes that may follow where terminals end with ``outcome``: bool [256]."""
+        return self.bytes_under(*(condition for condition, _ in self.outcomes[outcome]))
+
+    def bytes_under(self, *conditions: int) -> npt.NDArray[np.bool_]:
+        """The bytes that may follow under any of ``conditions``: bool [256]."""
         live = 0
-        for condition, _ in self.outcomes[outcome]:
+        for condition in conditions:
             if condition == self.terminals.rest.anything:
                 return np.ones(256, bool)
             for mask, _ in self.terminals.rest.steps(condition):

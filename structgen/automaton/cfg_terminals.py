@@ -51,6 +51,7 @@ class Terminals:
         rest: the automaton of conditions on what follows.
         starts: the start state of each terminal; -1 when it matches nothing, or is a guest.
         guests: terminals that are not patterns, by number; for the caller to fill in.
+        literals: the bytes of those that match one text.
     """
 
     def __init__(self, symbols: Sequence[ir.AnyTerminal], chars: ir.CharSet) -> None:
@@ -65,6 +66,8 @@ class Terminals:
         self._names = [t.name for t in terminals]
         for terminal, parsed in zip(terminals, trees, strict=True):
             self._collect(terminal, parsed, sets)
+        if self._behinds:
+            sets |= char_sets(ir.ANY_TEXT)
         self.alphabet = Alphabet(sets)
         self._writable = self.alphabet.mask(chars.ranges)
         self.end_of_text = 1 << self.alphabet.n_atoms
@@ -86,6 +89,9 @@ class Terminals:
         self._ends: dict[int, int] = {}
         self._alive: dict[int, bool] = {}
         self._nodes_of: list[int] = []
+        self.literals = {
+            i: text for i, parsed in enumerate(trees) if (text := self._literal(parsed))
+        }
         self.starts = [
             self._start_anywhere(parsed) if terminal.splits else self._start(i, parsed)
             for i, (terminal, parsed) in enumerate(zip(terminals, trees, strict=True))
@@ -356,6 +362,18 @@ class Terminals:
                 fix="Remove it, or say it in the rules: which symbols may come before.",
             )
         return False
+
+    def _literal(self, parsed: tree.Tree) -> bytes:
+        """The one text that a tree matches, if it is one that may be written; else nothing."""
+        text = ""
+        for part in parsed.parts if isinstance(parsed, tree.Seq) else (parsed,):
+            if not isinstance(part, ir.CharSet) or len(part.ranges) != 1:
+                return b""
+            low, high = part.ranges[0]
+            if low != high or not self.alphabet.mask(part.ranges) & self._writable:
+                return b""
+            text += chr(low)
+        return text.encode()
 
     # -- construction -------------------------------------------------------------------------
 

@@ -1,0 +1,93 @@
+"""Token ids, few as arrays and many as packed bits, and walks that end in them.
+
+It owns how sets of tokens are put together. It knows no tries, lexers or grammars.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+Bits = npt.NDArray[np.uint32]
+Ids = npt.NDArray[np.int32]
+
+EMPTY: Ids = np.array([], np.int32)
+
+_DENSE = 400
+"""More token ids than this, and they are packed."""
+
+
+class Tokens(Protocol):
+    """Some token ids, or a packed mask."""
+
+    @property
+    def ids(self) -> Ids:
+        """Token ids; empty if ``bits`` is set."""
+        ...
+
+    @property
+    def bits(self) -> Bits | None:
+        """The same as a packed mask, where they are many."""
+        ...
+
+
+class Part(NamedTuple):
+    """`Tokens`, and nothing else."""
+
+    ids: Ids
+    bits: Bits | None
+
+
+class Walk(NamedTuple):
+    """What a lexer does from one node.
+
+    Attributes:
+        ids: tokens that end inside, or exactly where a terminal may end; empty if ``bits`` is set.
+        bits: the same as a packed mask, where they are many.
+        exits: ``(outcome, node)`` pairs: where terminals may end and a token goes on.
+        ends: lexer states in which those tokens end; ``~q`` for all those inside a character that
+            begins in ``q`` (`Walks.inside_characters`).
+    """
+
+    ids: Ids
+    bits: Bits | None
+    exits: tuple[tuple[int, int], ...]
+    ends: tuple[int, ...]
+
+
+def merge(parts: Iterable[Tokens], n_words: int, most: int = _DENSE) -> tuple[Ids, Bits | None]:
+    """The tokens of several walks as ids, or packed if there are more than ``most``."""
+    few: list[Ids] = []
+    rows: dict[int, Bits] = {}
+    for part in parts:
+        if part.bits is not None:
+            rows[id(part.bits)] = part.bits
+        elif len(part.ids):
+            few.append(part.ids)
+    ids = few[0] if len(few) == 1 else np.concatenate(few) if few else EMPTY
+    if not rows:
+        return (ids, None) if len(ids) <= most else (EMPTY, pack(ids, n_words))
+    first, *others = rows.values()
+    if not others and not len(ids):
+        return EMPTY, first
+    bits = first.copy()
+    for other in others:
+        bits |= other
+    if len(ids):
+        set_bits(bits, ids)
+    return EMPTY, bits
+
+
+def set_bits(out: Bits, ids: Ids) -> None:
+    """Set the bits of token ids (repeats allowed) in a packed mask."""
+    np.bitwise_or.at(out, ids >> 5, np.left_shift(np.uint32(1), (ids & 31).astype(np.uint32)))
+
+
+def pack(ids: Ids, n_words: int) -> Bits:
+    """Token ids as a packed mask, uint32 [n_words]."""
+    flags = np.zeros(n_words * 32, np.uint8)
+    flags[ids] = 1
+    return np.packbits(flags, bitorder="little").view("<u4").astype(np.uint32, copy=False)

@@ -1,0 +1,218 @@
+"""Nodes of a vocabulary's trie, one or many walked as one.
+
+A set of nodes has a number of its own, beyond those of the trie's nodes; sets with the same members
+are one. Its children are its members' children, merged byte by byte: so what tokens do after a name
+is walked once for all names. It knows no automata.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from .byte_runs import Order
+from .characters import view
+from .trie import Trie
+
+Nodes = npt.NDArray[np.int32]
+
+_FEW = 40
+"""Sets of so many members are handled one by one."""
+
+_LARGE = 400
+"""More nodes than this in a subtree, and a run through it is worth a comparison."""
+
+_HUGE = 4_000
+"""More nodes than this in a subtree, and it is walked apart from others."""
+
+
+class NodeSets:
+    """The sets of nodes of one trie.
+
+    Args:
+        trie: the trie.
+        order: its pre-order.
+
+    Attributes:
+        used: bytes held, about.
+        n_nodes: nodes of the trie: the first number of a set.
+    """
+
+    def __init__(self, trie: Trie, order: Order) -> None:
+        self.n_nodes = trie.n_nodes
+        self._trie = trie
+        self._order = order
+        self.first_child = view(trie.first_child)
+        self.n_children = view(trie.n_children)
+        self.byte = view(trie.byte)
+        self.token_start = view(trie.token_start)
+        self.token_ids = view(trie.token_ids)
+        self._rank = view(order.rank)
+        self._beyond = view(order.beyond)
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget all sets."""
+        self._sets: list[Nodes] = []
+        self._set_ids: dict[bytes, int] = {}
+        self._children: dict[int, dict[int, int]] = {}
+        self._parts: dict[int, list[int]] = {}
+        self._bytes: dict[int, int] = {}
+        self.used = 0
+
+    def real(self, node: int) -> Nodes:
+        """The trie nodes that ``node`` stands for."""
+        n_nodes = self.n_nodes
+        return np.array([node], np.int32) if node < n_nodes else self._sets[node - n_nodes]
+
+    def join(self, nodes: list[int]) -> int:
+        """One node that stands for all of ``nodes``, each a node or a set."""
+        if len(nodes) == 1:
+            return nodes[0]
+        if len(nodes) <= _FEW and max(nodes) < self.n_nodes:
+            return self.of(np.array(sorted(set(nodes)), np.int32))
+        return self.joined(np.concatenate([self.real(node) for node in nodes]))
+
+    def joined(self, nodes: Nodes) -> int:
+        """One node that stands for all of ``nodes``, repeats allowed."""
+        if len(nodes) == 1:
+            return int(nodes[0])
+        # Sorting by hand: NumPy's unique hashes, which takes milliseconds here.
+        nodes = np.sort(nodes)
+        keep = np.empty(len(nodes), bool)
+        keep[0] = True
+        np.not_equal(nodes[1:], nodes[:-1], out=keep[1:])
+        return self.of(nodes[keep])
+
+    def of(self, nodes: Nodes) -> int:
+        """The node for ``nodes``, ascending."""
+        if len(nodes) == 1:
+            return int(nodes[0])
+        key = nodes.tobytes()
+        found = self._set_ids.get(key)
+        if found is None:
+            found = self._set_ids[key] = self.n_nodes + len(self._sets)
+            self._sets.append(nodes)
+            self.used += 2 * nodes.nbytes + 200
+        return found
+
+    def apart(self, node: int) -> list[int]:
+        """The large nodes of a set one by one, so that others that hold them share their walks, and
+        the rest as one."""
+        found = self._parts.get(node)
+        if found is None:
+            nodes = self._sets[node - self.n_nodes]
+            order = self._order
+            found = []
+            if len(nodes) <= _FEW:
+                large = order.beyond[nodes] - order.rank[nodes] > _HUGE
+                found = nodes[large].tolist()
+                if found and len(found) < len(nodes):
+                    found.append(self.of(nodes[~large]))
+            self._parts[node] = found
+            self.used += 100
+        return found
+
+    def children(self, node: int) -> dict[int, int]:
+        """Byte → child, itself a node or a set. The dict must not be changed."""
+        found = self._children.get(node)
+        if found is None:
+            found = self._children[node] = self._children_of(node)
+            self.used += 100 * len(found) + 100
+        return found
+
+    def _children_of(self, node: int) -> dict[int, int]:
+        first_child, n_children, byte_of = self.first_child, self.n_children, self.byte
+        if node < self.n_nodes:
+            first = first_child[node]
+            return {byte_of[c]: c for c in range(first, first + n_children[node])}
+        nodes = self._sets[node - self.n_nodes]
+        if len(nodes) <= _FEW:
+            grouped: dict[int, list[int]] = {}
+            for at in nodes.tolist():
+                first = first_child[at]
+                for child in range(first, first + n_children[at]):
+                    grouped.setdefault(byte_of[child], []).append(child)
+            return {
+                byte: below[0] if len(below) == 1 else self.of(np.array(below, np.int32))
+                for byte, below in grouped.items()
+            }
+        below = self.below(nodes)
+        if not len(below):
+            return {}
+        edge = self._trie.byte[below]
+        by_byte = np.argsort(edge, kind="stable")
+        below, edge = below[by_byte], edge[by_byte]
+        starts = np.flatnonzero(np.diff(edge, prepend=np.int16(-1)))
+        bounds = [*starts.tolist(), len(below)]
+        return {
+            byte: self.of(below[bounds[i] : bounds[i + 1]])
+            for i, byte in enumerate(edge[starts].tolist())
+        }
+
+    def below(self, nodes: Nodes) -> Nodes:
+        """All children of ``nodes``, in their order."""
+        trie = self._trie
+        count = trie.n_children[nodes]
+        ends = np.cumsum(count)
+        starts = trie.first_child[nodes] - (ends - count)
+        total = int(ends[-1]) if len(ends) else 0
+        return np.repeat(starts, count) + np.arange(total, dtype=np.int32)
+
+    def is_large(self, node: int) -> bool:
+        """Whether a run from ``node`` is worth a comparison."""
+        if node < self.n_nodes:
+            return self._beyond[node] - self._rank[node] > _LARGE
+        nodes = self._sets[node - self.n_nodes]
+        if len(nodes) > _LARGE:
+            return True
+        order = self._order
+        return int((order.beyond[nodes] - order.rank[nodes]).sum()) > _LARGE
+
+    def bytes_after(self, node: int) -> int:
+        """The bytes with which tokens go on from ``node``, as a mask."""
+        found = self._bytes.get(node)
+        if found is None:
+            found = 0
+            if node < self.n_nodes:
+                first, byte_of = self.first_child[node], self.byte
+                for child in range(first, first + self.n_children[node]):
+                    found |= 1 << byte_of[child]
+            else:
+                flags = np.zeros(256, np.bool_)
+                flags[self._trie.byte[self.below(self._sets[node - self.n_nodes])]] = True
+                found = as_mask(flags)
+            self._bytes[node] = found
+            self.used += 100
+        return found
+
+    def going_on(self, nodes: Nodes, allowed: npt.NDArray[np.bool_]) -> Nodes:
+        """Those of ``nodes`` from which some token goes on with an allowed byte."""
+        trie = self._trie
+        nodes = nodes[trie.n_children[nodes] > 0]
+        if not len(nodes):
+            return nodes
+        count = trie.n_children[nodes]
+        flags = allowed[trie.byte[self.below(nodes)]]
+        return nodes[np.logical_or.reduceat(flags, np.cumsum(count) - count)]
+
+    def tokens_at(self, nodes: Nodes) -> Nodes:
+        """The tokens that end at ``nodes``."""
+        trie = self._trie
+        first = trie.token_start[nodes]
+        count = trie.token_start[nodes + 1] - first
+        held = np.flatnonzero(count)
+        first, count = first[held], count[held]
+        ids = trie.token_ids[first]
+        if len(count) and int(count.max()) > 1:
+            more = count > 1
+            first, count = first[more], count[more]
+            ends = np.cumsum(count)
+            offset = np.arange(int(ends[-1]), dtype=np.int32) - np.repeat(ends - count, count)
+            ids = np.concatenate([ids, trie.token_ids[np.repeat(first, count) + offset]])
+        return ids
+
+
+def as_mask(flags: npt.NDArray[np.bool_]) -> int:
+    """Flags as the bits of a number, the first of them lowest."""
+    return int.from_bytes(np.packbits(flags, bitorder="little").tobytes(), "little")
