@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from structgen.results import GenerationResult
     from structgen.stream import Stream
     from structgen.trace import Trace, TraceStep
-    from structgen.types import Cfg, Choice, JsonSchema, Regex
+    from structgen.types import Cfg, Choice, JsonSchema, Regex, SpecialToken
     from structgen.vocabulary import Vocabulary
     from structgen.walks import cache_info
 
@@ -91,6 +91,7 @@ __all__ = [
     "PromptError",
     "Regex",
     "SchemaError",
+    "SpecialToken",
     "Stream",
     "StructgenError",
     "TextModel",
@@ -125,6 +126,7 @@ _HOMES = {
     "Generator": "structgen.generator",
     "JsonSchema": "structgen.types",
     "Regex": "structgen.types",
+    "SpecialToken": "structgen.types",
     "Stream": "structgen.stream",
     "TextModel": "structgen.models.genai",
     "TokenLogprob": "structgen.logprobs",

@@ -49,6 +49,7 @@ NAMES = ERRORS | {
     "Generator",
     "JsonSchema",
     "Regex",
+    "SpecialToken",
     "Stream",
     "TextModel",
     "TokenLogprob",

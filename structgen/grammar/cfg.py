@@ -6,16 +6,23 @@ package itself (`cfg_lark`), the others by `cfg_notation`. This module owns the 
 
 from __future__ import annotations
 
+import difflib
 import re
+from collections.abc import Mapping
 
 from ..errors import GrammarError
 from . import cfg_notation, ir
+from .cfg_embedded import Given
 
 _EXTENSIONS = {".lark": "lark", ".gbnf": "gbnf", ".ebnf": "ebnf"}
 
 
 def parse(
-    text: str, start: str | None = None, dialect: str | None = None, path: str | None = None
+    text: str,
+    start: str | None = None,
+    dialect: str | None = None,
+    path: str | None = None,
+    terminals: Mapping[str, Given] | None = None,
 ) -> ir.ContextFree:
     """The grammar that ``text`` describes.
 
@@ -24,17 +31,24 @@ def parse(
         start: the rule to begin with; None for the dialect's own.
         dialect: ``"lark"``, ``"gbnf"`` or ``"ebnf"``; None to find out.
         path: where the text was read from, for the dialect and for relative imports.
+        terminals: terminals that the text leaves open; strings are patterns.
 
     Raises:
         GrammarError: the grammar is malformed.
     """
+    given = terminals or {}
+    for name in given:
+        if not re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", text):
+            near = difflib.get_close_matches(name, set(re.findall(r"[A-Za-z_][\w-]*", text)), 3)
+            hint = f" Did you mean {' or '.join(near)}?" if near else ""
+            raise GrammarError(f"terminals= has {name!r}, which the grammar does not use.{hint}")
     chosen = dialect or dialect_of(text, path)
     if chosen == "lark":
         from . import cfg_lark
 
-        return cfg_lark.parse(text, start or "start", path)
+        return cfg_lark.parse(text, start or "start", path, given)
     if chosen in ("gbnf", "ebnf"):
-        return cfg_notation.parse(text, start, chosen)
+        return cfg_notation.parse(text, start, chosen, given)
     raise GrammarError(f"There is no grammar dialect {chosen!r}; choose 'lark', 'gbnf' or 'ebnf'.")
 
 

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from ..errors import GrammarError
 from . import ir
@@ -24,6 +26,9 @@ _PIECES = re.compile(
     """,
     re.VERBOSE | re.MULTILINE,
 )
+Given: TypeAlias = "str | ir.Embedded | ir.SpecialToken"
+"""A terminal that is given from outside; a string is a pattern."""
+
 TOKEN = re.compile(r"<[^\s<>]+>")
 """How a special token is named in a grammar."""
 
@@ -46,7 +51,7 @@ class Lifted:
 
     original: str
     text: str
-    embedded: dict[str, ir.Embedded | ir.SpecialToken]
+    embedded: dict[str, Given]
     pieces: tuple[tuple[int, int], ...]
     """Where parts of ``text`` begin, and where each stood in the original, ascending."""
 
@@ -59,6 +64,8 @@ class Lifted:
     def error(self, message: str, at: int | None = None) -> GrammarError:
         """An error about the character ``at`` of ``text``, placed in the original."""
         for name, terminal in self.embedded.items():
+            if isinstance(terminal, str) or name in self.original:
+                continue
             message = message.replace(f"'{name}'", terminal.name).replace(name, terminal.name)
         return placed(message, self.original, None if at is None else self.position(at))
 
@@ -82,13 +89,15 @@ def place(text: str, at: int) -> tuple[int, int]:
     return before.count("\n") + 1, at - (before.rfind("\n") + 1) + 1
 
 
-def lift(text: str) -> Lifted:
-    """Take out what is embedded.
+def lift(text: str, given: Mapping[str, Given]) -> Lifted:
+    """Take out what is embedded, and declare it together with the terminals ``given``.
 
     Raises:
-        GrammarError: a schema is not JSON, or stands in a terminal.
+        GrammarError: a schema is not JSON, or stands in a terminal; or what is given is defined.
     """
-    embedded: dict[str, ir.Embedded | ir.SpecialToken] = {}
+    for name in given:
+        _check_given(name, text)
+    embedded: dict[str, Given] = dict(given)
     names: dict[ir.SpecialToken, str] = {}
     out: list[str] = []
     pieces = [(0, 0)]
@@ -121,8 +130,21 @@ def lift(text: str) -> Lifted:
         pieces += [(length - len(name) - 2, found.start()), (length, at)]
         done = at
     out.append(text[done:])
-    out += [f"\n%declare {name}" for name in embedded]
+    declared = {name for line in re.findall(r"^%declare(.*)", text, re.M) for name in line.split()}
+    out += [f"\n%declare {name}" for name in embedded if name not in declared]
     return Lifted(text, "".join(out), embedded, tuple(pieces))
+
+
+def _check_given(name: str, text: str) -> None:
+    if not re.fullmatch(r"_?[A-Z][_A-Z0-9]*", name):
+        raise GrammarError(f"{name!r} cannot be a terminal: in Lark they are written IN_CAPITALS.")
+    defined = re.search(rf"^[ \t]*[?!]*{name}[ \t]*(?:\.-?\d+)?[ \t]*:", text, re.MULTILINE)
+    if defined:
+        raise placed(
+            f"Terminal {name} is given by terminals= and defined here. Leave one of them out.",
+            text,
+            defined.start(),
+        )
 
 
 def special_token(name: str, text: str, at: int) -> ir.SpecialToken:

@@ -11,25 +11,32 @@ from __future__ import annotations
 
 import re
 import warnings
+from collections.abc import Mapping
 from typing import Any
 
 from ..errors import GrammarError, PatternError
 from . import cfg_embedded, ir, python_regex
-from .cfg_embedded import Lifted
+from .cfg_embedded import Given, Lifted
 
 
-def parse(text: str, start: str = "start", path: str | None = None) -> ir.ContextFree:
+def parse(
+    text: str,
+    start: str = "start",
+    path: str | None = None,
+    given: Mapping[str, Given] | None = None,
+) -> ir.ContextFree:
     """The grammar of a Lark text.
 
     Args:
         text: the grammar; ``%json {…}`` may stand in its rules.
         start: the rule to begin with.
         path: the file it came from, for relative imports.
+        given: terminals that the text only declares, or uses.
 
     Raises:
         GrammarError: the grammar is malformed.
     """
-    source = cfg_embedded.lift(text)
+    source = cfg_embedded.lift(text, given or {})
     definitions, rules, ignored = _load(source, start, path)
     terminals: list[ir.AnyTerminal] = []
     numbers: dict[str, int] = {}
@@ -41,6 +48,13 @@ def parse(text: str, start: str = "start", path: str | None = None) -> ir.Contex
     nonterminals: dict[str, int] = {}
     for rule in rules:
         nonterminals.setdefault(str(rule.origin.name), len(nonterminals))
+
+    def number_of(name: str) -> int:
+        if name not in numbers:
+            numbers[name] = len(terminals)
+            terminals.append(_given(name, source))
+        return numbers[name]
+
     lowered: dict[tuple[int, tuple[int, ...]], None] = {}
     for rule in rules:
         symbols: list[int] = []
@@ -48,25 +62,39 @@ def parse(text: str, start: str = "start", path: str | None = None) -> ir.Contex
             if not symbol.is_term:
                 symbols.append(~nonterminals[symbol.name])
                 continue
-            if symbol.name in source.embedded and symbol.name not in numbers:
-                numbers[symbol.name] = len(terminals)
-                terminals.append(source.embedded[symbol.name])
-            if symbol.name not in numbers:
-                raise _error(
-                    f"Terminal {symbol.name} is declared (%declare) but never defined, so it "
-                    "cannot be written. Define it.",
-                    source,
-                    symbol.name,
-                )
-            symbols.append(numbers[symbol.name])
+            symbols.append(number_of(symbol.name))
         lowered[nonterminals[rule.origin.name], tuple(symbols)] = None
+    skipped = tuple(map(number_of, ignored))
+    for number in skipped:
+        if not isinstance(terminals[number], ir.Terminal):
+            name = terminals[number].name
+            raise _error(f"Only patterns can be ignored, not {name}.", source, name.split()[-1])
     return ir.ContextFree(
-        tuple(terminals),
-        tuple(nonterminals),
-        tuple(lowered),
-        nonterminals[start],
-        tuple(numbers[name] for name in ignored),
+        tuple(terminals), tuple(nonterminals), tuple(lowered), nonterminals[start], skipped
     )
+
+
+def _given(name: str, source: Lifted) -> ir.AnyTerminal:
+    """A terminal that the grammar does not define."""
+    terminal = source.embedded.get(name)
+    if terminal is None:
+        raise _error(
+            f"Terminal {name} is declared (%declare) but never defined, so it cannot be written. "
+            f"Define it here, or give it: Cfg(..., terminals={{{name!r}: ...}}).",
+            source,
+            name,
+        )
+    if not isinstance(terminal, str):
+        return terminal
+    from lark.lexer import PatternRE
+
+    try:
+        python_regex.parse(terminal)
+        may_be_empty = PatternRE(terminal).min_width == 0
+    except PatternError as error:
+        raise _error(f"Terminal {name}: {error}", source, name) from error
+    _check_width(name, may_be_empty, source, name)
+    return ir.Terminal(name, terminal)
 
 
 def _load(source: Lifted, start: str, path: str | None) -> tuple[list[Any], list[Any], list[str]]:
@@ -94,7 +122,12 @@ def _load(source: Lifted, start: str, path: str | None) -> tuple[list[Any], list
         ) from None
     except lark.exceptions.LarkError as error:
         raise _from_lark(str(error), source) from None
-    except (OSError, AssertionError, KeyError, ValueError) as error:
+    except AssertionError:
+        raise GrammarError(
+            "A terminal that is declared or given (terminals=) cannot be part of another terminal. "
+            "Put it into a rule."
+        ) from None
+    except (OSError, KeyError, ValueError) as error:
         raise GrammarError(f"The grammar cannot be loaded: {error}.") from error
 
 
@@ -132,9 +165,13 @@ def _check_pattern(definition: Any, source: Lifted) -> None:
         python_regex.parse(pattern)
     except PatternError as error:
         raise _error(f"Terminal {_display(definition)}: {error}", source, name) from error
-    if definition.pattern.min_width == 0:
+    _check_width(_display(definition), definition.pattern.min_width == 0, source, name)
+
+
+def _check_width(shown: str, may_be_empty: bool, source: Lifted, name: str) -> None:
+    if may_be_empty:
         raise _error(
-            f"Terminal {_display(definition)} can match the empty text, which a terminal must "
+            f"Terminal {shown} can match the empty text, which a terminal must "
             "not. Make it match something (+ instead of *), and make it optional in the rules.",
             source,
             name,

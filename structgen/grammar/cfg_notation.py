@@ -18,10 +18,11 @@ backslash is dropped.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ..errors import GrammarError
-from . import cfg_builder, cfg_embedded, ir
+from ..errors import GrammarError, PatternError
+from . import cfg_builder, cfg_embedded, ir, regex
 from .cfg_builder import (
     Alternatives,
     Chars,
@@ -32,6 +33,7 @@ from .cfg_builder import (
     Repeated,
     Sequence,
 )
+from .cfg_embedded import Given
 
 _ESCAPES = {"n": "\n", "r": "\r", "t": "\t"}
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*|[0-9]+[A-Za-z_-][A-Za-z0-9_-]*")
@@ -43,19 +45,28 @@ _SPACE = {
 _MAX_DEPTH = 150
 
 
-def parse(text: str, start: str | None, dialect: str) -> ir.ContextFree:
+def parse(
+    text: str, start: str | None, dialect: str, given: Mapping[str, Given] | None = None
+) -> ir.ContextFree:
     """The grammar of a GBNF or EBNF text.
 
     Args:
         text: the grammar.
         start: the rule to begin with; None for ``root``, or in EBNF the first rule.
         dialect: ``"gbnf"`` or ``"ebnf"``.
+        given: rules that the text leaves open.
 
     Raises:
         GrammarError: the grammar is malformed.
     """
     reader = _Reader(text, dialect)
     rules = reader.rules()
+    for name, terminal in (given or {}).items():
+        if name in rules:
+            raise GrammarError(
+                f"Rule {name!r} is given by terminals= and defined. Leave one of them out."
+            )
+        rules[name] = Placed(_given(name, terminal))
     if not rules:
         raise GrammarError("The grammar has no rules. A rule is written: name ::= expression")
     if start is None:
@@ -71,6 +82,16 @@ def parse(text: str, start: str | None, dialect: str) -> ir.ContextFree:
                 f"Rule {name!r} is used but not defined. Define it: {name} ::= ...", position
             )
     return cfg_builder.build(rules, start)
+
+
+def _given(name: str, terminal: Given) -> ir.Embedded | ir.SpecialToken:
+    if not isinstance(terminal, str):
+        return terminal
+    try:
+        pattern = regex.parse_python(terminal)
+    except PatternError as error:
+        raise GrammarError(f"Terminal {name}: {error}") from error
+    return ir.Embedded(f"terminal {name}", ir.Pattern(pattern, terminal))
 
 
 @dataclass

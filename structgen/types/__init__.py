@@ -11,6 +11,6 @@ from __future__ import annotations
 from structgen.types.lowering import lower
 from structgen.types.regexes import Regex
 from structgen.types.schemas import JsonSchema
-from structgen.types.user import Cfg, Choice, OutputType
+from structgen.types.user import Cfg, Choice, OutputType, SpecialToken
 
-__all__ = ["Cfg", "Choice", "JsonSchema", "OutputType", "Regex", "lower"]
+__all__ = ["Cfg", "Choice", "JsonSchema", "OutputType", "Regex", "SpecialToken", "lower"]

@@ -29,7 +29,13 @@ from pydantic import (
     WrapValidator,
 )
 
-from structgen.errors import OutputTypeError, ParseError, Unsatisfiable, UnsupportedFeature
+from structgen.errors import (
+    GrammarError,
+    OutputTypeError,
+    ParseError,
+    Unsatisfiable,
+    UnsupportedFeature,
+)
 from structgen.grammar import cfg, ir, regex, regex_algebra
 from structgen.types.choices import choice_type
 from structgen.types.json_types import adapter_of, json_type
@@ -38,7 +44,7 @@ from structgen.types.regexes import Regex, TextPattern
 from structgen.types.schemas import JsonSchema
 from structgen.types.signatures import signature_type
 from structgen.types.typed_dicts import modern
-from structgen.types.user import Cfg, Choice, OutputType
+from structgen.types.user import AnyOf, Cfg, Choice, OutputType, SpecialToken
 
 _VALIDATORS = (AfterValidator, BeforeValidator, PlainValidator, WrapValidator)
 _JSON_SCALARS = ("integer", "number", "boolean", "null")
@@ -112,8 +118,16 @@ def _lower_value(value: Any, name: str) -> OutputType | None:
     if isinstance(value, JsonSchema):
         return OutputType(ir.Json(value.shared, value.options), _json_parser(name), name)
     if isinstance(value, Cfg):
-        grammar = cfg.parse(value.text, value.start, value.dialect, value.path)
+        given = {name: _terminal(name, item) for name, item in value.terminals}
+        grammar = cfg.parse(value.text, value.start, value.dialect, value.path, given)
         return OutputType(grammar, str, name)
+    if isinstance(value, AnyOf):
+        return _lower_union(value, value.members, name)
+    if isinstance(value, SpecialToken):
+        raise OutputTypeError(
+            f"{value!r} is no output type by itself. Name the token in a grammar: "
+            f"Cfg('start: TOKEN', terminals={{'TOKEN': {value!r}}})."
+        )
     if isinstance(value, Choice):
         return choice_type(value.items, name)
     if isinstance(value, TypeAdapter):
@@ -138,6 +152,29 @@ def _lower_value(value: Any, name: str) -> OutputType | None:
             f"{type(value).__name__} for any."
         )
     return None
+
+
+def _terminal(name: str, value: Any) -> str | ir.Embedded | ir.SpecialToken:
+    """A terminal of a grammar, from what was given for it."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, SpecialToken):
+        return ir.SpecialToken(value.text)
+    try:
+        grammar = lower(value).grammar
+    except OutputTypeError as error:
+        raise GrammarError(f"Terminal {name} is refused: {error}") from error
+    if _has_rules(grammar):
+        raise GrammarError(
+            f"Terminal {name} is a grammar itself. Write its rules into this one, or %import them."
+        )
+    return ir.Embedded(f"terminal {name}", grammar)
+
+
+def _has_rules(grammar: ir.Grammar) -> bool:
+    if isinstance(grammar, ir.Either):
+        return any(map(_has_rules, grammar.parts))
+    return isinstance(grammar, ir.ContextFree)
 
 
 def _lower_regex(value: TextPattern, name: str) -> OutputType:
@@ -218,8 +255,12 @@ def _string_pattern(schema: Mapping[str, Any], name: str) -> ir.Pattern:
 def _lower_union(
     output_type: Any, members: Sequence[Any], name: str, constraints: Sequence[Any] = ()
 ) -> OutputType:
-    """Scalars only: any of their bare texts. With a container among them: one JSON schema."""
-    if any(map(_is_container, members)):
+    """Scalars only: any of their bare texts. With a container among them: one JSON schema.
+
+    With a grammar among them each member stands for itself: its bare text, or its JSON.
+    """
+    has_rules = any(isinstance(unwrapped(member), (Cfg, AnyOf)) for member in members)
+    if not has_rules and any(map(_is_container, members)):
         return _lower_json(output_type, name)
     # A constraint on a union holds for each of its members but None.
     parts = [
@@ -230,10 +271,12 @@ def _lower_union(
     ]
     if all(isinstance(part.grammar, ir.Json) for part in parts):
         return _lower_json(output_type, name)
+    # What any text parses to comes last.
+    readers = sorted(parts, key=lambda part: part.parse is str) if has_rules else parts
 
     def parse(text: str) -> Any:
         failures = []
-        for part in parts:
+        for part in readers:
             try:
                 return part.parse(text)
             except ParseError as error:

@@ -17,7 +17,7 @@ from pydantic import TypeAdapter
 
 from structgen.types.regexes import TextPattern
 from structgen.types.schemas import JsonSchema
-from structgen.types.user import Cfg, Choice
+from structgen.types.user import AnyOf, Cfg, Choice, SpecialToken
 
 _LONGEST = 80
 # The standard library's own from Python 3.12 on, which typing_extensions may or may not re-export.
@@ -57,8 +57,10 @@ def name_of(output_type: Any) -> str:
 def _name(value: Any) -> str:
     if value is None or value is type(None):
         return "None"
-    if isinstance(value, (TextPattern, Choice, JsonSchema, Cfg)):
+    if isinstance(value, (TextPattern, Choice, JsonSchema, Cfg, SpecialToken)):
         return repr(value)
+    if isinstance(value, AnyOf):
+        return " | ".join(map(_name, value.members))
     if isinstance(value, (list, tuple, set, frozenset)):
         return repr(value) if hasattr(value, "_fields") else repr(Choice(value))
     if isinstance(value, TypeAdapter):

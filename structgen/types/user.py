@@ -1,6 +1,6 @@
 """What a user writes as an output type beyond plain Python types, and what lowering makes of it.
 
-Owns `Choice` and `Cfg`, immutable and hashable, and `OutputType`, the pair
+Owns `Choice`, `Cfg` and `SpecialToken`, immutable and hashable, and `OutputType`, the pair
 of a grammar and a parser. Knows nothing of how a grammar is built.
 """
 
@@ -93,6 +93,10 @@ class Cfg:
         dialect: ``"lark"``, ``"gbnf"`` or ``"ebnf"``. When left out: by the file's name, or by
             how rules are written (``name:`` is Lark; ``name ::=`` GBNF if there is a ``root``,
             otherwise EBNF).
+        terminals: terminals that the grammar leaves open (``%declare`` in Lark), by name. A string
+            is a pattern, as if the grammar itself had ``NAME: /pattern/``; `SpecialToken` is one
+            token; anything else is an output type, a text of which stands there and may end
+            wherever it is whole: ``{"CALL": MyModel, "ID": Regex("[a-z]+") - "none"}``.
 
     Raises:
         GrammarError: the file cannot be read, or there is no such dialect.
@@ -102,12 +106,14 @@ class Cfg:
     start: str | None
     dialect: str | None
     path: str | None
+    terminals: tuple[tuple[str, Any], ...]
 
     def __init__(
         self,
         text_or_path: str | os.PathLike[str],
         start: str | None = None,
         dialect: str | None = None,
+        terminals: Mapping[str, Any] | None = None,
     ) -> None:
         path: str | None = None
         if isinstance(text_or_path, os.PathLike):
@@ -133,6 +139,11 @@ class Cfg:
         object.__setattr__(self, "start", start)
         object.__setattr__(self, "dialect", dialect)
         object.__setattr__(self, "path", path)
+        if terminals is not None and not isinstance(terminals, Mapping):
+            raise GrammarError(
+                f"terminals= takes a dict of terminals by name, got {type(terminals).__name__}."
+            )
+        object.__setattr__(self, "terminals", tuple(sorted((terminals or {}).items())))
 
     @classmethod
     def named(cls, name: str) -> Cfg:
@@ -143,9 +154,62 @@ class Cfg:
         """
         return cls(grammars.text(name), dialect="lark")
 
+    def __or__(self, other: Any) -> AnyOf:
+        """A text of the grammar, or of another output type."""
+        return AnyOf(self, other)
+
+    def __ror__(self, other: Any) -> AnyOf:
+        return AnyOf(other, self)
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
+        raise OutputTypeError(
+            f"{self!r} cannot be a part of JSON: a grammar is an output type of its own, or one "
+            "part of a union that is. Write a string's contents as Regex, or the JSON into the "
+            "grammar: %json {...}, or terminals={'NAME': Model}."
+        )
+
     def __repr__(self) -> str:
         what = self.path if self.path is not None else self.text
         return f"Cfg({shown(what)})"
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class AnyOf:
+    """A text of any one of several output types, a grammar among them; made by ``|``."""
+
+    members: tuple[Any, ...]
+
+    def __init__(self, *members: Any) -> None:
+        flat: list[Any] = []
+        for member in members:
+            flat += member.members if isinstance(member, AnyOf) else (member,)
+        object.__setattr__(self, "members", tuple(flat))
+
+    def __or__(self, other: Any) -> AnyOf:
+        return AnyOf(self, other)
+
+    def __ror__(self, other: Any) -> AnyOf:
+        return AnyOf(other, self)
+
+
+@dataclass(frozen=True, slots=True)
+class SpecialToken:
+    """One special token of the vocabulary, as a terminal of a grammar.
+
+    For tokens whose names are not written ``<…>``, which a grammar can name by itself:
+    ``Cfg("start: CALLS …", terminals={"CALLS": SpecialToken("[TOOL_CALLS]")})``.
+
+    Attributes:
+        text: what the tokenizer calls it.
+    """
+
+    text: str
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.text, str) or not self.text:
+            raise OutputTypeError(
+                f"SpecialToken takes the token's name, as in its tokenizer, got {self.text!r}."
+            )
 
 
 _GRAMMAR_FILES = (".lark", ".gbnf", ".ebnf")
