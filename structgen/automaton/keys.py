@@ -213,6 +213,17 @@ class KeySymbols:
         found = self._classify(matched)
         return self.n_names + found if found >= 0 else -1
 
+    def shortest_name(self, state: int, encoding: Utf8) -> bytes | None:
+        """The fewest bytes that spell a name that is still possible at a start state."""
+        _, allowed, _, _ = self._keys[state]
+        best: bytes | None = None
+        for index in range(self.n_names):
+            if allowed >> index & 1:
+                text = self.rest_of_name(state, index, GROUND, encoding)
+                if text is not None and (best is None or len(text) < len(best)):
+                    best = text
+        return best
+
     def rest_of_name(self, state: int, label: int, node: int, encoding: Utf8) -> bytes | None:
         """The fewest bytes from ``(state, encoding node)`` to the end of the ``label``-th name."""
         at, allowed, _, _ = self._keys[state]
@@ -419,7 +430,7 @@ class NameLeaf(StringLeaf):
     def _search(self, q: int, wanted: int | None) -> tuple[bytes, int] | None:
         key = self._keys[q]
         if isinstance(key, tuple) and key[0] == self._OPEN:
-            text = self._complete_symbols(key[1], GROUND)
+            text = self._names.shortest_name(key[1], self.encoding)
             return None if text is None else (b'"' + text + b'"', 0)
         return super()._search(q, wanted)
 

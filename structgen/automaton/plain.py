@@ -9,6 +9,7 @@ and compile in a fraction of the time.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from decimal import ROUND_CEILING
 
 from ..grammar.schema_graph import (
     ALL_TYPES,
@@ -32,6 +33,9 @@ _MAX_WAYS = 64
 
 _MAX_LISTED = 100
 """Most values in an ``enum`` that are looked at."""
+
+_MAX_OWED = 100
+"""Most items that an array may owe."""
 
 
 class PlainSight:
@@ -88,41 +92,61 @@ class PlainSight:
             return True
         if not room:
             return False
-        if types & ARRAY and not (node.min_items or node.contains or node.repeats):
+        if types & ARRAY and self._possible_array(node, room, hops):
             return True
         return bool(types & OBJECT) and self._possible_object(node, room, hops)
 
     def _possible_in_place(self, node: Node, room: int, hops: int) -> bool:
-        """Whether what alone applies in place leads to something possible."""
-        if node.asserts or not _applies_simply(node):
+        """Whether what applies in place, beside a type at most, leads to something possible."""
+        if not vars(node).keys().isdisjoint(_ASSERTIONS) or not _applies_simply(node):
             return False
         if bool(node.refs) + (node.any_of is not None) + (node.one_of is not None) != 1:
             return False
         if len(node.refs) > 1 or (node.one_of and not _differ_by_type(self._nodes, node.one_of)):
             return False
         options = node.refs or node.any_of or node.one_of or ()
-        return any(self.possible(option, room, hops) for option in options)
+        return any(
+            not types_of(self._nodes, option) & ~node.types and self.possible(option, room, hops)
+            for option in options
+        )
 
     def _lists_one(self, node: Node) -> bool:
-        kind = _SCALARS.get(node.types)
-        if kind is None or node.speaks_of_strings or node.speaks_of_numbers:
+        if node.speaks_of_strings or node.speaks_of_numbers:
             return False
         return any(
-            isinstance(value, kind) and (not isinstance(value, str) or self._is_writable(value))
+            _KINDS.get(type(value), 0) & node.types
+            and (not isinstance(value, str) or self._is_writable(value))
             for value in (node.enum or ())[:_MAX_LISTED]
         )
 
     def _has_number(self, node: Node) -> bool:
-        """Whether 0 will do, or the bound itself where there is but one."""
+        """Whether there is a whole number between the bounds."""
         if node.multiple_of is not None or node.not_multiple_of is not None:
             return False
         lower = [b for b in (node.minimum, node.exclusive_minimum) if b is not None]
         upper = [b for b in (node.maximum, node.exclusive_maximum) if b is not None]
-        if lower and upper:
-            return max(lower) < 0 < min(upper) or (
-                node.minimum == 0 and len(lower) == 1 and min(upper) > 0
-            )
-        return all(abs(bound) + 1 < self._most for bound in (*lower, *upper))
+        if any(abs(bound) + 2 > self._most for bound in (*lower, *upper)):
+            return False
+        if not lower or not upper:
+            return True
+        first = max(lower).to_integral_value(ROUND_CEILING)
+        if first == node.exclusive_minimum:
+            first += 1
+        return first <= min(upper) and first != node.exclusive_maximum
+
+    def _possible_array(self, node: Node, room: int, hops: int) -> bool:
+        if node.contains or node.repeats:
+            return False
+        least = node.min_items
+        if not least:
+            return True
+        if node.unique or least > _MAX_OWED:
+            return False
+        if node.max_items is not None and node.max_items < least:
+            return False
+        owed = node.prefix[:least] if least <= len(node.prefix) else (*node.prefix, node.items)
+        inside = room if room == UNLIMITED else room - 1
+        return all(self.possible(item, inside, hops) for item in owed)
 
     def _possible_object(self, node: Node, room: int, hops: int) -> bool:
         if node.rules or node.property_names != TRUE or node.max_properties is not None:
@@ -140,11 +164,8 @@ class PlainSight:
         )
 
 
-_SCALARS: dict[int, type | tuple[type, ...]] = {
-    STRING: str,
-    ALL_TYPES: (str, bool, type(None)),
-}
-"""Where an ``enum`` stands beside one of these types, listed values of these kinds are valid."""
+_KINDS = {str: STRING, int: DIGITS, bool: BOOLEAN, type(None): NULL}
+"""The type bits of values that an ``enum`` may list, where one bit says it all."""
 
 
 def _applies_simply(node: Node) -> bool:

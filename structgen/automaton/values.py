@@ -651,6 +651,9 @@ class JsonLanguage:
         """Whether there is a string of a node's lengths and patterns."""
         if not node.patterns:
             return node.max_length is None or node.min_length <= node.max_length
+        is_free = not node.min_length and node.max_length is None and not self.missing
+        if is_free and len(node.patterns) == 1 and format_of(node.patterns[0]) is not None:
+            return True
         return self._free_leaf(node) is not None
 
     def size_at_least(self, conjunction: int, size: int) -> bool:
