@@ -1,9 +1,9 @@
 """What is plain to see of a schema's nodes, before anything is built for them.
 
-Owns two sufficient tests. `PlainSight.possible`: some value meets a node. `is_plain`: every value's
-alternatives are few, so that building none of them can exceed a limit. Both look at fields only and
-say no where they would have to think; `values` then does. Most real schemas are plain throughout,
-and compile in a fraction of the time.
+Owns two sufficient tests. `PlainSight.possible`: some value meets a node. `PlainNodes.is_plain`: a
+value's alternatives are few, so that building them cannot exceed a limit. Both look at fields only
+and say no where they would have to think; `values` then does. Most real schemas are plain
+throughout, and compile in a fraction of the time.
 """
 
 from __future__ import annotations
@@ -181,49 +181,84 @@ def _applies_simply(node: Node) -> bool:
     )
 
 
-def is_plain(nodes: Sequence[Node], max_containers: int) -> bool:
-    """Whether no value of the schema can take many alternatives apart.
+class PlainNodes:
+    """Which nodes of a schema leave a value so few alternatives that nothing need be built to know.
 
-    So it is where every node either asserts things by itself, or stands for others: for one, or for
-    any of some, or for one of some that differ by type. What a value owes is then one node, or two
-    of which one does not speak of what is inside; nothing is negated.
+    Such a node either asserts things by itself, or stands for others: for one, or for any of some,
+    or for one of some that differ by type; and these are plain too. What a value owes is then one
+    node, or two of which one does not speak of what is inside; nothing is negated.
 
     Args:
         nodes: the nodes of the schema.
-        max_containers: most objects and arrays that an ``enum`` may list.
 
     Cost: linear, a few microseconds a node.
     """
-    if not all(_is_plain(nodes, node, max_containers) for node in nodes):
-        return False
-    ways: dict[int, int] = {}
-    return all(_count_ways(nodes, n, ways, 0) <= _MAX_WAYS for n in range(len(nodes)))
 
+    def __init__(self, nodes: Sequence[Node]) -> None:
+        self._nodes = nodes
+        self._ways: dict[int, int] = {}
 
-def _is_plain(nodes: Sequence[Node], node: Node, max_containers: int) -> bool:
-    said = vars(node)
-    if "enum" in said:
-        listed = node.enum or ()
-        if len(listed) > max_containers and any(isinstance(v, (dict, list)) for v in listed):
+    def is_plain(self, obligation: int) -> bool:
+        """Whether a value that owes ``obligation``, and nothing else, is plain."""
+        if obligation & 1:
+            return obligation == FALSE
+        return self._count_ways(obligation >> 1, 0) <= _MAX_WAYS
+
+    def children(self, obligation: int) -> list[int]:
+        """What members and items may owe, each alone, where a value owes a plain ``obligation``."""
+        out: list[int] = []
+        stack = [obligation >> 1]
+        while stack:
+            node = self._nodes[stack.pop()]
+            stack += [ob >> 1 for ob in node.refs or node.any_of or node.one_of or ()]
+            out += node.properties.values()
+            out += [child for _, child in node.pattern_properties]
+            out += (node.additional, *node.prefix, node.items)
+        return [child for child in dict.fromkeys(out) if child > FALSE]
+
+    def _count_ways(self, number: int, hops: int) -> int:
+        """An upper bound on a node's branches; too many where it is not plain."""
+        found = self._ways.get(number)
+        if found is not None:
+            return found
+        node = self._nodes[number]
+        self._ways[number] = _MAX_WAYS + 1  # the answer inside itself
+        if hops > _MAX_HOPS or not self._is_plain(node):
+            return _MAX_WAYS + 1
+        options = node.refs or node.any_of or node.one_of or ()
+        ways = [self._count_ways(option >> 1, hops + 1) for option in options]
+        found = self._ways[number] = sum(ways) if ways else 1
+        return found
+
+    def _is_simple(self, obligation: int) -> bool:
+        """Whether the node asserts things by itself."""
+        return not obligation & 1 and not self._nodes[obligation >> 1].applies_in_place
+
+    def _is_plain(self, node: Node) -> bool:
+        """Whether ``node`` is plain, if those that it stands for are."""
+        said = vars(node)
+        if any(isinstance(value, (dict, list)) for value in node.enum or ()):
             return False
-    if not said.keys() & IN_PLACE:
-        return True
-    if node.contains or node.repeats or node.rules or not _applies_simply(node):
-        return False
-    if node.pattern_properties and not _is_simple_by_pattern(node):
-        return False
-    if node.property_names != TRUE and nodes[node.property_names >> 1].applies_in_place:
-        return False
-    if not node.applies_in_place:
-        return True
-    options = node.one_of if node.any_of is None else node.any_of
-    if options is None:
-        return len(node.refs) == 1 and not node.asserts
-    if node.refs or (node.any_of is not None and node.one_of is not None):
-        return False
-    if said.keys() & _ASSERTIONS:
-        return False
-    return node.one_of is None or _differ_by_type(nodes, node.one_of)
+        if node.min_items > _MAX_OWED:
+            return False
+        if not said.keys() & IN_PLACE:
+            return True
+        if node.contains or node.repeats or node.rules or not _applies_simply(node):
+            return False
+        if node.pattern_properties and not _is_simple_by_pattern(node):
+            return False
+        if node.property_names != TRUE and not self._is_simple(node.property_names):
+            return False
+        if not node.applies_in_place:
+            return True
+        options = node.one_of if node.any_of is None else node.any_of
+        if options is None:
+            return len(node.refs) == 1 and not node.refs[0] & 1 and not node.asserts
+        if node.refs or (node.any_of is not None and node.one_of is not None):
+            return False
+        if said.keys() & _ASSERTIONS or any(option & 1 and option > FALSE for option in options):
+            return False
+        return node.one_of is None or _differ_by_type(self._nodes, node.one_of)
 
 
 IN_PLACE = frozenset(
@@ -306,19 +341,3 @@ def types_of(nodes: Sequence[Node], obligation: int) -> int:
             break
         obligation = node.refs[0]
     return types
-
-
-def _count_ways(nodes: Sequence[Node], number: int, ways: dict[int, int], hops: int) -> int:
-    """An upper bound on the branches of a plain node; too many where it leads to itself."""
-    found = ways.get(number)
-    if found is None:
-        node = nodes[number]
-        options = node.refs or node.any_of or node.one_of
-        if not options:
-            return 1
-        if hops > _MAX_HOPS:
-            return _MAX_WAYS + 1
-        ways[number] = _MAX_WAYS + 1  # the answer inside itself
-        found = sum(_count_ways(nodes, option >> 1, ways, hops + 1) for option in options)
-        ways[number] = found
-    return found

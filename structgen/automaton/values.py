@@ -58,7 +58,7 @@ from .nesting import UNLIMITED, NestingBound, height_of_text, watch_from
 from .numbers import NumberLeaf, NumberSpec
 from .objects import ObjectPlan
 from .options import JsonOptions
-from .plain import IN_PLACE, PlainSight, is_plain
+from .plain import IN_PLACE, PlainNodes, PlainSight
 from .rule_reader import RuleReader
 from .rules import RuleBook
 from .whitespace import whitespace
@@ -352,24 +352,34 @@ class JsonLanguage:
         apply = not self._said.isdisjoint(IN_PLACE) and any(
             n.applies_in_place or n.contains or n.rules or n.repeats for n in self.nodes
         )
-        if apply and not is_plain(self.nodes, MAX_CONTAINERS):
+        if apply:
             self._check_plans()
 
     def _check_plans(self) -> None:
+        plain = PlainNodes(self.nodes)
+        if all(plain.is_plain(2 * number) for number in range(1, len(self.nodes))):
+            return
         seen: set[int] = {self.unbounded_root}
         todo = deque(seen)
         below: dict[int, list[int]] = {}
         while todo and len(seen) <= MAX_CHECKED:
             conjunction = todo.popleft()
             children = below[conjunction] = []
-            with self._placed(conjunction):
-                for plan in self.shapes(conjunction)[1]:
-                    children += plan.children()
+            key = self._conjunctions[conjunction]
+            if not key:
+                continue
+            if len(key) == 1 and plain.is_plain(key[0]):
+                children += [self.conjunction([child]) for child in plain.children(key[0])]
+            else:
+                with self._placed(conjunction):
+                    for plan in self.shapes(conjunction)[1]:
+                        children += plan.children()
             for child in children:
                 if child not in seen:
                     seen.add(child)
                     todo.append(child)
-        self._check_unique(below)
+        if any(node.repeats for node in self.nodes):
+            self._check_unique(below)
 
     def _check_unique(self, below: dict[int, list[int]]) -> None:
         """See that unique items can be told apart: each must not be what another one is.

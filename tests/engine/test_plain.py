@@ -12,10 +12,10 @@ from engine import strategies
 from structgen import StructgenError
 from structgen.automaton.nesting import forced_height, height_of_text, watch_from
 from structgen.automaton.options import JsonOptions
-from structgen.automaton.plain import is_plain
-from structgen.automaton.values import MAX_CONTAINERS, JsonLanguage
+from structgen.automaton.plain import PlainNodes
+from structgen.automaton.values import JsonLanguage
 from structgen.grammar import json_schema
-from structgen.grammar.schema_graph import SchemaGraph
+from structgen.grammar.schema_graph import FALSE, TRUE, SchemaGraph
 
 OPTIONS = JsonOptions(max_depth=None)
 
@@ -49,9 +49,17 @@ def test_what_is_plainly_possible_has_a_value(r: random.Random) -> None:
 @given(st.randoms(use_true_random=False))
 def test_plans_of_plain_schemas_meet_no_limit(r: random.Random) -> None:
     graph = read(r)
-    if graph is None or not is_plain(graph.nodes, MAX_CONTAINERS):
+    if graph is None:
         return
-    JsonLanguage(graph, OPTIONS)._check_plans()
+    plain = PlainNodes(graph.nodes)
+    language = JsonLanguage(graph, OPTIONS)
+    for number in range(1, len(graph.nodes)):
+        if plain.is_plain(2 * number):
+            plans = language.shapes(language.conjunction([2 * number]))[1]
+            owed = {child for plan in plans for child in plan.children()}
+            expected = {language.conjunction([child]) for child in plain.children(2 * number)}
+            expected |= {language.conjunction([TRUE]), language.conjunction([FALSE])}
+            assert owed <= expected, graph.nodes[number].fields()
 
 
 @given(st.randoms(use_true_random=False))
@@ -72,7 +80,8 @@ def test_the_generated_schemas_tell_something() -> None:
         if graph is None:
             continue
         language = JsonLanguage(graph, OPTIONS)
-        seen["plain"] += is_plain(graph.nodes, MAX_CONTAINERS) and len(graph.nodes) > 2
+        plain = PlainNodes(graph.nodes)
+        seen["plain"] += sum(plain.is_plain(2 * n) for n in range(2, len(graph.nodes)))
         for number in range(1, len(graph.nodes)):
             conjunction = language.conjunction([2 * number])
             seen["possible"] += language.plainly_possible(conjunction)
