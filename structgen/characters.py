@@ -14,6 +14,7 @@ text starts.
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
@@ -33,6 +34,7 @@ Depths: TypeAlias = npt.NDArray[Any]
 
 _QUOTE, _BACKSLASH = 0x22, 0x5C
 _POINT_BITS = 21
+_ROOT = np.zeros(1, np.int32)
 _NOWHERE = np.zeros(0, np.int64)
 _NO_QUOTES: Mapping[str, Sequence[int]] = {}
 
@@ -49,16 +51,19 @@ class Slice:
             larger than every depth.
         counts: [size of the vocabulary]; number of characters of each token that lies in the set
             whole, and the largest value of the dtype for all others.
+        partials: tokens that end inside a character after an endless run from the root, by the
+            address of an array of the tails that may follow, which is held beside them.
         edges: where the set is left: nodes whose character, and none of their ancestors', is a
             character of text outside the set; None until asked for.
     """
 
-    __slots__ = ("counts", "edges", "last")
+    __slots__ = ("counts", "edges", "last", "partials")
 
     def __init__(self, last: Depths, counts: Depths) -> None:
         self.last = last
         self.counts = counts
         self.edges: Int32 | None = None
+        self.partials: dict[int, tuple[Bools, Int32]] = {}
 
 
 def view(array: npt.NDArray[np.int32] | npt.NDArray[np.uint8]) -> Sequence[int]:
@@ -177,6 +182,7 @@ class Characters:
         self.tails = [tails[a:b] for a, b in pairwise([0, *ends])]
         self._slices: Recent[bytes, Slice] = cache()
         self._wholes: Recent[bytes, Whole] = cache()
+        self._spelt: Recent[str, tuple[array[int], int]] = cache()
         self._most: Recent[bytes, int] = cache()
         self._charge = charge
         self._levels(arrays["by_depth"])
@@ -268,6 +274,22 @@ class Characters:
 
     # -- nodes ----------------------------------------------------------------------------------
 
+    def partials_inside(self, cut: Slice, alive: Bools) -> Int32:
+        """The tokens that end inside a character after an endless run from the root.
+
+        Args:
+            cut: the slice of the run's characters.
+            alive: bool ``[len(tails)]``, what may begin such a character; asked for again, it has
+                to be the same array.
+        """
+        found = cut.partials.get(id(alive))
+        if found is None:
+            chosen, _ = self.partials_after_run(cut, self.longest, _ROOT)
+            ids: Int32 = self.partial[chosen[alive[self.partial_tail[chosen]]]]
+            found = cut.partials[id(alive)] = alive, ids
+            self._charge(ids.nbytes + alive.nbytes + 200)
+        return found[1]
+
     def children(self, places: Int32) -> Int32:
         """The nodes right below ``places``, ascending."""
         found: Int32 = self._children[
@@ -295,6 +317,26 @@ class Characters:
                 found.append(self.views.place[at])
         escaped = self._escapes.get(place << _POINT_BITS | point)
         return found if escaped is None else found + escaped
+
+    def spelt(self, text: str) -> tuple[array[int], int]:
+        """The tokens that are the beginning of ``text``, and the one of `quotes` after it, or -1.
+
+        ``text`` is printable ASCII without quotes and backslashes, in the spelling of `plain`.
+        """
+        found = self._spelt.get(text)
+        if found is None:
+            views, child = self.views, self.trie.child
+            ids, at = array("i"), 0
+            for byte in text.encode("ascii"):
+                at = child.get(at << 8 | byte, 0)
+                if not at:
+                    break
+                place = views.place[at]
+                ids.extend(views.token_ids[views.own_start[place] : views.own_stop[place]])
+            quote = self.quote_below(views.place[at]) if at or not text else -1
+            found = self._spelt[text] = ids, quote
+            self._charge(4 * len(ids) + len(text) + 300)
+        return found
 
     def plain(self, point: int) -> bytes:
         """How ``point`` is spelt without a backslash, if that is one way to spell it."""

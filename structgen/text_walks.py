@@ -12,6 +12,7 @@ It knows leaves of text and the vocabulary's characters; what follows a text is 
 from __future__ import annotations
 
 import functools
+from array import array
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple, TypeAlias
@@ -32,15 +33,22 @@ _DEAD = -(1 << 30)
 _NARROW = 12
 """Characters that a state may read and still be walked character by character."""
 
+_FEW_NAMES = 200
+"""Names that are looked up one by one."""
+
 _SMALL = 64
 """Nodes of a subtree that are still walked one by one."""
+
+
+Counts: TypeAlias = "tuple[Depths, int, Int32 | None]"
 
 
 class TextWalk(NamedTuple):
     """What a text does from one place.
 
     Attributes:
-        counts: for a run from the root, its slice's counts and the largest that is inside.
+        counts: for a run from the root, its slice's counts, the largest that is inside, and further
+            tokens: an array that is the same each time, or None.
         ids: tokens that end inside the text (those of the run from the root apart).
         quotes: label → bool ``[len(Characters.quotes)]``, the closing quotes reached.
         single: label → further closing quotes, one by one.
@@ -48,7 +56,7 @@ class TextWalk(NamedTuple):
             ``-1 - place``, for those that `TextWalks.special_states` finds.
     """
 
-    counts: tuple[Depths, int] | None
+    counts: Counts | None
     ids: list[Int32]
     quotes: dict[int, npt.NDArray[np.bool_]]
     single: dict[int, list[int]]
@@ -133,11 +141,12 @@ class TextWalks:
                 out.runs.add((state, -1 - place))
                 self._names(names, place, out)
             return out
-        if self._narrow(state) is not None and not self._symbols.is_open(state):
+        is_free = self._symbols.free(state) is not None or self._symbols.is_open(state)
+        if not is_free and self._narrow(state) is not None:
             for place in places:
                 self._one_by_one(state, place, out)
             return out
-        counts = None
+        counts: Counts | None = None
         groups = [(state, np.array(places, np.int32))]
         while groups:
             at, where = groups.pop()
@@ -172,13 +181,12 @@ class TextWalks:
             return self.characters.views.end[place] - place
         return int(np.sum(self.characters.end[places] - places))
 
-    def _whole(
-        self, state: int, free: int | None, places: Places, out: TextWalk
-    ) -> tuple[Depths, int] | None:
+    def _whole(self, state: int, free: int | None, places: Places, out: TextWalk) -> Counts | None:
         """Every text may be read: all that matters is where it is closed."""
         characters, symbols = self.characters, self._symbols
         whole = characters.whole(places)
-        out.ids.append(whole.ids)
+        if whole.counts is None:
+            out.ids.append(whole.ids)
         if free is None:
             out.runs.add((state, 0))
             for place in places.tolist():
@@ -192,14 +200,27 @@ class TextWalks:
             for place in places.tolist():
                 out.runs.add((state, -1 - place))
                 self._correct(state, usual, place, out)
-        return None if whole.counts is None else (whole.counts, characters.longest)
+        return None if whole.counts is None else (whole.counts, characters.longest, whole.ids)
 
     # -- one by one -------------------------------------------------------------------------
 
     def _names(self, names: Names, place: int, out: TextWalk) -> None:
         """Nothing but some names may be read, each of which has one spelling."""
         characters = self.characters
-        edges, ends, below, start, allowed = names
+        edges, ends, below, start, allowed, texts, depth = names
+        if not place and allowed.bit_count() <= _FEW_NAMES:
+            ids = array("i")
+            while allowed:
+                bit = allowed & -allowed
+                allowed ^= bit
+                name = bit.bit_length() - 1
+                some, quote = characters.spelt(texts[name][depth:])
+                ids += some
+                if quote >= 0:
+                    out.single.setdefault(name, []).append(quote)
+            if ids:
+                out.ids.append(np.frombuffer(ids, np.int32))
+            return
         # The masks of a large set are large: none is made where no name below is barred.
         is_whole = allowed == below[start]
         child, token_ids = characters.trie.child, characters.views.token_ids
@@ -276,17 +297,23 @@ class TextWalks:
 
     def _from_root(
         self, state: int, out: TextWalk
-    ) -> tuple[tuple[Depths, int] | None, list[tuple[int, Places]]]:
+    ) -> tuple[Counts | None, list[tuple[int, Places]]]:
         characters, symbols = self.characters, self._symbols
         places = np.zeros(1, np.int32)
         chars, most = symbols.run(state)
         if not chars:
             return None, self._children_of_root(state, out)
         cut = self._slice(chars)
+        partials: Int32 | None = None
+        stays = most < 0 and not symbols.settled(state)
+        if stays:
+            alive = self._tails_of(self._live(state))
+            if alive is not None:
+                partials = characters.partials_inside(cut, alive)
         most = characters.longest if most < 0 else min(most, characters.longest)
         out.runs.add((state, most))
-        self._leave(state, cut, most, places, out)
-        return (cut.counts, most), self._edges(state, chars, cut, most, places)
+        self._leave(state, cut, most, places, out, with_partials=not stays)
+        return (cut.counts, most, partials), self._edges(state, chars, cut, most, places)
 
     def _children_of_root(self, state: int, out: TextWalk) -> list[tuple[int, Places]]:
         characters = self.characters
@@ -339,7 +366,15 @@ class TextWalks:
         self._leave(state, cut, most, places, out)
         return self._edges(state, chars, cut, most, places)
 
-    def _leave(self, state: int, cut: Slice, most: int, places: Places, out: TextWalk) -> None:
+    def _leave(
+        self,
+        state: int,
+        cut: Slice,
+        most: int,
+        places: Places,
+        out: TextWalk,
+        with_partials: bool = True,
+    ) -> None:
         """Closing quotes, and tokens that end inside a character, after the run of ``state``."""
         characters = self.characters
         chosen, steps = characters.quotes_after_run(cut, most, places)
@@ -347,6 +382,8 @@ class TextWalks:
             label = self._symbols.label(self._symbols.after_run(state, count))
             if label >= 0:
                 self._quoted(out, label)[chosen[which]] = True
+        if not with_partials:
+            return
         chosen, steps = characters.partials_after_run(cut, most, places)
         if len(chosen):
             tails = characters.partial_tail[chosen]

@@ -106,7 +106,7 @@ class Walker:
         self._caches_lock = threading.Lock()
         self._caches: weakref.WeakSet[Recent[Any, Any]] = weakref.WeakSet()
         self.walks: Recent[tuple[Leaf, int, Node], LeafWalk] = self.cache()
-        self._rows: Recent[tuple[int, int], tuple[Any, Bits]] = self.cache()
+        self._rows: Recent[tuple[int, int, int], tuple[Any, Any, Bits]] = self.cache()
         self._interned: Recent[bytes, Bits] = self.cache()
         self._quoted: Recent[tuple[Characters, Any], tuple[Ids, Node | None]] = self.cache()
         self._clusters: weakref.WeakValueDictionary[bytes, Cluster] = weakref.WeakValueDictionary()
@@ -326,9 +326,16 @@ class Walker:
         return self._finished(found)
 
     def _finished(self, found: _Found) -> LeafWalk:
-        parts = [np.array(found.ids, np.int32), *found.parts]
-        joined = tuple((outcome, self.join(nodes)) for outcome, nodes in found.exits.items())
-        ids = parts[0] if len(parts) == 1 else np.concatenate(parts)
+        parts = found.parts
+        if found.ids:
+            parts.append(np.array(found.ids, np.int32))
+        joined = tuple(
+            [
+                (outcome, nodes[0] if len(nodes) == 1 else self.join(nodes))
+                for outcome, nodes in found.exits.items()
+            ]
+        )
+        ids = EMPTY if not parts else parts[0] if len(parts) == 1 else np.concatenate(parts)
         return LeafWalk(found.row, ids, joined, tuple(found.ends))
 
     # -- text -------------------------------------------------------------------------------
@@ -432,17 +439,21 @@ class Walker:
                 for outcome, exit_node in rest.exits:
                     found.exits.setdefault(outcome, []).append(exit_node)
 
-    def _row(self, counts: npt.NDArray[Any], most: int) -> Bits:
-        """The tokens whose count is at most ``most``, as bits."""
-        key = (id(counts), most)
+    def _row(self, counts: npt.NDArray[Any], most: int, more: Ids | None) -> Bits:
+        """The tokens whose count is at most ``most``, and ``more``, as bits."""
+        key = (id(counts), most, id(more))
         found = self._rows.get(key)
         if found is None:
             bits = np.zeros(self.n_words * 4, np.uint8)
-            packed = np.packbits(counts <= most, bitorder="little")
+            flags = counts <= most
+            if more is not None:
+                flags[more] = True
+            packed = np.packbits(flags, bitorder="little")
             bits[: len(packed)] = packed
-            # Holding the counts keeps their address from being used again.
-            found = self._rows[key] = (counts, self.intern(bits.view("<u4")))
-        return found[1]
+            # Holding the arrays keeps their addresses from being used again.
+            found = self._rows[key] = (counts, more, self.intern(bits.view("<u4")))
+            self.charge(300)
+        return found[2]
 
     def _behind_quotes(
         self, characters: Characters, which: bytes | tuple[int, ...]

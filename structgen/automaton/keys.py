@@ -33,6 +33,9 @@ CLOSE = 0
 """Outcome of a `KeyLeaf` that wrote ``}``; outcome ``1 + i`` is the i-th key class."""
 
 
+_FEW_BITS = 100_000
+
+
 def name_sets(names: Sequence[str]) -> set[ir.Ranges]:
     """One character set for each character that occurs in ``names``."""
     return {((ord(c), ord(c)),) for c in set().union(*names)}
@@ -79,7 +82,7 @@ class _Trie:
     def __init__(self, names: Sequence[str], alphabet: Alphabet) -> None:
         self.children: list[dict[int, int]] = [{}]
         self.ends: list[int] = [-1]
-        self._depth = [0]
+        self.depth = [0]
         children, ends = self.children, self.ends
         atoms = {char: alphabet.atom(ord(char)) for char in set().union(*names)}
         for index, name in enumerate(names):
@@ -91,10 +94,10 @@ class _Trie:
                     child = here[symbol] = len(children)
                     children.append({})
                     ends.append(-1)
-                    self._depth.append(depth)
+                    self.depth.append(depth)
                 node = child
             ends[node] = index
-        self._texts = names
+        self.texts = names
         # By byte, where every character is one that has a single spelling in JSON.
         self.edges: _Edges | None = None
         if all(0x20 <= ord(char) < 0x7F and char not in '"\\' for char in atoms):
@@ -112,18 +115,18 @@ class _Trie:
                 at = below.pop()
                 below += self.children[at].values()
                 if self.ends[at] >= 0:
-                    found[self._texts[self.ends[at]][self._depth[node] :]] = self.ends[at]
+                    found[self.texts[self.ends[at]][self.depth[node] :]] = self.ends[at]
             self._rests[node] = found
         return found
 
     def path(self, node: int, index: int) -> list[int]:
         """The atoms from ``node``, on the way to the ``index``-th name, to that name's end."""
-        return [self._atoms[char] for char in self._texts[index][self._depth[node] :]]
+        return [self._atoms[char] for char in self.texts[index][self.depth[node] :]]
 
 
 class _Below(dict[int, int]):
-    """The names that end at a node of a trie or below, as a mask: made when first asked for, since
-    those of all nodes take the square of the number of names.
+    """The names that end at a node of a trie or below, as a mask: made when first asked for where
+    names are many, since those of all nodes take the square of their number.
 
     Cost: the size of what is below, then that of a look-up.
     """
@@ -131,6 +134,12 @@ class _Below(dict[int, int]):
     def __init__(self, trie: _Trie) -> None:
         super().__init__()
         self._trie = trie
+        if len(trie.ends) * len(trie.texts) <= _FEW_BITS:
+            for node in range(len(trie.ends) - 1, -1, -1):  # what is below has larger numbers
+                mask = 1 << trie.ends[node] if trie.ends[node] >= 0 else 0
+                for child in trie.children[node].values():
+                    mask |= self[child]
+                self[node] = mask
 
     def __missing__(self, node: int) -> int:
         children, ends = self._trie.children, self._trie.ends
@@ -316,7 +325,8 @@ class KeySymbols:
         edges = self._trie.edges
         if others or node < 0 or edges is None:
             return None
-        return Names(edges, self._trie.ends, self._below, node, allowed)
+        trie = self._trie
+        return Names(edges, trie.ends, self._below, node, allowed, trie.texts, trie.depth[node])
 
     def special_texts(self, state: int) -> Mapping[str, int]:
         """See `leaf.SymbolAutomaton`: what is left of each name, and which name it is."""

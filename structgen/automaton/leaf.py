@@ -41,6 +41,8 @@ class Names(NamedTuple):
         below: per node the names that end there or below, as a mask.
         node: where to start.
         allowed: the names that may be read, as a mask.
+        texts: the names.
+        depth: how many characters of them have been read.
     """
 
     edges: Mapping[int, tuple[tuple[int, int], ...]]
@@ -48,6 +50,8 @@ class Names(NamedTuple):
     below: Mapping[int, int]
     node: int
     allowed: int
+    texts: Sequence[str]
+    depth: int
 
 
 class SymbolAutomaton(Protocol):
