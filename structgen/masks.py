@@ -82,14 +82,17 @@ def pack(walker: Walker, rows: list[Bits], parts: list[Ids]) -> Mask:
     elif len(ids) <= _SOME:
         ids = np.sort(ids)
         positions = ids >> 5
-        first = np.flatnonzero(np.diff(positions, prepend=-1))
+        is_first = np.empty(len(ids), bool)
+        is_first[0] = True
+        np.not_equal(positions[1:], positions[:-1], out=is_first[1:])
+        first = is_first.nonzero()[0]
         words = positions[first].astype(np.int64)
         bits = np.bitwise_or.reduceat(_BIT[ids & 31], first)
     else:
         flags = np.zeros(walker.n_words * 32, np.uint8)
         flags[ids] = 1
         every = np.packbits(flags, bitorder="little").view("<u4")
-        words = np.flatnonzero(every)
+        words = every.nonzero()[0]
         if row is not None or len(words) * 3 > walker.n_words:
             if row is not None:
                 every |= row

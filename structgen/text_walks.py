@@ -21,7 +21,6 @@ import numpy as np
 import numpy.typing as npt
 
 from .automaton.counters import Far
-from .automaton.derivatives import RegexAutomaton
 from .automaton.leaf import Names, SymbolAutomaton
 from .characters import Characters, Depths, Slice, ranges, view
 from .grammar.ir import MAX_CODE_POINT
@@ -118,13 +117,15 @@ class TextWalks:
     def alike(self, state: int) -> int:
         """A state from which every token is taken that is from ``state``, and no other; after any
         of them, what is still to come can be as short. Many states share one."""
-        if not isinstance(self._symbols, RegexAutomaton):
+        found = self._symbols.expression(state)
+        if found is None:
             return state
+        expression, at = found
         if self._far is None:
             # One more for a character that is cut.
-            longest = self.characters.longest + 1
-            self._far = Far(self._symbols, longest, self._most_of)
-        return self._far.alike(state)
+            self._far = Far(expression, self.characters.longest + 1, self._most_of)
+        to = self._far.alike(at)
+        return state if to == at else self._symbols.in_expression(to)
 
     def _most_of(self, masks: Sequence[int]) -> int:
         return self.characters.most_of_each([self._inside(mask) for mask in masks])

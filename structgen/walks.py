@@ -505,11 +505,14 @@ class Walker:
         out: list[int] = []
         states = [symbols.after_run(state, count) for count in range(last + 1)]
         may_end = [symbols.label(at) >= 0 for at in states]
+        # Where there are several outcomes, another one may be near.
+        is_one = symbols.expression(state) is not None
         for count, at in enumerate(states):
             live = 0
             for mask, _ in symbols.moves(at):
                 live |= mask
-            if 0 < count < last and all(may_end[count - 1 : count + 2]) and not live & ~chars:
+            may_all_end = is_one and 0 < count < last and all(may_end[count - 1 : count + 2])
+            if may_all_end and not live & ~chars:
                 continue
             out += [
                 leaf.in_text(at, tail)

@@ -47,9 +47,10 @@ class Far:
         """A state that stands for ``state``; often itself."""
         found = self._alike.get(state)
         if found is None:
-            found = state
-            if state >= 0 and not self._automaton.holds_anchors(state):
-                found = self._without_limits(state)
+            found, automaton = state, self._automaton
+            node = automaton.started(state)
+            if node >= 0 and automaton.label(node) == automaton.label(state):
+                found = node if automaton.holds_anchors(node) else self._without_limits(node)
             self._alike[state] = found
         return found
 

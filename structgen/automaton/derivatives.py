@@ -145,7 +145,7 @@ class RegexAutomaton:
         """
         found = self._runs.get(state)
         if found is None:
-            node = self._started(state)
+            node = self.started(state)
             chars, most, settled = (0, 0, 0) if node < 0 else self._find_run(node)
             if chars and most >= 0 and self._flags[node] & 0b11000:
                 most = self._alive_for(node, min(most, MAX_RUN))
@@ -165,7 +165,7 @@ class RegexAutomaton:
         chars, most = self.run(state)
         if most < 0:
             count = min(count, self._settled[state])
-        return self._advance(self._started(state), count, chars) if count else state
+        return self._advance(self.started(state), count, chars) if count else state
 
     def free(self, state: int) -> None:
         """See `leaf.SymbolAutomaton`: no state of an expression has a list of special texts."""
@@ -180,7 +180,7 @@ class RegexAutomaton:
 
     def open_part(self, state: int) -> int | None:
         """See `leaf.SymbolAutomaton`."""
-        node = self._started(state)
+        node = self.started(state)
         todo = [node] if node >= 0 else []
         while todo:
             node = todo.pop()
@@ -190,6 +190,14 @@ class RegexAutomaton:
             if kind == _ALT:
                 todo += args
         return None
+
+    def expression(self, state: int) -> tuple[RegexAutomaton, int]:
+        """See `leaf.SymbolAutomaton`."""
+        return self, state
+
+    def in_expression(self, state: int) -> int:
+        """See `leaf.SymbolAutomaton`."""
+        return state
 
     def special(self, state: int) -> list[tuple[int, int]]:
         """See `leaf.SymbolAutomaton`."""
@@ -269,7 +277,7 @@ class RegexAutomaton:
                 high = middle - 1
         return low
 
-    def _started(self, state: int) -> int:
+    def started(self, state: int) -> int:
         """The expression still to be read in ``state``; -1 where no run may be told from it."""
         if self._looks is not None:
             node = state if state >= 0 else self._body

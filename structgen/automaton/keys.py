@@ -9,6 +9,7 @@ outcome that says which key was written. What a value must look like is the busi
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
@@ -34,6 +35,7 @@ CLOSE = 0
 
 
 _FEW_BITS = 100_000
+_FEW_PATTERNS = 6
 
 
 def name_sets(names: Sequence[str]) -> set[ir.Ranges]:
@@ -270,22 +272,61 @@ class KeySymbols:
         node, _, others, patterns = self._keys[state]
         if node >= 0 or not others:
             return 0, 0
-        chars = self.alphabet.everything
+        chars, length, settled = self.alphabet.everything, -1, 0
         for automaton, at in zip(self._automata, patterns, strict=True):
             if at != _LOST:
                 more, most = automaton.run(at)
-                if most >= 0 or at < 0 or automaton.settled(at):
-                    return 0, 0
                 chars &= more
-        return chars, -1 if chars else 0
+                if most < 0:
+                    settled = max(settled, automaton.settled(at))
+                else:
+                    length = most if length < 0 else min(most, length)
+        if length >= 0 and self._decides != "one":
+            return 0, 0  # what an expression no longer reads may still be a key
+        if settled and self._decides == "all":
+            return 0, 0  # whether all states on the way can be gone on from is not known
+        return (chars, length) if chars else (0, 0)
 
     def after_run(self, state: int, count: int) -> int:
-        """See `leaf.SymbolAutomaton`: every run is endless and stays where it is."""
-        return state
+        """See `leaf.SymbolAutomaton`."""
+        if not count:
+            return state
+        _, _, others, patterns = self._keys[state]
+        after = [
+            at if at == _LOST else automaton.after_run(at, count)
+            for automaton, at in zip(self._automata, patterns, strict=True)
+        ]
+        return self._state(-1, 0, others, tuple(after))
 
     def settled(self, state: int) -> int:
         """See `leaf.SymbolAutomaton`."""
-        return 0
+        patterns = zip(self._automata, self._keys[state][3], strict=True)
+        return max((a.settled(at) for a, at in patterns if at != _LOST), default=0)
+
+    @functools.cached_property
+    def _decides(self) -> str:
+        """What decides whether a text can become an unnamed key: ``"none"`` of the expressions,
+        ``"one"``, there being one only, or ``"all"``."""
+        n = self._n_patterns
+        if n == len(self._automata) <= _FEW_PATTERNS:
+            if all(self._classify(matched) >= 0 for matched in range(1 << n)):
+                return "none"
+            if n == 1 and self._classify(1) >= 0:
+                return "one"
+        if not n and len(self._automata) == 1 and self._classify(0) >= 0:
+            return "one"
+        return "all"
+
+    def expression(self, state: int) -> tuple[RegexAutomaton, int] | None:
+        """See `leaf.SymbolAutomaton`."""
+        node, _, others, patterns = self._keys[state]
+        if node >= 0 or not others or self._decides != "one":
+            return None
+        return self._automata[0], patterns[0]
+
+    def in_expression(self, state: int) -> int:
+        """See `leaf.SymbolAutomaton`."""
+        return self._state(-1, 0, True, (state,))
 
     def free(self, state: int) -> int | None:
         """See `leaf.SymbolAutomaton`."""
@@ -342,6 +383,8 @@ class KeySymbols:
             patterns = ()
             if not allowed:
                 node = -1
+        elif self._automata and not self._trie.texts:
+            node = -1  # there are no names to tell apart
         key = (node, allowed, others, patterns)
         found = self._ids.get(key)
         if found is None:

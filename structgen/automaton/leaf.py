@@ -17,11 +17,14 @@ import itertools
 import threading
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 from ..errors import CompileLimitExceeded
 from .alphabet import Alphabet
 from .encoding import GROUND, Utf8
+
+if TYPE_CHECKING:
+    from .derivatives import RegexAutomaton
 
 GROW = threading.RLock()
 """Held while any automaton grows: states are shared between threads, growth is brief."""
@@ -105,6 +108,14 @@ class SymbolAutomaton(Protocol):
 
     def open_part(self, state: int) -> int | None:
         """Where `is_open`, a state all of whose texts may follow after any text from ``state``."""
+        ...
+
+    def expression(self, state: int) -> tuple[RegexAutomaton, int] | None:
+        """The expression, and its state, that says all about the texts from ``state``, if any."""
+        ...
+
+    def in_expression(self, state: int) -> int:
+        """The state of which a state of that expression says all."""
         ...
 
     def special(self, state: int) -> list[tuple[int, int]]:

@@ -53,6 +53,10 @@ SCHEMAS: list[dict[str, Any]] = [
         "patternProperties": {"^x": {"type": "null"}, "[0-9]$": False},
         "propertyNames": {"maxLength": 5},
     },
+    {"patternProperties": {"^[a-z_]{1,40}$": {"type": "null"}}, "additionalProperties": False},
+    {"patternProperties": {"^[a-z ]{2,300}$": {}}, "properties": {"ab": {"type": "null"}}},
+    {"propertyNames": {"pattern": "^[a-z]{2,9}$"}, "required": ["the"]},
+    {"additionalProperties": False, "patternProperties": {"^x?[0-9]+$": {"const": 1}}},
     {"type": "array", "items": {"type": "string", "maxLength": 3}, "maxItems": 3},
 ]
 OPTIONS: list[dict[str, Any]] = [
