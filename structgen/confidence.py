@@ -19,7 +19,7 @@ How far the sum goes, and what it costs: `structgen.token_tree`.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
@@ -28,7 +28,7 @@ from structgen.alternatives import Site, boundary, sites
 from structgen.constraint import Constraint
 from structgen.errors import OptionError
 from structgen.grammar.schema_graph import json_key
-from structgen.token_tree import OpenSequence, TokenTree
+from structgen.token_tree import GivenUp, OpenSequence, TokenTree
 
 TOLERANCE = 0.001
 """How far off a probability may be, unless asked otherwise."""
@@ -145,6 +145,15 @@ class Confidence(Mapping[str, ValueConfidence]):
         Raises:
             KeyError: no such value was a choice among few; the error lists those that were.
         """
+        return self.find(path)
+
+    def find(self, path: str, give_up: Callable[[], bool] | None = None) -> ValueConfidence:
+        """As ``[path]``, unless ``give_up``, asked before each pass of the model, says otherwise.
+
+        Raises:
+            KeyError: as above.
+            GivenUp: so it said.
+        """
         with self._lock:
             known = self._known.get(path)
             if known is None:
@@ -154,7 +163,7 @@ class Confidence(Mapping[str, ValueConfidence]):
                     raise KeyError(
                         f"{path}: no value with few alternatives there. Such values: {listed}"
                     )
-                known = self._known[path] = self._measure(found[path])
+                known = self._known[path] = self._measure(found[path], give_up)
             return known
 
     def __contains__(self, path: object) -> bool:
@@ -184,7 +193,7 @@ class Confidence(Mapping[str, ValueConfidence]):
                     self._sites = {site.path: site for site in found}
             return self._sites
 
-    def _measure(self, site: Site) -> ValueConfidence:
+    def _measure(self, site: Site, give_up: Callable[[], bool] | None) -> ValueConfidence:
         assert self._constraint is not None
         return measure(
             self._constraint,
@@ -192,23 +201,35 @@ class Confidence(Mapping[str, ValueConfidence]):
             self._token_ids,
             self._open_sequence,
             tolerance=self._tolerance,
+            give_up=give_up,
         )
 
 
 def below(
-    confidence: Mapping[str, ValueConfidence], threshold: float | Mapping[str, float]
+    confidence: Mapping[str, ValueConfidence],
+    threshold: float | Mapping[str, float],
+    give_up: Callable[[], bool] | None = None,
 ) -> tuple[ValueConfidence, ...]:
     """Return the values the model is not sure enough of, in the order of the output.
 
     Args:
         confidence: of an output.
         threshold: what every probability has to reach; or such a number for each of some paths.
+        give_up: asked before each pass of the model.
 
     Raises:
         OptionError: a path at which no value was a choice among few.
+        GivenUp: ``give_up`` said so.
     """
+
+    def value(path: str) -> ValueConfidence:
+        if isinstance(confidence, Confidence):
+            return confidence.find(path, give_up)
+        return confidence[path]  # of a result that was pickled
+
     if not isinstance(threshold, Mapping):
-        return tuple(value for value in confidence.values() if value.probability < threshold)
+        found = [value(path) for path in confidence]
+        return tuple(value for value in found if value.probability < threshold)
     for path in threshold:
         if path not in confidence:
             listed = ", ".join(confidence) or "none"
@@ -216,11 +237,8 @@ def below(
                 f"abstain_below has {path!r}, where this output has no value with few "
                 f"alternatives. Such values: {listed}. One number stands for all of them."
             )
-    return tuple(
-        confidence[path]
-        for path in confidence
-        if path in threshold and confidence[path].probability < threshold[path]
-    )
+    found = [value(path) for path in confidence if path in threshold]
+    return tuple(value for value in found if value.probability < threshold[value.path])
 
 
 def measure(
@@ -230,6 +248,7 @@ def measure(
     open_sequence: OpenSequence,
     *,
     tolerance: float = TOLERANCE,
+    give_up: Callable[[], bool] | None = None,
 ) -> ValueConfidence:
     """Compute how sure a model is of one value.
 
@@ -239,6 +258,10 @@ def measure(
         token_ids: the output's tokens, at least those up to the value.
         open_sequence: begins a sequence on the output's prompt.
         tolerance: how far off a probability may be; 0: sum over every token sequence.
+        give_up: asked before each pass of the model.
+
+    Raises:
+        GivenUp: ``give_up`` said so.
 
     Cost: a pass of the model for each place of the token tree that matters: for labels of two or
     three tokens some 5 to 50. Past 2,000 passes it stops, and ``error`` says what that means.
@@ -250,10 +273,12 @@ def measure(
     # The boundary may lie before the value, or inside what all its alternatives begin with.
     output = b"".join(tokens[token_id] for token_id in token_ids)
     texts = [output[start : site.start] + text[max(start - site.start, 0) :] for text in site.texts]
+    if give_up is not None and give_up():
+        raise GivenUp
     sequence = open_sequence(before, max(map(len, texts)) + 1)
     try:
         tree = TokenTree(constraint, texts, before, sequence)
-        error = tree.grow(tolerance)
+        error = tree.grow(tolerance, give_up)
     finally:
         sequence.close()
     mass = float(tree.masses.sum())

@@ -6,16 +6,11 @@ how a model computes them its module's. It is a plain generator of text.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 
+from structgen.calls import passes
 from structgen.models.base import TokenSequence
-from structgen.processors import TokenIds
 from structgen.run import Run
-
-# Most tokens in one pass: a long prompt can be given up in between (0.2 s with SmolLM2), and the
-# scores of all its tokens, which the runtime computes, are never in memory together. Passes of 64
-# tokens are no slower than longer ones, and give the same scores to the bit.
-_LONGEST_PASS = 64
 
 
 def decode(run: Run, sequence: TokenSequence) -> Generator[str, None, None]:
@@ -45,7 +40,7 @@ def resume(run: Run, sequence: TokenSequence) -> Generator[str, None, None]:
         n_wanted = run.n_wanted
         if run.finish_reason is not None and not n_wanted:
             return
-        for piece in _pieces(run.take_pending()):
+        for piece in passes(run.take_pending()):
             if run.finish_reason is None and run.is_interrupted:
                 break
             sequence.append(piece)
@@ -56,14 +51,3 @@ def resume(run: Run, sequence: TokenSequence) -> Generator[str, None, None]:
         if run.finish_reason is not None:
             return
         run.choose(sequence.logits())
-
-
-def _pieces(token_ids: TokenIds) -> Iterator[TokenIds]:
-    """Cut tokens into passes, none over one token: that would round differently."""
-    start = 0
-    while start < len(token_ids):
-        end = start + _LONGEST_PASS
-        if len(token_ids) - end < 2:
-            end = len(token_ids)
-        yield token_ids[start:end]
-        start = end

@@ -32,8 +32,8 @@ from structgen.errors import (
     StructgenError,
 )
 from structgen.models.base import Model
+from structgen.options import SearchOptions
 from structgen.processors import LogitsProcessor, checked
-from structgen.results import GenerationResult
 from structgen.run import Run
 from structgen.stream import Stream
 
@@ -131,14 +131,14 @@ class Generator:
             BudgetTooSmall: fewer tokens left than any output of this type needs.
             IncompleteOutput: a stop string, ``timeout`` or ``cancel`` cut the output before it
                 was whole; it carries the text.
-            Abstained: the model is less sure of a value than ``abstain_below`` asks.
+            Abstained: the model is less sure of a value than ``abstain_below`` asks, or the call
+                was over before that was known.
             BatchError: of several outputs, some failed; it has the others. An `OptionError` or
                 `BudgetTooSmall` that is the same for all of them is raised as itself.
         """
 
-        def text(result: GenerationResult) -> str:
-            result.check_sure()
-            return result.text
+        def text(run: Run) -> str:
+            return run.sure_result().text
 
         return self._outputs(prompt, options, text)
 
@@ -154,9 +154,8 @@ class Generator:
             raise OptionError("parse needs an output type. Call the generator to get text.")
         output = self.constraint.output
 
-        def value(result: GenerationResult) -> Any:
-            result.check_sure()
-            return output.parse(result.text)
+        def value(run: Run) -> Any:
+            return output.parse(run.sure_result().text)
 
         return self._outputs(prompt, options, value)
 
@@ -166,7 +165,7 @@ class Generator:
         Args and raises as for calling the generator, but never `Abstained`: `result.abstained`
         says it.
         """
-        return self._outputs(prompt, options, lambda result: result)
+        return self._outputs(prompt, options, lambda run: run.result)
 
     def probabilities(
         self, prompt: Prompt, *, tolerance: float = TOLERANCE, adapter: str | None = None
@@ -222,25 +221,27 @@ class Generator:
         search = search_options.parse(options)
         if chat.is_batch(prompt) or search.n is not None:
             raise OptionError("stream makes one output: it takes one prompt and no n=.")
+        return Stream(self.model, self._run(prompt, search))
+
+    def _run(self, prompt: Any, search: SearchOptions) -> Run:
         prompt_ids = encode(self.model, prompt)
-        run = Run(self.model, self.constraint, self._processor, prompt_ids, search)
-        return Stream(self.model, run)
+        return Run(self.model, self.constraint, self._processor, prompt_ids, search)
 
     def _outputs(
         self,
         prompt: Prompt | Sequence[Prompt],
         options: Mapping[str, Any],
-        convert: Callable[[GenerationResult], Any],
+        convert: Callable[[Run], Any],
     ) -> Any:
         """Make one output or several; each is converted, and what fails there fails there."""
         began = time.perf_counter()
         search = search_options.parse(options)
         is_batch = chat.is_batch(prompt) or (isinstance(prompt, (list, tuple)) and not prompt)
         if not is_batch and search.n is None:
-            stream = self.stream(prompt, **options)
-            for _ in stream:
+            run = self._run(prompt, search)
+            for _ in Stream(self.model, run):
                 pass
-            return convert(stream.result)
+            return convert(run)
         prompts: Sequence[Any] = prompt if is_batch else [prompt]
         n = search.n or 1
         settings = search_options.resolve(search, self.model.search_defaults)
@@ -280,7 +281,7 @@ class Generator:
         for place, run in runs.items():
             if place not in errors:
                 try:
-                    outputs[place] = convert(run.result)
+                    outputs[place] = convert(run)
                 except StructgenError as error:
                     errors[place] = error
         if search.return_errors:

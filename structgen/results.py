@@ -6,13 +6,14 @@ of how any of it comes about.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from structgen.confidence import ValueConfidence, below
 from structgen.errors import Abstained
 from structgen.logprobs import TokenLogprob
 from structgen.text_assembler import FinishReason
+from structgen.token_tree import GivenUp
 from structgen.trace import Trace
 
 
@@ -97,13 +98,28 @@ class GenerationResult:
             return ()
         return below(self.confidence, self.abstain_below)
 
-    def check_sure(self) -> None:
+    def check_sure(self, give_up: Callable[[], bool] | None = None) -> None:
         """Raise when there are such values.
 
+        Args:
+            give_up: asked before each pass of the model that this takes.
+
         Raises:
-            Abstained: it carries the text and the values.
+            Abstained: it carries the text and the values; none where ``give_up`` said so, since
+                it is then not known how sure the model is.
         """
-        values = self.abstained
+        if self.abstain_below is None:
+            return
+        try:
+            values = below(self.confidence, self.abstain_below, give_up)
+        except GivenUp:
+            raise Abstained(
+                "The output is whole, but how sure the model is was not worked out before the call "
+                "was over (timeout= or cancel=). Allow more time, or ask for fewer paths: "
+                "abstain_below={'$.label': 0.8}.",
+                text=self.text,
+                values=(),
+            ) from None
         if values:
             raise Abstained(
                 "The model is not sure enough:\n" + "\n".join(f"  {value}" for value in values),

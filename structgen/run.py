@@ -169,6 +169,16 @@ class Run:
             trace=self._trace(),
         )
 
+    def sure_result(self) -> GenerationResult:
+        """The result of an output that has ended, unless the model is not sure enough of it.
+
+        Raises:
+            Abstained: so it is, or the call is over before that is known.
+        """
+        result = self.result
+        result.check_sure(lambda: self.is_interrupted)
+        return result
+
     def _logprobs(self) -> tuple[TokenLogprob, ...] | None:
         n_top = self._search.top_logprobs
         if self._record is None or not self._search.logprobs:

@@ -53,6 +53,10 @@ OpenSequence: TypeAlias = Callable[[Sequence[int], int], Scores]
 """Begins a sequence: of the prompt, the given tokens after it, and room for so many more."""
 
 
+class GivenUp(Exception):
+    """Whoever asked wants no answer any more."""
+
+
 class TokenTree:
     """The token sequences that spell some texts, grown where the model makes them likely.
 
@@ -91,11 +95,18 @@ class TokenTree:
         self.masses = np.zeros(len(texts))
         self.passes = 0
 
-    def grow(self, tolerance: float) -> float:
+    def grow(self, tolerance: float, give_up: Callable[[], bool] | None = None) -> float:
         """Find masses until no probability can be off by more than ``tolerance``.
+
+        Args:
+            tolerance: as above.
+            give_up: asked before each pass.
 
         Returns:
             The bound on the error that was reached.
+
+        Raises:
+            GivenUp: ``give_up`` said so.
         """
         open_places: list[tuple[float, tuple[int, ...], bytes]] = [(-1.0, (), b"")]
         while open_places:
@@ -103,6 +114,8 @@ class TokenTree:
             error = left / (left + float(self.masses.sum()))
             if error <= tolerance or self.passes == _MAX_PASSES:
                 return error
+            if give_up is not None and give_up():
+                raise GivenUp
             mass, path, text = heapq.heappop(open_places)
             for token_id, probability in self._ways_on(path):
                 more = text + self._tokens[token_id]

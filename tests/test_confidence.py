@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import pickle
+import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from enum import Enum
@@ -11,7 +13,7 @@ from typing import Annotated, Literal
 
 import numpy as np
 import pytest
-from fakes import END, END_TOO, TOKENS, FakeModel, encode
+from fakes import END, END_TOO, TOKENS, FakeModel, FakeSequence, encode
 from pydantic import Field
 
 import structgen
@@ -330,6 +332,44 @@ def test_abstaining():
     with pytest.raises(structgen.Abstained):
         unsure.parse("x", abstain_below={"$": 0.99})
     assert unsure("x", abstain_below={"$": 0.01}) == result.text
+
+
+def test_what_abstaining_takes_is_within_the_time_of_the_call(monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr(time, "perf_counter", lambda: now[0])
+    model = FakeModel()
+    generator = Generator(model, Review)
+    event = threading.Event()
+    options = {"max_new_tokens": 90, "abstain_below": 1e-9}
+    text = generator("x", **options)
+    begun = len(model.started)
+    append = FakeSequence.append
+
+    def slow(self, token_ids):
+        append(self, token_ids)
+        now[0] += 1
+        if now[0] > 100 + ends[0]:
+            event.set()
+
+    monkeypatch.setattr(FakeSequence, "append", slow)
+    ends = [1e9]
+    generator.result("x", max_new_tokens=90)
+    needed = now[0] - 100
+    for ends[0], more in ((1e9, {"timeout": needed + 3}), (needed + 3, {"cancel": event})):
+        now[0] = 100.0
+        with pytest.raises(structgen.Abstained, match="was not worked out") as caught:
+            generator("x", **options, **more)
+        assert caught.value.text == text
+        assert caught.value.values == ()
+        assert needed + 3 <= now[0] - 100 <= needed + 5  # one pass more, and none for other values
+        assert generator.result("x", **options, timeout=needed + 3).text == text
+        event.clear()
+    ends[0] = 1e9
+    assert generator("x", **options, timeout=needed + 1e6) == text
+    # Asked for afterwards it takes what it takes.
+    assert generator.result("x", **options, timeout=needed + 1).abstained == ()
+    assert len(model.started) > begun
+    assert all(sequence.closed for sequence in model.started)
 
 
 def test_abstaining_by_path():
