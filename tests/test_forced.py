@@ -278,7 +278,7 @@ def parts(model, prompt, with_, without):
     return max(apart)
 
 
-# A pass over one token and a longer one differ by 0.1 on average, and by up to 1.1 among all tokens.
+# A pass over one token and a longer one differ by 0.1 on average, by up to 1.1 among all tokens.
 # Where they chose differently, in 33 of 100 outputs of free names, the two were within 0.31.
 ROUNDING = 0.6
 
