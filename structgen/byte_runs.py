@@ -14,15 +14,16 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from . import array_cache
 from .character_nodes import pre_order
+from .characters import view
 from .recent import Recent
 from .trie import Trie
 from .vocabulary import Vocabulary
@@ -94,14 +95,16 @@ class Runs:
         edge_rank: their numbers in pre-order.
         edge_up: `last` of their parents.
         row: the tokens in the class, as bits.
+        view: ``last``, for reading one element at a time.
     """
 
-    __slots__ = ("edge_rank", "edge_up", "edges", "last", "row", "token_last")
+    __slots__ = ("edge_rank", "edge_up", "edges", "last", "row", "token_last", "view")
 
     def __init__(
         self, last: Depths, token_last: Depths, edges: Int32, edge_up: Depths, order: Order
     ) -> None:
         self.last = last
+        self.view = view(last.astype(np.int32) if last.itemsize > 1 else last)
         self.token_last = token_last
         self.edges = edges
         self.edge_rank = order.rank[edges]
@@ -120,7 +123,19 @@ class Runs:
     @property
     def nbytes(self) -> int:
         """Bytes held."""
-        return sum(getattr(self, name).nbytes for name in self.__slots__)
+        arrays = [*self.arrays().values(), self.edge_rank, self.row]
+        return sum(array.nbytes for array in arrays)
+
+
+class Views(NamedTuple):
+    """Arrays by node, and `Order.node`, for reading one element at a time."""
+
+    rank: Sequence[int]
+    beyond: Sequence[int]
+    node: Sequence[int]
+    parent: Sequence[int]
+    depth: Sequence[int]
+    is_malformed: bytes
 
 
 class Order:
@@ -154,6 +169,14 @@ class Order:
         by_rank = np.argsort(self.rank[ends], kind="stable")
         self.token_ids: Int32 = trie.token_ids[by_rank]
         self._token_node: Int32 = ends[by_rank].astype(np.int32)
+        self.views = Views(
+            view(self.rank),
+            view(self.beyond),
+            view(self.node),
+            view(trie.parent),
+            view(trie.depth.astype(np.int32)),
+            (self._symbol == _MALFORMED).tobytes(),
+        )
         self._levels = list(pairwise(trie.level_start.tolist()[1:]))
         walker = walker_of(vocabulary)
         self._known: Recent[bytes, Runs] = walker.cache()

@@ -19,8 +19,9 @@ from .automaton.cfg_machine import CfgMachine
 from .cfg_tokens import EMPTY, Bits, Ids, Walk, merge
 from .cfg_walks import Walks
 
-_Targets = list[tuple[int, int, int]]
-"""First bytes of a terminal, as a mask; the terminal; the goal state after it."""
+_Targets = list[tuple[int, int, int, int]]
+"""First bytes of a terminal, as a mask; the lexer state before it, where nothing is demanded; the
+terminal; the goal state after it."""
 
 Spot = tuple[int, int]
 """What holds of the rest of the text, and a node."""
@@ -65,6 +66,9 @@ class Frames:
         self._entries: dict[Spot, int] = {}
         self._is_neutral: dict[int, bool] = {}
         self._ignored = tuple((self._first(t), t) for t in sorted(machine.ignore))
+        self._spaces_begin = 0
+        for first, _ in self._ignored:
+            self._spaces_begin |= first
 
     def clear(self) -> None:
         """Forget all walks."""
@@ -74,22 +78,14 @@ class Frames:
 
     def top(self, state: int, condition: int, node: int) -> FrameWalk:
         """The walk of goal state ``state`` at ``node``, the text being bound by ``condition``."""
-        terminals, calls, begins = self._own_of(state)
+        targets, calls, begins = self._own.get(state) or self._own_of(state)
         available = self._walks.bytes_after(node, condition)
         if not begins & available:
             return self._nothing
         key = (state, condition, node)
         found = self._found.get(key)
         if found is None:
-            parts = _Parts()
-            self._read(terminals, condition, node, available, parts)
-            for goal, to in calls:
-                walk = self.goal(goal, condition, node)
-                if walk is not self._nothing:
-                    parts.walks[id(walk)] = walk
-                    for after, at in walk.closed:
-                        self._go_on(to, after, at, parts)
-            found = self._keep(key, parts)
+            found = self._found[key] = self._walk(targets, calls, condition, node, available)
         return found
 
     def goal(self, goal: int, condition: int, node: int) -> FrameWalk:
@@ -101,9 +97,7 @@ class Frames:
         key = (~goal, condition, node)
         found = self._found.get(key)
         if found is None:
-            parts = _Parts()
-            self._read(targets, condition, node, available, parts)
-            found = self._keep(key, parts)
+            found = self._found[key] = self._walk(targets, (), condition, node, available)
         return found
 
     def spaced(self, condition: int, node: int) -> tuple[tuple[Walk, ...], tuple[Spot, ...]]:
@@ -115,10 +109,7 @@ class Frames:
         found = self._spaces.get(key)
         if found is None:
             available = self._walks.bytes_after(node, condition)
-            if any(first & available for first, _ in self._ignored):
-                found = self._spaced(key)
-            else:
-                found = ((), (key,))
+            found = self._spaced(key) if available & self._spaces_begin else ((), (key,))
             self._spaces[key] = found
             self.used += 300
         return found
@@ -135,7 +126,7 @@ class Frames:
                 walk = self._walks.walk(self._entry(terminal, condition), node)
                 walks[id(walk)] = walk
                 for outcome, at in walk.exits:
-                    for after, _ in self._lexer.outcomes[outcome]:
+                    for after in self._lexer.conditions_of[outcome]:
                         spot = (after, at)
                         if spot not in seen:
                             seen.add(spot)
@@ -145,15 +136,6 @@ class Frames:
                             spots.setdefault(after, []).append(at)
         joined = tuple((w, self._walks.nodes.join(nodes)) for w, nodes in spots.items())
         return tuple(walks.values()), joined
-
-    def _keep(self, key: tuple[int, int, int], parts: _Parts) -> FrameWalk:
-        closed = tuple(
-            (w, self._walks.nodes.join(list(nodes))) for w, nodes in parts.closed.items()
-        )
-        ids, bits = merge(parts.walks.values(), self._n_words)
-        found = self._found[key] = FrameWalk(ids, bits, closed)
-        self.used += 300 + ids.nbytes + (0 if bits is None else bits.nbytes)
-        return found
 
     # -- goal states ------------------------------------------------------------------------------
 
@@ -176,9 +158,10 @@ class Frames:
         return found
 
     def _targets(self, edges: dict[int, int]) -> tuple[_Targets, int]:
-        targets = [(self._first(terminal), terminal, to) for terminal, to in edges.items()]
+        anything = self._anything
+        targets = [(self._first(t), self._entry(t, anything), t, to) for t, to in edges.items()]
         begins = 0
-        for first, _, _ in targets:
+        for first, *_ in targets:
             begins |= first
         return targets, begins
 
@@ -213,44 +196,49 @@ class Frames:
 
     # -- walks ------------------------------------------------------------------------------------
 
-    def _read(
-        self, targets: _Targets, condition: int, node: int, available: int, parts: _Parts
-    ) -> None:
-        """Walk some terminals, and go on in their targets."""
-        walk_of, outcomes = self._walks.walk, self._lexer.outcomes
+    def _walk(
+        self,
+        targets: _Targets,
+        calls: Iterable[tuple[int, int]],
+        condition: int,
+        node: int,
+        available: int,
+    ) -> FrameWalk:
+        """Walk some terminals and goals, and go on after them."""
+        walk_of, conditions_of, nothing = self._walks.walk, self._lexer.conditions_of, self._nothing
+        is_free = condition == self._anything
+        parts: list[Walk | FrameWalk] = []
+        closed: dict[int, list[int]] = {}
         ended: dict[tuple[int, int], list[int]] = {}
-        for first, terminal, to in targets:
+        for first, q, terminal, to in targets:
             if first & available:
-                walk = walk_of(self._entry(terminal, condition), node)
-                parts.walks[id(walk)] = walk
+                walk = walk_of(q if is_free else self._entry(terminal, condition), node)
+                parts.append(walk)
                 for outcome, at in walk.exits:
-                    for after, _ in outcomes[outcome]:
+                    for after in conditions_of[outcome]:
                         ended.setdefault((to, after), []).append(at)
+        steps: list[tuple[int, int, int]] = []
         for (to, after), nodes in ended.items():
-            spaces, spots = self.spaced(after, self._walks.nodes.join(nodes))
-            for space in spaces:
-                parts.walks[id(space)] = space
-            for then, at in spots:
-                self._go_on(to, then, at, parts)
-
-    def _go_on(self, state: int, condition: int, node: int, parts: _Parts) -> None:
-        if not self._goals.is_final[state]:
-            walk = self.top(state, condition, node)
-            if walk is not self._nothing:
-                parts.walks[id(walk)] = walk
-                parts.close(walk.closed)
-        if self._goals.accepts[state]:
-            parts.close(((condition, node),))
-
-
-class _Parts:
-    """A walk being put together."""
-
-    def __init__(self) -> None:
-        self.walks: dict[int, Walk | FrameWalk] = {}
-        self.closed: dict[int, dict[int, None]] = {}
-
-    def close(self, closed: Iterable[Spot]) -> None:
-        """Add places where the goal ends."""
-        for condition, node in closed:
-            self.closed.setdefault(condition, {})[node] = None
+            at = nodes[0] if len(nodes) == 1 else self._walks.nodes.join(nodes)
+            spaces, spots = self.spaced(after, at)
+            parts += spaces
+            steps += [(to, then, where) for then, where in spots]
+        for goal, to in calls:
+            inner = self.goal(goal, condition, node)
+            if inner is not nothing:
+                parts.append(inner)
+                steps += [(to, after, at) for after, at in inner.closed]
+        is_final, accepts = self._goals.is_final, self._goals.accepts
+        for to, after, at in steps:
+            if not is_final[to]:
+                found = self.top(to, after, at)
+                if found is not nothing:
+                    parts.append(found)
+                    for then, where in found.closed:
+                        closed.setdefault(then, []).append(where)
+            if accepts[to]:
+                closed.setdefault(after, []).append(at)
+        ids, bits = merge(parts, self._n_words)
+        self.used += 300 + 8 * len(ids) + (0 if bits is None else bits.nbytes)
+        join = self._walks.nodes.join
+        return FrameWalk(ids, bits, tuple([(w, join(nodes)) for w, nodes in closed.items()]))

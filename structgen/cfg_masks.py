@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
+import numpy.typing as npt
 
 from .automaton.cfg_machine import CfgMachine
 from .automaton.cfg_stacks import BOTTOM, unpack
@@ -37,7 +38,7 @@ class CfgMask:
 
     def __init__(self, bits: Bits | None, ids: Ids, n_words: int) -> None:
         self.bits = bits
-        self.ids = ids
+        self.ids: npt.NDArray[np.int32] = np.asarray(ids, np.int32)
         self.n_words = n_words
 
     def fill(self, out: Bits) -> None:
@@ -124,7 +125,7 @@ class CfgMaskEngine:
     def _compute(self, state: int) -> CfgMask:
         walks = self._whole(state) if self.machine.is_free else self._by_place(state)
         if self.machine.is_accepting(state):
-            walks.append(Walk(self._eos, None, (), ()))
+            walks.append(Walk(tuple(self._eos.tolist()), None, (), ()))
         ids, bits = merge(walks, self._n_words, _FEW)
         return CfgMask(bits, ids, self._n_words)
 
@@ -199,7 +200,9 @@ class CfgMaskEngine:
                 self._used += 100
         return found
 
-    def sort_out(self, state: int, most: int, tape: Callable[[], Tape]) -> tuple[Ids, Ids]:
+    def sort_out(
+        self, state: int, most: int, tape: Callable[[], Tape]
+    ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
         """See `reach.Reach.sort_out`: here each allowed token has to be looked at."""
         out = np.zeros((self.vocabulary.size + 31) // 32, np.uint32)
         self.fill(state, out)

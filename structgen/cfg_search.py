@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from .cfg_walks import Walks
 
 _MAX_VISITS = 400
+_SMALL = 400
+"""Nodes of subtrees that are still looked at one by one."""
+
 _FEW = 40
 
 
@@ -46,12 +49,15 @@ class Search:
         while self._todo or self._runs:
             if self._todo:
                 self._narrow()
+                continue
+            state, where = self._runs.popitem()
+            if walks.nodes.size(where) <= _SMALL:
+                self._short_run(state, where)
             else:
-                self._run(*self._runs.popitem())
+                self._run(state, where)
         tokens: list[Tokens] = [Part(EMPTY, bits) for bits in self._bits]
         tokens += [Part(ids, None) for ids in self._parts]
-        if self._ids:
-            tokens.append(Part(np.array(self._ids, np.int32), None))
+        tokens.append(Part(tuple(self._ids), None))
         ids, bits = merge(tokens, walks.n_words)
         exits = tuple((outcome, walks.nodes.join(where)) for outcome, where in self._exits.items())
         return Walk(ids, bits, exits, tuple(self._ends))
@@ -68,7 +74,7 @@ class Search:
             state, at = todo.pop()
             if at < n_nodes and not n_children[at]:
                 continue
-            if lexer.loop(state) is not None and nodes.is_large(at):
+            if lexer.loop(state) is not None:
                 self._runs.setdefault(state, []).append(at)
                 continue
             row = lexer.row(state)
@@ -97,25 +103,34 @@ class Search:
                 else:
                     steps = [(row[byte], child) for byte, child in below.items() if byte in row]
             for to, child in steps:
-                if child < n_nodes:
-                    first, last = token_start[child], token_start[child + 1]
-                    if first != last:
-                        ids += token_ids[first:last]
-                        ends[to] = None
-                    if not n_children[child]:
-                        continue
-                else:
-                    here = nodes.tokens_at(nodes.real(child))
-                    if len(here):
-                        self._parts.append(here)
-                        ends[to] = None
-                outcome = lexer.label(to)
-                if outcome >= 0:
-                    exit_node = walks.goes_on(child, outcome)
-                    if exit_node >= 0:
-                        exits.setdefault(outcome, []).append(exit_node)
-                if lexer.goes_on(to):
-                    todo.append((to, child))
+                if child >= n_nodes:
+                    self._arrive(to, child)
+                    continue
+                first, last = token_start[child], token_start[child + 1]
+                if first != last:
+                    ids += token_ids[first:last]
+                    ends[to] = None
+                if n_children[child]:
+                    outcome = lexer.label(to)
+                    if outcome >= 0 and walks.goes_on(child, outcome) >= 0:
+                        exits.setdefault(outcome, []).append(child)
+                    if lexer.goes_on(to):
+                        todo.append((to, child))
+
+    def _arrive(self, state: int, at: int) -> None:
+        """A state is reached at a node, or at a set of them."""
+        walks, sets, lexer = self._walks, self._nodes, self._lexer
+        here = sets.tokens_of(at)
+        if len(here):
+            self._ids += here
+            self._ends[state] = None
+        outcome = lexer.label(state)
+        if outcome >= 0:
+            exit_node = walks.goes_on(at, outcome)
+            if exit_node >= 0:
+                self._exits.setdefault(outcome, []).append(exit_node)
+        if lexer.goes_on(state):
+            self._todo.append((state, at))
 
     def _wide(self) -> None:
         """Level by level, until it is narrow again or nothing but runs are left."""
@@ -171,6 +186,51 @@ class Search:
                 there = sets.going_on(nodes[labels == outcome], flags)
                 if len(there):
                     self._exits.setdefault(outcome, []).append(sets.joined(there))
+
+    def _short_run(self, state: int, where: list[int]) -> None:
+        """As `_run`, node by node."""
+        walks, sets, lexer, order = self._walks, self._nodes, self._lexer, self._walks.order
+        loop = lexer.loop(state)
+        assert loop is not None
+        inside, leaving = loop
+        last, depth_of = order.runs(inside).view, order.views.depth
+        rank, beyond, node_at = order.views.rank, order.views.beyond, order.views.node
+        parent, byte_of, is_malformed = order.views.parent, sets.byte, order.views.is_malformed
+        token_start, token_ids, ids = sets.token_start, sets.token_ids, self._ids
+        outcome = lexer.label(state)
+        allowed = walks.allowed_mask(outcome) if outcome >= 0 else 0
+        if allowed & lexer.loop_mask(state):
+            self._run(state, where)
+            return
+        exits: dict[int, None] = {}
+        left: dict[int, list[int]] = {}
+        for member in where:
+            for start in (member,) if member < sets.n_nodes else sets.real(member).tolist():
+                depth = depth_of[start]
+                at, end = rank[start] + 1, beyond[start]
+                while at < end:
+                    node = node_at[at]
+                    if last[node] <= depth:
+                        first = token_start[node]
+                        if first != token_start[node + 1]:
+                            ids += token_ids[first : token_start[node + 1]]
+                        at += 1
+                        continue
+                    at = beyond[node]
+                    byte = byte_of[node]
+                    if is_malformed[node]:
+                        continue
+                    if allowed >> byte & 1:
+                        exits[parent[node]] = None
+                    if byte in leaving:
+                        left.setdefault(leaving[byte], []).append(node)
+        self._ends[state] = None
+        if any(inside[0x80:]):
+            self._ends[~state] = None
+        if exits:
+            self._exits.setdefault(outcome, []).extend(exits)
+        for to, reached in left.items():
+            self._arrive(to, sets.join(reached))
 
     def _run(self, state: int, where: list[int]) -> None:
         """A state that leads back to itself, from all of ``where`` at once."""

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from .automaton.cfg_lexer import Lexer
 from .byte_runs import Order, order_of
 from .cfg_search import Search
-from .cfg_tokens import Ids, Walk, merge
+from .cfg_tokens import Walk, merge
 from .node_sets import NodeSets, as_mask
 from .trie import Trie
 from .vocabulary import Vocabulary
@@ -71,11 +71,10 @@ class Walks:
         key = (q, node)
         found = self._walks.get(key)
         if found is None:
-            parts = self.lexer.split(q)
             literal = self.lexer.literal(q)
             if literal is not None:
-                found = self._literal(q, literal, node)
-            elif len(parts) > 1:
+                found = self._literal(*literal, node)
+            elif len(parts := self.lexer.split(q)) > 1:
                 found = self._joined([self.walk(part, node) for part in parts])
             elif (
                 node >= self.nodes.n_nodes
@@ -86,18 +85,16 @@ class Walks:
             else:
                 found = Search(self, q, node).walk()
             self._walks[key] = found
-            self._used += 400 + found.ids.nbytes
+            self._used += 400 + 8 * len(found.ids)
             if found.bits is not None:
                 self._used += found.bits.nbytes
         return found
 
-    def _literal(self, q: int, text: bytes, node: int) -> Walk:
+    def _literal(self, text: bytes, states: list[int], outcome: int, node: int) -> Walk:
         """The walk of a terminal that is one text."""
         nodes, child_of = self.nodes, self.trie.child
         n_nodes = nodes.n_nodes
-        states, outcome = self.lexer.literal_ends(q)
         ids: list[int] = []
-        parts: list[Ids] = []
         ends: list[int] = []
         exits: tuple[tuple[int, int], ...] = ()
         at = node
@@ -106,21 +103,14 @@ class Walks:
             if below is None:
                 break
             at = below
-            if at >= n_nodes:
-                here = nodes.tokens_at(nodes.real(at))
-                if len(here):
-                    parts.append(here)
-                    ends.append(state)
-            elif nodes.token_start[at] != nodes.token_start[at + 1]:
-                ids += nodes.token_ids[nodes.token_start[at] : nodes.token_start[at + 1]]
+            here = nodes.tokens_of(at)
+            if len(here):
+                ids += here
                 ends.append(state)
         else:
             if nodes.bytes_after(at):
                 exits = ((outcome, at),)
-        found = np.array(ids, np.int32)
-        if parts:
-            found = np.concatenate((found, *parts))
-        return Walk(found, None, exits, tuple(ends))
+        return Walk(tuple(ids), None, exits, tuple(ends))
 
     def _joined(self, parts: list[Walk]) -> Walk:
         ids, bits = merge(parts, self.n_words)

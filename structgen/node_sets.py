@@ -7,6 +7,9 @@ is walked once for all names. It knows no automata.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import cast
+
 import numpy as np
 import numpy.typing as npt
 
@@ -18,9 +21,6 @@ Nodes = npt.NDArray[np.int32]
 
 _FEW = 40
 """Sets of so many members are handled one by one."""
-
-_LARGE = 400
-"""More nodes than this in a subtree, and a run through it is worth a comparison."""
 
 _HUGE = 4_000
 """More nodes than this in a subtree, and it is walked apart from others."""
@@ -47,8 +47,8 @@ class NodeSets:
         self.byte = view(trie.byte)
         self.token_start = view(trie.token_start)
         self.token_ids = view(trie.token_ids)
-        self._rank = view(order.rank)
-        self._beyond = view(order.beyond)
+        self._rank = order.views.rank
+        self._beyond = order.views.beyond
         self.clear()
 
     def clear(self) -> None:
@@ -58,6 +58,7 @@ class NodeSets:
         self._children: dict[int, dict[int, int]] = {}
         self._parts: dict[int, list[int]] = {}
         self._bytes: dict[int, int] = {}
+        self._sizes: dict[int, int] = {}
         self.used = 0
 
     def real(self, node: int) -> Nodes:
@@ -159,15 +160,20 @@ class NodeSets:
         total = int(ends[-1]) if len(ends) else 0
         return np.repeat(starts, count) + np.arange(total, dtype=np.int32)
 
-    def is_large(self, node: int) -> bool:
-        """Whether a run from ``node`` is worth a comparison."""
-        if node < self.n_nodes:
-            return self._beyond[node] - self._rank[node] > _LARGE
-        nodes = self._sets[node - self.n_nodes]
-        if len(nodes) > _LARGE:
-            return True
-        order = self._order
-        return int((order.beyond[nodes] - order.rank[nodes]).sum()) > _LARGE
+    def size(self, nodes: list[int]) -> int:
+        """How many nodes there are at and below ``nodes``, each a node or a set."""
+        found = 0
+        for node in nodes:
+            if node < self.n_nodes:
+                found += self._beyond[node] - self._rank[node]
+                continue
+            known = self._sizes.get(node)
+            if known is None:
+                members, order = self._sets[node - self.n_nodes], self._order
+                known = self._sizes[node] = int((order.beyond[members] - order.rank[members]).sum())
+                self.used += 100
+            found += known
+        return found
 
     def bytes_after(self, node: int) -> int:
         """The bytes with which tokens go on from ``node``, as a mask."""
@@ -178,9 +184,12 @@ class NodeSets:
                 first, byte_of = self.first_child[node], self.byte
                 for child in range(first, first + self.n_children[node]):
                     found |= 1 << byte_of[child]
+            elif len(members := self._sets[node - self.n_nodes]) <= _FEW:
+                for member in members.tolist():
+                    found |= self.bytes_after(member)
             else:
                 flags = np.zeros(256, np.bool_)
-                flags[self._trie.byte[self.below(self._sets[node - self.n_nodes])]] = True
+                flags[self._trie.byte[self.below(members)]] = True
                 found = as_mask(flags)
             self._bytes[node] = found
             self.used += 100
@@ -195,6 +204,20 @@ class NodeSets:
         count = trie.n_children[nodes]
         flags = allowed[trie.byte[self.below(nodes)]]
         return nodes[np.logical_or.reduceat(flags, np.cumsum(count) - count)]
+
+    def tokens_of(self, node: int) -> Sequence[int]:
+        """The tokens that end at ``node``."""
+        start, ids = self.token_start, self.token_ids
+        if node < self.n_nodes:
+            return ids[start[node] : start[node + 1]]
+        members = self._sets[node - self.n_nodes]
+        if len(members) > _FEW:
+            return cast("Sequence[int]", self.tokens_at(members).tolist())
+        out: list[int] = []
+        for member in members.tolist():
+            if start[member] != start[member + 1]:
+                out += ids[start[member] : start[member + 1]]
+        return out
 
     def tokens_at(self, nodes: Nodes) -> Nodes:
         """The tokens that end at ``nodes``."""

@@ -44,6 +44,7 @@ class Lexer(Leaf):
     Attributes:
         terminals: the terminals.
         outcomes: what each label stands for.
+        conditions_of: the conditions of each outcome.
         permits: whether a terminal expected with a number may end under a condition.
     """
 
@@ -54,6 +55,7 @@ class Lexer(Leaf):
         self.terminals = terminals
         self.permits = permits
         self.outcomes: list[Outcome] = []
+        self.conditions_of: list[tuple[int, ...]] = []
         self._outcome_ids: dict[Outcome, int] = {}
         self._symbols: list[tuple[int, tuple[tuple[int, int], ...]]] = []
         self._symbol_ids: dict[tuple[int, tuple[tuple[int, int], ...]], int] = {}
@@ -63,7 +65,7 @@ class Lexer(Leaf):
         self._splits: dict[int, tuple[int, ...]] = {}
         self._masks: dict[int, int] = {}
         self._loop_masks: dict[int, int] = {}
-        self._literal_ends: dict[int, tuple[list[int], int]] = {}
+        self._literals: dict[int, tuple[bytes, list[int], int] | None] = {}
         self._loops: dict[int, tuple[bytes, Mapping[int, int]] | None] = {}
         # Terminals with the conditions under which they may end, where not all will do.
         self.variants: list[Expected] = [(t, None) for t in range(len(terminals.starts))]
@@ -320,6 +322,7 @@ class Lexer(Leaf):
         if found is None:
             found = self._outcome_ids[outcome] = len(self.outcomes)
             self.outcomes.append(outcome)
+            self.conditions_of.append(tuple([end for end, _ in outcome]))
         return found
 
     def _end(self, v: int, q: int, condition: int) -> int:
@@ -429,27 +432,25 @@ class Lexer(Leaf):
             self._splits[q] = found
         return found
 
-    def literal(self, q: int) -> bytes | None:
-        """The one text that is read from ``q`` on, where that is a whole terminal."""
+    def literal(self, q: int) -> tuple[bytes, list[int], int] | None:
+        """The one text that is read from ``q`` on, where that is a whole terminal; the states after
+        each byte of it; and the outcome of the last."""
+        if q in self._literals:
+            return self._literals[q]
         symbol, node = self._keys[q]
         condition, threads = self._symbols[symbol]
-        if node != GROUND or len(threads) != 1 or condition != self.terminals.rest.anything:
-            return None
-        v, state = threads[0]
-        if v >= len(self.terminals.starts) or state != self.terminals.starts[v]:
-            return None
-        return self.terminals.literals.get(v)
-
-    def literal_ends(self, q: int) -> tuple[list[int], int]:
-        """The states after each byte of a `literal`, and the outcome of the last."""
-        found = self._literal_ends.get(q)
-        if found is None:
-            states: list[int] = []
-            at = q
-            for byte in self.literal(q) or b"":
-                at = self.row(at)[byte]
-                states.append(at)
-            found = self._literal_ends[q] = (states, self.label(at))
+        found: tuple[bytes, list[int], int] | None = None
+        if node == GROUND and len(threads) == 1 and condition == self.terminals.rest.anything:
+            v, state = threads[0]
+            text = self.terminals.literals.get(v)
+            if text is not None and state == self.terminals.starts[v]:
+                states: list[int] = []
+                at = q
+                for byte in text:
+                    at = self.row(at)[byte]
+                    states.append(at)
+                found = (text, states, self.label(at))
+        self._literals[q] = found
         return found
 
     def first_bytes(self, q: int) -> int:
