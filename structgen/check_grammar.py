@@ -95,10 +95,11 @@ def _defined(text: str) -> dict[str, int]:
     out: dict[str, int] = {}
     for number, line in enumerate(text.splitlines(), 1):
         match = re.match(
-            r"\s*[?!]?([A-Za-z_][\w-]*)(?:\{[\w\s,]*\})?(?:\.-?\d+)?\s*(?:::=|:)", line
+            r"\s*[?!]?([A-Za-z_][\w-]*(?: +\w+)*)(?:\{[\w\s,]*\})?(?:\.-?\d+)?\s*(?:::=|:|=(?!=))",
+            line,
         )
         if match:
-            out.setdefault(match[1], number)
+            out.setdefault(" ".join(match[1].split()), number)
     return out
 
 

@@ -258,7 +258,9 @@ def show_grammar(name: str) -> None:
 @grammars.command("check")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--start", help="The rule to begin with.")
-@click.option("--dialect", type=click.Choice(["lark", "gbnf", "ebnf"]), help="How it is written.")
+@click.option(
+    "--dialect", type=click.Choice(["lark", "gbnf", "ebnf", "iso-ebnf"]), help="How it is written."
+)
 def check_grammar(file: Path, start: str | None, dialect: str | None) -> int:
     """Print everything that is wrong with the grammar FILE."""
     from structgen.check_grammar import problems

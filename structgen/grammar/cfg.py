@@ -1,7 +1,8 @@
-"""Context-free grammars in three dialects, lowered to the grammar IR.
+"""Context-free grammars in four dialects, lowered to the grammar IR.
 
 `parse` is the entry point; each dialect is a module of its own. Lark's is read by the ``lark``
-package itself (`cfg_lark`), the others by `cfg_notation`. This module owns the choice.
+package itself (`cfg_lark`), the others by `cfg_notation` and `cfg_iso`. This module owns the
+choice.
 """
 
 from __future__ import annotations
@@ -11,10 +12,14 @@ import re
 from collections.abc import Mapping
 
 from ..errors import GrammarError
-from . import cfg_notation, ir
+from . import cfg_iso, cfg_notation, ir
 from .cfg_embedded import Given
 
-_EXTENSIONS = {".lark": "lark", ".gbnf": "gbnf", ".ebnf": "ebnf"}
+DIALECTS = ("lark", "gbnf", "ebnf", "iso-ebnf")
+"""How grammars are written: Lark, GBNF (llama.cpp), EBNF of the W3C, EBNF of ISO 14977."""
+
+_LARK_RULE = r"^[ \t]*[?!]*\w+(?:\{[^}\n]*\})?(?:\.-?\d+)?[ \t]*:"
+_EXTENSIONS = {".lark": "lark", ".gbnf": "gbnf"}
 
 
 def parse(
@@ -29,7 +34,7 @@ def parse(
     Args:
         text: the grammar.
         start: the rule to begin with; None for the dialect's own.
-        dialect: ``"lark"``, ``"gbnf"`` or ``"ebnf"``; None to find out.
+        dialect: one of `DIALECTS`; None to find out.
         path: where the text was read from, for the dialect and for relative imports.
         terminals: terminals that the text leaves open; strings are patterns.
 
@@ -49,7 +54,14 @@ def parse(
         return cfg_lark.parse(text, start or "start", path, given)
     if chosen in ("gbnf", "ebnf"):
         return cfg_notation.parse(text, start, chosen, given)
-    raise GrammarError(f"There is no grammar dialect {chosen!r}; choose 'lark', 'gbnf' or 'ebnf'.")
+    if chosen == "iso-ebnf":
+        return cfg_iso.parse(text, start, given)
+    raise GrammarError(f"There is no grammar dialect {chosen!r}. {choose_dialect()}")
+
+
+def choose_dialect() -> str:
+    """Which dialects there are, for a message."""
+    return f"Choose {', '.join(map(repr, DIALECTS[:-1]))} or {DIALECTS[-1]!r}."
 
 
 def dialect_of(text: str, path: str | None = None) -> str:
@@ -58,5 +70,9 @@ def dialect_of(text: str, path: str | None = None) -> str:
         if path is not None and path.endswith(extension):
             return dialect
     if not re.search(r"^\s*[\w-]+\s*::=", text, re.MULTILINE):
-        return "lark"
+        bare = re.sub(r"\(\*.*?\*\)", "", text, flags=re.DOTALL)
+        is_iso = cfg_iso.RULE.search(bare) and not re.search(_LARK_RULE, bare, re.MULTILINE)
+        return "iso-ebnf" if is_iso or str(path).endswith(".ebnf") else "lark"
+    if str(path).endswith(".ebnf"):
+        return "ebnf"
     return "gbnf" if re.search(r"^\s*root\s*::=", text, re.MULTILINE) else "ebnf"

@@ -69,7 +69,33 @@ class Placed:
     terminal: ir.Embedded | ir.SpecialToken
 
 
-Expression: TypeAlias = "Literal | Chars | Reference | Sequence | Alternatives | Repeated | Placed"
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """What ``whole`` can be and ``part`` cannot; both have to be regular.
+
+    ``position`` is where in the text, ``name`` what messages call it.
+    """
+
+    whole: Expression
+    part: Expression
+    position: int
+    name: str
+
+
+Expression: TypeAlias = (
+    "Literal | Chars | Reference | Sequence | Alternatives | Repeated | Placed | Difference"
+)
+
+
+class NotRegular(Exception):
+    """A difference of what is not regular; ``position`` is where."""
+
+    def __init__(self, position: int) -> None:
+        super().__init__(
+            "Only what is regular can be taken away from what is regular: no rules that contain "
+            "themselves, no embedded JSON. Write the rest out."
+        )
+        self.position = position
 
 
 def build(rules: Mapping[str, Expression], start: str) -> ir.ContextFree:
@@ -92,6 +118,7 @@ class _Builder:
         self._made: dict[Expression, int] = {}
         # The pattern of each rule that is regular, short enough, and not recursive.
         self._patterns: dict[str, str | None] = {}
+        self._regexes: dict[str, ir.Regex | None] = {}
 
     def build(self, start: str) -> ir.ContextFree:
         todo = [start]
@@ -112,6 +139,9 @@ class _Builder:
         """A Python pattern of ``expression``, or None if it is not regular, or gets too long."""
         if isinstance(expression, Placed):
             return None
+        if isinstance(expression, Difference):
+            chars = _as_chars(self._difference(expression))
+            return None if chars is None else _class(chars)
         if isinstance(expression, Literal):
             out: str | None = re.escape(expression.text)
         elif isinstance(expression, Chars):
@@ -144,7 +174,7 @@ class _Builder:
         """Whether a regular expression can be empty."""
         if isinstance(expression, Literal):
             return not expression.text
-        if isinstance(expression, (Chars, Placed)):
+        if isinstance(expression, (Chars, Placed, Difference)):
             return False
         if isinstance(expression, Reference):
             return self._is_nullable(self._rules[expression.name])
@@ -153,6 +183,57 @@ class _Builder:
         if isinstance(expression, Sequence):
             return all(map(self._is_nullable, expression.parts))
         return any(map(self._is_nullable, expression.parts))
+
+    # -- differences ------------------------------------------------------------------------------
+
+    def _difference(self, expression: Difference) -> ir.Regex:
+        whole, part = self._regex(expression.whole), self._regex(expression.part)
+        if whole is None or part is None:
+            raise NotRegular(expression.position)
+        chars = [_as_chars(whole), _as_chars(part)]
+        if chars[0] is not None and chars[1] is not None:
+            taken = [*ir.negate(chars[0]).ranges, *chars[1].ranges]
+            return ir.negate(ir.char_set(taken))
+        return ir.Intersect((whole, ir.Complement(part)))
+
+    def _regex(self, expression: Expression) -> ir.Regex | None:
+        """``expression`` as a regular expression, or None if it is none."""
+        if isinstance(expression, Placed):
+            inner = expression.terminal
+            is_pattern = isinstance(inner, ir.Embedded) and isinstance(inner.grammar, ir.Pattern)
+            return inner.grammar.regex if is_pattern else None  # type: ignore[union-attr]
+        if isinstance(expression, Literal):
+            return ir.literal(expression.text)
+        if isinstance(expression, Chars):
+            return expression.chars
+        if isinstance(expression, Difference):
+            return self._difference(expression)
+        if isinstance(expression, Reference):
+            if expression.name not in self._regexes:
+                self._regexes[expression.name] = None  # a rule in itself is not regular
+                self._regexes[expression.name] = self._regex(self._rules[expression.name])
+            return self._regexes[expression.name]
+        if isinstance(expression, Repeated):
+            body = self._regex(expression.body)
+            return None if body is None else ir.Repeat(body, expression.least, expression.most)
+        found = [self._regex(part) for part in expression.parts]
+        parts = tuple(part for part in found if part is not None)
+        if len(parts) < len(found):
+            return None
+        return ir.Concat(parts) if isinstance(expression, Sequence) else ir.Alternate(parts)
+
+    def _taken_away(self, expression: Difference) -> list[int]:
+        """The symbols of a difference that is more than a character."""
+        regex = self._difference(expression)
+        found = self._made.get(expression)
+        if found is None:
+            found = self._made[expression] = self._nonterminal(f"{len(self._nonterminals)}:")
+            more = ir.Intersect((regex, ir.Repeat(ir.ANY_CHAR, 1, None)))
+            if _is_nullable(regex):
+                self._lowered[found, ()] = None
+            terminal = ir.Embedded(expression.name, ir.Pattern(more, expression.name))
+            self._lowered[found, (self._place(terminal),)] = None
+        return [~found]
 
     # -- rules ------------------------------------------------------------------------------------
 
@@ -201,6 +282,8 @@ class _Builder:
             return [~self._made[expression]]
         if isinstance(expression, Placed):
             return [self._place(expression.terminal)]
+        if isinstance(expression, Difference):
+            return self._taken_away(expression)
         if isinstance(expression, Reference):
             return [~self._nonterminal(expression.name)]
         if isinstance(expression, Sequence):
@@ -257,6 +340,36 @@ class _Builder:
                 return number
         self._terminals.append(terminal)
         return len(self._terminals) - 1
+
+
+def _is_nullable(regex: ir.Regex) -> bool:
+    """Whether ``regex`` matches the empty text."""
+    if isinstance(regex, ir.CharSet):
+        return False
+    if isinstance(regex, (ir.Concat, ir.Intersect)):
+        return all(map(_is_nullable, regex.parts))
+    if isinstance(regex, ir.Alternate):
+        return any(map(_is_nullable, regex.parts))
+    if isinstance(regex, ir.Repeat):
+        return regex.min == 0 or _is_nullable(regex.body)
+    if isinstance(regex, ir.Complement):
+        return not _is_nullable(regex.body)
+    if isinstance(regex, (ir.Lookahead, ir.Lookbehind)):
+        return _is_nullable(regex.body) != regex.negate
+    return True  # an anchor
+
+
+def _as_chars(regex: ir.Regex) -> ir.CharSet | None:
+    """One character of a set, if ``regex`` is just that."""
+    if isinstance(regex, ir.CharSet):
+        return regex
+    if isinstance(regex, ir.Concat) and len(regex.parts) == 1:
+        return _as_chars(regex.parts[0])
+    if isinstance(regex, ir.Alternate):
+        sets = [_as_chars(part) for part in regex.parts]
+        if None not in sets:
+            return ir.char_set([r for chars in sets if chars for r in chars.ranges])
+    return None
 
 
 def _class(chars: ir.CharSet) -> str:

@@ -1,4 +1,4 @@
-r"""GBNF (llama.cpp) and EBNF (W3C style, as XGrammar reads it) → IR.
+r"""GBNF (llama.cpp) and EBNF (W3C style, as XGrammar reads it; for ISO's see `cfg_iso`) → IR.
 
 Both write ``name ::= expression``, with literals, character classes, ``| ( ) * + ?`` and ``{m,n}``.
 They have no terminals: every character counts for itself, and a text belongs to the language if any
@@ -8,7 +8,7 @@ that masks are as fast as with terminals of one's own.
     GBNF   ``# comment``; the first rule is ``root``; an expression ends with its line, except
            inside brackets, after ``|`` and before a line that begins with ``|``
     EBNF   ``/* comment */`` and ``# comment``; ``#x20`` is a character, also in classes;
-           ``'...'`` is a literal too; ``[a-z] - [aeiou]`` takes characters away; an expression ends
+           ``'...'`` is a literal too; ``[a-z] - [aeiou]`` takes away what is regular; a rule ends
            where the next rule begins; the first rule is ``root``, or whichever comes first
 
 Escapes in literals and classes: ``\n \r \t \xHH \uHHHH \UHHHHHHHH``; before any other character the
@@ -26,6 +26,7 @@ from . import cfg_builder, cfg_embedded, ir, regex
 from .cfg_builder import (
     Alternatives,
     Chars,
+    Difference,
     Expression,
     Literal,
     Placed,
@@ -81,7 +82,10 @@ def parse(
             raise reader.error(
                 f"Rule {name!r} is used but not defined. Define it: {name} ::= ...", position
             )
-    return cfg_builder.build(rules, start)
+    try:
+        return cfg_builder.build(rules, start)
+    except cfg_builder.NotRegular as error:
+        raise reader.error(str(error), error.position) from None
 
 
 def _given(name: str, terminal: Given) -> ir.Embedded | ir.SpecialToken:
@@ -191,18 +195,22 @@ class _Reader:
         return self.text.startswith("::=", space.end())
 
     def item(self) -> Expression:
+        found = self.repeated()
+        while self.dialect == "ebnf":
+            back = self.at
+            self.skip()
+            if not self.peek("-") or self.peek("->"):
+                self.at = back
+                break
+            position = self.at
+            self.at += 1
+            self.skip()
+            found = self.difference(found, self.repeated(), position)
+        return found
+
+    def repeated(self) -> Expression:
         found = self.primary()
         while True:
-            if self.dialect == "ebnf":
-                back = self.at
-                self.skip()
-                if self.peek("-") and not self.peek("->"):
-                    position = self.at
-                    self.at += 1
-                    self.skip()
-                    found = self.difference(found, self.primary(), position)
-                    continue
-                self.at = back
             char = self.text[self.at : self.at + 1]
             count = _COUNT.match(self.text, self.at)
             if char and char in "*+?":
@@ -226,11 +234,9 @@ class _Reader:
             for e in (whole, part)
         ]
         if not isinstance(sets[0], Chars) or not isinstance(sets[1], Chars):
-            raise self.error(
-                "Only single characters can be taken away from single characters: [a-z] - [aeiou]. "
-                "Write the rest out.",
-                position,
-            )
+            line, column = cfg_embedded.place(self.text, position)
+            name = f"the difference at line {line}, column {column}"
+            return Difference(whole, part, position, name)
         taken = [*ir.negate(sets[0].chars).ranges, *sets[1].chars.ranges]
         return Chars(ir.negate(ir.char_set(taken)))
 

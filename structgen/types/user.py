@@ -13,7 +13,7 @@ from typing import Any
 
 from structgen import grammars
 from structgen.errors import GrammarError, OutputTypeError
-from structgen.grammar import ir
+from structgen.grammar import cfg, ir
 from structgen.types.schemas import shown
 
 
@@ -90,9 +90,9 @@ class Cfg:
             in ``.lark``, ``.gbnf`` or ``.ebnf`` and has no line break.
         start: the rule to begin with; None for the dialect's own (``start`` in Lark, ``root`` in
             GBNF, the first rule in EBNF).
-        dialect: ``"lark"``, ``"gbnf"`` or ``"ebnf"``. When left out: by the file's name, or by
-            how rules are written (``name:`` is Lark; ``name ::=`` GBNF if there is a ``root``,
-            otherwise EBNF).
+        dialect: ``"lark"``, ``"gbnf"``, ``"ebnf"`` (the W3C's) or ``"iso-ebnf"`` (ISO 14977). When
+            left out: by the file's name, or by how rules are written (``name:`` is Lark;
+            ``name ::=`` GBNF if there is a ``root``, otherwise EBNF; ``name = …;`` ISO's).
         terminals: terminals that the grammar leaves open (``%declare`` in Lark), by name. A string
             is a pattern, as if the grammar itself had ``NAME: /pattern/``; `SpecialToken` is one
             token; anything else is an output type, a text of which stands there and may end
@@ -131,10 +131,8 @@ class Cfg:
                     text = file.read()
             except (OSError, UnicodeDecodeError) as error:
                 raise GrammarError(f"The grammar file {path} cannot be read: {error}.") from error
-        if dialect not in (None, "lark", "gbnf", "ebnf"):
-            raise GrammarError(
-                f"There is no grammar dialect {dialect!r}; choose 'lark', 'gbnf' or 'ebnf'."
-            )
+        if dialect is not None and dialect not in cfg.DIALECTS:
+            raise GrammarError(f"There is no grammar dialect {dialect!r}. {cfg.choose_dialect()}")
         object.__setattr__(self, "text", str(text))
         object.__setattr__(self, "start", start)
         object.__setattr__(self, "dialect", dialect)

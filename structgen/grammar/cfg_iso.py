@@ -1,0 +1,274 @@
+r"""EBNF as ISO/IEC 14977 writes it → the expressions of `cfg_builder`.
+
+    rule = term, "text" | 'text', [optional], {repeated}, (grouped), 3 * thrice, a - b;
+
+Commas stand between what follows each other, a semicolon (or a full stop) ends a rule, ``(* *)`` is
+a comment, ``? ?`` a special sequence. The standard's other spellings are read, too: ``/`` and ``!``
+for ``|``, ``(/ /)`` for brackets, ``(: :)`` for braces. Names may contain spaces. Literals have no
+escapes. As in the other notations without terminals every character counts for itself: nothing may
+stand between two terms that the grammar does not say.
+
+What special sequences mean the standard leaves open. Here: ``? /pattern/ ?``, ``? U+00E9 ?``,
+``? <special token> ?``, ``? %json {…} ?``, and anything that ``terminals=`` has under that text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import NoReturn
+
+from ..errors import GrammarError, PatternError
+from . import cfg_builder, cfg_embedded, ir, regex
+from .cfg_builder import (
+    Alternatives,
+    Difference,
+    Expression,
+    Literal,
+    Placed,
+    Reference,
+    Repeated,
+    Sequence,
+)
+from .cfg_embedded import Given
+
+RULE = re.compile(r"^[ \t]*[A-Za-z][A-Za-z0-9_ \t]*=(?!=)", re.MULTILINE)
+"""How a rule begins."""
+
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*(?:[ \t]+[A-Za-z0-9_]+)*")
+_CODE_POINT = re.compile(r"U\+([0-9A-Fa-f]{4,6})")
+_MAX_DEPTH = 150
+
+
+def parse(
+    text: str, start: str | None = None, given: Mapping[str, Given] | None = None
+) -> ir.ContextFree:
+    """The grammar of an ISO 14977 text.
+
+    Args:
+        text: the grammar.
+        start: the rule to begin with; None for the first.
+        given: rules and special sequences that the text leaves open.
+
+    Raises:
+        GrammarError: the grammar is malformed.
+    """
+    reader = _Reader(text, given or {})
+    rules = reader.rules()
+    if not rules:
+        raise GrammarError("The grammar has no rules. A rule is written: name = definition;")
+    start = next(iter(rules)) if start is None else " ".join(start.split())
+    for name, terminal in (given or {}).items():
+        if name in rules:
+            raise GrammarError(
+                f"Rule {name!r} is given by terminals= and defined. Leave one of them out."
+            )
+        rules[name] = reader.placed(name, terminal, None)
+    if start not in rules:
+        raise GrammarError(
+            f"The grammar has no rule {start!r} to start with. Rules: {', '.join(rules)}. "
+            "Name one of them as start."
+        )
+    for name, position in reader.references:
+        if name not in rules:
+            reader.fail(
+                f"Rule {name!r} is used but not defined. Define it: {name} = ...;", position
+            )
+    try:
+        return cfg_builder.build(rules, start)
+    except cfg_builder.NotRegular as error:
+        reader.fail(str(error), error.position)
+
+
+class _Reader:
+    def __init__(self, text: str, given: Mapping[str, Given]) -> None:
+        self.text = text
+        self.given = given
+        self.at = 0
+        self.depth = 0
+        self.references: list[tuple[str, int]] = []
+
+    def fail(self, message: str, position: int | None = None) -> NoReturn:
+        """Raise an error at a position, the current one by default."""
+        raise cfg_embedded.placed(message, self.text, self.at if position is None else position)
+
+    def skip(self) -> None:
+        """Go past space and comments, which may contain comments."""
+        opened: list[int] = []
+        while self.at < len(self.text):
+            if self.text.startswith("(*", self.at) and not self.text.startswith("(*)", self.at):
+                opened.append(self.at)
+                self.at += 2
+            elif opened and self.text.startswith("*)", self.at):
+                opened.pop()
+                self.at += 2
+            elif opened or self.text[self.at].isspace():
+                self.at += 1
+            else:
+                return
+        if opened:
+            self.fail("This comment is never closed. Add *).", opened[-1])
+
+    def take(self, *symbols: str) -> bool:
+        """Go past one of ``symbols``, if one stands here, and what may be skipped after it."""
+        for symbol in symbols:
+            if self.text.startswith(symbol, self.at):
+                self.at += len(symbol)
+                self.skip()
+                return True
+        return False
+
+    def found(self) -> str:
+        """What stands here, for messages."""
+        return repr(self.text[self.at]) if self.at < len(self.text) else "the end"
+
+    def name(self) -> str | None:
+        match = _NAME.match(self.text, self.at)
+        if match is None:
+            return None
+        self.at = match.end()
+        self.skip()
+        return " ".join(match[0].split())
+
+    def rules(self) -> dict[str, Expression]:
+        rules: dict[str, Expression] = {}
+        self.skip()
+        while self.at < len(self.text):
+            begin = self.at
+            name = self.name()
+            if name is None:
+                self.fail(f"A rule must begin with its name, then =; found {self.found()}.")
+            if not self.take("="):
+                self.fail(f"After the name of rule {name!r} must come =, found {self.found()}.")
+            if name in rules:
+                self.fail(
+                    f"Rule {name!r} is defined twice. Write the alternatives in one rule, with | "
+                    "between them.",
+                    begin,
+                )
+            rules[name] = self.alternatives()
+            if not self.take(";", "."):
+                self.fail(
+                    f"Between two terms must come a comma, and after rule {name!r} a semicolon; "
+                    f"found {self.found()}."
+                )
+        return rules
+
+    def alternatives(self) -> Expression:
+        self.depth += 1
+        if self.depth > _MAX_DEPTH:
+            self.fail(f"Brackets are nested more than {_MAX_DEPTH} deep. Use rules.")
+        parts = [self.sequence()]
+        while not self.text.startswith("/)", self.at) and self.take("|", "/", "!"):
+            parts.append(self.sequence())
+        self.depth -= 1
+        return parts[0] if len(parts) == 1 else Alternatives(tuple(parts))
+
+    def sequence(self) -> Expression:
+        parts = [self.term()]
+        while self.take(","):
+            parts.append(self.term())
+        return parts[0] if len(parts) == 1 else Sequence(tuple(parts))
+
+    def term(self) -> Expression:
+        whole = self.factor()
+        position = self.at
+        if not self.take("-"):
+            return whole
+        line, column = cfg_embedded.place(self.text, position)
+        name = f"the difference at line {line}, column {column}"
+        return Difference(whole, self.factor(), position, name)
+
+    def factor(self) -> Expression:
+        match = re.compile(r"[0-9]+").match(self.text, self.at)
+        if match is None:
+            return self.primary()
+        self.at = match.end()
+        self.skip()
+        if not self.take("*"):
+            self.fail(f"After a number must come *, as in 3 * digit; found {self.found()}.")
+        times = int(match[0])
+        return Repeated(self.primary(), times, times)
+
+    def primary(self) -> Expression:
+        position = self.at
+        if self.take("(/", "["):
+            return Repeated(self.bracketed(position, "/)", "]"), 0, 1)
+        if self.take("(:", "{"):
+            return Repeated(self.bracketed(position, ":)", "}"), 0, None)
+        if self.take("("):
+            return self.bracketed(position, ")")
+        for quote in ('"', "'"):
+            if self.text.startswith(quote, self.at):
+                return self.literal(quote)
+        if self.text.startswith("?", self.at):
+            return self.special_sequence()
+        name = self.name()
+        if name is None:
+            return Literal("")  # a term may be empty
+        self.references.append((name, position))
+        return Reference(name)
+
+    def bracketed(self, opening: int, *closing: str) -> Expression:
+        inside = self.alternatives()
+        if not self.take(*closing):
+            self.fail(f"This bracket is never closed. Add {closing[-1]}.", opening)
+        return inside
+
+    def literal(self, quote: str) -> Expression:
+        end = self.text.find(quote, self.at + 1)
+        if end < 0 or "\n" in self.text[self.at : end]:
+            self.fail(f"This literal is never closed. Add {quote}.")
+        out = Literal(self.text[self.at + 1 : end])
+        if not out.text:
+            self.fail("A literal is never empty. For nothing at all write nothing.")
+        self.at = end + 1
+        self.skip()
+        return out
+
+    def special_sequence(self) -> Expression:
+        opening = self.at
+        begin = re.compile(r"\?\s*").match(self.text, opening)
+        assert begin is not None
+        if self.text.startswith("%json", begin.end()):
+            terminal, self.at = cfg_embedded.json_schema(self.text, begin.end())
+            closing = re.compile(r"\s*\?").match(self.text, self.at)
+            if closing is None:
+                self.fail("After the schema must come ?.")
+            self.at = closing.end()
+            self.skip()
+            return Placed(terminal)
+        if self.text.startswith("/", begin.end()):
+            # A pattern may contain question marks.
+            match = re.compile(r"\?\s*(/(?:\\.|[^/\\\n])+/)\s*\?").match(self.text, opening)
+        else:
+            match = re.compile(r"\?\s*([^?]+?)\s*\?").match(self.text, opening)
+        if match is None:
+            self.fail("This special sequence is never closed. Add ?.", opening)
+        self.at = match.end()
+        self.skip()
+        content = " ".join(match[1].split())
+        if content in self.given:
+            return self.placed(content, self.given[content], opening)
+        if content[0] == "/":
+            return self.placed(f"? {content} ?", content[1:-1].replace("\\/", "/"), opening)
+        code_point = _CODE_POINT.fullmatch(content)
+        if code_point and int(code_point[1], 16) <= ir.MAX_CODE_POINT:
+            return Literal(chr(int(code_point[1], 16)))
+        if cfg_embedded.TOKEN.fullmatch(content):
+            return Placed(cfg_embedded.special_token(content, self.text, match.start(1)))
+        self.fail(
+            f"What the special sequence ? {content} ? means is not known. Give it: Cfg(..., "
+            f"terminals={{{content!r}: Regex(...)}}); or write ? /pattern/ ? or ? U+00E9 ?.",
+            opening,
+        )
+
+    def placed(self, name: str, terminal: Given, position: int | None) -> Placed:
+        """A terminal that is given; a string is a pattern."""
+        if not isinstance(terminal, str):
+            return Placed(terminal)
+        try:
+            pattern = regex.parse_python(terminal)
+        except PatternError as error:
+            raise cfg_embedded.placed(f"{name}: {error}", self.text, position) from error
+        return Placed(ir.Embedded(f"terminal {name}", ir.Pattern(pattern, terminal)))
