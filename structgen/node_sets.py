@@ -14,8 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .byte_runs import Order
-from .characters import view
-from .trie import Trie
+from .trie import Trie, view
 
 Nodes = npt.NDArray[np.int32]
 

