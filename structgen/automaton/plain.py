@@ -222,6 +222,9 @@ class PlainNodes:
         if found is not None:
             return found
         node = self._nodes[number]
+        if vars(node).keys().isdisjoint(_WORTH_A_LOOK):
+            self._ways[number] = 1
+            return 1
         self._ways[number] = _MAX_WAYS + 1  # the answer inside itself
         if hops > _MAX_HOPS or not self._is_plain(node):
             return _MAX_WAYS + 1
@@ -281,6 +284,7 @@ IN_PLACE = frozenset(
     ]
 )
 """Fields of which any takes a schema that has none of them beyond what is plain by itself."""
+_WORTH_A_LOOK = IN_PLACE | {"enum", "min_items"}
 _ASSERTIONS = frozenset(
     [
         "enum",

@@ -77,6 +77,8 @@ MAX_DEPTH_COMPARED = 128
 
 MAX_LITERAL_DIGITS = 400
 
+_ONE_ATOM = Alphabet(())
+
 _LEAVES = 512
 """Leaves of one kind that are kept for other schemas, with all the states they have."""
 
@@ -102,7 +104,7 @@ class JsonLanguage:
             self.space.least + mark + self.space.least_after for mark in (b",", b":")
         )
         self.array_leaf = _array_leaf(options.whitespace, options.max_whitespace)
-        self._speller = json_string(Alphabet(()), options.named, missing)
+        self._speller = json_string(_ONE_ATOM, options.named, missing)
         self._conjunctions: list[tuple[int, ...]] = []
         self._as_met: list[tuple[int, ...]] = []  # the same, in the order they were given first
         self._conjunction_ids: dict[tuple[int, ...], int] = {}

@@ -14,7 +14,7 @@ from . import dialects
 from .schema_documents import Documents
 from .schema_graph import SchemaGraph
 from .schema_keywords import KeywordReader, Skipped
-from .schema_reader import Observer, Reader
+from .schema_reader import NotDynamic, Observer, Reader
 from .schema_unreached import UnreachedReader
 
 
@@ -47,8 +47,13 @@ def lower(
     """
     draft = dialects.by_name(dialect) if dialect is not None else None
     known = Documents(schema, draft, documents)
-    reader = Reader(schema, known, KeywordReader(format_assertion, skipped), observe)
-    graph = reader.read()
+    fill = KeywordReader(format_assertion, skipped)
+    reader = Reader(schema, known, fill, observe, is_dynamic=False)
+    try:
+        graph = reader.read()
+    except NotDynamic:
+        reader = Reader(schema, known, fill, observe)
+        graph = reader.read()
     if reader.holders:
         fill = KeywordReader(format_assertion=False, skipped=skipped)
         UnreachedReader(known, reader.reached(), fill).check(reader.holders)

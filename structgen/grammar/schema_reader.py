@@ -85,6 +85,10 @@ Observer: TypeAlias = "Callable[[Mapping[str, Any], Place], None]"
 """Called once for each node with the raw schema and its place, before its keywords are read."""
 
 
+class NotDynamic(Exception):
+    """A dynamic reference was met by a `Reader` that does not follow them."""
+
+
 class Reader:
     """One pass over the reachable schema objects, with a work list instead of recursion.
 
@@ -93,6 +97,8 @@ class Reader:
         documents: what references may lead to.
         fill: reads the keywords of a raw schema at a place into a node.
         observe: told of each schema object on the way, in the order of the walk.
+        is_dynamic: whether dynamic references are followed. Few schemas have any, and without
+            there is no need to know where they can lead: `NotDynamic` is raised at one.
 
     Attributes:
         holders: the schema objects with definitions, so far.
@@ -104,12 +110,14 @@ class Reader:
         documents: Documents,
         fill: Callable[[Reader, Node, Mapping[str, Any], Place], None],
         observe: Observer | None = None,
+        is_dynamic: bool = True,
     ) -> None:
         self._document = schema
         self._documents = documents
         self._fill = fill
         self._observe = observe
         self._nodes = [Node("$")]
+        self._follows_dynamic = is_dynamic
         self._is_dynamic: dict[Resource, bool] = {}
         self._numbers: dict[tuple[int, tuple[Resource, ...]], int] = {}
         self._work: list[tuple[int, Mapping[str, Any], Place]] = []
@@ -117,7 +125,7 @@ class Reader:
         self.holders: list[Holder] = []
 
     def read(self) -> SchemaGraph:
-        """The graph of everything reachable.
+        """The graph of everything reachable; to be called once.
 
         Raises:
             SchemaError: the schema is malformed.
@@ -219,6 +227,8 @@ class Reader:
 
     def dynamic_reference(self, value: Any, place: Place) -> int:
         """The obligation that ``$dynamicRef`` leads to from here."""
+        if not self._follows_dynamic:
+            raise NotDynamic
         reference = text("$dynamicRef", value, place)
         target = self._documents.resolve(reference, place.resource, place, "$dynamicRef")
         name = reference.partition("#")[2]
@@ -233,6 +243,8 @@ class Reader:
 
     def recursive_reference(self, value: Any, place: Place) -> int:
         """The obligation that ``$recursiveRef`` leads to from here."""
+        if not self._follows_dynamic:
+            raise NotDynamic
         if value != "#":
             raise wrong("$recursiveRef", "'#'", value, place)
         resource = place.resource
@@ -251,7 +263,7 @@ class Reader:
 
     def _enter(self, scope: tuple[Resource, ...], entered: Resource) -> tuple[Resource, ...]:
         """``scope`` after entering a resource: only first entries, and dynamic ones, count."""
-        if entered in scope:
+        if not self._follows_dynamic or entered in scope:
             return scope
         dynamic = self._is_dynamic.get(entered)
         if dynamic is None:
