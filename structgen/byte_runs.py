@@ -23,9 +23,8 @@ import numpy.typing as npt
 
 from . import array_cache
 from .character_nodes import pre_order
-from .characters import view
 from .recent import Recent
-from .trie import Trie
+from .trie import Trie, view
 from .vocabulary import Vocabulary
 from .walks import walker_of
 
