@@ -112,39 +112,52 @@ class Goals:
             the terminals a text may end with.
         """
         n = len(self.nullable)
-        first: list[set[int]] = [set() for _ in range(n)]
-        last: list[set[int]] = [set() for _ in range(n)]
         reachable = _reachable(n - 1, self._users())
         rules = [(lhs, rhs) for lhs, rhs in self.rules if lhs in reachable]
-
-        def edge(symbols: Iterable[int], known: list[set[int]]) -> set[int]:
-            out: set[int] = set()
-            for symbol in symbols:
+        first = self._edge_terminals(rules)
+        last = self._edge_terminals([(lhs, rhs[::-1]) for lhs, rhs in rules])
+        nullable = self.nullable
+        # Sets of terminals as masks. What follows each symbol, and then each terminal.
+        after: dict[int, int] = {}
+        for _, rhs in rules:
+            following = 0
+            for symbol in reversed(rhs):
+                after[symbol] = after.get(symbol, 0) | following
                 if symbol >= 0:
-                    out.add(symbol)
+                    following = 1 << symbol
+                elif nullable[~symbol]:
+                    following |= first[~symbol]
+                else:
+                    following = first[~symbol]
+        follow: dict[int, int] = {}
+        for symbol, following in after.items():
+            for terminal in (symbol,) if symbol >= 0 else _bits(last[~symbol]):
+                follow[terminal] = follow.get(terminal, 0) | following
+        follow.pop(self._mark, None)
+        found = {terminal: set(_bits(mask)) for terminal, mask in follow.items()}
+        return found, set(_bits(last[n - 1])) - {self._mark}
+
+    def _edge_terminals(self, rules: list[tuple[int, tuple[int, ...]]]) -> list[int]:
+        """For each nonterminal the terminals it can begin with, as a mask."""
+        found = [0] * len(self.nullable)
+        users: dict[int, set[int]] = {}
+        for lhs, rhs in rules:
+            for symbol in rhs:
+                if symbol >= 0:
+                    found[lhs] |= 1 << symbol
                     break
-                out |= known[~symbol]
+                users.setdefault(~symbol, set()).add(lhs)
                 if not self.nullable[~symbol]:
                     break
-            return out
-
-        changed = True
-        while changed:
-            changed = False
-            for lhs, rhs in rules:
-                for known, symbols in ((first, rhs), (last, rhs[::-1])):
-                    new = edge(symbols, known)
-                    if not new <= known[lhs]:
-                        known[lhs] |= new
-                        changed = True
-        follow: dict[int, set[int]] = {}
-        for _, rhs in rules:
-            for i, symbol in enumerate(rhs):
-                following = edge(rhs[i + 1 :], first)
-                for terminal in (symbol,) if symbol >= 0 else last[~symbol]:
-                    follow.setdefault(terminal, set()).update(following)
-        follow.pop(self._mark, None)
-        return follow, last[n - 1] - {self._mark}
+        todo = [i for i, mask in enumerate(found) if mask]
+        while todo:
+            inner = todo.pop()
+            mask = found[inner]
+            for user in users.get(inner, ()):
+                if mask & ~found[user]:
+                    found[user] |= mask
+                    todo.append(user)
+        return found
 
     def _users(self) -> list[set[int]]:
         users: list[set[int]] = [set() for _ in self.nullable]
@@ -195,6 +208,15 @@ class Goals:
             self.goal_of.append(goal)
             self._edges.append(None)
         return found
+
+
+def _bits(mask: int) -> list[int]:
+    out = []
+    while mask:
+        bit = mask & -mask
+        out.append(bit.bit_length() - 1)
+        mask ^= bit
+    return out
 
 
 def _closure(n: int, rules: list[tuple[int, tuple[int, ...]]], empty: bool) -> list[bool]:

@@ -282,8 +282,8 @@ class Lexer(Leaf):
         first = self.terminals.first(terminal)
         if first == self.terminals.end_of_text:
             return True if rest.label(condition) >= 0 else None
-        steps = [to for mask, to in rest.steps(condition) if mask & first]
-        return all(to == rest.anything for to in steps) if steps else None
+        possible, settling = rest.possible(condition)
+        return not first & possible & ~settling if first & possible else None
 
     def is_free_of(self, terminal: int, condition: int) -> bool:
         """Whether ``condition`` means nothing to a terminal: each first character settles it."""

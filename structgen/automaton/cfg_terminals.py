@@ -89,6 +89,7 @@ class Terminals:
         self._ends: dict[int, int] = {}
         self._alive: dict[int, bool] = {}
         self._nodes_of: list[int] = []
+        self._first: dict[int, int] = {}
         self.literals = {
             i: text for i, parsed in enumerate(trees) if (text := self._literal(parsed))
         }
@@ -120,6 +121,12 @@ class Terminals:
 
     def first(self, terminal: int) -> int:
         """The atoms a terminal can begin with."""
+        found = self._first.get(terminal)
+        if found is None:
+            found = self._first[terminal] = self._first_of(terminal)
+        return found
+
+    def _first_of(self, terminal: int) -> int:
         guest = self.guests.get(terminal)
         first = 0 if guest is None else guest.first
         for mask, _ in () if guest else self.moves(self.starts[terminal]):
@@ -141,7 +148,11 @@ class Terminals:
         """
         conditions: dict[int, None] = {}
         start = self.starts[terminal]
-        if terminal in self.guests or self._keys[start][3] == _UNORDERED:
+        if (
+            terminal in self.guests
+            or terminal in self.literals
+            or self._keys[start][3] == _UNORDERED
+        ):
             return *self.settled_by(()), (self.rest.anything,)
         seen = {start: None}
         for state in (todo := [start]):

@@ -35,6 +35,7 @@ class RestAutomaton(RegexAutomaton):
     def __init__(self, alphabet: Alphabet) -> None:
         super().__init__(ir.EPSILON, alphabet)
         self.anything = self._all
+        self._possible: dict[int, tuple[int, int]] = {}
 
     def language(self, regex: ir.Regex) -> int:
         """The state of ``regex``."""
@@ -76,11 +77,20 @@ class RestAutomaton(RegexAutomaton):
 
     def settling(self, state: int) -> int:
         """The atoms after which ``state`` demands nothing more."""
-        mask = 0
-        for atoms, to in self._raw(state):
-            if to == self.anything:
-                mask |= atoms
-        return mask
+        return self.possible(state)[1]
+
+    def possible(self, state: int) -> tuple[int, int]:
+        """The atoms that ``state`` allows (see `steps`), and those that leave no demand."""
+        found = self._possible.get(state)
+        if found is None:
+            allowed = settling = 0
+            for atoms, to in self._raw(state):
+                if to != NONE:
+                    allowed |= atoms
+                if to == self.anything:
+                    settling |= atoms
+            found = self._possible[state] = (allowed, settling)
+        return found
 
 
 class Threads:

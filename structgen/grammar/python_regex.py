@@ -51,6 +51,8 @@ _CATEGORY_ESCAPES = {
     "CATEGORY_WORD": r"\w",
     "CATEGORY_NOT_WORD": r"\W",
 }
+_PLAIN = re.compile(r"(?:[^.^$*+?{}\[\]\\|()\ud800-\udfff]|\\[^A-Za-z0-9\ud800-\udfff])*")
+_ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 _NEWLINE = ir.char_set([(10, 10)])
 _NOT_NEWLINE = ir.negate(_NEWLINE)
 
@@ -72,6 +74,11 @@ def parse(pattern: str, flags: int = 0, lazy: bool = False) -> Tree:
         RecursionError: too deeply nested (the caller turns it into a `CompileLimitExceeded`).
     """
     flags = int(flags) & ~int(re.DEBUG)
+    if not flags and _PLAIN.fullmatch(pattern):
+        # What `re.escape` makes of a text, and `re` takes long to read.
+        text = _ESCAPED.sub(r"\1", pattern)
+        parts = tuple([ir.char_set([(ord(c), ord(c))]) for c in text])
+        return parts[0] if len(parts) == 1 else Seq(parts)
     try:
         parsed = sre.parse(pattern, flags)
     except re.error as error:
