@@ -43,22 +43,36 @@ def problems(
     Args:
         text: the grammar.
         start: the rule to begin with; None for the dialect's own.
-        dialect: ``"lark"``, ``"gbnf"`` or ``"ebnf"``; None to find out.
+        dialect: one of `cfg.DIALECTS`; None to find out.
         path: the file it came from.
 
     Cost: that of compiling it.
     """
+    errors: list[GrammarError] = []
+    declared = _declared(text)
+    given = {name: ir.SpecialToken(name) for name in declared}
     try:
-        grammar = cfg.parse(text, start, dialect, path)
+        grammar = cfg.parse(text, start, dialect, path, given, errors)
     except GrammarError as error:
-        return [Problem(str(error), error.line, True)]
+        errors.append(error)
     except OutputTypeError as error:
         return [Problem(str(error), None, True)]
+    found = [
+        Problem(
+            f"terminal {name} is declared and not defined: it has to be given, "
+            f"Cfg(..., terminals={{{name!r}: ...}}).",
+            line,
+            False,
+        )
+        for name, line in declared.items()
+    ]
+    if errors:
+        return _sorted([*(Problem(str(error), error.line, True) for error in errors), *found])
     try:
         terminals = Terminals(grammar.terminals, ir.ANY_CHAR)
     except OutputTypeError as error:
-        return [Problem(str(error), None, True)]
-    found: list[Problem] = []
+        return _sorted([Problem(str(error), None, True), *found])
+    found += _refused(grammar)
     dead = [
         t
         for t, first in enumerate(terminals.starts)
@@ -87,7 +101,37 @@ def problems(
             build(grammar, {})
         except OutputTypeError as error:
             found.append(Problem(str(error), None, True))
+    return _sorted(found)
+
+
+def _sorted(found: list[Problem]) -> list[Problem]:
     return sorted(found, key=lambda problem: (not problem.is_error, problem.line or 0))
+
+
+def _refused(grammar: ir.ContextFree) -> list[Problem]:
+    """What is wrong with each embedded terminal."""
+    found: list[Problem] = []
+    for terminal in grammar.terminals:
+        if isinstance(terminal, ir.Embedded):
+            line = re.search(r"at line (\d+)", terminal.name)
+            try:
+                build(terminal.grammar, {})
+            except OutputTypeError as error:
+                message = f"{terminal.name} is refused: {error}"
+                found.append(Problem(message, int(line[1]) if line else None, True))
+    return found
+
+
+def _declared(text: str) -> dict[str, int]:
+    """Terminals that a Lark text declares and does not define, with their lines."""
+    defined = _defined(text)
+    return {
+        name: number
+        for number, line in enumerate(text.splitlines(), 1)
+        if line.startswith("%declare")
+        for name in line.split()[1:]
+        if name not in defined
+    }
 
 
 def _defined(text: str) -> dict[str, int]:

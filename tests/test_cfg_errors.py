@@ -104,3 +104,38 @@ def test_problems_are_told_all_at_once(tmp_path: Path) -> None:
     file.write_text("start: b\n", encoding="utf-8")
     result = CliRunner().invoke(cli, ["grammars", "check", str(file)], standalone_mode=False)
     assert result.return_value == 1
+
+
+def test_all_that_is_wrong_with_what_is_embedded() -> None:
+    text = """start: a A C <|x|> %json {"a": } "x"
+  | %json {"type": "strin"} B
+A: /[a/
+B: /b*/
+C: %json {} <|x|>
+%declare GIVEN
+"""
+    found = problems(text)
+    assert [(p.line, p.is_error) for p in found] == [
+        (1, True), (1, True), (3, True), (4, True), (5, True), (5, True), (6, False),
+    ]  # fmt: skip
+    parts = (
+        "'a' used but not defined", "must come a JSON Schema", "unterminated", "empty text",
+        "%json cannot be part", "<|x|> cannot be part", "has to be given",
+    )  # fmt: skip
+    for part in parts:
+        assert sum(part in p.message for p in found) == 1, part
+
+    text = """start: %json {"type": "strin"} <|x|> | %json {"const": 1}
+  | %json {"enum": [1], "type": "string"} never
+never: never "a"
+lost: "b"
+"""
+    found = problems(text)
+    assert [(p.line, p.is_error) for p in found] == [
+        (1, True), (2, True), (3, False), (4, False),
+    ]  # fmt: skip
+    assert "line 1, column 8 is refused: 'type' must be one of" in found[0].message
+    assert "line 2, column 5 is refused: no JSON value" in found[1].message
+
+    assert [p.line for p in problems("root ::= a |\n  b\n")] == [1, 2]
+    assert [p.line for p in problems('root = a, "x"\n, b;\n')] == [1, 2]

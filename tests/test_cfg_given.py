@@ -147,4 +147,6 @@ def test_grammars_are_no_part_of_json() -> None:
         SpecialToken("")
     with pytest.raises(GrammarError, match="takes a dict"):
         Cfg("start: A", terminals=["A"])  # type: ignore[arg-type]
-    assert "never defined" in problems("start: A\n%declare A")[0].message
+    (problem,) = problems("start: A\n%declare A")
+    assert (problem.line, problem.is_error) == (2, False)
+    assert "has to be given" in problem.message

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 
 from ..errors import GrammarError
 from . import cfg_iso, cfg_notation, ir
-from .cfg_embedded import Given
+from .cfg_embedded import Errors, Given
 
 DIALECTS = ("lark", "gbnf", "ebnf", "iso-ebnf")
 """How grammars are written: Lark, GBNF (llama.cpp), EBNF of the W3C, EBNF of ISO 14977."""
@@ -28,6 +28,7 @@ def parse(
     dialect: str | None = None,
     path: str | None = None,
     terminals: Mapping[str, Given] | None = None,
+    errors: Errors = None,
 ) -> ir.ContextFree:
     """The grammar that ``text`` describes.
 
@@ -37,6 +38,8 @@ def parse(
         dialect: one of `DIALECTS`; None to find out.
         path: where the text was read from, for the dialect and for relative imports.
         terminals: terminals that the text leaves open; strings are patterns.
+        errors: where errors go that need not end the reading; None to raise the first. When there
+            are any, what is returned is good for nothing.
 
     Raises:
         GrammarError: the grammar is malformed.
@@ -51,11 +54,11 @@ def parse(
     if chosen == "lark":
         from . import cfg_lark
 
-        return cfg_lark.parse(text, start or "start", path, given)
+        return cfg_lark.parse(text, start or "start", path, given, errors)
     if chosen in ("gbnf", "ebnf"):
-        return cfg_notation.parse(text, start, chosen, given)
+        return cfg_notation.parse(text, start, chosen, given, errors)
     if chosen == "iso-ebnf":
-        return cfg_iso.parse(text, start, given)
+        return cfg_iso.parse(text, start, given, errors)
     raise GrammarError(f"There is no grammar dialect {chosen!r}. {choose_dialect()}")
 
 

@@ -29,6 +29,9 @@ _PIECES = re.compile(
 Given: TypeAlias = "str | ir.Embedded | ir.SpecialToken"
 """A terminal that is given from outside; a string is a pattern."""
 
+Errors: TypeAlias = "list[GrammarError] | None"
+"""Where errors are collected; None: the first is raised."""
+
 TOKEN = re.compile(r"<[^\s<>]+>")
 """How a special token is named in a grammar."""
 
@@ -66,7 +69,8 @@ class Lifted:
         for name, terminal in self.embedded.items():
             if isinstance(terminal, str) or name in self.original:
                 continue
-            message = message.replace(f"'{name}'", terminal.name).replace(name, terminal.name)
+            shown = terminal.name.replace("\\", r"\\")
+            message = re.sub(rf"'{name}'|\b{name}\b", shown, message)
         return placed(message, self.original, None if at is None else self.position(at))
 
     def offset(self, line: int, column: int) -> int:
@@ -89,7 +93,7 @@ def place(text: str, at: int) -> tuple[int, int]:
     return before.count("\n") + 1, at - (before.rfind("\n") + 1) + 1
 
 
-def lift(text: str, given: Mapping[str, Given]) -> Lifted:
+def lift(text: str, given: Mapping[str, Given], errors: Errors = None) -> Lifted:
     """Take out what is embedded, and declare it together with the terminals ``given``.
 
     Raises:
@@ -107,22 +111,27 @@ def lift(text: str, given: Mapping[str, Given]) -> Lifted:
         at = found.end()
         if found["other"]:
             what = "a pattern between slashes" if found["other"] == "%regex" else "rules"
-            raise placed(f"There is no {found['other']} here. Write {what}.", text, found.start())
+            error = placed(f"There is no {found['other']} here. Write {what}.", text, found.start())
+            report(errors, error)
         if not found["json"] and not found["token"]:
             continue
-        if _is_in_terminal(text, found.start()):
-            raise placed(
-                f"{found[0]} cannot be part of a terminal. Put it into a rule (lower-case name).",
-                text,
-                found.start(),
-            )
+        is_misplaced = _is_in_terminal(text, found.start())
+        if is_misplaced:
+            message = f"{found[0]} cannot be part of a terminal. Put it into a rule (lower case)."
+            report(errors, placed(message, text, found.start()))
         name = _fresh(f"EMBEDDED_{len(embedded) + 1}", text)
         if found["token"]:
             token = special_token(found[0], text, found.start())
             name = names.setdefault(token, name)
             embedded[name] = token
         else:
-            embedded[name], at = json_schema(text, found.start())
+            try:
+                embedded[name], at = json_schema(text, found.start())
+            except GrammarError as error:
+                report(errors, error)
+                embedded[name], at = ir.Embedded(name, ir.Json(True)), _past(text, at)
+        if is_misplaced:
+            name = '"x"'
         before = text[done : found.start()]
         out += [before, f" {name} "]
         length += len(before) + len(name) + 2
@@ -133,6 +142,23 @@ def lift(text: str, given: Mapping[str, Given]) -> Lifted:
     declared = {name for line in re.findall(r"^%declare(.*)", text, re.M) for name in line.split()}
     out += [f"\n%declare {name}" for name in embedded if name not in declared]
     return Lifted(text, "".join(out), embedded, tuple(pieces))
+
+
+def report(errors: Errors, error: GrammarError) -> None:
+    """Collect an error, or raise it."""
+    if errors is None:
+        raise error
+    errors.append(error)
+
+
+def _past(text: str, at: int) -> int:
+    """Where something in brackets probably ends that cannot be read."""
+    depth = 0
+    for found in re.finditer(r'"(?:\\.|[^"\\\n])*"|[{}\[\]]|\n', text[at:]):
+        depth += (found[0] in "{[") - (found[0] in "}]")
+        if depth <= 0 and found[0] in "}]\n":
+            return at + found.end() - (found[0] == "\n")
+    return len(text)
 
 
 def _check_given(name: str, text: str) -> None:

@@ -30,7 +30,7 @@ from .cfg_builder import (
     Repeated,
     Sequence,
 )
-from .cfg_embedded import Given
+from .cfg_embedded import Errors, Given
 
 RULE = re.compile(r"^[ \t]*[A-Za-z][A-Za-z0-9_ \t]*=(?!=)", re.MULTILINE)
 """How a rule begins."""
@@ -41,7 +41,10 @@ _MAX_DEPTH = 150
 
 
 def parse(
-    text: str, start: str | None = None, given: Mapping[str, Given] | None = None
+    text: str,
+    start: str | None = None,
+    given: Mapping[str, Given] | None = None,
+    errors: Errors = None,
 ) -> ir.ContextFree:
     """The grammar of an ISO 14977 text.
 
@@ -49,6 +52,7 @@ def parse(
         text: the grammar.
         start: the rule to begin with; None for the first.
         given: rules and special sequences that the text leaves open.
+        errors: see `cfg.parse`.
 
     Raises:
         GrammarError: the grammar is malformed.
@@ -71,9 +75,9 @@ def parse(
         )
     for name, position in reader.references:
         if name not in rules:
-            reader.fail(
-                f"Rule {name!r} is used but not defined. Define it: {name} = ...;", position
-            )
+            message = f"Rule {name!r} is used but not defined. Define it: {name} = …;"
+            cfg_embedded.report(errors, cfg_embedded.placed(message, text, position))
+            rules[name] = Literal("x")
     try:
         return cfg_builder.build(rules, start)
     except cfg_builder.NotRegular as error:

@@ -12,11 +12,12 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from ..errors import GrammarError, PatternError
 from . import cfg_embedded, ir, python_regex
-from .cfg_embedded import Given, Lifted
+from .cfg_embedded import Errors, Given, Lifted
 
 
 def parse(
@@ -24,6 +25,7 @@ def parse(
     start: str = "start",
     path: str | None = None,
     given: Mapping[str, Given] | None = None,
+    errors: Errors = None,
 ) -> ir.ContextFree:
     """The grammar of a Lark text.
 
@@ -32,17 +34,32 @@ def parse(
         start: the rule to begin with.
         path: the file it came from, for relative imports.
         given: terminals that the text only declares, or uses.
+        errors: see `cfg.parse`.
 
     Raises:
         GrammarError: the grammar is malformed.
     """
-    source = cfg_embedded.lift(text, given or {})
-    definitions, rules, ignored = _load(source, start, path)
+    source = cfg_embedded.lift(text, given or {}, errors)
+    while True:
+        try:
+            definitions, rules, ignored = _load(source, start, path)
+            break
+        except GrammarError as error:
+            # What is only missing can be made up, to see what else is wrong.
+            missing = re.search(r"(Rule|Terminal) '(\w+)' used but not defined", str(error))
+            if missing is None:
+                raise
+            cfg_embedded.report(errors, error)
+            made_up = f'{missing[2]}: "x"'
+            source = replace(source, text=f"{source.text}\n{made_up}\n")
     terminals: list[ir.AnyTerminal] = []
     numbers: dict[str, int] = {}
     for definition in definitions:
         name = _display(definition)
-        _check_pattern(definition, source)
+        try:
+            _check_pattern(definition, source)
+        except GrammarError as error:
+            cfg_embedded.report(errors, error)
         numbers[definition.name] = len(terminals)
         terminals.append(ir.Terminal(name, definition.pattern.to_regexp()))
     nonterminals: dict[str, int] = {}
@@ -52,7 +69,11 @@ def parse(
     def number_of(name: str) -> int:
         if name not in numbers:
             numbers[name] = len(terminals)
-            terminals.append(_given(name, source))
+            terminals.append(ir.SpecialToken(name))
+            try:
+                terminals[-1] = _given(name, source)
+            except GrammarError as error:
+                cfg_embedded.report(errors, error)
         return numbers[name]
 
     lowered: dict[tuple[int, tuple[int, ...]], None] = {}

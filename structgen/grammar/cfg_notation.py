@@ -34,7 +34,7 @@ from .cfg_builder import (
     Repeated,
     Sequence,
 )
-from .cfg_embedded import Given
+from .cfg_embedded import Errors, Given
 
 _ESCAPES = {"n": "\n", "r": "\r", "t": "\t"}
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*|[0-9]+[A-Za-z_-][A-Za-z0-9_-]*")
@@ -47,7 +47,11 @@ _MAX_DEPTH = 150
 
 
 def parse(
-    text: str, start: str | None, dialect: str, given: Mapping[str, Given] | None = None
+    text: str,
+    start: str | None,
+    dialect: str,
+    given: Mapping[str, Given] | None = None,
+    errors: Errors = None,
 ) -> ir.ContextFree:
     """The grammar of a GBNF or EBNF text.
 
@@ -56,6 +60,7 @@ def parse(
         start: the rule to begin with; None for ``root``, or in EBNF the first rule.
         dialect: ``"gbnf"`` or ``"ebnf"``.
         given: rules that the text leaves open.
+        errors: see `cfg.parse`.
 
     Raises:
         GrammarError: the grammar is malformed.
@@ -79,9 +84,11 @@ def parse(
         )
     for name, position in reader.references:
         if name not in rules:
-            raise reader.error(
+            error = reader.error(
                 f"Rule {name!r} is used but not defined. Define it: {name} ::= ...", position
             )
+            cfg_embedded.report(errors, error)
+            rules[name] = Literal("x")
     try:
         return cfg_builder.build(rules, start)
     except cfg_builder.NotRegular as error:
