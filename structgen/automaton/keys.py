@@ -10,8 +10,10 @@ outcome that says which key was written. What a value must look like is the busi
 from __future__ import annotations
 
 import functools
+from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
+from operator import itemgetter
 from typing import Any
 
 from ..grammar import ir
@@ -34,7 +36,9 @@ CLOSE = 0
 """Outcome of a `KeyLeaf` that wrote ``}``; outcome ``1 + i`` is the i-th key class."""
 
 
-_FEW_BITS = 100_000
+_FEW_NAMES = 1_000
+"""Names that are put into a mask one by one."""
+
 _FEW_PATTERNS = 6
 
 
@@ -59,103 +63,118 @@ def _ascii_alphabet() -> Alphabet:
 
 
 class _Edges(dict[int, tuple[tuple[int, int], ...]]):
-    """The ``(byte, child)`` pairs of a trie's nodes, made when first asked for.
+    """The ``(byte, child)`` pairs of the nodes of a trie of ASCII names, made when asked for."""
 
-    Args:
-        children: per node its children, by atom.
-        byte_of: the byte of each atom.
-    """
-
-    def __init__(self, children: Sequence[Mapping[int, int]], byte_of: Mapping[int, int]) -> None:
+    def __init__(self, trie: _Trie) -> None:
         super().__init__()
-        self._children = children
-        self._byte_of = byte_of
+        self._trie = trie
 
     def __missing__(self, node: int) -> tuple[tuple[int, int], ...]:
-        byte_of = self._byte_of
-        made = tuple([(byte_of[atom], child) for atom, child in self._children[node].items()])
+        made = tuple([(ord(char), child) for char, child in self._trie.by_character(node)])
         self[node] = made
         return made
 
 
 class _Trie:
-    """A finite set of strings over an alphabet; ``ends[node]`` is the index of the string."""
+    """A finite set of strings over an alphabet, whose nodes are made when they are reached.
+
+    A node is a range of the sorted strings: those that begin alike. ``ends[node]`` is the index of
+    the string that ends there, or -1.
+    """
 
     def __init__(self, names: Sequence[str], alphabet: Alphabet) -> None:
-        self.children: list[dict[int, int]] = [{}]
-        self.ends: list[int] = [-1]
-        self.depth = [0]
-        children, ends = self.children, self.ends
-        atoms = {char: alphabet.atom(ord(char)) for char in set().union(*names)}
-        for index, name in enumerate(names):
-            node = 0
-            for depth, char in enumerate(name, 1):
-                here, symbol = children[node], atoms[char]
-                child = here.get(symbol)
-                if child is None:
-                    child = here[symbol] = len(children)
-                    children.append({})
-                    ends.append(-1)
-                    self.depth.append(depth)
-                node = child
-            ends[node] = index
         self.texts = names
+        self._alphabet = alphabet
+        self._order = sorted(range(len(names)), key=names.__getitem__)
+        self._sorted = [names[index] for index in self._order]
+        self._spans: list[tuple[int, int]] = []
+        self._children: list[dict[int, int] | None] = []
+        self._characters: list[tuple[tuple[str, int], ...]] = []
+        self.ends: list[int] = []
+        self.depth: list[int] = []
+        self._add(0, len(names), 0)
         # By byte, where every character is one that has a single spelling in JSON.
-        self.edges: _Edges | None = None
-        if all(0x20 <= ord(char) < 0x7F and char not in '"\\' for char in atoms):
-            self.edges = _Edges(children, {atom: ord(char) for char, atom in atoms.items()})
+        text = "".join(names)
+        is_plain = text.isascii() and text.isprintable() and not {'"', "\\"} & set(text)
+        self.edges = _Edges(self) if is_plain else None
         self._rests: dict[int, dict[str, int]] = {}
-        self._atoms = atoms
+
+    def _add(self, first: int, beyond: int, depth: int) -> int:
+        node = len(self.ends)
+        self._spans.append((first, beyond))
+        self._children.append(None)
+        self._characters.append(())
+        # The shortest of those that begin alike comes first.
+        ends_here = first < beyond and len(self._sorted[first]) == depth
+        self.ends.append(self._order[first] if ends_here else -1)
+        self.depth.append(depth)
+        return node
+
+    def children(self, node: int) -> dict[int, int]:
+        """The children of ``node`` by atom."""
+        found = self._children[node]
+        if found is None:
+            depth = self.depth[node]
+            first, beyond = self._spans[node]
+            first += self.ends[node] >= 0
+            characters: list[tuple[str, int]] = []
+            while first < beyond:
+                char = self._sorted[first][depth]
+                end = first + 1
+                if end < beyond and self._sorted[end][depth] == char:
+                    end = bisect_right(self._sorted, char, end, beyond, key=itemgetter(depth))
+                characters.append((char, self._add(first, end, depth + 1)))
+                first = end
+            self._characters[node] = tuple(characters)
+            atom = self._alphabet.atom
+            found = self._children[node] = {atom(ord(char)): child for char, child in characters}
+        return found
+
+    def by_character(self, node: int) -> tuple[tuple[str, int], ...]:
+        """The children of ``node``, each with its character."""
+        self.children(node)
+        return self._characters[node]
+
+    def below(self, node: int) -> list[int]:
+        """The indexes of the strings that go through ``node``."""
+        first, beyond = self._spans[node]
+        return self._order[first:beyond]
 
     def rests(self, node: int) -> dict[str, int]:
         """What is left of each string that goes through ``node``, and its index."""
         found = self._rests.get(node)
         if found is None:
-            found = {}
-            below = [node]
-            while below:
-                at = below.pop()
-                below += self.children[at].values()
-                if self.ends[at] >= 0:
-                    found[self.texts[self.ends[at]][self.depth[node] :]] = self.ends[at]
+            depth = self.depth[node]
+            found = {self.texts[index][depth:]: index for index in self.below(node)}
             self._rests[node] = found
         return found
 
     def path(self, node: int, index: int) -> list[int]:
         """The atoms from ``node``, on the way to the ``index``-th name, to that name's end."""
-        return [self._atoms[char] for char in self.texts[index][self.depth[node] :]]
+        atom = self._alphabet.atom
+        return [atom(ord(char)) for char in self.texts[index][self.depth[node] :]]
 
 
 class _Below(dict[int, int]):
-    """The names that end at a node of a trie or below, as a mask: made when first asked for where
-    names are many, since those of all nodes take the square of their number.
-
-    Cost: the size of what is below, then that of a look-up.
-    """
+    """The names that end at a node of a trie or below, as a mask: made when first asked for, since
+    those of all nodes take the square of the number of names."""
 
     def __init__(self, trie: _Trie) -> None:
         super().__init__()
         self._trie = trie
-        if len(trie.ends) * len(trie.texts) <= _FEW_BITS:
-            for node in range(len(trie.ends) - 1, -1, -1):  # what is below has larger numbers
-                mask = 1 << trie.ends[node] if trie.ends[node] >= 0 else 0
-                for child in trie.children[node].values():
-                    mask |= self[child]
-                self[node] = mask
 
     def __missing__(self, node: int) -> int:
-        children, ends = self._trie.children, self._trie.ends
-        found: list[int] = []
-        stack = [node]
-        while stack:
-            at = stack.pop()
-            if ends[at] >= 0:
-                found.append(ends[at])
-            stack += children[at].values()
-        held = bytearray((max(found, default=-1) >> 3) + 1)
-        for end in found:
-            held[end >> 3] |= 1 << (end & 7)
-        self[node] = mask = int.from_bytes(held, "little")
+        found = self._trie.below(node)
+        mask = 0
+        if len(found) <= _FEW_NAMES:
+            for index in found:
+                mask |= 1 << index
+        else:
+            held = bytearray((max(found) >> 3) + 1)
+            for index in found:
+                held[index >> 3] |= 1 << (index & 7)
+            mask = int.from_bytes(held, "little")
+        self[node] = mask
         return mask
 
 
@@ -261,7 +280,7 @@ class KeySymbols:
         node, allowed, others, _ = self._keys[state]
         if others and self._automata:
             return next((to for mask, to in self.moves(state) if mask >> atom & 1), None)
-        child = self._trie.children[node].get(atom, -1) if node >= 0 else -1
+        child = self._trie.children(node).get(atom, -1) if node >= 0 else -1
         if child < 0 and not others:
             return None
         to = self._state(child, allowed, others, ())
@@ -356,7 +375,7 @@ class KeySymbols:
         point = self.alphabet.representatives
         return [
             (point[atom], self._state(child, allowed, others, ()))
-            for atom, child in self._trie.children[node].items()
+            for atom, child in self._trie.children(node).items()
             if others or allowed & self._below[child]
         ]
 
@@ -394,7 +413,7 @@ class KeySymbols:
 
     def _raw(self, state: int) -> list[tuple[int, int]]:
         node, allowed, others, patterns = self._keys[state]
-        children = self._trie.children[node] if node >= 0 else {}
+        children = self._trie.children(node) if node >= 0 else {}
         if not others:
             return [
                 (1 << atom, self._state(child, allowed, False, ()))
