@@ -14,6 +14,7 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
+from . import grammar_cache
 from .automaton.cfg_machine import CfgMachine
 from .automaton.cfg_stacks import BOTTOM, unpack
 from .automaton.leaf import GROW
@@ -29,6 +30,8 @@ MAX_CACHE_BYTES = 64 * 1024 * 1024
 _ROOT = 0
 _FAR = 1 << 60
 _FEW = 1500
+_WORTH_KEEPING = 20_000
+"""First masks over smaller vocabularies are not worth a file."""
 
 
 class CfgMask:
@@ -80,7 +83,8 @@ class CfgMaskEngine:
         if found is None:
             with GROW:
                 self._trim()
-                found = self._masks[state] = self._compute(state)
+                found = self._first() if state == self.machine.start else self._compute(state)
+                self._masks[state] = found
                 self._used += 200 + (found.ids if found.bits is None else found.bits).nbytes
         return found
 
@@ -121,6 +125,20 @@ class CfgMaskEngine:
                         seen.add(step)
                         todo.append(step)
         return out
+
+    def _first(self) -> CfgMask:
+        """The mask of the machine's start, from disk if it was computed before."""
+        machine, vocabulary = self.machine, self.vocabulary
+        if machine.fingerprint is None or vocabulary.size < _WORTH_KEEPING:
+            return self._compute(machine.start)
+
+        def compute() -> Bits:
+            out = np.zeros(self._n_words, np.uint32)
+            self._compute(machine.start).fill(out)
+            return out
+
+        of = f"{machine.fingerprint} {vocabulary.uid}"
+        return CfgMask(grammar_cache.get_row("first mask", of, compute), (), self._n_words)
 
     def _compute(self, state: int) -> CfgMask:
         walks = self._whole(state) if self.machine.is_free else self._by_place(state)

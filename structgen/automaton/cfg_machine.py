@@ -11,8 +11,10 @@ and shortest completions; none is ever pending. Token masks are in `cfg_masks`.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 
+from .. import grammar_cache
 from ..errors import CompileLimitExceeded, GrammarError, Unsatisfiable, UnsupportedFeature
 from ..grammar import ir
 from .cfg_completion import Completion
@@ -30,6 +32,8 @@ _LEXER_BITS = 32
 _LEXER_MASK = (1 << _LEXER_BITS) - 1
 _ACCEPT = -1
 _MAX_EXITS = 500
+_WORTH_KEEPING = 10
+"""Grammars with fewer rules are not worth a file."""
 
 MAX_CONFIGURATIONS = 20_000
 """Most configurations of one state."""
@@ -57,6 +61,7 @@ class CfgMachine:
         stacks: the places.
         ignore: terminals that may stand anywhere.
         guests: terminals that are not patterns, by number.
+        fingerprint: what tells the machine from all others, if that is known.
         is_free: whether no terminal's demand on what follows can lead to a dead end.
     """
 
@@ -83,9 +88,10 @@ class CfgMachine:
             self.stacks = Stacks(goals)
             self._rest = terminals.rest
             self.ignore = frozenset(t for t in grammar.ignore if t not in dead)
-            self._neighbours = Neighbours(self.stacks, self.lexer, self.ignore)
-            self._check_guests()
-            self.is_free = self._neighbours.is_free() or self._neighbours.is_safe()
+            self.fingerprint = None if self.guests else self._identity(grammar, chars)
+            if self.guests:
+                self._check_guests()
+            self.is_free = self._find_is_free()
             self._completion = Completion(self.stacks, self.lexer, tuple(sorted(self.ignore)))
             self._entries: dict[tuple[int, int], int] = {}
             self._expected: dict[int, frozenset[int]] = {}
@@ -104,6 +110,24 @@ class CfgMachine:
                     "shortest, with a lazy quantifier); put something between them that they "
                     "cannot contain."
                 )
+
+    @functools.cached_property
+    def _neighbours(self) -> Neighbours:
+        with GROW:
+            return Neighbours(self.stacks, self.lexer, self.ignore)
+
+    @staticmethod
+    def _identity(grammar: ir.ContextFree, chars: ir.CharSet) -> str | None:
+        of = grammar_cache.fingerprint(grammar)
+        return None if of is None else f"{of} {chars.ranges}"
+
+    def _find_is_free(self) -> bool:
+        def find() -> bool:
+            return self._neighbours.is_free() or self._neighbours.is_safe()
+
+        if self.fingerprint is None or len(self.grammar.rules) < _WORTH_KEEPING:
+            return find()
+        return grammar_cache.get_flag("is free", self.fingerprint, find)
 
     def _guest(self, name: str, ways: tuple[Alternative, ...], terminals: Terminals) -> Guest:
         guest = Guest(name, ways, terminals.alphabet)

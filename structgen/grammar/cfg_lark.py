@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from .. import grammar_cache
 from ..errors import GrammarError, PatternError
 from . import cfg_embedded, ir, python_regex
 from .cfg_embedded import Errors, Given, Lifted
@@ -39,7 +40,15 @@ def parse(
     Raises:
         GrammarError: the grammar is malformed.
     """
-    source = cfg_embedded.lift(text, given or {}, errors)
+    if given or errors is not None:
+        return _read(text, start, path, given or {}, errors)
+    return grammar_cache.get_or_read(text, start, lambda: _read(text, start, path, {}, None))
+
+
+def _read(
+    text: str, start: str, path: str | None, given: Mapping[str, Given], errors: Errors
+) -> ir.ContextFree:
+    source = cfg_embedded.lift(text, given, errors)
     while True:
         try:
             definitions, rules, ignored = _load(source, start, path)

@@ -1,0 +1,158 @@
+"""What is known of context-free grammars, kept on disk from one process to the next.
+
+Lark's loader takes longer than all the rest of compiling a grammar, so its rules are kept; so are
+the two other things that every compilation asks for: whether the grammar has dead ends, and the
+first mask over a vocabulary. A grammar's rules are kept if its text says everything: one that
+imports other files, or is given terminals from outside, is read each time.
+
+It owns what these things depend on. Besides the grammar that is this package's own code: by the
+size and date of its files, so that no change of it meets what older code has written. It knows no
+syntax and no automata; `array_cache` owns the files, of which there are at most `MAX_FILES`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import importlib.metadata
+import json
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from . import array_cache
+from .grammar import ir
+
+MAX_FILES = 300
+"""Most files; the older half goes when there are more."""
+
+_FOLDER = "grammars"
+_ELSEWHERE = re.compile(r"^\s*%import\s+\.", re.MULTILINE)
+"""An import from a file beside the grammar."""
+
+
+def get_or_read(text: str, start: str, read: Callable[[], ir.ContextFree]) -> ir.ContextFree:
+    """The grammar of a Lark text, from disk if it was read before.
+
+    Args:
+        text: the grammar.
+        start: the rule to begin with.
+        read: reads it; what it raises is raised.
+
+    Cost: 0.3 ms when on disk; else that of ``read``, and a millisecond or two for writing.
+    """
+    if _ELSEWHERE.search(text):
+        return read()
+    key = _key("rules", _lark_version(), start, text)
+    known = array_cache.load(_FOLDER, key, key)
+    if known is not None:
+        return _decoded(known["grammar"].tobytes())
+    grammar = read()
+    data = _encoded(grammar)
+    if data is not None:
+        _store(key, {"grammar": np.frombuffer(data, np.uint8)})
+    return grammar
+
+
+def fingerprint(grammar: ir.ContextFree) -> str | None:
+    """What tells a grammar from all others; None for one with terminals that are no patterns."""
+    data = _encoded(grammar)
+    return None if data is None else hashlib.sha256(data).hexdigest()
+
+
+def get_flag(name: str, of: str, compute: Callable[[], bool]) -> bool:
+    """Whether something holds: from disk, or computed and kept.
+
+    Args:
+        name: what.
+        of: all it depends on.
+        compute: finds out.
+    """
+    return bool(_array(name, of, lambda: np.array([compute()], np.uint8))[0])
+
+
+def get_row(
+    name: str, of: str, compute: Callable[[], npt.NDArray[np.uint32]]
+) -> npt.NDArray[np.uint32]:
+    """A row of bits, uint32: as `get_flag`. It is not to be written to."""
+    return _array(name, of, compute).astype(np.uint32, copy=False)
+
+
+def _array(name: str, of: str, compute: Callable[[], npt.NDArray[Any]]) -> npt.NDArray[Any]:
+    key = _key(name, of)
+    known = array_cache.load(_FOLDER, key, key)
+    if known is not None:
+        return known["array"]
+    found = compute()
+    _store(key, {"array": found})
+    return found
+
+
+def _key(*parts: str) -> str:
+    data = json.dumps([_code(), *parts]).encode("utf-8", "surrogatepass")
+    return hashlib.sha256(data).hexdigest()
+
+
+@functools.cache
+def _code() -> str:
+    """The code that all this comes from."""
+    found: list[tuple[str, int, int]] = []
+    package = Path(__file__).parent
+    for folder in (package, package / "grammar", package / "automaton"):
+        with contextlib.suppress(OSError), os.scandir(folder) as entries:
+            for entry in entries:
+                if entry.name.endswith(".py"):
+                    status = entry.stat()
+                    found.append((entry.path, status.st_size, status.st_mtime_ns))
+    return hashlib.sha256(repr(sorted(found)).encode()).hexdigest()
+
+
+@functools.cache
+def _lark_version() -> str:
+    # Without importing it: that takes longer than what is saved here.
+    return importlib.metadata.version("lark")
+
+
+def _store(key: str, arrays: array_cache.Arrays) -> None:
+    array_cache.store(_FOLDER, key, key, arrays)
+    with contextlib.suppress(OSError, RuntimeError):
+        with os.scandir(array_cache.root() / _FOLDER) as entries:
+            files = list(entries)
+        if len(files) > MAX_FILES:
+            # Another process may do the same.
+            dated: list[tuple[float, str]] = []
+            for file in files:
+                with contextlib.suppress(OSError):
+                    dated.append((file.stat().st_mtime, file.path))
+            for _, path in sorted(dated)[: len(dated) // 2]:
+                with contextlib.suppress(OSError):
+                    os.unlink(path)
+
+
+def _encoded(grammar: ir.ContextFree) -> bytes | None:
+    """A grammar as JSON; None for one with terminals that are no patterns."""
+    terminals = []
+    for terminal in grammar.terminals:
+        if not isinstance(terminal, ir.Terminal):
+            return None
+        terminals.append([terminal.name, terminal.pattern, int(terminal.flags), terminal.splits])
+    return json.dumps(
+        [terminals, grammar.nonterminals, grammar.rules, grammar.start, grammar.ignore]
+    ).encode()
+
+
+def _decoded(data: bytes) -> ir.ContextFree:
+    terminals, nonterminals, rules, start, ignore = json.loads(data)
+    return ir.ContextFree(
+        tuple([ir.Terminal(*fields) for fields in terminals]),
+        tuple(nonterminals),
+        tuple([(lhs, tuple(rhs)) for lhs, rhs in rules]),
+        start,
+        tuple(ignore),
+    )

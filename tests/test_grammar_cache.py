@@ -1,0 +1,105 @@
+"""What is kept of grammars on disk: the same as without, and never in the way."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import real_tokenizers
+
+import structgen
+from structgen import Cfg, GrammarError, array_cache, grammar_cache, grammars
+from structgen.cfg_masks import CfgMaskEngine
+from structgen.grammar import cfg_lark
+
+SUMS = 'start: sum\nsum: sum "+" term | term\nterm: NUMBER | "(" sum ")"\nNUMBER: /[0-9]+/\n'
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(array_cache, "root", lambda: tmp_path / "arrays")
+    return tmp_path / "arrays" / "grammars"
+
+
+def files(folder: Path) -> list[Path]:
+    return sorted(folder.glob("*")) if folder.exists() else []
+
+
+def test_rules_are_the_same_from_disk(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = [Cfg.named(name).text for name in grammars.names()]
+    fresh = [cfg_lark.parse(text) for text in texts]
+    assert len(files(folder)) == len(texts)
+    monkeypatch.setattr(cfg_lark, "_read", None)
+    assert [cfg_lark.parse(text) for text in texts] == fresh
+
+
+def test_start_and_text_both_count(folder: Path) -> None:
+    assert cfg_lark.parse(SUMS).start != cfg_lark.parse(SUMS, "term").start
+    assert cfg_lark.parse(SUMS).terminals != cfg_lark.parse(SUMS.replace("+", "-")).terminals
+    assert len(files(folder)) == 3
+
+
+def test_damaged_files_are_read_anew(folder: Path) -> None:
+    fresh = cfg_lark.parse(SUMS)
+    (file,) = files(folder)
+    whole = file.read_bytes()
+    for data in (b"", whole[:-1], whole[:-70] + b"[" + whole[-69:], b"x" * len(whole)):
+        file.write_bytes(data)
+        assert cfg_lark.parse(SUMS) == fresh
+    assert file.read_bytes() == whole
+
+
+def test_what_is_not_in_the_text_is_not_kept(folder: Path, tmp_path: Path) -> None:
+    imported = tmp_path / "numbers.lark"
+    main = tmp_path / "main.lark"
+    main.write_text("%import .numbers.NUMBER\nstart: NUMBER\n")
+    patterns = []
+    for digits in ("[0-9]+", "[0-7]+"):
+        imported.write_text(f"NUMBER: /{digits}/\n")
+        (terminal,) = cfg_lark.parse(main.read_text(), "start", str(main)).terminals
+        patterns.append(getattr(terminal, "pattern", None))
+    assert patterns[0] != patterns[1]
+    with pytest.raises(GrammarError):
+        cfg_lark.parse("start: missing")
+    cfg_lark.parse('start: "a" %json {"type": "null"}')
+    assert files(folder) == []
+
+
+def test_other_code_has_other_files(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cfg_lark.parse(SUMS)
+    monkeypatch.setattr(grammar_cache, "_code", lambda: "other code")
+    cfg_lark.parse(SUMS)
+    assert len(files(folder)) == 2
+
+
+def test_first_masks_are_the_same_from_disk(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    vocabulary = real_tokenizers.vocabulary("smollm2")
+    text = Cfg.named("sql-select").text
+    rows = []
+    for _ in range(2):
+        constraint = structgen.compile(Cfg(text), vocabulary)
+        row = np.zeros((vocabulary.size + 31) // 32, np.uint32)
+        constraint._masks.fill(constraint._machine.start, row)
+        rows.append(row.tobytes())
+        if len(rows) == 1:
+            monkeypatch.setattr(CfgMaskEngine, "_compute", None)
+            monkeypatch.setattr(cfg_lark, "_read", None)
+    assert rows[0] == rows[1]
+
+
+def test_files_are_bounded(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grammar_cache, "MAX_FILES", 8)
+    for i in range(40):
+        cfg_lark.parse(SUMS.replace("+", f"+{i}"))
+        assert len(files(folder)) <= 8
+
+
+def test_a_folder_that_cannot_be_used_is_as_good_as_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    monkeypatch.setattr(array_cache, "root", lambda: blocked)
+    assert array_cache.load("grammars", "a", "a") is None
+    assert cfg_lark.parse(SUMS) == cfg_lark.parse(SUMS)
