@@ -29,38 +29,63 @@ Ranges: TypeAlias = tuple[tuple[int, int], ...]
 """Sorted, disjoint, non-adjacent, inclusive code-point ranges, without surrogates."""
 
 
+class _Compound:
+    """Remembers its hash: expressions are keys, and some have thousands of parts."""
+
+    __slots__ = ("_hash",)
+
+    _hash: int
+
+    def _keep_hash(self) -> int:
+        try:
+            return self._hash
+        except AttributeError:
+            fields = (getattr(self, name) for name in self.__match_args__)  # type: ignore[attr-defined]
+            kept = hash((type(self), *fields))
+            object.__setattr__(self, "_hash", kept)
+            return kept
+
+
 @dataclass(frozen=True, slots=True)
-class CharSet:
+class CharSet(_Compound):
     """One code point out of ``ranges``. An empty tuple matches nothing."""
 
     ranges: Ranges
 
+    __hash__ = _Compound._keep_hash
+
 
 @dataclass(frozen=True, slots=True)
-class Concat:
+class Concat(_Compound):
     """The parts one after the other. No parts: the empty string."""
 
     parts: tuple[Regex, ...]
 
+    __hash__ = _Compound._keep_hash
+
 
 @dataclass(frozen=True, slots=True)
-class Alternate:
+class Alternate(_Compound):
     """Any one of the parts. No parts: nothing at all."""
 
     parts: tuple[Regex, ...]
 
+    __hash__ = _Compound._keep_hash
+
 
 @dataclass(frozen=True, slots=True)
-class Repeat:
+class Repeat(_Compound):
     """``body`` at least ``min`` and at most ``max`` times (None: unbounded)."""
 
     body: Regex
     min: int
     max: int | None
 
+    __hash__ = _Compound._keep_hash
+
 
 @dataclass(frozen=True, slots=True)
-class Intersect:
+class Intersect(_Compound):
     """Texts that every part matches.
 
     The parts see a text of their own: to their anchors and lookarounds, there is nothing around it.
@@ -68,12 +93,16 @@ class Intersect:
 
     parts: tuple[Regex, ...]
 
+    __hash__ = _Compound._keep_hash
+
 
 @dataclass(frozen=True, slots=True)
-class Complement:
+class Complement(_Compound):
     """Texts that ``body`` does not match; it sees a text of its own, as in `Intersect`."""
 
     body: Regex
+
+    __hash__ = _Compound._keep_hash
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,19 +116,23 @@ class EndAnchor:
 
 
 @dataclass(frozen=True, slots=True)
-class Lookahead:
+class Lookahead(_Compound):
     """The empty string where some text from here on matches ``body`` (or none does: ``negate``)."""
 
     body: Regex
     negate: bool
 
+    __hash__ = _Compound._keep_hash
+
 
 @dataclass(frozen=True, slots=True)
-class Lookbehind:
+class Lookbehind(_Compound):
     """The empty string where some text that ends here matches ``body`` (or none: ``negate``)."""
 
     body: Regex
     negate: bool
+
+    __hash__ = _Compound._keep_hash
 
 
 Regex: TypeAlias = (
