@@ -19,10 +19,12 @@ import numpy as np
 import numpy.typing as npt
 
 from .automaton.cfg_guests import NamedTokenLeaf
+from .automaton.cfg_lexer import Lexer
 from .automaton.leaf import GROW, Leaf
 from .automaton.machine import BOTTOM, Frame, Machine, NeedsText
 from .automaton.nesting import UNLIMITED
 from .automaton.tape import Tape
+from .cfg_leaves import LexerWalks
 from .named_tokens import NamedTokens
 from .recent import Recent
 from .vocabulary import Vocabulary
@@ -167,6 +169,7 @@ class MaskEngine:
         self._walks: Recent[tuple[Leaf, int, Node], LeafWalk] = walker.cache()
         self._frame_walks: Recent[tuple[Frame, int, int, Node, int], FrameWalk] = walker.cache()
         self._named_walks = _NamedWalks(self.named)
+        self._lexers = LexerWalks(walker, vocabulary)
         self._eos = [t for t in vocabulary.eos_token_ids if t < vocabulary.size]
 
     def mask(self, state: int, tape: Callable[[], Tape]) -> Mask:
@@ -201,7 +204,17 @@ class MaskEngine:
             at_root = node == ROOT and q == leaf.start
             return self._named_walks[leaf] if at_root else LeafWalk(None, EMPTY, (), ())
         walker = self._walker
+        if isinstance(leaf, Lexer):
+            return self._lexer_walk(leaf, q, node)
         return walker.leaf_walk(leaf, q, node, walker.walks if leaf.is_shared else self._walks)
+
+    def _lexer_walk(self, lexer: Lexer, q: int, node: Node) -> LeafWalk:
+        key = (lexer, q, node)
+        found = self._walks.get(key)
+        if found is None:
+            found = self._walks[key] = self._lexers.walk(lexer, q, node)
+            self._walker.charge(found.ids.nbytes + 400)
+        return found
 
     def root_walk(self, leaf: Leaf, q: int, continuation: int) -> LeafWalk:
         """What ``leaf`` does from its state ``q`` with whole tokens."""

@@ -1,0 +1,56 @@
+"""Walks of grammars' lexers for `masks`: those of `cfg_walks`, in the terms of `walks`.
+
+A lexer is a leaf like any other, but its own walks know more of it: which nodes a terminal's end
+leaves open, and that wide terminals are walked once for all that expect them. This module only
+translates.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .automaton.cfg_lexer import Lexer
+from .cfg_walks import Walks
+from .vocabulary import Vocabulary
+from .walks import EMPTY, ROOT, LeafWalk, Node, Walker
+
+_MAX_BYTES = 16 * 1024 * 1024
+"""Most bytes of walks that one lexer keeps."""
+
+
+class LexerWalks:
+    """The walks of the lexers of one constraint.
+
+    Args:
+        walker: the vocabulary's.
+        vocabulary: the vocabulary.
+    """
+
+    def __init__(self, walker: Walker, vocabulary: Vocabulary) -> None:
+        self._walker = walker
+        self._vocabulary = vocabulary
+        self._walks: dict[Lexer, Walks] = {}
+
+    def walk(self, lexer: Lexer, q: int, node: Node) -> LeafWalk:
+        """See `walks.Walker.leaf_walk`; not remembered under its budget."""
+        walks = self._walks.get(lexer)
+        if walks is None:
+            walks = self._walks[lexer] = Walks(lexer, self._vocabulary)
+        elif walks.used > _MAX_BYTES:
+            walks.clear()
+        nodes, walker = walks.nodes, self._walker
+        found = walks.walk(q, node if isinstance(node, int) else nodes.of(node.members))
+        ids = np.array(found.ids, np.int32)
+        row = found.bits
+        if row is not None and node != ROOT:
+            # Frames put ids together.
+            flags = np.unpackbits(row.view(np.uint8), bitorder="little")
+            ids, row = np.flatnonzero(flags).astype(np.int32), None
+        exits = tuple(
+            (outcome, at if at < nodes.n_nodes else walker.cluster(nodes.real(at)))
+            for outcome, at in found.exits
+        )
+        ends: dict[int, None] = {}
+        for end in found.ends:
+            ends.update(dict.fromkeys(walks.inside_characters(~end) if end < 0 else (end,)))
+        return LeafWalk(row, ids if len(ids) else EMPTY, exits, tuple(ends))
