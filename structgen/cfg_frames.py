@@ -61,7 +61,7 @@ class Frames:
         self._spaces: dict[Spot, tuple[tuple[Walk, ...], tuple[Spot, ...]]] = {}
         # What is known of goal states: their terminals, the goals they call, and the bytes that
         # any of those begins with.
-        self._own: dict[int, tuple[_Targets, list[tuple[int, int]], int]] = {}
+        self._own: dict[int, tuple[_Targets, list[tuple[int, int, int]], int]] = {}
         self._starts: dict[int, tuple[_Targets, int]] = {}
         self._entries: dict[Spot, int] = {}
         self._is_neutral: dict[int, bool] = {}
@@ -78,25 +78,23 @@ class Frames:
 
     def top(self, state: int, condition: int, node: int) -> FrameWalk:
         """The walk of goal state ``state`` at ``node``, the text being bound by ``condition``."""
-        targets, calls, begins = self._own.get(state) or self._own_of(state)
-        available = self._walks.bytes_after(node, condition)
-        if not begins & available:
-            return self._nothing
         key = (state, condition, node)
         found = self._found.get(key)
         if found is None:
-            found = self._found[key] = self._walk(targets, calls, condition, node, available)
+            targets, calls, begins = self._own.get(state) or self._own_of(state)
+            available = self._walks.bytes_after(node, condition)
+            found = self._nothing
+            if begins & available:
+                found = self._walk(targets, calls, condition, node, available)
+            self._found[key] = found
         return found
 
-    def goal(self, goal: int, condition: int, node: int) -> FrameWalk:
-        """The walk of a whole goal from ``node``."""
-        targets, begins = self._start_of(goal)
-        available = self._walks.bytes_after(node, condition)
-        if not begins & available:
-            return self._nothing
+    def goal(self, goal: int, condition: int, node: int, available: int) -> FrameWalk:
+        """The walk of a whole goal from ``node``, which tokens leave with one of some bytes."""
         key = (~goal, condition, node)
         found = self._found.get(key)
         if found is None:
+            targets, _ = self._start_of(goal)
             found = self._found[key] = self._walk(targets, (), condition, node, available)
         return found
 
@@ -139,14 +137,14 @@ class Frames:
 
     # -- goal states ------------------------------------------------------------------------------
 
-    def _own_of(self, state: int) -> tuple[_Targets, list[tuple[int, int]], int]:
+    def _own_of(self, state: int) -> tuple[_Targets, list[tuple[int, int, int]], int]:
         found = self._own.get(state)
         if found is None:
             edges = self._goals.edges(state)
             terminals, begins = self._targets({s: to for s, to in edges.items() if s >= 0})
-            calls = [(~s, to) for s, to in edges.items() if s < 0]
-            for goal, _ in calls:
-                begins |= self._start_of(goal)[1]
+            calls = [(self._start_of(~s)[1], ~s, to) for s, to in edges.items() if s < 0]
+            for first, *_ in calls:
+                begins |= first
             found = self._own[state] = (terminals, calls, begins)
         return found
 
@@ -199,14 +197,14 @@ class Frames:
     def _walk(
         self,
         targets: _Targets,
-        calls: Iterable[tuple[int, int]],
+        calls: Iterable[tuple[int, int, int]],
         condition: int,
         node: int,
         available: int,
     ) -> FrameWalk:
         """Walk some terminals and goals, and go on after them."""
         walk_of, conditions_of, nothing = self._walks.walk, self._lexer.conditions_of, self._nothing
-        is_free = condition == self._anything
+        is_free, spaces_of = condition == self._anything, self._spaces
         parts: list[Walk | FrameWalk] = []
         closed: dict[int, list[int]] = {}
         ended: dict[tuple[int, int], list[int]] = {}
@@ -220,14 +218,17 @@ class Frames:
         steps: list[tuple[int, int, int]] = []
         for (to, after), nodes in ended.items():
             at = nodes[0] if len(nodes) == 1 else self._walks.nodes.join(nodes)
-            spaces, spots = self.spaced(after, at)
-            parts += spaces
-            steps += [(to, then, where) for then, where in spots]
-        for goal, to in calls:
-            inner = self.goal(goal, condition, node)
-            if inner is not nothing:
+            spaces, spots = spaces_of.get((after, at)) or self.spaced(after, at)
+            if spaces:
+                parts += spaces
+            for then, where in spots:
+                steps.append((to, then, where))
+        for first, goal, to in calls:
+            if first & available:
+                inner = self.goal(goal, condition, node, available)
                 parts.append(inner)
-                steps += [(to, after, at) for after, at in inner.closed]
+                for after, at in inner.closed:
+                    steps.append((to, after, at))
         is_final, accepts = self._goals.is_final, self._goals.accepts
         for to, after, at in steps:
             if not is_final[to]:

@@ -73,9 +73,11 @@ class CfgMaskEngine:
         self._n_words = (vocabulary.size + 31) // 32
         self._frames = Frames(machine, self._walks, self._n_words)
         self._masks: dict[int, CfgMask] = {}
+        self._alike: dict[tuple[int, ...], CfgMask] = {}
         self._reaches: dict[int, int] = {}
         self._used = 0
         self._eos = np.array([t for t in vocabulary.eos_token_ids if t < vocabulary.size], np.int32)
+        self._end = Walk(tuple(self._eos.tolist()), None, (), ())
 
     def mask(self, state: int, tape: Callable[[], Tape] | None = None) -> CfgMask:
         """The mask of ``state``. Cost: a dictionary look-up once computed."""
@@ -85,7 +87,7 @@ class CfgMaskEngine:
                 self._trim()
                 found = self._first() if state == self.machine.start else self._compute(state)
                 self._masks[state] = found
-                self._used += 200 + (found.ids if found.bits is None else found.bits).nbytes
+                self._used += 200
         return found
 
     def fill(self, state: int, out: Bits, tape: Callable[[], Tape] | None = None) -> None:
@@ -102,6 +104,7 @@ class CfgMaskEngine:
             self._frames.clear()
             self._walks.clear()
             self._masks.clear()
+            self._alike.clear()
             self._reaches.clear()
             self._used = 0
 
@@ -143,9 +146,17 @@ class CfgMaskEngine:
     def _compute(self, state: int) -> CfgMask:
         walks = self._whole(state) if self.machine.is_free else self._by_place(state)
         if self.machine.is_accepting(state):
-            walks.append(Walk(tuple(self._eos.tolist()), None, (), ()))
-        ids, bits = merge(walks, self._n_words, _FEW)
-        return CfgMask(bits, ids, self._n_words)
+            walks.append(self._end)
+        # Often places differ only in what no token reaches. Walks are remembered, and
+        # forgotten together with this.
+        parts = {id(walk): walk for walk in walks}
+        key = tuple(sorted(parts))
+        found = self._alike.get(key)
+        if found is None:
+            ids, bits = merge(parts.values(), self._n_words, _FEW)
+            found = self._alike[key] = CfgMask(bits, ids, self._n_words)
+            self._used += 200 + (found.ids if found.bits is None else found.bits).nbytes
+        return found
 
     def _by_place(self, state: int) -> list[Walk | FrameWalk]:
         return [walk for walk, _ in self._steps(state)]

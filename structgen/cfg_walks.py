@@ -50,6 +50,7 @@ class Walks:
         self._filled = np.zeros(64, bool)
         self._allowed: dict[int, npt.NDArray[np.bool_]] = {}
         self._allowed_masks: dict[int, int] = {}
+        self._anything = lexer.terminals.rest.anything
         self._under: dict[int, int] = {}
         self._inside: dict[int, tuple[int, ...]] = {}
         self._walks: dict[tuple[int, int], Walk] = {}
@@ -140,10 +141,13 @@ class Walks:
 
     def bytes_after(self, node: int, condition: int) -> int:
         """The bytes with which tokens go on from ``node`` under a condition, as a mask."""
+        found = self.nodes.bytes_after(node)
+        if condition == self._anything:
+            return found
         allowed = self._under.get(condition)
         if allowed is None:
             allowed = self._under[condition] = as_mask(self.lexer.bytes_under(condition))
-        return self.nodes.bytes_after(node) & allowed
+        return found & allowed
 
     def allowed_after(self, outcome: int) -> npt.NDArray[np.bool_]:
         """Which bytes may follow an outcome: bool [256]."""

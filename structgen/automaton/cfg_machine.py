@@ -288,6 +288,15 @@ class CfgMachine:
         with GROW:
             lexer = self.lexer
             found: set[int] = set()
+            if len(self.states[state]) == 1:
+                # Nearly always: the terminal goes on, often in the same state, and cannot end.
+                (only,) = self.states[state]
+                to = lexer.row(only & _LEXER_MASK).get(byte) if only != _ACCEPT else None
+                if to is not None and lexer.label(to) < 0 and lexer.goes_on(to):
+                    after = only & ~_LEXER_MASK | to
+                    result = state if after == only else self._intern({after})
+                    self._steps[state << 8 | byte] = result
+                    return result
             ended: dict[int, list[tuple[int, tuple[int, ...]]]] = {}
             for q, place in self.configurations(state):
                 to = lexer.row(q).get(byte)
