@@ -24,12 +24,14 @@ from .cfg_machine import CfgMachine
 from .contradiction import contradiction
 from .derivatives import RegexAutomaton
 from .document import Document
+from .early_check import check
 from .encoding import Utf8
 from .leaf import GROW, TextLeaf
 from .machine import Alternative, Machine
 from .options import JsonOptions, json_options
+from .scalars import literal_leaf
 from .spellable import restrict, writable
-from .values import JsonLanguage, literal_leaf
+from .values import JsonLanguage
 
 
 class Built(NamedTuple):
@@ -206,7 +208,7 @@ def _json_ways(
         skipped=left_out,
     )
     language = JsonLanguage(graph, options, missing)
-    language.check()
+    check(language)
     ways = language.alternatives(language.root)
     if not ways:
         raise contradiction(language)

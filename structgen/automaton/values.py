@@ -14,23 +14,20 @@ module knows the JSON types; `objects` and `arrays` own what happens between the
 from __future__ import annotations
 
 import json
-from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from decimal import Decimal
 from functools import cached_property, lru_cache
 from typing import Any, TypeAlias
 
 from ..errors import CompileLimitExceeded
 from ..grammar import ir
-from ..grammar.formats import MOST_LEAST, format_of
+from ..grammar.formats import format_of
 from ..grammar.schema_graph import (
     ALL_TYPES,
     ARRAY,
     BOOLEAN,
     DIGITS,
     FALSE,
-    FRACTION,
     INTEGER,
     NULL,
     NUMBER,
@@ -41,7 +38,6 @@ from ..grammar.schema_graph import (
     Node,
     SchemaGraph,
     by_key,
-    child_path,
     json_key,
     to_decimal,
 )
@@ -49,22 +45,26 @@ from . import evaluate
 from .alphabet import Alphabet
 from .arrays import ArrayLeaf, ArrayPlan
 from .branches import Branch, Brancher
-from .derivatives import RegexAutomaton
-from .encoding import Escapes, json_string
-from .keys import NameLeaf
-from .leaf import Leaf, LiteralLeaf, StringLeaf
+from .encoding import json_string
+from .leaf import Leaf, StringLeaf
 from .machine import Alternative
 from .nesting import UNLIMITED, NestingBound, height_of_text, watch_from
-from .numbers import NumberLeaf, NumberSpec
 from .objects import ObjectPlan
 from .options import JsonOptions
-from .plain import IN_PLACE, PlainNodes, PlainSight
+from .plain import PlainSight
 from .rule_reader import RuleReader
 from .rules import RuleBook
+from .scalars import (
+    literal_leaf,
+    name_leaf,
+    number_forms,
+    number_leaf,
+    number_spec,
+    spellings,
+    string_leaf,
+    string_regex,
+)
 from .whitespace import whitespace
-
-MAX_CHECKED = 2_000
-"""Most combinations of subschemas that are built before the first text."""
 
 MAX_CONTAINERS = 500
 """Most objects and arrays that one ``enum`` may list."""
@@ -75,12 +75,7 @@ MAX_SPELT_NUMBERS = 64
 MAX_DEPTH_COMPARED = 128
 """Deepest nesting where a schema has unique items: comparing them takes Python recursion."""
 
-MAX_LITERAL_DIGITS = 400
-
 _ONE_ATOM = Alphabet(())
-
-_LEAVES = 512
-"""Leaves of one kind that are kept for other schemas, with all the states they have."""
 
 
 class JsonLanguage:
@@ -132,8 +127,8 @@ class JsonLanguage:
         self._nesting = NestingBound(self.add)
         self.max_depth = options.max_depth
         # The fields that any node sets: what none speaks of needs no look at each.
-        self._said = set().union(*map(vars, graph.nodes))
-        if "unique" in self._said:
+        self.said = set().union(*map(vars, graph.nodes))
+        if "unique" in self.said:
             self.max_depth = min(options.max_depth or UNLIMITED, MAX_DEPTH_COMPARED)
         self._watch_from = watch_from(graph, self.max_depth)
         self._limited: dict[int, int] = {}
@@ -181,7 +176,7 @@ class JsonLanguage:
         """The conjunction's branches, without those that contradict themselves by type."""
         found = self._branches.get(conjunction)
         if found is None:
-            with self._placed(conjunction):
+            with self.placed(conjunction):
                 found = tuple(self._brancher.expand(self._conjunctions[conjunction]))
             self._branches[conjunction] = found
         return found
@@ -235,7 +230,7 @@ class JsonLanguage:
         found = self._alternatives.get(conjunction)
         if found is None:
             leaves, plans = self.shapes(conjunction)
-            with self._placed(conjunction):
+            with self.placed(conjunction):
                 found = (
                     *(Alternative(leaf, start) for leaf, start in leaves),
                     *(plan.open() for plan in plans if plan.is_possible()),
@@ -247,12 +242,12 @@ class JsonLanguage:
         """The leaves and the object and array plans a value may take, possible or not."""
         found = self._shapes.get(conjunction)
         if found is None:
-            with self._placed(conjunction):
+            with self.placed(conjunction):
                 found = self._shapes[conjunction] = self._build(conjunction)
         return found
 
     @contextmanager
-    def _placed(self, conjunction: int) -> Iterator[None]:
+    def placed(self, conjunction: int) -> Iterator[None]:
         """Limits that are hit meanwhile name the place of the conjunction, if no other."""
         try:
             yield
@@ -282,7 +277,7 @@ class JsonLanguage:
                 if leaf is not None:
                     leaves[leaf] = leaf.start
             for form in number_forms(types):
-                number = number_leaf(self._number_spec(form, nodes))
+                number = number_leaf(number_spec(form, nodes, self.options))
                 if number is not None:
                     leaves[number] = number.start
             if types & OBJECT:
@@ -342,115 +337,8 @@ class JsonLanguage:
         """What the items that an array of these nodes must have are owed to."""
         return self._array(nodes).required_children()
 
-    def check(self) -> None:
-        """Build the plans that come first, so that what can still fail fails now.
-
-        Breadth first, as far as `MAX_CHECKED` conjunctions: the parts that a schema is made of are
-        met early, what comes later combines them in other ways. Costs little for schemas that are
-        plain (see `plain`), as most are.
-        """
-        if "patterns" in self._said:
-            self._check_patterns()
-        apply = not self._said.isdisjoint(IN_PLACE) and any(
-            n.applies_in_place or n.contains or n.rules or n.repeats for n in self.nodes
-        )
-        if apply:
-            self._check_plans()
-
-    def _check_plans(self) -> None:
-        plain = PlainNodes(self.nodes)
-        if all(plain.is_plain(2 * number) for number in range(1, len(self.nodes))):
-            return
-        seen: set[int] = {self.unbounded_root}
-        todo = deque(seen)
-        below: dict[int, list[int]] = {}
-        while todo and len(seen) <= MAX_CHECKED:
-            conjunction = todo.popleft()
-            children = below[conjunction] = []
-            key = self._conjunctions[conjunction]
-            if not key:
-                continue
-            if len(key) == 1 and plain.is_plain(key[0]):
-                children += [self.conjunction([child]) for child in plain.children(key[0])]
-            else:
-                with self._placed(conjunction):
-                    for plan in self.shapes(conjunction)[1]:
-                        children += plan.children()
-            for child in children:
-                if child not in seen:
-                    seen.add(child)
-                    todo.append(child)
-        if any(node.repeats for node in self.nodes):
-            self._check_unique(below)
-
-    def _check_unique(self, below: dict[int, list[int]]) -> None:
-        """See that unique items can be told apart: each must not be what another one is.
-
-        Args:
-            below: for each conjunction those of its members and items.
-        """
-        arrays = {
-            conjunction: [p for p in self.shapes(conjunction)[1] if isinstance(p, ArrayPlan)]
-            for conjunction in below
-        }
-        repeating = {c for c, plans in arrays.items() if any(p.repeats for p in plans)}
-        if not repeating:
-            return
-        todo = [
-            c for at, plans in arrays.items() if any(p.is_unique for p in plans) for c in below[at]
-        ]
-        seen: set[int] = set()
-        while todo:
-            conjunction = todo.pop()
-            if conjunction in seen:
-                continue
-            seen.add(conjunction)
-            todo += below.get(conjunction, ())
-            if conjunction in repeating:
-                others = [self.constant(value) ^ 1 for value in ([1, 1], [2, 2, 2])]
-                with self._placed(conjunction):
-                    self.shapes(self.conjunction_with(conjunction, others))
-
-    def _check_patterns(self) -> None:
-        """Look for a string of each pattern: what needs too many states is told here.
-
-        Formats by themselves are known to need few.
-        """
-        for number, node in enumerate(self.nodes):
-            if not node.patterns:
-                continue
-            formats = [format_of(pattern) for pattern in node.patterns]
-            own = tuple(p for p, name in zip(node.patterns, formats, strict=True) if name is None)
-            if not own and not node.min_length:
-                continue
-            with self._placed(self.conjunction([2 * number])):
-                if own:
-                    alone = Node(
-                        node.path,
-                        patterns=own,
-                        min_length=node.min_length,
-                        max_length=node.max_length,
-                    )
-                    try:
-                        leaf = self._free_leaf(alone)
-                        if leaf is not None:
-                            leaf.probe()
-                    except CompileLimitExceeded as error:
-                        raise error.at(child_path(node.path, "pattern")) from error
-                for name in filter(None, formats):
-                    most = MOST_LEAST.get(name, node.min_length)
-                    if node.min_length > most:
-                        raise CompileLimitExceeded(
-                            f"minLength beside the format {name} needs too many automaton states",
-                            limit=most,
-                            actual=node.min_length,
-                        )
-                if len(own) < len(formats) and (own or node.min_length):
-                    leaf = self._free_leaf(node)
-                    if leaf is not None:
-                        leaf.shortest(leaf.start)
-
-    def _free_leaf(self, node: Node) -> StringLeaf | None:
+    def free_leaf(self, node: Node) -> StringLeaf | None:
+        """The strings that a node's lengths and patterns allow, or None."""
         regex = string_regex([node])
         return None if regex is None else self._string_leaf(regex, [node])
 
@@ -461,56 +349,6 @@ class JsonLanguage:
         return string_leaf(regex, escapes, self.missing)
 
     # -- scalars ----------------------------------------------------------------------------
-
-    def _number_spec(self, types: int, nodes: list[Node]) -> NumberSpec:
-        lower: tuple[Decimal, bool] | None = None
-        upper: tuple[Decimal, bool] | None = None
-        multiples: dict[Decimal, None] = {}
-        non_multiples: dict[Decimal, None] = {}
-        excluded: dict[Decimal, None] = {}
-        for node in nodes:
-            for value, exclusive in (
-                (node.minimum, False),
-                (node.exclusive_minimum, True),
-            ):
-                if value is not None and (lower is None or (value, exclusive) > lower):
-                    lower = (value, exclusive)
-            for value, exclusive in (
-                (node.maximum, False),
-                (node.exclusive_maximum, True),
-            ):
-                if value is not None and (
-                    upper is None or (value, not exclusive) < (upper[0], not upper[1])
-                ):
-                    upper = (value, exclusive)
-            if node.multiple_of is not None:
-                multiples[node.multiple_of.normalize()] = None
-            if node.not_multiple_of is not None:
-                non_multiples[node.not_multiple_of.normalize()] = None
-            for value in node.excluded:
-                if isinstance(value, (int, float, Decimal)) and not isinstance(value, bool):
-                    excluded[to_decimal(value).normalize()] = None
-        if not types & FRACTION:
-            multiples[Decimal(1)] = None
-        elif not types & INTEGER:
-            non_multiples[Decimal(1)] = None
-        form = "any"
-        if types & INTEGER == DIGITS:
-            form = "digits"
-        elif types & INTEGER == POINTED:
-            form = "pointed"
-        return NumberSpec(
-            lower[0] if lower else None,
-            upper[0] if upper else None,
-            bool(lower and lower[1]),
-            bool(upper and upper[1]),
-            tuple(sorted(multiples)),
-            tuple(sorted(non_multiples)),
-            tuple(sorted(excluded)),
-            self.options.max_digits,
-            self.options.canonical,
-            form,
-        )
 
     def string_language(self, obligation: int) -> ir.Regex:
         """The strings, as text, that meet ``obligation``."""
@@ -603,7 +441,7 @@ class JsonLanguage:
                 form = types if self._draft4 else ALL_TYPES
                 if few_numbers and evaluate.type_bit(value) & NUMBER:
                     exactly = Node("$", minimum=to_decimal(value), maximum=to_decimal(value))
-                    leaf = number_leaf(self._number_spec(form, [exactly]))
+                    leaf = number_leaf(number_spec(form, [exactly], self.options))
                     if leaf is not None:
                         leaves[leaf] = leaf.start
                     continue
@@ -666,7 +504,7 @@ class JsonLanguage:
         is_free = not node.min_length and node.max_length is None and not self.missing
         if is_free and len(node.patterns) == 1 and format_of(node.patterns[0]) is not None:
             return True
-        return self._free_leaf(node) is not None
+        return self.free_leaf(node) is not None
 
     def size_at_least(self, conjunction: int, size: int) -> bool:
         """A cheap sufficient test that ``size`` different values satisfy the conjunction."""
@@ -720,7 +558,7 @@ class JsonLanguage:
                 # The newest first: what a value is made of before the value itself.
                 item, _ = self._unsolved.popitem()
                 self._reading = item
-                with self._placed(item):
+                with self.placed(item):
                     text = self._shortest_shape(item)
                 best = values[item]
                 if text is not None and (best is None or len(text) < len(best)):
@@ -749,89 +587,6 @@ class JsonLanguage:
 
 
 Shapes: TypeAlias = "tuple[tuple[tuple[Leaf, int], ...], tuple[ObjectPlan | ArrayPlan, ...]]"
-
-
-def string_regex(nodes: Sequence[Node]) -> ir.Regex | None:
-    """The strings that satisfy the string assertions of all ``nodes``, or None for none."""
-    least, most = 0, None
-    patterns: dict[ir.Regex, None] = {}
-    for node in nodes:
-        least = max(least, node.min_length)
-        if node.max_length is not None:
-            most = node.max_length if most is None else min(most, node.max_length)
-        patterns.update(dict.fromkeys(node.patterns))
-    if most is not None and least > most:
-        return None
-    parts = list(patterns)
-    barred = [ir.literal(v) for n in nodes for v in n.excluded if isinstance(v, str)]
-    if barred:
-        parts.append(ir.Complement(ir.Alternate(tuple(barred))))
-    if least or most is not None:
-        parts.append(ir.Repeat(ir.ANY_CHAR, least, most))
-    if not parts:
-        return ir.ANY_TEXT
-    return parts[0] if len(parts) == 1 else ir.Intersect(tuple(parts))
-
-
-def number_forms(types: int) -> tuple[int, ...]:
-    """The number bits of ``types``, as sets that one leaf can recognise."""
-    numbers = types & NUMBER
-    if numbers == DIGITS | FRACTION:
-        return DIGITS, FRACTION
-    return (numbers,) if numbers else ()
-
-
-def spellings(value: Any, canonical: bool, types: int = ALL_TYPES) -> list[bytes]:
-    """How a scalar other than a string may be spelt: as serialisers write it.
-
-    Unless ``canonical``, a number also as an integer or with ``.0``, whichever serialisers choose.
-    ``types`` may ask for one of these forms.
-    """
-    if isinstance(value, (int, float, Decimal)) and types & INTEGER in (DIGITS, POINTED):
-        number = to_decimal(value)
-        if number == number.to_integral_value():
-            text = str(int(number))
-            return [text.encode() if types & DIGITS else f"{text}.0".encode()]
-    if value is None or isinstance(value, bool) or canonical:
-        return [str(value).encode() if isinstance(value, Decimal) else json.dumps(value).encode()]
-    texts = {json.dumps(value)} if not isinstance(value, Decimal) else {str(value)}
-    number = Decimal(repr(value)) if isinstance(value, float) else Decimal(value)
-    if number == number.to_integral_value() and number.adjusted() < MAX_LITERAL_DIGITS:
-        texts |= {str(int(number)), f"{int(number)}.0"}
-        if number == 0:
-            texts |= {"-0", "-0.0"}
-        as_float = float(number)
-        if Decimal(repr(as_float)) == number:
-            texts.add(json.dumps(as_float))
-    return [t.encode() for t in sorted(texts, key=lambda t: (len(t), t))]
-
-
-@lru_cache(maxsize=_LEAVES)
-def literal_leaf(texts: tuple[bytes, ...]) -> LiteralLeaf:
-    """A shared leaf for a finite set of byte strings."""
-    return LiteralLeaf(texts)
-
-
-@lru_cache(maxsize=_LEAVES)
-def name_leaf(names: tuple[str, ...], escapes: Escapes, missing: frozenset[int]) -> NameLeaf:
-    """A shared leaf for the JSON strings of a finite set."""
-    return NameLeaf(names, escapes, missing)
-
-
-@lru_cache(maxsize=_LEAVES)
-def string_leaf(regex: ir.Regex, escapes: Escapes, missing: frozenset[int]) -> StringLeaf | None:
-    """A shared leaf for the JSON strings of a regular language, or None when it is empty."""
-    symbols = RegexAutomaton(regex)
-    if symbols.is_empty():
-        return None
-    return StringLeaf(symbols, json_string(symbols.alphabet, escapes, missing))
-
-
-@lru_cache(maxsize=_LEAVES)
-def number_leaf(spec: NumberSpec) -> NumberLeaf | None:
-    """A shared leaf for numbers, or None when none satisfies ``spec``."""
-    leaf = NumberLeaf(spec)
-    return None if leaf.is_empty() else leaf
 
 
 @lru_cache(maxsize=64)

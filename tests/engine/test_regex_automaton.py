@@ -18,7 +18,7 @@ from structgen.automaton import evaluate
 from structgen.automaton.derivatives import RegexAutomaton
 from structgen.automaton.encoding import JsonString, Utf8
 from structgen.automaton.leaf import Leaf, StringLeaf, TextLeaf
-from structgen.automaton.values import string_regex
+from structgen.automaton.scalars import string_regex
 from structgen.constraint import Constraint
 from structgen.grammar import ir
 from structgen.grammar.formats import format_regex
