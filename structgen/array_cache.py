@@ -114,8 +114,17 @@ def load(folder: str, name: str, key: str) -> Arrays | None:
     return arrays
 
 
-def store(folder: str, name: str, key: str, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
-    """Keep arrays under a name for a key. Where that is not possible, nothing happens."""
+def store(
+    folder: str,
+    name: str,
+    key: str,
+    arrays: Mapping[str, npt.NDArray[Any]],
+    make_room: bool = True,
+) -> None:
+    """Keep arrays under a name for a key. Where that is not possible, nothing happens.
+
+    ``make_room=False`` leaves what all files take together to others: it takes a look at each.
+    """
     data = _encoded(key, arrays)
     temporary = None
     try:
@@ -125,7 +134,8 @@ def store(folder: str, name: str, key: str, arrays: Mapping[str, npt.NDArray[Any
             temporary = Path(file.name)
             file.write(data)
         os.replace(temporary, path)
-        _make_room(path)
+        if make_room:
+            _make_room(path)
     except (OSError, RuntimeError) as error:
         _log.debug("cannot keep %s/%s: %s", folder, name, error)
         if temporary is not None:

@@ -19,6 +19,9 @@ from .automaton.cfg_machine import CfgMachine
 from .cfg_tokens import EMPTY, Bits, Ids, Walk, merge
 from .cfg_walks import Walks
 
+_NODE_BITS = 40
+_STATE_BITS = 40
+
 _Targets = list[tuple[int, int, int, int]]
 """First bytes of a terminal, as a mask; the lexer state before it, where nothing is demanded; the
 terminal; the goal state after it."""
@@ -57,7 +60,9 @@ class Frames:
         self._walks = walks
         self._n_words = n_words
         self._nothing = FrameWalk(EMPTY, None, ())
-        self._found: dict[tuple[int, int, int], FrameWalk] = {}
+        # One number for each: tuples would be looked at by the garbage collector.
+        self._found: dict[int, FrameWalk] = {}
+        self._goals_found: dict[int, FrameWalk] = {}
         self._spaces: dict[Spot, tuple[tuple[Walk, ...], tuple[Spot, ...]]] = {}
         # What is known of goal states: their terminals, the goals they call, and the bytes that
         # any of those begins with.
@@ -73,12 +78,13 @@ class Frames:
     def clear(self) -> None:
         """Forget all walks."""
         self._found.clear()
+        self._goals_found.clear()
         self._spaces.clear()
         self.used = 0
 
     def top(self, state: int, condition: int, node: int) -> FrameWalk:
         """The walk of goal state ``state`` at ``node``, the text being bound by ``condition``."""
-        key = (state, condition, node)
+        key = (condition << _STATE_BITS | state) << _NODE_BITS | node
         found = self._found.get(key)
         if found is None:
             targets, calls, begins = self._own.get(state) or self._own_of(state)
@@ -91,11 +97,11 @@ class Frames:
 
     def goal(self, goal: int, condition: int, node: int, available: int) -> FrameWalk:
         """The walk of a whole goal from ``node``, which tokens leave with one of some bytes."""
-        key = (~goal, condition, node)
-        found = self._found.get(key)
+        key = (condition << _STATE_BITS | goal) << _NODE_BITS | node
+        found = self._goals_found.get(key)
         if found is None:
             targets, _ = self._start_of(goal)
-            found = self._found[key] = self._walk(targets, (), condition, node, available)
+            found = self._goals_found[key] = self._walk(targets, (), condition, node, available)
         return found
 
     def spaced(self, condition: int, node: int) -> tuple[tuple[Walk, ...], tuple[Spot, ...]]:

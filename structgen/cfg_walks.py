@@ -23,6 +23,7 @@ from .node_sets import NodeSets, as_mask
 from .trie import Trie
 from .vocabulary import Vocabulary
 
+_NODE_BITS = 40
 _MANY_BYTES = 8
 """Terminals that go on with more bytes than these are walked apart from large nodes."""
 
@@ -53,7 +54,7 @@ class Walks:
         self._anything = lexer.terminals.rest.anything
         self._under: dict[int, int] = {}
         self._inside: dict[int, tuple[int, ...]] = {}
-        self._walks: dict[tuple[int, int], Walk] = {}
+        self._walks: dict[int, Walk] = {}
         self._used = 0
 
     @property
@@ -69,7 +70,7 @@ class Walks:
 
     def walk(self, q: int, node: int) -> Walk:
         """The walk from lexer state ``q`` at ``node``."""
-        key = (q, node)
+        key = q << _NODE_BITS | node
         found = self._walks.get(key)
         if found is None:
             literal = self.lexer.literal(q)

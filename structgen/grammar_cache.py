@@ -120,7 +120,8 @@ def _lark_version() -> str:
 
 
 def _store(key: str, arrays: array_cache.Arrays) -> None:
-    array_cache.store(_FOLDER, key, key, arrays)
+    # They are small, and this folder bounds itself.
+    array_cache.store(_FOLDER, key, key, arrays, make_room=False)
     with contextlib.suppress(OSError, RuntimeError):
         with os.scandir(array_cache.root() / _FOLDER) as entries:
             files = list(entries)

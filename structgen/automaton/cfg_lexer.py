@@ -66,6 +66,7 @@ class Lexer(Leaf):
         self._masks: dict[int, int] = {}
         self._loop_masks: dict[int, int] = {}
         self._literals: dict[int, tuple[bytes, list[int], int] | None] = {}
+        self._steps_taken: dict[int, int] = {}
         self._loops: dict[int, tuple[bytes, Mapping[int, int]] | None] = {}
         # Terminals with the conditions under which they may end, where not all will do.
         self.variants: list[Expected] = [(t, None) for t in range(len(terminals.starts))]
@@ -547,6 +548,53 @@ class Lexer(Leaf):
         for byte, _, reach in self._leads:
             allowed[byte] = bool(reach & live)
         return allowed
+
+    def goes_on(self, q: int) -> bool:
+        """Whether any byte may follow ``q``."""
+        if self._rows[q] is None:
+            symbol, node = self._keys[q]
+            condition, threads = self._symbols[symbol]
+            if node != GROUND:
+                return True  # some character is under way
+            return any(
+                self._is_alive(v, to, after)
+                for v, state in threads
+                for _, to, after in self._steps(state, condition)
+            )
+        return bool(self.row(q))
+
+    def step(self, q: int, byte: int) -> int:
+        """The state after ``byte``, or -1. Rows are not made for a single step."""
+        row = self._rows[q]
+        if row is not None:
+            return row.get(byte, -1)
+        key = q << 8 | byte
+        found = self._steps_taken.get(key)
+        if found is None:
+            symbol, node = self._keys[q]
+            if node != GROUND or byte >= 0x80:
+                return self.row(q).get(byte, -1)
+            to = self._after_atom(symbol, self.terminals.alphabet.atom(byte))
+            found = self._steps_taken[key] = -1 if to < 0 else self.state((to, GROUND))
+        return found
+
+    def _after_atom(self, symbol: int, atom: int) -> int:
+        """The symbol after one atom, or -1: one part of `_moves`."""
+        condition, threads = self._symbols[symbol]
+        rest, bit = self.terminals.rest, 1 << atom
+        after = condition
+        if condition != rest.anything:
+            after = next((w for mask, w in rest.steps(condition) if mask & bit), NONE)
+            if after == NONE:
+                return -1
+        above: list[tuple[int, int]] = []
+        for v, q in threads:
+            for mask, to in self.terminals.moves(q):
+                if mask & bit:
+                    plain = after == rest.anything and self.variants[v][1] is None
+                    if plain or self._is_alive(v, to, after):
+                        above.append((v, to))
+        return self._symbol(after, above) if above else -1
 
     # -- bytes ----------------------------------------------------------------------------------
 

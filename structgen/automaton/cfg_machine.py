@@ -247,7 +247,7 @@ class CfgMachine:
             if not self.stacks.places[place] and not self.stacks.accepting[place]:
                 return -1
             q = self.lexer.entry(expected, condition)
-            return q if self.lexer.row(q) else -1
+            return q if self.lexer.goes_on(q) else -1
         chosen: list[Expected] = []
         for terminal in sorted(expected.difference(self.guests)):
             after = self.after(place, (terminal,))
@@ -291,18 +291,18 @@ class CfgMachine:
             if len(self.states[state]) == 1:
                 # Nearly always: the terminal goes on, often in the same state, and cannot end.
                 (only,) = self.states[state]
-                to = lexer.row(only & _LEXER_MASK).get(byte) if only != _ACCEPT else None
-                if to is not None and lexer.label(to) < 0 and lexer.goes_on(to):
+                to = lexer.step(only & _LEXER_MASK, byte) if only != _ACCEPT else -1
+                if to >= 0 and lexer.label(to) < 0 and lexer.goes_on(to):
                     after = only & ~_LEXER_MASK | to
                     result = state if after == only else self._intern({after})
                     self._steps[state << 8 | byte] = result
                     return result
             ended: dict[int, list[tuple[int, tuple[int, ...]]]] = {}
             for q, place in self.configurations(state):
-                to = lexer.row(q).get(byte)
-                if to is None:
+                to = lexer.step(q, byte)
+                if to < 0:
                     continue
-                if lexer.row(to):
+                if lexer.goes_on(to):
                     found.add(place << _LEXER_BITS | to)
                 outcome = lexer.label(to)
                 if outcome >= 0:
