@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -19,9 +19,27 @@ from .grammar.ir import MAX_CODE_POINT
 from .trie import view
 
 if TYPE_CHECKING:
-    from .characters import Characters
+    from .characters import Characters, Slice
 
 Int32: TypeAlias = npt.NDArray[np.int32]
+
+
+class LongTokens(NamedTuple):
+    """Tokens and quotes beyond `Characters.near` characters, in a trie over atoms.
+
+    Attributes:
+        children: per node, its ``(atom, child)`` pairs.
+        ends: the nodes that the following speak of.
+        tokens: of a node, those that end there.
+        partials: of a node, those that end inside the next character, each with its tail.
+        quotes: of a node, the closing quotes right below.
+    """
+
+    children: list[tuple[tuple[int, int], ...]]
+    ends: frozenset[int]
+    tokens: dict[int, list[int]]
+    partials: dict[int, list[tuple[int, int]]]
+    quotes: dict[int, list[int]]
 
 
 class AlphabetPoints:
@@ -54,6 +72,7 @@ class AlphabetPoints:
         elif characters.spelling != "utf8":
             for low, high in ((0, 0x1F), (0x22, 0x22), (0x5C, 0x5C)):
                 self.cut |= alphabet.atoms_between(low, high)
+        self._alive_tails: dict[int, npt.NDArray[np.bool_]] = {}
 
     @functools.cached_property
     def atoms(self) -> Int32:
@@ -105,3 +124,66 @@ class AlphabetPoints:
         masks: dict[int, int] = {}
         kinds_of_tails = [masks.setdefault(mask, len(masks)) for mask in by_tail]
         return list(masks), np.array(kinds_of_tails, np.int64)
+
+    def slice(self, chars: int) -> Slice:
+        """`Characters.slice` of the atoms ``chars``."""
+        return self._characters.slice(self.inside(chars))
+
+    def inside(self, chars: int) -> npt.NDArray[np.bool_]:
+        """By `Characters.code`: whether a character is of the atoms ``chars``."""
+        lut = np.zeros(self._n_atoms + 1, bool)
+        while chars:
+            bit = chars & -chars
+            chars ^= bit
+            lut[bit.bit_length() - 1] = True
+        inside: npt.NDArray[np.bool_] = lut[self.atoms]
+        return inside
+
+    def tails_of(self, live: int) -> npt.NDArray[np.bool_] | None:
+        """For each of `Characters.tails`, whether some character that begins so is in ``live``.
+
+        None for none.
+        """
+        if not live & self.cut:
+            return None
+        found = self._alive_tails.get(live)
+        if found is None:
+            masks, which = self.reach_of_tails
+            found = np.array([bool(mask & live) for mask in masks], bool)[which]
+            self._alive_tails[live] = found
+            self._characters.charge(found.nbytes + 100)
+        return found
+
+    @functools.cached_property
+    def long(self) -> LongTokens:
+        """`Characters.long` by atoms: nodes with the same atoms above them are one."""
+        characters, views = self._characters, self._characters.views
+        places, above, codes = characters.long
+        atom_of, near = self.atom_of, characters.near
+        depths = characters.depth[places].tolist()
+        one_of: list[int] = []
+        children: list[dict[int, int]] = [{}]
+        tokens: dict[int, list[int]] = {}
+        partials: dict[int, list[tuple[int, int]]] = {}
+        quotes: dict[int, list[int]] = {}
+        for place, up, code, depth in zip(places, above, codes, depths, strict=True):
+            siblings = children[one_of[up] if up >= 0 else 0]
+            atom = atom_of[code]
+            here = siblings.get(atom)
+            if here is None:
+                here = siblings[atom] = len(children)
+                children.append({})
+            one_of.append(here)
+            if depth > near:
+                ids = views.token_ids[views.own_start[place] : views.own_stop[place]]
+                if len(ids):
+                    tokens.setdefault(here, []).extend(ids)
+                if place in characters.partials:
+                    partials.setdefault(here, []).extend(characters.partials[place])
+                quote = characters.quote_below(place)
+                if quote >= 0:
+                    quotes.setdefault(here, []).append(quote)
+        characters.charge(150 * len(children) + 100 * len(tokens))
+        pairs = [(*below.items(),) for below in children]
+        ends = frozenset((*tokens, *partials, *quotes))
+        return LongTokens(pairs, ends, tokens, partials, quotes)

@@ -14,7 +14,7 @@ text starts.
 
 from __future__ import annotations
 
-import weakref
+import functools
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Mapping, Sequence
@@ -40,6 +40,11 @@ _POINT_BITS = 21
 _ROOT = np.zeros(1, np.int32)
 _NOWHERE = np.zeros(0, np.int64)
 _NO_QUOTES: Mapping[str, Sequence[int]] = {}
+
+_MOST_LONG = 500
+"""Most tokens that are longer than `Characters.near`."""
+
+_LEAST_NEAR = 4
 
 _WIDE_LEVEL = 512
 """Levels with fewer nodes than this are not worth a NumPy call each."""
@@ -182,18 +187,18 @@ class Characters:
         self._wholes: Recent[bytes, Whole] = cache()
         self._spelt: Recent[str, tuple[array[int], int]] = cache()
         self._most: Recent[bytes, int] = cache()
-        self._charge = charge
-        self._by_alphabet: weakref.WeakKeyDictionary[Alphabet, AlphabetPoints] = (
-            weakref.WeakKeyDictionary()
-        )
+        self._by_alphabet: Recent[Any, AlphabetPoints] = cache()
+        self.cache = cache
+        self.charge = self._charge = charge
         self._levels(arrays["by_depth"])
         self._look_ups(arrays["escapes"])
 
     def points_of(self, alphabet: Alphabet) -> AlphabetPoints:
         """The characters by the atoms of ``alphabet``."""
-        found = self._by_alphabet.get(alphabet)
+        found = self._by_alphabet.get(alphabet.key)
         if found is None:
-            found = self._by_alphabet[alphabet] = AlphabetPoints(self, alphabet)
+            found = self._by_alphabet[alphabet.key] = AlphabetPoints(self, alphabet)
+            self._charge(4 * len(self.points) + 100 * len(alphabet.starts) + 1000)
         return found
 
     def _levels(self, order: Int32) -> None:
@@ -375,6 +380,47 @@ class Characters:
             self._quote_texts[place] = found
             self._charge(100 * len(found) + 100)
         return found
+
+    @functools.cached_property
+    def near(self) -> int:
+        """A length, in characters, that few tokens exceed."""
+        depths = np.bincount(self.depth[self.token_node[self.token_node < self.n]])
+        longer = np.cumsum(depths[::-1])[::-1]
+        return max(int(np.searchsorted(-longer, -_MOST_LONG)) - 1, _LEAST_NEAR)
+
+    @functools.cached_property
+    def _partial_depths(self) -> Int32:
+        depths = np.zeros(self.size, np.int32)
+        np.maximum.at(depths, self.partial, self.depth[self.partial_node])
+        return depths
+
+    def partial_depth(self, ids: Int32) -> Int32:
+        """Characters before the one that each of ``ids`` ends inside of; 0 for other tokens."""
+        found: Int32 = self._partial_depths[ids]
+        return found
+
+    @functools.cached_property
+    def long(self) -> tuple[list[int], list[int], list[int]]:
+        """The nodes of text, ascending, on the way to what is beyond `near` characters.
+
+        Each with the position in the list of the one above it, -1 for the root, and its `code`.
+        """
+        text = np.ones(len(self.points) + 2, bool)
+        text[-2:] = False
+        last = self.slice(text).last
+        ends = (np.flatnonzero(self.own_stop > self.own_start), self.partial_node)
+        nodes = np.concatenate((*ends, self.parent[self.quotes]))
+        nodes = nodes[(self.depth[nodes] > self.near) & (last[nodes] == 0)]
+        found: set[int] = set()
+        parent = view(self.parent)
+        for node in nodes.tolist():
+            while node and node not in found:
+                found.add(node)
+                node = parent[node]
+        places = np.array(sorted(found), np.int64)
+        above = np.searchsorted(places, self.parent[places])
+        above[self.parent[places] == 0] = -1
+        return places.tolist(), above.tolist(), self.code[places].tolist()
 
     # -- sets of characters ---------------------------------------------------------------------
 

@@ -21,6 +21,8 @@ import numpy.typing as npt
 from .automaton.counters import Far
 from .automaton.leaf import Names, SymbolAutomaton
 from .characters import Characters, Depths, Slice, ranges
+from .recent import Recent
+from .trie import view
 
 Int32: TypeAlias = npt.NDArray[np.int32]
 Places: TypeAlias = npt.NDArray[np.int32]
@@ -74,8 +76,9 @@ class TextWalks:
         self._points = characters.points_of(symbols.alphabet)
         self._narrows: dict[int, tuple[tuple[int, bytes, int], ...] | None] = {}
         self._tables: dict[int, npt.NDArray[np.int64]] = {}
-        self._alive_tails: dict[int, npt.NDArray[np.bool_]] = {}
         self._far: Far | None = None
+        self._nearer: Far | None = None
+        self._nears: Recent[int, TextWalk] = characters.cache()
 
     # -- what is asked ----------------------------------------------------------------------
 
@@ -97,7 +100,7 @@ class TextWalks:
         return state if to == at else self._symbols.in_expression(to)
 
     def _most_of(self, masks: Sequence[int]) -> int:
-        return self.characters.most_of_each([self._inside(mask) for mask in masks])
+        return self.characters.most_of_each([self._points.inside(mask) for mask in masks])
 
     def walk(self, state: int, places: list[int]) -> TextWalk:
         """Walk from ``state`` at each of ``places``, ascending character nodes none of which is
@@ -116,10 +119,24 @@ class TextWalks:
             for place in places:
                 self._one_by_one(state, place, out)
             return out
+        if not is_free and len(places) == 1 and not places[0]:
+            near = self._near(state)
+            if near != state:
+                return self._near_and_long(state, near)
+        return self._walk(state, places, self.characters.longest)
+
+    def _walk(self, state: int, places: list[int], limit: int) -> TextWalk:
+        """As `walk`, level by level; past ``limit`` characters from the root it may be wrong."""
+        out = TextWalk(None, [], {}, {}, set())
         counts: Counts | None = None
+        depth, deepest = self.characters.depth, self.characters.longest
         groups = [(state, np.array(places, np.int32))]
         while groups:
             at, where = groups.pop()
+            if limit < deepest:
+                where = where[depth[where] <= limit]
+                if not len(where):
+                    continue
             free = self._symbols.free(at)
             if free is not None or self._symbols.is_open(at):
                 counts = self._whole(at, free, where, out) or counts
@@ -131,6 +148,107 @@ class TextWalks:
             else:
                 groups += self._together(at, where, out)
         return out._replace(counts=counts)
+
+    # -- near and long ------------------------------------------------------------------------
+
+    def _near(self, state: int) -> int:
+        """As `alike`, for tokens of at most `Characters.near` characters; ``state`` itself where
+        that would not help."""
+        found = self._symbols.expression(state)
+        near, longest = self.characters.near, self.characters.longest
+        if found is None or near >= longest:
+            return state
+        chars, most = self._symbols.run(state)
+        if most >= 0 and not self._live(state) & ~chars:
+            return state  # nothing but a run, however long
+        expression, at = found
+        if self._nearer is None:
+            self._nearer = Far(expression, near + 1, self._most_of)
+        to = self._symbols.in_expression(self._nearer.alike(at))
+        return state if to == self.alike(state) else to
+
+    def _near_and_long(self, state: int, near: int) -> TextWalk:
+        """A walk from the root in two: all but the longest tokens cannot tell ``near`` from
+        ``state``, and the few longest are walked one by one."""
+        found = self._nears.get(near)
+        if found is None:
+            found = self._nears[near] = self._up_to_near(near)
+            n_bytes = sum(ids.nbytes for ids in found.ids)
+            n_bytes += sum(mask.nbytes for mask in found.quotes.values())
+            self.characters.charge(n_bytes + 100 * len(found.runs) + 1000)
+        out = TextWalk(
+            found.counts,
+            [*found.ids],
+            {label: mask.copy() for label, mask in found.quotes.items()},
+            {label: [*single] for label, single in found.single.items()},
+            {*found.runs},
+        )
+        self._long_ones(state, out)
+        return out
+
+    def _up_to_near(self, state: int) -> TextWalk:
+        """What holds of tokens of at most `Characters.near` characters."""
+        characters = self.characters
+        limit = characters.near
+        walk = self._walk(state, [0], limit)
+        counts = walk.counts
+        if counts is not None:
+            depths, most, partials = counts
+            if partials is not None:
+                short = characters.partial_depth(partials) <= limit
+                if not short.all():
+                    partials = partials[short]
+            counts = depths, min(most, limit), partials
+        ids = np.concatenate(walk.ids) if walk.ids else np.zeros(0, np.int32)
+        short = characters.depth_of_id[ids] <= limit
+        short &= characters.partial_depth(ids) <= limit
+        above = characters.depth[characters.parent[characters.quotes]] <= limit
+        single = {
+            label: [which for which in found if above[which]]
+            for label, found in walk.single.items()
+        }
+        quotes = {label: mask & above for label, mask in walk.quotes.items()}
+        runs = {(at, min(most, limit)) for at, most in walk.runs}
+        return TextWalk(counts, [ids[short]], quotes, single, runs)
+
+    def _long_ones(self, state: int, out: TextWalk) -> None:
+        """The tokens and quotes beyond `Characters.near` characters."""
+        children, ends = self._points.long[:2]
+        found: list[int] = []
+        level = {state: [0]}
+        while level:
+            deeper: dict[int, list[int]] = {}
+            for at, nodes in level.items():
+                table = view(self._table(at))
+                for here in nodes:
+                    if here in ends:
+                        self._long_ends(at, here, found, out)
+                    for atom, child in children[here]:
+                        to = table[atom]
+                        if to != _DEAD:
+                            if to in deeper:
+                                deeper[to].append(child)
+                            else:
+                                deeper[to] = [child]
+            level = deeper
+        if found:
+            out.ids.append(np.array(found, np.int32))
+
+    def _long_ends(self, state: int, here: int, found: list[int], out: TextWalk) -> None:
+        """What ends at a node of `AlphabetPoints.long`."""
+        _, _, tokens, partials, quotes = self._points.long
+        if here in tokens:
+            found += tokens[here]
+            out.runs.add((state, 0))
+        if here in partials:
+            tails = self._points.tails_of(self._live(state))
+            if tails is not None:
+                found += [token for token, tail in partials[here] if tails[tail]]
+                out.runs.add((state, 0))
+        if here in quotes:
+            label = self._symbols.label(state)
+            if label >= 0:
+                out.single.setdefault(label, []).extend(quotes[here])
 
     def special_states(self, state: int, place: int) -> list[int]:
         """The states on the way to the special texts of ``state`` that the tokens below ``place``
@@ -235,7 +353,7 @@ class TextWalks:
                 found += ids[first:last]
             partials = characters.partials.get(here)
             if partials:
-                tails = self._tails_of(self._live(at))
+                tails = self._points.tails_of(self._live(at))
                 if tails is not None:
                     alive = memoryview(tails)  # type: ignore[arg-type]
                     found += [token for token, tail in partials if alive[tail]]
@@ -277,11 +395,11 @@ class TextWalks:
         chars, most = symbols.run(state)
         if not chars:
             return None, self._children_of_root(state, out)
-        cut = self._slice(chars)
+        cut = self._points.slice(chars)
         partials: Int32 | None = None
         stays = most < 0 and not symbols.settled(state)
         if stays:
-            alive = self._tails_of(self._live(state))
+            alive = self._points.tails_of(self._live(state))
             if alive is not None:
                 partials = characters.partials_inside(cut, alive)
         most = characters.longest if most < 0 else min(most, characters.longest)
@@ -305,7 +423,7 @@ class TextWalks:
                 left.append((to, places))
                 continue
             # Most of the vocabulary: by token instead of by range.
-            cut = self._slice(chars)
+            cut = self._points.slice(chars)
             most = characters.longest if most < 0 else min(most, characters.longest)
             out.runs.add((to, most))
             chosen = np.zeros(len(children) + 1, bool)
@@ -330,7 +448,7 @@ class TextWalks:
             return _grouped(
                 self._table(state)[self._points.atoms[characters.code[children]]], children
             )
-        cut = self._slice(chars)
+        cut = self._points.slice(chars)
         most = characters.longest if most < 0 else min(most, characters.longest)
         out.runs.add((state, most))
         first, last = characters.token_start[places], characters.token_end[places]
@@ -343,6 +461,11 @@ class TextWalks:
         out.ids.append(characters.token_ids[ranks[inside]])
         self._leave(state, cut, most, places, out)
         return self._edges(state, chars, cut, most, places)
+
+    def _next(self, state: int, children: Places) -> list[tuple[int, Places]]:
+        """Where the characters of ``children`` lead, grouped by state."""
+        atoms = self._points.atoms[self.characters.code[children]]
+        return _grouped(self._table(state)[atoms], children)
 
     def _leave(
         self,
@@ -367,7 +490,7 @@ class TextWalks:
             tails = characters.partial_tail[chosen]
             keep = np.zeros(len(chosen), bool)
             for count, which in self._by_count(state, steps):
-                alive = self._tails_of(self._live(self._symbols.after_run(state, count)))
+                alive = self._points.tails_of(self._live(self._symbols.after_run(state, count)))
                 if alive is not None:
                     keep[which] = alive[tails[which]]
             out.ids.append(characters.partial[chosen[keep]])
@@ -381,7 +504,7 @@ class TextWalks:
         places: Places,
         chosen: npt.NDArray[np.bool_] | None = None,
     ) -> list[tuple[int, Places]]:
-        """Where characters outside the run lead, grouped by state.
+        """Where characters outside the run lead, and those after the whole of it, by state.
 
         ``chosen``, bool over the root's children and one more, stands for ``places`` where those
         are many.
@@ -408,6 +531,15 @@ class TextWalks:
             keep &= last[parent[nodes]] <= base
             edges = nodes[keep]
             steps = depth[edges] - base[keep] - np.asarray(1, depth.dtype)
+        if not endless and most < characters.longest:
+            # Where one part of an expression has ended its count, others may go on.
+            after = symbols.after_run(state, most)
+            if self._live(after) & chars:
+                more = self._after_whole_run(cut, most, places, chosen)
+                edges = np.concatenate((edges, more)).astype(np.int32)
+                steps = np.concatenate((steps, np.full(len(more), most, depth.dtype)))
+                order = np.argsort(edges)
+                edges, steps = edges[order], steps[order]
         atoms = self._points.atoms[characters.code[edges]]
         keep = (atoms < self._n_atoms) & (steps <= most)
         edges, atoms, steps = edges[keep], atoms[keep], steps[keep]
@@ -417,6 +549,24 @@ class TextWalks:
         for count, which in self._by_count(state, steps):
             targets[which] = self._table(symbols.after_run(state, count))[atoms[which]]
         return _grouped(targets, edges)
+
+    def _after_whole_run(
+        self, cut: Slice, most: int, places: Places, chosen: npt.NDArray[np.bool_] | None
+    ) -> npt.NDArray[np.int64]:
+        """The nodes of one more character of the set after a run of ``most``; see `_edges`."""
+        characters = self.characters
+        last, depth = cut.last, characters.depth
+        nodes: npt.NDArray[np.int64]
+        if chosen is not None:
+            nodes = ((depth[:-1] == most + 2) & (last[:-1] <= 1)).nonzero()[0]
+            nodes = nodes[chosen[characters.first_of_node[nodes]]]
+        elif len(places) == 1 and not places[0]:
+            nodes = ((depth[:-1] == most + 1) & (last[:-1] == 0)).nonzero()[0]
+        else:
+            nodes = ranges(places, characters.end[places])
+            base = np.repeat(depth[places], characters.end[places] - places).astype(np.int64)
+            nodes = nodes[(depth[nodes] == base + most + 1) & (last[nodes] <= base)]
+        return nodes
 
     def _by_count(self, state: int, steps: Depths) -> list[tuple[int, npt.NDArray[np.int64]]]:
         """Positions by the number of characters read, as far as that matters."""
@@ -494,19 +644,6 @@ class TextWalks:
             self._tables[state] = table
         return table
 
-    def _slice(self, chars: int) -> Slice:
-        return self.characters.slice(self._inside(chars))
-
-    def _inside(self, chars: int) -> npt.NDArray[np.bool_]:
-        """By `Characters.code`: whether a character is of the atoms ``chars``."""
-        lut = np.zeros(self._n_atoms + 1, bool)
-        while chars:
-            bit = chars & -chars
-            chars ^= bit
-            lut[bit.bit_length() - 1] = True
-        inside: npt.NDArray[np.bool_] = lut[self._points.atoms]
-        return inside
-
     def _narrow(self, state: int) -> tuple[tuple[int, bytes, int], ...] | None:
         """Each character that ``state`` may read, its plain spelling, and where it leads.
 
@@ -538,32 +675,12 @@ class TextWalks:
         self._narrows[state] = narrow
         return narrow
 
-    def _by_target(self, state: int, places: Places) -> list[tuple[int, Places]]:
-        """``places`` by the state to which their character leads from ``state``."""
-        return _grouped(
-            self._table(state)[self._points.atoms[self.characters.code[places]]], places
-        )
-
     def _live(self, state: int) -> int:
         """All atoms that ``state`` may read."""
         live = 0
         for mask, _ in self._symbols.moves(state):
             live |= mask
         return live
-
-    def _tails_of(self, live: int) -> npt.NDArray[np.bool_] | None:
-        """For each of `Characters.tails`, whether some character that begins so is in ``live``.
-
-        None for none.
-        """
-        if not live & self._points.cut:
-            return None
-        found = self._alive_tails.get(live)
-        if found is None:
-            masks, which = self._points.reach_of_tails
-            found = np.array([bool(mask & live) for mask in masks], bool)[which]
-            self._alive_tails[live] = found
-        return found
 
 
 def _grouped(targets: npt.NDArray[np.int64], places: Places) -> list[tuple[int, Places]]:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 MAX_SPELLING = 12
 """Most bytes of one character: two escaped surrogates."""
 
+_UNKNOWN = 1 << 40
+
 
 class Far:
     """States of one automaton that texts of limited length cannot tell apart.
@@ -41,6 +43,7 @@ class Far:
         self._longest = longest
         self._most_of = most_of
         self._alike: dict[int, int] = {}
+        self._limitless: dict[int, int] = {}
         self._worst: dict[int, tuple[int, int]] = {}
 
     def alike(self, state: int) -> int:
@@ -50,35 +53,42 @@ class Far:
             found, automaton = state, self._automaton
             node = automaton.started(state)
             if node >= 0 and automaton.label(node) == automaton.label(state):
-                found = node if automaton.holds_anchors(node) else self._without_limits(node)
+                found = node if automaton.holds_anchors(node) else self._unbounded(node)
             self._alike[state] = found
         return found
 
-    def _without_limits(self, node: int) -> int:
-        kind, *args = self._automaton.parts(node)
-        if kind == kinds.AND:
-            return self._without_length(node, args)
-        return self._unbounded(node) if self._automaton.is_plain(node) else node
-
     def _without_length(self, node: int, parts: list[int]) -> int:
         """An expression beside ``.{0,n}``, without that if ``n`` is far away."""
+        split = self._beside_length(parts)
+        if split is None:
+            return node
+        rest, most = split
+        # Whatever has been read, something so short is still to come, and however it is spelt
+        # nothing longer is shorter in bytes.
+        left = self._least_and_worst(rest)[1] * MAX_SPELLING
+        return self._unbounded(rest) if most >= self._longest + left else node
+
+    def _beside_length(self, parts: list[int]) -> tuple[int, int] | None:
+        """For ``.{0,n}`` and one other part of a conjunction: that one, and n."""
         automaton = self._automaton
         rest: list[int] = []
+        most = -1
         for part in parts:
             kind, *args = automaton.parts(part)
             if kind == kinds.REP and automaton.is_everything(args[0]) and args[1] == 0:
                 most = args[2]
             else:
                 rest.append(part)
-        if len(rest) != 1 or len(parts) != 2 or not automaton.is_plain(rest[0]):
-            return node
-        # Whatever has been read, something so short is still to come, and however it is spelt
-        # nothing longer is shorter in bytes.
-        left = self._least_and_worst(rest[0])[1] * MAX_SPELLING
-        return self._unbounded(rest[0]) if most >= self._longest + left else node
+        return (rest[0], most) if len(rest) == 1 and len(parts) == 2 else None
 
     def _unbounded(self, node: int) -> int:
-        """A plain expression without the upper bounds that are out of reach."""
+        """An expression without the upper bounds that are out of reach."""
+        found = self._limitless.get(node)
+        if found is None:
+            found = self._limitless[node] = self._make_unbounded(node)
+        return found
+
+    def _make_unbounded(self, node: int) -> int:
         automaton = self._automaton
         *first, last = automaton.sequence(node)
         if first:
@@ -89,6 +99,8 @@ class Far:
         kind, *args = automaton.parts(node)
         if kind == kinds.ALT:
             return automaton.alt([self._unbounded(part) for part in args])
+        if kind == kinds.AND:
+            return self._without_length(node, args)
         if kind == kinds.REP:
             body, least, most = args
             if most > least and most > self._times(body):
@@ -115,8 +127,8 @@ class Far:
         return set()
 
     def _least_and_worst(self, node: int) -> tuple[int, int]:
-        """The fewest characters of a plain expression, and the most that can be the fewest still
-        to come once some have been read."""
+        """The fewest characters of an expression, and the most that can be the fewest still to come
+        once some have been read; 0 and `_UNKNOWN` where that is not known."""
         found = self._worst.get(node)
         if found is None:
             kind, *args = self._automaton.parts(node)
@@ -133,7 +145,12 @@ class Far:
             elif kind == kinds.REP:
                 least, worst = self._least_and_worst(args[0])
                 found = least * args[1], worst + least * max(args[1] - 1, 0)
-            else:
+            elif kind == kinds.AND and (split := self._beside_length(args)) is not None:
+                # What is still to come is what is soonest, or would have been too long before.
+                found = self._least_and_worst(split[0])
+            elif kind == kinds.EPSILON:
                 found = 0, 0
+            else:
+                found = 0, _UNKNOWN
             self._worst[node] = found
         return found

@@ -300,9 +300,7 @@ class KeySymbols:
                     settled = max(settled, automaton.settled(at))
                 else:
                     length = most if length < 0 else min(most, length)
-        if length >= 0 and self._decides != "one":
-            return 0, 0  # what an expression no longer reads may still be a key
-        if settled and self._decides == "all":
+        if (length >= 0 or settled) and self._decides == "all":
             return 0, 0  # whether all states on the way can be gone on from is not known
         return (chars, length) if chars else (0, 0)
 

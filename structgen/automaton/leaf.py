@@ -79,7 +79,8 @@ class SymbolAutomaton(Protocol):
         """Atoms of which many can be read in a row, and how many (-1: any number).
 
         After ``j`` of them the automaton is in ``after_run(state, j)``, whose run is what is left
-        of this one. ``(0, 0)`` where nothing is known.
+        of this one; after all of them some may still be read, elsewhere. ``(0, 0)`` where nothing
+        is known.
         """
         ...
 

@@ -210,3 +210,36 @@ def test_counters_too_far_away_to_matter_are_told_from_those_that_are_not(patter
                     break
                 cursor.accept(rng.choice(going_on))
     assert alike > 20
+
+
+COUNTED = [
+    r"^(?:[a-z]{1,30}-){0,9}[a-z]{0,40}$",
+    r"^[-=a-z]{2,60}@[-a-z.]{1,63}(?:\.[-a]{1,20}){0,3}$",
+    r"^(?:[a-z-]{1,12}é?){0,7}x$",
+    r"^(?=.{0,50}$)[a-z]+(?:-+[a-z]*){0,20}é{0,3}$",
+    r"^-{5,70}(?:=|a{3,40}-?)$",
+]
+
+
+@pytest.mark.parametrize("form", ["string", "key", "plain"])
+def test_counters_and_long_tokens(form: str) -> None:
+    """Short tokens cannot tell a counter's states apart, long ones can, and quotes in them."""
+    texts = ["-" * n for n in (1, 2, 3, 5, 9, 14, 20, 33, 59, 60, 61, 70, 71)]
+    texts += ["a" * n for n in (2, 4, 7, 12, 13, 30, 31, 39, 40, 41)]
+    texts += ["ab-" * n for n in (1, 2, 5, 9, 10, 20)] + ["a" * 11 + "é", "a-" * 8 + "é" * 3 + "x"]
+    texts += [text + "@" + text for text in texts[3:20:4]] + ["é", "x", "=", "a.a", "." + "-" * 19]
+    tokens = [bytes([byte]) for byte in range(256)] + [text.encode() for text in texts]
+    tokens += [text.encode() + end for text in texts for end in (b'"', b'":', b"\xc3")]
+    tokens = [*dict.fromkeys(tokens), b""]
+    vocabulary = structgen.Vocabulary.from_tokens(tokens, eos_token_ids=[len(tokens) - 1])
+    rng = random.Random(11)
+    for pattern in COUNTED:
+        kind: Any = JsonSchema({"type": "string", "pattern": pattern, "maxLength": 90})
+        if form == "key":
+            keys = {"patternProperties": {pattern: {}}, "additionalProperties": False}
+            kind = JsonSchema({"type": "object", **keys})
+        elif form == "plain":
+            kind = Regex(pattern)
+        constraint = structgen.compile(kind, vocabulary)
+        for _ in range(6):
+            check_walk(constraint, rng, steps=25, checks=0.5)
