@@ -391,7 +391,7 @@ def test_ecma_rejects_what_node_rejects() -> None:
     [
         (parse_ecma, r"\p{Script=Greek}", "standard library"),
         (parse_ecma, r"\p{Emoji}", "standard library"),
-        (parse_ecma, "(?i:a)", "[Ii]nline"),
+        (parse_ecma, "(?i)a", "without a group"),
     ],
 )
 def test_what_is_not_done_is_refused(parse: Any, pattern: str, says: str) -> None:
@@ -504,3 +504,86 @@ def test_patterns_of_real_schemas() -> None:
         assert expected is not None, pattern
         matcher = Matcher(regexes[pattern])
         assert [matcher.matches(text) for text in texts] == expected, pattern
+
+
+# -- ECMA-262 modifiers ----------------------------------------------------------------------
+# Node before version 23 does not know them, but as flags of a whole pattern.
+
+
+@pytest.mark.parametrize("flags", ["i", "s", "m", "ims"])
+def test_modifiers_of_a_whole_pattern_are_its_flags(flags: str) -> None:
+    rng = random.Random(flags)
+    generator = PatternGenerator(rng, "ecma", True)
+    cases: list[tuple[str, list[str]]] = []
+    for _ in range(150 * ROUNDS):
+        pattern = generator.pattern()
+        try:
+            regex = parse_ecma(f"(?{flags}:{pattern})")
+        except PatternError:
+            continue
+        texts = texts_for(regex, rng, ALPHABET + "kKAB\u2029", 12)
+        cases.append((pattern, texts + [text.swapcase() for text in texts]))
+    expected = node_verdicts([(pattern, "u" + flags, texts) for pattern, texts in cases])
+    judged = [0, 0]
+    for (pattern, texts), verdicts in zip(cases, expected, strict=True):
+        assert verdicts is not None, pattern
+        matcher = Matcher(parse_ecma(f"(?{flags}:{pattern})"))
+        for text, verdict in zip(texts, verdicts, strict=True):
+            assert matcher.matches(text) == verdict, (pattern, text)
+            judged[verdict] += 1
+    assert min(judged) > 300, judged
+
+
+def test_case_is_folded_as_node_folds_it() -> None:
+    everything = unicode_sets.all_code_points()
+    # What had a case in the oldest version of Unicode either side may have.
+    cased = [c for c in unicode_sets._cased() if unicodedata.ucd_3_2_0.category(c) != "Cn"]
+    sources = ["[a-z]", "[^a-k]", r"\w", r"\W", r"[^\W_a-f]", r"[^\w]", "[à-ÿ]", "[Ͱ-Ͽ]", "[Ⴀ-ჿ]"]
+    sources += ["s", "k", "ſ", "K", "ß", "ẞ", "i", "İ", "ı", "µ", "Å"]
+    sources += ["ᾳ", "ᾼ", "ǆ", "ǅ", "𐐀", "ꭰ", "ϐ"]
+    sources += [rf"[{everything[c]}-{everything[c + 40]}]" for c in range(0xC0, 0x580, 41)]
+    expected = node_verdicts([(f"^{source}$", "iu", cased) for source in sources])
+    for source, verdicts in zip(sources, expected, strict=True):
+        regex = parse_ecma(f"^(?i:{source})$")
+        assert isinstance(regex, ir.CharSet)
+        inside = {p for low, high in regex.ranges for p in range(low, high + 1)}
+        assert verdicts is not None
+        differ = [c for c, v in zip(cased, verdicts, strict=True) if v != (ord(c) in inside)]
+        assert not differ, source
+
+
+@pytest.mark.parametrize(
+    ("pattern", "fits", "fits_not"),
+    [
+        (r"^a(?i:b)c$", ["abc", "aBc"], ["Abc", "abC"]),
+        (r"^(?i:a(?-i:b)c)$", ["AbC", "abc"], ["ABc"]),
+        (r"^(?i:a|b)(?:c)$", ["Ac", "Bc"], ["AC"]),
+        (r"^(?s:.)(?-s:.)$", ["\nx", "xx"], ["x\n"]),
+        (r"^x(?m:$)[^]*(?m:^)y$", ["x\ny", "x\r\u2028y"], ["xy", "x y"]),
+        (r"^(?i:\bK\b)$", ["K", "k", "\u212a"], ["kk"]),
+        (r"^(?i-s:[^x])$", ["y"], ["x", "X"]),
+    ],
+)
+def test_modifiers_hold_inside_of_their_group(
+    pattern: str, fits: list[str], fits_not: list[str]
+) -> None:
+    regex = parse_ecma(pattern)
+    assert [matches(regex, text) for text in fits] == [True] * len(fits)
+    assert [matches(regex, text) for text in fits_not] == [False] * len(fits_not)
+
+
+@pytest.mark.parametrize("pattern", ["(?ii:a)", "(?i-i:a)", "(?-:a)", "(?x:a)", "(?ix:a)", "(?i"])
+def test_malformed_modifiers(pattern: str) -> None:
+    with pytest.raises(PatternError) as caught:
+        parse_ecma(f"b{pattern}")
+    assert caught.value.position == 1
+
+
+@pytest.mark.skipif(not hasattr(re, "NOFLAG"), reason="possessive quantifiers came with 3.11")
+def test_possessive_errors_have_a_caret() -> None:
+    with pytest.raises(UnsupportedFeature) as caught:
+        parse_python("ab(?>a*b)c")
+    lines = str(caught.value).splitlines()
+    assert lines[0].endswith("one fixed width, at position 2")
+    assert lines[1:3] == ["  ab(?>a*b)c", "    ^"]
+    assert "lookahead" in lines[3]

@@ -13,6 +13,9 @@ what only ``u`` forbids and can mean one thing alone is accepted (as ECMA-262's 
 * ``-`` next to a class escape inside a class is itself: ``[\w-.]``;
 * a lookahead may be quantified: ``(?=a)?``.
 
+Modifiers, ``(?i:…)`` and ``(?ms-i:…)``, are those of ECMA-262's edition of 2025; case is folded as
+under the flags ``iu`` (simple case folding, `unicode_sets.folded`).
+
 Everything else that ``u`` refuses is an error here: octal escapes, and letters without a meaning,
 ``\A \Z \a \h`` (Annex B reads ``\Z`` as the letter Z, which is never what its author meant).
 Backreferences are not regular and are an error too. Group names may repeat: nothing depends on
@@ -21,6 +24,7 @@ them.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 
 from ..errors import PatternError, UnsupportedFeature
@@ -33,11 +37,11 @@ _CLASS_ESCAPES = {
     "s": unicode_sets.ECMA_SPACE,
     "S": ir.negate(unicode_sets.ECMA_SPACE),
     "w": unicode_sets.ECMA_WORD,
-    "W": ir.negate(unicode_sets.ECMA_WORD),
 }
 _CONTROL_ESCAPES = {"f": 0x0C, "n": 0x0A, "r": 0x0D, "t": 0x09, "v": 0x0B}
 _HEX = frozenset("0123456789abcdefABCDEF")
 _DIGITS = frozenset("0123456789")
+_MODIFIERS = re.compile(r"\?([ims]*)(?:-([ims]*))?:")
 _LETTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
 _HINTS = {
     "A": "write ^ for the start",
@@ -63,6 +67,7 @@ class _Group:
 
     kind: str
     position: int
+    flags: frozenset[str] = frozenset()
     alternatives: list[Tree] = field(default_factory=list)
     terms: list[Tree] = field(default_factory=list)
 
@@ -78,8 +83,8 @@ def parse(pattern: str) -> Tree:
 
     Raises:
         PatternError: malformed, or a backreference.
-        UnsupportedFeature: a Unicode property that the standard library has no data for, or inline
-            modifiers (``(?i:...)``).
+        UnsupportedFeature: a Unicode property that there is no data for, or a flag as elsewhere
+            than in ECMA-262: ``(?i)``.
     """
     return _Parser(pattern).parse()
 
@@ -94,9 +99,10 @@ class _Parser:
     def __init__(self, pattern: str) -> None:
         self.pattern = pattern
         self.i = 0
+        self.flags: frozenset[str] = frozenset()
 
     def parse(self) -> Tree:
-        stack = [_Group("", 0)]
+        stack = [_Group("", 0, self.flags)]
         pattern = self.pattern
         while self.i < len(pattern):
             at = self.i
@@ -104,12 +110,14 @@ class _Parser:
             group = stack[-1]
             self.i += 1
             if char == "(":
-                stack.append(_Group(self.group_kind(at), at))
+                outer = self.flags
+                stack.append(_Group(self.group_kind(at), at, outer))
                 continue
             if char == ")":
                 if len(stack) == 1:
                     raise self.error(r"this ) closes no group; write \) for the character", at)
                 stack.pop()
+                self.flags = group.flags
                 body = group.close()
                 term, quantifiable = body, True
                 if group.kind:
@@ -126,10 +134,15 @@ class _Parser:
                 )
             elif char in "^$":
                 anchor: Tree = ir.StartAnchor() if char == "^" else ir.EndAnchor()
+                if "m" in self.flags:
+                    end = Alt((anchor, unicode_sets.ECMA_LINE_TERMINATORS))
+                    anchor = Look(end, char == "^", False, at)
                 group.terms.append(self.quantified(anchor, False))
             elif char == "\\" and pattern[self.i : self.i + 1] in ("b", "B"):
                 self.i += 1
-                boundary = word_boundary(unicode_sets.ECMA_WORD, pattern[at + 1] == "B", at)
+                boundary = word_boundary(
+                    self.fold(unicode_sets.ECMA_WORD), pattern[at + 1] == "B", at
+                )
                 group.terms.append(self.quantified(boundary, False))
             else:
                 group.terms.append(self.quantified(self.character(char, at), True))
@@ -165,13 +178,35 @@ class _Parser:
             return ""
         following = self.pattern[self.i + 1 : self.i + 2]
         if following in tuple("ims-"):
-            raise UnsupportedFeature(
-                f"Inline flags are not supported in an ECMA-262 pattern, at position {at} of "
-                f"{self.pattern!r}.",
-                fix="Spell both cases out, such as [Aa].",
-            )
+            self.modifiers(at)
+            return ""
         hint = {"P": "; write (?<name>...)", ">": "; atomic groups are not ECMA-262"}
         raise self.error(f"invalid group{hint.get(following, '')}", at)
+
+    def modifiers(self, at: int) -> None:
+        """Read ``?ims-ims:`` and change the flags until the group ends."""
+        found = _MODIFIERS.match(self.pattern, self.i)
+        if re.match(r"\?[ims]+\)", self.pattern[self.i : self.i + 5]):
+            raise UnsupportedFeature(
+                f"Flags without a group are not ECMA-262, at position {at} of {self.pattern!r}.",
+                fix="Write the group that they are for: (?i:...).",
+            )
+        if found is None:
+            raise self.error(
+                "flags are any of i, m and s, those after - are taken away, and they hold inside "
+                "of their group: (?i:abc)",
+                at,
+            )
+        added, removed = found[1], found[2] or ""
+        letters = added + removed
+        if len(set(letters)) < len(letters) or not letters:
+            raise self.error("each flag is given once, and at least one", at)
+        self.flags = self.flags.union(added).difference(removed)
+        self.i = found.end()
+
+    def fold(self, chars: ir.CharSet) -> ir.CharSet:
+        """``chars``, and what differs from them by case only, where case is ignored."""
+        return unicode_sets.folded(chars) if "i" in self.flags else chars
 
     def quantified(self, term: Tree, quantifiable: bool) -> Tree:
         """``term`` with the quantifier that follows, if any."""
@@ -213,13 +248,13 @@ class _Parser:
 
     def character(self, char: str, at: int) -> ir.CharSet:
         if char == ".":
-            return unicode_sets.ECMA_DOT
+            return ir.ANY_CHAR if "s" in self.flags else unicode_sets.ECMA_DOT
         if char == "[":
             return self.char_class(at)
         if char == "\\":
             found = self.escape(at, in_class=False)
-            return found if isinstance(found, ir.CharSet) else _single(found)
-        return _single(ord(char))
+            return self.fold(found if isinstance(found, ir.CharSet) else _single(found))
+        return self.fold(_single(ord(char)))
 
     def char_class(self, at: int) -> ir.CharSet:
         pattern = self.pattern
@@ -248,7 +283,7 @@ class _Parser:
                 ranges.append((0x2D, 0x2D))
                 ranges.extend(_ranges(high))
             ranges.extend(_ranges(low))
-        chars = ir.char_set(ranges)
+        chars = self.fold(ir.char_set(ranges))
         return ir.negate(chars) if negate else chars
 
     def class_atom(self) -> int | ir.CharSet:
@@ -265,6 +300,9 @@ class _Parser:
         char = self.pattern[self.i]
         following = self.pattern[self.i + 1 : self.i + 2]
         self.i += 1
+        if char == "W":
+            # Not what is no word character, folded, but what folds to none.
+            return ir.negate(self.fold(unicode_sets.ECMA_WORD))
         if char in _CLASS_ESCAPES:
             return _CLASS_ESCAPES[char]
         if char in _CONTROL_ESCAPES:

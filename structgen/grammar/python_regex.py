@@ -202,8 +202,7 @@ class _Lowering:
         if least != most or most == 0 or most >= sre.MAXREPEAT:
             raise UnsupportedFeature(
                 "Possessive quantifiers and atomic groups are only supported around a body of one "
-                f"fixed width, in {self.pattern!r}"
-                + ("." if position is None else f" at position {position}."),
+                f"fixed width{_at(self.pattern, position)}",
                 fix="Use an ordinary quantifier or group, or a lookahead.",
             )
         # A body of one width can be repeated in one way only, so "as often as possible" is: the
@@ -243,6 +242,13 @@ def _chars(items: list[tuple[str, Any]], negate: bool, flags: int) -> ir.CharSet
     if not flags & _IGNORECASE:
         return chars
     return unicode_sets.python_ignoring_case("".join(source) + "]", chars, _IGNORECASE | ascii_flag)
+
+
+def _at(pattern: str, position: int | None) -> str:
+    """The place an error is about, with the pattern and a caret."""
+    if position is None:
+        return f"\n  {pattern}"
+    return f", at position {position}\n  {pattern}\n  {' ' * position}^"
 
 
 _ESCAPE_KINDS = {"b": "boundary", "B": "boundary"}

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from bisect import bisect_right
 from collections.abc import Callable
 from functools import cache, lru_cache
 
@@ -84,6 +85,49 @@ def python_ignoring_case(source: str, plain: ir.CharSet, flags: int) -> ir.CharS
 @cache
 def _as_set(chars: str) -> ir.CharSet:
     return ir.char_set([(ord(c), ord(c)) for c in chars])
+
+
+# -- case, as ECMA-262 folds it -------------------------------------------------------------------
+
+
+@cache
+def _folds() -> dict[str, tuple[int, ...]]:
+    """Code points that fold alike, by what they fold to; only where there are several.
+
+    Simple case folding: what ``str.casefold`` gives where that is one character; where it is more,
+    the lower case if that is one.
+    """
+    found: dict[str, list[int]] = {}
+    for char in _cased():
+        found.setdefault(_simple_fold(char), []).append(ord(char))
+    return {fold: tuple(members) for fold, members in found.items() if len(members) > 1}
+
+
+# Simple foldings that Unicode 15.1 added, between characters that look alike.
+_LATE_FOLDS = {"\u1fd3": "\u0390", "\u1fe3": "\u03b0", "\ufb05": "\ufb06"}
+
+
+def _simple_fold(char: str) -> str:
+    if char in _LATE_FOLDS:
+        return _LATE_FOLDS[char]
+    for fold in (char.casefold(), char.lower()):
+        if len(fold) == 1:
+            return fold
+    return char
+
+
+@lru_cache(maxsize=1024)
+def folded(chars: ir.CharSet) -> ir.CharSet:
+    """``chars`` and all code points that fold to what one of them folds to."""
+    starts = [low for low, _ in chars.ranges]
+    more: list[tuple[int, int]] = []
+    for members in _folds().values():
+        for code in members:
+            at = bisect_right(starts, code) - 1
+            if at >= 0 and code <= chars.ranges[at][1]:
+                more += [(member, member) for member in members]
+                break
+    return ir.char_set([*chars.ranges, *more])
 
 
 # -- Unicode properties, as ECMA-262 spells them ---------------------------------------------------
