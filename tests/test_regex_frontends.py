@@ -8,6 +8,8 @@ import lzma
 import os
 import random
 import re
+import shutil
+import subprocess
 import time
 import unicodedata
 from pathlib import Path
@@ -353,6 +355,8 @@ def test_ecma_classes_hold_exactly_what_node_matches() -> None:
         (parse_ecma, r"\xg", 0, "hexadecimal"),
         (parse_ecma, r"\u{110000}", 0, "10FFFF"),
         (parse_ecma, r"\p{Foo}", 0, "unknown Unicode property"),
+        (parse_ecma, r"\p{Script=Elvish}", 0, "unknown Unicode property"),
+        (parse_ecma, r"\p{script=Greek}", 0, "unknown Unicode property"),
         (parse_ecma, r"\pL", 0, "braces"),
         (parse_ecma, "(?P<n>a)", 0, r"\(\?<name>"),
         (parse_ecma, "(?<1>a)", 0, "group name"),
@@ -389,8 +393,6 @@ def test_ecma_rejects_what_node_rejects() -> None:
 @pytest.mark.parametrize(
     ("parse", "pattern", "says"),
     [
-        (parse_ecma, r"\p{Script=Greek}", "standard library"),
-        (parse_ecma, r"\p{Emoji}", "standard library"),
         (parse_ecma, "(?i)a", "without a group"),
     ],
 )
@@ -587,3 +589,62 @@ def test_possessive_errors_have_a_caret() -> None:
     assert lines[0].endswith("one fixed width, at position 2")
     assert lines[1:3] == ["  ab(?>a*b)c", "    ^"]
     assert "lookahead" in lines[3]
+
+
+# -- Unicode properties that the standard library does not know ------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "inside", "outside"),
+    [
+        ("Script=Greek", "αΩϷ", "aа·"),
+        ("sc=Grek", "α", "a"),
+        ("Script_Extensions=Deva", "अ।", "a"),
+        ("Script=Devanagari", "अ", "।"),
+        ("scx=Han", "漢々〆", "あ"),
+        ("Script=Inherited", "\u0301", "a"),
+        ("sc=Qaai", "\u0301", "a"),
+        ("Emoji", "😀1©", "a"),
+        ("Emoji_Presentation", "😀", "1©"),
+        ("ExtPict", "😀©", "1"),
+        ("Alphabetic", "aéⓐ", "1-"),
+        ("Math", "+∑", "a"),
+        ("ID_Start", "aµ", "1"),
+        ("Ideo", "漢", "あ"),
+    ],
+)
+def test_properties(name: str, inside: str, outside: str) -> None:
+    for pattern in (rf"\p{{{name}}}", rf"[^\P{{{name}}}]"):
+        regex = parse_ecma(f"^{pattern}$")
+        assert [matches(regex, char) for char in inside] == [True] * len(inside)
+        assert [matches(regex, char) for char in outside] == [False] * len(outside)
+
+
+def test_properties_are_those_of_node() -> None:
+    table = Path(unicode_sets.__file__).with_name("unicode_properties.txt").read_text()
+    version = re.search(r"Unicode (\d+)\.", table)
+    node = shutil.which("node")
+    if node is None:
+        pytest.skip("needs node on the PATH")
+    its = subprocess.run([node, "-p", "process.versions.unicode"], capture_output=True, text=True)
+    assert version is not None
+    if its.stdout.split(".")[0] != version[1]:
+        pytest.skip(f"this node knows Unicode {its.stdout.strip()}, the table is of {version[1]}")
+    rng = random.Random(6)
+    points = [chr(c) for c in rng.sample([*range(0xD800), *range(0xE000, 0x1FC00)], 1500)]
+    kinds = {"sc": "Script=", "scx": "Script_Extensions=", "bin": ""}
+    names = [
+        kinds[kind] + name
+        for line in table.splitlines()
+        if not line.startswith("#")
+        for kind, names in [line.split(": ")[0].split()]
+        for name in names.split("=")
+    ]
+    assert len(names) > 450
+    expected = node_verdicts([(rf"^\p{{{name}}}$", "u", points) for name in names])
+    for name, verdicts in zip(names, expected, strict=True):
+        regex = parse_ecma(rf"^\p{{{name}}}$")
+        assert isinstance(regex, ir.CharSet)
+        assert verdicts is not None, name
+        inside = {p for low, high in regex.ranges for p in range(low, high + 1)}
+        assert [ord(c) in inside for c in points] == verdicts, name

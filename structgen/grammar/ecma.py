@@ -83,8 +83,7 @@ def parse(pattern: str) -> Tree:
 
     Raises:
         PatternError: malformed, or a backreference.
-        UnsupportedFeature: a Unicode property that there is no data for, or a flag as elsewhere
-            than in ECMA-262: ``(?i)``.
+        UnsupportedFeature: a flag as elsewhere than in ECMA-262: ``(?i)``.
     """
     return _Parser(pattern).parse()
 

@@ -58,7 +58,7 @@ def parse_ecma(pattern: str) -> ir.Regex:
 
     Raises:
         PatternError: malformed, or not regular (backreferences).
-        UnsupportedFeature: regular, but not supported (see `unicode_sets`).
+        UnsupportedFeature: regular, but not ECMA-262 (see `ecma`).
         CompileLimitExceeded: longer than `MAX_PATTERN_LENGTH` or nested too deeply.
     """
     return _lower(pattern, lambda: ecma.parse(pattern), search=True)

@@ -1,7 +1,9 @@
 r"""Sets of code points: the character classes of the two regex dialects, and ``\p{...}``.
 
 Owns which code points ``\d \w \s .`` mean in Python (Unicode and ASCII) and in ECMA-262, and which
-have a Unicode property, as far as the standard library knows it (``unicodedata.unidata_version``).
+have a Unicode property: general categories and a few more as the standard library knows them
+(``unicodedata.unidata_version``), scripts and the other properties of ECMA-262 from a table beside
+this module (``unicode_properties.txt`` says of which version of Unicode).
 Every set is computed on first use, in milliseconds, and kept. Knows no pattern syntax beyond the
 one-character classes it asks ``re`` about.
 """
@@ -13,10 +15,10 @@ import unicodedata
 from bisect import bisect_right
 from collections.abc import Callable
 from functools import cache, lru_cache
+from pathlib import Path
 
 import numpy as np
 
-from ..errors import UnsupportedFeature
 from . import ir
 
 ECMA_LINE_TERMINATORS = ir.char_set([(0x0A, 0x0A), (0x0D, 0x0D), (0x2028, 0x2029)])
@@ -178,19 +180,35 @@ _SHORT = {
     "XIDS": "XID_Start",
     "XIDC": "XID_Continue",
 }
-# Names that ECMA-262 has and the standard library has no data for.
-_UNDERIVABLE = """
-    Alphabetic Alpha Bidi_Control Bidi_C Bidi_Mirrored Bidi_M Case_Ignorable CI Cased
-    Changes_When_Casefolded CWCF Changes_When_Casemapped CWCM Changes_When_Lowercased CWL
-    Changes_When_NFKC_Casefolded CWKCF Changes_When_Titlecased CWT Changes_When_Uppercased CWU Dash
-    Default_Ignorable_Code_Point DI Deprecated Dep Diacritic Dia Emoji Emoji_Component EComp
-    Emoji_Modifier EMod Emoji_Modifier_Base EBase Emoji_Presentation EPres Extended_Pictographic
-    ExtPict Extender Ext Grapheme_Base Gr_Base Grapheme_Extend Gr_Ext IDS_Binary_Operator IDSB
-    IDS_Trinary_Operator IDST ID_Continue IDC ID_Start IDS Ideographic Ideo
-    Logical_Order_Exception LOE Math Pattern_Syntax Pat_Syn Quotation_Mark QMark Radical
-    Sentence_Terminal STerm Soft_Dotted SD Terminal_Punctuation Term Unified_Ideograph UIdeo
-    Variation_Selector VS
-"""
+
+_TABLE = Path(__file__).with_name("unicode_properties.txt")
+
+
+@cache
+def _table() -> dict[tuple[str, str], str]:
+    """The ranges of the properties that the standard library has no data for, by kind and name."""
+    found: dict[tuple[str, str], str] = {}
+    for line in _TABLE.read_text(encoding="ascii").splitlines():
+        if not line.startswith("#"):
+            head, _, ranges = line.partition(": ")
+            kind, names = head.split()
+            found.update({(kind, name): ranges for name in names.split("=")})
+    return found
+
+
+@lru_cache(maxsize=256)
+def _from_table(kind: str, name: str) -> ir.CharSet | None:
+    packed = _table().get((kind, name))
+    if packed is None:
+        return None
+    ranges: list[tuple[int, int]] = []
+    at = 0
+    for part in packed.split():
+        gap, _, more = part.partition("-")
+        low = at + int(gap, 36)
+        at = low + int(more or "0", 36)
+        ranges.append((low, at))
+    return ir.char_set(ranges)
 
 
 def unicode_property(name: str, value: str | None) -> ir.CharSet | None:
@@ -198,15 +216,14 @@ def unicode_property(name: str, value: str | None) -> ir.CharSet | None:
 
     Returns:
         The set, or None when ECMA-262 has no such property.
-
-    Raises:
-        UnsupportedFeature: ECMA-262 has it, but the standard library has no data for it.
     """
     if value is not None:
         if name in ("General_Category", "gc"):
             return _category(_CATEGORIES[value]) if value in _CATEGORIES else None
-        if name in ("Script", "sc", "Script_Extensions", "scx"):
-            raise _no_data(f"{name}={value}", r"\p{L} or explicit ranges such as [\u0370-\u03FF]")
+        if name in ("Script", "sc"):
+            return _from_table("sc", value)
+        if name in ("Script_Extensions", "scx"):
+            return _from_table("scx", value) or _from_table("sc", value)
         return None
     if name in _CATEGORIES:
         return _category(_CATEGORIES[name])
@@ -217,16 +234,7 @@ def unicode_property(name: str, value: str | None) -> ir.CharSet | None:
         return ir.negate(_category("Cn"))
     if name in ("Uppercase", "Lowercase", "XID_Start", "XID_Continue"):
         return _derived(name)
-    if name in _UNDERIVABLE.split():
-        raise _no_data(name, r"general categories such as \p{L} or \p{Lu}, or explicit ranges")
-    return None
-
-
-def _no_data(what: str, instead: str) -> UnsupportedFeature:
-    return UnsupportedFeature(
-        rf"\p{{{what}}} cannot be enforced: Python's standard library has no data for it.",
-        fix=f"Use {instead}.",
-    )
+    return _from_table("bin", name)
 
 
 @cache
