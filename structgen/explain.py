@@ -393,8 +393,8 @@ def _limits(options: JsonOptions, compares: bool) -> Iterator[Limit]:
     if options.canonical:
         yield Limit(
             "spelling",
-            "one spelling for each name, number and patterned string: no needless escapes, no "
-            "exponents, no zeros at the end of a fraction but .0; constants as the schema has them",
+            "names and patterned strings without needless escapes, integers without fraction, "
+            "numbers without exponent, constants as the schema has them",
         )
     else:
         yield Limit("", "numbers with an exponent within the range of 64-bit floats")

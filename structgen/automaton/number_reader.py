@@ -53,8 +53,9 @@ class NumberSpec:
         excluded: values that it must not equal.
         max_digits: most digits before, and after, the decimal point, and of an exponent (more
             where a bound has more).
-        canonical: one spelling for each number: no exponent, no zeros at the end of a fraction
-            (but ``.0``), and no fraction at all where only integers will do.
+        canonical: no exponent, no more decimal places than a multiple has, and no fraction at all
+            where only integers will do. Zeros at the end of a fraction may stand: a model that has
+            written ``2.50`` means to end there, and could go on with another digit only.
         form: ``"digits"``: an integer, written without point and exponent; ``"pointed"``: written
             with one or the other; ``"any"``.
     """
@@ -109,7 +110,6 @@ class State(NamedTuple):
     lead: int | None = None  # power of ten of the first such digit, known from the point on
     remainders: tuple[int, ...] = ()  # of the digits, up to the last that is not 0, by each step
     zeros: int = 0  # how many have come after that
-    zero_last: bool = False  # a fraction that ends in 0: not the end of a canonical number
     exponents: Exponents | None = None  # what the exponent may be
     exponent: int = 0
     exponent_negative: bool = False
@@ -279,7 +279,6 @@ class NumberReader:
             if lead is not None
             else s.scientific,
             lead=lead,
-            zero_last=self.spec.canonical and digit == 0 and index > 0,
             **self._with_digit(s, digit),
         )  # fmt: skip
 
@@ -321,7 +320,7 @@ class NumberReader:
             return s.exponents.among(exponent, exponent) is not None
         if s.phase in (LONE_ZERO, WHOLE):
             return self.spec.form != "pointed" and self._is_right(s)
-        return s.phase == FRACTION and not s.zero_last and self._is_right(s)
+        return s.phase == FRACTION and self._is_right(s)
 
     def _is_right(self, s: State) -> bool:
         """Whether the digits so far, in plain notation, are a number that satisfies the spec."""

@@ -181,8 +181,6 @@ class NumberLeaf(Leaf):
                 window.bound(mark, LESS if length < len(mark.whole) else GREATER, "")
             else:
                 window.bound(mark, c, mark.whole[s.digits :] + mark.fraction)
-        if s.zero_last:
-            window.holes.add(0)
         self._congruences(window, s, self._reader.places(s) + fraction)
         found = window.first()
         return None if found is None else str(found).rjust(n, "0") if n else ""

@@ -29,7 +29,7 @@ class JsonOptions:
             ``"any"``.
         spelling: ``"canonical"`` for names (keys, enum, const) and strings with a ``pattern`` or
             ``format`` without needless escapes, integers without fraction or exponent, and
-            decimals without exponent or trailing zeros;
+            decimals without exponent;
             ``"any"`` for every spelling JSON allows. The default, None, is ``"any"`` where
             ``property_order="any"`` asks for every valid text, else ``"canonical"``.
         ensure_ascii: escape everything outside ASCII; what else may be escaped, still may.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import re
 from decimal import Decimal, localcontext
@@ -220,11 +221,18 @@ def test_the_shortest_number_is_shortest(r: random.Random) -> None:
 
 
 def is_canonical(spec: NumberSpec, text: str) -> bool:
-    """Whether ``text`` is how a number is spelt under ``canonical``."""
-    if not re.fullmatch(r"-?[0-9]+(\.[0-9]*[1-9]|\.0)?", text) or not has_form(spec, text):
+    """Whether ``text`` is how a number may be spelt under ``canonical``."""
+    found = re.fullmatch(r"-?[0-9]+(?:\.([0-9]+))?", text)
+    if not found or not has_form(spec, text):
         return False
-    whole_only = spec.form != "pointed" and any(m % 1 == 0 for m in spec.multiples)
-    return "." not in text or not whole_only
+    if not spec.multiples:
+        return True
+    # No more places than the least number has that is a multiple of all.
+    scale = 10 ** max(-int(m.as_tuple().exponent) for m in spec.multiples)
+    scale = max(scale, 1)
+    least = Decimal(math.lcm(*(int(m * scale) for m in spec.multiples))) / scale
+    places = max(-int(least.normalize().as_tuple().exponent), spec.form == "pointed", 0)
+    return len(found[1] or "") <= places
 
 
 @given(RANDOM)
@@ -242,6 +250,22 @@ def test_canonical_numbers_are_the_same_numbers(r: random.Random) -> None:
             short = all(len(part) <= 6 for part in text.lstrip("-").split("."))
             zero = Decimal(text) == 0  # -0 and 0.0 need not be written
             assert zero or not short, f"{text} wrongly rejected under {spec}"
+
+
+def test_zeros_may_stand_at_the_end_of_a_fraction() -> None:
+    # What has been written as 2.50 could else go on with another digit only, and would.
+    constraint = structgen.compile(JsonSchema({"type": "number", "maximum": 20}), TINY)
+    cursor = constraint.start()
+    for byte in b"2.50":
+        assert not cursor.is_finished
+        cursor.accept(next(i for i, t in enumerate(TINY.tokens) if t == bytes([byte])))
+        assert cursor.is_accepting == (byte != ord("."))
+    assert constraint.allows("12.00")
+    assert not constraint.allows("2e0")
+    assert not constraint.allows("20.01")
+    cents = structgen.compile(JsonSchema({"type": "number", "multipleOf": 0.01}), TINY)
+    assert [cents.allows(t) for t in ("2.5", "2.50", "2.500", "2", "2.55")] == [1, 1, 0, 1, 1]
+    assert not structgen.compile(JsonSchema({"type": "integer"}), TINY).allows("2.0")
 
 
 def check(schema: dict[str, Any], good: list[str], bad: list[str], max_digits: int = 24) -> None:
