@@ -39,6 +39,7 @@ from structgen.errors import ModelError, PromptError
 from structgen.models import recover
 from structgen.models.adapters import AdapterSet
 from structgen.models.batches import TextBatch, pads_exactly
+from structgen.models.folders import folder_vocabulary, read_config
 from structgen.models.providers import checked
 from structgen.models.sequences import LiveSequence, SequencePool, TextSequence
 from structgen.processors import Logits, TokenIds
@@ -262,8 +263,8 @@ def load(
 
     Cost: 0.8 s for SmolLM2-135M, and 0.3 s for its vocabulary.
     """
-    config = _read_config(folder)
-    vocabulary = _folder_vocabulary(folder, config)
+    config = read_config(folder)
+    vocabulary = folder_vocabulary(folder, config)
     names = None if providers is None else checked(providers)
     try:
         og_model = og.Model(_session_config(folder, names, session_options, threads))
@@ -314,10 +315,10 @@ def from_onnx_genai(
         config = None
         context_length = _probe_context_length(og_model)
     else:
-        config = _read_config(folder)
+        config = read_config(folder)
         context_length = int(config["model"]["context_length"])
         if vocabulary is None:
-            vocabulary = _folder_vocabulary(folder, config)
+            vocabulary = folder_vocabulary(folder, config)
     if vocabulary is None:
         tokens = recover.token_bytes(og_tokenizer.decode, og_tokenizer.to_token_id, width)
         eos = [int(token_id) for token_id in og_tokenizer.eos_token_ids]
@@ -358,33 +359,6 @@ def _session_config(
     if wanted:
         config.overlay(json.dumps({"model": {"decoder": {"session_options": wanted}}}))
     return config
-
-
-def _read_config(folder: Path) -> dict[str, Any]:
-    path = folder / "genai_config.json"
-    try:
-        config = json.loads(path.read_text(encoding="utf-8"))
-        model = config["model"]
-        for name in ("vocab_size", "context_length", "eos_token_id"):
-            model[name]
-    except FileNotFoundError:
-        raise ModelError(
-            f"{folder} has no genai_config.json, so it is not an ONNX Runtime GenAI model folder. "
-            "Convert a GGUF file with: structgen models convert FILE.gguf OUT"
-        ) from None
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ModelError(f"{path} cannot be understood: {error!r}") from error
-    return dict(config)
-
-
-def _folder_vocabulary(folder: Path, config: Mapping[str, Any]) -> Vocabulary:
-    model = config["model"]
-    eos = model["eos_token_id"]
-    return Vocabulary.from_tokenizer_json(
-        folder / "tokenizer.json",
-        eos_token_ids=[eos] if isinstance(eos, int) else eos,
-        size=int(model["vocab_size"]),
-    )
 
 
 def _search_defaults(og_model: og.Model, config: Mapping[str, Any] | None) -> Mapping[str, Any]:
