@@ -95,24 +95,27 @@ class Walks:
     def _literal(self, text: bytes, states: list[int], outcome: int, node: int) -> Walk:
         """The walk of a terminal that is one text."""
         nodes, child_of = self.nodes, self.trie.child
-        n_nodes = nodes.n_nodes
+        n_nodes, token_start, token_ids = nodes.n_nodes, nodes.token_start, nodes.token_ids
         ids: list[int] = []
         ends: list[int] = []
-        exits: tuple[tuple[int, int], ...] = ()
         at = node
         for byte, state in zip(text, states, strict=True):
             below = child_of.get(at << 8 | byte) if at < n_nodes else nodes.children(at).get(byte)
             if below is None:
                 break
             at = below
-            here = nodes.tokens_of(at)
-            if len(here):
-                ids += here
+            if at >= n_nodes:
+                here = nodes.tokens_of(at)
+                if len(here):
+                    ids += here
+                    ends.append(state)
+            elif token_start[at] != token_start[at + 1]:
+                ids += token_ids[token_start[at] : token_start[at + 1]]
                 ends.append(state)
         else:
-            if nodes.bytes_after(at):
-                exits = ((outcome, at),)
-        return Walk(tuple(ids), None, exits, tuple(ends))
+            if nodes.n_children[at] if at < n_nodes else nodes.bytes_after(at):
+                return Walk(tuple(ids), None, ((outcome, at),), tuple(ends))
+        return Walk(tuple(ids), None, (), tuple(ends))
 
     def _joined(self, parts: list[Walk]) -> Walk:
         ids, bits = merge(parts, self.n_words)

@@ -74,6 +74,7 @@ class Goals:
         self._ids: dict[tuple[int, bool, frozenset[Item]], int] = {}
         self._edges: list[dict[int, int] | None] = []
         self._starts: dict[int, dict[int, int]] = {}
+        self._followed: dict[tuple[int, int, int], tuple[frozenset[Item], bool]] = {}
         self._loops: dict[int, int] = {}
         self.origin = self.start(n - 1)[mark] if self.productive[n - 1] else -1
 
@@ -182,15 +183,40 @@ class Goals:
 
     def _state(self, goal: int, items: Iterable[Item], accepts: bool = False) -> int:
         """The state in which ``items`` hold, and what follows from them without reading."""
-        seen = set(items)
-        todo = list(seen)
+        open_items: set[Item] = set()
+        for item in items:
+            lhs, rhs = self.rules[item[0]]
+            # Items that are complete are all alike: their nonterminal has been found.
+            key = (goal, -1 - lhs, 0) if item[1] == len(rhs) else (goal, *item)
+            known = self._followed.get(key)
+            if known is None:
+                known = self._followed[key] = self._follow(goal, item)
+            open_items |= known[0]
+            accepts = accepts or known[1]
+        held = frozenset(open_items)
+        found = self._ids.get((goal, accepts, held))
+        if found is None:
+            found = self._ids[goal, accepts, held] = len(self._items)
+            self._items.append(held)
+            self.accepts.append(accepts)
+            self.is_final.append(accepts and not open_items)
+            self.goal_of.append(goal)
+            self._edges.append(None)
+        return found
+
+    def _follow(self, goal: int, item: Item) -> tuple[frozenset[Item], bool]:
+        """The items in which symbols are still to come that hold with ``item``, itself included,
+        and whether the goal has been found."""
+        accepts = False
+        seen = {item}
+        todo = [item]
         open_items: set[Item] = set()
         while todo:
-            r, d = item = todo.pop()
+            r, d = at = todo.pop()
             lhs, rhs = self.rules[r]
             more: list[Item] = []
             if d < len(rhs):
-                open_items.add(item)
+                open_items.add(at)
                 if rhs[d] < 0 and self.nullable[~rhs[d]]:
                     more = [(r, d + 1)]
             else:
@@ -198,16 +224,7 @@ class Goals:
                 more = self._at_edge(goal, ~lhs)
             todo += [i for i in more if i not in seen]
             seen.update(more)
-        key = (goal, accepts, frozenset(open_items))
-        found = self._ids.get(key)
-        if found is None:
-            found = self._ids[key] = len(self._items)
-            self._items.append(key[2])
-            self.accepts.append(accepts)
-            self.is_final.append(accepts and not open_items)
-            self.goal_of.append(goal)
-            self._edges.append(None)
-        return found
+        return frozenset(open_items), accepts
 
 
 def _bits(mask: int) -> list[int]:

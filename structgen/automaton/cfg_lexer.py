@@ -97,12 +97,16 @@ class Lexer(Leaf):
         key = (condition, expected)
         found = self._entries.get(key)
         if found is None:
-            starts = self.terminals.starts
+            starts, anything = self.terminals.starts, self.terminals.rest.anything
             threads = []
             variants = {e if isinstance(e, int) else self._variant(e) for e in expected}
             for v in sorted(variants):
                 t = self.variants[v][0]
-                if starts[t] >= 0 and self._is_alive(v, starts[t], condition):
+                if starts[t] < 0:
+                    continue
+                # Mostly the first character settles it.
+                met = v == t and (condition == anything or self.is_met_at_once(t, condition))
+                if met or self._is_alive(v, starts[t], condition):
                     threads.append((v, starts[t]))
             found = self._entries[key] = self.state((self._symbol(condition, threads), GROUND))
         return found
