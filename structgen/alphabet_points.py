@@ -139,6 +139,10 @@ class AlphabetPoints:
         inside: npt.NDArray[np.bool_] = lut[self.atoms]
         return inside
 
+    def most_of_each(self, masks: Sequence[int]) -> int:
+        """`Characters.most_of_each` of some sets of atoms."""
+        return self._characters.most_of_each([self.inside(mask) for mask in masks])
+
     def tails_of(self, live: int) -> npt.NDArray[np.bool_] | None:
         """For each of `Characters.tails`, whether some character that begins so is in ``live``.
 

@@ -12,7 +12,6 @@ It knows leaves of text and the vocabulary's characters; what follows a text is 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -78,7 +77,7 @@ class TextWalks:
         self._tables: dict[int, npt.NDArray[np.int64]] = {}
         self._far: Far | None = None
         self._nearer: Far | None = None
-        self._nears: Recent[int, TextWalk] = characters.cache()
+        self._nears: Recent[int, TextWalk] | None = None
 
     # -- what is asked ----------------------------------------------------------------------
 
@@ -95,12 +94,9 @@ class TextWalks:
         expression, at = found
         if self._far is None:
             # One more for a character that is cut.
-            self._far = Far(expression, self.characters.longest + 1, self._most_of)
+            self._far = Far(expression, self.characters.longest + 1, self._points.most_of_each)
         to = self._far.alike(at)
         return state if to == at else self._symbols.in_expression(to)
-
-    def _most_of(self, masks: Sequence[int]) -> int:
-        return self.characters.most_of_each([self._points.inside(mask) for mask in masks])
 
     def walk(self, state: int, places: list[int]) -> TextWalk:
         """Walk from ``state`` at each of ``places``, ascending character nodes none of which is
@@ -163,16 +159,19 @@ class TextWalks:
             return state  # nothing but a run, however long
         expression, at = found
         if self._nearer is None:
-            self._nearer = Far(expression, near + 1, self._most_of)
+            self._nearer = Far(expression, near + 1, self._points.most_of_each)
         to = self._symbols.in_expression(self._nearer.alike(at))
         return state if to == self.alike(state) else to
 
     def _near_and_long(self, state: int, near: int) -> TextWalk:
         """A walk from the root in two: all but the longest tokens cannot tell ``near`` from
         ``state``, and the few longest are walked one by one."""
-        found = self._nears.get(near)
+        nears = self._nears
+        if nears is None:
+            nears = self._nears = self.characters.cache()
+        found = nears.get(near)
         if found is None:
-            found = self._nears[near] = self._up_to_near(near)
+            found = nears[near] = self._up_to_near(near)
             n_bytes = sum(ids.nbytes for ids in found.ids)
             n_bytes += sum(mask.nbytes for mask in found.quotes.values())
             self.characters.charge(n_bytes + 100 * len(found.runs) + 1000)

@@ -80,9 +80,16 @@ def test_constraints_go_without_the_collector():
             parts += [leaf for leaf in constraint._machine.leaves if not leaf.is_shared]
             gone = [weakref.ref(part) for part in parts]
             assert len(gone) > 3
+            gc.collect()
             del constraint, cursor, parts
             assert all(part() is None for part in gone), schema
+            gc.set_debug(gc.DEBUG_SAVEALL)
+            gc.collect()
+            left = [x for x in gc.garbage if type(x).__module__.startswith("structgen")]
+            assert not left, (schema, left)
     finally:
+        gc.set_debug(0)
+        gc.garbage.clear()
         gc.enable()
 
 

@@ -93,10 +93,9 @@ class _Trie:
         self.ends: list[int] = []
         self.depth: list[int] = []
         self._add(0, len(names), 0)
-        # By byte, where every character is one that has a single spelling in JSON.
+        # Whether every character is one that has a single spelling in JSON.
         text = "".join(names)
-        is_plain = text.isascii() and text.isprintable() and not {'"', "\\"} & set(text)
-        self.edges = _Edges(self) if is_plain else None
+        self.is_plain = text.isascii() and text.isprintable() and not {'"', "\\"} & set(text)
         self._rests: dict[int, dict[str, int]] = {}
 
     def _add(self, first: int, beyond: int, depth: int) -> int:
@@ -207,6 +206,7 @@ class KeySymbols:
         self.n_names = n_names
         self._trie = _Trie(names, self.alphabet)
         self._below = _Below(self._trie)
+        self._edges = _Edges(self._trie) if self._trie.is_plain else None
         self._n_patterns = len(patterns)
         self._automata = [RegexAutomaton(r, self.alphabet) for r in (*patterns, *must_match)]
         self._classify = classify
@@ -380,7 +380,7 @@ class KeySymbols:
     def names(self, state: int) -> Names | None:
         """See `leaf.SymbolAutomaton`."""
         node, allowed, others, _ = self._keys[state]
-        edges = self._trie.edges
+        edges = self._edges
         if others or node < 0 or edges is None:
             return None
         trie = self._trie
