@@ -128,7 +128,7 @@ def _declared(text: str) -> dict[str, int]:
     return {
         name: number
         for number, line in enumerate(text.splitlines(), 1)
-        if line.startswith("%declare")
+        if line.strip().startswith("%declare")
         for name in line.split()[1:]
         if name not in defined
     }

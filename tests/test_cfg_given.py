@@ -32,6 +32,7 @@ GIVEN: list[tuple[Cfg, dict[str, bool]]] = [
         ),
         {'call f{"x":1,"tags":["a","b"]}': True, 'call f{"x":1,"tags":["a","a"]}': False},
     ),
+    (Cfg("  start: A\n  %declare A B\n", terminals={"A": "x+"}), {"xx": True, "y": False}),
     (
         Cfg("start: A B C?", terminals={"A": "[a-z]+", "B": Literal["x", "-", 3], "C": bool}),
         {"ab-true": True, "ab3": True, "abx": False, "3": False},
@@ -147,6 +148,6 @@ def test_grammars_are_no_part_of_json() -> None:
         SpecialToken("")
     with pytest.raises(GrammarError, match="takes a dict"):
         Cfg("start: A", terminals=["A"])  # type: ignore[arg-type]
-    (problem,) = problems("start: A\n%declare A")
+    (problem,) = problems("start: A\n  %declare A")
     assert (problem.line, problem.is_error) == (2, False)
     assert "has to be given" in problem.message

@@ -57,6 +57,8 @@ class Guest:
     def __init__(self, name: str, ways: tuple[Alternative, ...], alphabet: Alphabet) -> None:
         self.name = name
         self.ways = _with_leaves(ways)
+        self._alphabet = alphabet
+        self._firsts: list[int] | None = None
         self._machine = Machine(ways)
         self._encoding = Utf8(alphabet)
         self.can_be_empty = self._machine.is_accepting(self._machine.start)
@@ -69,6 +71,14 @@ class Guest:
         self.first = 0
         for atom in self._texts:
             self.first |= 1 << atom
+
+    def firsts(self) -> list[int]:
+        """For each of `ways`, the atoms that its texts may begin with."""
+        if self._firsts is None:
+            self._firsts = [self.first]
+            if len(self.ways) > 1:
+                self._firsts = [Guest(self.name, (w,), self._alphabet).first for w in self.ways]
+        return self._firsts
 
     def shortest(self, atoms: int) -> bytes:
         """The shortest text known that begins with one of ``atoms``, which some text does."""

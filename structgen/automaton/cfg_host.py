@@ -69,10 +69,14 @@ class CfgFrame:
         found = self._guards.get((terminal, condition))
         if found is None:
             ways: list[Alternative] = []
-            for way in guest.ways:
+            settling = self._rest.settling(condition)
+            for way, first in zip(guest.ways, guest.firsts(), strict=True):
                 assert way.leaf is not None
                 if isinstance(way.leaf, NamedTokenLeaf):
                     ways += [way] if self._rest.label(condition) >= 0 else []
+                    continue
+                if not first & ~settling:
+                    ways.append(way)
                     continue
                 leaf = GuardedLeaf(way.leaf, way.q, self._rest, condition, self.cfg.lexer.encoding)
                 if leaf.goes_on(leaf.start):

@@ -139,7 +139,9 @@ def lift(text: str, given: Mapping[str, Given], errors: Errors = None) -> Lifted
         pieces += [(length - len(name) - 2, found.start()), (length, at)]
         done = at
     out.append(text[done:])
-    declared = {name for line in re.findall(r"^%declare(.*)", text, re.M) for name in line.split()}
+    declared = {
+        name for line in re.findall(r"^[ \t]*%declare(.*)", text, re.M) for name in line.split()
+    }
     out += [f"\n%declare {name}" for name in embedded if name not in declared]
     return Lifted(text, "".join(out), embedded, tuple(pieces))
 
