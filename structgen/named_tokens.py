@@ -9,6 +9,7 @@ is wanted, other tokens spell that.
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Mapping, Sequence
 
 from .automaton.cfg_guests import MARK, spelling
@@ -16,6 +17,7 @@ from .errors import GrammarError
 from .vocabulary import Vocabulary
 
 _SHOWN = 12
+_BY_ID = re.compile(r"<\[(\d+)\]>")
 
 
 class NamedTokens:
@@ -37,17 +39,26 @@ class NamedTokens:
 
     def __init__(self, vocabulary: Vocabulary, names: Sequence[str] = ()) -> None:
         self._vocabulary = vocabulary
-        self._names = tuple(names)
         self.ids = tuple(_id_of(vocabulary, name) for name in names)
+        shown = {token_id: name for name, token_id in vocabulary.named_tokens.items()}
+        self._names = tuple(
+            name if name in vocabulary.named_tokens else shown.get(token_id, name)
+            for name, token_id in zip(names, self.ids, strict=True)
+        )
         self.tokens = self.texts = vocabulary.tokens
         self.textual = frozenset(i for i in self.ids if vocabulary.tokens[i])
         if not names:
             return
         tokens = [b"" if MARK in token else token for token in vocabulary.tokens]
         texts = list(vocabulary.tokens)
-        for number, (name, token_id) in enumerate(zip(names, self.ids, strict=True)):
+        for number, (name, token_id) in enumerate(zip(self._names, self.ids, strict=True)):
+            if tokens[token_id][:1] == bytes([MARK]):
+                raise GrammarError(
+                    f"The token {name} is named in two ways, by its text and by its id. Choose one."
+                )
             tokens[token_id] = spelling(number)
-            texts[token_id] = name.encode()
+            texts[token_id] = texts[token_id] or name.encode()
+        self._texts = tuple(texts[token_id] for token_id in self.ids)
         self.tokens, self.texts = tuple(tokens), tuple(texts)
 
     def __bool__(self) -> bool:
@@ -85,21 +96,36 @@ class NamedTokens:
     def spelt(self, text: str) -> bytes:
         """What the automaton reads as ``text``, the texts of named tokens standing for these."""
         data = text.encode()
-        for number, name in sorted(enumerate(self._names), key=lambda pair: -len(pair[1])):
-            data = data.replace(name.encode(), spelling(number))
+        if self.ids:
+            for number, shown in sorted(enumerate(self._texts), key=lambda pair: -len(pair[1])):
+                data = data.replace(shown, spelling(number))
         return data
 
     def shown(self, data: bytes) -> bytes:
         """What stands in the text where the automaton read ``data``."""
         if self.ids and MARK in data:
-            for number, name in enumerate(self._names):
-                data = data.replace(spelling(number), name.encode())
+            for number, shown in enumerate(self._texts):
+                data = data.replace(spelling(number), shown)
         return data
 
 
 def _id_of(vocabulary: Vocabulary, name: str) -> int:
     known = vocabulary.named_tokens
     token_id = known.get(name)
+    by_id = _BY_ID.fullmatch(name)
+    if by_id:
+        token_id = int(by_id[1])
+        if token_id >= vocabulary.size:
+            raise GrammarError(
+                f"The vocabulary has no token {token_id:,}: it has {vocabulary.size:,} ids."
+            )
+    if token_id is not None:
+        text = vocabulary.tokens[token_id]
+        if len(text) == 1 or (text and token_id not in known.values()):
+            raise GrammarError(
+                f"The token {name} is a piece of ordinary text, {text!r}, which would be missing "
+                "elsewhere. Write the text."
+            )
     if token_id is None:
         raise GrammarError(f"The vocabulary has no special token {name}. {_near(name, known)}")
     if token_id in vocabulary.eos_token_ids:

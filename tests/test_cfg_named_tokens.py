@@ -202,6 +202,15 @@ def test_gbnf() -> None:
     assert not reads(constraint, "aa", CALL, "true", CALL)
 
 
+def test_ids_name_tokens_as_well() -> None:
+    """As llama.cpp's GBNF has them."""
+    grammar = f"root ::= <[{IDS[CALL]}]> [a-z]+ <[{IDS[TOOL]}]>"
+    constraint = structgen.compile(Cfg(grammar), VOCABULARY)
+    assert reads(constraint, CALL, "ab", TOOL)
+    assert not reads(constraint, CALL, "ab", TOOL, TOOL)
+    assert constraint.allows("<|call|>ba<tool>")
+
+
 def test_the_text_holds_the_names() -> None:
     constraint = compiled("between")
     assert constraint.allows("ab <|call|>{}<|end|>")
@@ -220,7 +229,13 @@ def test_the_text_holds_the_names() -> None:
         ("start: <qqqqqqqqq>", r"There are: <\|call\|>, <\|end\|>"),
         ("start: <|stop|>", "ends the sequence"),
         ("start: A\nA: <|call|>", r"<\|call\|> cannot be part of a terminal"),
-        ("start: <[12]>", "not by their ids"),
+        ("start: <[12-14]>", "Ranges, lists"),
+        ("root ::= !<[12]>", "Expected a literal"),
+        ("start: <![12]>", "Ranges, lists"),
+        (f"start: <[{VOCABULARY.encode_bytes(b'a')[0]}]>", "piece of ordinary text, b'a'"),
+        (f"start: <[{VOCABULARY.encode_bytes(b'the')[0]}]>", "piece of ordinary text, b'the'"),
+        ("start: <[123456]>", "has no token 123,456"),
+        (f"start: <|call|> <[{IDS[CALL]}]>", "named in two ways"),
         ("root ::= < a >", "without spaces"),
         ("start: <|call|> b", "'b' used but not defined"),
     ],

@@ -179,12 +179,12 @@ def special_token(name: str, text: str, at: int) -> ir.SpecialToken:
     """The terminal of a special token's name, which stands at ``at``.
 
     Raises:
-        GrammarError: it is a number in brackets.
+        GrammarError: it stands for several tokens.
     """
-    if re.fullmatch(r"<!?\[[\d,\s-]*\]>", name) or name.startswith("<!"):
+    if re.match(r"<!|<\[(?!\d+\]>)", name):
         raise placed(
-            "Tokens are named by their text, as in <|tool_call|>, not by their ids, and not "
-            "excluded.",
+            "A token is named by its text, as in <|tool_call|>, or by its id: <[128010]>. Ranges, "
+            "lists and all others but one are not supported; write alternatives.",
             text,
             at,
         )
