@@ -263,7 +263,7 @@ class Characters:
         self._sorted_quotes: list[int] = self.quotes.tolist()
         self._sorted_partials: list[int] = self.partial_node.tolist()
         self.quote_index = {place: i for i, place in enumerate(self._sorted_quotes)}
-        self._quote_texts: dict[int, dict[str, list[int]]] = {}
+        self._quote_texts: Recent[int, dict[str, list[int]]] = self.cache()
         self._quote_below = {place: i for i, place in enumerate(self.parent[self.quotes].tolist())}
         # Children on the way to a quote, that are text themselves.
         self.towards_quotes: dict[int, list[int]] = {}

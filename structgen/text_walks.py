@@ -641,6 +641,7 @@ class TextWalks:
                     mask ^= bit
                     table[bit.bit_length() - 1] = to
             self._tables[state] = table
+            self.characters.charge(table.nbytes + 200)
         return table
 
     def _narrow(self, state: int) -> tuple[tuple[int, bytes, int], ...] | None:
@@ -672,6 +673,7 @@ class TextWalks:
             for point, spelt in self._points.listed(atom)
         )
         self._narrows[state] = narrow
+        self.characters.charge(100 * len(narrow) + 100)
         return narrow
 
     def _live(self, state: int) -> int:

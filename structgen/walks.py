@@ -15,7 +15,7 @@ from __future__ import annotations
 import hashlib
 import threading
 import weakref
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import pairwise
 from typing import Any, NamedTuple, TypeAlias
 
@@ -110,8 +110,8 @@ class Walker:
         self._interned: Recent[bytes, Bits] = self.cache()
         self._quoted: Recent[tuple[Characters, Any], tuple[Ids, Node | None]] = self.cache()
         self._clusters: weakref.WeakValueDictionary[bytes, Cluster] = weakref.WeakValueDictionary()
-        self._tables: weakref.WeakKeyDictionary[Leaf, _Table] = weakref.WeakKeyDictionary()
-        self._texts: weakref.WeakKeyDictionary[Leaf, TextWalks] = weakref.WeakKeyDictionary()
+        self._tables: Recent[Leaf, _Table] = self.cache()
+        self._texts: Recent[Leaf, TextWalks] = self.cache()
         self._characters: dict[tuple[str, frozenset[int]], Characters] = {}
         self._views = (
             view(self.trie.first_child),
@@ -523,12 +523,21 @@ class Walker:
 
     # -- level by level ---------------------------------------------------------------------
 
+    def _table_of(self, leaf: Leaf) -> _Table:
+        found: _Table | None
+        found = self._tables.get(leaf) if leaf.is_shared else leaf.attached.get(_Table)
+        if found is None:
+            found = _Table(leaf, self.charge)
+            if leaf.is_shared:
+                self._tables[leaf] = found
+            else:
+                leaf.attached[_Table] = found
+        return found
+
     def _wide_walk(self, leaf: Leaf, q: int, node: Node) -> LeafWalk:
         """As `_sparse_walk`, level by level over arrays."""
         trie = self.trie
-        table = self._tables.get(leaf)
-        if table is None:
-            table = self._tables[leaf] = _Table(leaf)
+        table = self._table_of(leaf)
         nodes = np.array(self.real(node), np.int64)
         states = np.full(len(nodes), q, np.int64)
         seen_nodes: list[npt.NDArray[np.int64]] = []
@@ -594,8 +603,9 @@ def _apart(characters: Characters, places: list[int]) -> list[list[int]]:
 class _Table:
     """A leaf's transitions as an array, one row of 256 a state, filled as states are met."""
 
-    def __init__(self, leaf: Leaf) -> None:
+    def __init__(self, leaf: Leaf, charge: Callable[[int], None]) -> None:
         self._leaf = weakref.ref(leaf)
+        self._charge = charge
         self.rows = np.full((16, 256), -1, np.int32)
         self.labels = np.full(16, -1, np.int32)
         self._filled = np.zeros(16, bool)
@@ -612,6 +622,7 @@ class _Table:
                 new = np.full((size, *old.shape[1:]), fill, old.dtype)
                 new[: len(old)] = old
                 setattr(self, name, new)
+            self._charge(self.rows.nbytes)
         missing = ~self._filled[states]
         if not missing.any():
             return
