@@ -294,12 +294,8 @@ class Cursor:
             TokenNotAllowed: the mask does not allow it; the cursor has not moved.
             TypeError: ``token_id`` is no whole number.
         """
-        if not isinstance(token_id, (int, np.integer)):
-            raise TypeError(
-                f"accept takes the id of a token, a whole number; got {token_id!r}. For text, "
-                "accept each id of vocabulary.encode_bytes(text.encode())."
-            )
-        token_id = int(token_id)
+        if type(token_id) is not int:
+            token_id = _whole_number(token_id)
         constraint = self._constraint
         vocabulary = constraint.vocabulary
         if self._finished:
@@ -579,3 +575,12 @@ class Cursor:
 
 def _tokens(n: int) -> str:
     return f"{n} token" if n == 1 else f"{n} tokens"
+
+
+def _whole_number(token_id: object) -> int:
+    if not isinstance(token_id, (int, np.integer)):
+        raise TypeError(
+            f"accept takes the id of a token, a whole number; got {token_id!r}. For text, "
+            "accept each id of vocabulary.encode_bytes(text.encode())."
+        )
+    return int(token_id)

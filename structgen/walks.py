@@ -228,7 +228,11 @@ class Walker:
         key = (leaf, q, node)
         found = memo.get(key)
         if found is None:
-            found = self._sparse_walk(leaf, q, node, memo) or self._wide_walk(leaf, q, node)
+            found = (
+                self._text_walk(leaf, q, node, memo)
+                or self._sparse_walk(leaf, q, node, memo)
+                or self._wide_walk(leaf, q, node)
+            )
             memo[key] = found
             self.charge(found.ids.nbytes + 400)
         return found
@@ -377,6 +381,20 @@ class Walker:
             else:
                 leaf.attached[self] = found
         return found
+
+    def _text_walk(
+        self, leaf: Leaf, q: int, node: Node, memo: Recent[tuple[Leaf, int, Node], LeafWalk]
+    ) -> LeafWalk | None:
+        """The walk of a text from ``q``; None where no text, or one that may end anywhere."""
+        texts: dict[int, list[int]] = {}
+        if not leaf.holds_text or not self._set_aside(leaf, q, node, texts):
+            return None
+        found = _Found()
+        walks = self._texts_of(leaf)
+        for state, places in texts.items():
+            for together in _apart(walks.characters, places):
+                self._add_text(leaf, walks.walk(state, together), found, memo)
+        return self._finished(found)
 
     def _set_aside(self, leaf: Leaf, q: int, at: Node, texts: dict[int, list[int]]) -> bool:
         """Note ``(q, at)`` for a walk of text, if it is one worth it."""
