@@ -10,7 +10,7 @@ completions are the same too. It knows derivatives' nodes, and of tokens only ho
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from . import derivatives as kinds
 
@@ -21,6 +21,24 @@ MAX_SPELLING = 12
 """Most bytes of one character: two escaped surrogates."""
 
 _UNKNOWN = 1 << 40
+
+_PLAIN = ((0x20, 0x21), (0x23, 0x5B), (0x5D, 0x7E))
+"""Characters that are one byte in every spelling."""
+
+
+class _Sizes(NamedTuple):
+    """Lengths of the texts of an expression.
+
+    Attributes:
+        least: the fewest characters, or less.
+        n_bytes: so few bytes some text takes.
+        worst: once some characters have been read, so few bytes some way to go on takes;
+            `_UNKNOWN` where that is not known.
+    """
+
+    least: int
+    n_bytes: int
+    worst: int
 
 
 class Far:
@@ -44,7 +62,10 @@ class Far:
         self._most_of = most_of
         self._alike: dict[int, int] = {}
         self._limitless: dict[int, int] = {}
-        self._worst: dict[int, tuple[int, int]] = {}
+        self._known_sizes: dict[int, _Sizes] = {}
+        self._plain = 0
+        for first, last in _PLAIN:
+            self._plain |= automaton.alphabet.atoms_between(first, last)
 
     def alike(self, state: int) -> int:
         """A state that stands for ``state``; often itself."""
@@ -63,9 +84,9 @@ class Far:
         if split is None:
             return node
         rest, most = split
-        # Whatever has been read, something so short is still to come, and however it is spelt
-        # nothing longer is shorter in bytes.
-        left = self._least_and_worst(rest)[1] * MAX_SPELLING
+        # Whatever has been read, something of so few bytes is still to come: what is shortest has
+        # no more characters than that.
+        left = self._sizes(rest).worst
         return self._unbounded(rest) if most >= self._longest + left else node
 
     def _beside_length(self, parts: list[int]) -> tuple[int, int] | None:
@@ -110,7 +131,7 @@ class Far:
 
     def _times(self, body: int) -> int:
         """How often at most a text can hold ``body`` whole."""
-        least, _ = self._least_and_worst(body)
+        least = self._sizes(body).least
         times = self._longest // max(least, 1)
         needed = self._needed(body)
         return min(times, self._most_of(sorted(needed))) if len(needed) > 1 else times
@@ -126,31 +147,37 @@ class Far:
             return self._needed(args[0])
         return set()
 
-    def _least_and_worst(self, node: int) -> tuple[int, int]:
-        """The fewest characters of an expression, and the most that can be the fewest still to come
-        once some have been read; 0 and `_UNKNOWN` where that is not known."""
-        found = self._worst.get(node)
+    def _sizes(self, node: int) -> _Sizes:
+        """What is known of the lengths of an expression's texts."""
+        found = self._known_sizes.get(node)
         if found is None:
-            kind, *args = self._automaton.parts(node)
-            if kind == kinds.SET:
-                found = 1, 1
-            elif kind == kinds.CAT:
-                found = 0, 0
-                for part in reversed(self._automaton.sequence(node)):
-                    least, worst = self._least_and_worst(part)
-                    found = least + found[0], max(worst + found[0], found[1])
-            elif kind == kinds.ALT:
-                both = [self._least_and_worst(part) for part in args]
-                found = min(least for least, _ in both), max(worst for _, worst in both)
-            elif kind == kinds.REP:
-                least, worst = self._least_and_worst(args[0])
-                found = least * args[1], worst + least * max(args[1] - 1, 0)
-            elif kind == kinds.AND and (split := self._beside_length(args)) is not None:
-                # What is still to come is what is soonest, or would have been too long before.
-                found = self._least_and_worst(split[0])
-            elif kind == kinds.EPSILON:
-                found = 0, 0
-            else:
-                found = 0, _UNKNOWN
-            self._worst[node] = found
+            found = self._known_sizes[node] = self._find_sizes(node)
         return found
+
+    def _find_sizes(self, node: int) -> _Sizes:
+        kind, *args = self._automaton.parts(node)
+        if kind == kinds.SET:
+            n_bytes = 1 if args[0] & self._plain else MAX_SPELLING
+            return _Sizes(1, n_bytes, n_bytes)
+        if kind == kinds.CAT:
+            whole = _Sizes(0, 0, 0)
+            for part in reversed(self._automaton.sequence(node)):
+                some = self._sizes(part)
+                worst = max(some.worst + whole.n_bytes, whole.worst)
+                whole = _Sizes(some.least + whole.least, some.n_bytes + whole.n_bytes, worst)
+            return whole
+        if kind == kinds.ALT:
+            parts = [self._sizes(part) for part in args]
+            return _Sizes(
+                min(part.least for part in parts),
+                min(part.n_bytes for part in parts),
+                max(part.worst for part in parts),
+            )
+        if kind == kinds.REP:
+            body, times = self._sizes(args[0]), args[1]
+            worst = body.worst + body.n_bytes * max(times - 1, 0)
+            return _Sizes(body.least * times, body.n_bytes * times, worst)
+        if kind == kinds.AND and (split := self._beside_length(args)) is not None:
+            # What is still to come is what is soonest, or would have been too long before.
+            return self._sizes(split[0])
+        return _Sizes(0, 0, 0 if kind == kinds.EPSILON else _UNKNOWN)

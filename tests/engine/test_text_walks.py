@@ -46,6 +46,7 @@ SCHEMAS: list[dict[str, Any]] = [
     {"type": "string", "pattern": r"^([a-z]{2}-){0,99}[a-z]{1,50}$", "minLength": 1},
     {"type": "string", "not": {"enum": ["a", "ab", "the", "\\"]}},
     {"type": "string", "format": "email"},
+    {"type": "string", "format": "uri", "maxLength": 70},
     {"type": "string", "format": "date-time"},
     {"properties": {"name": {}, "na": {"type": "null"}, 'né"\\': {"type": "string"}, "": {}}},
     {"additionalProperties": {"type": "integer"}, "properties": {"a": False, "b\n": {}}},
