@@ -12,6 +12,7 @@ It knows leaves of text and the vocabulary's characters; what follows a text is 
 from __future__ import annotations
 
 from array import array
+from itertools import pairwise
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -19,7 +20,7 @@ import numpy.typing as npt
 
 from .automaton.counters import Far
 from .automaton.leaf import Names, SymbolAutomaton
-from .characters import Characters, Depths, Slice, ranges
+from .characters import Characters, Depths, Slice, ranges, starts_of
 from .recent import Recent
 from .trie import view
 
@@ -579,8 +580,13 @@ class TextWalks:
                 steps, np.asarray(min(settled, self.characters.longest), steps.dtype)
             )
         order = np.argsort(steps, kind="stable")
-        counts, first = np.unique(steps[order], return_index=True)
-        return list(zip(counts.tolist(), np.split(order, first[1:]), strict=True))
+        ordered = steps[order]
+        first = starts_of(ordered)
+        bounds = pairwise([*first.tolist(), len(order)])
+        return [
+            (count, order[a:b])
+            for count, (a, b) in zip(ordered[first].tolist(), bounds, strict=True)
+        ]
 
     def _quotes_one_by_one(self, state: int, place: int, out: TextWalk) -> None:
         """The closing quotes below ``place``, on all paths of text that lead to one."""
@@ -691,5 +697,9 @@ def _grouped(targets: npt.NDArray[np.int64], places: Places) -> list[tuple[int, 
         return []
     targets, places = targets[alive], places[alive]
     order = np.argsort(targets, kind="stable")
-    states, first = np.unique(targets[order], return_index=True)
-    return list(zip(states.tolist(), np.split(places[order], first[1:]), strict=True))
+    targets, places = targets[order], places[order]
+    first = starts_of(targets)
+    bounds = pairwise([*first.tolist(), len(places)])
+    return [
+        (state, places[a:b]) for state, (a, b) in zip(targets[first].tolist(), bounds, strict=True)
+    ]

@@ -25,7 +25,7 @@ import numpy.typing as npt
 from . import character_nodes
 from .automaton.encoding import GROUND, Utf8
 from .automaton.leaf import Leaf, TextLeaf
-from .characters import Characters, ranges
+from .characters import Characters, distinct, ranges
 from .recent import Recent
 from .text_walks import TextWalk, TextWalks
 from .trie import Trie, view
@@ -580,11 +580,11 @@ class Walker:
         leaving = labels >= 0
         if leaving.any():
             out_nodes, out_labels = all_nodes[leaving], labels[leaving]
-            for outcome in np.unique(out_labels).tolist():
-                members = np.unique(out_nodes[out_labels == outcome]).astype(np.int32)
+            for outcome in distinct(out_labels).tolist():
+                members = distinct(out_nodes[out_labels == outcome]).astype(np.int32)
                 alone = int(members[0]) if len(members) == 1 else self.cluster(members)
                 exits.append((outcome, alone))
-        ending = tuple(np.unique(all_states[last > first]).tolist())
+        ending = tuple(distinct(all_states[last > first]).tolist())
         return LeafWalk(None, ids, tuple(exits), ending)
 
 
@@ -646,7 +646,7 @@ class _Table:
             return
         leaf = self._leaf()
         assert leaf is not None
-        for state in np.unique(states[missing]).tolist():
+        for state in distinct(states[missing]).tolist():
             row = leaf.row(state)
             if row:
                 self.rows[state, list(row)] = list(row.values())
