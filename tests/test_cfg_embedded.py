@@ -29,7 +29,17 @@ from engine.walks import (
 from jsonschema_rs import validator_for
 
 import structgen
-from structgen import BudgetTooSmall, Cfg, Constraint, GrammarError, UnsupportedFeature, Vocabulary
+from structgen import (
+    BudgetTooSmall,
+    Cfg,
+    CompileLimitExceeded,
+    Constraint,
+    GrammarError,
+    UnsupportedFeature,
+    Vocabulary,
+)
+from structgen.automaton.cfg_host import HostMachine
+from structgen.automaton.cfg_machine import CfgMachine
 from structgen.byte_walk import Walk
 from structgen.grammar import cfg, ir
 from structgen.types import OutputType
@@ -259,3 +269,21 @@ def test_options_and_explanations_reach_embedded_json() -> None:
     assert not accepts(spaced, 'x{"a":1}', rng)
     assert accepts(spaced, 'x{"a": 1}', rng)
     assert "const" in str(constraint.explain())
+
+
+def test_an_error_in_the_middle_of_a_state_leaves_nothing_behind(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    constraint, untouched = compiled("calls"), compiled("calls")
+    assert isinstance(constraint._machine, HostMachine)
+    rng = random.Random(0)
+
+    def fails(self: CfgMachine, places: tuple[int, ...]) -> int:
+        raise CompileLimitExceeded("too much", limit=1, actual=2)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(CfgMachine, "union", fails)
+        with pytest.raises(CompileLimitExceeded):
+            accepts(constraint, '<f>{"a":1}</f>', rng)
+    assert accepts(constraint, '<f>{"a":1}</f>say hi.', rng)
+    assert allowed(constraint.start()) == allowed(untouched.start())

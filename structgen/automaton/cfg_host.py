@@ -14,7 +14,7 @@ from __future__ import annotations
 from .cfg_guests import GuardedLeaf, Guest, NamedTokenLeaf
 from .cfg_lexer import Lexer
 from .cfg_machine import CfgMachine
-from .leaf import Leaf
+from .leaf import GROW, Leaf
 from .machine import BOTTOM, POP, Alternative, Machine
 from .nesting import UNLIMITED
 from .tape import Tape
@@ -154,6 +154,25 @@ class HostMachine(Machine):
             place = frame.cfg.union(tuple(places))
             self._enter(frame.begin(place, condition), BOTTOM, found)
         return super()._intern(found)
+
+    # What an error left behind in the middle of a state belongs to no other.
+
+    def _grow(self, state: int, byte: int) -> int:
+        with GROW:
+            self._reached.clear()
+            return super()._grow(state, byte)
+
+    def resolve(self, state: int, tape: Tape) -> int:
+        """See `Machine.resolve`."""
+        with GROW:
+            self._reached.clear()
+            return super().resolve(state, tape)
+
+    def state_of(self, leaf: Leaf, q: int, continuation: int) -> int:
+        """See `Machine.state_of`."""
+        with GROW:
+            self._reached.clear()
+            return super().state_of(leaf, q, continuation)
 
     def completion(
         self, leaf: Leaf, q: int, continuation: int, tape: Tape | None = None
