@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 
 from .automaton.cfg_guests import MARK, spelling
 from .errors import GrammarError
+from .grammar import ir
 from .vocabulary import Vocabulary
 
 _SHOWN = 12
@@ -25,7 +26,7 @@ class NamedTokens:
 
     Args:
         vocabulary: the vocabulary.
-        names: their texts, in the order of their numbers.
+        named: what the grammar calls them, in the order of their numbers.
 
     Raises:
         GrammarError: the vocabulary has no such token, or it ends the sequence.
@@ -37,9 +38,10 @@ class NamedTokens:
         textual: those of ``ids`` that the vocabulary has as text, too.
     """
 
-    def __init__(self, vocabulary: Vocabulary, names: Sequence[str] = ()) -> None:
+    def __init__(self, vocabulary: Vocabulary, named: Sequence[ir.SpecialToken] = ()) -> None:
         self._vocabulary = vocabulary
-        self.ids = tuple(_id_of(vocabulary, name) for name in names)
+        names = [token.text for token in named]
+        self.ids = tuple(_id_of(vocabulary, token) for token in named)
         shown = {token_id: name for name, token_id in vocabulary.named_tokens.items()}
         self._names = tuple(
             name if name in vocabulary.named_tokens else shown.get(token_id, name)
@@ -109,7 +111,8 @@ class NamedTokens:
         return data
 
 
-def _id_of(vocabulary: Vocabulary, name: str) -> int:
+def _id_of(vocabulary: Vocabulary, token: ir.SpecialToken) -> int:
+    name, place = token.text, f", {token.place}" if token.place else ""
     known = vocabulary.named_tokens
     token_id = known.get(name)
     by_id = _BY_ID.fullmatch(name)
@@ -127,11 +130,12 @@ def _id_of(vocabulary: Vocabulary, name: str) -> int:
                 "elsewhere. Write the text."
             )
     if token_id is None:
-        raise GrammarError(f"The vocabulary has no special token {name}. {_near(name, known)}")
+        hint = _near(name, known)
+        raise GrammarError(f"The vocabulary has no special token {name}{place}. {hint}")
     if token_id in vocabulary.eos_token_ids:
         raise GrammarError(
-            f"The token {name} ends the sequence, which is no part of a grammar: outputs end by "
-            "themselves where the grammar does. Leave it out."
+            f"The token {name}{place} ends the sequence, which is no part of a grammar: outputs "
+            "end by themselves where the grammar does. Leave it out."
         )
     return token_id
 

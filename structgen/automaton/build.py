@@ -41,12 +41,12 @@ class Built(NamedTuple):
         machine: the machine of the grammar.
         unenforced: for each JSON part in order, the keywords left out, as ``(path, keyword)``, and
             why; empty unless ``on_unsupported="warn"``.
-        named_tokens: texts of the tokens that grammars name, by their numbers.
+        named_tokens: the tokens that grammars name, by their numbers.
     """
 
     machine: Machine | CfgMachine
     unenforced: tuple[Mapping[tuple[str, str], str], ...]
-    named_tokens: tuple[str, ...] = ()
+    named_tokens: tuple[ir.SpecialToken, ...] = ()
 
 
 def build(
@@ -95,7 +95,7 @@ class _Builder:
         self._options = options
         self._missing = missing
         self.unenforced: list[dict[tuple[str, str], str]] = []
-        self.named_tokens: dict[str, int] = {}
+        self.named_tokens: dict[ir.SpecialToken, int] = {}
         self.languages: list[JsonLanguage] = []
 
     @cached_property
@@ -127,7 +127,7 @@ class _Builder:
         return CfgFrame(CfgMachine(grammar, self._chars, guests)).open()
 
     def _named_token(self, token: ir.SpecialToken) -> tuple[Alternative, ...]:
-        number = self.named_tokens.setdefault(token.text, len(self.named_tokens))
+        number = self.named_tokens.setdefault(token, len(self.named_tokens))
         if number >= MAX_NAMED:
             raise CompileLimitExceeded(
                 "the grammar names too many special tokens", limit=MAX_NAMED, actual=number + 1

@@ -188,7 +188,8 @@ def special_token(name: str, text: str, at: int) -> ir.SpecialToken:
             text,
             at,
         )
-    return ir.SpecialToken(name)
+    line, column = place(text, at)
+    return ir.SpecialToken(name, f"at line {line}, column {column}")
 
 
 def json_schema(text: str, at: int) -> tuple[ir.Embedded, int]:

@@ -256,9 +256,11 @@ class SpecialToken:
 
     Attributes:
         text: what the tokenizer calls it.
+        place: where the grammar names it, for messages.
     """
 
     text: str
+    place: str = field(default="", compare=False)
 
     @property
     def name(self) -> str:
