@@ -16,7 +16,9 @@ from typing import Any
 from structgen.automaton.machine import DEAD
 from structgen.byte_walk import Walk
 from structgen.constraint import Constraint
+from structgen.errors import ParseError
 from structgen.grammar import ir
+from structgen.grammar.schema_graph import json_key
 from structgen.json_places import JsonPlaces, Scalar
 
 MAX_ALTERNATIVES = 1000
@@ -55,7 +57,7 @@ class Site:
         chosen: index of the text that stands there.
         texts: every text that could stand there after what comes before it; at least two. That an
             array could have ended instead is none of them.
-        values: what the texts stand for: of JSON the value, else the text itself.
+        values: what the texts stand for: of JSON the value, else the text itself (see `names_of`).
     """
 
     path: str
@@ -79,8 +81,7 @@ def sites(constraint: Constraint, output: bytes, *, is_whole: bool = True) -> It
     if not is_json(constraint):
         texts = whole_texts(constraint)
         if is_whole and texts is not None and len(texts) > 1:
-            names = tuple(constraint.named.shown(text).decode() for text in texts)
-            yield Site("$", 0, texts.index(output), texts, names)
+            yield Site("$", 0, texts.index(output), texts, names_of(constraint, texts))
         return
     reader = JsonPlaces()
     reader.feed(output)
@@ -103,6 +104,33 @@ def whole_texts(constraint: Constraint) -> tuple[bytes, ...] | None:
     """All outputs there can be, sorted; None when they are not few."""
     walk = Walk(constraint)
     return _texts(walk, is_json=is_json(constraint))
+
+
+def names_of(constraint: Constraint, texts: Sequence[bytes]) -> tuple[str, ...]:
+    """A name for each whole output: its text, or the shortest of those for the same value.
+
+    JSON may spell one value in several ways (``-0`` is 0), which are one alternative; so may the
+    numbers in a union of other texts.
+    """
+    names = [constraint.named.shown(text).decode() for text in texts]
+    keys = [_value_key(constraint, name) for name in names]
+    shortest: dict[Any, str] = {}
+    for i in sorted(range(len(names)), key=lambda i: (len(names[i]), names[i])):
+        shortest.setdefault(keys[i], names[i])
+    return tuple(shortest[key] for key in keys)
+
+
+def _value_key(constraint: Constraint, text: str) -> Any:
+    """What tells an output from others: its value in JSON; of other texts the number, or itself."""
+    if is_json(constraint):
+        return json_key(json.loads(text))
+    try:
+        value, written = constraint.output.parse(text), json.loads(text)
+    except (ParseError, ValueError):
+        return text
+    # A validator may make a number of any text: "yes" and "you" stay two alternatives.
+    is_number = {type(value), type(written)} <= {int, float} and value == written
+    return (type(value), value) if is_number else text
 
 
 def may_have_sites(constraint: Constraint) -> bool:

@@ -41,7 +41,7 @@ def why_barred(
     Args:
         constraint: the output type.
         before: the tokens of the output that stand before the place.
-        token: a token id, or text, which need not be one token.
+        token: a token id, the name of a special token, or text, which need not be one token.
         chosen: the token that stands there.
         max_tokens: the budget of the output.
 
@@ -54,6 +54,10 @@ def why_barred(
     tokens = constraint.named.tokens
     output = b"".join(tokens[token_id] for token_id in before)
     where = _where(constraint, output)
+    named = token if isinstance(token, str) else None
+    if named is not None:
+        # What the tokenizer calls a special token is that one token, however it could be spelt.
+        token = vocabulary.named_tokens.get(named, named)
     if isinstance(token, int):
         if not 0 <= token < vocabulary.size:
             raise OptionError(f"token {token} does not exist: there are {vocabulary.size:,} ids.")
@@ -61,7 +65,8 @@ def why_barred(
             return _why_no_end(constraint, output, where)
         data = tokens[token]
         if not data:
-            return f"Token {token} stands for no text, so no output has it."
+            what = f"Token {token}" if named is None else f"The special token {named}"
+            return f"{what} stands for no text, so no output has it."
     else:
         data = token.encode() if isinstance(token, str) else token
         if not data:

@@ -16,7 +16,7 @@ from typing import Any, final
 
 from structgen import chat
 from structgen import options as search_options
-from structgen.alternatives import MAX_ALTERNATIVES, Site, whole_texts
+from structgen.alternatives import MAX_ALTERNATIVES, Site, names_of, whole_texts
 from structgen.batch import make_all
 from structgen.calls import check_adapter, check_fits, encode, opener
 from structgen.chat import Prompt
@@ -173,7 +173,8 @@ class Generator:
         """Return the model's probability of each output there can be, the likeliest first.
 
         For output types of few texts: a `Literal`, an `Enum`, a list of choices, ``bool``, a small
-        range of integers. What is computed, and how exactly: `structgen.confidence`.
+        range of integers. Ways to write the same value (``-0`` is 0) are one output, under the
+        shortest. What is computed, and how exactly: `structgen.confidence`.
 
         Args:
             prompt: one, as for calling the generator.
@@ -203,7 +204,7 @@ class Generator:
                 "probabilities takes one prompt. For several: "
                 "[generator.probabilities(prompt) for prompt in prompts]."
             )
-        site = Site("$", 0, 0, texts, tuple(text.decode() for text in texts))
+        site = Site("$", 0, 0, texts, names_of(self.constraint, texts))
         prompt_ids = encode(self.model, prompt)
         check_fits(self.model, len(prompt_ids))
         open_sequence = opener(self.model, prompt_ids, adapter)

@@ -151,7 +151,7 @@ class Trace(Sequence[TraceStep]):
         """Say why a token was barred, or that it was not.
 
         Args:
-            token: a token id, or text, which need not be one token.
+            token: a token id, the name of a special token, or text, which need not be one token.
             step: at which step; negative numbers count from the end. None: the first step at which
                 the model wanted this very token most and did not get it; else the first at which
                 it was among those it liked; else the last.
@@ -187,7 +187,12 @@ class Trace(Sequence[TraceStep]):
 
     def _wanted(self, token: int | str | bytes) -> int:
         """The step at which the model wanted a token that was barred."""
-        data = token.encode() if isinstance(token, str) else token
+        data: int | bytes
+        if isinstance(token, str):
+            assert self._constraint is not None
+            data = self._constraint.vocabulary.named_tokens.get(token, token.encode())
+        else:
+            data = token
         for depth in (1, None):  # as its favourite, or at all
             for step in self.steps:
                 for top in step.logprob.unmasked_top[:depth]:

@@ -14,7 +14,7 @@ from typing import Annotated, Literal
 import numpy as np
 import pytest
 from fakes import END, END_TOO, TOKENS, FakeModel, FakeSequence, encode
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 import structgen
 from structgen import Generator, JsonSchema, Regex
@@ -163,7 +163,7 @@ def test_two_spellings_of_a_value_are_one_alternative():
     confidence = numbers.result("x").confidence["$"]
     assert set(confidence.probabilities) == {-1, 0}
     by_text = numbers.probabilities("x")
-    assert confidence.probabilities[0] == pytest.approx(by_text["0"] + by_text["-0"], abs=0.002)
+    assert confidence.probabilities[0] == pytest.approx(by_text["0"], abs=0.002)
 
 
 def test_the_error_is_a_bound():
@@ -403,3 +403,23 @@ def test_abstaining_needs_something_to_abstain_from(output_type, value, message)
     with pytest.raises(structgen.OptionError, match=message):
         Generator(model, output_type).stream("x", abstain_below=value)
     assert not model.started
+
+
+def test_ways_to_write_one_number_are_one_alternative():
+    low = Annotated[int, Field(ge=0, le=10)]
+    found = Generator(FakeModel(), low).probabilities("hi")
+    assert sorted(found, key=int) == [str(i) for i in range(11)]
+    assert sum(found.values()) == pytest.approx(1)
+    few = structgen.Cfg('start: "a" | "b"') | low | bool
+    generator = Generator(FakeModel("-0"), few)
+    found = generator.probabilities("hi")
+    assert set(found) == {"a", "b", "true", "false", *map(str, range(11))}
+    value = generator.result("hi").confidence["$"]
+    assert value.chosen.text == "0"
+    assert value.probabilities == pytest.approx(found, abs=0.002)
+
+    # What a validator makes of labels does not merge them; nor are 1 and 1.0 one choice.
+    sizes = Annotated[Literal["yes", "you", "no"], AfterValidator(len)]
+    assert set(Generator(FakeModel(), sizes).probabilities("hi")) == {"yes", "you", "no"}
+    numbers = structgen.Choice([1, 1.0])
+    assert set(Generator(FakeModel(), numbers).probabilities("hi")) == {"1", "1.0"}

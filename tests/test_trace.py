@@ -265,3 +265,18 @@ def test_a_stream_has_the_trace_so_far():
     assert Reader(stream.result.trace.to_html()).tokens == ["h"]
     assert Generator(FakeModel("hello")).result("x").trace is None
     assert TOKENS[encode("h")[0]] == b"h"
+
+
+def test_a_special_token_is_named_by_its_text(boxed):
+    named = structgen.Vocabulary.from_tokens(
+        TOKENS, [END], size=SIZE, special_token_ids=[PAD], named_tokens={"<pad>": PAD, "<end>": END}
+    )
+    model = FakeModel(SCRIPT)
+    model.vocabulary = named
+    trace = Generator(model, Box).result("hi", trace=True).trace
+    assert trace.explain("<end>", step=3) == trace.explain(END, step=3)
+    assert "The end was not allowed" in trace.explain("<end>", step=3)
+    assert (
+        trace.explain("<pad>") == "The special token <pad> stands for no text, so no output has it."
+    )
+    assert boxed.trace.explain("<end>", step=3) != trace.explain("<end>", step=3)

@@ -166,7 +166,8 @@ def _terminal(name: str, value: Any) -> str | ir.Embedded | ir.SpecialToken:
         raise GrammarError(f"Terminal {name} is refused: {error}") from error
     if _has_rules(grammar):
         raise GrammarError(
-            f"Terminal {name} is a grammar itself. Write its rules into this one, or %import them."
+            f"Terminal {name} is a grammar itself, which cannot be given. Copy its rules into this "
+            "one (structgen grammars show NAME prints those of the library), or %import them."
         )
     return ir.Embedded(f"terminal {name}", grammar)
 

@@ -95,8 +95,9 @@ class Cfg:
             ``name ::=`` GBNF if there is a ``root``, otherwise EBNF; ``name = …;`` ISO's).
         terminals: terminals that the grammar leaves open (``%declare`` in Lark), by name. A string
             is a pattern, as if the grammar itself had ``NAME: /pattern/``; `SpecialToken` is one
-            token; anything else is an output type, a text of which stands there and may end
-            wherever it is whole: ``{"CALL": MyModel, "ID": Regex("[a-z]+") - "none"}``.
+            token; anything else is an output type other than a grammar, a text of which stands
+            there and may end wherever it is whole:
+            ``{"CALL": MyModel, "ID": Regex("[a-z]+") - "none"}``.
 
     Raises:
         GrammarError: the file cannot be read, or there is no such dialect.
