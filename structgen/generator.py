@@ -266,9 +266,9 @@ class Generator:
         places = list(runs)
         forces = self.constraint is not None and search.forced
         batch_size = search.batch_size
-        if batch_size is None and forces and settings.get("random_seed", -1) >= 0:
-            # In a batch, forced text is run in other passes, which round differently. Who gives a
-            # seed wants what a call for one gives.
+        if batch_size is None and settings.get("random_seed", -1) >= 0:
+            # In a batch, forced text and rows that outlast others are run in other passes, which
+            # round differently. Who gives a seed wants what a call for one gives.
             batch_size = 1
         failed = make_all(
             self.model,

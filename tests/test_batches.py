@@ -205,8 +205,10 @@ def test_logprobs_and_traces_are_recorded_in_a_batch_too(output_type, forced, wo
     [
         (Person, {"seed": 1}, False),
         (Person, {"seed": 1, "batch_size": 8}, True),
-        (Person, {"seed": 1, "forced": False}, True),
-        (None, {"seed": 1}, True),
+        (Person, {"seed": 1, "forced": False}, False),
+        (None, {"seed": 1}, False),
+        (None, {"seed": 1, "batch_size": 8}, True),
+        (None, {}, True),
         (Regex("[a-z]{9}"), {}, True),
         (Regex("[a-z]{9}"), {"seed": 1}, False),
     ],
@@ -216,6 +218,21 @@ def test_who_gives_a_seed_gets_what_calls_for_one_give(output_type, options, bat
     outputs = Generator(model, output_type)(PROMPTS, temperature=1.0, max_new_tokens=40, **options)
     assert len(outputs) == len(PROMPTS)
     assert bool(model.batches) is batched
+
+
+def test_samples_of_a_long_prompt_share_it_and_long_prompts_make_no_long_pass():
+    model = FakeModel(context_length=4_000)
+    generator = Generator(model)
+    options = {"temperature": 1.0, "max_new_tokens": 4}
+    generator("a" * 200, n=3, **options)
+    assert not model.batches
+    generator("a", n=3, **options)
+    assert len(model.batches) == 1
+    # Three prompts of which no two fit into a pass that may be waited for.
+    generator([c * 400 for c in "abc"], **options)
+    assert len(model.batches) == 1
+    generator([c * 400 for c in "abc"], batch_size=3, **options)
+    assert len(model.batches) == 2
 
 
 def test_rows_left_over_keep_what_is_to_be_scored():

@@ -272,3 +272,45 @@ def test_usage_counts_reused_tokens_and_outputs_stay_the_same(model):
 def test_the_size_of_a_cache_is_read_off_the_model(model):
     # 30 layers, keys and values, 3 heads of 64 float32.
     assert model.sequences._bytes_per_token == 30 * 2 * 3 * 64 * 4
+
+
+def test_a_sequence_with_less_room_than_a_new_one_would_have_is_not_used(monkeypatch):
+    # It would grow on the way, where a call that starts from nothing does not.
+    monkeypatch.setattr(sequences, "_SPARE_TOKENS", 10)
+    monkeypatch.setattr(sequences, "_CAPACITY_STEP", 4)
+    pool = SequencePool(1, 2, 10_000)
+    prompt = np.arange(1, 7, dtype=np.int32)
+    short = TextSequence(live(), 8, pool.give)
+    short.append(prompt)
+    short.close()
+    assert pool.take(prompt, None, 40) is None
+    again = pool.take(prompt, None, 8)
+    assert again is not None
+    assert again.length == 4
+    assert again.capacity == 8
+
+
+def test_what_is_run_anew_is_run_in_passes_and_a_prompt_is_run_once(monkeypatch):
+    monkeypatch.setattr(sequences, "_SPARE_TOKENS", 4)
+    monkeypatch.setattr(sequences, "_CAPACITY_STEP", 4)
+    monkeypatch.setattr(sequences, "LONGEST_PASS", 8)
+    made: list[Runtime] = []
+
+    def new(capacity: int) -> Runtime:
+        made.append(Runtime(capacity))
+        return made[-1]
+
+    one = LiveSequence(new, context_length=CONTEXT, width=WIDTH)
+    ids = list(range(1, 41))
+    one.expect(24)
+    for first in range(0, 24, 8):
+        one.append(ids[first : first + 8], CONTEXT)
+    assert [runtime.runs for runtime in made] == [[8, 8, 8]]
+    for token in ids[24:29]:
+        one.append([token], CONTEXT)
+    assert len(made) == 2
+    assert sum(made[1].runs) == 29
+    assert max(made[1].runs) <= 10
+    assert min(made[1].runs) > 1
+    assert (one.logits()[0] == scores(ids[:29])).all()
+    assert (one.recent_logits(12) == [scores(ids[: n + 1]) for n in range(17, 29)]).all()

@@ -140,7 +140,8 @@ class TextModel:
                 of them already: its ``length`` says how many.
             adapter: name of the adapter to run with; None: the model as it is.
         """
-        live = None if prefix is None else self.sequences.take(prefix, adapter)
+        room = min(max_length, self.context_length)
+        live = None if prefix is None else self.sequences.take(prefix, adapter, room)
         if live is None:
             live = LiveSequence(
                 functools.partial(self._new_sequence, adapter),
@@ -148,6 +149,7 @@ class TextModel:
                 width=self.vocabulary.size,
                 key=adapter,
             )
+        live.expect(0 if prefix is None else len(prefix))
         return TextSequence(live, max_length, self.sequences.give)
 
     def start_batch(

@@ -31,6 +31,9 @@ from structgen.processors import Logits, TokenIds
 # that few outputs get there, and 0.1 s to set up with SmolLM2 where its whole context takes 0.77.
 _SPARE_TOKENS = 1024
 
+# Longest pass over tokens: nothing can end a call within one.
+LONGEST_PASS = 64
+
 # Capacities are multiples of this, so that a sequence kept from a short call serves a longer one.
 _CAPACITY_STEP = 256
 
@@ -75,6 +78,7 @@ class LiveSequence:
         self._valid = 0  # how many of these, from the first, are still ours
         self._exact = 0  # how many of these, from the first, were run with others
         self._last_pass = 0  # tokens of the runtime's last pass, whose scores it has
+        self._expected = 0  # tokens that are known to come
         self._generator: Any = None
         self._is_running = False
 
@@ -95,6 +99,10 @@ class LiveSequence:
         """Whether what is noted here is what the runtime holds: no error struck in between."""
         return self._generator is not None and not self._is_running
 
+    def expect(self, length: int) -> None:
+        """Be ready for so many tokens when room is made: a prompt comes in several passes."""
+        self._expected = length
+
     def append(self, token_ids: Sequence[int] | TokenIds, room: int) -> None:
         """Append tokens and run the model over them.
 
@@ -108,7 +116,7 @@ class LiveSequence:
         # Not before: a call that is given up before it runs anything costs the next one nothing.
         self._valid = min(self._valid, self.length)
         if end > self.capacity:
-            self._grow(end, room)
+            self._grow(max(end, self._expected), room)
         self._ids[0, self.length : end] = token_ids
         self.length = end
         self._run(1)
@@ -160,10 +168,14 @@ class LiveSequence:
             # Scores do not outlive a rewind: what is wanted is run again, two tokens at least.
             first = max(min(first, self.length - max(n_scored, 2)), 0)
             self._generator.rewind_to(first)
-        self._generator.append_tokens(self._ids[0, first : self.length])
         self._exact = min(self._exact, first)
         if self._exact == first and (self.length > first + 1 or not first):
             self._exact = self.length
+        # All scores of a pass are in memory together: much at once only where it is asked for.
+        while self.length - first > LONGEST_PASS + max(n_scored, 2):
+            self._generator.append_tokens(self._ids[0, first : first + LONGEST_PASS])
+            first += LONGEST_PASS
+        self._generator.append_tokens(self._ids[0, first : self.length])
         self._last_pass = self.length - first
         self._held = self._valid = self.length
         self._is_running = False
@@ -309,30 +321,37 @@ class SequencePool:
         self._lock = threading.Lock()
         self._calls = self._hits = self._reused = 0
 
-    def take(self, prefix: TokenIds, key: Hashable = None) -> LiveSequence | None:
+    def take(
+        self, prefix: TokenIds, key: Hashable = None, room: int | None = None
+    ) -> LiveSequence | None:
         """Return a kept sequence to go on from, rewound to what it shares with ``prefix``.
 
         Args:
             prefix: int32 ``[n]``, the prompt.
             key: see `LiveSequence`.
+            room: most tokens that the call may come to. The sequence has room for as many as a new
+                one would have: where one grows, its tokens are run anew, which rounds differently.
 
         Returns:
             One that shares half of what it holds, or half of the prompt: with less in common it is
             worth more to the calls it came from. Else, if there is room for no more of them, the
             one used longest ago, emptied: its cache need not be set up anew. Else None.
         """
+        needed = len(prefix)
+        if room is not None:
+            needed = max(needed, min(room, needed + _SPARE_TOKENS))
         with self._lock:
             self._calls += 1
             best, shared = None, 0
             for live in self._kept:
-                if live.key != key or live.capacity < len(prefix):
+                if live.key != key or live.capacity < needed:
                     continue
                 held = live.reusable_ids
                 n = _n_shared(held, prefix)
                 if n > shared and 2 * n >= min(len(held), len(prefix)):
                     best, shared = live, n
             if best is None:
-                return self._recycled(len(prefix), key)
+                return self._recycled(needed, key)
             self._kept.remove(best)
             # Two tokens at least are run: see the module's docstring.
             shared = max(min(shared, len(prefix) - 2), 0)
@@ -381,7 +400,7 @@ class SequencePool:
         if len(self._kept) < self.max_sequences:
             return None
         for live in self._kept:
-            if live.key == key and live.capacity > n_tokens:
+            if live.key == key and live.capacity >= n_tokens:
                 self._kept.remove(live)
                 live.rewind(0)
                 return live
