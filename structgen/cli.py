@@ -7,6 +7,7 @@ structgen raises on purpose are one short message and exit code 1; anything else
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import sys
@@ -75,6 +76,11 @@ def _generation(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--choice", multiple=True, help="A text that the output may be; give several."
         ),
+        click.option(
+            "--grammar",
+            metavar="FILE|NAME",
+            help="A file with the grammar that the output must follow, or one of the library's.",
+        ),
         click.option("--system", help="A system message."),
         click.option(
             "--raw", is_flag=True, help="Give PROMPT to the model as it is, not as a chat."
@@ -95,7 +101,7 @@ def _generation(command: Callable[..., Any]) -> Callable[..., Any]:
 def generate(**arguments: Any) -> None:
     """Print the answer to PROMPT; "-" reads it from standard input.
 
-    Free text, or exactly what one of --schema, --regex and --choice asks for.
+    Free text, or exactly what one of --schema, --regex, --choice and --grammar asks for.
     """
     generator, prompt, options = _prepare(**arguments)
     with generator.stream(prompt, **options) as stream:
@@ -142,12 +148,13 @@ def _prepare(
     schema: Path | None,
     regex: str | None,
     choice: tuple[str, ...],
+    grammar: str | None,
     system: str | None,
     raw: bool,
     **options: Any,
 ) -> tuple[structgen.Generator, Any, dict[str, Any]]:
     """The generator, prompt and search options that arguments ask for."""
-    output_type = _output_type(schema, regex, choice)
+    output_type = _output_type(schema, regex, choice, grammar)
     if raw and system:
         raise click.UsageError("--system needs a chat: leave out --raw.")
     text = sys.stdin.read() if prompt == "-" else prompt
@@ -256,24 +263,26 @@ def show_grammar(name: str) -> None:
 
 
 @grammars.command("check")
-@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
 @click.option("--start", help="The rule to begin with.")
 @click.option(
     "--dialect", type=click.Choice(["lark", "gbnf", "ebnf", "iso-ebnf"]), help="How it is written."
 )
-def check_grammar(file: Path, start: str | None, dialect: str | None) -> int:
-    """Print everything that is wrong with the grammar FILE."""
+def check_grammar(file: str, start: str | None, dialect: str | None) -> int:
+    """Print everything that is wrong with the grammar FILE; "-" reads standard input."""
     from structgen.check_grammar import problems
 
+    shown = "standard input" if file == "-" else file
+    data = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
     try:
-        text = file.read_text(encoding="utf-8")
+        text = io.TextIOWrapper(io.BytesIO(data), encoding="utf-8").read()
     except ValueError as error:
-        raise OptionError(f"{file} is not UTF-8: {error}.") from None
-    found = problems(text, start, dialect, str(file))
+        raise OptionError(f"{shown} is not UTF-8: {error}.") from None
+    found = problems(text, start, dialect, None if file == "-" else file)
     for problem in found:
         click.echo(str(problem))
     errors = sum(problem.is_error for problem in found)
-    click.echo(f"{file}: {errors} errors, {len(found) - errors} warnings.")
+    click.echo(f"{shown}: {errors} errors, {len(found) - errors} warnings.")
     return 1 if errors else 0
 
 
@@ -302,9 +311,11 @@ def _run(arguments: Sequence[str] | None) -> int:
         return 1
 
 
-def _output_type(schema: Path | None, regex: str | None, choice: tuple[str, ...]) -> Any:
-    if sum(map(bool, (schema, regex, choice))) > 1:
-        raise click.UsageError("Pass one of --schema, --regex and --choice.")
+def _output_type(
+    schema: Path | None, regex: str | None, choice: tuple[str, ...], grammar: str | None
+) -> Any:
+    if sum(map(bool, (schema, regex, choice, grammar))) > 1:
+        raise click.UsageError("Pass one of --schema, --regex, --choice and --grammar.")
     if schema is not None:
         try:
             return structgen.JsonSchema(json.loads(schema.read_text(encoding="utf-8")))
@@ -312,7 +323,22 @@ def _output_type(schema: Path | None, regex: str | None, choice: tuple[str, ...]
             raise OptionError(f"{schema} is not JSON: {error}.") from None
     if regex is not None:
         return structgen.Regex(regex)
+    if grammar is not None:
+        return _grammar(grammar)
     return structgen.Choice(choice) if choice else None
+
+
+def _grammar(file_or_name: str) -> structgen.Cfg:
+    """The grammar in a file, else the library's of that name."""
+    path = Path(file_or_name)
+    if path.is_file():
+        return structgen.Cfg(path)
+    if path.suffix or path.name != file_or_name:
+        raise OptionError(f"--grammar {file_or_name}: there is no such file.")
+    try:
+        return structgen.Cfg.named(file_or_name)
+    except OptionError as error:
+        raise OptionError(f"--grammar {file_or_name}: there is no such file. {error}") from None
 
 
 def _load(name: str) -> structgen.TextModel:

@@ -46,7 +46,11 @@ def test_version():
     [
         (["dmeo"], 2, "No such command 'dmeo'"),
         (["grammars", "show", "jsn"], 1, "Did you mean json"),
+        (["grammars", "show", "sql"], 1, "Did you mean sql-select?"),
         (["generate"], 2, "Missing argument 'PROMPT'"),
+        (["generate", "x", "--grammar", "sql"], 1, "Did you mean sql-select?"),
+        (["generate", "x", "--grammar", "none.gbnf"], 1, "--grammar none.gbnf: there is no such"),
+        (["generate", "x", "--grammar", "json", "--regex", "a"], 2, "--choice and --grammar"),
         (["generate", "x", "--regex", "a", "--choice", "b"], 2, "one of --schema, --regex"),
         (["generate", "x", "--raw", "--system", "s"], 2, "--system needs a chat"),
         (["generate", "x", "--regex", "["], 1, "Error: Python regular expression"),
@@ -80,8 +84,20 @@ def test_generate(tmp_path):
     assert result.returncode == 0, result.stderr
     assert isinstance(json.loads(result.stdout), list)
     assert "\x1b" not in result.stdout + result.stderr
+    grammar = tmp_path / "grammar.gbnf"
+    grammar.write_text('root ::= ("a" | "b") "c"')
+    result = run("generate", "It is", "--grammar", str(grammar))
+    assert result.stdout in ("ac\n", "bc\n")
     result = run("generate", "It is", "--raw", "--choice", "é", "--choice", "ü")
     assert result.stdout in ("é\n", "ü\n")
+
+
+def test_a_grammar_from_standard_input():
+    result = run("grammars", "check", "-", stdin='start: "a"\n')
+    assert (result.returncode, result.stdout) == (0, "standard input: 0 errors, 0 warnings.\n")
+    result = run("grammars", "check", "-", stdin='root ::= "a" b\n')
+    assert result.returncode == 1
+    assert "'b' is used but not defined" in result.stdout
 
 
 def test_trace(tmp_path):

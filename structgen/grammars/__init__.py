@@ -35,7 +35,8 @@ def text(name: str) -> str:
     # Looked up, not opened: a name is no path.
     known = names()
     if name not in known:
-        near = difflib.get_close_matches(str(name), known, 3, 0.5)
+        parts = [other for other in known if str(name) in other][:5] if name else []
+        near = parts or difflib.get_close_matches(str(name), known, 3, 0.5)
         hint = f"Did you mean {' or '.join(near)}?" if near else f"There are: {', '.join(known)}."
         raise OptionError(f"There is no grammar called {name!r}. {hint}")
     return (_FOLDER / f"{name}.lark").read_text(encoding="utf-8")
