@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from structgen.generator import Generator
     from structgen.logprobs import TokenLogprob, TopToken
     from structgen.models.genai import TextModel
+    from structgen.preparation import warm_up
     from structgen.results import GenerationResult
     from structgen.stream import Stream
     from structgen.trace import Trace, TraceStep
@@ -112,6 +113,7 @@ __all__ = [
     "from_onnx_genai",
     "load",
     "models",
+    "warm_up",
 ]
 
 _HOMES = {
@@ -137,6 +139,7 @@ _HOMES = {
     "Vocabulary": "structgen.vocabulary",
     "cache_info": "structgen.walks",
     "compile": "structgen.constraint",
+    "warm_up": "structgen.preparation",
 }
 
 

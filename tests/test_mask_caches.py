@@ -107,3 +107,20 @@ def test_masks_stay_right_when_the_budget_runs_out():
         assert info.n_bytes >= walker.used
     finally:
         walker.budget = before
+
+
+def test_warming_up_leaves_no_view_of_the_vocabulary_to_be_made():
+    tokens = [*TOKENS, b"warm"]  # equal vocabularies share their tables
+    vocabulary = Vocabulary.from_tokens([*tokens, b""], eos_token_ids=[len(tokens)])
+    walker = walker_of(vocabulary)
+    assert not walker._characters
+    structgen.warm_up(vocabulary)
+    made = dict(walker._characters)
+    assert made
+    schema = {"properties": {"a": {"type": "string", "pattern": "^x"}, "b": {"type": "string"}}}
+    cursor = structgen.compile(JsonSchema(schema), vocabulary).start()
+    mask = np.zeros((vocabulary.size + 31) // 32, np.uint32)
+    for byte in b'{"a":"xy","b":"z"}':
+        cursor.fill_mask(mask)
+        cursor.accept(byte)
+    assert walker._characters == made

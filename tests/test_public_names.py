@@ -64,6 +64,7 @@ NAMES = ERRORS | {
     "from_onnx_genai",
     "load",
     "models",
+    "warm_up",
 }
 MODEL_PACKAGES = ("onnxruntime_genai", "onnxruntime", "onnx", "onnx_ir", "gguf", "huggingface_hub")
 

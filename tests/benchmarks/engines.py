@@ -92,6 +92,7 @@ class Structgen(Engine):
 
     def _prepare(self, tokenizer: Path, vocabulary: Vocabulary) -> None:
         self._vocabulary = Vocabulary.from_tokenizer_json(tokenizer)
+        structgen.warm_up(self._vocabulary)  # as a server does; part of what preparing takes
 
     @property
     def version(self) -> str:

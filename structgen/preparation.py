@@ -1,0 +1,56 @@
+"""What the first constraints of a process would otherwise wait for, done beforehand.
+
+Owns one schema and one text that together touch every kind of walk whose tables depend on the
+vocabulary alone. Knows the engine from outside.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+
+from .constraint import compile as compile_constraint
+from .types import JsonSchema
+from .vocabulary import Vocabulary
+
+_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "text": {"type": "string"},
+        "short": {"type": "string", "maxLength": 40},
+        "date": {"type": "string", "format": "date"},
+        "kind": {"enum": ["one", "two"]},
+        "number": {"type": "number"},
+        "count": {"type": "integer", "minimum": 0},
+        "list": {"type": "array", "items": {"type": "boolean"}},
+    },
+}
+_TEXT = {
+    "text": 'a "word" é',
+    "short": "abc",
+    "date": "2026-11-21",
+    "kind": "two",
+    "number": -12.5,
+    "count": 10,
+    "list": [True, False],
+    "more": {"any": [None, {}]},
+}
+
+
+def warm_up(vocabulary: Vocabulary) -> None:
+    """Make the tables that masks over ``vocabulary`` have in common.
+
+    They are made, or read from the user's cache folder, when they are first needed: the first
+    constraint of a process waits for them. A server calls this when it starts.
+
+    Cost: 0.1 to 0.2 s at 128k tokens; nothing to speak of the second time.
+    """
+    cursor = compile_constraint(JsonSchema(_SCHEMA), vocabulary).start()
+    out = np.zeros((vocabulary.size + 31) // 32, np.uint32)
+    text = json.dumps(_TEXT, separators=(",", ":"), ensure_ascii=False)
+    for token in vocabulary.encode_bytes(text.encode()):
+        cursor.fill_mask(out)
+        cursor.accept(token)
+    cursor.fill_mask(out)
