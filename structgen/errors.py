@@ -122,6 +122,14 @@ class GrammarError(OutputTypeError):
         self.line = line
         self.column = column
 
+    def noted(self, note: str) -> GrammarError:
+        """The same error with another sentence before the place."""
+        what, placed, where = str(self).partition("\n  at line ")
+        stop = "" if what.endswith((".", "?", "…", ";")) else "."
+        error = GrammarError(f"{what.rstrip()}{stop} {note}{placed}{where}")
+        error.line, error.column = self.line, self.column
+        return error
+
 
 class Unsatisfiable(OutputTypeError):
     """No text at all satisfies the output type.

@@ -48,6 +48,45 @@ def test_malformed_grammars_name_the_place(grammar: str, line: int, column: int,
     assert "^" in str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("grammar", "says"),
+    [
+        ("sql-select", "Write Cfg.named('sql-select')."),
+        ("", "The grammar has no rules. A rule is written in lower case: start:"),
+        ('A: "a"', "The grammar has no rules"),
+        (
+            "start: NUM",
+            "Terminal 'NUM' used but not defined (in rule start). Did you mean %import c",
+        ),
+        (
+            "start: NUM",
+            "common.NUMBER? Else define it, NUM: /pattern/, or give it: Cfg(..., termin",
+        ),
+        (
+            "start: A\nA: INTT",
+            "Terminal 'INTT' used but not defined. Did you mean %import common.INT",
+        ),
+        ("start: QQ", "(in rule start). Define it, QQ: /pattern/"),
+        ("start: nam\nname: /x/", "Did you mean name? (Read as Lark; dialect= says otherwise.)"),
+        ("start: qq", "Define it: qq: ... (Read as Lark; "),
+        ('start: "a"{2,3}', "Lark writes {2,3} as ~ 2..3. (Read as Lark;"),
+        ("start: a{2}\na: /x/", "Lark writes {2} as ~ 2. "),
+        ("root ::= x", "Define it: x ::= ... (Read as GBNF; dialect= says otherwise.)"),
+        ("a = b;", "Define it: b = …; (Read as EBNF of ISO 14977; dialect= says otherwise.)"),
+    ],
+)
+def test_mistakes_come_with_what_was_probably_meant(grammar: str, says: str) -> None:
+    assert says in refused(grammar, GrammarError)
+
+
+def test_a_dialect_that_was_chosen_is_not_explained() -> None:
+    with pytest.raises(GrammarError) as error:
+        structgen.compile(Cfg("start: b", dialect="lark"), TINY)
+    assert "Read as" not in str(error.value)
+    assert (error.value.line, error.value.column) == (1, 8)
+    assert len(problems("start: A\nA: QQ | RR")) == 2
+
+
 def test_what_can_never_be_written() -> None:
     assert "never be finished" in refused('start: "(" start ")"', Unsatisfiable)
     assert "take more than the rules leave" in refused('start: A "a"\nA: /a+/', Unsatisfiable)

@@ -151,3 +151,8 @@ def test_grammars_are_no_part_of_json() -> None:
     (problem,) = problems("start: A\n  %declare A")
     assert (problem.line, problem.is_error) == (2, False)
     assert "has to be given" in problem.message
+
+
+def test_what_is_given_is_shown() -> None:
+    assert repr(Cfg("start: A", terminals={"A": "x+"})) == "Cfg('start: A', terminals={'A': 'x+'})"
+    assert repr(Cfg('start: "a"')) == "Cfg('start: \"a\"')"

@@ -19,6 +19,8 @@ DIALECTS = ("lark", "gbnf", "ebnf", "iso-ebnf")
 """How grammars are written: Lark, GBNF (llama.cpp), EBNF of the W3C, EBNF of ISO 14977."""
 
 _LARK_RULE = r"^[ \t]*[?!]*\w+(?:\{[^}\n]*\})?(?:\.-?\d+)?[ \t]*:"
+_DECIDED = (".lark", ".gbnf", ".ebnf")
+_NAMES = {"lark": "Lark", "gbnf": "GBNF", "ebnf": "EBNF", "iso-ebnf": "EBNF of ISO 14977"}
 _EXTENSIONS = {".lark": "lark", ".gbnf": "gbnf"}
 
 
@@ -51,6 +53,22 @@ def parse(
             hint = f" Did you mean {' or '.join(near)}?" if near else ""
             raise GrammarError(f"terminals= has {name!r}, which the grammar does not use.{hint}")
     chosen = dialect or dialect_of(text, path)
+    try:
+        return _parse(text, start, chosen, path, given, errors)
+    except GrammarError as error:
+        if dialect is not None or str(path).endswith(_DECIDED):
+            raise
+        raise error.noted(f"(Read as {_NAMES[chosen]}; dialect= says otherwise.)") from None
+
+
+def _parse(
+    text: str,
+    start: str | None,
+    chosen: str,
+    path: str | None,
+    given: Mapping[str, Given],
+    errors: Errors,
+) -> ir.ContextFree:
     if chosen == "lark":
         from . import cfg_lark
 

@@ -9,6 +9,7 @@ whatever else shapes the tree.
 
 from __future__ import annotations
 
+import difflib
 import re
 import warnings
 from collections.abc import Mapping
@@ -19,6 +20,13 @@ from .. import grammar_cache
 from ..errors import GrammarError, PatternError
 from . import cfg_embedded, ir, python_regex
 from .cfg_embedded import Errors, Given, Lifted
+
+_COMMON = (
+    "DIGIT HEXDIGIT INT SIGNED_INT DECIMAL FLOAT SIGNED_FLOAT NUMBER SIGNED_NUMBER ESCAPED_STRING "
+    "LCASE_LETTER UCASE_LETTER LETTER WORD CNAME WS WS_INLINE CR LF NEWLINE SH_COMMENT "
+    "CPP_COMMENT C_COMMENT SQL_COMMENT"
+)
+"""What ``%import common.NAME`` finds, for hints."""
 
 
 def parse(
@@ -138,6 +146,11 @@ def _load(source: Lifted, start: str, path: str | None) -> tuple[list[Any], list
             loader: Any = load_grammar
             grammar, _ = loader(source.text, path or "<grammar>", [], False)
             names = {str(getattr(d[0], "value", d[0])) for d in grammar.rule_defs}
+            if not names:
+                raise GrammarError(
+                    "The grammar has no rules. A rule is written in lower case: "
+                    f'{start}: "text" TERMINAL'
+                )
             if start not in names:
                 raise GrammarError(
                     f"The grammar has no rule {start!r} to start with. Rules: "
@@ -168,10 +181,50 @@ def _from_lark(message: str, source: Lifted) -> GrammarError:
         at = source.offset(int(placed[1]), int(placed[2]))
         line, column = cfg_embedded.place(source.original, source.position(at))
         first = message.splitlines()[0].replace(placed[0], f"at line {line} column {column}")
-        return source.error(f"The grammar is malformed: {first}", at)
+        first = first.replace(" in <grammar>: ", "")
+        return source.error(f"The grammar is malformed: {first}{_repetition(source.text, at)}", at)
+    undefined = re.search(
+        r"(?:Rule|Terminal) (?:'(\w+)' )?used but not defined(?:: (\w+))?(.*)", message, re.DOTALL
+    )
+    if undefined:
+        return _undefined(undefined[1] or undefined[2], undefined[3].strip(), source)
     named = re.search(r"['‘]([\w!?]+)['’]|\((\w+)\)|: (\w+)$", message.strip())
     name = next((group for group in named.groups() if group), None) if named else None
     return _error(f"The grammar is malformed: {message}", source, name)
+
+
+def _repetition(text: str, at: int) -> str:
+    """How Lark writes what other notations write ``{2,3}``, if that is what stands there."""
+    for found in re.finditer(r"\{(\d*)(,?)(\d*)\}", text):
+        if found.start() <= at <= found.end() and (found[1] or found[3]):
+            least, most = found[1] or "0", found[3] if found[2] else found[1]
+            if not most:
+                return f". Lark writes {found[0]} as ~ {least}, and once more with *."
+            count = least if least == most else f"{least}..{most}"
+            return f". Lark writes {found[0]} as ~ {count}."
+    return ""
+
+
+def _undefined(name: str, where: str, source: Lifted) -> GrammarError:
+    """An error about a name that nothing defines, with what was probably meant."""
+    is_terminal = name.lstrip("_")[:1].isupper()
+    defined = re.findall(r"^[ \t]*[?!]*(\w+)[^:\n]*:", source.text, re.MULTILINE)
+    near = difflib.get_close_matches(name, defined, 2)
+    where = f" {where}" if where else ""
+    if not is_terminal:
+        message = f"Rule {name!r} used but not defined{where}. "
+        fix = f"Did you mean {' or '.join(near)}?" if near else f"Define it: {name}: ..."
+        return _error(message + fix, source, name)
+    near += [
+        f"%import common.{other}" for other in difflib.get_close_matches(name, _COMMON.split(), 2)
+    ]
+    message = f"Terminal {name!r} used but not defined{where}. "
+    if near:
+        message += f"Did you mean {' or '.join(near)}? Else define it, "
+    else:
+        message += "Define it, "
+    message += f"{name}: /pattern/, or give it: Cfg(..., terminals={{{name!r}: ...}})."
+    return _error(message, source, name)
 
 
 def _error(message: str, source: Lifted, name: str | None) -> GrammarError:

@@ -125,7 +125,11 @@ class Cfg:
             )
         elif text_or_path.endswith(_GRAMMAR_FILES) and not set("\n:") & set(text_or_path[3:]):
             path = text_or_path
-        text = text_or_path if path is None else ""
+        text = str(text_or_path) if path is None else ""
+        if text and not set("\n:=") & set(text) and text in grammars.names():
+            raise GrammarError(
+                f"{text!r} is no grammar, but the name of one. Write Cfg.named({text!r})."
+            )
         if path is not None:
             try:
                 with open(path, encoding="utf-8") as file:
@@ -169,7 +173,8 @@ class Cfg:
 
     def __repr__(self) -> str:
         what = self.path if self.path is not None else self.text
-        return f"Cfg({shown(what)})"
+        given = f", terminals={shown(dict(self.terminals))}" if self.terminals else ""
+        return f"Cfg({shown(what)}{given})"
 
 
 @dataclass(frozen=True, slots=True, init=False)
