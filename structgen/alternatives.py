@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from structgen.automaton.machine import DEAD
 from structgen.byte_walk import Walk
@@ -20,11 +20,12 @@ from structgen.errors import ParseError
 from structgen.grammar import ir
 from structgen.grammar.schema_graph import json_key
 from structgen.json_places import JsonPlaces, Scalar
+from structgen.written_values import canonical, is_closed, may_become
 
 MAX_ALTERNATIVES = 1000
 """Most texts that count as few."""
 
-_MAX_STEPS = 100_000
+_MAX_STEPS = 500_000
 """Most bytes that are tried to find the texts of one place."""
 
 _NARROWING = frozenset(
@@ -42,7 +43,7 @@ _NARROWING = frozenset(
 )
 """Keywords that can leave a scalar few texts, and those behind which others may hide."""
 
-_QUOTE = 0x22
+_QUOTE, _BACKSLASH = 0x22, 0x5C
 _AFTER_SCALAR = frozenset(b" \t\n\r,]}")
 _OPEN = frozenset(b"{[")
 
@@ -55,8 +56,8 @@ class Site:
         path: JSON path of the value; ``$`` for the whole output.
         start: offset of the value's first byte in the output.
         chosen: index of the text that stands there.
-        texts: every text that could stand there after what comes before it; at least two. That an
-            array could have ended instead is none of them.
+        texts: every text that could stand there after what comes before it, a string in its
+            shortest spelling; at least two. That an array could have ended instead is none of them.
         values: what the texts stand for: of JSON the value, else the text itself (see `names_of`).
     """
 
@@ -67,7 +68,13 @@ class Site:
     values: tuple[Any, ...]
 
 
-def sites(constraint: Constraint, output: bytes, *, is_whole: bool = True) -> Iterator[Site]:
+def sites(
+    constraint: Constraint,
+    output: bytes,
+    *,
+    is_whole: bool = True,
+    too_long: list[str] | None = None,
+) -> Iterator[Site]:
     """The sites of an output, in its order.
 
     Args:
@@ -75,6 +82,8 @@ def sites(constraint: Constraint, output: bytes, *, is_whole: bool = True) -> It
         output: its bytes.
         is_whole: whether it ended by itself. Else a number or word at its end is left out, as it
             might have gone on.
+        too_long: is given the paths at which it was not found out what could have stood there,
+            since the texts are too long.
 
     Cost: a step of the automaton for each byte of the output and of each alternative.
     """
@@ -90,7 +99,12 @@ def sites(constraint: Constraint, output: bytes, *, is_whole: bool = True) -> It
     walk = Walk(constraint)
     for scalar in reader.scalars:
         walk.go_on(output[walk.length : scalar.start])
-        site = _site(walk, scalar, output)
+        try:
+            site = _site(walk, scalar, output)
+        except _TooLong:
+            if too_long is not None:
+                too_long.append(scalar.path)
+            continue
         if site is not None:
             yield site
 
@@ -102,8 +116,10 @@ def is_json(constraint: Constraint) -> bool:
 
 def whole_texts(constraint: Constraint) -> tuple[bytes, ...] | None:
     """All outputs there can be, sorted; None when they are not few."""
-    walk = Walk(constraint)
-    return _texts(walk, is_json=is_json(constraint))
+    try:
+        return _texts(Walk(constraint), is_json=is_json(constraint))
+    except _TooLong:
+        return None
 
 
 def names_of(constraint: Constraint, texts: Sequence[bytes]) -> tuple[str, ...]:
@@ -155,7 +171,7 @@ def _site(walk: Walk, scalar: Scalar, output: bytes) -> Site | None:
     texts = _texts(walk, is_json=True)
     if texts is None or len(texts) < 2:
         return None
-    chosen = texts.index(output[scalar.start : scalar.end])
+    chosen = [key_of(text) for text in texts].index(key_of(output[scalar.start : scalar.end]))
     values = tuple(json.loads(text) for text in texts)
     return Site(scalar.path, scalar.start, chosen, texts, values)
 
@@ -163,16 +179,22 @@ def _site(walk: Walk, scalar: Scalar, output: bytes) -> Site | None:
 def _texts(walk: Walk, *, is_json: bool) -> tuple[bytes, ...] | None:
     """The texts that can stand where ``walk`` is, sorted; None when they are not few.
 
-    Every state can go on to an end, so each text begun counts as one at least: the search stops as
-    soon as there are too many.
+    A string that JSON may spell in several ways is one text, the shortest: its values are walked,
+    and the ways to write a character come together again behind it. Every state can go on to an
+    end, so each text begun counts as one at least: the search stops as soon as there are too many.
+
+    Raises:
+        _TooLong: too much would have to be read to find out.
     """
     machine = walk.machine
     found: list[bytes] = []
-    begun: list[tuple[bytes, int]] = [(b"", walk.state)]
+    begun = [_Begun(b"", walk.state, 0, b"")]
+    nodes = _Nodes()
     steps = 0
     while begun:
-        longer: list[tuple[bytes, int]] = []
-        for text, state in begun:
+        longer: list[_Begun] = []
+        n_open = 0
+        for text, state, node, escape in begun:
             following = machine.next_bytes(state)
             if is_json:
                 if text and _may_end(text, following, machine.is_accepting(state)):
@@ -181,53 +203,117 @@ def _texts(walk: Walk, *, is_json: bool) -> tuple[bytes, ...] | None:
             elif machine.is_accepting(state):
                 found.append(text)
             steps += len(following)
-            if len(found) + len(longer) + len(following) > MAX_ALTERNATIVES or steps > _MAX_STEPS:
+            if len(found) + n_open > MAX_ALTERNATIVES:
                 return None
+            if steps > _MAX_STEPS:
+                raise _TooLong
             if is_json and not text and not following.isdisjoint(_OPEN):
                 return None
-            for byte in following:
+            is_string = is_json and text[:1] == b'"'
+            for byte in sorted(following, reverse=True):
                 more = text + bytes([byte])
                 to = walk.step(state, byte, more)
-                if to != DEAD:
-                    longer.append((more, to))
+                if to == DEAD:
+                    continue
+                if is_string and (escape or byte == _BACKSLASH):
+                    there = nodes.spelt(node, escape + bytes([byte]))
+                    if there is None:
+                        continue
+                    longer.append(_Begun(more, to, *there))
+                    n_open += not there[1]
+                else:
+                    after = nodes.plain(node, byte)
+                    if after is None:
+                        continue
+                    longer.append(_Begun(more, to, after, b""))
+                    n_open += 1
+        if len(found) + n_open > MAX_ALTERNATIVES:
+            return None
         begun = longer
     return tuple(sorted(found))
+
+
+class _TooLong(Exception):
+    """The texts of a place are too long to list them."""
+
+
+class _Begun(NamedTuple):
+    """A text that has been begun: what is read, the state after it, and how far its value has come:
+    a node of `_Nodes` and the beginning of an escape."""
+
+    text: bytes
+    state: int
+    node: int
+    escape: bytes
+
+
+class _Nodes:
+    """The beginnings of values, numbered as they are come to. Each is gone on from once."""
+
+    def __init__(self) -> None:
+        self._to: dict[tuple[int, int], int] = {}
+        self._escapes: set[tuple[int, bytes]] = set()
+
+    def plain(self, node: int, byte: int) -> int | None:
+        """The node after a byte; None: it was come to before."""
+        return self._go(node, bytes([byte]))
+
+    def spelt(self, node: int, escape: bytes) -> tuple[int, bytes] | None:
+        """The node after an escape, and what of the escape is not whole yet; None: as above."""
+        whole, rest = canonical(escape)
+        if not whole:
+            if (node, rest) in self._escapes:
+                return None
+            self._escapes.add((node, rest))
+            return node, rest
+        there = self._go(node, whole)
+        return None if there is None else (there, rest)
+
+    def _go(self, node: int, data: bytes) -> int | None:
+        is_new = False
+        for byte in data:
+            is_new = (node, byte) not in self._to
+            node = self._to.setdefault((node, byte), len(self._to) + 1)
+        return node if is_new else None
 
 
 def _may_end(text: bytes, following: set[int], is_accepting: bool) -> bool:
     """Whether a scalar that has been read up to here is a whole one."""
     if text[0] == _QUOTE:
-        return _is_closed(text)
+        return is_closed(text)
     return is_accepting or not following.isdisjoint(_AFTER_SCALAR)
 
 
 def _inside(text: bytes, following: set[int]) -> set[int]:
     """Of the bytes that may follow, those that belong to the scalar."""
     if text[:1] == b'"':
-        return set() if _is_closed(text) else following
+        return set() if is_closed(text) else following
     return following - _AFTER_SCALAR
 
 
-def _is_closed(text: bytes) -> bool:
-    """Whether a JSON string has its closing quote."""
-    if len(text) < 2 or text[-1] != _QUOTE:
-        return False
-    escapes = len(text) - 1 - len(text[:-1].rstrip(b"\\"))
-    return escapes % 2 == 0
-
-
-def boundary(ends: Sequence[int], site: Site) -> int:
+def boundary(ends: Sequence[int], site: Site, output: bytes) -> int:
     """How many tokens of an output come before a site was decided.
 
     Args:
         ends: offsets at which the output's tokens end.
         site: the site.
+        output: the output's bytes.
 
     Returns:
         The number of tokens after which, for the last time, every alternative was still possible.
     """
-    first, last = site.texts[0], site.texts[-1]  # sorted, so these have the shortest prefix
-    shared = 0
-    while shared < min(len(first), len(last)) and first[shared] == last[shared]:
-        shared += 1
-    return sum(end <= site.start + shared for end in ends)
+    texts = [key_of(text) for text in site.texts]
+    n_before = 0
+    for end in ends:
+        if end > site.start:
+            read = output[site.start : end]
+            whole, begun = canonical(read) if read[:1] == b'"' else (read, b"")
+            if not all(may_become(whole, begun, text) for text in texts):
+                break
+        n_before += 1
+    return n_before
+
+
+def key_of(text: bytes) -> bytes:
+    """What is the same of all spellings of a JSON string; any other text as it is."""
+    return canonical(text)[0] if text[:1] == b'"' else text

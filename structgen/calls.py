@@ -49,15 +49,16 @@ def encode(model: Model, prompt: Prompt) -> TokenIds:
 def opener(model: Model, prompt_ids: TokenIds, adapter: str | None = None) -> OpenSequence:
     """Return what begins a sequence on a prompt and some tokens after it, for `Confidence`."""
 
-    def open_sequence(before: Sequence[int], room: int) -> TokenSequence:
+    def open_sequence(before: Sequence[int], room: int) -> tuple[TokenSequence, int]:
         token_ids = np.concatenate([prompt_ids, np.array(before, np.int32)])
+        room = min(room, model.context_length - len(token_ids))
         sequence = model.start(len(token_ids) + room, prefix=token_ids, adapter=adapter)
         # Two tokens at least, as in a call that starts from nothing: see `models.sequences`.
         first = max(min(sequence.length, len(token_ids) - 2), 0)
         sequence.rewind(first)
         for piece in passes(token_ids[first:]):
             sequence.append(piece)
-        return sequence
+        return sequence, room
 
     return open_sequence
 

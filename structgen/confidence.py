@@ -24,11 +24,12 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
-from structgen.alternatives import Site, boundary, sites
+from structgen.alternatives import Site, boundary, is_json, sites
 from structgen.constraint import Constraint
-from structgen.errors import OptionError
+from structgen.errors import OptionError, PromptError
 from structgen.grammar.schema_graph import json_key
 from structgen.token_tree import GivenUp, OpenSequence, TokenTree
+from structgen.written_values import WrittenTexts, longest
 
 TOLERANCE = 0.001
 """How far off a probability may be, unless asked otherwise."""
@@ -77,6 +78,11 @@ class ValueConfidence:
     def probability(self) -> float:
         """The probability of what was chosen."""
         return self.chosen.probability
+
+    def reaches(self, threshold: float) -> bool:
+        """Whether the probability is ``threshold`` or more, also if off by a great ``error``."""
+        allowance = self.error if self.error > TOLERANCE else 0.0
+        return self.probability - allowance >= threshold
 
     @property
     def runner_up(self) -> Alternative:
@@ -137,6 +143,7 @@ class Confidence(Mapping[str, ValueConfidence]):
         self._tolerance = tolerance
         self._lock = threading.RLock()
         self._sites: dict[str, Site] | None = None
+        self._too_long: list[str] = []
         self._known: dict[str, ValueConfidence] = {}
 
     def __getitem__(self, path: str) -> ValueConfidence:
@@ -182,6 +189,12 @@ class Confidence(Mapping[str, ValueConfidence]):
         """Pickle as a plain dict of what has been computed so far: models do not travel."""
         return dict, (dict(self._known),)
 
+    @property
+    def too_long(self) -> tuple[str, ...]:
+        """Paths of values whose alternatives, if they are few, are too long to list them."""
+        self._all_sites()
+        return tuple(self._too_long)
+
     def _all_sites(self) -> dict[str, Site]:
         with self._lock:
             if self._sites is None:
@@ -189,7 +202,12 @@ class Confidence(Mapping[str, ValueConfidence]):
                 if self._constraint is not None:
                     tokens = self._constraint.named.tokens
                     output = b"".join(tokens[token_id] for token_id in self._token_ids)
-                    found = sites(self._constraint, output, is_whole=self._is_whole)
+                    found = sites(
+                        self._constraint,
+                        output,
+                        is_whole=self._is_whole,
+                        too_long=self._too_long,
+                    )
                     self._sites = {site.path: site for site in found}
             return self._sites
 
@@ -212,13 +230,16 @@ def below(
 ) -> tuple[ValueConfidence, ...]:
     """Return the values the model is not sure enough of, in the order of the output.
 
+    A value of which too little was found, within the passes there are, counts as unsure.
+
     Args:
         confidence: of an output.
         threshold: what every probability has to reach; or such a number for each of some paths.
         give_up: asked before each pass of the model.
 
     Raises:
-        OptionError: a path at which no value was a choice among few.
+        OptionError: a path at which no value was a choice among few; with one number for all,
+            values of which that cannot be told.
         GivenUp: ``give_up`` said so.
     """
 
@@ -228,8 +249,14 @@ def below(
         return confidence[path]  # of a result that was pickled
 
     if not isinstance(threshold, Mapping):
+        if isinstance(confidence, Confidence) and confidence.too_long:
+            raise OptionError(
+                f"abstain_below asks for every choice, but the texts that could stand at "
+                f"{', '.join(confidence.too_long)} are too long to list them. Name the values to "
+                "check: abstain_below={'$.label': 0.8}."
+            )
         found = [value(path) for path in confidence]
-        return tuple(value for value in found if value.probability < threshold)
+        return tuple(value for value in found if not value.reaches(threshold))
     for path in threshold:
         if path not in confidence:
             listed = ", ".join(confidence) or "none"
@@ -238,7 +265,7 @@ def below(
                 f"alternatives. Such values: {listed}. One number stands for all of them."
             )
     found = [value(path) for path in confidence if path in threshold]
-    return tuple(value for value in found if value.probability < threshold[value.path])
+    return tuple(value for value in found if not value.reaches(threshold[value.path]))
 
 
 def measure(
@@ -261,36 +288,50 @@ def measure(
         give_up: asked before each pass of the model.
 
     Raises:
+        PromptError: the context ends before the likely alternatives do.
         GivenUp: ``give_up`` said so.
 
     Cost: a pass of the model for each place of the token tree that matters: for labels of two or
-    three tokens some 5 to 50. Past 2,000 passes it stops, and ``error`` says what that means.
+    three tokens some 5 to 50. Past 2,000 passes it stops, and ``error`` says what that means: with
+    an ``error`` of 1 nothing was found, and every alternative gets the same probability.
     """
     tokens = constraint.named.tokens
     ends = list(accumulate(len(tokens[token_id]) for token_id in token_ids))
-    before = token_ids[: boundary(ends, site)]
+    output = b"".join(tokens[token_id] for token_id in token_ids)
+    before = token_ids[: boundary(ends, site, output)]
     start = ends[len(before) - 1] if before else 0
     # The boundary may lie before the value, or inside what all its alternatives begin with.
-    output = b"".join(tokens[token_id] for token_id in token_ids)
-    texts = [output[start : site.start] + text[max(start - site.start, 0) :] for text in site.texts]
+    texts = WrittenTexts(
+        site.texts,
+        is_json=is_json(constraint),
+        lead=output[start : site.start],
+        head=output[site.start : start],
+    )
     if give_up is not None and give_up():
         raise GivenUp
-    sequence = open_sequence(before, max(map(len, texts)) + 1)
+    wanted = max(map(longest, site.texts)) + max(site.start - start, 0) + 1
+    sequence, room = open_sequence(before, wanted)
     try:
-        tree = TokenTree(constraint, texts, before, sequence)
+        tree = TokenTree(constraint, texts, before, sequence, room)
         error = tree.grow(tolerance, give_up)
     finally:
         sequence.close()
+    if tree.cut and error > tolerance:
+        raise PromptError(
+            f"How sure the model is of {site.path} cannot be told: its context has room for {room} "
+            "more tokens there, too few for the likely alternatives. Shorten the prompt."
+        )
     mass = float(tree.masses.sum())
     # JSON may spell one value in several ways: -0 is 0.
     spellings: dict[Any, list[int]] = {}
-    for i in sorted(range(len(texts)), key=lambda i: (len(texts[i]), texts[i])):
+    for i in sorted(range(texts.count), key=lambda i: (len(site.texts[i]), site.texts[i])):
         spellings.setdefault(json_key(site.values[i]), []).append(i)
     alternatives = {
         key: Alternative(
             site.values[found[0]],
             constraint.named.shown(site.texts[found[0]]).decode(),
-            float(tree.masses[found].sum()) / mass,
+            # Nothing found says nothing about any of them.
+            float(tree.masses[found].sum()) / mass if mass else 1 / len(spellings),
         )
         for key, found in spellings.items()
     }

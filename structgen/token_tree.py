@@ -12,7 +12,6 @@ the tolerance. So the error is proven, not estimated.
 from __future__ import annotations
 
 import heapq
-from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from typing import Protocol, TypeAlias
 
@@ -20,6 +19,7 @@ import numpy as np
 
 from structgen.constraint import Constraint
 from structgen.processors import Logits, TokenIds
+from structgen.written_values import WrittenTexts
 
 _MAX_PASSES = 2000
 """Most passes of the model for one tree. Some labels take 5 to 50."""
@@ -49,8 +49,9 @@ class Scores(Protocol):
         """Free the sequence."""
 
 
-OpenSequence: TypeAlias = Callable[[Sequence[int], int], Scores]
-"""Begins a sequence: of the prompt, the given tokens after it, and room for so many more."""
+OpenSequence: TypeAlias = Callable[[Sequence[int], int], tuple[Scores, int]]
+"""Begins a sequence: of the prompt, the given tokens after it, and room for so many more, or fewer
+where the context ends. How many is returned as well."""
 
 
 class GivenUp(Exception):
@@ -62,28 +63,30 @@ class TokenTree:
 
     Attributes:
         masses: float64 ``[n_texts]``, what has been found of each text's probability.
+        cut: the greatest that could have been found where the context ends.
         passes: how often the model was run.
     """
 
     def __init__(
         self,
         constraint: Constraint,
-        texts: Sequence[bytes],
+        texts: WrittenTexts,
         before: Sequence[int],
         sequence: Scores,
+        room: int | None = None,
     ) -> None:
         """Begin with nothing.
 
         Args:
             constraint: what decides which tokens may follow.
-            texts: sorted, all different.
+            texts: what is looked for.
             before: the output's tokens before them.
             sequence: prompt and ``before``; left changed and open.
+            room: most tokens that fit behind them; None: there is room for all.
         """
         self._vocabulary = constraint.vocabulary
         self._tokens = constraint.named.tokens
-        self._texts = texts  # sorted: those that begin alike are neighbours
-        self._index = {text: i for i, text in enumerate(texts)}
+        self._texts = texts
         self._sequence = sequence
         self._root = sequence.length
         self._last = int(sequence.token_ids[0, -1])
@@ -92,7 +95,9 @@ class TokenTree:
         for token_id in before:
             self._cursor.accept(token_id)
         self._at: tuple[int, ...] = ()
-        self.masses = np.zeros(len(texts))
+        self._room = room
+        self.masses = np.zeros(texts.count)
+        self.cut = 0.0
         self.passes = 0
 
     def grow(self, tolerance: float, give_up: Callable[[], bool] | None = None) -> float:
@@ -103,30 +108,38 @@ class TokenTree:
             give_up: asked before each pass.
 
         Returns:
-            The bound on the error that was reached.
+            The bound on the error that was reached; 1 when nothing at all is known.
 
         Raises:
             GivenUp: ``give_up`` said so.
         """
         open_places: list[tuple[float, tuple[int, ...], bytes]] = [(-1.0, (), b"")]
         while open_places:
-            left = -sum(place[0] for place in open_places)
-            error = left / (left + float(self.masses.sum()))
+            error = self._error(-sum(place[0] for place in open_places))
             if error <= tolerance or self.passes == _MAX_PASSES:
                 return error
             if give_up is not None and give_up():
                 raise GivenUp
             mass, path, text = heapq.heappop(open_places)
+            if self._room is not None and len(path) > self._room:
+                self.cut -= mass
+                continue
             for token_id, probability in self._ways_on(path):
                 more = text + self._tokens[token_id]
                 worth = -mass * probability
-                if self._is_open(more) and token_id not in self._vocabulary.eos_token_ids:
+                if self._texts.is_open(more) and token_id not in self._vocabulary.eos_token_ids:
                     heapq.heappush(open_places, (-worth, (*path, token_id), more))
                 else:
-                    ended = self._ended(text, more)
+                    ended = self._texts.ended(text, more)
                     if ended is not None:
                         self.masses[ended] += worth
-        return 0.0
+        return self._error(0.0)
+
+    def _error(self, left: float) -> float:
+        """How far off a probability can be when so much has not been looked at."""
+        left += self.cut
+        total = left + float(self.masses.sum())
+        return left / total if total else 1.0
 
     def _ways_on(self, path: tuple[int, ...]) -> list[tuple[int, float]]:
         """The tokens the output type allows after ``path``, and the model's probability of each."""
@@ -151,17 +164,3 @@ class TokenTree:
         self._cursor.fill_mask(words)
         allowed = np.flatnonzero(np.unpackbits(words.view(np.uint8), bitorder="little"))
         return list(zip(allowed.tolist(), (weights[allowed] / weights.sum()).tolist(), strict=True))
-
-    def _is_open(self, text: bytes) -> bool:
-        """Whether some alternative goes on after ``text``."""
-        at = bisect_right(self._texts, text)
-        return at < len(self._texts) and self._texts[at].startswith(text)
-
-    def _ended(self, before: bytes, text: bytes) -> int | None:
-        """Which alternative a token ended that led from ``before`` to ``text``; None: it led away
-        from all of them."""
-        for end in range(len(text), len(before) - 1, -1):
-            found = self._index.get(text[:end])
-            if found is not None:
-                return found
-        return None

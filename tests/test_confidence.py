@@ -9,6 +9,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from enum import Enum
+from types import SimpleNamespace
 from typing import Annotated, Literal
 
 import numpy as np
@@ -17,7 +18,7 @@ from fakes import END, END_TOO, TOKENS, FakeModel, FakeSequence, encode
 from pydantic import AfterValidator, Field
 
 import structgen
-from structgen import Generator, JsonSchema, Regex
+from structgen import Generator, JsonSchema, Regex, alternatives, token_tree
 from structgen.alternatives import MAX_ALTERNATIVES, sites, whole_texts
 from structgen.calls import opener
 from structgen.confidence import Confidence
@@ -164,6 +165,56 @@ def test_two_spellings_of_a_value_are_one_alternative():
     assert set(confidence.probabilities) == {-1, 0}
     by_text = numbers.probabilities("x")
     assert confidence.probabilities[0] == pytest.approx(by_text["0"], abs=0.002)
+
+
+def test_the_spellings_of_a_string_are_summed():
+    model = FakeModel()
+    found = Generator(model, JsonSchema({"enum": ["\u00e9", "a"]})).probabilities("x", tolerance=0)
+    texts = ['"a"', '"\u00e9"', r'"\u00e9"', r'"\u00E9"']
+    outputs = [text.encode() for text in texts]
+    ends = list(map(len, outputs))
+    masses = spelt_out(model, encode("x"), [], outputs, ends, [False] * 4)
+    assert found == pytest.approx(
+        {'"a"': masses[0] / masses.sum(), '"\u00e9"': masses[1:].sum() / masses.sum()}
+    )
+    assert (masses > 0).all()
+
+
+def test_nothing_found_is_no_confidence(monkeypatch):
+    monkeypatch.setattr(token_tree, "_MAX_PASSES", 1)
+    generator = Generator(FakeModel(), Literal["q" * 40, "z" * 40])
+    assert set(generator.probabilities("x").values()) == {0.5}
+    result = generator.result("x", abstain_below=0.1)
+    value = result.confidence["$"]
+    assert (value.mass, value.error, value.probability) == (0, 1, 0.5)
+    assert result.abstained == (value,)
+    # Nor is what is too small for a float.
+    monkeypatch.undo()
+    tree = SimpleNamespace(masses=np.zeros(2), cut=0.0)
+    assert token_tree.TokenTree._error(tree, 0.0) == 1
+
+
+def test_where_the_context_ends_what_does_not_fit_is_an_error():
+    labels = Literal["positive", "neutral"]
+    roomy = Generator(FakeModel("positive", context_length=50), labels).probabilities("x" * 10)
+    tight = FakeModel("positive", context_length=18)
+    assert Generator(tight, labels).probabilities("x" * 10) == pytest.approx(roomy, abs=0.002)
+    for length in (15, 17):
+        generator = Generator(FakeModel(context_length=18), labels)
+        with pytest.raises(structgen.PromptError, match=rf"room for {18 - length} more tokens"):
+            generator.probabilities("x" * length)
+
+
+def test_abstaining_does_not_pass_over_texts_that_are_too_long(monkeypatch):
+    monkeypatch.setattr(alternatives, "_MAX_STEPS", 40)
+    schema = {"properties": {"a": {"enum": ["x" * 30, "y" * 30]}, "b": {"type": "boolean"}}}
+    schema |= {"type": "object", "required": ["a", "b"], "additionalProperties": False}
+    result = Generator(FakeModel(), JsonSchema(schema)).result("x", abstain_below=0.01)
+    assert list(result.confidence) == ["$.b"]
+    with pytest.raises(structgen.OptionError, match=r"stand at \$\.a are too long"):
+        result.check_sure()
+    generator = Generator(FakeModel(), JsonSchema(schema))
+    assert generator("x", abstain_below={"$.b": 0.01})
 
 
 def test_the_error_is_a_bound():
