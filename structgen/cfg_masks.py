@@ -28,7 +28,6 @@ MAX_CACHE_BYTES = 64 * 1024 * 1024
 """Most bytes of walks and masks that one grammar keeps for one vocabulary."""
 
 _ROOT = 0
-_FAR = 1 << 60
 _FEW = 1500
 _WORTH_KEEPING = 20_000
 """First masks over smaller vocabularies are not worth a file."""
@@ -74,7 +73,6 @@ class CfgMaskEngine:
         self._frames = Frames(machine, self._walks, self._n_words)
         self._masks: dict[int, CfgMask] = {}
         self._alike: dict[tuple[int, ...], CfgMask] = {}
-        self._reaches: dict[int, int] = {}
         self._used = 0
         self._eos = np.array([t for t in vocabulary.eos_token_ids if t < vocabulary.size], np.int32)
         self._end = Walk(tuple(self._eos.tolist()), None, (), ())
@@ -105,7 +103,6 @@ class CfgMaskEngine:
             self._walks.clear()
             self._masks.clear()
             self._alike.clear()
-            self._reaches.clear()
             self._used = 0
 
     def _steps(self, state: int) -> list[tuple[Walk, int]]:
@@ -209,38 +206,16 @@ class CfgMaskEngine:
                         todo.append(step)
         return out
 
-    # -- how far one token can lead from the end ----------------------------------------------
+    # -- what budgets ask -------------------------------------------------------------------------
 
-    def most(self, state: int) -> int:
-        """Upper bound, in bytes and so in tokens, on the completion after any one token."""
-        found = self._reaches.get(state)
-        if found is None:
-            with GROW:
-                self._trim()
-                inside = self._walks.inside_characters
-                ends = {
-                    (q, place)
-                    for walk, place in self._steps(state)
-                    for end in walk.ends
-                    for q in ((end,) if end >= 0 else inside(~end))
-                }
-                found = max((self._tokens_to_end(q, place) for q, place in ends), default=0)
-                self._reaches[state] = found
-                self._used += 100
-        return found
-
-    def sort_out(
-        self, state: int, most: int, tape: Callable[[], Tape]
-    ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
-        """See `reach.Reach.sort_out`: here each allowed token has to be looked at."""
-        out = np.zeros((self.vocabulary.size + 31) // 32, np.uint32)
-        self.fill(state, out)
-        flags = np.unpackbits(out.view(np.uint8), bitorder="little")
-        flags[self._eos] = 0
-        return np.flatnonzero(flags).astype(np.int32), np.zeros(0, np.int32)
-
-    most_bytes = most
-
-    def _tokens_to_end(self, q: int, place: int) -> int:
-        rest = self.machine.complete(q, place)
-        return _FAR if rest is None else len(rest)
+    def ends(self, state: int) -> set[tuple[int, int]]:
+        """Where tokens from ``state`` end: ``(lexer state, place)`` pairs; not remembered."""
+        with GROW:
+            self._trim()
+            inside = self._walks.inside_characters
+            return {
+                (q, place)
+                for walk, place in self._steps(state)
+                for end in walk.ends
+                for q in ((end,) if end >= 0 else inside(~end))
+            }

@@ -20,6 +20,7 @@ from .automaton.cfg_machine import CfgMachine
 from .automaton.machine import DEAD, NeedsText
 from .automaton.tape import Tape
 from .cfg_masks import CfgMaskEngine
+from .cfg_reach import CfgReach
 from .errors import (
     BudgetTooSmall,
     OptionError,
@@ -101,9 +102,10 @@ class Constraint:
         self._machine = built.machine
         self.named = NamedTokens(vocabulary, built.named_tokens)
         self._masks: MaskEngine | CfgMaskEngine
-        self._reach: Reach | CfgMaskEngine
+        self._reach: Reach | CfgReach
         if isinstance(built.machine, CfgMachine):
-            self._masks = self._reach = CfgMaskEngine(built.machine, vocabulary)
+            self._masks = CfgMaskEngine(built.machine, vocabulary)
+            self._reach = CfgReach(self._masks)
         else:
             self._masks = MaskEngine(built.machine, vocabulary, self.named)
             self._reach = Reach(self._masks)
@@ -457,7 +459,13 @@ class Cursor:
         constraint = self._constraint
         held = self._held()
         # The token itself and the end of the sequence have to be paid for as well.
-        doubtful, hopeless = constraint._reach.sort_out(self._state, self._left - 2, self._text)
+        reach, spare = constraint._reach, self._left - 2
+        if isinstance(reach, CfgReach):
+            reach.restrict(self._state, spare, out)
+            if held:
+                out[held[0] >> 5] |= np.uint32(1 << (held[0] & 31))
+            return
+        doubtful, hopeless = reach.sort_out(self._state, spare, self._text)
         tokens = [t for t in doubtful.tolist() if out[t >> 5] >> (t & 31) & 1]
         flags = np.zeros(len(out) * 32, np.uint8)
         flags[hopeless] = 1
