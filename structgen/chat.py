@@ -21,7 +21,8 @@ Message: TypeAlias = Mapping[str, Any]
 Prompt: TypeAlias = "str | Sequence[Message | Any]"
 """Text, given to the model as it is; or chat messages, which go through its chat template.
 
-A message is a mapping with ``role`` and ``content``, or an object with those two attributes.
+A message is a mapping with ``role`` and ``content``, or an object with those two attributes. The
+content is a str, or a list of parts ``{"type": "text", "text": ...}``, which are put together.
 """
 
 
@@ -92,6 +93,8 @@ def _message(index: int, item: Any) -> dict[str, Any]:
                 f"{where} has no {name!r} (got {_shape(item)}). "
                 'Pass messages such as {"role": "user", "content": "Hello"}.'
             )
+        if name == "content" and isinstance(value, (list, tuple)):
+            value = _joined(value, where)
         if not isinstance(value, str):
             raise PromptError(f"{where}: {name!r} is {kind(value)}, not a str.")
         values[name] = value
@@ -102,6 +105,24 @@ def _message(index: int, item: Any) -> dict[str, Any]:
         raise PromptError(f"{where} has the unknown role {role!r}. {hint}")
     _check_text(values["content"], where)
     return values
+
+
+def _joined(parts: Sequence[Any], where: str) -> str:
+    """The text of content that comes in parts."""
+    texts = []
+    for index, part in enumerate(parts):
+        is_text = isinstance(part, Mapping) and part.get("type") == "text"
+        text = part.get("text") if is_text else None
+        if not isinstance(text, str):
+            found = _shape(part)
+            if isinstance(part, Mapping) and not is_text:
+                found = f"type {part.get('type')!r}"
+            raise PromptError(
+                f"{where}: part {index} of its content is not text (got {found}). Models here read "
+                'text only: pass a str, or parts such as {"type": "text", "text": "Hello"}.'
+            )
+        texts.append(text)
+    return "".join(texts)
 
 
 def _check_text(text: str, where: str) -> None:

@@ -168,7 +168,12 @@ class Generator:
         return self._outputs(prompt, options, lambda run: run.result)
 
     def probabilities(
-        self, prompt: Prompt, *, tolerance: float = TOLERANCE, adapter: str | None = None
+        self,
+        prompt: Prompt,
+        *,
+        tolerance: float = TOLERANCE,
+        adapter: str | None = None,
+        **options: Any,
     ) -> dict[str, float]:
         """Return the model's probability of each output there can be, the likeliest first.
 
@@ -180,14 +185,21 @@ class Generator:
             prompt: one, as for calling the generator.
             tolerance: how far off a probability may be; 0: sum over every token sequence.
             adapter: name of an adapter of `TextModel.load_adapter` to run with.
+            options: none; those of a call are refused, since none of them bears on this.
 
         Raises:
             PromptError: empty, malformed, or longer than the context.
-            OptionError: the output type has more than 1,000 texts, is an object or array, or there
-                is none; the adapter is not loaded.
+            OptionError: there are other options; the output type has more than 1,000 texts, is an
+                object or array, or there is none; the adapter is not loaded.
 
         Cost: one pass of the model for the prompt, and some 5 to 50 for a handful of labels.
         """
+        if options:
+            raise OptionError(
+                f"probabilities takes no {next(iter(options))}=: what it computes is the "
+                "model's own distribution, as without a mask, a temperature or a search. Its "
+                "options are tolerance= and adapter=."
+            )
         texts = None if self.constraint is None else whole_texts(self.constraint)
         if self.constraint is None or texts is None:
             what = "free text" if self.constraint is None else self.constraint.output.name
@@ -315,15 +327,16 @@ def _is_one_mistake(errors: Sequence[Exception]) -> bool:
 
 def _what_failed(errors: Mapping[int, Exception], n_outputs: int) -> str:
     first = min(errors)
+    said = str(errors[first]).rstrip()
+    said += "" if said.endswith((".", "?", "…")) else "."
     if n_outputs == 1:
-        return f"The only output failed: {errors[first]}"
+        return f"The only output failed: {said}"
     if len(errors) == n_outputs:
         return (
-            f"All {n_outputs:,} outputs failed; the first: {errors[first]} Each one's error is in "
-            ".errors."
+            f"All {n_outputs:,} outputs failed; the first: {said} Each one's error is in .errors."
         )
     return (
         f"{len(errors):,} of {n_outputs:,} outputs failed; the first: output {first}: "
-        f"{errors[first]} The others are in .results; return_errors=True returns errors in "
+        f"{said} The others are in .results; return_errors=True returns errors in "
         "their places instead."
     )

@@ -209,7 +209,14 @@ class Trace(Sequence[TraceStep]):
         return page(self)
 
     def save(self, path: str | Path) -> None:
-        """Write the page to a file."""
+        """Write the page to a file.
+
+        Raises:
+            OptionError: there is no such folder.
+        """
+        folder = Path(path).parent
+        if not folder.is_dir():
+            raise OptionError(f"{path} cannot be written: there is no folder {folder}.")
         Path(path).write_text(self.to_html(), encoding="utf-8", errors="backslashreplace")
 
 

@@ -11,6 +11,7 @@ from fakes import END, FakeModel, Person, encode
 
 import structgen
 from structgen import Generator, JsonSchema, Regex, batch
+from structgen.generator import _what_failed
 from structgen.models.batches import TextBatch, pads_exactly
 
 PROMPTS = ["x", "xyz", "xyxy", "hello hello", "a", "bb", "xx", "z" * 30, "q", "12", "the"]
@@ -118,6 +119,13 @@ def test_when_all_fail_nothing_is_said_of_others():
         Generator(FakeModel("ok"))(["", "z" * 300])
     with pytest.raises(structgen.BatchError, match=r"^The only output failed: .*is empty"):
         Generator(FakeModel("ok"))([""])
+
+
+@pytest.mark.parametrize("ending", ["", "."])
+def test_what_failed_first_is_a_sentence(ending):
+    errors = dict.fromkeys(range(2), structgen.ParseError(f"It is 'no'{ending}", text="no"))
+    assert "the first: It is 'no'. Each one's error is in .errors." in _what_failed(errors, 2)
+    assert "output 0: It is 'no'. The others are in" in _what_failed(errors, 3)
 
 
 def test_a_mistake_of_the_call_is_raised_as_itself():

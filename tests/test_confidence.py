@@ -474,3 +474,9 @@ def test_ways_to_write_one_number_are_one_alternative():
     assert set(Generator(FakeModel(), sizes).probabilities("hi")) == {"yes", "you", "no"}
     numbers = structgen.Choice([1, 1.0])
     assert set(Generator(FakeModel(), numbers).probabilities("hi")) == {"1", "1.0"}
+
+
+def test_probabilities_take_no_options_of_a_call():
+    generator = Generator(FakeModel(), bool)
+    with pytest.raises(structgen.OptionError, match="probabilities takes no temperature=: "):
+        generator.probabilities("hi", temperature=2)

@@ -12,6 +12,7 @@ from fakes import END, END_TOO, SIZE, TOKENS, FakeModel, Person, encode
 
 import structgen
 from structgen import Choice, Generator, Regex
+from structgen.models import genai
 from structgen.processors import MinLength, NoRepeatNgram, TokenMask
 
 MESSAGES = [{"role": "user", "content": "hi"}]
@@ -59,6 +60,17 @@ def test_a_models_own_max_length_applies_unless_given():
 # Prompts
 
 
+TEXT = {"type": "text", "text": "hi"}
+
+
+def test_content_may_come_in_parts():
+    in_parts, whole = FakeModel("ok"), FakeModel("ok")
+    parts = [{"type": "text", "text": "Dear "}, TEXT]
+    Generator(in_parts)([{"role": "user", "content": parts}])
+    Generator(whole)([{"role": "user", "content": "Dear hi"}])
+    assert list(in_parts.started[0].token_ids[0]) == list(whole.started[0].token_ids[0])
+
+
 def test_chat_messages_go_through_the_template():
     model = FakeModel("ok")
 
@@ -88,6 +100,11 @@ def test_chat_messages_go_through_the_template():
         ([{"role": "zzzz", "content": "x"}], "Roles are: system"),
         ([{"role": "user", "content": None}], "'content' is a NoneType"),
         ([{"role": "user", "content": ""}], "no message has any content"),
+        ([{"role": "user", "content": []}], "no message has any content"),
+        ([{"role": "user", "content": [TEXT, {"type": "image_url"}]}], "part 1 of .*'image_url'"),
+        ([{"role": "user", "content": [{"type": "text"}]}], "part 0 of .*is not text"),
+        ([{"role": "user", "content": ["hi"]}], "part 0 of its content is not text .got a str"),
+        ([{"role": "user", "content": [{"type": "text", "text": "\0"}]}], "NUL character"),
         ("a\0b", "NUL character at position 1"),
         ([{"role": "user", "content": "\ud800"}], "Message 0 has a lone surrogate"),
         ("x" * 256, r"256 tokens.*fake holds 256.*at least 1 "),
@@ -581,3 +598,9 @@ def test_options_of_a_call_given_to_the_generator_are_sent_there():
         Generator(model, constraint, whitespace="spaced")
     with pytest.raises(structgen.PromptError, match="probabilities takes one prompt"):
         Generator(model, bool).probabilities(["a", "b"])
+
+
+@pytest.mark.parametrize("threads", [0, -1, True])
+def test_threads_are_counted_before_anything_is_read(threads, tmp_path):
+    with pytest.raises(structgen.OptionError, match=r"threads=.* is out of range. It must be 1"):
+        genai.load(tmp_path, threads=threads)

@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 import pytest
 
-from structgen import Generator
+from structgen import Generator, OptionError
 from structgen.models import sequences
 from structgen.models.sequences import LiveSequence, SequencePool, TextSequence
 
@@ -153,6 +153,14 @@ def test_bounds_hold_and_what_was_used_longest_ago_goes():
     pool.max_sequences = 0
     play(pool, [4] * 8)
     assert play(pool, [4] * 8) == pool.info.sequences == 0
+
+
+def test_bounds_are_not_negative():
+    pool = SequencePool(1, max_sequences=2, max_bytes=100)
+    for name in ("max_sequences", "max_bytes"):
+        with pytest.raises(OptionError, match=f"{name}=-1 is out of range. It must be 0 or more"):
+            setattr(pool, name, -1)
+    assert (pool.max_sequences, pool.max_bytes) == (2, 100)
 
 
 def test_adapters_do_not_share():

@@ -280,3 +280,8 @@ def test_a_special_token_is_named_by_its_text(boxed):
         trace.explain("<pad>") == "The special token <pad> stands for no text, so no output has it."
     )
     assert boxed.trace.explain("<end>", step=3) != trace.explain("<end>", step=3)
+
+
+def test_a_trace_is_not_saved_where_there_is_no_folder(boxed, tmp_path):
+    with pytest.raises(structgen.OptionError, match="there is no folder"):
+        boxed.trace.save(tmp_path / "none" / "x.html")

@@ -35,7 +35,7 @@ os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 import onnxruntime_genai as og  # type: ignore[import-untyped]
 
-from structgen.errors import ModelError, PromptError
+from structgen.errors import ModelError, OptionError, PromptError
 from structgen.models import recover
 from structgen.models.adapters import AdapterSet
 from structgen.models.batches import TextBatch, pads_exactly
@@ -259,12 +259,18 @@ def load(
         threads: threads an operator may use; None: as many as there are cores.
 
     Raises:
+        OptionError: ``threads`` is below 1.
         ModelError: a file is missing, a provider is not installed, or the runtime cannot load the
             model.
         VocabularyError: ``tokenizer.json`` cannot be understood.
 
     Cost: 0.8 s for SmolLM2-135M, and 0.3 s for its vocabulary.
     """
+    if threads is not None and (isinstance(threads, bool) or threads < 1):
+        raise OptionError(
+            f"threads={threads!r} is out of range. It must be 1 or more, or left out: as many as "
+            "there are cores."
+        )
     config = read_config(folder)
     vocabulary = folder_vocabulary(folder, config)
     names = None if providers is None else checked(providers)

@@ -24,7 +24,7 @@ from typing import Any, final
 
 import numpy as np
 
-from structgen.errors import ModelError
+from structgen.errors import ModelError, OptionError
 from structgen.processors import Logits, TokenIds
 
 # Room for new tokens that a sequence starts with; past it everything is run once more. Long enough
@@ -305,6 +305,14 @@ class SequencePool:
         max_sequences: most sequences kept; 0: none is.
         max_bytes: most bytes in their key-value caches together.
     """
+
+    max_sequences: int
+    max_bytes: int
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in ("max_sequences", "max_bytes") and value < 0:
+            raise OptionError(f"{name}={value!r} is out of range. It must be 0 or more.")
+        super().__setattr__(name, value)
 
     def __init__(self, bytes_per_token: int, max_sequences: int, max_bytes: int) -> None:
         """An empty pool.
