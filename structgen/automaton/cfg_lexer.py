@@ -74,6 +74,7 @@ class Lexer(Leaf):
         self._alive: dict[tuple[int, int, int], bool] = {}
         self._exits: dict[tuple[int, int, int], tuple[dict[int, bytes], bool, int]] = {}
         self._near: dict[tuple[int, int, int], dict[int, bytes]] = {}
+        self._characters: dict[int, bytes] = {}
         self._near_inside: dict[int, dict[tuple[int, int], bytes]] = {}
         self._entries: dict[tuple[int, Collection[Expected | int]], int] = {}
         self.encoding = self._encoding = Utf8(terminals.alphabet)
@@ -142,9 +143,9 @@ class Lexer(Leaf):
     def _find_exits(
         self, v: int, state: int, condition: int, most: int
     ) -> tuple[dict[int, bytes], bool, int]:
-        spelt = self._encoding.shortest(GROUND)
         found: dict[int, bytes] = {}
         seen: set[tuple[int, int]] = set()
+        characters = self._characters
         # Breadth first by length in bytes; a character has one to four.
         levels: list[dict[tuple[int, int], bytes]] = [{(state, condition): b""}, {}, {}, {}, {}]
         while any(levels):
@@ -162,9 +163,16 @@ class Lexer(Leaf):
                 for mask, to, w_to in self._steps(q, w):
                     if (to, w_to) in seen or not self._is_alive(v, to, w_to):
                         continue
-                    best = min((spelt[a] for a in _bits(mask)), key=lambda s: (len(s), s))
+                    best = characters.get(mask) or self._character(mask)
                     levels[len(best) - 1].setdefault((to, w_to), text + best)
         return found, True, most
+
+    def _character(self, atoms: int) -> bytes:
+        """The shortest of some characters, given as a mask of atoms."""
+        spelt = self._encoding.shortest(GROUND)
+        best = min((spelt[a] for a in _bits(atoms)), key=lambda s: (len(s), s))
+        self._characters[atoms] = best
+        return best
 
     def exits_of(self, terminal: int, condition: int) -> dict[int, bytes]:
         """The exits from the beginning of a terminal."""
