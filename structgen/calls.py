@@ -7,7 +7,7 @@ nothing of steps or sequences: how an output is made is `structgen.run`'s busine
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -29,7 +29,7 @@ from structgen.processors import (
     TokenMask,
 )
 from structgen.site_paths import suggestion
-from structgen.token_tree import OpenSequence
+from structgen.token_tree import GivenUp, OpenSequence
 
 
 def encode(model: Model, prompt: Prompt) -> TokenIds:
@@ -46,8 +46,16 @@ def encode(model: Model, prompt: Prompt) -> TokenIds:
     return token_ids
 
 
-def opener(model: Model, prompt_ids: TokenIds, adapter: str | None = None) -> OpenSequence:
-    """Return what begins a sequence on a prompt and some tokens after it, for `Confidence`."""
+def opener(
+    model: Model,
+    prompt_ids: TokenIds,
+    adapter: str | None = None,
+    give_up: Callable[[], bool] | None = None,
+) -> OpenSequence:
+    """Return what begins a sequence on a prompt and some tokens after it, for `Confidence`.
+
+    It raises `GivenUp` when ``give_up``, asked before each pass of the model, says so.
+    """
 
     def open_sequence(before: Sequence[int], room: int) -> tuple[TokenSequence, int]:
         token_ids = np.concatenate([prompt_ids, np.array(before, np.int32)])
@@ -57,6 +65,9 @@ def opener(model: Model, prompt_ids: TokenIds, adapter: str | None = None) -> Op
         first = max(min(sequence.length, len(token_ids) - 2), 0)
         sequence.rewind(first)
         for piece in passes(token_ids[first:]):
+            if give_up is not None and give_up():
+                sequence.close()
+                raise GivenUp
             sequence.append(piece)
         return sequence, room
 

@@ -10,6 +10,7 @@ and each call makes its own `structgen.run.Run`. So one generator serves many th
 
 from __future__ import annotations
 
+import numbers
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, final
@@ -26,6 +27,7 @@ from structgen.constraint import compile as compile_constraint
 from structgen.errors import (
     BatchError,
     BudgetTooSmall,
+    IncompleteOutput,
     ModelError,
     OptionError,
     PromptError,
@@ -36,6 +38,7 @@ from structgen.options import SearchOptions
 from structgen.processors import LogitsProcessor, checked
 from structgen.run import Run
 from structgen.stream import Stream
+from structgen.token_tree import GivenUp
 
 
 @final
@@ -173,6 +176,8 @@ class Generator:
         *,
         tolerance: float = TOLERANCE,
         adapter: str | None = None,
+        timeout: float | None = None,
+        cancel: Any = None,
         **options: Any,
     ) -> dict[str, float]:
         """Return the model's probability of each output there can be, the likeliest first.
@@ -185,12 +190,17 @@ class Generator:
             prompt: one, as for calling the generator.
             tolerance: how far off a probability may be; 0: sum over every token sequence.
             adapter: name of an adapter of `TextModel.load_adapter` to run with.
-            options: none; those of a call are refused, since none of them bears on this.
+            timeout: seconds this may take.
+            cancel: an object with ``is_set()``, asked before each pass of the model: a
+                ``threading.Event``.
+            options: none; the others of a call are refused, since none of them bears on this.
 
         Raises:
-            PromptError: empty, malformed, or longer than the context.
-            OptionError: there are other options; the output type has more than 1,000 texts, is an
-                object or array, or there is none; the adapter is not loaded.
+            PromptError: empty, malformed, or longer than the context; or the context ends before
+                the likely outputs do.
+            OptionError: there are other options, or bad values; the output type has more than 1,000
+                texts, is an object or array, or there is none; the adapter is not loaded.
+            IncompleteOutput: ``timeout`` or ``cancel`` ended it, so there are no probabilities.
 
         Cost: one pass of the model for the prompt, and some 5 to 50 for a handful of labels.
         """
@@ -198,7 +208,7 @@ class Generator:
             raise OptionError(
                 f"probabilities takes no {next(iter(options))}=: what it computes is the "
                 "model's own distribution, as without a mask, a temperature or a search. Its "
-                "options are tolerance= and adapter=."
+                "options are tolerance=, adapter=, timeout= and cancel=."
             )
         texts = None if self.constraint is None else whole_texts(self.constraint)
         if self.constraint is None or texts is None:
@@ -208,6 +218,10 @@ class Generator:
                 f"objects or arrays, which {what} is not. For the fields of an object: "
                 "generator.result(...).confidence."
             )
+        began = time.perf_counter()
+        search = search_options.parse({"timeout": timeout, "cancel": cancel, "adapter": adapter})
+        if isinstance(tolerance, bool) or not isinstance(tolerance, numbers.Real):
+            raise OptionError(f"tolerance={tolerance!r} is not a number.")
         if not 0 <= tolerance < 1:
             raise OptionError(f"tolerance={tolerance!r} is out of range. It must be from 0 to 1.")
         check_adapter(self.model, adapter)
@@ -219,8 +233,24 @@ class Generator:
         site = Site("$", 0, 0, texts, names_of(self.constraint, texts))
         prompt_ids = encode(self.model, prompt)
         check_fits(self.model, len(prompt_ids))
-        open_sequence = opener(self.model, prompt_ids, adapter)
-        found = measure(self.constraint, site, (), open_sequence, tolerance=tolerance)
+        is_late = False
+
+        def give_up() -> bool:
+            nonlocal is_late
+            is_late = search.timeout is not None and time.perf_counter() > began + search.timeout
+            return is_late or (search.cancel is not None and search.cancel.is_set())
+
+        open_sequence = opener(self.model, prompt_ids, adapter, give_up)
+        try:
+            found = measure(
+                self.constraint, site, (), open_sequence, tolerance=tolerance, give_up=give_up
+            )
+        except GivenUp:
+            why = f"timeout={timeout:g} seconds were over" if is_late else "it was cancelled"
+            raise IncompleteOutput(
+                f"The probabilities are not known: {why}. A greater tolerance= takes fewer passes.",
+                text="",
+            ) from None
         return {alternative.text: alternative.probability for alternative in found.alternatives}
 
     def stream(self, prompt: Prompt, **options: Any) -> Stream:

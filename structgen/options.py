@@ -130,10 +130,12 @@ def parse(options: Mapping[str, Any]) -> SearchOptions:
             range, or two options that contradict each other.
     """
     given = {name: value for name, value in options.items() if value is not None}
-    if given.get("num_beams") == 1:  # what every output is made with
-        del given["num_beams"]
+    beams = options.get("num_beams")
+    if beams is None or (beams == 1 and beams is not True):  # what every output is made with
+        options = {name: value for name, value in options.items() if name != "num_beams"}
+        given.pop("num_beams", None)
     for name in options:
-        if name not in NAMES and not (name == "num_beams" and options[name] == 1):
+        if name not in NAMES:
             raise OptionError(_unknown(name))
     if "seed" in given and "random_seed" in given and given["random_seed"] != given["seed"]:
         raise OptionError(

@@ -230,7 +230,7 @@ def checked(processor: LogitsProcessor) -> LogitsProcessor:
     """Wrap a user's processor so that a wrong result is an error that names it.
 
     Raises, when called:
-        OptionError: the result has another shape or dtype, or rules every token out.
+        OptionError: the result has another shape or dtype, NaN or +inf, or rules every token out.
     """
 
     def call(token_ids: TokenIds, logits: Logits) -> Logits:
@@ -251,6 +251,11 @@ def checked(processor: LogitsProcessor) -> LogitsProcessor:
         best = result.max(axis=1)
         if np.isnan(best).any():
             raise OptionError("processor= returned NaN. Use -inf to rule a token out.")
+        if (best == np.inf).any():
+            raise OptionError(
+                "processor= returned +inf, which leaves no probabilities. Use a large number such "
+                "as 1e9 to prefer a token."
+            )
         if (best == _MINUS_INFINITY).any():
             raise OptionError("processor= ruled out every token. Leave at least one above -inf.")
         # An array of its own may be one it returns again: a mask must not be written into it.

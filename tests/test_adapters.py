@@ -85,6 +85,15 @@ def test_files_that_are_no_adapters_are_errors(model, tmp_path):
     assert model.adapters == ()
 
 
+def test_a_model_without_inputs_for_an_adapter_says_so(model):
+    plain = structgen.load("smollm2-135m-instruct")
+    file = model.folder / "turned.onnx_adapter"
+    for _ in range(2):
+        with pytest.raises(structgen.ModelError, match=rf"not exported with inputs.*{WEIGHT}"):
+            plain.load_adapter(file, "x")
+        assert plain.adapters == ()
+
+
 def test_a_provider_that_is_missing_is_named_with_those_that_are_there(monkeypatch):
     assert "cpu" in providers.installed()
     monkeypatch.setattr(
@@ -103,5 +112,14 @@ def test_a_provider_that_is_missing_is_named_with_those_that_are_there(monkeypat
 def test_session_options_reach_the_runtime():
     loaded = structgen.load("smollm2-135m-instruct", providers=["cpu"], threads=1)
     assert Generator(loaded, bool)("Is it? ") in ("true", "false")
-    with pytest.raises(structgen.ModelError, match="cannot load"):
-        structgen.load("smollm2-135m-instruct", session_options={"no_such_option": 1})
+    for options, message in [
+        ({"no_such_option": 1}, "Unknown session option 'no_such_option'. Known are intra_op"),
+        ({"intra_op_num_thread": "1"}, "Did you mean 'intra_op_num_threads'"),
+        ({"session.intra_op.allow_spinning": 0}, "takes a string such as '1', not 0"),
+        ({"intra_op_num_threads": "two"}, "cannot load.*intra_op_num_threads"),
+        ([1], "no mapping"),
+    ]:
+        with pytest.raises(structgen.ModelError, match=message):
+            structgen.load("smollm2-135m-instruct", session_options=options)
+    spinning = {"session.intra_op.allow_spinning": "0"}
+    assert structgen.load("smollm2-135m-instruct", session_options=spinning)

@@ -316,12 +316,40 @@ def test_probabilities_need_few_texts():
     for output_type in (None, Review, int):
         with pytest.raises(structgen.OptionError, match=r"at most 1,000 texts.*confidence"):
             Generator(model, output_type).probabilities("x")
-    with pytest.raises(structgen.OptionError, match="tolerance"):
-        Generator(model, bool).probabilities("x", tolerance=2)
+    for tolerance in (2, float("nan"), "x", None, True):
+        with pytest.raises(structgen.OptionError, match="tolerance"):
+            Generator(model, bool).probabilities("x", tolerance=tolerance)
+    for option in ({"timeout": 0}, {"cancel": 1}, {"adapter": 1}):
+        with pytest.raises(structgen.OptionError, match=next(iter(option))):
+            Generator(model, bool).probabilities("x", **option)
     with pytest.raises(structgen.PromptError, match="at least"):
         Generator(model, bool).probabilities("x" * 300)
     assert not model.started
     assert Generator(model, Literal["a"]).probabilities("x") == {"a": 1}
+
+
+def test_probabilities_can_be_given_up():
+    class Cancel:
+        """Is set when it has been asked so many times."""
+
+        def __init__(self, times):
+            self.left = times
+
+        def is_set(self):
+            self.left -= 1
+            return self.left < 0
+
+    model = FakeModel()
+    generator = Generator(model, Literal["good", "bad"])
+    with pytest.raises(structgen.IncompleteOutput, match="timeout=1e-09 seconds were over"):
+        generator.probabilities("x", timeout=1e-9)
+    assert not model.started
+    for times in range(1, 5):
+        with pytest.raises(structgen.IncompleteOutput, match="cancelled"):
+            generator.probabilities("x" * 100, cancel=Cancel(times))
+        assert model.started[-1].closed
+    expected = generator.probabilities("x")
+    assert generator.probabilities("x", cancel=threading.Event(), timeout=100) == expected
 
 
 def test_confidence_runs_the_model_when_asked_and_only_once():

@@ -137,6 +137,7 @@ def test_no_prompts_give_no_outputs():
         ({"max_tokens": 1}, "called 'max_new_tokens' here"),
         ({"zzz": 1}, "Options are: max_new_tokens"),
         ({"num_beams": 4}, "not supported.*not ranked as beams"),
+        ({"num_beams": True}, "not supported.*not ranked as beams"),
         ({"stream": True}, r"'stream' is not supported. Call generator.stream\(prompt\)"),
         ({"whitespace": "spaced"}, r"belongs to Generator\(model, output_type, whitespace=...\)"),
         ({"seed": "x"}, "^seed='x' is not a whole number"),
@@ -339,6 +340,8 @@ def test_a_processor_sees_token_ids_and_logits_and_decides():
         (lambda ids, logits: logits.astype(np.float64), r"float64 \[1, 288\]; convert"),
         (lambda ids, logits: logits - np.inf, "ruled out every token"),
         (lambda ids, logits: logits * np.nan, "NaN"),
+        (lambda ids, logits: logits + np.inf, r"returned \+inf"),
+        (lambda ids, logits: np.where(np.arange(SIZE) == 5, np.inf, logits), r"\+inf"),
     ],
 )
 def test_a_wrong_processor_is_named(processor, message):
@@ -432,7 +435,8 @@ def test_logit_bias_is_a_preference_and_the_mask_the_law():
 
 
 def test_one_beam_is_what_every_output_has():
-    assert Generator(FakeModel("hello"))("x", num_beams=1) == "hello"
+    for beams in (1, None):
+        assert Generator(FakeModel("hello"))("x", num_beams=beams) == "hello"
 
 
 def test_wrong_arguments():

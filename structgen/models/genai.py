@@ -40,7 +40,7 @@ from structgen.models import recover
 from structgen.models.adapters import AdapterSet
 from structgen.models.batches import TextBatch, pads_exactly
 from structgen.models.folders import folder_vocabulary, read_config
-from structgen.models.providers import checked
+from structgen.models.providers import check_session_options, checked
 from structgen.models.sequences import LiveSequence, SequencePool, TextSequence
 from structgen.processors import Logits, TokenIds
 from structgen.vocabulary import Vocabulary
@@ -220,9 +220,20 @@ class TextModel:
             name: what calls name it by.
 
         Raises:
-            ModelError: there is no such file, the runtime cannot read it, or the name is taken.
+            ModelError: there is no such file, the runtime cannot read it, the name is taken, or the
+                model has no inputs for it.
+
+        Cost: a pass of the model over one token, which tries it out.
         """
         self._adapters.load(path, name)
+        try:
+            self._new_sequence(name, 16).append_tokens(np.zeros((1, 1), np.int32))
+        except Exception as error:
+            self._adapters.unload(name)
+            why = str(error)
+            if "Invalid input name" in why:
+                why = f"{self.name} was not exported with inputs for it ({why})"
+            raise ModelError(f"The adapter {name!r} does not fit the model: {why}.") from error
 
     def unload_adapter(self, name: str) -> None:
         """Unload an adapter; sequences kept of its calls are freed.
@@ -274,6 +285,7 @@ def load(
     config = read_config(folder)
     vocabulary = folder_vocabulary(folder, config)
     names = None if providers is None else checked(providers)
+    check_session_options(session_options)
     try:
         og_model = og.Model(_session_config(folder, names, session_options, threads))
         og_tokenizer = og.Tokenizer(og_model)

@@ -1,11 +1,14 @@
 """Execution providers: what ONNX Runtime can compute on here, and the error when it cannot.
 
-It owns names and the check. It knows nothing of models; nothing is imported before it is asked.
+It owns their names and those of session options, and the checks. It knows nothing of models;
+nothing is imported before it is asked.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import difflib
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from structgen.errors import ModelError
 
@@ -17,6 +20,13 @@ _NAMES = {
     "QNNExecutionProvider": "qnn",
     "WebGpuExecutionProvider": "webgpu",
 }
+
+_SESSION_OPTIONS = (
+    *("intra_op_num_threads", "inter_op_num_threads", "graph_optimization_level"),
+    *("enable_cpu_mem_arena", "enable_mem_pattern", "use_env_allocators", "enable_profiling"),
+    *("log_id", "log_severity_level", "log_verbosity_level", "custom_ops_library"),
+    "provider_options",
+)
 
 
 def installed() -> list[str]:
@@ -44,3 +54,33 @@ def checked(providers: Sequence[str]) -> list[str]:
                 "onnxruntime-genai-directml, each instead of onnxruntime-genai."
             )
     return names
+
+
+def check_session_options(options: Mapping[str, Any] | None) -> None:
+    """Raise when a session option is not known: the runtime takes any name that has a string.
+
+    Names with a dot are ONNX Runtime's own configuration entries, which it looks up itself.
+
+    Raises:
+        ModelError: so it is; the error names those that are known.
+    """
+    if options is None:
+        return
+    if not isinstance(options, Mapping):
+        raise ModelError(f"session_options={options!r} is no mapping from names to values.")
+    for name, value in options.items():
+        if name in _SESSION_OPTIONS:
+            continue
+        if not isinstance(name, str) or "." not in name:
+            close = difflib.get_close_matches(str(name), _SESSION_OPTIONS, n=1)
+            meant = f" Did you mean {close[0]!r}?" if close else ""
+            raise ModelError(
+                f"Unknown session option {name!r}.{meant} Known are {', '.join(_SESSION_OPTIONS)}, "
+                "and ONNX Runtime's configuration entries, whose names have a dot: "
+                "'session.intra_op.allow_spinning'."
+            )
+        if not isinstance(value, str):
+            raise ModelError(
+                f"Session option {name!r} is a configuration entry, which takes a string such as "
+                f"'1', not {value!r}."
+            )
