@@ -39,7 +39,7 @@ from structgen.errors import (
     UnsupportedFeature,
 )
 from structgen.grammar import ir, json_schema
-from structgen.types import Choice, JsonSchema, OutputType, Regex, lower
+from structgen.types import Cfg, Choice, JsonSchema, OutputType, Regex, lower
 
 
 class Color(enum.Enum):
@@ -792,3 +792,14 @@ def test_patterns_that_are_refused_say_where(pattern: str) -> None:
     with pytest.raises(SchemaError) as caught:
         json_schema.lower(schema)
     assert caught.value.path == "$.properties.x.pattern"
+
+
+def test_a_union_makes_no_number_of_a_boolean() -> None:
+    for output_type in (Cfg('start: "a"') | int | bool, Cfg('start: "a"') | bool | int):
+        parse = lower(output_type).parse
+        assert [parse(text) for text in ("true", "1", "0", "false")] == [True, 1, 0, False]
+        assert [type(parse(text)) for text in ("true", "1")] == [bool, int]
+        assert parse("a") == "a"
+    assert lower(int | dt.date | bool).parse("true") is True
+    # What an int would be made of, were it lax, is the grammar's.
+    assert lower(Cfg('start: "true"') | int).parse("true") == "true"

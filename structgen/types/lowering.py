@@ -47,6 +47,9 @@ from structgen.types.typed_dicts import modern
 from structgen.types.user import AnyOf, Cfg, Choice, OutputType, SpecialToken
 
 _VALIDATORS = (AfterValidator, BeforeValidator, PlainValidator, WrapValidator)
+_FIRST: dict[str, str] = {"integer": "-0123456789", "number": "-0123456789", "boolean": "tf"}
+"""How the text of a scalar in JSON begins."""
+
 _JSON_SCALARS = ("integer", "number", "boolean", "null")
 _STRING_KEYWORDS = frozenset(
     ("type", "pattern", "minLength", "maxLength", "allOf", regex_algebra.KEYWORD)
@@ -273,13 +276,15 @@ def _lower_union(
     if all(isinstance(part.grammar, ir.Json) for part in parts):
         return _lower_json(output_type, name)
     # What any text parses to comes last.
-    readers = sorted(parts, key=lambda part: part.parse is str) if has_rules else parts
+    readers = list(map(_exact, parts))
+    if has_rules:
+        readers.sort(key=lambda read: read is str)
 
     def parse(text: str) -> Any:
         failures = []
-        for part in readers:
+        for read in readers:
             try:
-                return part.parse(text)
+                return read(text)
             except ParseError as error:
                 failures.append(str(error))
         raise ParseError(
@@ -287,6 +292,25 @@ def _lower_union(
         )
 
     return OutputType(ir.Either(tuple(part.grammar for part in parts)), parse, name)
+
+
+def _exact(part: OutputType) -> Callable[[str], Any]:
+    """The parser of one kind of a union: numbers from numbers only, and booleans from booleans.
+
+    Pydantic alone would make 1 of ``true``, and True of 1.
+    """
+    schema = part.grammar.schema if isinstance(part.grammar, ir.Json) else None
+    kind = schema.get("type") if isinstance(schema, Mapping) else None
+    first = _FIRST.get(kind) if isinstance(kind, str) else None
+    if first is None:
+        return part.parse
+
+    def parse(text: str) -> Any:
+        if text.lstrip()[:1] not in first:
+            raise ParseError(f"The text is no {part.name}. Text: {text!r}", text=text)
+        return part.parse(text)
+
+    return parse
 
 
 def _is_container(member: Any) -> bool:
