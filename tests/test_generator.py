@@ -604,7 +604,7 @@ def test_options_of_a_call_given_to_the_generator_are_sent_there():
         Generator(model, bool).probabilities(["a", "b"])
 
 
-@pytest.mark.parametrize("threads", [0, -1, True])
+@pytest.mark.parametrize("threads", [0, -1, True, "2", 1.5])
 def test_threads_are_counted_before_anything_is_read(threads, tmp_path):
     with pytest.raises(structgen.OptionError, match=r"threads=.* is out of range. It must be 1"):
         genai.load(tmp_path, threads=threads)

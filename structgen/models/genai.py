@@ -277,7 +277,9 @@ def load(
 
     Cost: 0.8 s for SmolLM2-135M, and 0.3 s for its vocabulary.
     """
-    if threads is not None and (isinstance(threads, bool) or threads < 1):
+    if threads is not None and (
+        isinstance(threads, bool) or not isinstance(threads, int) or threads < 1
+    ):
         raise OptionError(
             f"threads={threads!r} is out of range. It must be 1 or more, or left out: as many as "
             "there are cores."
