@@ -24,10 +24,9 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-import numpy as np
-
 from structgen.decode import decode, resume
 from structgen.models.base import Model
+from structgen.models.sequences import n_shared
 from structgen.processors import Logits, TokenIds
 from structgen.results import Usage
 from structgen.run import Run
@@ -44,7 +43,6 @@ _TOKEN = 0.3
 # Bytes of scores. A batch begins with one pass over all rows, and the runtime computes the scores
 # of every token in it: 0.2 MB each at 49k tokens.
 _MOST_SCORES = 512 << 20
-
 
 # Most tokens in that pass, where nobody has asked for a batch: 1.3 s with SmolLM2.
 _MOST_TOKENS = 512
@@ -122,7 +120,7 @@ def _pays(runs: Sequence[Run], first: int, size: int) -> bool:
     others = [run for i, run in enumerate(runs) if i != first]
     rows = min(size, len(others))
     prompts = sum(len(run.prompt_ids) for run in others) / len(others)
-    shared = sum(_n_shared(run.prompt_ids, runs[first].prompt_ids) for run in others) / len(others)
+    shared = sum(n_shared(run.prompt_ids, runs[first].prompt_ids) for run in others) / len(others)
     alone = usage.sampled_tokens + _TOKEN * (usage.forced_tokens + prompts - shared)
     together = usage.output_tokens * (1 + _ROW * (rows - 1)) / rows + _TOKEN * prompts
     return together < alone
@@ -131,7 +129,7 @@ def _pays(runs: Sequence[Run], first: int, size: int) -> bool:
 def _shares_much(runs: Sequence[Run], group: Sequence[int]) -> bool:
     """Whether the outputs are made faster alone because their prompts begin alike."""
     prompts = [runs[i].prompt_ids for i in group]
-    shared = sum(_n_shared(one, prompts[0]) for one in prompts[1:])
+    shared = sum(n_shared(one, prompts[0]) for one in prompts[1:])
     tokens = min(_USUAL_TOKENS, max(runs[i].max_tokens for i in group))
     return _TOKEN * shared > tokens * (1 - _ROW) * (len(group) - 1)
 
@@ -261,10 +259,3 @@ class _Rows:
             for index, run in self._runs.items()
             if (run.finish_reason is None or run.n_wanted) and index not in self._errors
         ]
-
-
-def _n_shared(a: TokenIds, b: TokenIds) -> int:
-    """Length of the longest common beginning."""
-    n = min(len(a), len(b))
-    different = np.flatnonzero(a[:n] != b[:n])
-    return int(different[0]) if len(different) else n

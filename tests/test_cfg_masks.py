@@ -13,17 +13,16 @@ from engine.walks import (
     accepts,
     allowed,
     brute_force_ids,
-    minimum,
     random_tokens,
     replay,
     seeds,
     states_on_the_way,
-    walk,
+    walks_within_the_budget,
 )
 from test_cfg_lark import lark_accepts
 
 import structgen
-from structgen import BudgetTooSmall, Cfg, Constraint
+from structgen import Cfg, Constraint
 
 NAMES = list(cfg_cases.GRAMMARS)
 
@@ -56,13 +55,7 @@ def test_masks_equal_brute_force(name: str) -> None:
 def test_walks_end_and_parse(name: str) -> None:
     constraint = compiled(name)
     rng = random.Random(name)
-    least = minimum(constraint)
-    with pytest.raises(BudgetTooSmall) as error:
-        constraint.start(least - 1)
-    assert error.value.minimum == least
-    for _ in seeds(6):
-        result = walk(constraint, rng, max_tokens=least + rng.choice((0, 1, 2, 5, 30)))
-        assert result.ended
+    for result in walks_within_the_budget(constraint, rng, 6):
         assert lark_accepts(name, result.text), result.text
 
 

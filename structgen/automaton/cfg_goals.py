@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ..grammar import ir
+from .bits import bits
 
 Item = tuple[int, int]
 """A rule and how many of its symbols have been found."""
@@ -132,11 +133,11 @@ class Goals:
                     following = first[~symbol]
         follow: dict[int, int] = {}
         for symbol, following in after.items():
-            for terminal in (symbol,) if symbol >= 0 else _bits(last[~symbol]):
+            for terminal in (symbol,) if symbol >= 0 else bits(last[~symbol]):
                 follow[terminal] = follow.get(terminal, 0) | following
         follow.pop(self._mark, None)
-        found = {terminal: set(_bits(mask)) for terminal, mask in follow.items()}
-        return found, set(_bits(last[n - 1])) - {self._mark}
+        found = {terminal: set(bits(mask)) for terminal, mask in follow.items()}
+        return found, set(bits(last[n - 1])) - {self._mark}
 
     def _edge_terminals(self, rules: list[tuple[int, tuple[int, ...]]]) -> list[int]:
         """For each nonterminal the terminals it can begin with, as a mask."""
@@ -225,15 +226,6 @@ class Goals:
             todo += [i for i in more if i not in seen]
             seen.update(more)
         return frozenset(open_items), accepts
-
-
-def _bits(mask: int) -> list[int]:
-    out = []
-    while mask:
-        bit = mask & -mask
-        out.append(bit.bit_length() - 1)
-        mask ^= bit
-    return out
 
 
 def _closure(n: int, rules: list[tuple[int, tuple[int, ...]]], empty: bool) -> list[bool]:

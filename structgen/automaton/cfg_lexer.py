@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from ..errors import CompileLimitExceeded
 from . import liveness
+from .bits import bits
 from .cfg_terminals import Terminals
 from .derivatives import NONE, Moves
 from .encoding import GROUND, Utf8
@@ -170,7 +171,7 @@ class Lexer(Leaf):
     def _character(self, atoms: int) -> bytes:
         """The shortest of some characters, given as a mask of atoms."""
         spelt = self._encoding.shortest(GROUND)
-        best = min((spelt[a] for a in _bits(atoms)), key=lambda s: (len(s), s))
+        best = min((spelt[a] for a in bits(atoms)), key=lambda s: (len(s), s))
         self._characters[atoms] = best
         return best
 
@@ -268,7 +269,7 @@ class Lexer(Leaf):
             if mask & atoms:
                 exits = self.near_exits(terminal, to, anything)
                 end, more = min(exits.items(), key=lambda item: (len(item[1]), item[1]))
-                texts += [(spelt[atom] + more, end) for atom in _bits(mask & atoms)]
+                texts += [(spelt[atom] + more, end) for atom in bits(mask & atoms)]
         return min(texts, key=lambda pair: (len(pair[0]), pair))
 
     def _inside(self, q: int) -> list[tuple[int, int, int, bytes]]:
@@ -280,7 +281,7 @@ class Lexer(Leaf):
         out: list[tuple[int, int, int, bytes]] = []
         for v, state in threads:
             for mask, to, w in self._steps(state, condition):
-                texts = [spelt[a] for a in _bits(mask) if a in spelt]
+                texts = [spelt[a] for a in bits(mask) if a in spelt]
                 if texts and self._is_alive(v, to, w):
                     out.append((v, to, w, min(texts, key=lambda s: (len(s), s))))
         return out
@@ -426,7 +427,7 @@ class Lexer(Leaf):
             live = 0
             for mask, _ in self._moves(symbol):
                 live |= mask
-            found = self._widths[symbol] = sum(self._spellings.get(a, 4) for a in _bits(live))
+            found = self._widths[symbol] = sum(self._spellings.get(a, 4) for a in bits(live))
         return found
 
     def split(self, q: int) -> tuple[int, ...]:
@@ -493,9 +494,9 @@ class Lexer(Leaf):
             for mask, to in self._moves(symbol):
                 if to == symbol:
                     back |= mask
-            if back and sum(self._spellings.get(a, 4) for a in _bits(back)) >= _LOOP:
+            if back and sum(self._spellings.get(a, 4) for a in bits(back)) >= _LOOP:
                 flags = bytearray(256)
-                for atom in _bits(back):
+                for atom in bits(back):
                     for byte in self._ground.get(atom, ()):
                         flags[byte] = 1
                 for byte, _, reach in self._leads:
@@ -518,7 +519,7 @@ class Lexer(Leaf):
         live = 0
         for mask, _ in self.terminals.moves(state):
             live |= mask
-        return sum(self._spellings.get(a, 4) for a in _bits(live)) > _WIDE
+        return sum(self._spellings.get(a, 4) for a in bits(live)) > _WIDE
 
     def byte_row(self, q: int) -> npt.NDArray[np.int32]:
         """The next state for each byte, -1 where there is none: int32 [256]."""
@@ -533,7 +534,7 @@ class Lexer(Leaf):
         for mask, to_symbol in self._moves(symbol):
             live |= mask
             to = self.state((to_symbol, GROUND))
-            for atom in _bits(mask):
+            for atom in bits(mask):
                 targets[atom] = to
         out: npt.NDArray[np.int32] = targets[self._atom_of_byte]
         if live & self._beyond_ascii:
@@ -555,7 +556,7 @@ class Lexer(Leaf):
             for mask, _ in self.terminals.rest.steps(condition):
                 live |= mask
         allowed = np.zeros(256, bool)
-        for atom in _bits(live):
+        for atom in bits(live):
             allowed[self._ground.get(atom, [])] = True
         for byte, _, reach in self._leads:
             allowed[byte] = bool(reach & live)
@@ -618,7 +619,7 @@ class Lexer(Leaf):
             for mask, to in self._moves(symbol):
                 live |= mask
                 target = (to, GROUND)
-                for atom in _bits(mask):
+                for atom in bits(mask):
                     for byte in self._ground.get(atom, ()):
                         edges[byte] = target
             for byte, deeper, reach in self._leads:
@@ -628,7 +629,7 @@ class Lexer(Leaf):
         targets: dict[int, int] = {}
         for mask, to in self._moves(symbol):
             live |= mask
-            for atom in _bits(mask):
+            for atom in bits(mask):
                 targets[atom] = to
         for byte, deeper in self._encoding.row(node).items():
             if deeper >= 0:
@@ -641,12 +642,3 @@ class Lexer(Leaf):
     def _label(self, key: Any) -> int:
         symbol, node = key
         return self._symbol_labels[symbol] if node == GROUND else -1
-
-
-def _bits(mask: int) -> list[int]:
-    out = []
-    while mask:
-        bit = mask & -mask
-        out.append(bit.bit_length() - 1)
-        mask ^= bit
-    return out

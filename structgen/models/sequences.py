@@ -355,7 +355,7 @@ class SequencePool:
                 if live.key != key or live.capacity < needed:
                     continue
                 held = live.reusable_ids
-                n = _n_shared(held, prefix)
+                n = n_shared(held, prefix)
                 if n > shared and 2 * n >= min(len(held), len(prefix)):
                     best, shared = live, n
             if best is None:
@@ -418,7 +418,7 @@ class SequencePool:
         return self._bytes_per_token * sum(live.capacity for live in self._kept)
 
 
-def _n_shared(a: TokenIds, b: TokenIds) -> int:
+def n_shared(a: TokenIds, b: TokenIds) -> int:
     """Length of the longest common beginning."""
     n = min(len(a), len(b))
     different = np.flatnonzero(a[:n] != b[:n])

@@ -15,9 +15,10 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
+import pytest
 from hypothesis import HealthCheck, settings
 
-from structgen import Vocabulary
+from structgen import BudgetTooSmall, Vocabulary
 from structgen.constraint import Constraint, Cursor
 
 Bits = npt.NDArray[np.uint32]
@@ -355,3 +356,20 @@ def snapshot(cursor: Cursor, vocabulary: Vocabulary = TINY) -> dict[str, Any]:
         "minimum": cursor.min_tokens_to_finish(),
         "count": cursor.allowed_count(),
     }
+
+
+def walks_within_the_budget(
+    constraint: Constraint, rng: random.Random, count: int
+) -> Iterator[Any]:
+    """Walks that have ended, with as many tokens as are needed at least or a few more.
+
+    Fewer than that are refused, which is looked at first.
+    """
+    least = minimum(constraint)
+    with pytest.raises(BudgetTooSmall) as error:
+        constraint.start(least - 1)
+    assert error.value.minimum == least
+    for _ in seeds(count):
+        result = walk(constraint, rng, max_tokens=least + rng.choice((0, 1, 2, 5, 30)))
+        assert result.ended
+        yield result
