@@ -33,7 +33,6 @@ import re
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from tempfile import NamedTemporaryFile
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -125,6 +124,8 @@ def store(
 
     ``make_room=False`` leaves what all files take together to others: it takes a look at each.
     """
+    from tempfile import NamedTemporaryFile  # much to import for those who only read
+
     data = _encoded(key, arrays)
     temporary = None
     try:

@@ -9,18 +9,15 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from .automaton.build import Built, build
 from .automaton.cfg_guests import MARK
-from .automaton.cfg_machine import CfgMachine
-from .automaton.machine import DEAD, NeedsText
+from .automaton.machine import DEAD, Machine, NeedsText
 from .automaton.tape import Tape
-from .cfg_masks import CfgMaskEngine
-from .cfg_reach import CfgReach
 from .errors import (
     BudgetTooSmall,
     OptionError,
@@ -28,12 +25,16 @@ from .errors import (
     UnenforcedWarning,
     VocabularyError,
 )
-from .explain import Explanation, explain
 from .masks import MaskEngine
 from .named_tokens import NamedTokens
 from .reach import FAR, Reach
 from .types import OutputType, lower
 from .vocabulary import Vocabulary
+
+if TYPE_CHECKING:
+    from .cfg_masks import CfgMaskEngine
+    from .cfg_reach import CfgReach
+    from .explain import Explanation
 
 _FORCED_LIMIT = 4096
 """Most bytes that are forced at once."""
@@ -103,12 +104,15 @@ class Constraint:
         self.named = NamedTokens(vocabulary, built.named_tokens)
         self._masks: MaskEngine | CfgMaskEngine
         self._reach: Reach | CfgReach
-        if isinstance(built.machine, CfgMachine):
-            self._masks = CfgMaskEngine(built.machine, vocabulary)
-            self._reach = CfgReach(self._masks)
-        else:
+        if isinstance(built.machine, Machine):
             self._masks = MaskEngine(built.machine, vocabulary, self.named)
             self._reach = Reach(self._masks)
+        else:
+            from .cfg_masks import CfgMaskEngine
+            from .cfg_reach import CfgReach
+
+            self._masks = CfgMaskEngine(built.machine, vocabulary)
+            self._reach = CfgReach(self._masks)
         self._tokens: dict[int, int] = {}
         self._plans: dict[int, tuple[int, ...]] = {}
         self._plan_sizes: dict[int, int] = {}
@@ -144,6 +148,8 @@ class Constraint:
 
     def explain(self) -> Explanation:
         """How each keyword of the schema is kept; print it for a table."""
+        from .explain import explain
+
         return explain(self.output.grammar, self._options, self._unenforced)
 
     def __repr__(self) -> str:
@@ -460,7 +466,7 @@ class Cursor:
         held = self._held()
         # The token itself and the end of the sequence have to be paid for as well.
         reach, spare = constraint._reach, self._left - 2
-        if isinstance(reach, CfgReach):
+        if not isinstance(reach, Reach):
             reach.restrict(self._state, spare, out)
             if held:
                 out[held[0] >> 5] |= np.uint32(1 << (held[0] & 31))

@@ -15,7 +15,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
-import importlib.metadata
 import json
 import os
 import re
@@ -115,7 +114,10 @@ def _code() -> str:
 
 @functools.cache
 def _lark_version() -> str:
-    # Without importing it: that takes longer than what is saved here.
+    # Without importing Lark: that takes longer than what is saved here. Nor is what reads its
+    # version imported by those who have no grammar.
+    import importlib.metadata
+
     return importlib.metadata.version("lark")
 
 

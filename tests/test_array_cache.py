@@ -10,6 +10,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -155,7 +156,8 @@ def test_a_disk_that_cannot_be_written_is_no_error(
     def refuse(*_: Any, **__: Any) -> None:
         raise OSError(code, os.strerror(code))
 
-    monkeypatch.setattr(f"structgen.array_cache.{step}", refuse)
+    where = "tempfile" if step == "NamedTemporaryFile" else "structgen.array_cache"
+    monkeypatch.setattr(f"{where}.{step}", refuse)
     caplog.set_level(logging.DEBUG, logger="structgen")
     check(get_or_build("a", "b", "key", lambda: {n: a.copy() for n, a in ARRAYS.items()}))
     assert not files(folder)
@@ -175,8 +177,8 @@ def test_a_disk_that_fills_up_while_writing(folder: Path, monkeypatch: pytest.Mo
         file.write = half
         return file
 
-    real = array_cache.NamedTemporaryFile
-    monkeypatch.setattr(array_cache, "NamedTemporaryFile", named)
+    real = tempfile.NamedTemporaryFile
+    monkeypatch.setattr(tempfile, "NamedTemporaryFile", named)
     store("a", "b", "key", ARRAYS)
     assert not files(folder)
 

@@ -7,7 +7,7 @@ import weakref
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import (
     CompileLimitExceeded,
@@ -19,8 +19,6 @@ from ..errors import (
 from ..grammar import ir, json_schema
 from ..grammar.schema_graph import child_path
 from .cfg_guests import MAX_NAMED, NamedTokenLeaf
-from .cfg_host import CfgFrame, HostMachine
-from .cfg_machine import CfgMachine
 from .contradiction import contradiction
 from .derivatives import RegexAutomaton
 from .document import Document
@@ -32,6 +30,9 @@ from .options import JsonOptions, json_options
 from .scalars import literal_leaf
 from .spellable import restrict, writable
 from .values import JsonLanguage
+
+if TYPE_CHECKING:
+    from .cfg_machine import CfgMachine
 
 
 class Built(NamedTuple):
@@ -70,11 +71,13 @@ def build(
     machine: Machine | CfgMachine
     try:
         if isinstance(grammar, ir.ContextFree) and not _guests(grammar):
+            # Grammars are imported when there is one: most of those who have schemas never do.
+            from .cfg_machine import CfgMachine
+
             machine = CfgMachine(grammar, writable(missing_bytes))
         else:
             with GROW:  # leaves are shared with the constraints of other threads
-                kind = HostMachine if _has_rules(grammar) else Machine
-                machine = kind(builder.alternatives(grammar))
+                machine = _machine(grammar, builder.alternatives(grammar))
     except RecursionError:
         raise CompileLimitExceeded(
             f"the output type is nested too deeply{_deepest(grammar)}; take parts of it out into "
@@ -115,6 +118,9 @@ class _Builder:
         return tuple(way for part in grammar.parts for way in self.alternatives(part))
 
     def _context_free(self, grammar: ir.ContextFree) -> tuple[Alternative, ...]:
+        from .cfg_host import CfgFrame
+        from .cfg_machine import CfgMachine
+
         guests: dict[int, tuple[Alternative, ...]] = {}
         for number, guest in _guests(grammar).items():
             if isinstance(guest, ir.SpecialToken):
@@ -181,6 +187,14 @@ class _Builder:
                 if options.on_unsupported == "error" or error.keyword is None or key in left_out:
                     raise
                 left_out[key] = str(error).partition("\n")[0]
+
+
+def _machine(grammar: ir.Grammar, ways: tuple[Alternative, ...]) -> Machine:
+    if not _has_rules(grammar):
+        return Machine(ways)
+    from .cfg_host import HostMachine
+
+    return HostMachine(ways)
 
 
 def _guests(grammar: ir.ContextFree) -> dict[int, ir.Embedded | ir.SpecialToken]:

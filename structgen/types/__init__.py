@@ -1,14 +1,14 @@
 """Output types: from what the user wrote to a grammar, and from finished text back to a value.
 
-`lower` is the whole of it. One file per step: `user` and `regexes` (the wrapper types), `lowering`
-(the dispatch), `choices` (finite sets), `json_types` and `exact_schema` (whatever Pydantic knows),
-`formats` (dates and other fixed spellings), `signatures`, `typed_dicts`, `names`. Knows no
-automaton, vocabulary or model.
+`lower` is the whole of it. One file per step: `user` and `regexes` (the wrapper types), `dispatch`
+(who lowers what), `lowering` (all that is not a wrapper), `choices` (finite sets), `json_types` and
+`exact_schema` (whatever Pydantic knows), `formats` (dates and other fixed spellings), `signatures`,
+`typed_dicts`, `names`. Knows no automaton, vocabulary or model.
 """
 
 from __future__ import annotations
 
-from structgen.types.lowering import lower
+from structgen.types.dispatch import lower
 from structgen.types.regexes import Regex
 from structgen.types.schemas import JsonSchema
 from structgen.types.user import Cfg, Choice, OutputType, SpecialToken

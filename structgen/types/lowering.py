@@ -1,10 +1,10 @@
-"""The one dispatch from what the user wrote to a grammar and a parser.
+"""From Python types, and all else that the user may write, to a grammar and a parser.
 
-Owns `lower` and the rule behind it: *a scalar is bare text, everything else is JSON*. Scalars
-whose JSON is a string (dates, UUIDs, constrained ``str``) are written without quotes; numbers,
-booleans and None as JSON spells them; a union of scalars is any one of those. Knows how each kind
-of type is recognised, and leaves schemas to `json_types`, finite sets to `choices` and function
-signatures to `signatures`.
+Owns the rule: *a scalar is bare text, everything else is JSON*. Scalars whose JSON is a string
+(dates, UUIDs, constrained ``str``) are written without quotes; numbers, booleans and None as JSON
+spells them; a union of scalars is any one of those. Knows how each kind of type is recognised, and
+leaves `JsonSchema` and patterns to `dispatch`, schemas of types to `json_types`, finite sets to
+`choices` and function signatures to `signatures`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from __future__ import annotations
 import enum
 import functools
 import inspect
-import json
 import re
 import types
 from collections.abc import Callable, Mapping, Sequence
@@ -38,6 +37,7 @@ from structgen.errors import (
 )
 from structgen.grammar import cfg, ir, regex, regex_algebra
 from structgen.types.choices import choice_type
+from structgen.types.dispatch import lower_pattern, lower_schema
 from structgen.types.json_types import adapter_of, json_type
 from structgen.types.names import annotated, name_of, unwrapped
 from structgen.types.regexes import Regex, TextPattern
@@ -60,20 +60,7 @@ _ANNOTATIONS = frozenset(
 
 
 def lower(output_type: Any) -> OutputType:
-    """Turn an output type into a grammar and a parser.
-
-    Results are cached for hashable types: calling again costs microseconds, the first call on a
-    Pydantic model about a millisecond.
-
-    Args:
-        output_type: a Pydantic model, dataclass, TypedDict, NamedTuple, Enum, Literal, list of
-            choices, scalar or container type, union of those, function (for its arguments),
-            TypeAdapter, `Regex`, `Choice`, `Cfg` or `JsonSchema`.
-
-    Raises:
-        OutputTypeError: not an output type, or one that cannot be masked exactly. The message
-            says what to write instead.
-    """
+    """See `dispatch.lower`, which leaves most to this."""
     if isinstance(output_type, OutputType):
         return output_type
     if isinstance(output_type, JsonSchema):
@@ -115,11 +102,11 @@ def _lower(output_type: Any) -> OutputType:
 def _lower_value(value: Any, name: str) -> OutputType | None:
     """Output types that are objects rather than types. None: ``value`` is not one of those."""
     if isinstance(value, TextPattern):
-        return _lower_regex(value, name)
+        return lower_pattern(value, name)
     if isinstance(value, re.Pattern):
-        return _lower_regex(Regex(value.pattern, value.flags & ~re.UNICODE), name)
+        return lower_pattern(Regex(value.pattern, value.flags & ~re.UNICODE), name)
     if isinstance(value, JsonSchema):
-        return OutputType(ir.Json(value.shared, value.options), _json_parser(name), name)
+        return lower_schema(value)
     if isinstance(value, Cfg):
         given = {name: _terminal(name, item) for name, item in value.terminals}
         grammar = cfg.parse(value.text, value.start, value.dialect, value.path, given)
@@ -179,22 +166,6 @@ def _has_rules(grammar: ir.Grammar) -> bool:
     if isinstance(grammar, ir.Either):
         return any(map(_has_rules, grammar.parts))
     return isinstance(grammar, ir.ContextFree)
-
-
-def _lower_regex(value: TextPattern, name: str) -> OutputType:
-    source = value.pattern if isinstance(value, Regex) else repr(value)
-    grammar = ir.Pattern(regex_algebra.lower(value.expression()), source=source)
-    return OutputType(grammar, str, name)
-
-
-def _json_parser(name: str) -> Callable[[str], Any]:
-    def parse(text: str) -> Any:
-        try:
-            return json.loads(text)
-        except (ValueError, RecursionError) as error:
-            raise ParseError(f"The text is not JSON ({name}): {error}.", text=text) from error
-
-    return parse
 
 
 def _lower_json(output_type: Any, name: str) -> OutputType:

@@ -15,11 +15,11 @@ from typing import Annotated, Any, Literal, NewType, Union, get_args, get_origin
 import typing_extensions
 from pydantic import TypeAdapter
 
+from structgen.types.dispatch import shortened
 from structgen.types.regexes import TextPattern
 from structgen.types.schemas import JsonSchema
 from structgen.types.user import AnyOf, Cfg, Choice, SpecialToken
 
-_LONGEST = 80
 # The standard library's own from Python 3.12 on, which typing_extensions may or may not re-export.
 _ALIAS_TYPES: tuple[Any, ...] = tuple(
     getattr(module, "TypeAliasType")  # noqa: B009 - unknown to type checkers before 3.12
@@ -50,8 +50,7 @@ def annotated(base: Any, metadata: Sequence[Any]) -> Any:
 
 def name_of(output_type: Any) -> str:
     """A short name: ``Character``, ``list[int]``, ``Literal['a', 'b']``, ``date | None``."""
-    name = _name(output_type)
-    return name if len(name) <= _LONGEST else name[: _LONGEST - 1] + "…"
+    return shortened(_name(output_type))
 
 
 def _name(value: Any) -> str:

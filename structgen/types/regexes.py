@@ -9,13 +9,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, cast
-
-from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
-from pydantic_core import CoreSchema, core_schema
+from typing import TYPE_CHECKING, Any, cast
 
 from structgen.errors import OutputTypeError, PatternError
 from structgen.grammar import ir, regex_algebra
+
+if TYPE_CHECKING:
+    from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
+    from pydantic_core import CoreSchema
 
 
 class TextPattern:
@@ -95,6 +96,9 @@ class TextPattern:
     def __get_pydantic_core_schema__(
         self, source: Any, handler: GetCoreSchemaHandler
     ) -> CoreSchema:
+        # Pydantic asks for this, so it is there; those who do without never import it.
+        from pydantic_core import core_schema
+
         check = _checker(self)
         return core_schema.no_info_after_validator_function(check, handler(source))
 

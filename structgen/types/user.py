@@ -11,9 +11,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from structgen import grammars
 from structgen.errors import GrammarError, OutputTypeError
-from structgen.grammar import cfg, ir
+from structgen.grammar import ir
 from structgen.types.schemas import shown
 
 
@@ -116,6 +115,10 @@ class Cfg:
         dialect: str | None = None,
         terminals: Mapping[str, Any] | None = None,
     ) -> None:
+        # Only here: the readers of grammars are a lot of code to those who have schemas only.
+        from structgen import grammars
+        from structgen.grammar import cfg
+
         path: str | None = None
         if isinstance(text_or_path, os.PathLike):
             path = os.fspath(text_or_path)
@@ -155,6 +158,8 @@ class Cfg:
         Raises:
             OptionError: there is none; the message names near ones.
         """
+        from structgen import grammars
+
         return cls(grammars.text(name), dialect="lark")
 
     def __or__(self, other: Any) -> AnyOf:
