@@ -86,6 +86,7 @@ class RegexAutomaton:
         self._alive: dict[int, bool] = {NONE: False, EPSILON: True}
         self._killed: dict[int, int] = {}
         self._runs: dict[int, tuple[int, int]] = {}
+        self._open_parts: dict[int, int | None] = {}
         self._settled: dict[int, int] = {}
         self._any = self._set(self.alphabet.everything)
         self._all = self._repeat(self._any, 0, -1)
@@ -180,8 +181,14 @@ class RegexAutomaton:
 
     def open_part(self, state: int) -> int | None:
         """See `leaf.SymbolAutomaton`."""
-        node = self.started(state)
-        todo = [node] if node >= 0 else []
+        found = self._open_parts.get(state, -1)
+        if found == -1:
+            node = self.started(state)
+            found = self._open_parts[state] = self._find_open(node) if node >= 0 else None
+        return found
+
+    def _find_open(self, node: int) -> int | None:
+        todo = [node]
         while todo:
             node = todo.pop()
             kind, *args = self._nodes[node]
@@ -189,7 +196,18 @@ class RegexAutomaton:
                 return node if self._is_alive(node) else None
             if kind == _ALT:
                 todo += args
+            elif kind == _AND:
+                # What is searched for may come as late as one likes, so also once the text is
+                # long enough; and less is missing of that after any text than before.
+                rest = [part for part in args if not self._is_least_length(part)]
+                if len(rest) == 1 and (found := self._find_open(rest[0])) is not None:
+                    return self._and([found, *(part for part in args if part != rest[0])])
         return None
+
+    def _is_least_length(self, node: int) -> bool:
+        """Whether ``node`` is any text of at least some length."""
+        kind, *args = self._nodes[node]
+        return kind == _REP and args[0] == self._any and args[2] == -1
 
     def expression(self, state: int) -> tuple[RegexAutomaton, int]:
         """See `leaf.SymbolAutomaton`."""
