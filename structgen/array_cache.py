@@ -124,16 +124,16 @@ def store(
 
     ``make_room=False`` leaves what all files take together to others: it takes a look at each.
     """
-    from tempfile import NamedTemporaryFile  # much to import for those who only read
-
     data = _encoded(key, arrays)
     temporary = None
     try:
         path = _path(folder, name)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with NamedTemporaryFile(dir=path.parent, prefix=".", suffix=".tmp", delete=False) as file:
-            temporary = Path(file.name)
-            file.write(data)
+        temporary = path.parent / f".{os.urandom(8).hex()}.tmp"
+        try:
+            _write(temporary, data)
+        except FileNotFoundError:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            _write(temporary, data)
         os.replace(temporary, path)
         if make_room:
             _make_room(path)
@@ -142,6 +142,13 @@ def store(
         if temporary is not None:
             with contextlib.suppress(OSError):
                 temporary.unlink(missing_ok=True)
+
+
+def _write(path: Path, data: bytes) -> None:
+    """Write a file that only its user can read, and that was not there."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+    with open(os.open(path, flags, 0o600), "wb") as file:
+        file.write(data)
 
 
 class _Foreign(Exception):

@@ -9,6 +9,7 @@ This module knows automata only through `CfgMachine`.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 
 import numpy as np
@@ -68,21 +69,28 @@ class CfgMaskEngine:
     def __init__(self, machine: CfgMachine, vocabulary: Vocabulary) -> None:
         self.machine = machine
         self.vocabulary = vocabulary
-        self._walks = Walks(machine.lexer, vocabulary)
         self._n_words = (vocabulary.size + 31) // 32
-        self._frames = Frames(machine, self._walks, self._n_words)
         self._masks: dict[int, CfgMask] = {}
         self._alike: dict[tuple[int, ...], CfgMask] = {}
         self._used = 0
         self._eos = np.array([t for t in vocabulary.eos_token_ids if t < vocabulary.size], np.int32)
         self._end = Walk(tuple(self._eos.tolist()), None, (), ())
 
+    # A first mask from disk needs neither. Whoever asks holds `GROW`.
+
+    @functools.cached_property
+    def _walks(self) -> Walks:
+        return Walks(self.machine.lexer, self.vocabulary)
+
+    @functools.cached_property
+    def _frames(self) -> Frames:
+        return Frames(self.machine, self._walks, self._n_words)
+
     def mask(self, state: int, tape: Callable[[], Tape] | None = None) -> CfgMask:
         """The mask of ``state``. Cost: a dictionary look-up once computed."""
         found = self._masks.get(state)
         if found is None:
             with GROW:
-                self._trim()
                 found = self._first() if state == self.machine.start else self._compute(state)
                 self._masks[state] = found
                 self._used += 200
@@ -131,16 +139,16 @@ class CfgMaskEngine:
         machine, vocabulary = self.machine, self.vocabulary
         if machine.fingerprint is None or vocabulary.size < _WORTH_KEEPING:
             return self._compute(machine.start)
-
-        def compute() -> Bits:
-            out = np.zeros(self._n_words, np.uint32)
-            self._compute(machine.start).fill(out)
-            return out
-
         of = f"{machine.fingerprint} {vocabulary.uid}"
-        return CfgMask(grammar_cache.get_row("first mask", of, compute), (), self._n_words)
+        row = grammar_cache.find_row("first mask", of)
+        if row is None:
+            row = np.zeros(self._n_words, np.uint32)
+            self._compute(machine.start).fill(row)
+            grammar_cache.keep_row("first mask", of, row)
+        return CfgMask(row, (), self._n_words)
 
     def _compute(self, state: int) -> CfgMask:
+        self._trim()
         walks = self._whole(state) if self.machine.is_free else self._by_place(state)
         if self.machine.is_accepting(state):
             walks.append(self._end)

@@ -7,7 +7,7 @@ imports other files, or is given terminals from outside, is read each time.
 
 It owns what these things depend on. Besides the grammar that is this package's own code: by the
 size and date of its files, so that no change of it meets what older code has written. It knows no
-syntax and no automata; `array_cache` owns the files, of which there are at most `MAX_FILES`.
+syntax and no automata; `array_cache` owns the files, of which there are about `MAX_FILES` at most.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ import os
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -29,7 +28,10 @@ from . import array_cache
 from .grammar import ir
 
 MAX_FILES = 300
-"""Most files; the older half goes when there are more."""
+"""About as many files as there may be; the older half goes when there are more."""
+
+_ONE_IN = 16
+"""One store in so many, told by its key, counts the files: that takes longer than the store."""
 
 _FOLDER = "grammars"
 _ELSEWHERE = re.compile(r"^\s*%import\s+\.", re.MULTILINE)
@@ -65,32 +67,32 @@ def fingerprint(grammar: ir.ContextFree) -> str | None:
     return None if data is None else hashlib.sha256(data).hexdigest()
 
 
-def get_flag(name: str, of: str, compute: Callable[[], bool]) -> bool:
-    """Whether something holds: from disk, or computed and kept.
+def find_flag(name: str, of: str) -> bool | None:
+    """Whether something holds, if that was kept.
 
     Args:
         name: what.
         of: all it depends on.
-        compute: finds out.
     """
-    return bool(_array(name, of, lambda: np.array([compute()], np.uint8))[0])
+    row = find_row(name, of)
+    return None if row is None else bool(row[0])
 
 
-def get_row(
-    name: str, of: str, compute: Callable[[], npt.NDArray[np.uint32]]
-) -> npt.NDArray[np.uint32]:
-    """A row of bits, uint32: as `get_flag`. It is not to be written to."""
-    return _array(name, of, compute).astype(np.uint32, copy=False)
+def keep_flag(name: str, of: str, holds: bool) -> None:
+    """Keep what `find_flag` is to find."""
+    keep_row(name, of, np.array([holds], np.uint32))
 
 
-def _array(name: str, of: str, compute: Callable[[], npt.NDArray[Any]]) -> npt.NDArray[Any]:
+def find_row(name: str, of: str) -> npt.NDArray[np.uint32] | None:
+    """A row of bits, uint32, if it was kept; as `find_flag`. It is not to be written to."""
     key = _key(name, of)
     known = array_cache.load(_FOLDER, key, key)
-    if known is not None:
-        return known["array"]
-    found = compute()
-    _store(key, {"array": found})
-    return found
+    return None if known is None else known["array"].astype(np.uint32, copy=False)
+
+
+def keep_row(name: str, of: str, row: npt.NDArray[np.uint32]) -> None:
+    """Keep what `find_row` is to find."""
+    _store(_key(name, of), {"array": row})
 
 
 def _key(*parts: str) -> str:
@@ -124,6 +126,8 @@ def _lark_version() -> str:
 def _store(key: str, arrays: array_cache.Arrays) -> None:
     # They are small, and this folder bounds itself.
     array_cache.store(_FOLDER, key, key, arrays, make_room=False)
+    if int(key[:4], 16) % _ONE_IN:
+        return
     with contextlib.suppress(OSError, RuntimeError):
         with os.scandir(array_cache.root() / _FOLDER) as entries:
             files = list(entries)

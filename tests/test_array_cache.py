@@ -10,7 +10,6 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -145,7 +144,7 @@ def test_only_plain_names(name: str) -> None:
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EROFS, errno.EACCES])
-@pytest.mark.parametrize("step", ["NamedTemporaryFile", "os.replace", "Path.mkdir"])
+@pytest.mark.parametrize("step", ["_write", "os.open", "os.replace", "Path.mkdir"])
 def test_a_disk_that_cannot_be_written_is_no_error(
     folder: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -156,8 +155,7 @@ def test_a_disk_that_cannot_be_written_is_no_error(
     def refuse(*_: Any, **__: Any) -> None:
         raise OSError(code, os.strerror(code))
 
-    where = "tempfile" if step == "NamedTemporaryFile" else "structgen.array_cache"
-    monkeypatch.setattr(f"{where}.{step}", refuse)
+    monkeypatch.setattr(f"structgen.array_cache.{step}", refuse)
     caplog.set_level(logging.DEBUG, logger="structgen")
     check(get_or_build("a", "b", "key", lambda: {n: a.copy() for n, a in ARRAYS.items()}))
     assert not files(folder)
@@ -166,19 +164,12 @@ def test_a_disk_that_cannot_be_written_is_no_error(
 
 
 def test_a_disk_that_fills_up_while_writing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def named(**options: Any) -> Any:
-        file = real(**options)
-        write = file.file.write
+    def half(path: Path, data: bytes) -> None:
+        write(path, data[: len(data) // 2])
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-        def half(data: bytes) -> None:
-            write(data[: len(data) // 2])
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-        file.write = half
-        return file
-
-    real = tempfile.NamedTemporaryFile
-    monkeypatch.setattr(tempfile, "NamedTemporaryFile", named)
+    write = array_cache._write
+    monkeypatch.setattr(array_cache, "_write", half)
     store("a", "b", "key", ARRAYS)
     assert not files(folder)
 

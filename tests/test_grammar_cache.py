@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -9,9 +10,11 @@ import pytest
 import real_tokenizers
 
 import structgen
-from structgen import Cfg, GrammarError, array_cache, grammar_cache, grammars
+from structgen import Cfg, GrammarError, Unsatisfiable, array_cache, grammar_cache, grammars
+from structgen.automaton import cfg_machine
 from structgen.cfg_masks import CfgMaskEngine
 from structgen.grammar import cfg_lark
+from structgen.types import lowering
 
 SUMS = 'start: sum\nsum: sum "+" term | term\nterm: NUMBER | "(" sum ")"\nNUMBER: /[0-9]+/\n'
 
@@ -88,11 +91,57 @@ def test_first_masks_are_the_same_from_disk(folder: Path, monkeypatch: pytest.Mo
     assert rows[0] == rows[1]
 
 
+def test_a_first_mask_from_disk_builds_nothing(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    vocabulary = real_tokenizers.vocabulary("smollm2")
+    text = "SELECT a FROM b WHERE c IN (1, 2)"
+
+    def masks(constraint: structgen.Constraint) -> list[bytes]:
+        cursor = constraint.start()
+        row = np.zeros((vocabulary.size + 31) // 32, np.uint32)
+        rows = []
+        for token in (*constraint.named.encode(text.encode()), None):
+            cursor.fill_mask(row)
+            rows.append(row.tobytes())
+            if token is not None:
+                cursor.accept(token)
+        return rows
+
+    fresh = masks(structgen.compile(Cfg.named("sql-select"), vocabulary))
+    lowering._lower_cached.cache_clear()
+    row = np.zeros((vocabulary.size + 31) // 32, np.uint32)
+    with monkeypatch.context() as context:
+        context.setattr(cfg_machine, "Terminals", None)
+        constraint = structgen.compile(Cfg.named("sql-select"), vocabulary)
+        constraint.start().fill_mask(row)
+    assert row.tobytes() == fresh[0]
+    # Whoever comes next builds the rest, once.
+    found: list[list[bytes]] = []
+    threads = [threading.Thread(target=lambda: found.append(masks(constraint))) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [fresh] * 4
+
+
+def test_grammars_without_a_text_are_refused_every_time(folder: Path) -> None:
+    vocabulary = real_tokenizers.vocabulary("smollm2")
+    rules = "".join(f"r{i}: A B r{i + 1}\n" for i in range(12))
+    text = f"start: r0\n{rules}r12: A B\nA: /[a-z]+/\nB: /[a-z]+/\n"
+    for _ in range(2):
+        with pytest.raises(Unsatisfiable):
+            structgen.compile(Cfg(text), vocabulary)
+
+
 def test_files_are_bounded(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(grammar_cache, "MAX_FILES", 8)
-    for i in range(40):
-        cfg_lark.parse(SUMS.replace("+", f"+{i}"))
-        assert len(files(folder)) <= 8
+    data = {"array": np.zeros(1, np.uint8)}
+    for i in range(200):
+        looks = i % 5 == 0
+        grammar_cache._store(f"{16 * i + (not looks):04x}", data)
+        assert len(files(folder)) <= (8 if looks else 12)
 
 
 def test_a_folder_that_cannot_be_used_is_as_good_as_none(

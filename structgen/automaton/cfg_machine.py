@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from .. import grammar_cache
 from ..errors import CompileLimitExceeded, GrammarError, Unsatisfiable, UnsupportedFeature
@@ -31,6 +32,9 @@ from .tape import Tape
 _LEXER_BITS = 32
 _LEXER_MASK = (1 << _LEXER_BITS) - 1
 _ACCEPT = -1
+_START = 1
+_BUILT = {"lexer", "stacks", "ignore", "guests", "states", "_rest", "_completion", "_entries"}
+_BUILT |= {"_finish", "_state_ids", "_accepting", "_steps"}
 _MAX_EXITS = 500
 _WORTH_KEEPING = 10
 """Grammars with fewer rules are not worth a file."""
@@ -54,6 +58,9 @@ class CfgMachine:
         PatternError: a terminal's pattern is malformed or not regular.
         UnsupportedFeature: a terminal has a lookaround that cannot be enforced exactly.
 
+    What some process has built before, and found nothing wrong with, is built when it is first
+    asked for: whoever has the first mask from disk needs no automata for it.
+
     Shareable between threads: growth happens under one lock, reading needs none.
 
     Attributes:
@@ -72,9 +79,37 @@ class CfgMachine:
         guests: Mapping[int, tuple[Alternative, ...]] | None = None,
     ) -> None:
         self.grammar = grammar
+        self._chars = chars
+        self._ways = guests or {}
+        self.start = _START
+        self.fingerprint = None if guests else self._identity()
+        known: bool | None = None
+        if self.fingerprint is not None and len(grammar.rules) >= _WORTH_KEEPING:
+            known = grammar_cache.find_flag("is free", self.fingerprint)
+        if known is not None:
+            # Then it has been built before, and whatever may be wrong with it is not.
+            self.is_free = known
+            return
+        self._build()
+        if self.fingerprint is not None and len(grammar.rules) >= _WORTH_KEEPING:
+            grammar_cache.keep_flag("is free", self.fingerprint, self.is_free)
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """What `_build` makes, when it is first asked for."""
+            if name not in _BUILT:
+                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+            self._build()
+            return self.__dict__[name]
+
+    def _build(self) -> None:
         with GROW:
-            terminals = Terminals(grammar.terminals, chars)
-            for t, ways in (guests or {}).items():
+            if "states" in self.__dict__:
+                return  # another thread was first
+            grammar = self.grammar
+            terminals = Terminals(grammar.terminals, self._chars)
+            for t, ways in self._ways.items():
                 terminals.guests[t] = self._guest(grammar.terminals[t].name, ways, terminals)
             self.guests = terminals.guests
             dead = [t for t, s in enumerate(terminals.starts) if s < 0 and t not in self.guests]
@@ -88,46 +123,39 @@ class CfgMachine:
             self.stacks = Stacks(goals)
             self._rest = terminals.rest
             self.ignore = frozenset(t for t in grammar.ignore if t not in dead)
-            self.fingerprint = None if self.guests else self._identity(grammar, chars)
             if self.guests:
                 self._check_guests()
-            self.is_free = self._find_is_free()
+            if "is_free" not in self.__dict__:
+                self.is_free = self._neighbours.is_free() or self._neighbours.is_safe()
             self._completion = Completion(self.stacks, self.lexer, tuple(sorted(self.ignore)))
             self._entries: dict[tuple[int, int], int] = {}
-            self._expected: dict[int, frozenset[int]] = {}
-            self.states: list[tuple[int, ...]] = [()]
-            self._state_ids: dict[tuple[int, ...], int] = {(): DEAD}
-            self._accepting: list[bool] = [False]
-            self._steps: dict[int, int] = {}
             self._finish: dict[int, bytes] = {}
             found: set[int] = set()
             self._begin(self.stacks.start, self._rest.anything, found)
-            self.start = self._intern(found)
-            if self.start == DEAD and not self.guests_at(self.stacks.start, self._rest.anything):
+            if not found and not self.guests_at(self.stacks.start, self._rest.anything):
                 raise Unsatisfiable(
                     "no text matches the grammar: its terminals take more than the rules leave "
                     "for what must follow them. A terminal takes the longest text it can (or the "
                     "shortest, with a lazy quantifier); put something between them that they "
                     "cannot contain."
                 )
+            if not found:
+                self.start = DEAD
+            # Last, as other threads read these without the lock.
+            start = tuple(sorted(found))
+            self._state_ids: dict[tuple[int, ...], int] = {start: _START, (): DEAD}
+            self._accepting: list[bool] = [False, _ACCEPT in found]
+            self._steps: dict[int, int] = {}
+            self.states: list[tuple[int, ...]] = [(), start]
 
     @functools.cached_property
     def _neighbours(self) -> Neighbours:
-        with GROW:
-            return Neighbours(self.stacks, self.lexer, self.ignore)
+        # Whoever asks holds `GROW`; the lock of cached properties is never held before it.
+        return Neighbours(self.stacks, self.lexer, self.ignore)
 
-    @staticmethod
-    def _identity(grammar: ir.ContextFree, chars: ir.CharSet) -> str | None:
-        of = grammar_cache.fingerprint(grammar)
-        return None if of is None else f"{of} {chars.ranges}"
-
-    def _find_is_free(self) -> bool:
-        def find() -> bool:
-            return self._neighbours.is_free() or self._neighbours.is_safe()
-
-        if self.fingerprint is None or len(self.grammar.rules) < _WORTH_KEEPING:
-            return find()
-        return grammar_cache.get_flag("is free", self.fingerprint, find)
+    def _identity(self) -> str | None:
+        of = grammar_cache.fingerprint(self.grammar)
+        return None if of is None else f"{of} {self._chars.ranges}"
 
     def _guest(self, name: str, ways: tuple[Alternative, ...], terminals: Terminals) -> Guest:
         guest = Guest(name, ways, terminals.alphabet)
