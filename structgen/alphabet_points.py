@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 Int32: TypeAlias = npt.NDArray[np.int32]
 
+_MOST_SETS = 8
+"""Most sets of characters that are looked for in order; more hardly ever tell more."""
+
 
 class LongTokens(NamedTuple):
     """Tokens and quotes beyond `Characters.near` characters, in a trie over atoms.
@@ -139,9 +142,9 @@ class AlphabetPoints:
         inside: npt.NDArray[np.bool_] = lut[self.atoms]
         return inside
 
-    def most_of_each(self, masks: Sequence[int]) -> int:
-        """`Characters.most_of_each` of some sets of atoms."""
-        return self._characters.most_of_each([self.inside(mask) for mask in masks])
+    def most_in_order(self, masks: Sequence[int]) -> int:
+        """`Characters.most_in_order` of some sets of atoms."""
+        return self._characters.most_in_order([self.inside(mask) for mask in masks[:_MOST_SETS]])
 
     def tails_of(self, live: int) -> npt.NDArray[np.bool_] | None:
         """For each of `Characters.tails`, whether some character that begins so is in ``live``.

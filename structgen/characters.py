@@ -540,24 +540,35 @@ class Characters:
         short = steps <= most
         return chosen[short], steps[short]
 
-    def most_of_each(self, sets: Sequence[Bools]) -> int:
-        """The largest number of which some token holds so many characters of each set.
+    def most_in_order(self, sets: Sequence[Bools]) -> int:
+        """How often at most a token holds characters of all these sets, one after another.
+
+        What stands between them does not matter: ``(?:\\S+\\s+){n}`` needs n times one character
+        that is no blank, and a blank later; no token of Llama 3.1 has two such pairs.
 
         Args:
-            sets: each bool ``[len(points) + 2]``.
+            sets: at most 8, each bool ``[len(points) + 2]``.
 
-        Cost: half a millisecond a set; remembered by content.
+        Cost: a millisecond; remembered by content.
         """
         key = b"".join(np.packbits(inside).tobytes() for inside in sets)
         found = self._most.get(key)
         if found is None:
-            least = None
-            for inside in sets:
-                held = inside[self._flat_code].astype(np.uint16)
-                for a, b in self._level_bounds:
-                    held[a:b] += held[self._flat_parent[a:b]]
-                least = held if least is None else np.minimum(least, held)
-            found = self._most[key] = int(least.max()) if least is not None else 0
+            bits = np.zeros(len(self.points) + 2, np.uint8)
+            for i, inside in enumerate(sets):
+                bits[inside] |= np.uint8(1 << i)
+            held = bits[self._flat_code]
+            n_sets = len(sets)
+            # The set whose turn it is in the low four bits, and above how often all were found.
+            kind = np.uint16 if self.longest < 1 << 12 else np.uint32
+            found_at = np.zeros(self.n, kind)
+            for a, b in self._level_bounds:
+                now = found_at[self._flat_parent[a:b]]
+                now += held[a:b] >> (now & 15) & 1
+                now[now & 15 == n_sets] += 16 - n_sets
+                found_at[a:b] = now
+            times = found_at >> 4
+            found = self._most[key] = int(times.max())
             self._charge(len(key) + 100)
         return found
 

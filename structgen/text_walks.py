@@ -95,7 +95,7 @@ class TextWalks:
         expression, at = found
         if self._far is None:
             # One more for a character that is cut.
-            self._far = Far(expression, self.characters.longest + 1, self._points.most_of_each)
+            self._far = Far(expression, self.characters.longest + 1, self._points.most_in_order)
         to = self._far.alike(at)
         return state if to == at else self._symbols.in_expression(to)
 
@@ -160,7 +160,7 @@ class TextWalks:
             return state  # nothing but a run, however long
         expression, at = found
         if self._nearer is None:
-            self._nearer = Far(expression, near + 1, self._points.most_of_each)
+            self._nearer = Far(expression, near + 1, self._points.most_in_order)
         to = self._symbols.in_expression(self._nearer.alike(at))
         return state if to == self.alike(state) else to
 
@@ -212,43 +212,48 @@ class TextWalks:
         return TextWalk(counts, [ids[short]], quotes, single, runs)
 
     def _long_ones(self, state: int, out: TextWalk) -> None:
-        """The tokens and quotes beyond `Characters.near` characters."""
+        """The tokens and quotes beyond `Characters.near` characters.
+
+        Within a run only characters are counted; a state is made where it is left.
+        """
         children, ends = self._points.long[:2]
+        symbols = self._symbols
         found: list[int] = []
-        level = {state: [0]}
-        while level:
-            deeper: dict[int, list[int]] = {}
-            for at, nodes in level.items():
-                table = view(self._table(at))
-                for here in nodes:
-                    if here in ends:
-                        self._long_ends(at, here, found, out)
-                    for atom, child in children[here]:
-                        to = table[atom]
-                        if to != _DEAD:
-                            if to in deeper:
-                                deeper[to].append(child)
-                            else:
-                                deeper[to] = [child]
-            level = deeper
+        runs: dict[int, int] = {}
+        stack = [(state, *symbols.run(state), 0, 0)]
+        while stack:
+            start, chars, most, count, here = stack.pop()
+            if here in ends and self._long_ends(start, count, here, found, out):
+                runs[start] = max(count, runs.get(start, 0))
+            for atom, child in children[here]:
+                if chars >> atom & 1 and count != most:
+                    stack.append((start, chars, most, count + 1, child))
+                else:
+                    to = int(self._table(symbols.after_run(start, count))[atom])
+                    if to != _DEAD:
+                        stack.append((to, *symbols.run(to), 0, child))
+        out.runs.update(runs.items())
         if found:
             out.ids.append(np.array(found, np.int32))
 
-    def _long_ends(self, state: int, here: int, found: list[int], out: TextWalk) -> None:
-        """What ends at a node of `AlphabetPoints.long`."""
+    def _long_ends(
+        self, start: int, count: int, here: int, found: list[int], out: TextWalk
+    ) -> bool:
+        """What ends at a node of `AlphabetPoints.long` after ``count`` characters of a run;
+        whether that are tokens."""
         _, _, tokens, partials, quotes = self._points.long
+        before = len(found)
         if here in tokens:
             found += tokens[here]
-            out.runs.add((state, 0))
         if here in partials:
-            tails = self._points.tails_of(self._live(state))
+            tails = self._points.tails_of(self._live(self._symbols.after_run(start, count)))
             if tails is not None:
                 found += [token for token, tail in partials[here] if tails[tail]]
-                out.runs.add((state, 0))
         if here in quotes:
-            label = self._symbols.label(state)
+            label = self._symbols.label(self._symbols.after_run(start, count))
             if label >= 0:
                 out.single.setdefault(label, []).extend(quotes[here])
+        return len(found) > before
 
     def special_states(self, state: int, place: int) -> list[int]:
         """The states on the way to the special texts of ``state`` that the tokens below ``place``

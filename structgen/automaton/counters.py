@@ -47,8 +47,8 @@ class Far:
     Args:
         automaton: the automaton.
         longest: most characters of a text, one that is cut included.
-        most_of: given some sets of atoms, a number that in no text all of them reach: how often
-            something can be repeated that takes a character of each every time.
+        most_of: given some sets of atoms, how often at most a text holds a character of the first,
+            and later one of the second, and so on: how often it can repeat what takes all of these.
     """
 
     def __init__(
@@ -134,18 +134,18 @@ class Far:
         least = self._sizes(body).least
         times = self._longest // max(least, 1)
         needed = self._needed(body)
-        return min(times, self._most_of(sorted(needed))) if len(needed) > 1 else times
+        return min(times, self._most_of(needed)) if len(needed) > 1 else times
 
-    def _needed(self, node: int) -> set[int]:
-        """Sets of atoms of each of which every text of ``node`` holds a character."""
+    def _needed(self, node: int) -> list[int]:
+        """Sets of atoms of which every text of ``node`` holds one character each, in this order."""
         kind, *args = self._automaton.parts(node)
         if kind == kinds.SET:
-            return {args[0]}
+            return [args[0]]
         if kind == kinds.CAT:
-            return {mask for part in self._automaton.sequence(node) for mask in self._needed(part)}
+            return [mask for part in self._automaton.sequence(node) for mask in self._needed(part)]
         if kind == kinds.REP and args[1]:
             return self._needed(args[0])
-        return set()
+        return []
 
     def _sizes(self, node: int) -> _Sizes:
         """What is known of the lengths of an expression's texts."""
