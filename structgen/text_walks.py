@@ -22,7 +22,6 @@ from .automaton.counters import Far
 from .automaton.leaf import Names, SymbolAutomaton
 from .characters import Characters, Depths, Slice, ranges, starts_of
 from .recent import Recent
-from .trie import view
 
 Int32: TypeAlias = npt.NDArray[np.int32]
 Places: TypeAlias = npt.NDArray[np.int32]
