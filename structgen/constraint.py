@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -103,16 +104,12 @@ class Constraint:
         self._machine = built.machine
         self.named = NamedTokens(vocabulary, built.named_tokens)
         self._masks: MaskEngine | CfgMaskEngine
-        self._reach: Reach | CfgReach
         if isinstance(built.machine, Machine):
             self._masks = MaskEngine(built.machine, vocabulary, self.named)
-            self._reach = Reach(self._masks)
         else:
             from .cfg_masks import CfgMaskEngine
-            from .cfg_reach import CfgReach
 
             self._masks = CfgMaskEngine(built.machine, vocabulary)
-            self._reach = CfgReach(self._masks)
         self._tokens: dict[int, int] = {}
         self._plans: dict[int, tuple[int, ...]] = {}
         self._plan_sizes: dict[int, int] = {}
@@ -156,6 +153,14 @@ class Constraint:
         return f"Constraint({self.output.name}, {self.vocabulary!r})"
 
     # -- for cursors ------------------------------------------------------------------------
+
+    @cached_property
+    def _reach(self) -> Reach | CfgReach:
+        if isinstance(self._masks, MaskEngine):
+            return Reach(self._masks)
+        from .cfg_reach import CfgReach
+
+        return CfgReach(self._masks)
 
     def _advance(self, state: int, token_id: int, tape: Callable[[], Tape]) -> int:
         """The state after a token's bytes, or `DEAD`."""

@@ -40,6 +40,11 @@ class NamedTokens:
 
     def __init__(self, vocabulary: Vocabulary, named: Sequence[ir.SpecialToken] = ()) -> None:
         self._vocabulary = vocabulary
+        self.ids: tuple[int, ...] = ()
+        self.tokens = self.texts = vocabulary.tokens
+        self.textual: frozenset[int] = frozenset()
+        if not named:
+            return
         names = [token.text for token in named]
         self.ids = tuple(_id_of(vocabulary, token) for token in named)
         shown = {token_id: name for name, token_id in vocabulary.named_tokens.items()}
@@ -47,10 +52,7 @@ class NamedTokens:
             name if name in vocabulary.named_tokens else shown.get(token_id, name)
             for name, token_id in zip(names, self.ids, strict=True)
         )
-        self.tokens = self.texts = vocabulary.tokens
         self.textual = frozenset(i for i in self.ids if vocabulary.tokens[i])
-        if not names:
-            return
         tokens = [b"" if MARK in token else token for token in vocabulary.tokens]
         texts = list(vocabulary.tokens)
         for number, (name, token_id) in enumerate(zip(self._names, self.ids, strict=True)):

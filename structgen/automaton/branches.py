@@ -108,13 +108,6 @@ class Brancher:
             CompileLimitExceeded: more than `MAX_BRANCHES` partial branches were looked at.
         """
         obligations = tuple(obligations)
-        if len(obligations) == 1 and not obligations[0] & 1:
-            number = obligations[0] >> 1
-            node = self._nodes[number]
-            if not node.applies_in_place:  # as most are
-                if not node.types:
-                    return []
-                return [Branch(node.types, (number,) if node.asserts else ())]
         found = self._expand(obligations, False)
         if found is None:
             found = self._expand(obligations, True)

@@ -17,6 +17,7 @@ nothing of languages, only of characters.
 from __future__ import annotations
 
 import weakref
+from collections import deque
 from typing import Any, Literal, TypeAlias
 
 from ..grammar.ir import MAX_CODE_POINT
@@ -380,6 +381,8 @@ class JsonString(Utf8):
 
 
 _strings: weakref.WeakValueDictionary[Any, JsonString] = weakref.WeakValueDictionary()
+_made: deque[JsonString] = deque(maxlen=16)
+"""The last few: those that most schemas use are not made anew when no constraint is left."""
 
 
 def json_string(
@@ -390,4 +393,5 @@ def json_string(
     found = _strings.get(key)
     if found is None:
         found = _strings[key] = JsonString(alphabet, escapes, missing)
+        _made.append(found)
     return found

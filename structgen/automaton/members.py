@@ -51,51 +51,34 @@ class MemberTable:
         rule: what further has to hold of the members.
         bits: every pattern that tells unnamed keys apart, with its bit.
         must_match: expressions that every unnamed key has to match.
-        path: where in the schema the object is, for messages.
     """
 
     def __init__(self, language: JsonLanguage, nodes: tuple[int, ...]) -> None:
         self._language = language
         self._nodes = [language.nodes[n] for n in nodes]
         self._book = language.book
-        self.path = self._nodes[0].path if self._nodes else "$"
         names: dict[str, None] = {}
+        required: dict[str, None] = {}
+        limits: list[int] = []
+        rules: list[Rule] = []
+        self.least = 0
         for node in self._nodes:
             names.update(dict.fromkeys(node.properties))
-        required = dict.fromkeys(name for node in self._nodes for name in node.required)
-        self.ordered = (1 << len(dict.fromkeys((*names, *required)))) - 1
-        self.least = max((n.min_properties for n in self._nodes), default=0)
-        limits = [n.max_properties for n in self._nodes if n.max_properties is not None]
+            required.update(dict.fromkeys(node.required))
+            rules += node.rules
+            if node.min_properties > self.least:
+                self.least = node.min_properties
+            if node.max_properties is not None:
+                limits.append(node.max_properties)
         names.update(required)
+        self.ordered = (1 << len(names)) - 1
         # what holds of every member with such a key, beside what the nodes say
         self._every: list[tuple[Keys, int]] = []
-        rest: list[Rule] = []
-        rules = [rule for node in self._nodes for rule in node.rules]
-        rule = self._book.all(rules) if rules else self._book.yes
-        for part in rule.parts if rule.kind == "all" else (rule,):
-            if part.kind == "least":
-                self.least = max(self.least, part.detail)
-            elif part.kind == "fewer":
-                limits.append(part.detail - 1)
-            elif part.kind == "none":
-                keys, obligation = part.detail
-                self._every.append((keys, obligation ^ 1))
-            elif part.kind == "some" and part.detail[0].name is not None:
-                keys, obligation = part.detail
-                required[keys.name] = names[keys.name] = None
-                if obligation != TRUE:
-                    self._every.append((keys, obligation))
-            else:
-                rest.append(part)
-        self.rule = self._book.all(rest) if rule is not self._book.no else rule
+        self.rule = self._book.yes
+        self._facts: list[Rule] = []
+        self._broad: list[Rule] = []  # the facts that are about more than one key
+        spoken_of = self._read_rules(rules, names, required, limits) if rules else []
         self.most: int | None = min(limits) if limits else None
-        self._facts = self._book.facts_of(self.rule)
-        # the facts that are about more than one key
-        self._broad = [f for f in self._facts if f.kind == "some" and f.detail[0].name is None]
-        spoken_of = [keys for keys, _ in self._every]
-        spoken_of += [fact.detail[0] for fact in self._facts if fact.kind == "some"]
-        for keys in spoken_of:
-            names.update(dict.fromkeys(keys.but_names if keys.name is None else [keys.name]))
         self.names = list(names)
         self.index = {name: i for i, name in enumerate(self.names)}
         self.required = 0
@@ -112,7 +95,7 @@ class MemberTable:
             for node in self._nodes
             if node.property_names != TRUE
         ]
-        self.conjunctions: list[int] = [self._named(name) for name in self.names]
+        self.conjunctions: list[int] = self._owed_by_names()
         self._matched: list[int] = [0] * len(self.names)
         self._classes: dict[int, int] = {}
         self._possible: int | None = None
@@ -125,7 +108,58 @@ class MemberTable:
             self.rule = self._spread(self.rule)
             self._facts = self._book.facts_of(self.rule)
 
+    def _read_rules(
+        self,
+        rules: list[Rule],
+        names: dict[str, None],
+        required: dict[str, None],
+        limits: list[int],
+    ) -> list[Keys]:
+        """Take from ``rules`` what is no rule but holds of single members, or of their number.
+
+        Adds to ``names``, ``required`` and ``limits``; gives the keys that are spoken of.
+        """
+        rest: list[Rule] = []
+        rule = self._book.all(rules)
+        for part in rule.parts if rule.kind == "all" else (rule,):
+            if part.kind == "least":
+                self.least = max(self.least, part.detail)
+            elif part.kind == "fewer":
+                limits.append(part.detail - 1)
+            elif part.kind == "none":
+                keys, obligation = part.detail
+                self._every.append((keys, obligation ^ 1))
+            elif part.kind == "some" and part.detail[0].name is not None:
+                keys, obligation = part.detail
+                required[keys.name] = names[keys.name] = None
+                if obligation != TRUE:
+                    self._every.append((keys, obligation))
+            else:
+                rest.append(part)
+        self.rule = self._book.all(rest) if rule is not self._book.no else rule
+        self._facts = self._book.facts_of(self.rule)
+        self._broad = [f for f in self._facts if f.kind == "some" and f.detail[0].name is None]
+        spoken_of = [keys for keys, _ in self._every]
+        spoken_of += [fact.detail[0] for fact in self._facts if fact.kind == "some"]
+        for keys in spoken_of:
+            names.update(dict.fromkeys(keys.but_names if keys.name is None else [keys.name]))
+        return spoken_of
+
+    @property
+    def path(self) -> str:
+        """Where in the schema the object is, for messages."""
+        return self._nodes[0].path if self._nodes else "$"
+
     # -- labels and what their values owe ---------------------------------------------------
+
+    def _owed_by_names(self) -> list[int]:
+        """The conjunctions that the values of all names are owed to."""
+        if len(self._nodes) == 1 and not self._every:  # as nearly always
+            (node,) = self._nodes
+            if not node.pattern_properties and node.property_names == TRUE:
+                owed, others, of = node.properties, node.additional, self._language.conjunction_of
+                return [of(owed.get(name, others)) for name in self.names]
+        return [self._named(name) for name in self.names]
 
     def _named(self, name: str) -> int:
         """The conjunction that the value of ``name`` is owed to."""

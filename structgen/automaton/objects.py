@@ -218,7 +218,10 @@ class ObjectPlan:
         table = self._table
         if not self._is_involved and table.rule.kind == "all":
             plainly_possible = self._language.plainly_possible
-            if all(plainly_possible(owed) for _, owed in table.required_members()):
+            owed, rest = table.conjunctions, table.required
+            while rest and plainly_possible(owed[(rest & -rest).bit_length() - 1]):
+                rest &= rest - 1
+            if not rest:
                 return True
         return self.shortest_text() is not None
 

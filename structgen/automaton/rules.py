@@ -76,6 +76,8 @@ class Rule:
 _RELEASED = Rule("", (), None, 0, -1)
 """The opposite of the rules of a book that nobody reads any more."""
 
+_YES, _NO = Rule("all", (), None, 0, 0), Rule("any", (), None, 0, 1)
+_YES.negated, _NO.negated = _NO, _YES
 _OPPOSITE = {"some": "none", "least": "fewer", "all": "any", "count": "count"}
 
 
@@ -83,22 +85,20 @@ class RuleBook:
     """All rules of one schema.
 
     Attributes:
-        yes, no: the rules that always and never hold.
+        yes, no: the rules that always and never hold; all books have them in common.
         facts: the facts by number; bit i of a rule's ``support`` stands for ``facts[i]``.
         counting: bit mask of the facts that speak of the number of members.
         by_name: for each name, the bit mask of the facts about that one key.
     """
 
+    yes, no = _YES, _NO
+
     def __init__(self) -> None:
         self._rules: dict[tuple[Any, ...], Rule] = {}
-        self._serial = 0
+        self._serial = 2
         self.facts: list[Rule] = []
         self.counting = 0
         self.by_name: dict[str, int] = {}
-        self.yes = self._pair("all", (), None, 0)
-        self.no = self.yes.negated
-        for rule in (self.yes, self.no):
-            self._rules[rule.kind, (), None] = rule
 
     def release(self) -> None:
         """Forget all rules; each refers to its opposite, which refers back."""
@@ -171,8 +171,8 @@ class RuleBook:
                 break
         if any(part.negated in flat for part in flat if part.parts):
             return self.no
-        if len(flat) == 1:
-            return next(iter(flat))
+        if len(flat) < 2:
+            return next(iter(flat), self.yes)
         return self._compound("all", flat, None)
 
     def any(self, parts: Iterable[Rule]) -> Rule:

@@ -99,13 +99,10 @@ class JsonLanguage:
             self.space.least + mark + self.space.least_after for mark in (b",", b":")
         )
         self.array_leaf = _array_leaf(options.whitespace, options.max_whitespace)
-        self._speller = json_string(_ONE_ATOM, options.named, missing)
         self._conjunctions: list[tuple[int, ...]] = []
         self._as_met: list[tuple[int, ...]] = []  # the same, in the order they were given first
         self._conjunction_ids: dict[tuple[int, ...], int] = {}
         self.book = RuleBook()
-        reader = RuleReader(self.nodes, self.book, self.constant, self.string_language)
-        self._brancher = Brancher(self.nodes, self._disjoint, self.constant, reader)
         self._branches: dict[int, tuple[Branch, ...]] = {}
         self._alternatives: dict[int, tuple[Alternative, ...]] = {}
         self._shapes: dict[int, Shapes] = {}
@@ -118,12 +115,6 @@ class JsonLanguage:
         self._reading = 0
         self._constants: dict[Any, int] = {}
         self._overlaps: dict[tuple[int, int], bool] = {}
-        self._plain = PlainSight(
-            self.nodes,
-            self._has_string,
-            10 ** (options.max_digits - 1),
-            lambda text: not missing or text.isascii(),
-        )
         self._nesting = NestingBound(self.add)
         self.max_depth = options.max_depth
         # The fields that any node sets: what none speaks of needs no look at each.
@@ -136,6 +127,20 @@ class JsonLanguage:
         if self.max_depth is not None and not self._watch_from:
             bound = self._nesting.at_most(self.max_depth)
             self.root = self.conjunction([graph.root, bound])
+
+    @cached_property
+    def _brancher(self) -> Brancher:
+        reader = RuleReader(self.nodes, self.book, self.constant, self.string_language)
+        return Brancher(self.nodes, self._disjoint, self.constant, reader)
+
+    @cached_property
+    def _plain(self) -> PlainSight:
+        return PlainSight(
+            self.nodes,
+            self._has_string,
+            10 ** (self.options.max_digits - 1),
+            lambda text: not self.missing or text.isascii(),
+        )
 
     @cached_property
     def _draft4(self) -> bool:
@@ -164,6 +169,16 @@ class JsonLanguage:
             self._as_met.append(tuple(given))
         return found
 
+    def conjunction_of(self, obligation: int) -> int:
+        """The number of the conjunction of one obligation."""
+        key = (obligation,) if obligation != TRUE else ()
+        found = self._conjunction_ids.get(key)
+        if found is None:
+            found = self._conjunction_ids[key] = len(self._conjunctions)
+            self._conjunctions.append(key)
+            self._as_met.append(key)
+        return found
+
     def obligations(self, conjunction: int) -> tuple[int, ...]:
         """The obligations that the conjunction consists of."""
         return self._conjunctions[conjunction]
@@ -176,8 +191,14 @@ class JsonLanguage:
         """The conjunction's branches, without those that contradict themselves by type."""
         found = self._branches.get(conjunction)
         if found is None:
-            with self.placed(conjunction):
-                found = tuple(self._brancher.expand(self._conjunctions[conjunction]))
+            key = self._conjunctions[conjunction]
+            node = self.nodes[key[0] >> 1] if len(key) == 1 and not key[0] & 1 else None
+            if node is not None and not node.applies_in_place:  # as most are
+                own = (key[0] >> 1,) if node.asserts else ()
+                found = (Branch(node.types, own),) if node.types else ()
+            else:
+                with self.placed(conjunction):
+                    found = tuple(self._brancher.expand(key))
             self._branches[conjunction] = found
         return found
 
@@ -230,11 +251,13 @@ class JsonLanguage:
         found = self._alternatives.get(conjunction)
         if found is None:
             leaves, plans = self.shapes(conjunction)
-            with self.placed(conjunction):
+            try:
                 found = (
-                    *(Alternative(leaf, start) for leaf, start in leaves),
-                    *(plan.open() for plan in plans if plan.is_possible()),
+                    *[Alternative(leaf, start) for leaf, start in leaves],
+                    *[plan.open() for plan in plans if plan.is_possible()],
                 )
+            except CompileLimitExceeded as error:
+                raise self._at(error, conjunction) from error
             self._alternatives[conjunction] = found
         return found
 
@@ -242,8 +265,10 @@ class JsonLanguage:
         """The leaves and the object and array plans a value may take, possible or not."""
         found = self._shapes.get(conjunction)
         if found is None:
-            with self.placed(conjunction):
+            try:
                 found = self._shapes[conjunction] = self._build(conjunction)
+            except CompileLimitExceeded as error:
+                raise self._at(error, conjunction) from error
         return found
 
     @contextmanager
@@ -252,8 +277,11 @@ class JsonLanguage:
         try:
             yield
         except CompileLimitExceeded as error:
-            paths = (self.nodes[ob >> 1].path for ob in self._conjunctions[conjunction])
-            raise error.at(next((path for path in paths if path != "$"), "$")) from error
+            raise self._at(error, conjunction) from error
+
+    def _at(self, error: CompileLimitExceeded, conjunction: int) -> CompileLimitExceeded:
+        paths = (self.nodes[ob >> 1].path for ob in self._conjunctions[conjunction])
+        return error.at(next((path for path in paths if path != "$"), "$"))
 
     def _build(self, conjunction: int) -> Shapes:
         literals: dict[bytes, None] = {}
@@ -373,7 +401,8 @@ class JsonLanguage:
 
     def spell(self, name: str) -> bytes:
         """``name`` as a JSON string in its shortest allowed spelling."""
-        return b'"' + b"".join(self._speller.spell(ord(c)) for c in name) + b'"'
+        speller = json_string(_ONE_ATOM, self.options.named, self.missing)
+        return b'"' + b"".join(speller.spell(ord(c)) for c in name) + b'"'
 
     # -- enumerations -----------------------------------------------------------------------
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Callable
 from typing import Any
 
 from structgen.errors import ParseError
@@ -54,8 +53,10 @@ def _lower_pattern(value: TextPattern) -> OutputType:
 
 def lower_schema(value: JsonSchema) -> OutputType:
     """The output type of a schema."""
-    name = shortened(repr(value))
-    return OutputType(ir.Json(value.shared, value.options), _json_parser(name), name)
+    grammar = ir.Json(value.shared, value.options)
+    return OutputType(
+        grammar, functools.partial(_parse_json, value), functools.partial(_name, value)
+    )
 
 
 def lower_pattern(value: TextPattern, name: str) -> OutputType:
@@ -70,11 +71,13 @@ def shortened(name: str) -> str:
     return name if len(name) <= _LONGEST else name[: _LONGEST - 1] + "…"
 
 
-def _json_parser(name: str) -> Callable[[str], Any]:
-    def parse(text: str) -> Any:
-        try:
-            return json.loads(text)
-        except (ValueError, RecursionError) as error:
-            raise ParseError(f"The text is not JSON ({name}): {error}.", text=text) from error
+def _name(schema: JsonSchema) -> str:
+    return shortened(repr(schema))
 
-    return parse
+
+def _parse_json(schema: JsonSchema, text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        name = _name(schema)
+        raise ParseError(f"The text is not JSON ({name}): {error}.", text=text) from error

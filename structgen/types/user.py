@@ -23,12 +23,18 @@ class OutputType:
     Attributes:
         grammar: the texts a model may write.
         parse: turns one such text into the value it stands for; raises `ParseError`.
-        name: what to call the type in messages.
+        named: what to call the type in messages, or what gives that: a schema is long, and few
+            messages are written.
     """
 
     grammar: ir.Grammar
     parse: Callable[[str], Any]
-    name: str
+    named: str | Callable[[], str]
+
+    @property
+    def name(self) -> str:
+        """What to call the type in messages."""
+        return self.named if isinstance(self.named, str) else self.named()
 
 
 @dataclass(frozen=True, slots=True, init=False, repr=False, eq=False)
