@@ -36,10 +36,11 @@ class LexerWalks:
         walks = self._walks.get(lexer)
         if walks is None:
             walks = self._walks[lexer] = Walks(lexer, self._vocabulary)
-        elif walks.used > _MAX_BYTES:
+        elif not walks.renew() and walks.used > _MAX_BYTES:
             walks.clear()
         nodes, walker = walks.nodes, self._walker
-        found = walks.walk(q, node if isinstance(node, int) else nodes.of(node.members))
+        begin = node if isinstance(node, int) else nodes.of(node.members)
+        found = walks.walk(q, begin)
         ids = np.array(found.ids, np.int32)
         row = found.bits
         if row is not None and node != ROOT:
@@ -51,6 +52,6 @@ class LexerWalks:
             for outcome, at in found.exits
         )
         ends: dict[int, None] = {}
-        for end in found.ends:
+        for end in walks.ends(q, begin):
             ends.update(dict.fromkeys(walks.inside_characters(~end) if end < 0 else (end,)))
         return LeafWalk(row, ids if len(ids) else EMPTY, exits, tuple(ends))

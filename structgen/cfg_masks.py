@@ -105,26 +105,23 @@ class CfgMaskEngine:
         return self.mask(state).n_tokens
 
     def _trim(self) -> None:
-        """Start the caches anew when they have outgrown the budget."""
-        if self._used + self._walks.used + self._frames.used > MAX_CACHE_BYTES:
+        """Start the caches anew when they have outgrown the budget, or nodes their numbers."""
+        too_much = self._used + self._walks.used + self._frames.used > MAX_CACHE_BYTES
+        if self._walks.renew() or too_much:
             self._frames.clear()
             self._walks.clear()
             self._masks.clear()
             self._alike.clear()
             self._used = 0
 
-    def _steps(self, state: int) -> list[tuple[Walk, int]]:
-        """The walks that make up the mask of ``state``, each with the place it is walked at."""
+    def _steps(self, state: int) -> list[tuple[int, int, int]]:
+        """The walks that make up the mask of ``state``: lexer state, place and node of each."""
         machine, walk_of = self.machine, self._walks.walk
         outcomes = machine.lexer.outcomes
-        out: list[tuple[Walk, int]] = []
         todo = [(q, place, _ROOT) for q, place in machine.configurations(state)]
         seen = set(todo)
-        while todo:
-            q, place, node = todo.pop()
-            walk = walk_of(q, node)
-            out.append((walk, place))
-            for outcome, exit_node in walk.exits:
+        for q, place, node in todo:
+            for outcome, exit_node in walk_of(q, node).exits:
                 for condition, terminals in outcomes[outcome]:
                     after = machine.after(place, terminals)
                     entry = machine.entry(after, condition)
@@ -132,7 +129,7 @@ class CfgMaskEngine:
                     if entry >= 0 and step not in seen:
                         seen.add(step)
                         todo.append(step)
-        return out
+        return todo
 
     def _first(self) -> CfgMask:
         """The mask of the machine's start, from disk if it was computed before."""
@@ -164,7 +161,7 @@ class CfgMaskEngine:
         return found
 
     def _by_place(self, state: int) -> list[Walk | FrameWalk]:
-        return [walk for walk, _ in self._steps(state)]
+        return [self._walks.walk(q, node) for q, _, node in self._steps(state)]
 
     def _whole(self, state: int) -> list[Walk | FrameWalk]:
         """The walks whose tokens are those of ``state``, goals walked once for all stacks."""
@@ -223,7 +220,7 @@ class CfgMaskEngine:
             inside = self._walks.inside_characters
             return {
                 (q, place)
-                for walk, place in self._steps(state)
-                for end in walk.ends
+                for begin, place, node in self._steps(state)
+                for end in self._walks.ends(begin, node)
                 for q in ((end,) if end >= 0 else inside(~end))
             }

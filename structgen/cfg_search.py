@@ -25,6 +25,8 @@ _SMALL = 400
 """Nodes of subtrees that are still looked at one by one."""
 
 _FEW = 40
+_FEW_BYTES = 4
+"""A set's children by so many bytes are found one by one."""
 
 
 class Search:
@@ -96,12 +98,12 @@ class Search:
                     for byte, to in row.items()
                     if (child := child_of.get(at << 8 | byte)) is not None
                 ]
+            elif len(row) <= _FEW_BYTES:
+                below_by = nodes.child
+                steps = [(to, c) for byte, to in row.items() if (c := below_by(at, byte)) >= 0]
             else:
                 below = nodes.children(at)
-                if len(row) < len(below):
-                    steps = [(to, below[byte]) for byte, to in row.items() if byte in below]
-                else:
-                    steps = [(row[byte], child) for byte, child in below.items() if byte in row]
+                steps = [(row[byte], child) for byte, child in below.items() if byte in row]
             for to, child in steps:
                 if child >= n_nodes:
                     self._arrive(to, child)

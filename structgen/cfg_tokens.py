@@ -51,13 +51,13 @@ class Walk(NamedTuple):
         bits: the same as a packed mask, where they are many.
         exits: ``(outcome, node)`` pairs: where terminals may end and a token goes on.
         ends: lexer states in which those tokens end; ``~q`` for all those inside a character that
-            begins in ``q`` (`Walks.inside_characters`).
+            begins in ``q`` (`Walks.inside_characters`). None: not known (`Walks.ends`).
     """
 
     ids: Ids
     bits: Bits | None
     exits: tuple[tuple[int, int], ...]
-    ends: tuple[int, ...]
+    ends: tuple[int, ...] | None
 
 
 def merge(parts: Iterable[Tokens], n_words: int, most: int = _DENSE) -> tuple[Ids, Bits | None]:

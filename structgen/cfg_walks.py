@@ -5,7 +5,8 @@ places where tokens leave a name, say), and reports the tokens that end inside a
 terminals may end, by outcome. Of those nodes only the ones count from which some token goes on with
 a byte that the terminal's end allows: after a name, with no letter. Narrow walks run depth first in
 Python, sets of nodes merged byte by byte; wide ones level by level in NumPy; and where a state
-leads back to itself by a class of bytes, the whole run is one comparison (`byte_runs`).
+leads back to itself by a class of bytes, the whole run is one comparison (`byte_runs`). Walks of a
+single terminal are made once for all grammars over a vocabulary (`cfg_shared`).
 
 This module knows lexers and tries; what follows a terminal is `cfg_masks`' business.
 """
@@ -18,6 +19,7 @@ import numpy.typing as npt
 from .automaton.cfg_lexer import Lexer
 from .byte_runs import Order, order_of
 from .cfg_search import Search
+from .cfg_shared import TerminalWalks
 from .cfg_tokens import Walk, merge
 from .node_sets import NodeSets, as_mask
 from .trie import Trie
@@ -37,13 +39,15 @@ class Walks:
         rows: int32 [states, 256]; the next state, or -1, of the states that `cover` has seen.
         labels: int32 [states]; their outcomes, or -1.
         loops: bool [states]; whether a run leads back to them.
+        used: bytes held, about, without what is shared.
     """
 
     def __init__(self, lexer: Lexer, vocabulary: Vocabulary) -> None:
         self.lexer = lexer
         self.trie: Trie = vocabulary.trie
         self.order: Order = order_of(vocabulary)
-        self.nodes = NodeSets(self.trie, self.order)
+        self._terminals = TerminalWalks(lexer, vocabulary)
+        self.nodes: NodeSets = self._terminals.shared.nodes
         self.n_words = (vocabulary.size + 31) // 32
         self.rows = np.full((64, 256), -1, np.int32)
         self.labels = np.full(64, -1, np.int32)
@@ -55,18 +59,23 @@ class Walks:
         self._under: dict[int, int] = {}
         self._inside: dict[int, tuple[int, ...]] = {}
         self._walks: dict[int, Walk] = {}
-        self._used = 0
-
-    @property
-    def used(self) -> int:
-        """Bytes held, about."""
-        return self._used + self.nodes.used
+        self._ends: dict[int, tuple[int, ...]] = {}
+        self.used = 0
 
     def clear(self) -> None:
-        """Forget all walks, and all sets of nodes."""
+        """Forget all walks."""
         self._walks.clear()
-        self.nodes.clear()
-        self._used = 0
+        self._ends.clear()
+        self.used = 0
+
+    def renew(self) -> bool:
+        """Forget all walks if what grammars share has been made anew, and return whether that was
+        so: nodes that were sets then have other numbers now."""
+        if not self._terminals.renew():
+            return False
+        self.nodes = self._terminals.shared.nodes
+        self.clear()
+        return True
 
     def walk(self, q: int, node: int) -> Walk:
         """The walk from lexer state ``q`` at ``node``."""
@@ -74,23 +83,63 @@ class Walks:
         found = self._walks.get(key)
         if found is None:
             literal = self.lexer.literal(q)
-            if literal is not None:
-                found = self._literal(*literal, node)
-            elif len(parts := self.lexer.split(q)) > 1:
-                found = self._joined([self.walk(part, node) for part in parts])
-            elif (
-                node >= self.nodes.n_nodes
-                and self.lexer.n_bytes(q) > _MANY_BYTES
-                and len(apart := self.nodes.apart(node)) > 1
-            ):
-                found = self._joined([self.walk(q, part) for part in apart])
-            else:
-                found = Search(self, q, node).walk()
+            found = self._of_states(q, node) if literal is None else self._literal(*literal, node)
             self._walks[key] = found
-            self._used += 400 + 8 * len(found.ids)
+            self.used += 400 + 8 * len(found.ids)
             if found.bits is not None:
-                self._used += found.bits.nbytes
+                self.used += found.bits.nbytes
         return found
+
+    def _of_states(self, q: int, node: int) -> Walk:
+        split = self.lexer.split(q)
+        if len(split) > 1:
+            return self._joined([(part, node) for part in split])
+        name = self._terminals.name(q)
+        found = None if name is None else self._terminals.get(name, node)
+        if found is None:
+            apart = self._apart(q, node)
+            found = self._joined(apart) if apart else Search(self, q, node).walk()
+            if name is not None:
+                self._terminals.put(name, node, found)
+        return found
+
+    def _apart(self, q: int, node: int) -> list[tuple[int, int]]:
+        """The walks that one from ``q`` at ``node`` is put together from, if it is."""
+        if node < self.nodes.n_nodes or self.lexer.n_bytes(q) <= _MANY_BYTES:
+            return []
+        apart = self.nodes.apart(node)
+        return [(q, part) for part in apart] if len(apart) > 1 else []
+
+    def ends(self, q: int, node: int) -> tuple[int, ...]:
+        """`Walk.ends` of the walk from ``q`` at ``node``.
+
+        Cost: where another grammar made the walk, and some of its ends have no names, it is made
+        again.
+        """
+        walked = self.walk(q, node)
+        if walked.ends is not None:
+            return walked.ends
+        # Not put into the walk: masks are known by the identity of their walks.
+        key = q << _NODE_BITS | node
+        found = self._ends.get(key)
+        if found is None:
+            found = self._ends[key] = self._find_ends(q, node)
+            self.used += 100
+        return found
+
+    def _find_ends(self, q: int, node: int) -> tuple[int, ...]:
+        split = self.lexer.split(q)
+        name = self._terminals.name(q)
+        ends = None
+        parts = [(part, node) for part in split]
+        if len(parts) == 1:
+            ends = None if name is None else self._terminals.ends(name, node)
+            parts = self._apart(q, node)
+        if ends is None and parts:
+            ends = tuple(dict.fromkeys(end for part in parts for end in self.ends(*part)))
+        elif ends is None:
+            ends = Search(self, q, node).walk().ends or ()
+        return ends
 
     def _literal(self, text: bytes, states: list[int], outcome: int, node: int) -> Walk:
         """The walk of a terminal that is one text."""
@@ -100,8 +149,8 @@ class Walks:
         ends: list[int] = []
         at = node
         for byte, state in zip(text, states, strict=True):
-            below = child_of.get(at << 8 | byte) if at < n_nodes else nodes.children(at).get(byte)
-            if below is None:
+            below = child_of.get(at << 8 | byte, -1) if at < n_nodes else nodes.child(at, byte)
+            if below < 0:
                 break
             at = below
             if at >= n_nodes:
@@ -117,15 +166,19 @@ class Walks:
                 return Walk(tuple(ids), None, ((outcome, at),), tuple(ends))
         return Walk(tuple(ids), None, (), tuple(ends))
 
-    def _joined(self, parts: list[Walk]) -> Walk:
+    def _joined(self, steps: list[tuple[int, int]]) -> Walk:
+        parts = [self.walk(q, node) for q, node in steps]
         ids, bits = merge(parts, self.n_words)
         exits: dict[int, list[int]] = {}
         for part in parts:
             for outcome, node in part.exits:
                 exits.setdefault(outcome, []).append(node)
-        ends = dict.fromkeys(end for part in parts for end in part.ends)
+        ends: dict[int, None] = {}
+        for part in parts:
+            ends.update(dict.fromkeys(part.ends or ()))
+        are_known = all(part.ends is not None for part in parts)
         joined = tuple((outcome, self.nodes.join(nodes)) for outcome, nodes in exits.items())
-        return Walk(ids, bits, joined, tuple(ends))
+        return Walk(ids, bits, joined, tuple(ends) if are_known else None)
 
     def inside_characters(self, q: int) -> tuple[int, ...]:
         """The states in which a token can end inside a character that begins in ``q``."""

@@ -7,7 +7,7 @@ is walked once for all names. It knows no automata.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import cast
 
 import numpy as np
@@ -31,13 +31,13 @@ class NodeSets:
     Args:
         trie: the trie.
         order: its pre-order.
+        charge: told the bytes that each thing it remembers takes, about.
 
     Attributes:
-        used: bytes held, about.
         n_nodes: nodes of the trie: the first number of a set.
     """
 
-    def __init__(self, trie: Trie, order: Order) -> None:
+    def __init__(self, trie: Trie, order: Order, charge: Callable[[int], None]) -> None:
         self.n_nodes = trie.n_nodes
         self._trie = trie
         self._order = order
@@ -48,17 +48,14 @@ class NodeSets:
         self.token_ids = view(trie.token_ids)
         self._rank = order.views.rank
         self._beyond = order.views.beyond
-        self.clear()
-
-    def clear(self) -> None:
-        """Forget all sets."""
+        self._charge = charge
         self._sets: list[Nodes] = []
         self._set_ids: dict[bytes, int] = {}
         self._children: dict[int, dict[int, int]] = {}
+        self._child: dict[int, int] = {}
         self._parts: dict[int, list[int]] = {}
         self._bytes: dict[int, int] = {}
         self._sizes: dict[int, int] = {}
-        self.used = 0
 
     def real(self, node: int) -> Nodes:
         """The trie nodes that ``node`` stands for."""
@@ -93,7 +90,7 @@ class NodeSets:
         if found is None:
             found = self._set_ids[key] = self.n_nodes + len(self._sets)
             self._sets.append(nodes)
-            self.used += 2 * nodes.nbytes + 200
+            self._charge(2 * nodes.nbytes + 200)
         return found
 
     def apart(self, node: int) -> list[int]:
@@ -110,7 +107,7 @@ class NodeSets:
                 if found and len(found) < len(nodes):
                     found.append(self.of(nodes[~large]))
             self._parts[node] = found
-            self.used += 100
+            self._charge(100)
         return found
 
     def children(self, node: int) -> dict[int, int]:
@@ -118,7 +115,25 @@ class NodeSets:
         found = self._children.get(node)
         if found is None:
             found = self._children[node] = self._children_of(node)
-            self.used += 100 * len(found) + 100
+            self._charge(100 * len(found) + 100)
+        return found
+
+    def child(self, node: int, byte: int) -> int:
+        """The child of a set by one byte, itself a node or a set; -1 for none."""
+        all_known = self._children.get(node)
+        if all_known is not None:
+            return all_known.get(byte, -1)
+        key = node << 8 | byte
+        found = self._child.get(key)
+        if found is None:
+            nodes = self._sets[node - self.n_nodes]
+            if len(nodes) > _FEW:
+                return self.children(node).get(byte, -1)
+            child_of = self._trie.child
+            below = [c for n in nodes.tolist() if (c := child_of.get(n << 8 | byte)) is not None]
+            found = self.of(np.array(below, np.int32)) if below else -1
+            self._child[key] = found
+            self._charge(100)
         return found
 
     def _children_of(self, node: int) -> dict[int, int]:
@@ -170,7 +185,7 @@ class NodeSets:
             if known is None:
                 members, order = self._sets[node - self.n_nodes], self._order
                 known = self._sizes[node] = int((order.beyond[members] - order.rank[members]).sum())
-                self.used += 100
+                self._charge(100)
             found += known
         return found
 
@@ -191,7 +206,7 @@ class NodeSets:
                 flags[self._trie.byte[self.below(members)]] = True
                 found = as_mask(flags)
             self._bytes[node] = found
-            self.used += 100
+            self._charge(100)
         return found
 
     def going_on(self, nodes: Nodes, allowed: npt.NDArray[np.bool_]) -> Nodes:

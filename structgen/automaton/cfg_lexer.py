@@ -467,6 +467,21 @@ class Lexer(Leaf):
         self._literals[q] = found
         return found
 
+    def alone(self, q: int) -> tuple[int, int] | None:
+        """The terminal that is read in ``q``, and its state: where nothing else is read or held of
+        the rest, it may end wherever it can, and no character has been begun."""
+        symbol, node = self._keys[q]
+        condition, threads = self._symbols[symbol]
+        if node != GROUND or len(threads) != 1 or condition != self.terminals.rest.anything:
+            return None
+        v, state = threads[0]
+        return (v, state) if self.variants[v][1] is None else None
+
+    def before(self, terminal: int, state: int) -> int:
+        """The lexer state of which `alone` says ``terminal`` and ``state``."""
+        symbol = self._symbol(self.terminals.rest.anything, ((terminal, state),))
+        return self.state((symbol, GROUND))
+
     def first_bytes(self, q: int) -> int:
         """The bytes that can follow, as a mask."""
         found = self._masks.get(q)

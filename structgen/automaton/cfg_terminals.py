@@ -15,6 +15,7 @@ conditions by derivatives.)
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Sequence
 
 from ..errors import CompileLimitExceeded, PatternError, UnsupportedFeature
@@ -93,10 +94,15 @@ class Terminals:
         self.literals = {
             i: text for i, parsed in enumerate(trees) if (text := self._literal(parsed))
         }
+        self._contents = [(t.pattern, int(t.flags), t.splits, chars.ranges) for t in terminals]
         self.starts = [
             self._start_anywhere(parsed) if terminal.splits else self._start(i, parsed)
             for i, (terminal, parsed) in enumerate(zip(terminals, trees, strict=True))
         ]
+
+    def content(self, terminal: int) -> bytes:
+        """What tells a terminal from all others, in this grammar or another: a digest."""
+        return hashlib.sha256(repr(self._contents[terminal]).encode()).digest()
 
     # -- the automata -------------------------------------------------------------------------
 

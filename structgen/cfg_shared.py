@@ -1,0 +1,182 @@
+"""What all grammars over one vocabulary share: sets of trie nodes, and walks of single terminals.
+
+What a terminal does through the trie is the same in every grammar it stands in: strings, numbers,
+names and white space recur. A walk is known by the terminal's content, the text that leads to the
+state it begins in, and the node it begins at; where terminals end is said by texts, too
+(`cfg_spellings`), so that nothing here is numbered by a grammar. It all lies under the vocabulary's
+byte budget (`walks.Walker`); nodes are numbered anew (`Shared`) when it has been spent.
+
+This module translates between one lexer's numbers and names; it walks nothing.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from typing import NamedTuple
+
+from .automaton.cfg_lexer import Lexer
+from .automaton.cfg_spellings import Spellings
+from .byte_runs import order_of
+from .cfg_tokens import Bits, Ids, Walk
+from .node_sets import NodeSets
+from .recent import Recent
+from .vocabulary import Vocabulary
+from .walks import walker_of
+
+
+class SharedWalk(NamedTuple):
+    """A `Walk` in no grammar's numbers.
+
+    Attributes:
+        ids: as there.
+        bits: as there.
+        exits: where the terminal may end: texts that lead to such an end, with the nodes.
+        ends: texts that lead to the states of ``Walk.ends``, and whether they stand for all
+            states inside a character that begins there; None where a state has no name.
+    """
+
+    ids: Ids
+    bits: Bits | None
+    exits: tuple[tuple[str, int], ...]
+    ends: tuple[tuple[str, bool], ...] | None
+
+
+class Shared:
+    """The sets of nodes of one vocabulary and the walks that begin at them, for a while.
+
+    Attributes:
+        nodes: the sets.
+        walks: by the name of the state and the node where they begin.
+    """
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        walker = self._walker = walker_of(vocabulary)
+        self.nodes = NodeSets(vocabulary.trie, order_of(vocabulary), walker.charge)
+        self.walks: Recent[tuple[bytes, int], SharedWalk] = walker.cache()
+        self._made = walker.turns
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether all of it has been charged to a budget that has been spent since."""
+        return self._walker.turns > self._made + 1
+
+    def charge(self, n_bytes: int) -> None:
+        """Count some bytes."""
+        self._walker.charge(n_bytes)
+
+
+class TerminalWalks:
+    """The shared walks in the numbers of one lexer.
+
+    Attributes:
+        shared: what it takes them from.
+    """
+
+    def __init__(self, lexer: Lexer, vocabulary: Vocabulary) -> None:
+        self._lexer = lexer
+        self._vocabulary = vocabulary
+        self.shared = shared_of(vocabulary)
+        self._names: dict[int, tuple[int, bytes] | None] = {}
+        self._spellings: dict[int, Spellings] = {}
+        self._outcomes: dict[tuple[int, str], int] = {}
+
+    def renew(self) -> bool:
+        """Go on with what is shared now. Returns whether that is something else, so that the
+        numbers of sets of nodes mean nothing any more."""
+        if not self.shared.is_stale:
+            return False
+        self.shared = shared_of(self._vocabulary)
+        return True
+
+    def name(self, q: int) -> tuple[int, bytes] | None:
+        """The terminal that alone is read in ``q``, and what tells the state from all others;
+        None where there is more to the state than that."""
+        if q in self._names:
+            return self._names[q]
+        found = None
+        alone = self._lexer.alone(q)
+        if alone is not None:
+            terminal, state = alone
+            text = self._spelling(terminal).of_state(state)
+            if text is not None:
+                content = self._lexer.terminals.content(terminal)
+                found = terminal, content + text.encode()
+        self._names[q] = found
+        return found
+
+    def get(self, name: tuple[int, bytes], node: int) -> Walk | None:
+        """The walk at ``node``, if it is known; without its `ends`."""
+        terminal, state = name
+        found = self.shared.walks.get((state, node))
+        if found is None:
+            return None
+        exits = []
+        for text, at in found.exits:
+            outcome = self._outcomes.get((terminal, text))
+            if outcome is None:
+                to = self._spelling(terminal).state(text)
+                outcome = self._lexer.label(self._lexer.before(terminal, to))
+                self._outcomes[terminal, text] = outcome
+            exits.append((outcome, at))
+        return Walk(found.ids, found.bits, tuple(exits), None)
+
+    def ends(self, name: tuple[int, bytes], node: int) -> tuple[int, ...] | None:
+        """`Walk.ends` of the walk at ``node``, if they are known."""
+        terminal, state = name
+        found = self.shared.walks.get((state, node))
+        if found is None or found.ends is None:
+            return None
+        spelling, before = self._spelling(terminal), self._lexer.before
+        ends = [(before(terminal, spelling.state(text)), inside) for text, inside in found.ends]
+        return tuple([~q if inside else q for q, inside in ends])
+
+    def put(self, name: tuple[int, bytes], node: int, walk: Walk) -> None:
+        """Share a walk, if where it leaves its terminal has names."""
+        terminal, state = name
+        spelling = self._spelling(terminal)
+        exits: list[tuple[str, int]] = []
+        size = 600 + 8 * len(walk.ids) + (0 if walk.bits is None else walk.bits.nbytes)
+        for outcome, at in walk.exits:
+            # One terminal ends in one way at a time.
+            (condition,) = self._lexer.conditions_of[outcome]
+            text = spelling.of_end(condition)
+            if text is None:
+                return
+            self._outcomes[terminal, text] = outcome
+            exits.append((text, at))
+            size += 150
+        ends = self._named_ends(spelling, walk.ends)
+        self.shared.walks[state, node] = SharedWalk(walk.ids, walk.bits, tuple(exits), ends)
+        self.shared.charge(size)
+
+    def _named_ends(
+        self, spelling: Spellings, ends: tuple[int, ...] | None
+    ) -> tuple[tuple[str, bool], ...] | None:
+        found: list[tuple[str, bool]] = []
+        for end in ends or ():
+            alone = self._lexer.alone(end if end >= 0 else ~end)
+            text = None if alone is None else spelling.of_state(alone[1])
+            if text is None:
+                return None
+            found.append((text, end < 0))
+        return None if ends is None else tuple(found)
+
+    def _spelling(self, terminal: int) -> Spellings:
+        found = self._spellings.get(terminal)
+        if found is None:
+            found = self._spellings[terminal] = Spellings(self._lexer.terminals, terminal)
+        return found
+
+
+_all_shared: weakref.WeakKeyDictionary[Vocabulary, Shared] = weakref.WeakKeyDictionary()
+_lock = threading.Lock()
+
+
+def shared_of(vocabulary: Vocabulary) -> Shared:
+    """What is shared now by the grammars over ``vocabulary``."""
+    with _lock:
+        found = _all_shared.get(vocabulary)
+        if found is None or found.is_stale:
+            found = _all_shared[vocabulary] = Shared(vocabulary)
+        return found

@@ -1,0 +1,113 @@
+"""Walks of terminals that grammars share: what one grammar has walked is right in all others."""
+
+from __future__ import annotations
+
+import random
+
+import cfg_cases
+import numpy as np
+import pytest
+from engine.walks import TINY, allowed, brute_force_ids, seeds, states_on_the_way
+
+import structgen
+from structgen import Cfg, Constraint, Vocabulary
+from structgen.cfg_search import Search
+from structgen.cfg_tokens import Walk
+from structgen.cfg_walks import Walks
+from structgen.walks import walker_of
+
+TERMINALS = {
+    "STRING": r'/"([^"\\\x00-\x1f]|\\.)*"/',
+    "NAME": "/[a-z_à-ü][a-z0-9_à-ü]*/",
+    "NAME_I": "/[a-z_]+/i",
+    "NUMBER": r"/-?(0|[1-9][0-9]*)(\.[0-9]+)?/",
+    "LAZY": "/<.*?>/s",
+    "AHEAD": "/[a-f]+(?![0-9])/",
+    "WORD": r"/[a-z]+\b[a-z ]?/",
+    "GREEK": "/[α-ωé]{1,3}|漢字?/",
+    "DOTS": "/[.]{2,40}/",
+}
+"""Terminals that occur in many grammars below, over other alphabets each time."""
+
+
+def grammar_of(rng: random.Random) -> str:
+    names = rng.sample(sorted(TERMINALS), 4)
+    seps = rng.sample([",", ";", "{", "the", "12", "é", "'", "."], 2)
+    lines = [f'start: (item "{seps[0]}")*', f'item: {" | ".join(names)} | "(" start ")"']
+    lines[1] += f' | item "{seps[1]}" item'
+    lines += [f"{name}: {TERMINALS[name]}" for name in names]
+    if rng.random() < 0.7:
+        lines.append(rng.choice(["%ignore / +/", r"%ignore /\s+/", r"%ignore /[ \n]/"]))
+    return "\n".join(lines)
+
+
+def tokens_of(walk: Walk) -> set[int]:
+    if walk.bits is None:
+        return set(np.asarray(walk.ids).tolist())
+    return set(np.flatnonzero(np.unpackbits(walk.bits.view(np.uint8), bitorder="little")).tolist())
+
+
+def check_walks(walks: Walks) -> int:
+    """Walk again what other grammars have walked; returns how much that was."""
+    count = 0
+    for key, found in list(walks._walks.items()):
+        q, node = key >> 40, key & (1 << 40) - 1
+        if found.ends is not None or len(walks.lexer.split(q)) > 1:
+            continue
+        again = Search(walks, q, node).walk()
+        assert again.ends is not None
+        assert tokens_of(found) == tokens_of(again)
+        assert set(found.exits) == set(again.exits)
+        assert set(walks.ends(q, node)) == set(again.ends)
+        count += 1
+    return count
+
+
+def check_masks(constraint: Constraint, rng: random.Random, most: int = 12) -> None:
+    vocabulary = constraint.vocabulary
+    for cursor in states_on_the_way(constraint, rng, most, special=0.5):
+        state = cursor._trail[-1][0]
+        ids = set(allowed(cursor, vocabulary))
+        assert ids == brute_force_ids(constraint, state, vocabulary)
+
+
+def test_walks_from_other_grammars_are_right() -> None:
+    rng = random.Random("shared")
+    count = 0
+    for _ in seeds(60):
+        constraint = structgen.compile(Cfg(grammar_of(rng)), TINY)
+        check_masks(constraint, rng)
+        count += check_walks(constraint._masks._walks)
+    assert count > 300
+
+
+@pytest.mark.parametrize("name", list(cfg_cases.GRAMMARS))
+def test_a_grammar_compiled_again_walks_no_terminal_again(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = structgen.compile(Cfg(cfg_cases.GRAMMARS[name]), TINY)
+    again = structgen.compile(Cfg(cfg_cases.GRAMMARS[name]), TINY)
+    check_masks(first, random.Random(name))
+    search = Search.walk
+
+    def walk(self: Search) -> Walk:
+        walks, ((q, _),) = self._walks, self._todo
+        assert walks._terminals.name(q) is None, "a terminal on its own, from a state with a name"
+        return search(self)
+
+    monkeypatch.setattr(Search, "walk", walk)
+    check_masks(again, random.Random(name))
+
+
+def test_masks_stay_right_when_nodes_are_numbered_anew() -> None:
+    # A vocabulary of its own: nothing is known of it.
+    vocabulary = Vocabulary.from_tokens([*TINY.tokens, b"zq"], TINY.eos_token_ids)
+    walker = walker_of(vocabulary)
+    walker.budget = 60_000
+    rng = random.Random("budget")
+    constraints = [structgen.compile(Cfg(grammar_of(rng)), vocabulary) for _ in range(6)]
+    for _ in seeds(5):
+        for constraint in constraints:
+            check_masks(constraint, rng)
+            constraint._masks._masks.clear()
+    assert walker.turns > 6
