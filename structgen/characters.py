@@ -211,6 +211,12 @@ class Characters:
         self._levels(arrays["by_depth"])
         self._look_ups(arrays["escapes"])
 
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of its arrays."""
+        arrays = [value for value in vars(self).values() if isinstance(value, np.ndarray)]
+        return sum(array.nbytes for array in (*arrays, *self._jumps))
+
     def points_of(self, alphabet: Alphabet) -> AlphabetPoints:
         """The characters by the atoms of ``alphabet``."""
         found = self._by_alphabet.get(alphabet.key)

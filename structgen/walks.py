@@ -25,6 +25,7 @@ import numpy.typing as npt
 from . import character_nodes
 from .automaton.encoding import GROUND, Utf8
 from .automaton.leaf import Leaf, TextLeaf
+from .automaton.shared import AUTOMATA
 from .characters import Characters, distinct, ranges
 from .recent import Recent
 from .text_walks import TextWalk, TextWalks
@@ -147,6 +148,11 @@ class Walker:
         with self._caches_lock:
             return list(self._caches)
 
+    @property
+    def tables(self) -> int:
+        """Bytes of the vocabulary's characters, in each spelling that was needed."""
+        return sum(characters.n_bytes for characters in list(self._characters.values()))
+
     def intern(self, bits: Bits) -> Bits:
         """One array for all rows equal to ``bits``."""
         key = bits.tobytes()
@@ -234,7 +240,7 @@ class Walker:
                 or self._wide_walk(leaf, q, node)
             )
             memo[key] = found
-            self.charge(found.ids.nbytes + 400)
+            self.charge(found.ids.nbytes + 400 + (leaf.grown() if leaf.is_shared else 0))
         return found
 
     def alike(self, leaf: Leaf, q: int) -> int:
@@ -627,6 +633,7 @@ class _Table:
         self.rows = np.full((16, 256), -1, np.int32)
         self.labels = np.full(16, -1, np.int32)
         self._filled = np.zeros(16, bool)
+        charge(self.rows.nbytes)
 
     def cover(self, states: npt.NDArray[np.int64]) -> None:
         """Make sure that every one of ``states`` has its row."""
@@ -663,6 +670,9 @@ class CacheInfo(NamedTuple):
         budget: bytes they may take together.
         entries: remembered walks, rows and masks.
         turns: how often the part not used for longest was dropped.
+        tables: bytes of what depends on the vocabularies alone and is never dropped.
+        automata: bytes of the automata that schemas share, whatever the vocabulary; see
+            `automaton.shared`.
     """
 
     vocabularies: int
@@ -670,6 +680,8 @@ class CacheInfo(NamedTuple):
     budget: int
     entries: int
     turns: int
+    tables: int
+    automata: int
 
 
 def cache_info() -> CacheInfo:
@@ -682,6 +694,8 @@ def cache_info() -> CacheInfo:
         sum(walker.budget for walker in walkers),
         sum(walker.entries() for walker in walkers),
         sum(walker.turns for walker in walkers),
+        sum(walker.tables for walker in walkers),
+        AUTOMATA.n_bytes,
     )
 
 

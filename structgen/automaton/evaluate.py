@@ -10,7 +10,6 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from fractions import Fraction
-from functools import lru_cache
 from typing import Any
 
 from ..grammar import ir
@@ -32,16 +31,12 @@ from ..grammar.schema_graph import (
     to_decimal,
 )
 from .derivatives import RegexAutomaton
-
-
-@lru_cache(maxsize=1024)
-def _automaton(regex: ir.Regex) -> RegexAutomaton:
-    return RegexAutomaton(regex)
+from .shared import AUTOMATA
 
 
 def matches(regex: ir.Regex, text: str) -> bool:
     """Whether ``regex`` matches the whole of ``text``."""
-    return _automaton(regex).accepts(text)
+    return AUTOMATA.get(RegexAutomaton, regex).accepts(text)
 
 
 def type_bit(value: Any) -> int:

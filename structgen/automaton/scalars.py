@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from decimal import Decimal
-from functools import lru_cache
 from typing import Any
 
 from ..grammar import ir
@@ -29,11 +28,9 @@ from .keys import NameLeaf
 from .leaf import LiteralLeaf, StringLeaf
 from .numbers import NumberLeaf, NumberSpec
 from .options import JsonOptions
+from .shared import AUTOMATA
 
 MAX_LITERAL_DIGITS = 400
-
-_LEAVES = 512
-"""Leaves of one kind that are kept for other schemas, with all the states they have."""
 
 
 def string_regex(nodes: Sequence[Node]) -> ir.Regex | None:
@@ -143,29 +140,33 @@ def spellings(value: Any, canonical: bool, types: int = ALL_TYPES) -> list[bytes
     return [t.encode() for t in sorted(texts, key=lambda t: (len(t), t))]
 
 
-@lru_cache(maxsize=_LEAVES)
 def literal_leaf(texts: tuple[bytes, ...]) -> LiteralLeaf:
     """A shared leaf for a finite set of byte strings."""
-    return LiteralLeaf(texts)
+    return AUTOMATA.get(LiteralLeaf, texts)
 
 
-@lru_cache(maxsize=_LEAVES)
 def name_leaf(names: tuple[str, ...], escapes: Escapes, missing: frozenset[int]) -> NameLeaf:
     """A shared leaf for the JSON strings of a finite set."""
-    return NameLeaf(names, escapes, missing)
+    return AUTOMATA.get(NameLeaf, names, escapes, missing)
 
 
-@lru_cache(maxsize=_LEAVES)
 def string_leaf(regex: ir.Regex, escapes: Escapes, missing: frozenset[int]) -> StringLeaf | None:
     """A shared leaf for the JSON strings of a regular language, or None when it is empty."""
+    return AUTOMATA.get(_string_leaf, regex, escapes, missing)
+
+
+def _string_leaf(regex: ir.Regex, escapes: Escapes, missing: frozenset[int]) -> StringLeaf | None:
     symbols = RegexAutomaton(regex)
     if symbols.is_empty():
         return None
     return StringLeaf(symbols, json_string(symbols.alphabet, escapes, missing))
 
 
-@lru_cache(maxsize=_LEAVES)
 def number_leaf(spec: NumberSpec) -> NumberLeaf | None:
     """A shared leaf for numbers, or None when none satisfies ``spec``."""
+    return AUTOMATA.get(_number_leaf, spec)
+
+
+def _number_leaf(spec: NumberSpec) -> NumberLeaf | None:
     leaf = NumberLeaf(spec)
     return None if leaf.is_empty() else leaf

@@ -1,0 +1,93 @@
+"""What schemas share is kept within a budget of bytes, however it grows."""
+
+from __future__ import annotations
+
+import gc
+
+import pytest
+
+from structgen.automaton import scalars
+from structgen.automaton.shared import SharedAutomata
+from structgen.grammar import regex
+
+
+class Grown:
+    def __init__(self, name, weight=100):
+        self.name = name
+        self.weight = weight
+
+
+def test_the_same_arguments_give_the_same_automaton():
+    shared = SharedAutomata()
+    first = shared.get(Grown, "a")
+    assert shared.get(Grown, "a") is first
+    assert shared.get(Grown, "b") is not first
+    assert shared.get(lambda name: None, "c") is None
+    assert len(shared) == 3
+
+
+def test_nothing_is_made_twice_even_if_it_is_none():
+    shared, made = SharedAutomata(), []
+    for _ in range(3):
+        assert shared.get(made.append, 1) is None
+    assert made == [1]
+
+
+def test_what_was_not_asked_for_longest_goes_first():
+    shared = SharedAutomata(max_bytes=10_000)
+    kept = shared.get(Grown, "kept")
+    for i in range(500):
+        shared.get(Grown, i)
+        assert shared.get(Grown, "kept") is kept
+    assert shared.n_bytes <= 10_000
+    assert len(shared) <= 100
+    newest = shared.get(Grown, 499)
+    assert shared.get(Grown, 499) is newest
+
+
+def test_at_most_so_many_are_kept():
+    shared = SharedAutomata(max_count=20)
+    for i in range(500):
+        shared.get(Grown, i)
+    assert len(shared) <= 20 + 32
+
+
+def test_an_automaton_that_grows_is_weighed_again():
+    shared = SharedAutomata(max_bytes=10_000)
+    small = shared.get(Grown, "small")
+    large = shared.get(Grown, "large")
+    large.weight = 2_600  # more than a quarter
+    for i in range(40):
+        shared.get(Grown, i)
+    assert shared.get(Grown, "large") is not large
+    assert shared.get(Grown, "small") is small
+
+
+@pytest.mark.parametrize(
+    "pattern", ["^(a|b){1,500}c$", "^(?=.*x)[a-z]{3,90}$", "^.*(ab|ba).{0,30}$"]
+)
+def test_leaves_know_about_how_much_they_hold(pattern):
+    leaf = scalars._string_leaf(regex.parse_ecma(pattern), "canonical", frozenset())
+    known = {id(leaf.encoding), id(leaf.symbols.alphabet), id(type(leaf))}
+    before, weight = deep_size(leaf, set(known)), leaf.weight
+    assert leaf.grown() == weight
+    q = leaf.step(leaf.start, ord('"'))
+    for i in range(60):
+        q = leaf.step(q, b"ab"[i % 2])
+        leaf.row(q)
+    grown = deep_size(leaf, set(known)) - before
+    assert grown > 10_000
+    assert grown / 3 < leaf.grown() < grown * 3
+
+
+def deep_size(thing, known):
+    """Bytes of all that ``thing`` refers to, types and what is ``known`` apart."""
+    total, stack = 0, [thing]
+    while stack:
+        one = stack.pop()
+        if id(one) in known or isinstance(one, type) or callable(one):
+            continue
+        known.add(id(one))
+        total += one.__sizeof__()
+        stack += gc.get_referents(one)
+    return total
