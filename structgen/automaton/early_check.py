@@ -14,7 +14,7 @@ from ..errors import CompileLimitExceeded
 from ..grammar.formats import MOST_LEAST, format_of
 from ..grammar.schema_graph import Node, child_path
 from .arrays import ArrayPlan
-from .plain import IN_PLACE, PlainNodes
+from .plain import IN_PLACE, PlainNodes, worth_a_look
 
 if TYPE_CHECKING:
     from .values import JsonLanguage
@@ -32,16 +32,22 @@ def check(language: JsonLanguage) -> None:
     """
     if "patterns" in language.said:
         _check_patterns(language)
-    apply = not language.said.isdisjoint(IN_PLACE) and any(
-        n.applies_in_place or n.contains or n.rules or n.repeats for n in language.nodes
+    if language.said.isdisjoint(IN_PLACE):
+        return
+    nodes = language.nodes
+    candidates = worth_a_look(nodes)
+    apply = any(
+        n.applies_in_place or n.contains or n.rules or n.repeats
+        for n in map(nodes.__getitem__, candidates)
     )
     if apply:
-        _check_plans(language)
+        _check_plans(language, candidates)
 
 
-def _check_plans(language: JsonLanguage) -> None:
+def _check_plans(language: JsonLanguage, candidates: list[int]) -> None:
+    """Build what may not be plain: the nodes with the numbers ``candidates`` are looked at."""
     plain = PlainNodes(language.nodes)
-    if all(plain.is_plain(2 * number) for number in range(1, len(language.nodes))):
+    if all(plain.is_plain(2 * number) for number in candidates):
         return
     seen: set[int] = {language.unbounded_root}
     todo = deque(seen)

@@ -54,17 +54,21 @@ def watch_from(graph: SchemaGraph, max_depth: int | None) -> int:
     if max_depth is None:
         return UNLIMITED
     height = graph.height
-    if height is None or height * 2 > max_depth or any(map(_needs_a_look, graph.nodes)):
+    said = graph.said
+    if (
+        height is None
+        or height * 2 > max_depth
+        or "unique" in said
+        or ("enum" in said and any(map(_lists_containers, graph.nodes)))
+    ):
         height = forced_height(graph.nodes)
     return 0 if height is None else max(0, max_depth - height)
 
 
-def _needs_a_look(node: Node) -> bool:
+def _lists_containers(node: Node) -> bool:
     """Whether values of ``node`` may have to nest deeper than its schema does."""
-    said = vars(node)
-    if "unique" in said:
-        return True
-    return "enum" in said and any(isinstance(v, (dict, list)) for v in said["enum"] or ())
+    enum = vars(node).get("enum")
+    return enum is not None and any(isinstance(v, (dict, list)) for v in enum)
 
 
 def forced_height(nodes: Sequence[Node]) -> int | None:
@@ -75,7 +79,12 @@ def forced_height(nodes: Sequence[Node]) -> int | None:
     if any(node.unique and not _has_scalar_items(nodes, node) for node in nodes):
         return None  # when the shallow values are used up, only deeper ones are left
     rules = _Forced(nodes)
-    heights: dict[int, int] = {}
+    # Most nodes lead nowhere.
+    heights = {
+        number: rules.own_height(number)
+        for number, node in enumerate(nodes)
+        if not number or rules.leading.isdisjoint(vars(node))
+    }
     for start in range(len(nodes)):
         if start in heights:
             continue
@@ -105,18 +114,31 @@ class _Forced:
 
     Generous: what some node of the schema demands counts as demanded by all, since nodes combine;
     and where something must not hold, everything counts.
+
+    Attributes:
+        leading: the fields by which a node may lead to others.
     """
 
     def __init__(self, nodes: Sequence[Node]) -> None:
         self._nodes = nodes
-        self._all = any(_negates(node) for node in nodes)
+        self._all = any(_negates(n) for n in nodes if not _APPLICATORS.isdisjoint(vars(n)))
         self._names: set[str] = set()
+        others = items = False
         for node in nodes:
+            if _DEMANDS.isdisjoint(vars(node)):
+                continue
+            others |= node.min_properties > 0
+            items |= bool(node.min_items or node.contains)
             self._names.update(node.required, node.dependent_required, node.dependent_schemas)
             for names in node.dependent_required.values():
                 self._names.update(names)
-        self._others = self._all or bool(self._names) or any(n.min_properties for n in nodes)
-        self._items = self._all or any(n.min_items or n.contains for n in nodes)
+        self._others = self._all or bool(self._names) or others
+        self._items = self._all or items
+        self.leading = _IN_PLACE.union(
+            ("properties",) if self._all or self._names else (),
+            _OF_OTHERS if self._others else (),
+            _OF_ITEMS if self._items else (),
+        )
 
     def own_height(self, number: int) -> int:
         """The levels that the node may need by itself."""
@@ -149,6 +171,22 @@ class _Forced:
             yield from ((1, some.obligation >> 1) for some in node.contains)
             yield 1, node.items >> 1
             yield 1, node.unevaluated_items >> 1
+
+
+_APPLICATORS = frozenset(["refs", "all_of", "any_of", "one_of", "condition", "contains"])
+_DEMANDS = frozenset(
+    [
+        "required",
+        "dependent_required",
+        "dependent_schemas",
+        "min_properties",
+        "min_items",
+        "contains",
+    ]
+)
+_IN_PLACE = frozenset(["refs", "all_of", "any_of", "one_of", "condition", "dependent_schemas"])
+_OF_OTHERS = ("pattern_properties", "additional", "unevaluated_properties")
+_OF_ITEMS = ("prefix", "contains", "items", "unevaluated_items")
 
 
 def _negates(node: Node) -> bool:

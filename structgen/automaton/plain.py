@@ -8,7 +8,7 @@ throughout, and compile in a fraction of the time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from decimal import ROUND_CEILING
 
 from ..grammar.schema_graph import (
@@ -46,6 +46,7 @@ class PlainSight:
         has_string: whether some string meets a node's lengths and patterns.
         most: numbers below this can be written.
         is_writable: whether text can be written.
+        typed: the numbers of nodes that name one type and say nothing else.
     """
 
     def __init__(
@@ -54,11 +55,13 @@ class PlainSight:
         has_string: Callable[[Node], bool],
         most: int,
         is_writable: Callable[[str], bool],
+        typed: Set[int] = frozenset(),
     ) -> None:
         self._nodes = nodes
         self._has_string = has_string
         self._most = most
         self._is_writable = is_writable
+        self._typed = typed
         self._known: dict[tuple[int, int], bool] = {}
 
     def possible(self, obligation: int, room: int = UNLIMITED, hops: int = 0) -> bool:
@@ -68,6 +71,8 @@ class PlainSight:
             return obligation == TRUE
         if obligation & 1 or hops > _MAX_HOPS:
             return False
+        if room and obligation >> 1 in self._typed:
+            return True
         key = (obligation, room)
         found = self._known.get(key)
         if found is None:
@@ -262,6 +267,11 @@ class PlainNodes:
         if said.keys() & _ASSERTIONS or any(option & 1 and option > FALSE for option in options):
             return False
         return node.one_of is None or _differ_by_type(self._nodes, node.one_of)
+
+
+def worth_a_look(nodes: Sequence[Node]) -> list[int]:
+    """The numbers of the nodes that may not be plain; all others are."""
+    return [n for n, node in enumerate(nodes) if not _WORTH_A_LOOK.isdisjoint(vars(node))]
 
 
 IN_PLACE = frozenset(

@@ -91,6 +91,7 @@ class JsonLanguage:
         self, graph: SchemaGraph, options: JsonOptions, missing: frozenset[int] = frozenset()
     ) -> None:
         self.nodes = list(graph.nodes)
+        self._typed = graph.typed
         self.options = options
         self.missing = missing
         self.space = whitespace(options.whitespace, options.max_whitespace)
@@ -117,8 +118,7 @@ class JsonLanguage:
         self._overlaps: dict[tuple[int, int], bool] = {}
         self._nesting = NestingBound(self.add)
         self.max_depth = options.max_depth
-        # The fields that any node sets: what none speaks of needs no look at each.
-        self.said = set().union(*map(vars, graph.nodes))
+        self.said = graph.said
         if "unique" in self.said:
             self.max_depth = min(options.max_depth or UNLIMITED, MAX_DEPTH_COMPARED)
         self._watch_from = watch_from(graph, self.max_depth)
@@ -140,6 +140,7 @@ class JsonLanguage:
             self._has_string,
             10 ** (self.options.max_digits - 1),
             lambda text: not self.missing or text.isascii(),
+            self._typed,
         )
 
     @cached_property

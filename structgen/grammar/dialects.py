@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from ..errors import OptionError
@@ -99,7 +100,12 @@ def by_name(name: str) -> Dialect:
 
 def by_uri(uri: object) -> Dialect | None:
     """The dialect whose metaschema ``uri`` is, or None."""
-    match = _URI.fullmatch(uri) if isinstance(uri, str) else None
+    return _by_uri(uri) if isinstance(uri, str) else None
+
+
+@lru_cache(maxsize=64)
+def _by_uri(uri: str) -> Dialect | None:
+    match = _URI.fullmatch(uri)
     if match is None:
         return None
     # Draft 5 changed the prose of draft 4 only.

@@ -151,6 +151,8 @@ class Documents:
     def _custom(self, uri: object, default: Dialect) -> Dialect:
         """The dialect of a schema with its own metaschema: that metaschema's, narrowed to the
         vocabularies that it declares."""
+        if not self._given:
+            return default
         metaschema = self._given.get(urldefrag(uri)[0]) if isinstance(uri, str) else None
         if not isinstance(metaschema, Mapping):
             return default

@@ -9,7 +9,7 @@ data structure and the type bits; `json_schema` fills it in, the automaton reads
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Protocol
@@ -71,6 +71,10 @@ class HasPath(Protocol):
         """JSON path, for messages."""
         ...
 
+    def at(self, *steps: str | int) -> str:
+        """The path of what is below."""
+        ...
+
 
 _NO_NAMES: dict[str, Any] = {}  # never changed
 
@@ -79,9 +83,11 @@ class Node:
     """One schema object. A field that is not set has the value it has here: the keyword is absent.
 
     Args:
-        place: where the schema object stands, or what knows it.
+        place: where the schema object stands, or what knows it; with steps, what is above it.
         **fields: fields to set.
     """
+
+    _listed: frozenset[Any] | None = None
 
     types: int = ALL_TYPES
     enum: tuple[Any, ...] | None = None
@@ -131,9 +137,10 @@ class Node:
     contains_evaluates: bool = True
     not_evaluating: bool = False
 
-    def __init__(self, place: str | HasPath, **fields: Any) -> None:
+    def __init__(
+        self, place: str | HasPath | tuple[HasPath, tuple[str | int, ...]], **fields: Any
+    ) -> None:
         self._place = place
-        self._listed: frozenset[Any] | None = None
         if fields:
             if not fields.keys() <= FIELDS:
                 raise TypeError(f"no fields of a node: {sorted(fields.keys() - FIELDS)}")
@@ -142,7 +149,10 @@ class Node:
     @property
     def path(self) -> str:
         """JSON path, for messages."""
-        return self._place if isinstance(self._place, str) else self._place.path
+        place = self._place
+        if isinstance(place, str):
+            return place
+        return place[0].at(*place[1]) if isinstance(place, tuple) else place.path
 
     def fields(self) -> dict[str, Any]:
         """The fields that are set."""
@@ -259,7 +269,7 @@ class Node:
         )
 
 
-FIELDS = frozenset(Node.__annotations__)
+FIELDS = frozenset(Node.__annotations__) - {"_listed"}
 """The names of a node's fields."""
 
 
@@ -270,12 +280,20 @@ class SchemaGraph:
     Attributes:
         nodes: all nodes.
         root: what the document owes.
-        height: most nodes on a way down from the root; None where there are references.
+        height: most nodes on a way down from the root, or more; None where references lead in
+            circles.
+        typed: the numbers of nodes that name one type and say nothing else.
     """
 
     nodes: list[Node]
     root: int
     height: int | None = None
+    typed: Set[int] = frozenset()
+
+    @property
+    def said(self) -> Set[str]:
+        """The fields that any node sets: what none speaks of needs no look at each."""
+        return set().union(*map(vars, self.nodes))
 
 
 def child_path(path: str, *steps: str | int) -> str:

@@ -15,8 +15,9 @@ from typing import Any, TypeAlias
 
 from . import regex_algebra
 from . import schema_checks as checks
+from .dialects import Dialect
 from .formats import format_regex
-from .schema_graph import FRACTION, POINTED, TRUE, Contains, Node, by_key
+from .schema_graph import FRACTION, POINTED, TRUE, TYPE_BITS, Contains, Node, by_key
 from .schema_reader import Place, Reader
 
 Skipped: TypeAlias = "Collection[tuple[str, str]]"
@@ -38,19 +39,23 @@ class KeywordReader:
     def __init__(self, format_assertion: bool = True, skipped: Skipped = ()) -> None:
         self._formats = format_assertion
         self._skipped = skipped
+        self._dialect: Dialect | None = None
+        self._handlers: dict[str, Handler] = {}
 
     def __call__(self, reader: Reader, node: Node, raw: Mapping[str, Any], place: Place) -> None:
         """Read the keywords of ``raw`` into ``node``."""
         if self._skipped:
             raw = {k: v for k, v in raw.items() if not self._is_skipped(place, k)}
         dialect = place.resource.dialect
-        if dialect.ref_stands_alone and "$ref" in raw:
+        if "$ref" in raw and dialect.ref_stands_alone:
             for keyword in _IDENTIFIERS:
                 if keyword in raw:
                     checks.text(keyword, raw[keyword], place)
             _ref(self, reader, node, raw["$ref"], place)
             return
-        handlers = _handlers(dialect.assertions)
+        if dialect is not self._dialect:
+            self._dialect, self._handlers = dialect, _handlers(dialect.assertions)
+        handlers = self._handlers
         together: dict[Together, None] = {}
         for keyword, value in raw.items():
             handler = handlers.get(keyword)
@@ -97,14 +102,22 @@ Together: TypeAlias = "Callable[[Reader, Node, Mapping[str, Any], Place], None]"
 
 
 def _type(_: KeywordReader, reader: Reader, node: Node, value: Any, place: Place) -> None:
-    bits = checks.types("type", value, place)
-    if place.dialect.year == 4 and not bits & FRACTION:
+    bits = TYPE_BITS.get(value, 0) if type(value) is str else 0
+    bits = bits or checks.types("type", value, place)
+    if not bits & FRACTION and place.resource.dialect.year == 4:
         bits &= ~POINTED  # draft 4, 3.5: "a JSON number without a fraction or exponent part"
     node.types &= bits
 
 
 def _enum(_: KeywordReader, reader: Reader, node: Node, value: Any, place: Place) -> None:
     values = checks.array("enum", value, place)
+    try:
+        is_plain = "".join(values).isascii()
+    except TypeError:
+        is_plain = False
+    if is_plain and node.enum is None:  # as nearly always
+        node.enum = tuple(dict.fromkeys(values))
+        return
     checks.unicode("enum", values, place)
     _restrict(node, values)
 

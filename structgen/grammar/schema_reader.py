@@ -17,9 +17,23 @@ from ..errors import CompileLimitExceeded
 from .dialects import Dialect
 from .schema_checks import not_a_schema, text, wrong
 from .schema_documents import Documents, Resource, Target
-from .schema_graph import FALSE, TRUE, TYPE_BITS, Node, SchemaGraph, child_path
+from .schema_graph import FALSE, INTEGER, TRUE, TYPE_BITS, Node, SchemaGraph, child_path
 
-_PLAIN_KEYWORDS = frozenset(["type", "title", "description", "default", "examples"])
+_PLAIN_KEYWORDS = frozenset(
+    [
+        "type",
+        "title",
+        "description",
+        "default",
+        "examples",
+        "$comment",
+        "deprecated",
+        "readOnly",
+        "writeOnly",
+    ]
+)
+_PLACED = frozenset(["$schema", "$id", "id", "$anchor", "$dynamicAnchor", "$defs", "definitions"])
+"""Keywords that say where a schema is, or hold others that nothing applies."""
 
 MAX_NODES = 200_000
 """Most subschemas one schema may reach."""
@@ -37,10 +51,11 @@ class Place:
     Attributes:
         resource: the resource the schema belongs to.
         scope: the resources with dynamic anchors that were entered on the way to it.
-        depth: how many schemas hold this one.
+        depth: how many schemas hold this one, from where a reference leads.
+        base: the number of that place; 0 where the document begins.
     """
 
-    __slots__ = ("_above", "_steps", "depth", "resource", "scope")
+    __slots__ = ("_above", "_steps", "base", "depth", "resource", "scope")
 
     def __init__(
         self,
@@ -53,7 +68,10 @@ class Place:
         self._steps = steps
         self.resource = resource
         self.scope = scope
-        self.depth: int = 0 if isinstance(above, str) else above.depth + 1
+        if isinstance(above, str):
+            self.depth, self.base = 0, 0
+        else:
+            self.depth, self.base = above.depth + 1, above.base
 
     @property
     def path(self) -> str:
@@ -119,9 +137,15 @@ class Reader:
         self._nodes = [Node("$")]
         self._follows_dynamic = is_dynamic
         self._is_dynamic: dict[Resource, bool] = {}
-        self._numbers: dict[tuple[int, tuple[Resource, ...]], int] = {}
+        # by the id of the raw schema, with the scope where there is any
+        self._numbers: dict[int | tuple[int, tuple[Resource, ...]], int] = {}
         self._work: list[tuple[int, Mapping[str, Any], Place]] = []
-        self._height: int | None = 0
+        self._typed: set[int] = set()
+        # What references lead to, and the root: how many schemas are inside one another there, and
+        # by which number it is known; and the references, with where they stand.
+        self._heights = [0]
+        self._bases: dict[int, int] = {}
+        self._links: list[tuple[int, int, int]] = []
         self.holders: list[Holder] = []
 
     def read(self) -> SchemaGraph:
@@ -133,33 +157,74 @@ class Reader:
         """
         root = self._documents.root
         top = self.child(self._document, Place("$", root, self._enter((), root)))
-        while self._work:
-            number, raw, place = self._work.pop()
-            if self._height is not None and place.depth >= self._height:
-                self._height = place.depth + 1
-            place = self.entered(raw, place)
-            if "$defs" in raw or "definitions" in raw:
-                self.holders.append((raw, place))
-            if self._observe is not None:
-                self._observe(raw, place)
-            self._fill(self, self._nodes[number], raw, place)
-        return SchemaGraph(self._nodes, top, self._height)
+        self._bases[top >> 1] = 0
+        nodes, heights, work, fill, observe = (
+            self._nodes,
+            self._heights,
+            self._work,
+            self._fill,
+            self._observe,
+        )
+        while work:
+            number, raw, place = work.pop()
+            if place.depth >= heights[place.base]:
+                heights[place.base] = place.depth + 1
+            if not _PLACED.isdisjoint(raw):
+                place = self.entered(raw, place)
+                if "$defs" in raw or "definitions" in raw:
+                    self.holders.append((raw, place))
+            if observe is not None:
+                observe(raw, place)
+            fill(self, nodes[number], raw, place)
+        return SchemaGraph(nodes, top, self._height(), self._typed)
+
+    def _height(self) -> int | None:
+        """Most schemas on a way down, through references; None where these lead in circles."""
+        if not self._links:
+            return self._heights[0]
+        steps: dict[int, list[tuple[int, int]]] = {}
+        for base, depth, number in self._links:
+            to = self._bases.get(number)
+            if to is None:
+                return None  # into the midst of what was read elsewhere
+            steps.setdefault(base, []).append((depth + 1, to))
+        levels: dict[int, int] = {}
+        path: dict[int, None] = {}
+        stack = [0]
+        while stack:
+            base = stack[-1]
+            if base in levels:
+                stack.pop()
+                continue
+            missing = [to for _, to in steps.get(base, ()) if to not in levels]
+            if not missing:
+                below = [depth + levels[to] for depth, to in steps.get(base, ())]
+                levels[base] = max(self._heights[base], *below, 0)
+                path.pop(base, None)
+                stack.pop()
+                continue
+            path[base] = None
+            if not path.keys().isdisjoint(missing):
+                return None
+            stack += missing
+        return levels[0]
 
     def entered(self, raw: Mapping[str, Any], place: Place) -> Place:
         """``place`` with the resource that the schema there may begin, identifiers checked."""
-        if "$schema" in raw or "$id" in raw or "id" in raw:
-            resource = self._documents.enter(raw, place.resource, place.path)
+        own = place.resource
+        if raw is not own.root and (own.dialect.id_keyword in raw or "$schema" in raw):
+            resource = self._documents.enter(raw, own, place.path)
             if resource is not place.resource:
                 place = Place(place, resource, self._enter(place.scope, resource))
-            if "$schema" in raw:
-                self._documents.check_dialect(raw, place.path)
+        if "$schema" in raw:
+            self._documents.check_dialect(raw, place.path)
         if "$anchor" in raw or "$dynamicAnchor" in raw:
             self._documents.scan()
         return place
 
     def reached(self) -> set[int]:
         """The ids of all schema objects that were read."""
-        return {raw for raw, _ in self._numbers}
+        return {key if isinstance(key, int) else key[0] for key in self._numbers}
 
     def child(self, raw: Any, place: Place) -> int:
         """The obligation that ``raw`` holds; its node is put on the work list when it is new."""
@@ -171,37 +236,30 @@ class Reader:
             raise not_a_schema(raw, place.path)
         if not raw:
             return TRUE
-        key = (id(raw), place.scope)
+        key = (id(raw), place.scope) if place.scope else id(raw)
         number = self._numbers.get(key)
         if number is None:
-            number = self._numbers[key] = len(self._nodes)
-            if number > MAX_NODES:
-                raise CompileLimitExceeded(
-                    f"the schema reaches too many subschemas, the last at {place.path}",
-                    limit=MAX_NODES,
-                    actual=number,
-                )
-            node = Node(place)
-            self._nodes.append(node)
-            if not self._fill_at_once(node, raw, place):
+            number = self._new(key, place)
+            types = 0 if self._observe is not None else _only_type(raw, place)
+            if types:
+                self._nodes[number].types = types
+                self._typed.add(number)
+                if place.depth >= self._heights[place.base]:
+                    self._heights[place.base] = place.depth + 1
+            else:
                 self._work.append((number, raw, place))
         return 2 * number
 
-    def _fill_at_once(self, node: Node, raw: Mapping[str, Any], place: Place) -> bool:
-        """Read a schema that says no more than a type, as about half of all do."""
-        name = raw.get("type")
-        if (
-            self._observe is not None
-            or not isinstance(name, str)
-            or not raw.keys() <= _PLAIN_KEYWORDS
-            or name not in TYPE_BITS
-            or (name == "integer" and place.resource.dialect.year == 4)
-        ):
-            return False
-        node.types = TYPE_BITS[name]
-        if self._height is not None and place.depth >= self._height:
-            self._height = place.depth + 1
-        return True
+    def _new(self, key: int | tuple[int, tuple[Resource, ...]], place: Place) -> int:
+        number = self._numbers[key] = len(self._nodes)
+        if number > MAX_NODES:
+            raise CompileLimitExceeded(
+                f"the schema reaches too many subschemas, the last at {place.path}",
+                limit=MAX_NODES,
+                actual=number,
+            )
+        self._nodes.append(Node(place))
+        return number
 
     def below(self, raw: Any, place: Place, *steps: str | int) -> int:
         """The obligation of a subschema of the schema at ``place``; the first step is its keyword.
@@ -209,8 +267,24 @@ class Reader:
         Raises:
             SchemaError: ``raw`` is no schema.
         """
-        if type(raw) is not dict and not isinstance(raw, (bool, Mapping)):
-            raise not_a_schema(raw, place.at(*steps), str(steps[0]))
+        if type(raw) is not dict:
+            if not isinstance(raw, (bool, Mapping)):
+                raise not_a_schema(raw, place.at(*steps), str(steps[0]))
+        elif not place.scope and self._observe is None:
+            # As `child` does; half of all schemas name a type, and need no place of their own.
+            known = self._numbers.get(id(raw))
+            if known is not None:
+                return 2 * known
+            types = _only_type(raw, place)
+            if types and len(self._nodes) <= MAX_NODES:
+                node = Node((place, steps))
+                node.types = types
+                number = self._numbers[id(raw)] = len(self._nodes)
+                self._nodes.append(node)
+                self._typed.add(number)
+                if place.depth + 1 >= self._heights[place.base]:
+                    self._heights[place.base] = place.depth + 2
+                return 2 * number
         return self.child(raw, Place(place, place.resource, place.scope, steps))
 
     # -- references -------------------------------------------------------------------------
@@ -257,9 +331,19 @@ class Reader:
         return self._follow(Target(resource.root, resource.path, resource), place)
 
     def _follow(self, target: Target, place: Place) -> int:
-        self._height = None
         scope = self._enter(place.scope, target.resource)
-        return self.child(target.raw, Place(target.path, target.resource, scope))
+        base, number = len(self._heights), len(self._nodes)
+        to = Place(target.path, target.resource, scope)
+        to.base = base
+        self._heights.append(0)
+        obligation = self.child(target.raw, to)
+        if obligation == 2 * number:
+            self._bases[number] = base
+        else:
+            self._heights.pop()
+        if obligation > FALSE:
+            self._links.append((place.base, place.depth, obligation >> 1))
+        return obligation
 
     def _enter(self, scope: tuple[Resource, ...], entered: Resource) -> tuple[Resource, ...]:
         """``scope`` after entering a resource: only first entries, and dynamic ones, count."""
@@ -269,6 +353,15 @@ class Reader:
         if dynamic is None:
             dynamic = self._is_dynamic[entered] = _is_dynamic(entered)
         return (*scope, entered) if dynamic else scope
+
+
+def _only_type(raw: Mapping[str, Any], place: Place) -> int:
+    """The type bits of a schema that says no more than a type, as about half of all do; else 0."""
+    name = raw.get("type")
+    types = TYPE_BITS.get(name, 0) if type(name) is str else 0
+    if not types or not raw.keys() <= _PLAIN_KEYWORDS:
+        return 0
+    return 0 if types == INTEGER and place.resource.dialect.year == 4 else types
 
 
 def _is_dynamic(resource: Resource) -> bool:

@@ -62,6 +62,12 @@ class UnreachedReader(Reader):
             for name in reversed(list(held)):
                 self.below(held[name], place, keyword, name)
 
+    def below(self, raw: Any, place: Place, *steps: str | int) -> int:
+        """See `Reader.below`."""
+        if not isinstance(raw, (bool, Mapping)):
+            raise not_a_schema(raw, place.at(*steps), str(steps[0]))
+        return self.child(raw, Place(place, place.resource, place.scope, steps))
+
     def child(self, raw: Any, place: Place) -> int:
         """See `Reader.child`: remembered to be read, and taken for ``true``."""
         if not isinstance(raw, (bool, Mapping)):
