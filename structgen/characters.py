@@ -119,11 +119,13 @@ class Whole(NamedTuple):
     """What every text may do from some nodes.
 
     Attributes:
+        places: the nodes, int32, as bytes.
         counts: from the root, characters of each token that is text, as `Slice.counts`.
         ids: the tokens that are text; from the root, those that end inside a character.
         quotes: bool ``[len(Characters.quotes)]``; the closing quotes that end a text.
     """
 
+    places: bytes
     counts: Depths | None
     ids: Int32
     quotes: npt.NDArray[np.bool_]
@@ -500,7 +502,7 @@ class Characters:
                 ids = np.concatenate((self.token_ids[ranks[within]], ids))
             quotes = np.zeros(len(self.quotes), bool)
             quotes[self.quotes_after_run(cut, self.longest, places)[0]] = True
-            found = self._wholes[key] = Whole(counts, ids, quotes)
+            found = self._wholes[key] = Whole(key, counts, ids, quotes)
             self._charge(len(key) + ids.nbytes + quotes.nbytes + 300)
         return found
 

@@ -170,15 +170,13 @@ class Constraint:
             return to
         machine = self._machine
         data = self.named.tokens[token_id]
-        to = state if data else DEAD
+        to, done = machine.read(state, data, 0) if data else (DEAD, 0)
         shared = True
-        done = 0
-        while done < len(data) and to != DEAD:
-            to, read = machine.read(to, data[done:])
-            done += read
-            if to != DEAD and machine.is_pending(to):
-                to = machine.resolve(to, tape().after(data[:done]))
-                shared = False
+        while to != DEAD and machine.is_pending(to):
+            to = machine.resolve(to, tape().after(data[:done]))
+            shared = False
+            if done < len(data):
+                to, done = machine.read(to, data, done)
         if shared:
             if len(self._tokens) > _MAX_MEMO:
                 self._tokens.clear()
@@ -311,6 +309,13 @@ class Cursor:
             token_id = _whole_number(token_id)
         constraint = self._constraint
         vocabulary = constraint.vocabulary
+        if self._left is None and not self._finished and 0 <= token_id < vocabulary.size:
+            # What every token costs once it has been met; the ids of EOS are never among them.
+            to = constraint._tokens.get(self._trail[-1][0] * vocabulary.size + token_id)
+            if to:
+                self._trail.append((to, None))
+                self._tokens.append(token_id)
+                return
         if self._finished:
             raise TokenNotAllowed("the output has already ended.", token_id=token_id)
         if token_id in vocabulary.eos_token_ids:
@@ -324,9 +329,7 @@ class Cursor:
             return
         to = DEAD
         if 0 <= token_id < vocabulary.size:
-            state = self._trail[-1][0]
-            known = constraint._tokens.get(state * vocabulary.size + token_id)
-            to = constraint._advance(state, token_id, self._text) if known is None else known
+            to = constraint._advance(self._trail[-1][0], token_id, self._text)
         if to == DEAD:
             raise TokenNotAllowed(self._why_not(token_id), token_id=token_id)
         plan: tuple[int, ...] | None = None

@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from .automaton.counters import Far
 from .automaton.leaf import Names, SymbolAutomaton
-from .characters import Characters, Depths, Slice, ranges, starts_of
+from .characters import Characters, Depths, Slice, Whole, ranges, starts_of
 from .recent import Recent
 
 Int32: TypeAlias = npt.NDArray[np.int32]
@@ -56,6 +56,24 @@ class TextWalk(NamedTuple):
     counts: Counts | None
     ids: list[Int32]
     quotes: dict[int, npt.NDArray[np.bool_]]
+    single: dict[int, list[int]]
+    runs: set[tuple[int, int]]
+
+
+class FreeWalk(NamedTuple):
+    """What a text that may be anything does, but for what it is called once it ends.
+
+    Attributes:
+        whole: what every text does.
+        usual: the label of all texts but a few.
+        special: quotes after which the text has another label, ascending;
+        single: label → those of them after which it has that label.
+        runs: as in `TextWalk`.
+    """
+
+    whole: Whole
+    usual: int
+    special: tuple[int, ...]
     single: dict[int, list[int]]
     runs: set[tuple[int, int]]
 
@@ -110,12 +128,12 @@ class TextWalks:
                 out.runs.add((state, -1 - place))
                 self._names(names, place, out)
             return out
-        is_free = self._symbols.free(state) is not None or self._symbols.is_open(state)
-        if not is_free and self._narrow(state) is not None:
+        is_open = self._symbols.is_open(state)
+        if not is_open and self._narrow(state) is not None:
             for place in places:
                 self._one_by_one(state, place, out)
             return out
-        if not is_free and len(places) == 1 and not places[0]:
+        if not is_open and len(places) == 1 and not places[0]:
             near = self._near(state)
             if near != state:
                 return self._near_and_long(state, near)
@@ -133,9 +151,8 @@ class TextWalks:
                 where = where[depth[where] <= limit]
                 if not len(where):
                     continue
-            free = self._symbols.free(at)
-            if free is not None or self._symbols.is_open(at):
-                counts = self._whole(at, free, where, out) or counts
+            if self._symbols.is_open(at):
+                counts = self._whole(at, where, out) or counts
             elif self._narrow(at) is not None or self._size(where) <= _SMALL:
                 for place in where.tolist():
                     self._one_by_one(at, place, out)
@@ -273,26 +290,41 @@ class TextWalks:
             return self.characters.views.end[place] - place
         return int(np.sum(self.characters.end[places] - places))
 
-    def _whole(self, state: int, free: int | None, places: Places, out: TextWalk) -> Counts | None:
+    def _whole(self, state: int, places: Places, out: TextWalk) -> Counts | None:
         """Every text may be read: all that matters is where it is closed."""
-        characters, symbols = self.characters, self._symbols
+        characters = self.characters
         whole = characters.whole(places)
         if whole.counts is None:
             out.ids.append(whole.ids)
-        if free is None:
-            out.runs.add((state, 0))
-            for place in places.tolist():
-                self._quotes_one_by_one(state, place, out)
-        else:
-            out.runs.add((free, characters.longest))
-            usual = symbols.label(free)
-            if usual >= 0:
-                mask = self._quoted(out, usual)
-                mask |= whole.quotes
-            for place in places.tolist():
-                out.runs.add((state, -1 - place))
-                self._correct(state, usual, place, out)
+        out.runs.add((state, 0))
+        for place in places.tolist():
+            self._quotes_one_by_one(state, place, out)
         return None if whole.counts is None else (whole.counts, characters.longest, whole.ids)
+
+    def free_walk(self, state: int, places: list[int]) -> FreeWalk | None:
+        """As `walk`, where every text may be read and all but a few have the same label."""
+        symbols, characters = self._symbols, self.characters
+        free = symbols.free(state)
+        if free is None:
+            return None
+        usual = symbols.label(free)
+        whole = characters.whole(np.array(places, np.int32))
+        runs = {(free, characters.longest)}
+        special: list[int] = []
+        single: dict[int, list[int]] = {}
+        known = symbols.special_texts(state)
+        for place in places:
+            if known:
+                runs.add((state, -1 - place))
+            texts = characters.quote_texts(place)
+            few, many = (texts, known) if len(texts) < len(known) else (known, texts)
+            for text in few:
+                if text in many:
+                    label = symbols.special_label(state, known[text])
+                    special += texts[text]
+                    if label >= 0:
+                        single.setdefault(label, []).extend(texts[text])
+        return FreeWalk(whole, usual, (*sorted(special),), single, runs)
 
     # -- one by one -------------------------------------------------------------------------
 
@@ -612,25 +644,6 @@ class TextWalks:
                     to = int(table[atom_of[code[child]]])
                     if to != _DEAD:
                         stack.append((to, child))
-
-    def _correct(self, state: int, usual: int, place: int, out: TextWalk) -> None:
-        """Undo what was taken for granted of a free text where it spells a special one."""
-        texts = self.characters.quote_texts(place)
-        if not texts:
-            return
-        symbols = self._symbols
-        special = symbols.special_texts(state)
-        few, many = (texts, special) if len(texts) < len(special) else (special, texts)
-        for text in few:
-            if text not in many:
-                continue
-            label = symbols.special_label(state, special[text])
-            if label != usual:
-                for quote in texts[text]:
-                    if usual >= 0:
-                        self._quoted(out, usual)[quote] = False
-                    if label >= 0:
-                        out.single.setdefault(label, []).append(quote)
 
     # -- tables -----------------------------------------------------------------------------
 

@@ -26,7 +26,7 @@ from . import character_nodes
 from .automaton.encoding import GROUND, Utf8
 from .automaton.leaf import Leaf, TextLeaf
 from .automaton.shared import AUTOMATA
-from .characters import Characters, distinct, ranges
+from .characters import Characters, Whole, distinct, ranges
 from .recent import Recent
 from .text_walks import TextWalk, TextWalks
 from .trie import Trie, view
@@ -110,6 +110,9 @@ class Walker:
         self._rows: Recent[tuple[int, int, int], tuple[Any, Any, Bits]] = self.cache()
         self._interned: Recent[bytes, Bits] = self.cache()
         self._quoted: Recent[tuple[Characters, Any], tuple[Ids, Node | None]] = self.cache()
+        self._free: Recent[tuple[Characters, bytes, tuple[int, ...], Leaf], LeafWalk]
+        self._free = self.cache()
+        self._after: Recent[tuple[Characters, Any, Leaf], LeafWalk] = self.cache()
         self._clusters: weakref.WeakValueDictionary[bytes, Cluster] = weakref.WeakValueDictionary()
         self._tables: Recent[Leaf, _Table] = self.cache()
         self._texts: Recent[Leaf, TextWalks] = self.cache()
@@ -236,6 +239,7 @@ class Walker:
         if found is None:
             found = (
                 self._text_walk(leaf, q, node, memo)
+                or self._walk_before_text(leaf, q, node, memo)
                 or self._sparse_walk(leaf, q, node, memo)
                 or self._wide_walk(leaf, q, node)
             )
@@ -283,12 +287,12 @@ class Walker:
         visits = 0
         while stack:
             state, at = stack.pop()
+            if isinstance(at, int) and not count[at]:
+                continue
             if is_text and self._set_aside(leaf, state, at, texts):
                 continue
             if isinstance(at, int):
                 n = count[at]
-                if not n:
-                    continue
                 row = leaf.row(state)
                 if len(row) < n:
                     visits += len(row)
@@ -332,7 +336,7 @@ class Walker:
         for state, places in texts.items():
             walks = self._texts_of(leaf)
             for together in _apart(walks.characters, places):
-                self._add_text(leaf, walks.walk(state, together), found, memo)
+                self._walk_text(leaf, walks, state, together, found, memo)
         return self._finished(found)
 
     def _finished(self, found: _Found) -> LeafWalk:
@@ -399,7 +403,37 @@ class Walker:
         walks = self._texts_of(leaf)
         for state, places in texts.items():
             for together in _apart(walks.characters, places):
-                self._add_text(leaf, walks.walk(state, together), found, memo)
+                self._walk_text(leaf, walks, state, together, found, memo)
+        return self._finished(found)
+
+    def _walk_before_text(
+        self, leaf: Leaf, q: int, node: Node, memo: Recent[tuple[Leaf, int, Node], LeafWalk]
+    ) -> LeafWalk | None:
+        """The walk of what stands before a text, where a shared leaf does that, and of the text."""
+        shared = leaf.before_text(q)
+        if shared is None:
+            return None
+        before, at, start = shared
+        walk = self.leaf_walk(before, at, node, self.walks)
+        found = _Found()
+        found.parts.append(walk.ids)
+        for end in walk.ends:
+            assert isinstance(end, int), "punctuation is no text"
+            found.ends[leaf.own_before(end, start)] = None
+        for outcome, where in walk.exits:
+            if outcome != 1:
+                found.exits[outcome] = [where]
+                continue
+            assert start is not None
+            if not self.has_children(where):
+                continue
+            rest = self.leaf_walk(leaf, start, where, memo)
+            if rest.row is not None:
+                found.add_row(rest.row)
+            found.parts.append(rest.ids)
+            found.ends.update(dict.fromkeys(rest.ends))
+            for label, exit_node in rest.exits:
+                found.exits.setdefault(label, []).append(exit_node)
         return self._finished(found)
 
     def _set_aside(self, leaf: Leaf, q: int, at: Node, texts: dict[int, list[int]]) -> bool:
@@ -417,11 +451,83 @@ class Walker:
                 return False
             texts.setdefault(state, []).append(where)
             return True
-        places = place[at.members]
-        if int(places.min()) < 0:
-            return False
-        texts.setdefault(state, []).extend(places.tolist())
+        members = at.members
+        places = place[members[self.trie.n_children[members] > 0]]
+        if len(places):
+            if int(places.min()) < 0:
+                return False
+            texts.setdefault(state, []).extend(places.tolist())
         return True
+
+    def _walk_text(
+        self,
+        leaf: Leaf,
+        walks: TextWalks,
+        state: int,
+        places: list[int],
+        found: _Found,
+        memo: Recent[tuple[Leaf, int, Node], LeafWalk],
+    ) -> None:
+        """Add the walk of a text from ``places``, and what follows its closing quotes."""
+        free = walks.free_walk(state, places)
+        if free is None:
+            self._add_text(leaf, walks.walk(state, places), found, memo)
+            return
+        shared = leaf.after_text(free.usual)
+        assert shared is not None, "only keys may be anything"
+        after, _ = shared
+        row, ids, exits, ends = self._free_text(walks.characters, free.whole, free.special, after)
+        if row is not None:
+            found.add_row(row)
+        found.parts.append(ids)
+        found.ends.update(dict.fromkeys(free.runs))
+        self._follow(leaf, free.usual, ends, exits, found)
+        for label, single in free.single.items():
+            rest = self._after_quotes(walks.characters, (*single,), after)
+            found.parts.append(rest.ids)
+            self._follow(leaf, label, rest.ends, rest.exits, found)
+
+    def _follow(
+        self,
+        leaf: Leaf,
+        label: int,
+        ends: tuple[int | tuple[int, int], ...],
+        exits: tuple[tuple[int, Node], ...],
+        found: _Found,
+    ) -> None:
+        """Add where a walk of ``leaf.after_text(label)`` led."""
+        shared = leaf.after_text(label)
+        assert shared is not None
+        for q in ends:
+            assert isinstance(q, int), "no text follows a text at once"
+            found.ends[leaf.own(q, label)] = None
+        if exits:
+            nodes = found.exits.setdefault(shared[1], [])
+            nodes += [node for _, node in exits]
+
+    def _free_text(
+        self, characters: Characters, whole: Whole, special: tuple[int, ...], after: Leaf
+    ) -> LeafWalk:
+        """The walk of any text whatever and of ``after`` behind it, ``special`` quotes left out."""
+        key = (characters, whole.places, special, after)
+        found = self._free.get(key)
+        if found is None:
+            quotes = whole.quotes
+            if special:
+                quotes = quotes.copy()
+                quotes[list(special)] = False
+            rest = self._after_quotes(characters, np.packbits(quotes).tobytes(), after)
+            row: Bits | None = None
+            ids = np.concatenate((whole.ids, rest.ids))
+            if whole.counts is not None:
+                flags = np.zeros(self.n_words * 32, bool)
+                flags[: len(whole.counts)] = whole.counts <= characters.longest
+                flags[ids] = True
+                row = self.intern(np.packbits(flags, bitorder="little").view("<u4"))
+                ids = EMPTY
+            found = self._free[key] = LeafWalk(row, ids, rest.exits, rest.ends)
+            self.charge(4 * len(ids) + len(whole.places) + 500)
+        return found
 
     def _add_text(
         self,
@@ -447,6 +553,12 @@ class Walker:
         for label, single in walk.single.items():
             quotes[label] = (*sorted(single),)
         for label, which in quotes.items():
+            shared = leaf.after_text(label)
+            if shared is not None:
+                rest = self._after_quotes(characters, which, shared[0])
+                found.parts.append(rest.ids)
+                self._follow(leaf, label, rest.ends, rest.exits, found)
+                continue
             to = leaf.after_quote(label)
             ids, node = self._behind_quotes(characters, which)
             found.parts.append(ids)
@@ -501,6 +613,24 @@ class Walker:
             if len(going_on):
                 node = int(going_on[0]) if len(going_on) == 1 else self.cluster(going_on)
             found = self._quoted[key] = (np.array(ids, np.int32), node)
+            self.charge(4 * len(ids) + 300)
+        return found
+
+    def _after_quotes(
+        self, characters: Characters, which: bytes | tuple[int, ...], leaf: Leaf
+    ) -> LeafWalk:
+        """The walk of ``leaf`` behind some quotes, with the tokens that end right there."""
+        key = (characters, which, leaf)
+        found = self._after.get(key)
+        if found is None:
+            ids, node = self._behind_quotes(characters, which)
+            ends = (leaf.start,) if len(ids) else ()
+            found = LeafWalk(None, ids, (), ends)
+            if node is not None:
+                rest = self.leaf_walk(leaf, leaf.start, node, self.walks)
+                ids = np.concatenate((ids, rest.ids))
+                found = LeafWalk(None, ids, rest.exits, (*ends, *rest.ends))
+            self._after[key] = found
             self.charge(4 * len(ids) + 300)
         return found
 

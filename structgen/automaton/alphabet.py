@@ -29,6 +29,7 @@ class Alphabet:
 
     __slots__ = (
         "__weakref__",
+        "_ascii",
         "_masks",
         "atoms",
         "everything",
@@ -72,6 +73,7 @@ class Alphabet:
         self.n_atoms = len(by_signature)
         self.everything = (1 << self.n_atoms) - 1
         self.key = (self.starts, self.atoms)
+        self._ascii: tuple[int, ...] = ()
         self._masks: dict[Ranges, int] = {}
         for index, ranges in enumerate(distinct):
             mask = 0
@@ -83,6 +85,12 @@ class Alphabet:
     def atom(self, code_point: int) -> int:
         """The atom of ``code_point`` (`NO_ATOM` for a surrogate)."""
         return self.atoms[bisect_right(self.starts, code_point) - 1]
+
+    def ascii_atoms(self) -> tuple[int, ...]:
+        """The atom of each of the code points below 128."""
+        if not self._ascii:
+            self._ascii = tuple([self.atom(code) for code in range(0x80)])
+        return self._ascii
 
     def mask(self, ranges: Ranges) -> int:
         """The atoms of one of the sets that the alphabet was built from."""

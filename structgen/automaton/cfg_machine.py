@@ -185,12 +185,12 @@ class CfgMachine:
             to = self._grow(state, byte)
         return to
 
-    def read(self, state: int, data: bytes) -> tuple[int, int]:
-        """The state after ``data`` or the first bytes of it that lead nowhere, and their number."""
-        for i, byte in enumerate(data, 1):
-            state = self.step(state, byte)
+    def read(self, state: int, data: bytes, start: int = 0) -> tuple[int, int]:
+        """The state after ``data[start:]``, or `DEAD`, and up to where it was read."""
+        for i in range(start, len(data)):
+            state = self.step(state, data[i])
             if state == DEAD:
-                return DEAD, i
+                return DEAD, i + 1
         return state, len(data)
 
     def is_accepting(self, state: int) -> bool:

@@ -124,6 +124,25 @@ class RegexAutomaton:
                 return to
         return None
 
+    def read(self, state: int, text: bytes) -> int | None:
+        """The state after some characters of ASCII, or None where they lead nowhere."""
+        atoms = self.alphabet.ascii_atoms()
+        known = self._pruned
+        for byte in text:
+            moves = known.get(state)
+            if moves is None:
+                moves = self.moves(state)
+            atom = atoms[byte]
+            for mask, to in moves:
+                if mask >> atom & 1:
+                    if to == state and len(moves) == 1 and mask == self.alphabet.everything:
+                        return state  # whatever follows
+                    state = to
+                    break
+            else:
+                return None
+        return state
+
     def accepts(self, text: str) -> bool:
         """Whether the whole of ``text`` matches."""
         state = self.start

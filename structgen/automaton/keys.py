@@ -10,7 +10,7 @@ outcome that says which key was written. What a value must look like is the busi
 from __future__ import annotations
 
 import functools
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from operator import itemgetter
@@ -88,18 +88,23 @@ class _Trie:
         self._order = sorted(range(len(names)), key=names.__getitem__)
         self._sorted = [names[index] for index in self._order]
         self._spans: list[tuple[int, int]] = []
+        self._ids: dict[tuple[int, int], int] = {}
         self._children: list[dict[int, int] | None] = []
         self._characters: list[tuple[tuple[str, int], ...]] = []
         self.ends: list[int] = []
         self.depth: list[int] = []
-        self._add(0, len(names), 0)
+        self._node(0, len(names), 0)
         # Whether every character is one that has a single spelling in JSON.
         text = "".join(names)
         self.is_plain = text.isascii() and text.isprintable() and not {'"', "\\"} & set(text)
         self._rests: dict[int, dict[str, int]] = {}
 
-    def _add(self, first: int, beyond: int, depth: int) -> int:
-        node = len(self.ends)
+    def _node(self, first: int, beyond: int, depth: int) -> int:
+        """The node of the sorted strings ``first`` to ``beyond``, which begin alike."""
+        node = self._ids.get((first, depth))
+        if node is not None:
+            return node
+        node = self._ids[first, depth] = len(self.ends)
         self._spans.append((first, beyond))
         self._children.append(None)
         self._characters.append(())
@@ -127,12 +132,30 @@ class _Trie:
                 end = first + 1
                 if end < beyond and self._sorted[end][depth] == char:
                     end = bisect_right(self._sorted, char, end, beyond, key=itemgetter(depth))
-                characters.append((char, self._add(first, end, depth + 1)))
+                characters.append((char, self._node(first, end, depth + 1)))
                 first = end
             self._characters[node] = tuple(characters)
             atom = self._alphabet.atom
             found = self._children[node] = {atom(ord(char)): child for char, child in characters}
         return found
+
+    def after(self, node: int, text: str) -> int:
+        """The node that ``text`` leads to from ``node``, or -1; those on the way are not made."""
+        first, beyond = self._spans[node]
+        depth = self.depth[node]
+        deeper = depth + len(text)
+        strings = self._sorted
+
+        def part(string: str) -> str:
+            return string[depth:deeper]
+
+        if beyond - first > 1:
+            first = bisect_left(strings, text, first, beyond, key=part)
+        if first == beyond or part(strings[first]) != text:
+            return -1
+        if part(strings[beyond - 1]) != text:
+            beyond = bisect_right(strings, text, first, beyond, key=part)
+        return self._node(first, beyond, deeper)
 
     def by_character(self, node: int) -> tuple[tuple[str, int], ...]:
         """The children of ``node``, each with its character."""
@@ -297,6 +320,24 @@ class KeySymbols:
         to = self._state(child, allowed, others, ())
         return to if self._is_alive(to) else None
 
+    def read(self, state: int, text: bytes) -> int | None:
+        """See `leaf.SymbolAutomaton`."""
+        node, allowed, others, _ = self._keys[state]
+        if others and self._automata:
+            atoms = self.alphabet.ascii_atoms()
+            for byte in text:
+                to = self.follow(state, atoms[byte])
+                if to is None:
+                    return None
+                state = to
+            return state
+        if node >= 0:
+            node = self._trie.after(node, text.decode("ascii"))
+        if node < 0 and not others:
+            return None
+        to = self._state(node, allowed, others, ())
+        return to if self._is_alive(to) else None
+
     def run(self, state: int) -> tuple[int, int]:
         """See `leaf.SymbolAutomaton`."""
         node, _, others, patterns = self._keys[state]
@@ -358,8 +399,8 @@ class KeySymbols:
 
     def free(self, state: int) -> int | None:
         """See `leaf.SymbolAutomaton`."""
-        node, _, others, _ = self._keys[state]
-        if node < 0 or not others or self._automata:
+        _, _, others, _ = self._keys[state]
+        if not others or self._automata:
             return None
         free = self._state(-1, 0, True, ())
         return free if self._is_alive(free) else None
@@ -399,7 +440,8 @@ class KeySymbols:
 
     def special_texts(self, state: int) -> Mapping[str, int]:
         """See `leaf.SymbolAutomaton`: what is left of each name, and which name it is."""
-        return self._trie.rests(self._keys[state][0])
+        node = self._keys[state][0]
+        return self._trie.rests(node) if node >= 0 else {}
 
     def special_label(self, state: int, number: int) -> int:
         """See `leaf.SymbolAutomaton`."""
@@ -516,6 +558,89 @@ class NameLeaf(StringLeaf):
         return super()._search(q, wanted)
 
 
+class AfterKey(Leaf):
+    """From the closing quote of a key to the place of its value, whatever key it is.
+
+    What `KeyLeaf` does there; walks of this leaf serve all keys of all objects.
+    """
+
+    def __init__(self, space: Whitespace) -> None:
+        super().__init__()
+        self._space = space
+        self.start = self.state(("colon", 0))
+
+    def key(self, q: int) -> tuple[str, int]:
+        """The phase and the state of whitespace at ``q``."""
+        phase, space = self._keys[q]
+        return phase, space
+
+    def _edges(self, key: Any) -> Mapping[int, Any]:
+        phase, at = key
+        space = self._space
+        edges = {byte: (phase, to) for byte, to in space.edges[at].items()}
+        if phase == "colon" and space.may_end[at]:
+            edges[0x3A] = ("value", space.after_mark)
+        return edges
+
+    def _label(self, key: Any) -> int:
+        return 0 if key[0] == "value" and self._space.may_end[key[1]] else -1
+
+
+@lru_cache(maxsize=16)
+def after_key(space: Whitespace) -> AfterKey:
+    """The one `AfterKey` for ``space``."""
+    return AfterKey(space)
+
+
+class BeforeKey(Leaf):
+    """From ``{`` or the end of a member's value up to a key's first character, or to ``}``.
+
+    What `KeyLeaf` does there; walks of this leaf serve all objects. Ends with outcome `CLOSE`, or 1
+    where a key begins. States say whether there may be a key, and whether ``}`` may come.
+    """
+
+    def __init__(self, space: Whitespace) -> None:
+        super().__init__()
+        self._space = space
+
+    def key(self, q: int) -> tuple[Any, ...]:
+        """What describes the state."""
+        key: tuple[Any, ...] = self._keys[q]
+        return key
+
+    def _edges(self, key: Any) -> Mapping[int, Any]:
+        phase, *rest = key
+        if phase == "open":
+            return {0x7B: ("first", 0, *rest)}
+        if phase in ("closed", "key"):
+            return {}
+        at, *rest = rest
+        space = self._space
+        edges = {byte: (phase, to, *rest) for byte, to in space.edges[at].items()}
+        if not space.may_end[at]:
+            return edges
+        if phase == "comma":
+            edges[0x22] = ("key",)
+            return edges
+        has_key, may_close = rest
+        if has_key and phase == "first":
+            edges[0x22] = ("key",)
+        elif has_key:
+            edges[0x2C] = ("comma", space.after_mark)
+        if may_close:
+            edges[0x7D] = ("closed",)
+        return edges
+
+    def _label(self, key: Any) -> int:
+        return {"closed": CLOSE, "key": 1}.get(key[0], -1)
+
+
+@lru_cache(maxsize=16)
+def before_key(space: Whitespace) -> BeforeKey:
+    """The one `BeforeKey` for ``space``."""
+    return BeforeKey(space)
+
+
 class KeyLeaf(Leaf):
     """Object punctuation and keys: from ``{`` or the end of a value to the next value or ``}``.
 
@@ -526,9 +651,9 @@ class KeyLeaf(Leaf):
         space: whitespace allowed around punctuation.
         escapes: how keys may be spelt.
         missing: bytes that cannot be written.
+        is_shared: whether several schemas use this instance.
     """
 
-    is_shared = False
     holds_text = True
 
     def __init__(
@@ -537,12 +662,20 @@ class KeyLeaf(Leaf):
         space: Whitespace,
         escapes: Escapes,
         missing: frozenset[int] = frozenset(),
+        is_shared: bool = False,
     ) -> None:
         super().__init__()
+        self.is_shared = is_shared
         self.symbols: KeySymbols = symbols
         self.encoding = json_string(symbols.alphabet, escapes, missing)
         self._space = space
         self._steps: dict[int, int] = {}
+        self._before_key, self._after_key = before_key(space), after_key(space)
+
+    @property
+    def weight(self) -> int:
+        """See `Leaf.weight`."""
+        return super().weight + self.symbols.weight + 100 * len(self._steps)
 
     def menu(self, allowed: int, others: bool) -> int | None:
         """See `KeySymbols.menu`."""
@@ -592,6 +725,42 @@ class KeyLeaf(Leaf):
     def after_quote(self, label: int) -> int:
         """See `Leaf.after_quote`."""
         return self.state(("colon", 0, label))
+
+    def before_text(self, q: int) -> tuple[Leaf, int, int | None] | None:
+        """See `Leaf.before_text`."""
+        phase, *rest = self._keys[q]
+        if phase in ("open", "first", "next"):
+            *spaces, menu, may_close = rest
+            key = phase, *spaces, menu is not None, may_close
+        elif phase == "comma":
+            space, menu = rest
+            key = phase, space
+        else:
+            return None
+        start = None if menu is None else self.state(("key", menu, GROUND))
+        return self._before_key, self._before_key.state(key), start
+
+    def own_before(self, q: int, start: int | None) -> int:
+        """See `Leaf.own_before`."""
+        phase, *rest = self._before_key.key(q)
+        if phase == "key":
+            assert start is not None
+            return start
+        menu = None if start is None else self._keys[start][1]
+        if phase == "comma":
+            return self.state((phase, *rest, menu))
+        if phase == "closed":
+            return self.state((phase,))
+        *spaces, _, may_close = rest
+        return self.state((phase, *spaces, menu, may_close))
+
+    def after_text(self, label: int) -> tuple[Leaf, int]:
+        """See `Leaf.after_text`."""
+        return self._after_key, 1 + label
+
+    def own(self, q: int, label: int) -> int:
+        """See `Leaf.own`."""
+        return self.state((*self._after_key.key(q), label))
 
     def after_value(self, menu: int | None, may_close: bool) -> int:
         """State after a member's value."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import re
 import threading
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
@@ -74,6 +75,10 @@ class SymbolAutomaton(Protocol):
 
     def follow(self, state: int, atom: int) -> int | None:
         """The next state after one atom, or None."""
+        ...
+
+    def read(self, state: int, text: bytes) -> int | None:
+        """The next state after some characters of ASCII, or None."""
         ...
 
     def label(self, state: int) -> int:
@@ -148,12 +153,14 @@ class Leaf:
         is_shared: whether several schemas use one instance, so that walks of it are worth keeping
             when a constraint goes.
         holds_text: whether part of it is text: characters of ``symbols``, spelt by ``encoding``.
+        start: where it starts, if always in the same state.
         attached: what others keep about this leaf for as long as it lives, each under its own key.
     """
 
     is_shared = True
     holds_text = False
     _state_bytes = 500
+    start: int
     symbols: SymbolAutomaton
     encoding: Utf8
 
@@ -253,6 +260,26 @@ class Leaf:
 
     def after_quote(self, label: int) -> int:
         """The leaf state after the closing quote of a text whose symbols end with ``label``."""
+        raise NotImplementedError
+
+    def before_text(self, q: int) -> tuple[Leaf, int, int | None] | None:
+        """A shared leaf, and its state, that does the same from ``q`` up to where a text begins,
+        which it calls outcome 1; and the state here where it does begin. None where there is none.
+        """
+        return None
+
+    def own_before(self, q: int, start: int | None) -> int:
+        """The state here that ``q`` of that shared leaf stands for, the text beginning at
+        ``start``."""
+        raise NotImplementedError
+
+    def after_text(self, label: int) -> tuple[Leaf, int] | None:
+        """A shared leaf that does the same after a text that ends with ``label``, if there is one;
+        and the outcome here that each of its outcomes stands for."""
+        return None
+
+    def own(self, q: int, label: int) -> int:
+        """The state here that ``q`` of that shared leaf stands for."""
         raise NotImplementedError
 
     def at_least(self, q: int) -> int:
@@ -574,16 +601,20 @@ bytes that led here): among equally good ways the furthest goes on."""
 
 def read_text(leaf: Leaf, q: int, data: bytes, start: int) -> tuple[int, int]:
     """`Leaf.read` where it cannot end inside its text: by characters, as far as they are plain."""
-    while start < len(data):
+    end = len(data)
+    while start < end:
         symbol_state = leaf.text_state(q)
         if symbol_state is not None:
-            to, start = read_plain(leaf.symbols, symbol_state, data, start)
-            if to is None:
-                return -1, start
-            if to != symbol_state:
-                q = leaf.in_text(to)
-            if start == len(data):
-                break
+            plain = _PLAIN(data, start)
+            if plain is not None:
+                start = plain.end()
+                to = leaf.symbols.read(symbol_state, plain[0])
+                if to is None:
+                    return -1, start
+                if to != symbol_state:
+                    q = leaf.in_text(to)
+                if start == end:
+                    break
         q = leaf.step(q, data[start])
         start += 1
         if q < 0 or leaf.label(q) >= 0:
@@ -591,26 +622,8 @@ def read_text(leaf: Leaf, q: int, data: bytes, start: int) -> tuple[int, int]:
     return q, start
 
 
-def read_plain(
-    symbols: SymbolAutomaton, state: int, data: bytes, start: int
-) -> tuple[int | None, int]:
-    """Read ``data[start:]`` as far as it is printable ASCII without quotes and backslashes.
-
-    Every encoding spells these characters as themselves.
-
-    Returns:
-        The symbol state then, None where there is none; and how far was read.
-    """
-    follow, atom = symbols.follow, symbols.alphabet.atom
-    for i in range(start, len(data)):
-        byte = data[i]
-        if not 0x20 <= byte < 0x7F or byte == 0x22 or byte == 0x5C:
-            return state, i
-        to = follow(state, atom(byte))
-        if to is None:
-            return None, i + 1
-        state = to
-    return state, len(data)
+_PLAIN = re.compile(rb"[ !#-\[\]-~]+").match
+"""Printable ASCII without quotes and backslashes, which every encoding spells as itself."""
 
 
 def spell_edges(

@@ -158,13 +158,13 @@ class Machine:
             to = self._grow(state, byte)
         return to
 
-    def read(self, state: int, data: bytes) -> tuple[int, int]:
-        """The state after ``data``, and how much of it was read.
+    def read(self, state: int, data: bytes, start: int = 0) -> tuple[int, int]:
+        """The state after ``data[start:]``, and up to where it was read.
 
         That is all of it, but where the state has to be resolved first, or is `DEAD`. What one leaf
         reads makes no states on the way.
         """
-        i, n = 0, len(data)
+        i, n = start, len(data)
         with GROW:
             while i < n:
                 configurations = self.states[state]
@@ -188,9 +188,14 @@ class Machine:
         alone = pack(leaf, q, continuation)
         state = self._alone.get(alone)
         if state is None:
-            found: set[int] = set()
-            self._arrive(leaf, q, continuation, found)
-            state = self._alone[alone] = self._intern(found)
+            automaton = self.leaves[leaf]
+            if automaton.label(q) < 0 and automaton.goes_on(q):
+                state = self._interned((alone,))
+            else:
+                found: set[int] = set()
+                self._arrive(leaf, q, continuation, found)
+                state = self._intern(found)
+            self._alone[alone] = state
         return state
 
     def is_accepting(self, state: int) -> bool:
@@ -274,7 +279,10 @@ class Machine:
                 limit=MAX_CONFIGURATIONS,
                 actual=len(found),
             )
-        key = tuple(sorted(found))
+        return self._interned((*sorted(found),))
+
+    def _interned(self, key: tuple[int, ...]) -> int:
+        """The state of the configurations in ``key``, which ascend."""
         state = self._state_ids.get(key)
         if state is None:
             state = len(self.states)
@@ -283,8 +291,12 @@ class Machine:
                     "too many automaton states", limit=MAX_STATES, actual=state
                 )
             self.states.append(key)
-            self._accepting.append(_ACCEPT in found)
-            self._is_pending.append(any(c != _ACCEPT and c & _LEAF_MASK == _PENDING for c in found))
+            self._accepting.append(_ACCEPT in key)
+            waits = False
+            for configuration in key:
+                if configuration & _LEAF_MASK == _PENDING and configuration != _ACCEPT:
+                    waits = True
+            self._is_pending.append(waits)
             self._state_ids[key] = state
         return state
 

@@ -20,6 +20,7 @@ from .keys import CLOSE, KeyLeaf, KeySymbols
 from .machine import POP, Alternative
 from .members import MemberTable
 from .rules import Rule
+from .scalars import key_leaf
 
 if TYPE_CHECKING:
     from .values import JsonLanguage
@@ -151,6 +152,10 @@ class ObjectPlan:
         if self._told_by_state:
             key = state if table.bits else (self.class_in(state, 0), state[3])
         leaf = self._leaves.get(key)
+        if leaf is None and not (self._told_by_state or table.bits or table.must_match):
+            options, space = self._language.options, self._language.space
+            leaf = key_leaf(tuple(self.names), space, options.named, self._language.missing)
+            self._leaves[key] = leaf
         if leaf is None:
             classify = _Classifier(self, state if self._told_by_state else None)
             names = self.names + [k for k in state[3] if k not in self.names]

@@ -9,26 +9,31 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from decimal import Decimal
+from functools import lru_cache
 from typing import Any
 
 from ..grammar import ir
 from ..grammar.schema_graph import (
     ALL_TYPES,
+    BOOLEAN,
     DIGITS,
     FRACTION,
     INTEGER,
+    NULL,
     NUMBER,
     POINTED,
+    STRING,
     Node,
     to_decimal,
 )
 from .derivatives import RegexAutomaton
 from .encoding import Escapes, json_string
-from .keys import NameLeaf
-from .leaf import LiteralLeaf, StringLeaf
+from .keys import KeyLeaf, KeySymbols, NameLeaf
+from .leaf import Leaf, LiteralLeaf, StringLeaf
 from .numbers import NumberLeaf, NumberSpec
 from .options import JsonOptions
 from .shared import AUTOMATA
+from .whitespace import Whitespace
 
 MAX_LITERAL_DIGITS = 400
 
@@ -150,6 +155,23 @@ def name_leaf(names: tuple[str, ...], escapes: Escapes, missing: frozenset[int])
     return AUTOMATA.get(NameLeaf, names, escapes, missing)
 
 
+def key_leaf(
+    names: tuple[str, ...], space: Whitespace, escapes: Escapes, missing: frozenset[int]
+) -> KeyLeaf:
+    """A shared leaf for the keys of objects with these names, all others being of one class."""
+    return AUTOMATA.get(_key_leaf, names, space, escapes, missing)
+
+
+def _key_leaf(
+    names: tuple[str, ...], space: Whitespace, escapes: Escapes, missing: frozenset[int]
+) -> KeyLeaf:
+    return KeyLeaf(KeySymbols(names, (), (), _one_class, len(names)), space, escapes, missing, True)
+
+
+def _one_class(matched: int) -> int:
+    return 0
+
+
 def string_leaf(regex: ir.Regex, escapes: Escapes, missing: frozenset[int]) -> StringLeaf | None:
     """A shared leaf for the JSON strings of a regular language, or None when it is empty."""
     return AUTOMATA.get(_string_leaf, regex, escapes, missing)
@@ -170,3 +192,24 @@ def number_leaf(spec: NumberSpec) -> NumberLeaf | None:
 def _number_leaf(spec: NumberSpec) -> NumberLeaf | None:
     leaf = NumberLeaf(spec)
     return None if leaf.is_empty() else leaf
+
+
+@lru_cache(maxsize=256)
+def scalar_leaves(
+    types: int, escapes: Escapes, missing: frozenset[int], max_digits: int, canonical: bool
+) -> tuple[tuple[Leaf, int], ...]:
+    """The leaves, each with its start, of scalars of which nothing but ``types`` is asked."""
+    leaves: list[Leaf] = []
+    if types & STRING:
+        string = string_leaf(ir.ANY_TEXT, escapes, missing)
+        assert string is not None
+        leaves.append(string)
+    options = JsonOptions(max_digits=max_digits, spelling="canonical" if canonical else "any")
+    for form in number_forms(types):
+        number = number_leaf(number_spec(form, (), options))
+        assert number is not None
+        leaves.append(number)
+    words = [*[b"null"] * bool(types & NULL), *[b"true", b"false"] * bool(types & BOOLEAN)]
+    if words:
+        leaves.append(literal_leaf(tuple(words)))
+    return tuple([(leaf, leaf.start) for leaf in leaves])

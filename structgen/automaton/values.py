@@ -60,6 +60,7 @@ from .scalars import (
     number_forms,
     number_leaf,
     number_spec,
+    scalar_leaves,
     spellings,
     string_leaf,
     string_regex,
@@ -285,6 +286,13 @@ class JsonLanguage:
         return error.at(next((path for path in paths if path != "$"), "$"))
 
     def _build(self, conjunction: int) -> Shapes:
+        owed = self._conjunctions[conjunction]
+        if len(owed) == 1 and not owed[0] & 1:
+            node = self.nodes[owed[0] >> 1]
+            if not node.types & (OBJECT | ARRAY) and node.says_types_only:
+                options = self.options
+                how = options.free, self.missing, options.max_digits, options.canonical
+                return scalar_leaves(node.types, *how), ()
         literals: dict[bytes, None] = {}
         strings: dict[str, bool] = {}
         leaves: dict[Leaf, int] = {}

@@ -79,6 +79,9 @@ class HasPath(Protocol):
 _NO_NAMES: dict[str, Any] = {}  # never changed
 
 
+_TYPES_ONLY = {"_place", "types"}
+
+
 class Node:
     """One schema object. A field that is not set has the value it has here: the keyword is absent.
 
@@ -157,6 +160,11 @@ class Node:
     def fields(self) -> dict[str, Any]:
         """The fields that are set."""
         return {name: value for name, value in vars(self).items() if name in FIELDS}
+
+    @property
+    def says_types_only(self) -> bool:
+        """Whether no field but ``types`` is set."""
+        return vars(self).keys() == _TYPES_ONLY
 
     def allows(self, value: Any) -> bool:
         """Whether ``enum`` lists ``value``."""
