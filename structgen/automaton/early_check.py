@@ -15,6 +15,7 @@ from ..grammar.formats import MOST_LEAST, format_of
 from ..grammar.schema_graph import Node, child_path
 from .arrays import ArrayPlan
 from .plain import IN_PLACE, PlainNodes, worth_a_look
+from .plain_patterns import has_string
 
 if TYPE_CHECKING:
     from .values import JsonLanguage
@@ -110,6 +111,8 @@ def _check_patterns(language: JsonLanguage) -> None:
         formats = [format_of(pattern) for pattern in node.patterns]
         own = tuple(p for p, name in zip(node.patterns, formats, strict=True) if name is None)
         if not own and not node.min_length:
+            continue
+        if len(own) == len(formats) == 1 and has_string(own[0], node.min_length, node.max_length):
             continue
         with language.placed(language.conjunction([2 * number])):
             if own:

@@ -52,6 +52,7 @@ from .nesting import UNLIMITED, NestingBound, height_of_text, watch_from
 from .objects import ObjectPlan
 from .options import JsonOptions
 from .plain import PlainSight
+from .plain_patterns import has_string
 from .rule_reader import RuleReader
 from .rules import RuleBook
 from .scalars import (
@@ -541,6 +542,10 @@ class JsonLanguage:
             return node.max_length is None or node.min_length <= node.max_length
         is_free = not node.min_length and node.max_length is None and not self.missing
         if is_free and len(node.patterns) == 1 and format_of(node.patterns[0]) is not None:
+            return True
+        if len(node.patterns) == 1 and has_string(
+            node.patterns[0], node.min_length, node.max_length
+        ):
             return True
         return self.free_leaf(node) is not None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections import Counter
 
@@ -10,11 +11,16 @@ from hypothesis import strategies as st
 
 from engine import strategies
 from structgen import StructgenError
+from structgen.automaton.derivatives import RegexAutomaton
+from structgen.automaton.encoding import json_string
+from structgen.automaton.leaf import StringLeaf
 from structgen.automaton.nesting import forced_height, height_of_text, watch_from
 from structgen.automaton.options import JsonOptions
 from structgen.automaton.plain import PlainNodes
+from structgen.automaton.plain_patterns import fewest_characters
 from structgen.automaton.values import JsonLanguage
-from structgen.grammar import json_schema
+from structgen.grammar import ir, json_schema, regex_tree
+from structgen.grammar.regex import parse_ecma
 from structgen.grammar.schema_graph import FALSE, TRUE, SchemaGraph
 
 OPTIONS = JsonOptions(max_depth=None)
@@ -72,6 +78,57 @@ def test_schemas_whose_references_lead_in_no_circle_force_no_more_depth_than_the
     exact = forced_height(graph.nodes)
     watched = watch_from(graph, 64)
     assert watched <= (0 if exact is None else 64 - exact)
+
+
+_SETS = [ir.char_set([pair]) for pair in ((97, 97), (98, 98), (97, 99), (99, 102), (48, 57))]
+
+
+def expression(r: random.Random, depth: int) -> ir.Regex:
+    kind = r.randrange(5) if depth else 0
+    if kind < 2:
+        return r.choice(_SETS) if r.random() < 0.9 else ir.ANY_CHAR
+    parts = [expression(r, depth - 1) for _ in range(r.randrange(1, 5))]
+    if kind == 2:
+        return regex_tree.alternate(parts)
+    if kind == 3:
+        return regex_tree.concat(parts)
+    least = r.choice((0, 0, 1, 1, 2, 5))
+    most = r.choice((None, None, least or 1, least + 1, least + 30))
+    return regex_tree.repeat(parts[0], least, most)
+
+
+@given(st.randoms(use_true_random=False), st.booleans())
+def test_strings_that_are_plain_to_see_exist_and_are_found_among_few_states(
+    r: random.Random, is_searched: bool
+) -> None:
+    regex = expression(r, 5)
+    if is_searched:
+        regex = regex_tree.concat((ir.ANY_TEXT, regex, ir.ANY_TEXT))
+    fewest = fewest_characters(regex)
+    if fewest < 0:
+        return
+    automaton = RegexAutomaton(regex)
+    leaf = StringLeaf(automaton, json_string(automaton.alphabet, "canonical"))
+    leaf.probe()
+    assert len(automaton._nodes) < 20_000
+    shortest = leaf.shortest(leaf.start)
+    assert shortest is not None
+    assert len(json.loads(shortest[0])) == fewest
+
+
+def test_patterns_of_all_kinds_are_plain_to_see_and_those_with_many_states_are_not() -> None:
+    for pattern, fewest in (
+        ("^[a-z][a-z0-9-]{0,61}[a-z0-9]$", 2),
+        (r"^\d{4}-\d{2}-\d{2}$", 10),
+        ("^(alpha|alphabet|beta)$", 4),
+        ("^[0-9a-f]{64}$", 64),
+        ("rocket_document", 15),
+        ("^(0|[1-9][0-9]*)$", 1),
+        ("^.*$", 0),
+        ("[ab]*a[ab]{30}c", -1),
+        ("^(?=a)b$", -1),
+    ):
+        assert fewest_characters(parse_ecma(pattern)) == fewest, pattern
 
 
 def test_the_generated_schemas_tell_something() -> None:
