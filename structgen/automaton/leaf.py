@@ -146,6 +146,9 @@ class SymbolAutomaton(Protocol):
         ...
 
 
+_MANY_STATES = 16
+
+
 class Leaf:
     """Base of all leaf automata: interning, lazy rows, shortest completions.
 
@@ -173,6 +176,7 @@ class Leaf:
         self.attached: dict[Any, Any] = {}
         self._n_edges = 0
         self._told = 0
+        self._tell_from = 0
 
     @property
     def weight(self) -> int:
@@ -183,7 +187,10 @@ class Leaf:
         return 2000 + self._state_bytes * len(self._keys) + 40 * self._n_edges
 
     def grown(self) -> int:
-        """By how many bytes it has grown since this was last asked."""
+        """By how many bytes it has grown since this was last told, if by many states."""
+        if len(self._keys) < self._tell_from:
+            return 0
+        self._tell_from = len(self._keys) + _MANY_STATES
         told, self._told = self._told, self.weight
         return self._told - told
 

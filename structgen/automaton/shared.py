@@ -15,11 +15,8 @@ from typing import Any, Protocol, TypeVar
 MAX_BYTES = 12 * 1024 * 1024
 """What all that is kept may take together. A single automaton may take a quarter of it."""
 
-MAX_COUNT = 256
+MAX_COUNT = 512
 """Most that is kept: hardly any schema asks again for what the last 100 leaves are not."""
-
-_EVERY = 32
-"""Automata are weighed after so many new ones."""
 
 
 class Weighed(Protocol):
@@ -40,15 +37,15 @@ class SharedAutomata:
     Thread-safe. What is dropped goes on working for those that hold it.
 
     Attributes:
-        n_bytes: bytes that were kept when they were last weighed, and those of new ones since.
+        n_bytes: bytes that are kept, each automaton as it was last weighed.
     """
 
     def __init__(self, max_bytes: int = MAX_BYTES, max_count: int = MAX_COUNT) -> None:
         self._max_bytes = max_bytes
         self._max_count = max_count
         self._kept: OrderedDict[Hashable, Any] = OrderedDict()
+        self._weights: OrderedDict[Hashable, int] = OrderedDict()  # not weighed for longest first
         self._lock = threading.Lock()
-        self._new = 0
         self.n_bytes = 0
 
     def __len__(self) -> int:
@@ -65,25 +62,26 @@ class SharedAutomata:
         made = make(*arguments)
         with self._lock:
             found = self._kept.setdefault(key, made)
-            self._new += 1
-            self.n_bytes += _weight(found)
-            if self._new >= _EVERY or self.n_bytes > self._max_bytes:
-                self._weigh()
+            self._weigh(key)
+            if self._weights:
+                # One more for each new one: to weigh all at once would take milliseconds.
+                self._weigh(next(iter(self._weights)))
+            while self.n_bytes > self._max_bytes or len(self._kept) > self._max_count:
+                self._drop(next(iter(self._kept)))
         return found
 
-    def _weigh(self) -> None:
-        """Weigh all, and drop what is too much."""
-        self._new = 0
-        weights = {key: _weight(value) for key, value in self._kept.items()}
+    def _weigh(self, key: Hashable) -> None:
+        weight = _weight(self._kept[key])
+        self.n_bytes += weight - self._weights.get(key, 0)
+        self._weights[key] = weight
+        self._weights.move_to_end(key)
         # Large ones would push out everything else.
-        for key in [key for key, weight in weights.items() if weight > self._max_bytes // 4]:
-            del self._kept[key], weights[key]
-        self.n_bytes = sum(weights.values())
-        for key, weight in weights.items():
-            if self.n_bytes <= self._max_bytes and len(self._kept) <= self._max_count:
-                break
-            del self._kept[key]
-            self.n_bytes -= weight
+        if weight > self._max_bytes // 4:
+            self._drop(key)
+
+    def _drop(self, key: Hashable) -> None:
+        del self._kept[key]
+        self.n_bytes -= self._weights.pop(key)
 
 
 _UNKNOWN: Any = object()
