@@ -1,5 +1,8 @@
 """Lark grammars → IR, read with the ``lark`` package's own loader.
 
+Grammars without mistakes are read by `cfg_lark_rules`, with that loader's tables and classes, but
+without its trees; all others, and what is not plain, by the loader itself.
+
 Owns what the loaded rules and terminals mean: the language that ``lark.Lark(text,
 parser="earley")`` accepts with its dynamic lexer. A terminal takes what ``re.match`` takes of its
 pattern, where the rules expect it; ignored terminals may stand before any terminal and at the end.
@@ -9,6 +12,7 @@ whatever else shapes the tree.
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import re
 import warnings
@@ -18,8 +22,10 @@ from typing import Any
 
 from .. import grammar_cache
 from ..errors import GrammarError, PatternError
-from . import cfg_embedded, ir, python_regex
+from . import cfg_embedded, cfg_lark_rules, ir, python_regex
 from .cfg_embedded import Errors, Given, Lifted
+from .cfg_lark_rules import Loaded
+from .cfg_lark_syntax import NotPlain
 
 _COMMON = (
     "DIGIT HEXDIGIT INT SIGNED_INT DECIMAL FLOAT SIGNED_FLOAT NUMBER SIGNED_NUMBER ESCAPED_STRING "
@@ -57,10 +63,13 @@ def _read(
     text: str, start: str, path: str | None, given: Mapping[str, Given], errors: Errors
 ) -> ir.ContextFree:
     source = cfg_embedded.lift(text, given, errors)
-    while True:
+    loaded = None
+    if errors is None:
+        with contextlib.suppress(NotPlain):
+            loaded = cfg_lark_rules.load(source.text, start)
+    while loaded is None:
         try:
-            definitions, rules, ignored = _load(source, start, path)
-            break
+            loaded = _load(source, start, path)
         except GrammarError as error:
             # What is only missing can be made up, to see what else is wrong.
             missing = re.search(r"(Rule|Terminal) '(\w+)' used but not defined", str(error))
@@ -71,17 +80,18 @@ def _read(
             source = replace(source, text=f"{source.text}\n{made_up}\n")
     terminals: list[ir.AnyTerminal] = []
     numbers: dict[str, int] = {}
-    for definition in definitions:
-        name = _display(definition)
+    for name, pattern in loaded.terminals:
+        shown = repr(pattern.value) if name.startswith("__ANON") else name
+        regex = pattern.to_regexp()
         try:
-            _check_pattern(definition, source)
+            _check_pattern(name, shown, pattern, regex, source)
         except GrammarError as error:
             cfg_embedded.report(errors, error)
-        numbers[definition.name] = len(terminals)
-        terminals.append(ir.Terminal(name, definition.pattern.to_regexp()))
-    nonterminals: dict[str, int] = {}
-    for rule in rules:
-        nonterminals.setdefault(str(rule.origin.name), len(nonterminals))
+        numbers[name] = len(terminals)
+        terminals.append(ir.Terminal(shown, regex))
+    nonterminals = {name: ~number for number, name in enumerate(loaded.nonterminals)}
+    numbers |= nonterminals
+    lowered: dict[tuple[int, tuple[int, ...]], None] = {}
 
     def number_of(name: str) -> int:
         if name not in numbers:
@@ -93,22 +103,19 @@ def _read(
                 cfg_embedded.report(errors, error)
         return numbers[name]
 
-    lowered: dict[tuple[int, tuple[int, ...]], None] = {}
-    for rule in rules:
-        symbols: list[int] = []
-        for symbol in rule.expansion:
-            if not symbol.is_term:
-                symbols.append(~nonterminals[symbol.name])
-                continue
-            symbols.append(number_of(symbol.name))
-        lowered[nonterminals[rule.origin.name], tuple(symbols)] = None
-    skipped = tuple(map(number_of, ignored))
+    for name, way in loaded.rules:
+        try:
+            symbols = tuple([numbers[symbol] for symbol in way])
+        except KeyError:
+            symbols = tuple(map(number_of, way))
+        lowered[~numbers[name], symbols] = None
+    skipped = tuple(map(number_of, loaded.ignored))
     for number in skipped:
         if not isinstance(terminals[number], ir.Terminal):
             name = terminals[number].name
             raise _error(f"Only patterns can be ignored, not {name}.", source, name.split()[-1])
     return ir.ContextFree(
-        tuple(terminals), tuple(nonterminals), tuple(lowered), nonterminals[start], skipped
+        tuple(terminals), tuple(nonterminals), tuple(lowered), ~numbers[start], skipped
     )
 
 
@@ -135,8 +142,8 @@ def _given(name: str, source: Lifted) -> ir.AnyTerminal:
     return ir.Terminal(name, terminal)
 
 
-def _load(source: Lifted, start: str, path: str | None) -> tuple[list[Any], list[Any], list[str]]:
-    """Terminals, rules and names of ignored terminals, as Lark loads them."""
+def _load(source: Lifted, start: str, path: str | None) -> Loaded:
+    """The grammar as Lark's own loader reads it, mistakes and all."""
     import lark
     from lark.load_grammar import load_grammar
 
@@ -157,7 +164,13 @@ def _load(source: Lifted, start: str, path: str | None) -> tuple[list[Any], list
                     f"{', '.join(sorted(n for n in names if not n.startswith('_')))}. "
                     "Name one of them as start."
                 )
-            return grammar.compile([start], set())  # type: ignore[no-any-return, unused-ignore]
+            terminals, rules, ignored = grammar.compile([start], set())
+            return Loaded(
+                [(str(t.name), t.pattern) for t in terminals],
+                [(str(r.origin.name), tuple([str(s.name) for s in r.expansion])) for r in rules],
+                dict.fromkeys([str(r.origin.name) for r in rules]),
+                [str(name) for name in ignored],
+            )
     except lark.exceptions.UnexpectedInput as error:
         raise source.error(
             f"The grammar is not Lark syntax: {str(error).splitlines()[0]}",
@@ -237,18 +250,14 @@ def _error(message: str, source: Lifted, name: str | None) -> GrammarError:
     return source.error(message, None if found is None else found.start())
 
 
-def _display(definition: Any) -> str:
-    name = str(definition.name)
-    return repr(definition.pattern.value) if name.startswith("__ANON") else name
-
-
-def _check_pattern(definition: Any, source: Lifted) -> None:
-    name, pattern = str(definition.name), definition.pattern.to_regexp()
+def _check_pattern(name: str, shown: str, pattern: Any, regex: str, source: Lifted) -> None:
+    if pattern.type == "str" and not pattern.flags and pattern.value:
+        return  # a literal
     try:
-        python_regex.parse(pattern)
+        python_regex.parse(regex)
     except PatternError as error:
-        raise _error(f"Terminal {_display(definition)}: {error}", source, name) from error
-    _check_width(_display(definition), definition.pattern.min_width == 0, source, name)
+        raise _error(f"Terminal {shown}: {error}", source, name) from error
+    _check_width(shown, pattern.min_width == 0, source, name)
 
 
 def _check_width(shown: str, may_be_empty: bool, source: Lifted, name: str) -> None:
