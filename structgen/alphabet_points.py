@@ -40,9 +40,9 @@ class LongTokens(NamedTuple):
 
     children: list[tuple[tuple[int, int], ...]]
     ends: frozenset[int]
-    tokens: dict[int, list[int]]
-    partials: dict[int, list[tuple[int, int]]]
-    quotes: dict[int, list[int]]
+    tokens: dict[int, tuple[int, ...]]
+    partials: dict[int, tuple[tuple[int, int], ...]]
+    quotes: dict[int, tuple[int, ...]]
 
 
 class AlphabetPoints:
@@ -193,4 +193,11 @@ class AlphabetPoints:
         characters.charge(150 * len(children) + 100 * len(tokens))
         pairs = [(*below.items(),) for below in children]
         ends = frozenset((*tokens, *partials, *quotes))
-        return LongTokens(pairs, ends, tokens, partials, quotes)
+        # Tuples of numbers: unlike lists, the garbage collector soon leaves them alone.
+        return LongTokens(
+            pairs,
+            ends,
+            {node: (*ids,) for node, ids in tokens.items()},
+            {node: (*ids,) for node, ids in partials.items()},
+            {node: (*which,) for node, which in quotes.items()},
+        )

@@ -19,7 +19,7 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -34,6 +34,8 @@ Bools: TypeAlias = npt.NDArray[np.bool_]
 Int32: TypeAlias = npt.NDArray[np.int32]
 Depths: TypeAlias = npt.NDArray[Any]
 """uint8, or wider where a token has 255 characters or more."""
+
+_T = TypeVar("_T")
 
 _QUOTE, _BACKSLASH = 0x22, 0x5C
 _POINT_BITS = 21
@@ -101,6 +103,11 @@ def distinct(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
     ordered = np.sort(values)
     found: npt.NDArray[Any] = ordered[starts_of(ordered)]
     return found
+
+
+def _frozen(lists: dict[int, list[_T]]) -> dict[int, tuple[_T, ...]]:
+    """With tuples of numbers, which the garbage collector soon leaves alone, unlike lists."""
+    return {key: (*items,) for key, items in lists.items()}
 
 
 class Views(NamedTuple):
@@ -205,7 +212,7 @@ class Characters:
         self.tails = [tails[a:b] for a, b in pairwise([0, *ends])]
         self._slices: Recent[bytes, Slice] = cache()
         self._wholes: Recent[bytes, Whole] = cache()
-        self._spelt: Recent[str, tuple[array[int], int]] = cache()
+        self._spelt: Recent[str, tuple[bytes, int]] = cache()
         self._most: Recent[bytes, int] = cache()
         self._by_alphabet: Recent[Any, AlphabetPoints] = cache()
         self.cache = cache
@@ -273,34 +280,37 @@ class Characters:
             view(self.place),
         )
         # Characters spelt with a backslash: the nodes right below a node, by their code point.
-        self._escapes: dict[int, list[int]] = {}
+        escaped: dict[int, list[int]] = {}
         for at in escapes.tolist():
             if self.views.code[at] < len(self.points):
                 key = int(self.parent[at]) << _POINT_BITS | int(self.points[self.code[at]])
-                self._escapes.setdefault(key, []).append(at)
-        self.partials: dict[int, list[tuple[int, int]]] = {}
+                escaped.setdefault(key, []).append(at)
+        self._escapes = _frozen(escaped)
+        partials: dict[int, list[tuple[int, int]]] = {}
         for place, token, tail in zip(
             self.partial_node.tolist(),
             self.partial.tolist(),
             self.partial_tail.tolist(),
             strict=True,
         ):
-            self.partials.setdefault(place, []).append((token, tail))
+            partials.setdefault(place, []).append((token, tail))
+        self.partials = _frozen(partials)
         self._sorted_quotes: list[int] = self.quotes.tolist()
         self._sorted_partials: list[int] = self.partial_node.tolist()
         self.quote_index = {place: i for i, place in enumerate(self._sorted_quotes)}
         self._quote_texts: Recent[int, dict[str, list[int]]] = self.cache()
         self._quote_below = {place: i for i, place in enumerate(self.parent[self.quotes].tolist())}
         # Children on the way to a quote, that are text themselves.
-        self.towards_quotes: dict[int, list[int]] = {}
+        towards: dict[int, list[int]] = {}
         quote = len(self.points)
         seen: set[int] = set()
         for place in self.parent[self.quotes].tolist():
             while place and int(self.code[place]) < quote and place not in seen:
                 seen.add(place)
                 up = int(self.parent[place])
-                self.towards_quotes.setdefault(up, []).append(place)
+                towards.setdefault(up, []).append(place)
                 place = up
+        self.towards_quotes = _frozen(towards)
         self.top = self._children[: self._child_start[1]]
         first = np.searchsorted(self.top, numbers, "right") - 1
         first[0] = len(self.top)
@@ -355,10 +365,13 @@ class Characters:
             else:
                 found.append(self.views.place[at])
         escaped = self._escapes.get(place << _POINT_BITS | point)
-        return found if escaped is None else found + escaped
+        return found if escaped is None else [*found, *escaped]
 
-    def spelt(self, text: str) -> tuple[array[int], int]:
+    def spelt(self, text: str) -> tuple[bytes, int]:
         """The tokens that are the beginning of ``text``, and the one of `quotes` after it, or -1.
+
+        The tokens as the bytes of an int32 array: there are thousands of these, and unlike an
+        array or a list, the garbage collector soon leaves bytes and the tuple around them alone.
 
         ``text`` is printable ASCII without quotes and backslashes, in the spelling of `plain`.
         """
@@ -373,7 +386,7 @@ class Characters:
                 place = views.place[at]
                 ids.extend(views.token_ids[views.own_start[place] : views.own_stop[place]])
             quote = self.quote_below(views.place[at]) if at or not text else -1
-            found = self._spelt[text] = ids, quote
+            found = self._spelt[text] = ids.tobytes(), quote
             self._charge(4 * len(ids) + len(text) + 300)
         return found
 

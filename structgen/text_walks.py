@@ -11,7 +11,6 @@ It knows leaves of text and the vocabulary's characters; what follows a text is 
 
 from __future__ import annotations
 
-from array import array
 from itertools import pairwise
 from typing import NamedTuple, TypeAlias
 
@@ -333,17 +332,16 @@ class TextWalks:
         characters = self.characters
         edges, ends, below, start, allowed, texts, depth = names
         if not place and allowed.bit_count() <= _FEW_NAMES:
-            ids = array("i")
+            ids: list[bytes] = []
             while allowed:
                 bit = allowed & -allowed
                 allowed ^= bit
                 name = bit.bit_length() - 1
                 some, quote = characters.spelt(texts[name][depth:])
-                ids += some
+                ids.append(some)
                 if quote >= 0:
                     out.single.setdefault(name, []).append(quote)
-            if ids:
-                out.ids.append(np.frombuffer(ids, np.int32))
+            out.ids.append(np.frombuffer(b"".join(ids), np.int32))
             return
         # The masks of a large set are large: none is made where no name below is barred.
         is_whole = allowed == below[start]

@@ -69,7 +69,8 @@ class LeafWalk(NamedTuple):
     """What one leaf does from one node.
 
     Attributes:
-        row: further tokens that end inside the leaf, as bits ``[ceil(size / 32)]``; or None.
+        row: further tokens that end inside the leaf, as bits ``[ceil(size / 32)]``; or None, and
+            None unless the walk starts at the root.
         ids: tokens that end inside the leaf or exactly where it may end.
         exits: ``(outcome, node)`` pairs: where the leaf may end, and with which outcome.
         ends: leaf states in which those tokens end; or, for a run of text, its first state and
@@ -243,9 +244,20 @@ class Walker:
                 or self._sparse_walk(leaf, q, node, memo)
                 or self._wide_walk(leaf, q, node)
             )
+            if node == ROOT and found.ids.nbytes > 4 * self.n_words:
+                found = self._with_row(found)
             memo[key] = found
             self.charge(found.ids.nbytes + 400 + (leaf.grown() if leaf.is_shared else 0))
         return found
+
+    def _with_row(self, walk: LeafWalk) -> LeafWalk:
+        """``walk`` with its tokens as bits, which take less, and which masks need anyway."""
+        flags = np.zeros(self.n_words * 32, np.uint8)
+        flags[walk.ids] = 1
+        row: Bits = np.packbits(flags, bitorder="little").view("<u4")
+        return walk._replace(
+            row=self.intern(row if walk.row is None else row | walk.row), ids=EMPTY
+        )
 
     def alike(self, leaf: Leaf, q: int) -> int:
         """A state of ``leaf`` with the same tokens as ``q``, shared by many such states.
@@ -416,6 +428,8 @@ class Walker:
         before, at, start = shared
         walk = self.leaf_walk(before, at, node, self.walks)
         found = _Found()
+        if walk.row is not None:
+            found.add_row(walk.row)
         found.parts.append(walk.ids)
         for end in walk.ends:
             assert isinstance(end, int), "punctuation is no text"
