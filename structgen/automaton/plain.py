@@ -62,33 +62,35 @@ class PlainSight:
         self._most = most
         self._is_writable = is_writable
         self._typed = typed
-        self._known: dict[tuple[int, int], bool] = {}
+        self._known: dict[tuple[int, int, int], bool] = {}
 
-    def possible(self, obligation: int, room: int = UNLIMITED, hops: int = 0) -> bool:
-        """Whether some value plainly meets ``obligation``, and opens at most ``room`` objects and
-        arrays inside one another. False means nothing."""
+    def possible(
+        self, obligation: int, room: int = UNLIMITED, hops: int = 0, types: int = ALL_TYPES
+    ) -> bool:
+        """Whether some value of one of ``types`` plainly meets ``obligation``, and opens at most
+        ``room`` objects and arrays inside one another. False means nothing."""
         if obligation <= FALSE:
-            return obligation == TRUE
+            return obligation == TRUE and types == ALL_TYPES
         if obligation & 1 or hops > _MAX_HOPS:
             return False
-        if room and obligation >> 1 in self._typed:
+        if room and types == ALL_TYPES and obligation >> 1 in self._typed:
             return True
-        key = (obligation, room)
+        key = (obligation, room, types)
         found = self._known.get(key)
         if found is None:
             self._known[key] = False  # the answer inside itself
-            found = self._known[key] = self._possible(obligation >> 1, room, hops + 1)
+            found = self._known[key] = self._possible(obligation >> 1, room, hops + 1, types)
         return found
 
-    def _possible(self, number: int, room: int, hops: int) -> bool:
+    def _possible(self, number: int, room: int, hops: int, types: int) -> bool:
         node = self._nodes[number]
+        types &= node.types
         if node.applies_in_place:
-            return self._possible_in_place(node, room, hops)
+            return self._possible_in_place(node, room, hops, types)
         if node.excluded:
             return False
         if node.enum is not None:
-            return self._lists_one(node)
-        types = node.types
+            return self._lists_one(node, types)
         if types & (NULL | BOOLEAN):
             return True
         if types & STRING and (not node.speaks_of_strings or self._has_string(node)):
@@ -101,7 +103,7 @@ class PlainSight:
             return True
         return bool(types & OBJECT) and self._possible_object(node, room, hops)
 
-    def _possible_in_place(self, node: Node, room: int, hops: int) -> bool:
+    def _possible_in_place(self, node: Node, room: int, hops: int, types: int) -> bool:
         """Whether what applies in place, beside a type at most, leads to something possible."""
         if not vars(node).keys().isdisjoint(_ASSERTIONS) or not _applies_simply(node):
             return False
@@ -110,16 +112,13 @@ class PlainSight:
         if len(node.refs) > 1 or (node.one_of and not _differ_by_type(self._nodes, node.one_of)):
             return False
         options = node.refs or node.any_of or node.one_of or ()
-        return any(
-            not types_of(self._nodes, option) & ~node.types and self.possible(option, room, hops)
-            for option in options
-        )
+        return any(self.possible(option, room, hops, types) for option in options)
 
-    def _lists_one(self, node: Node) -> bool:
+    def _lists_one(self, node: Node, types: int) -> bool:
         if node.speaks_of_strings or node.speaks_of_numbers:
             return False
         return any(
-            _KINDS.get(type(value), 0) & node.types
+            _KINDS.get(type(value), 0) & types
             and (not isinstance(value, str) or self._is_writable(value))
             for value in (node.enum or ())[:_MAX_LISTED]
         )

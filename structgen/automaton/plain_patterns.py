@@ -8,7 +8,7 @@ States are few for one of these reasons. *Deterministic* expressions (one-unambi
 of Brüggemann-Klein and Wood 1998) have one position after each text, and so no more states than
 positions. Where a string has two characters at most, there are no more states than pairs of atoms.
 Ten positions have few subsets. And where nothing is repeated, and character sets are equal or
-disjoint, each beginning of a word is one state at most.
+disjoint, each beginning of a word is one state at most, also where words are searched for.
 """
 
 from __future__ import annotations
@@ -26,6 +26,9 @@ _FEW_SETS = 6
 _MOST_DEPTH = 40
 _MOST_LISTED = 64
 """Most character sets that are compared with each other at one place."""
+
+_MOST_LEAST = 50
+"""Largest ``minLength`` beside a pattern: states are told apart by what is left of it."""
 
 _REMEMBERED = 1024
 
@@ -64,24 +67,34 @@ def fewest_characters(regex: ir.Regex) -> int:
         if fewest > MOST_POSITIONS:
             return -1
         sets = dict.fromkeys(found)
-        if fewest <= 1 or (fewest == 2 and len(sets) <= _FEW_SETS) or _is_searched(regex):
+        if fewest <= 1 or (fewest == 2 and len(sets) <= _FEW_SETS):
             return fewest
         sight = _look(regex, fewest + 1)
         if sight.positions <= (MOST_POSITIONS if sight.is_deterministic else _FEW_POSITIONS):
             return fewest
-        is_listed = _beginnings(regex)[0] <= MOST_POSITIONS and _are_apart(sets)
-        return fewest if is_listed else -1
+        return fewest if _is_listed(regex) else -1
     except _NotPlain:
         return -1
 
 
 def has_string(regex: ir.Regex, least: int, most: int | None) -> bool:
-    """Whether a shortest string that ``regex`` matches is plain to see, and not too short or long.
+    """Whether a string of ``least`` to ``most`` characters that ``regex`` matches is plain to see.
 
     False means nothing.
     """
     fewest = fewest_characters(regex)
-    return least <= fewest and (most is None or fewest <= most)
+    if fewest < 0 or (most is not None and max(fewest, least) > most):
+        return False
+    return least <= fewest or (least <= _MOST_LEAST and _may_grow(regex))
+
+
+def _may_grow(regex: ir.Regex) -> bool:
+    """Whether there is plainly a longer string, by one character, for each one."""
+    parts = regex.parts if isinstance(regex, ir.Concat) else (regex,)
+    return any(
+        isinstance(part, ir.Repeat) and part.max is None and isinstance(part.body, ir.CharSet)
+        for part in parts
+    )
 
 
 def _fewest(regex: ir.Regex, found: list[ir.CharSet], depth: int) -> int:
@@ -102,14 +115,13 @@ def _fewest(regex: ir.Regex, found: list[ir.CharSet], depth: int) -> int:
     raise _NotPlain
 
 
-def _is_searched(regex: ir.Regex) -> bool:
-    """Whether it looks for one text, as ``abc`` does: a state for each of its beginnings."""
-    if not isinstance(regex, ir.Concat) or regex.parts[0] != ir.ANY_TEXT:
-        return False
-    middle = regex.parts[1:-1] if regex.parts[-1] == ir.ANY_TEXT else regex.parts[1:]
-    return all(
-        isinstance(part, ir.CharSet) and part.ranges[0][0] == part.ranges[-1][1] for part in middle
-    )
+def _is_listed(regex: ir.Regex) -> bool:
+    """Whether it is one of a list of words, or searches for one (Aho and Corasick 1975)."""
+    parts = regex.parts if isinstance(regex, ir.Concat) else (regex,)
+    words = ir.Concat(parts[parts[0] == ir.ANY_TEXT : len(parts) - (parts[-1] == ir.ANY_TEXT)])
+    found: list[ir.CharSet] = []
+    _fewest(words, found, _MOST_DEPTH)
+    return _are_apart(dict.fromkeys(found)) and _beginnings(words)[0] <= MOST_POSITIONS
 
 
 def _look(regex: ir.Regex, copies: int) -> _Sight:
@@ -184,9 +196,10 @@ def _beginnings(regex: ir.Regex) -> tuple[int, int]:
     """How many beginnings its words have, and how many words there are, as sequences of sets."""
     if isinstance(regex, ir.CharSet):
         return 2, 1
-    if isinstance(regex, ir.Repeat) and regex.max == 1:
-        begun, whole = _beginnings(regex.body)
-        return begun, whole + 1
+    if isinstance(regex, ir.Repeat) and regex.max is not None and regex.min <= MOST_POSITIONS:
+        once = ir.Alternate((regex.body, ir.EPSILON))
+        optional = min(regex.max - regex.min, MOST_POSITIONS)
+        regex = ir.Concat((regex.body,) * regex.min + (once,) * optional)
     is_sequence = isinstance(regex, ir.Concat)
     if not isinstance(regex, (ir.Concat, ir.Alternate)):
         raise _NotPlain

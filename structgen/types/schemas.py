@@ -125,9 +125,24 @@ def _read(text: str) -> Any:
         raise SchemaError(
             f"JsonSchema was given a string that is not JSON: {error}. {fix}"
         ) from error
-    if text.count("{") + text.count("[") > _PLAIN_DEPTH:
+    if text.count("{") + text.count("[") > _PLAIN_DEPTH and not _is_shallow(value):
         return _copy(value)  # it may be nested too deeply
     return value
+
+
+def _is_shallow(value: Any) -> bool:
+    """Whether nesting is as usual; ``value`` is of dicts, lists and scalars."""
+    level = [value]
+    for _ in range(_PLAIN_DEPTH):
+        level = [
+            item
+            for held in level
+            for item in (held.values() if type(held) is dict else held)
+            if type(item) is dict or type(item) is list
+        ]
+        if not level:
+            return True
+    return False
 
 
 def _number(text: str) -> float:

@@ -13,11 +13,12 @@ from engine import strategies
 from structgen import StructgenError
 from structgen.automaton.derivatives import RegexAutomaton
 from structgen.automaton.encoding import json_string
+from structgen.automaton.evaluate import matches, shortest_match
 from structgen.automaton.leaf import StringLeaf
 from structgen.automaton.nesting import forced_height, height_of_text, watch_from
 from structgen.automaton.options import JsonOptions
 from structgen.automaton.plain import PlainNodes
-from structgen.automaton.plain_patterns import fewest_characters
+from structgen.automaton.plain_patterns import fewest_characters, has_string
 from structgen.automaton.values import JsonLanguage
 from structgen.grammar import ir, json_schema, regex_tree
 from structgen.grammar.regex import parse_ecma
@@ -114,6 +115,28 @@ def test_strings_that_are_plain_to_see_exist_and_are_found_among_few_states(
     shortest = leaf.shortest(leaf.start)
     assert shortest is not None
     assert len(json.loads(shortest[0])) == fewest
+    least = r.randrange(12)
+    most = r.choice((None, least, least + 3))
+    if has_string(regex, least, most):
+        lengths = ir.Repeat(ir.ANY_CHAR, least, most)
+        assert shortest_match(ir.Intersect((regex, lengths))) is not None
+
+
+@given(st.randoms(use_true_random=False))
+def test_texts_match_expressions_as_their_automata_say(r: random.Random) -> None:
+    regex = expression(r, 4)
+    if r.random() < 0.3:
+        regex = regex_tree.concat((ir.ANY_TEXT, regex, ir.ANY_TEXT))
+    automaton = RegexAutomaton(regex)
+    text = shortest_match(regex)
+    assert text is not None
+    for _ in range(20):
+        assert matches(regex, text) == automaton.accepts(text), (regex, text)
+        at = r.randrange(len(text) + 1)
+        text = (
+            text[: at - r.randrange(2)] + "".join(r.choices("abcf0", k=r.randrange(3))) + text[at:]
+        )
+        text = text[:60]
 
 
 def test_patterns_of_all_kinds_are_plain_to_see_and_those_with_many_states_are_not() -> None:
@@ -123,6 +146,8 @@ def test_patterns_of_all_kinds_are_plain_to_see_and_those_with_many_states_are_n
         ("^(alpha|alphabet|beta)$", 4),
         ("^[0-9a-f]{64}$", 64),
         ("rocket_document", 15),
+        ("(Normal|Fighting|Flying|Poison)", 6),
+        (r"\d{4}-\d{2}", 7),
         ("^(0|[1-9][0-9]*)$", 1),
         ("^.*$", 0),
         ("[ab]*a[ab]{30}c", -1),
