@@ -178,17 +178,15 @@ class MaskEngine:
         ``tape`` gives the text so far; it is only asked for where the mask depends on it, and then
         the mask is computed anew each time.
         """
-        found = self._masks.young.get(state)
-        if found is None:
-            with GROW:
-                found = self._masks.get(state)
-                if found is None:
-                    try:
-                        found = self._compute(state, None)
-                    except NeedsText:
-                        found = _DEPENDS_ON_TEXT
-                    self._masks[state] = found
-                    self._walker.charge(found.n_bytes)
+        with GROW:
+            found = self._masks.get(state)
+            if found is None:
+                try:
+                    found = self._compute(state, None)
+                except NeedsText:
+                    found = _DEPENDS_ON_TEXT
+                self._masks[state] = found
+                self._walker.charge(found.n_bytes)
         if found is _DEPENDS_ON_TEXT:
             with GROW:
                 return self._compute(state, tape())
@@ -234,16 +232,26 @@ class MaskEngine:
         out[words] = bits
 
     def _compute(self, state: int, tape: Tape | None) -> Mask:
-        configurations = self.configurations(state)
+        configurations = self.machine.configurations(state)
         is_accepting = self.machine.is_accepting(state)
-        if tape is not None:
+        if tape is not None or not self._counts(configurations):
             return self._put_together(configurations, is_accepting, tape)
+        configurations = self.configurations(state)
         key = (is_accepting, *configurations)
         found = self._alike.get(key)
         if found is None:
             found = self._alike[key] = self._put_together(configurations, is_accepting, None)
             self._walker.charge(200)
         return found
+
+    def _counts(self, configurations: list[tuple[int, int, int]]) -> bool:
+        """Whether several states may be alike, one leaf or more being the text of an expression."""
+        leaves = self.machine.leaves
+        for leaf_id, _, _ in configurations:
+            leaf = leaves[leaf_id]
+            if leaf.holds_text and leaf.symbols.has_expressions:
+                return True
+        return False
 
     def configurations(self, state: int) -> list[tuple[int, int, int]]:
         """Those of ``state``, or others with the same tokens and completions after them."""

@@ -408,11 +408,22 @@ class Walker:
         self, leaf: Leaf, q: int, node: Node, memo: Recent[tuple[Leaf, int, Node], LeafWalk]
     ) -> LeafWalk | None:
         """The walk of a text from ``q``; None where no text, or one that may end anywhere."""
-        texts: dict[int, list[int]] = {}
-        if not leaf.holds_text or not self._set_aside(leaf, q, node, texts):
+        if not leaf.holds_text or type(leaf) is TextLeaf:
             return None
-        found = _Found()
+        state = leaf.text_state(q)
+        if state is None:
+            return None
         walks = self._texts_of(leaf)
+        found = _Found()
+        if isinstance(node, int):
+            place = walks.characters.views.place[node]
+            if place < 0:
+                return None
+            self._walk_text(leaf, walks, state, [place], found, memo)
+            return self._finished(found)
+        texts: dict[int, list[int]] = {}
+        if not self._set_aside(leaf, q, node, texts):
+            return None
         for state, places in texts.items():
             for together in _apart(walks.characters, places):
                 self._walk_text(leaf, walks, state, together, found, memo)

@@ -234,6 +234,8 @@ class RegexAutomaton:
         kind, *args = self._nodes[node]
         return kind == _REP and args[0] == self._any and args[2] == -1
 
+    has_expressions = True
+
     def expression(self, state: int) -> tuple[RegexAutomaton, int]:
         """See `leaf.SymbolAutomaton`."""
         return self, state

@@ -386,6 +386,11 @@ class KeySymbols:
             return "one"
         return "all"
 
+    @property
+    def has_expressions(self) -> bool:
+        """See `leaf.SymbolAutomaton`."""
+        return bool(self._automata)
+
     def expression(self, state: int) -> tuple[RegexAutomaton, int] | None:
         """See `leaf.SymbolAutomaton`."""
         node, _, others, patterns = self._keys[state]

@@ -121,6 +121,11 @@ class SymbolAutomaton(Protocol):
         """Where `is_open`, a state all of whose texts may follow after any text from ``state``."""
         ...
 
+    @property
+    def has_expressions(self) -> bool:
+        """Whether `expression` may answer."""
+        ...
+
     def expression(self, state: int) -> tuple[RegexAutomaton, int] | None:
         """The expression, and its state, that says all about the texts from ``state``, if any."""
         ...
