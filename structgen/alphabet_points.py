@@ -27,22 +27,20 @@ _MOST_SETS = 8
 """Most sets of characters that are looked for in order; more hardly ever tell more."""
 
 
-class LongTokens(NamedTuple):
-    """Tokens and quotes beyond `Characters.near` characters, in a trie over atoms.
+class LongAtoms(NamedTuple):
+    """`Characters.long` by atoms, edge by edge.
 
     Attributes:
-        children: per node, its ``(atom, child)`` pairs.
-        ends: the nodes that the following speak of.
-        tokens: of a node, those that end there.
-        partials: of a node, those that end inside the next character, each with its tail.
-        quotes: of a node, the closing quotes right below.
+        below: the edges that go on from it.
+        spelt: its characters: atoms, each with how often in a row.
+        lengths: characters from the root to its end,
+        masks: and their atoms.
     """
 
-    children: list[tuple[tuple[int, int], ...]]
-    ends: frozenset[int]
-    tokens: dict[int, tuple[int, ...]]
-    partials: dict[int, tuple[tuple[int, int], ...]]
-    quotes: dict[int, tuple[int, ...]]
+    below: list[tuple[int, ...]]
+    spelt: list[tuple[tuple[int, int], ...]]
+    lengths: list[int]
+    masks: list[int]
 
 
 class AlphabetPoints:
@@ -162,42 +160,33 @@ class AlphabetPoints:
         return found
 
     @functools.cached_property
-    def long(self) -> LongTokens:
-        """`Characters.long` by atoms: nodes with the same atoms above them are one."""
-        characters, views = self._characters, self._characters.views
-        places, above, codes = characters.long
-        atom_of, near = self.atom_of, characters.near
-        depths = characters.depth[places].tolist()
-        one_of: list[int] = []
-        children: list[dict[int, int]] = [{}]
-        tokens: dict[int, list[int]] = {}
-        partials: dict[int, list[tuple[int, int]]] = {}
-        quotes: dict[int, list[int]] = {}
-        for place, up, code, depth in zip(places, above, codes, depths, strict=True):
-            siblings = children[one_of[up] if up >= 0 else 0]
-            atom = atom_of[code]
-            here = siblings.get(atom)
-            if here is None:
-                here = siblings[atom] = len(children)
-                children.append({})
-            one_of.append(here)
-            if depth > near:
-                ids = views.token_ids[views.own_start[place] : views.own_stop[place]]
-                if len(ids):
-                    tokens.setdefault(here, []).extend(ids)
-                if place in characters.partials:
-                    partials.setdefault(here, []).extend(characters.partials[place])
-                quote = characters.quote_below(place)
-                if quote >= 0:
-                    quotes.setdefault(here, []).append(quote)
-        characters.charge(150 * len(children) + 100 * len(tokens))
-        pairs = [(*below.items(),) for below in children]
-        ends = frozenset((*tokens, *partials, *quotes))
+    def long(self) -> LongAtoms:
+        """The way to long tokens."""
+        edges = self._characters.long
+        sizes = np.array([len(edge.codes) for edge in edges], np.int64)
+        starts = np.cumsum(sizes) - sizes
+        every = self.atoms[np.array([code for edge in edges for code in edge.codes], np.int64)]
+        changes = np.ones(len(every), bool)
+        changes[1:] = every[1:] != every[:-1]
+        changes[starts] = True
+        at = changes.nonzero()[0]
+        times = np.diff(at, append=len(every)).tolist()
+        pieces = tuple(zip(every[at].tolist(), times, strict=True))
+        bounds = [*np.searchsorted(at, starts).tolist(), len(at)]
+        below: list[list[int]] = [[] for _ in edges]
+        spelt = [pieces[a:b] for a, b in pairwise(bounds)]
+        lengths: list[int] = []
+        masks: list[int] = []
+        for i, edge in enumerate(edges):
+            length, mask = len(edge.codes), 0
+            for atom, _ in spelt[i]:
+                mask |= 1 << atom
+            if edge.above >= 0:
+                below[edge.above].append(i)
+                length += lengths[edge.above]
+                mask |= masks[edge.above]
+            lengths.append(length)
+            masks.append(mask)
+        self._characters.charge(300 * len(edges) + 100 * len(pieces))
         # Tuples of numbers: unlike lists, the garbage collector soon leaves them alone.
-        return LongTokens(
-            pairs,
-            ends,
-            {node: (*ids,) for node, ids in tokens.items()},
-            {node: (*ids,) for node, ids in partials.items()},
-            {node: (*which,) for node, which in quotes.items()},
-        )
+        return LongAtoms([(*longer,) for longer in below], spelt, lengths, masks)

@@ -2,10 +2,11 @@
 
 It owns one view of a trie for each way of spelling characters (plain UTF-8; the inside of a JSON
 string): the *character nodes*, at which a whole number of characters has been read, numbered in
-pre-order, so that everything below a node is a range. `Characters.slice` answers for a set of
-characters, for all nodes at once, where the last character outside the set stands; with that, "all
-tokens that stay in the set" is one comparison over an array, from any node, with or without a limit
-on their length. It knows automata only by name of their encodings, and no masks of any constraint.
+pre-order, so that everything below a node is a range. `Characters.run` answers for a set of
+characters and some nodes which tokens stay in the set from there, and where it is left; what it
+says for the root is kept (`Characters.slice`), with the characters of each such token, so that any
+limit on their number is one comparison. It knows automata only by name of their encodings, and no
+masks of any constraint.
 
 Quotes, bytes that no text may hold and malformed UTF-8 are characters of their own that belong to
 no set, and after which reading starts anew: a node's subtree reads the same wherever in a token its
@@ -27,6 +28,8 @@ import numpy.typing as npt
 from .alphabet_points import AlphabetPoints
 from .automaton.alphabet import Alphabet
 from .automaton.encoding import ASCII_ONLY, may_escape
+from .character_runs import Run
+from .grouping import ranges
 from .recent import Recent
 from .trie import Trie, view
 
@@ -40,7 +43,6 @@ _T = TypeVar("_T")
 _QUOTE, _BACKSLASH = 0x22, 0x5C
 _POINT_BITS = 21
 _ROOT = np.zeros(1, np.int32)
-_NOWHERE = np.zeros(0, np.int64)
 _NO_QUOTES: Mapping[str, Sequence[int]] = {}
 
 _MOST_LONG = 500
@@ -48,61 +50,24 @@ _MOST_LONG = 500
 
 _LEAST_NEAR = 4
 
-_WIDE_LEVEL = 512
-"""Levels with fewer nodes than this are not worth a NumPy call each."""
-
 
 class Slice:
-    """A set of characters, seen from every character node.
+    """A set of characters, seen from the root.
 
     Attributes:
-        last: [n + 1]; depth of the deepest ancestor (or the node itself) whose character lies
-            outside the set, 0 for none. The last entry, for tokens that end inside a character, is
-            larger than every depth.
+        run: the run from there.
         counts: [size of the vocabulary]; number of characters of each token that lies in the set
             whole, and the largest value of the dtype for all others.
         partials: tokens that end inside a character after an endless run from the root, by the
             address of an array of the tails that may follow, which is held beside them.
-        edges: where the set is left: nodes whose character, and none of their ancestors', is a
-            character of text outside the set; None until asked for.
     """
 
-    __slots__ = ("counts", "edges", "last", "partials")
+    __slots__ = ("counts", "partials", "run")
 
-    def __init__(self, last: Depths, counts: Depths) -> None:
-        self.last = last
+    def __init__(self, run: Run, counts: Depths) -> None:
+        self.run = run
         self.counts = counts
-        self.edges: Int32 | None = None
         self.partials: dict[int, tuple[Bools, Int32]] = {}
-
-
-def ranges(first: npt.NDArray[Any], last: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
-    """All of ``first[i] .. last[i] - 1``, one after another."""
-    lengths = last - first
-    ends = np.cumsum(lengths)
-    if not len(ends):
-        return np.zeros(0, np.int64)
-    shifts = np.repeat(first - (ends - lengths), lengths)
-    found: npt.NDArray[np.int64] = np.arange(int(ends[-1]), dtype=np.int64) + shifts
-    return found
-
-
-def starts_of(ordered: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
-    """Where each different value of an array in order begins.
-
-    In place of `numpy.unique`, whose first call imports masked arrays: 10 ms.
-    """
-    is_first = np.empty(len(ordered), bool)
-    is_first[:1] = True
-    np.not_equal(ordered[1:], ordered[:-1], out=is_first[1:])
-    return is_first.nonzero()[0]
-
-
-def distinct(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """The different ``values``, ascending."""
-    ordered = np.sort(values)
-    found: npt.NDArray[Any] = ordered[starts_of(ordered)]
-    return found
 
 
 def _frozen(lists: dict[int, list[_T]]) -> dict[int, tuple[_T, ...]]:
@@ -120,6 +85,24 @@ class Views(NamedTuple):
     own_stop: Sequence[int]
     token_ids: Sequence[int]
     place: Sequence[int]
+
+
+class LongEdge(NamedTuple):
+    """Characters without a branch on the way to long tokens.
+
+    Attributes:
+        above: the edge before, -1 for none.
+        codes: the characters, as `Characters.code`.
+        tokens: those that end right after,
+        partials: those that end inside the next character, each with its tail,
+        quote: and which closing quote stands there, or -1; if that is beyond `Characters.near`.
+    """
+
+    above: int
+    codes: tuple[int, ...]
+    tokens: tuple[int, ...]
+    partials: tuple[tuple[int, int], ...]
+    quote: int
 
 
 class Whole(NamedTuple):
@@ -217,14 +200,14 @@ class Characters:
         self._by_alphabet: Recent[Any, AlphabetPoints] = cache()
         self.cache = cache
         self.charge = self._charge = charge
-        self._levels(arrays["by_depth"])
+        self._by_depth: Int32 = arrays["by_depth"]
         self._look_ups(arrays["escapes"])
 
     @property
     def n_bytes(self) -> int:
         """Bytes of its arrays."""
         arrays = [value for value in vars(self).values() if isinstance(value, np.ndarray)]
-        return sum(array.nbytes for array in (*arrays, *self._jumps))
+        return sum(array.nbytes for array in arrays)
 
     def points_of(self, alphabet: Alphabet) -> AlphabetPoints:
         """The characters by the atoms of ``alphabet``."""
@@ -234,38 +217,11 @@ class Characters:
             self._charge(4 * len(self.points) + 100 * len(alphabet.starts) + 1000)
         return found
 
-    def _levels(self, order: Int32) -> None:
-        """Breadth-first copies of parents and characters, in which a level is a slice."""
-        rank = np.empty(self.n, np.int64)
-        rank[order] = np.arange(self.n)
-        self._rank = rank
-        self._flat_code = self.code[order]
-        self._flat_parent = rank[self.parent[order]].astype(np.int32)
-        sizes = np.bincount(self.depth[:-1])
-        starts = np.concatenate(([0], np.cumsum(sizes)))
-        self._level_bounds = list(pairwise(starts.tolist()))[1:]
-        wide = 1
-        while wide < len(sizes) and sizes[wide] >= _WIDE_LEVEL:
-            wide += 1
-        self._wide = [(int(starts[d]), int(starts[d + 1])) for d in range(1, wide)]
-        # The deep rest, a few long chains: ancestors 1, 2, 4, … steps up, down to the last wide
-        # level.
-        floor = int(starts[wide])
-        jump = self._flat_parent[floor:].astype(np.int64)
-        self._floor, self._jumps = floor, []
-        reach = 1
-        while reach < 2 * (len(sizes) - wide) and len(jump):
-            self._jumps.append(jump)
-            jump = np.where(jump >= floor, jump[np.maximum(jump - floor, 0)], jump)
-            reach *= 2
-        self._flat_depth = self.depth[:-1][order]
-
     def _look_ups(self, escapes: Int32) -> None:
         """What is asked of single nodes."""
         self.longest = int(self.depth.max())
         inside = np.flatnonzero(self.token_node < self.n)
         whole = self.token_node[inside]  # ascending, as tokens stand in pre-order of their ends
-        numbers = np.arange(self.n)
         # A node's own tokens come first in its range.
         own = np.bincount(whole, minlength=self.n)
         self.own_start: Int32 = self.token_start
@@ -297,29 +253,30 @@ class Characters:
         self.partials = _frozen(partials)
         self._sorted_quotes: list[int] = self.quotes.tolist()
         self._sorted_partials: list[int] = self.partial_node.tolist()
+        self.quote_parent: Int32 = self.parent[self.quotes]
         self.quote_index = {place: i for i, place in enumerate(self._sorted_quotes)}
         self._quote_texts: Recent[int, dict[str, list[int]]] = self.cache()
         self._quote_below = {place: i for i, place in enumerate(self.parent[self.quotes].tolist())}
         # Children on the way to a quote, that are text themselves.
         towards: dict[int, list[int]] = {}
+        # From a node on the way, the most characters of text before a quote.
+        self.text_before_quotes: dict[int, int] = {}
         quote = len(self.points)
         seen: set[int] = set()
-        for place in self.parent[self.quotes].tolist():
-            while place and int(self.code[place]) < quote and place not in seen:
-                seen.add(place)
+        for place in self.quote_parent.tolist():
+            length = 0
+            while self.text_before_quotes.get(place, -1) < length:
+                self.text_before_quotes[place] = length
+                if not place or int(self.code[place]) >= quote:
+                    break
                 up = int(self.parent[place])
-                towards.setdefault(up, []).append(place)
-                place = up
+                if place not in seen:
+                    seen.add(place)
+                    towards.setdefault(up, []).append(place)
+                place, length = up, length + 1
         self.towards_quotes = _frozen(towards)
         self.top = self._children[: self._child_start[1]]
-        first = np.searchsorted(self.top, numbers, "right") - 1
-        first[0] = len(self.top)
-        self.first_of_node = np.append(first, len(self.top)).astype(np.int32)
-        self.first_of_id = self.first_of_node[self.node_of_id]
         self.depth_of_id = self.depth[self.node_of_id]
-        none = self.depth.copy()
-        none[-1] = np.iinfo(none.dtype).max
-        self.nothing = Slice(none, np.full(self.size, none[-1]))
 
     # -- nodes ----------------------------------------------------------------------------------
 
@@ -333,17 +290,30 @@ class Characters:
         """
         found = cut.partials.get(id(alive))
         if found is None:
-            chosen, _ = self.partials_after_run(cut, self.longest, _ROOT)
+            chosen, _ = cut.run.partials()
             ids: Int32 = self.partial[chosen[alive[self.partial_tail[chosen]]]]
             found = cut.partials[id(alive)] = alive, ids
             self._charge(ids.nbytes + alive.nbytes + 200)
         return found[1]
 
-    def children(self, places: Int32) -> Int32:
-        """The nodes right below ``places``, ascending."""
-        found: Int32 = self._children[
-            ranges(self._child_start[places], self._child_start[places + 1])
-        ]
+    def children_of(self, places: Int32) -> tuple[Int32, Int32]:
+        """The nodes right below ``places``, place by place, and how many each of them has."""
+        first, beyond = self._child_start[places], self._child_start[places + 1]
+        found: Int32 = self._children[ranges(first, beyond)]
+        return found, beyond - first
+
+    @functools.cached_property
+    def quote_under(self) -> Int32:
+        """Per node which of `quotes` stands right below it, or -1."""
+        found = np.full(self.n, -1, np.int32)
+        found[self.quote_parent] = np.arange(len(self.quotes), dtype=np.int32)
+        return found
+
+    @functools.cached_property
+    def holds_partials(self) -> Bools:
+        """Per node whether a token ends inside the character after it."""
+        found = np.zeros(self.n, bool)
+        found[self.partial_node] = True
         return found
 
     def quote_below(self, place: int) -> int:
@@ -439,58 +409,66 @@ class Characters:
         return found
 
     @functools.cached_property
-    def long(self) -> tuple[list[int], list[int], list[int]]:
-        """The nodes of text, ascending, on the way to what is beyond `near` characters.
-
-        Each with the position in the list of the one above it, -1 for the root, and its `code`.
-        """
+    def long(self) -> list[LongEdge]:
+        """What is beyond `near` characters of text, and the way there; parents before children."""
         text = np.ones(len(self.points) + 2, bool)
         text[-2:] = False
-        last = self.slice(text).last
         ends = (np.flatnonzero(self.own_stop > self.own_start), self.partial_node)
-        nodes = np.concatenate((*ends, self.parent[self.quotes]))
-        nodes = nodes[(self.depth[nodes] > self.near) & (last[nodes] == 0)]
-        found: set[int] = set()
-        parent = view(self.parent)
-        for node in nodes.tolist():
-            while node and node not in found:
-                found.add(node)
+        nodes = np.concatenate((*ends, self.quote_parent))
+        nodes = self.slice(text).run.within(nodes[self.depth[nodes] > self.near])
+        parent, codes, views = view(self.parent), self.views.code, self.views
+        breaks = set(nodes.tolist())
+        seen: set[int] = set()
+        for node in list(breaks):
+            while node:
+                if node in seen:
+                    breaks.add(node)  # two ways part here
+                    break
+                seen.add(node)
                 node = parent[node]
-        places = np.array(sorted(found), np.int64)
-        above = np.searchsorted(places, self.parent[places])
-        above[self.parent[places] == 0] = -1
-        return places.tolist(), above.tolist(), self.code[places].tolist()
+        number = {node: i for i, node in enumerate(sorted(breaks))}
+        found: list[LongEdge] = []
+        for node in number:
+            spelt: list[int] = []
+            at = node
+            while at and (at == node or at not in number):
+                spelt.append(codes[at])
+                at = parent[at]
+            is_deep = self.depth[node] > self.near
+            tokens = views.token_ids[views.own_start[node] : views.own_stop[node]]
+            found.append(
+                LongEdge(
+                    number.get(at, -1),
+                    tuple(reversed(spelt)),
+                    (*tokens,) if is_deep else (),
+                    self.partials.get(node, ()) if is_deep else (),
+                    self.quote_below(node) if is_deep else -1,
+                )
+            )
+        self._charge(500 * len(found) + 40 * len(seen))
+        return found
 
     # -- sets of characters ---------------------------------------------------------------------
 
     def slice(self, inside: Bools) -> Slice:
         """The slice of a set of characters; ``inside``: bool ``[len(points) + 2]``.
 
-        Cost: about 2 ms for a new set at 128k tokens; remembered by content.
+        Cost: about 0.4 ms for a new set at 128k tokens; remembered by content.
         """
         key = np.packbits(inside).tobytes()
         found = self._slices.get(key)
         if found is None:
-            found = self._slices[key] = self._make(inside)
-            self._charge(3 * self.n + self.size)
+            run = self.run(inside, _ROOT)
+            ids = run.tokens(self.longest)
+            counts = np.full(self.size, np.iinfo(self.depth.dtype).max, self.depth.dtype)
+            counts[ids] = self.depth_of_id[ids]
+            found = self._slices[key] = Slice(run, counts)
+            self._charge(counts.nbytes + run.left.nbytes + 5000)
         return found
 
-    def _make(self, inside: Bools) -> Slice:
-        outside = ~inside[self._flat_code]
-        flat = np.zeros(self.n, self.depth.dtype)
-        for depth, (a, b) in enumerate(self._wide, 1):
-            flat[a:b] = np.where(outside[a:b], depth, flat[self._flat_parent[a:b]])
-        floor = self._floor
-        if floor < self.n:
-            flat[floor:] = np.where(outside[floor:], self._flat_depth[floor:], 0)
-            deep = flat[floor:]
-            for jump in self._jumps:
-                np.maximum(deep, flat[jump], out=deep)
-        last: Depths = np.empty(self.n + 1, self.depth.dtype)
-        np.take(flat, self._rank, out=last[:-1])
-        last[-1] = np.iinfo(last.dtype).max
-        counts = np.where(last[self.node_of_id] == 0, self.depth_of_id, last[-1])
-        return Slice(last, counts)
+    def run(self, inside: Bools, places: Int32) -> Run:
+        """The run of a set from ``places``, ascending nodes none of which is below another."""
+        return Run(self, inside, places)
 
     def whole(self, places: Int32) -> Whole:
         """All tokens that are text from one of ``places``, none of which is below another."""
@@ -499,67 +477,44 @@ class Characters:
         if found is None:
             inside = np.ones(len(self.points) + 2, bool)
             inside[-2:] = False
-            cut = self.slice(inside)
-            chosen, _ = self.partials_after_run(cut, self.longest, places)
+            counts = None
+            if len(places) == 1 and not places[0]:
+                cut = self.slice(inside)
+                run, counts = cut.run, cut.counts
+            else:
+                run = self.run(inside, places)
+            chosen, _ = run.partials()
             text = np.zeros(len(self.tails), bool)
             text[self.tail_spans[:, 0]] = True
             ids = self.partial[chosen[text[self.partial_tail[chosen]]]]
-            counts = None
-            if len(places) == 1 and not places[0]:
-                counts = cut.counts
-            else:
-                first, last = self.token_start[places], self.token_end[places]
-                ranks = ranges(first, last)
-                base = np.repeat(self.depth[places], last - first)
-                within = cut.last[self.token_node[ranks]] <= base
-                ids = np.concatenate((self.token_ids[ranks[within]], ids))
+            if counts is None:
+                ids = np.concatenate((run.tokens(self.longest), ids))
             quotes = np.zeros(len(self.quotes), bool)
-            quotes[self.quotes_after_run(cut, self.longest, places)[0]] = True
+            quotes[run.quotes()[0]] = True
             found = self._wholes[key] = Whole(key, counts, ids, quotes)
             self._charge(len(key) + ids.nbytes + quotes.nbytes + 300)
         return found
 
-    def quotes_after_run(
-        self, cut: Slice, most: int, places: Int32
-    ) -> tuple[npt.NDArray[np.int64], Depths]:
-        """As `after_run`, for the nodes above `quotes`."""
-        first, beyond = self._around(self._sorted_quotes, places)
-        if first == beyond:
-            return _NOWHERE, self.depth[:0]
-        nodes = self.parent[self.quotes[first:beyond]]
-        chosen, steps = self.after_run(nodes, cut, most, places)
-        return chosen + first, steps
+    def around_quotes(self, places: Int32) -> tuple[int, int]:
+        """Which of `quotes` are not before or after all subtrees of ``places``."""
+        return self._around(self._sorted_quotes, places)
 
-    def partials_after_run(
-        self, cut: Slice, most: int, places: Int32
-    ) -> tuple[npt.NDArray[np.int64], Depths]:
-        """As `after_run`, for `partial_node`."""
-        first, beyond = self._around(self._sorted_partials, places)
-        if first == beyond:
-            return _NOWHERE, self.depth[:0]
-        chosen, steps = self.after_run(self.partial_node[first:beyond], cut, most, places)
-        return chosen + first, steps
+    def around_partials(self, places: Int32) -> tuple[int, int]:
+        """Which of `partial` are not before or after all subtrees of ``places``."""
+        return self._around(self._sorted_partials, places)
 
     def _around(self, nodes: list[int], places: Int32) -> tuple[int, int]:
-        """Which of ``nodes``, ascending, are not before or after all subtrees of ``places``."""
         first = bisect_left(nodes, int(places[0]))
         return first, bisect_left(nodes, self.views.end[int(places[-1])], first)
 
-    def after_run(
-        self, nodes: Int32, cut: Slice, most: int, places: Int32
-    ) -> tuple[npt.NDArray[np.int64], Depths]:
-        """Which of ``nodes`` a run from one of ``places`` can reach, after how many characters."""
-        if len(places) == 1 and not places[0]:
-            chosen = np.flatnonzero((cut.last[nodes] == 0) & (self.depth[nodes] <= most))
-            return chosen, self.depth[nodes[chosen]]
-        which = np.searchsorted(places, nodes, "right") - 1
-        start = places[np.maximum(which, 0)]
-        base = self.depth[start]
-        inside = (which >= 0) & (nodes < self.end[start]) & (cut.last[nodes] <= base)
-        chosen = np.flatnonzero(inside)
-        steps = self.depth[nodes[chosen]] - base[chosen]
-        short = steps <= most
-        return chosen[short], steps[short]
+    @functools.cached_property
+    def _levels(self) -> tuple[Int32, list[tuple[int, int]]]:
+        """In order of depth: where in that order each node's parent stands, and the levels below
+        the root."""
+        rank = np.empty(self.n, np.int32)
+        rank[self._by_depth] = np.arange(self.n, dtype=np.int32)
+        starts = np.concatenate(([0], np.cumsum(np.bincount(self.depth[:-1])))).tolist()
+        return rank[self.parent[self._by_depth]], list(pairwise(starts))[1:]
 
     def most_in_order(self, sets: Sequence[Bools]) -> int:
         """How often at most a token holds characters of all these sets, one after another.
@@ -578,13 +533,14 @@ class Characters:
             bits = np.zeros(len(self.points) + 2, np.uint8)
             for i, inside in enumerate(sets):
                 bits[inside] |= np.uint8(1 << i)
-            held = bits[self._flat_code]
+            flat_parent, levels = self._levels
+            held = bits[self.code[self._by_depth]]
             n_sets = len(sets)
             # The set whose turn it is in the low four bits, and above how often all were found.
             kind = np.uint16 if self.longest < 1 << 12 else np.uint32
             found_at = np.zeros(self.n, kind)
-            for a, b in self._level_bounds:
-                now = found_at[self._flat_parent[a:b]]
+            for a, b in levels:
+                now = found_at[flat_parent[a:b]]
                 now += held[a:b] >> (now & 15) & 1
                 now[now & 15 == n_sets] += 16 - n_sets
                 found_at[a:b] = now
@@ -592,17 +548,3 @@ class Characters:
             found = self._most[key] = int(times.max())
             self._charge(len(key) + 100)
         return found
-
-    def by_id(self, cut: Slice) -> Depths:
-        """`Slice.last` by token id."""
-        found: Depths = cut.last[self.node_of_id]
-        return found
-
-    def edges(self, cut: Slice) -> Int32:
-        """`Slice.edges`."""
-        if cut.edges is None:
-            last, text = cut.last, self.code < len(self.points)
-            outside = (last[:-1] == self.depth[:-1]) & (last[self.parent] == 0) & text
-            outside[0] = False
-            cut.edges = np.flatnonzero(outside).astype(np.int32)
-        return cut.edges

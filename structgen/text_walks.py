@@ -17,9 +17,12 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from .atom_table import AtomTable
 from .automaton.counters import Far
 from .automaton.leaf import Names, SymbolAutomaton
-from .characters import Characters, Depths, Slice, Whole, ranges, starts_of
+from .character_runs import Run
+from .characters import Characters, Depths, LongEdge, Whole
+from .grouping import distinct, ranges, starts_of
 from .recent import Recent
 
 Int32: TypeAlias = npt.NDArray[np.int32]
@@ -32,8 +35,13 @@ _NARROW = 12
 _FEW_NAMES = 200
 """Names that are looked up one by one."""
 
+_ROOT_ALONE = [0]
+
 _SMALL = 64
-"""Nodes of a subtree that are still walked one by one."""
+"""Nodes, with all below them, that are still walked one by one."""
+
+_LARGE = 2000
+"""Nodes, with all below them, from which runs are taken as a whole."""
 
 
 Counts: TypeAlias = "tuple[Depths, int, Int32 | None]"
@@ -95,6 +103,7 @@ class TextWalks:
         self._far: Far | None = None
         self._nearer: Far | None = None
         self._nears: Recent[int, TextWalk] | None = None
+        self._rows = AtomTable(symbols, characters.charge)
 
     # -- what is asked ----------------------------------------------------------------------
 
@@ -128,22 +137,20 @@ class TextWalks:
                 self._names(names, place, out)
             return out
         is_open = self._symbols.is_open(state)
-        if not is_open and self._narrow(state) is not None:
-            for place in places:
-                self._one_by_one(state, place, out)
-            return out
-        if not is_open and len(places) == 1 and not places[0]:
+        if not is_open and places == _ROOT_ALONE and self._narrow(state) is None:
             near = self._near(state)
             if near != state:
                 return self._near_and_long(state, near)
         return self._walk(state, places, self.characters.longest)
 
     def _walk(self, state: int, places: list[int], limit: int) -> TextWalk:
-        """As `walk`, level by level; past ``limit`` characters from the root it may be wrong."""
+        """Runs first, what is left of them together; past ``limit`` characters from the root it may
+        be wrong."""
         out = TextWalk(None, [], {}, {}, set())
         counts: Counts | None = None
         depth, deepest = self.characters.depth, self.characters.longest
         groups = [(state, np.array(places, np.int32))]
+        small: list[tuple[int, Places]] = []
         while groups:
             at, where = groups.pop()
             if limit < deepest:
@@ -152,13 +159,21 @@ class TextWalks:
                     continue
             if self._symbols.is_open(at):
                 counts = self._whole(at, where, out) or counts
-            elif self._narrow(at) is not None or self._size(where) <= _SMALL:
+                continue
+            size = self._size(where)
+            if size <= _SMALL:
                 for place in where.tolist():
                     self._one_by_one(at, place, out)
-            elif len(where) == 1 and not where[0]:
-                counts, groups = self._from_root(at, out)
+            elif self._narrow(at) is not None or size <= _LARGE:
+                small.append((at, where))
+            elif self._symbols.run(at)[0]:
+                found, more = self._run(at, where, out)
+                counts = found or counts
+                groups += more
             else:
-                groups += self._together(at, where, out)
+                groups += self._one_step(at, where, out)
+        if small:
+            self._together(small, out)
         return out._replace(counts=counts)
 
     # -- near and long ------------------------------------------------------------------------
@@ -231,43 +246,63 @@ class TextWalks:
 
         Within a run only characters are counted; a state is made where it is left.
         """
-        children, ends = self._points.long[:2]
-        symbols = self._symbols
+        below, spelt, lengths, masks = self._points.long
+        edges, symbols = self.characters.long, self._symbols
         found: list[int] = []
-        runs: dict[int, int] = {}
-        stack = [(state, *symbols.run(state), 0, 0)]
+        chars, most = symbols.run(state)
+        outside = ~chars if chars else -1
+        longest = self.characters.longest if most < 0 else most
+        stays = [not m & outside and n <= longest for m, n in zip(masks, lengths, strict=True)]
+        farthest = 0
+        stack: list[tuple[int, int, int]] = []
+        for i, edge in enumerate(edges):
+            above = edge.above
+            if stays[i]:
+                if self._long_ends(state, lengths[i], edge, found, out):
+                    farthest = max(farthest, lengths[i])
+            elif above < 0 or stays[above]:
+                stack.append((state, 0 if above < 0 else lengths[above], i))
+        runs = {state: farthest} if found else {}
         while stack:
-            start, chars, most, count, here = stack.pop()
-            if here in ends and self._long_ends(start, count, here, found, out):
-                runs[start] = max(count, runs.get(start, 0))
-            for atom, child in children[here]:
-                if chars >> atom & 1 and count != most:
-                    stack.append((start, chars, most, count + 1, child))
-                else:
-                    to = int(self._table(symbols.after_run(start, count))[atom])
-                    if to != _DEAD:
-                        stack.append((to, *symbols.run(to), 0, child))
+            start, count, i = stack.pop()
+            for atom, times in spelt[i]:
+                while times:
+                    chars, most = symbols.run(start)
+                    if chars >> atom & 1 and count != most:
+                        few = times if most < 0 else min(times, most - count)
+                        count += few
+                        times -= few
+                        continue
+                    start = int(self._table(symbols.after_run(start, count))[atom])
+                    if start == _DEAD:
+                        break
+                    count = 0
+                    times -= 1
+                if start == _DEAD:
+                    break
+            else:
+                if self._long_ends(start, count, edges[i], found, out):
+                    runs[start] = max(count, runs.get(start, 0))
+                stack += [(start, count, longer) for longer in below[i]]
         out.runs.update(runs.items())
         if found:
             out.ids.append(np.array(found, np.int32))
 
     def _long_ends(
-        self, start: int, count: int, here: int, found: list[int], out: TextWalk
+        self, start: int, count: int, edge: LongEdge, found: list[int], out: TextWalk
     ) -> bool:
-        """What ends at a node of `AlphabetPoints.long` after ``count`` characters of a run;
-        whether that are tokens."""
-        _, _, tokens, partials, quotes = self._points.long
+        """What ends at the end of ``edge``, after ``count`` characters of a run; whether that
+        are tokens."""
         before = len(found)
-        if here in tokens:
-            found += tokens[here]
-        if here in partials:
+        found += edge.tokens
+        if edge.partials:
             tails = self._points.tails_of(self._live(self._symbols.after_run(start, count)))
             if tails is not None:
-                found += [token for token, tail in partials[here] if tails[tail]]
-        if here in quotes:
+                found += [token for token, tail in edge.partials if tails[tail]]
+        if edge.quote >= 0:
             label = self._symbols.label(self._symbols.after_run(start, count))
             if label >= 0:
-                out.single.setdefault(label, []).extend(quotes[here])
+                out.single.setdefault(label, []).append(edge.quote)
         return len(found) > before
 
     def special_states(self, state: int, place: int) -> list[int]:
@@ -421,105 +456,100 @@ class TextWalks:
 
     # -- together ---------------------------------------------------------------------------
 
-    def _from_root(
-        self, state: int, out: TextWalk
+    def _together(self, groups: list[tuple[int, Places]], out: TextWalk) -> None:
+        """Walk from many places in many states at once, level by level."""
+        characters, table, atoms = self.characters, self._rows, self._points.atoms
+        nodes = np.concatenate([places for _, places in groups])
+        lengths = [len(places) for _, places in groups]
+        at = np.repeat([table.number(state) for state, _ in groups], lengths).astype(np.int32)
+        seen: list[tuple[Places, Int32]] = []
+        while len(nodes):
+            sizes = characters.end[nodes] - nodes
+            if int(sizes.sum()) <= _SMALL:
+                for state, place in zip(at.tolist(), nodes.tolist(), strict=True):
+                    self._one_by_one(table.states[state], place, out)
+                break
+            seen.append((nodes, at))
+            table.cover(at)
+            going_on = table.goes_on[at] & (sizes > 1)
+            children, counts = characters.children_of(nodes[going_on])
+            to = table.rows[np.repeat(at[going_on], counts), atoms[characters.code[children]]]
+            alive = to >= 0
+            nodes, at = children[alive], to[alive]
+        if seen:
+            self._visited(
+                np.concatenate([nodes for nodes, _ in seen]),
+                np.concatenate([at for _, at in seen]),
+                out,
+            )
+
+    def _visited(self, nodes: Places, at: Int32, out: TextWalk) -> None:
+        """What ends at some nodes, each read in a state of `_rows`."""
+        characters, states = self.characters, self._rows.states
+        first, last = characters.own_start[nodes], characters.own_stop[nodes]
+        out.ids.append(characters.token_ids[ranges(first, last)])
+        out.runs.update((states[number], 0) for number in distinct(at[first != last]).tolist())
+        quotes = characters.quote_under[nodes]
+        chosen = (quotes >= 0).nonzero()[0]
+        for number, quote in zip(at[chosen].tolist(), quotes[chosen].tolist(), strict=True):
+            label = self._symbols.label(states[number])
+            if label >= 0:
+                out.single.setdefault(label, []).append(quote)
+        chosen = characters.holds_partials[nodes].nonzero()[0]
+        found: list[int] = []
+        for number, place in zip(at[chosen].tolist(), nodes[chosen].tolist(), strict=True):
+            tails = self._points.tails_of(self._live(states[number]))
+            if tails is not None:
+                found += [token for token, tail in characters.partials[place] if tails[tail]]
+                out.runs.add((states[number], 0))
+        if found:
+            out.ids.append(np.array(found, np.int32))
+
+    def _one_step(self, state: int, places: Places, out: TextWalk) -> list[tuple[int, Places]]:
+        """What ends at ``places``, and where one more character leads, by state."""
+        number = self._rows.number(state)
+        self._visited(places, np.full(len(places), number, np.int32), out)
+        children, _ = self.characters.children_of(places)
+        atoms = self._points.atoms[self.characters.code[children]]
+        return _grouped(self._table(state)[atoms], children)
+
+    def _run(
+        self, state: int, places: Places, out: TextWalk
     ) -> tuple[Counts | None, list[tuple[int, Places]]]:
+        """The run of ``state``, and where it is left, by state."""
         characters, symbols = self.characters, self._symbols
-        places = np.zeros(1, np.int32)
         chars, most = symbols.run(state)
-        if not chars:
-            return None, self._children_of_root(state, out)
+        is_endless = most < 0
+        most = characters.longest if is_endless else min(most, characters.longest)
+        out.runs.add((state, most))
+        if len(places) > 1 or places[0]:
+            run = characters.run(self._points.inside(chars), places)
+            out.ids.append(run.tokens(most))
+            self._leave(state, run, most, out)
+            return None, self._edges(state, chars, run, most)
         cut = self._points.slice(chars)
         partials: Int32 | None = None
-        stays = most < 0 and not symbols.settled(state)
+        stays = is_endless and not symbols.settled(state)
         if stays:
             alive = self._points.tails_of(self._live(state))
             if alive is not None:
                 partials = characters.partials_inside(cut, alive)
-        most = characters.longest if most < 0 else min(most, characters.longest)
-        out.runs.add((state, most))
-        self._leave(state, cut, most, places, out, with_partials=not stays)
-        return (cut.counts, most, partials), self._edges(state, chars, cut, most, places)
-
-    def _children_of_root(self, state: int, out: TextWalk) -> list[tuple[int, Places]]:
-        characters = self.characters
-        children = characters.top
-        out.runs.add((state, 0))
-        self._leave(state, characters.nothing, 0, np.zeros(1, np.int32), out)
-        groups = _grouped(
-            self._table(state)[self._points.atoms[characters.code[children]]], children
-        )
-        left: list[tuple[int, Places]] = []
-        for to, places in groups:
-            size = int(np.sum(characters.end[places] - places))
-            chars, most = self._symbols.run(to)
-            if size * 6 < characters.n or not chars or self._symbols.is_open(to):
-                left.append((to, places))
-                continue
-            # Most of the vocabulary: by token instead of by range.
-            cut = self._points.slice(chars)
-            most = characters.longest if most < 0 else min(most, characters.longest)
-            out.runs.add((to, most))
-            chosen = np.zeros(len(children) + 1, bool)
-            chosen[np.searchsorted(children, places)] = True
-            inside = (characters.by_id(cut) <= 1) & chosen[characters.first_of_id]
-            if most < characters.longest:
-                inside &= characters.depth_of_id <= most + 1
-            out.ids.append(np.flatnonzero(inside).astype(np.int32))
-            self._leave(to, cut, most, places, out)
-            left += self._edges(to, chars, cut, most, places, chosen)
-        return left
-
-    def _together(self, state: int, places: Places, out: TextWalk) -> list[tuple[int, Places]]:
-        characters, symbols = self.characters, self._symbols
-        chars, most = symbols.run(state)
-        own = ranges(characters.own_start[places], characters.own_stop[places])
-        out.ids.append(characters.token_ids[own])
-        if not chars:
-            out.runs.add((state, 0))
-            self._leave(state, characters.nothing, 0, places, out)
-            children = characters.children(places)
-            return _grouped(
-                self._table(state)[self._points.atoms[characters.code[children]]], children
-            )
-        cut = self._points.slice(chars)
-        most = characters.longest if most < 0 else min(most, characters.longest)
-        out.runs.add((state, most))
-        first, last = characters.token_start[places], characters.token_end[places]
-        ranks = ranges(first, last)
-        base = np.repeat(characters.depth[places], last - first)
-        nodes = characters.token_node[ranks]
-        inside = cut.last[nodes] <= base
-        if most < characters.longest:
-            inside &= characters.depth[nodes] - base <= most
-        out.ids.append(characters.token_ids[ranks[inside]])
-        self._leave(state, cut, most, places, out)
-        return self._edges(state, chars, cut, most, places)
-
-    def _next(self, state: int, children: Places) -> list[tuple[int, Places]]:
-        """Where the characters of ``children`` lead, grouped by state."""
-        atoms = self._points.atoms[self.characters.code[children]]
-        return _grouped(self._table(state)[atoms], children)
+        self._leave(state, cut.run, most, out, with_partials=not stays)
+        return (cut.counts, most, partials), self._edges(state, chars, cut.run, most)
 
     def _leave(
-        self,
-        state: int,
-        cut: Slice,
-        most: int,
-        places: Places,
-        out: TextWalk,
-        with_partials: bool = True,
+        self, state: int, run: Run, most: int, out: TextWalk, with_partials: bool = True
     ) -> None:
         """Closing quotes, and tokens that end inside a character, after the run of ``state``."""
         characters = self.characters
-        chosen, steps = characters.quotes_after_run(cut, most, places)
+        chosen, steps = _up_to(run.quotes(), most)
         for count, which in self._by_count(state, steps):
             label = self._symbols.label(self._symbols.after_run(state, count))
             if label >= 0:
                 self._quoted(out, label)[chosen[which]] = True
         if not with_partials:
             return
-        chosen, steps = characters.partials_after_run(cut, most, places)
+        chosen, steps = _up_to(run.partials(), most)
         if len(chosen):
             tails = characters.partial_tail[chosen]
             keep = np.zeros(len(chosen), bool)
@@ -529,78 +559,36 @@ class TextWalks:
                     keep[which] = alive[tails[which]]
             out.ids.append(characters.partial[chosen[keep]])
 
-    def _edges(
-        self,
-        state: int,
-        chars: int,
-        cut: Slice,
-        most: int,
-        places: Places,
-        chosen: npt.NDArray[np.bool_] | None = None,
-    ) -> list[tuple[int, Places]]:
-        """Where characters outside the run lead, and those after the whole of it, by state.
-
-        ``chosen``, bool over the root's children and one more, stands for ``places`` where those
-        are many.
-        """
+    def _edges(self, state: int, chars: int, run: Run, most: int) -> list[tuple[int, Places]]:
+        """Where characters outside the run lead, and those after the whole of it, by state."""
         characters, symbols = self.characters, self._symbols
-        endless = symbols.run(state)[1] < 0
-        if endless:
+        is_endless = symbols.run(state)[1] < 0
+        if is_endless:
             states = {symbols.after_run(state, j) for j in range(symbols.settled(state) + 1)}
             if not any(m & ~chars for s in states for m, _ in symbols.moves(s)):
                 return []
-        last, depth, parent = cut.last, characters.depth, characters.parent
-        if chosen is not None:
-            edges = np.flatnonzero((last[:-1] == depth[:-1]) & (last[parent] <= 1)).astype(np.int32)
-            edges = edges[(depth[edges] > 1) & chosen[characters.first_of_node[edges]]]
-            steps = depth[edges] - np.asarray(2, depth.dtype)
-        elif len(places) == 1 and not places[0]:
-            edges = characters.edges(cut)
-            steps = depth[edges] - np.asarray(1, depth.dtype)
-        else:
-            lengths = characters.end[places] - places
-            nodes = ranges(places, characters.end[places])
-            base = np.repeat(depth[places], lengths)
-            keep = (last[nodes] == depth[nodes]) & (depth[nodes] > base)
-            keep &= last[parent[nodes]] <= base
-            edges = nodes[keep]
-            steps = depth[edges] - base[keep] - np.asarray(1, depth.dtype)
-        if not endless and most < characters.longest:
+        edges = run.left
+        atoms = self._points.atoms[characters.code[edges]]
+        text = atoms < self._n_atoms
+        edges, atoms = edges[text], atoms[text]
+        steps = run.steps_to(edges) - np.asarray(1, characters.depth.dtype)
+        if most < characters.longest:
+            short = steps <= most
+            edges, atoms, steps = edges[short], atoms[short], steps[short]
             # Where one part of an expression has ended its count, others may go on.
-            after = symbols.after_run(state, most)
-            if self._live(after) & chars:
-                more = self._after_whole_run(cut, most, places, chosen)
+            if not is_endless and self._live(symbols.after_run(state, most)) & chars:
+                more = run.nodes_after(most + 1)
                 edges = np.concatenate((edges, more)).astype(np.int32)
-                steps = np.concatenate((steps, np.full(len(more), most, depth.dtype)))
+                steps = np.concatenate((steps, np.full(len(more), most, steps.dtype)))
                 order = np.argsort(edges)
                 edges, steps = edges[order], steps[order]
-        atoms = self._points.atoms[characters.code[edges]]
-        keep = (atoms < self._n_atoms) & (steps <= most)
-        edges, atoms, steps = edges[keep], atoms[keep], steps[keep]
+                atoms = self._points.atoms[characters.code[edges]]
         if not len(edges):
             return []
         targets = np.full(len(edges), _DEAD, np.int64)
         for count, which in self._by_count(state, steps):
             targets[which] = self._table(symbols.after_run(state, count))[atoms[which]]
         return _grouped(targets, edges)
-
-    def _after_whole_run(
-        self, cut: Slice, most: int, places: Places, chosen: npt.NDArray[np.bool_] | None
-    ) -> npt.NDArray[np.int64]:
-        """The nodes of one more character of the set after a run of ``most``; see `_edges`."""
-        characters = self.characters
-        last, depth = cut.last, characters.depth
-        nodes: npt.NDArray[np.int64]
-        if chosen is not None:
-            nodes = ((depth[:-1] == most + 2) & (last[:-1] <= 1)).nonzero()[0]
-            nodes = nodes[chosen[characters.first_of_node[nodes]]]
-        elif len(places) == 1 and not places[0]:
-            nodes = ((depth[:-1] == most + 1) & (last[:-1] == 0)).nonzero()[0]
-        else:
-            nodes = ranges(places, characters.end[places])
-            base = np.repeat(depth[places], characters.end[places] - places).astype(np.int64)
-            nodes = nodes[(depth[nodes] == base + most + 1) & (last[nodes] <= base)]
-        return nodes
 
     def _by_count(self, state: int, steps: Depths) -> list[tuple[int, npt.NDArray[np.int64]]]:
         """Positions by the number of characters read, as far as that matters."""
@@ -626,10 +614,13 @@ class TextWalks:
         """The closing quotes below ``place``, on all paths of text that lead to one."""
         characters, symbols = self.characters, self._symbols
         code, atom_of = characters.views.code, self._points.atom_of
+        room = characters.text_before_quotes
         stack = [(state, place)]
         while stack:
             at, here = stack.pop()
             out.runs.add((at, 0))
+            if symbols.at_least(at) > room.get(here, -1):
+                continue
             quote = characters.quote_below(here)
             if quote >= 0:
                 label = symbols.label(at)
@@ -705,8 +696,17 @@ class TextWalks:
         return live
 
 
+def _up_to(
+    reached: tuple[npt.NDArray[np.int64], Depths], most: int
+) -> tuple[npt.NDArray[np.int64], Depths]:
+    """What is reached within ``most`` characters."""
+    chosen, steps = reached
+    short = steps <= most
+    return chosen[short], steps[short]
+
+
 def _grouped(targets: npt.NDArray[np.int64], places: Places) -> list[tuple[int, Places]]:
-    """``places`` by target, without the dead ones."""
+    """``places``, ascending, by target, without the dead ones."""
     alive = targets != _DEAD
     if not alive.any():
         return []

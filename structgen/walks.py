@@ -26,7 +26,8 @@ from . import character_nodes
 from .automaton.encoding import GROUND, Utf8
 from .automaton.leaf import Leaf, TextLeaf
 from .automaton.shared import AUTOMATA
-from .characters import Characters, Whole, distinct, ranges
+from .characters import Characters, Whole
+from .grouping import distinct, ranges
 from .recent import Recent
 from .text_walks import TextWalk, TextWalks
 from .trie import Trie, view

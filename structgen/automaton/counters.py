@@ -22,6 +22,13 @@ MAX_SPELLING = 12
 
 _UNKNOWN = 1 << 40
 
+_PATIENCE = 3
+"""States of one automaton that are told apart before tokens are searched for what tells them so:
+that takes as long as a walk or two."""
+
+_MANY = 4
+"""Bounds that are worth that."""
+
 _PLAIN = ((0x20, 0x21), (0x23, 0x5B), (0x5D, 0x7E))
 """Characters that are one byte in every spelling."""
 
@@ -62,7 +69,9 @@ class Far:
         self._most_of = most_of
         self._alike: dict[int, int] = {}
         self._limitless: dict[int, int] = {}
+        self._orders: dict[int, int] = {}
         self._known_sizes: dict[int, _Sizes] = {}
+        self._patience = _PATIENCE
         self._plain = 0
         for first, last in _PLAIN:
             self._plain |= automaton.alphabet.atoms_between(first, last)
@@ -71,6 +80,8 @@ class Far:
         """A state that stands for ``state``; often itself."""
         found = self._alike.get(state)
         if found is None:
+            if self._patience:
+                self._patience -= 1
             found, automaton = state, self._automaton
             node = automaton.started(state)
             if node >= 0 and automaton.label(node) == automaton.label(state):
@@ -124,17 +135,26 @@ class Far:
             return self._without_length(node, args)
         if kind == kinds.REP:
             body, least, most = args
-            if most > least and most > self._times(body):
+            if most > least and most > self._times(body, most):
                 most = -1
             return automaton.repeat(self._unbounded(body), least, most)
         return node
 
-    def _times(self, body: int) -> int:
-        """How often at most a text can hold ``body`` whole."""
+    def _times(self, body: int, most: int) -> int:
+        """How often at most a text can hold ``body`` whole; ``most`` or more where that is not
+        worth finding out."""
         least = self._sizes(body).least
         times = self._longest // max(least, 1)
-        needed = self._needed(body)
-        return min(times, self._most_of(needed)) if len(needed) > 1 else times
+        if times < most:
+            return times
+        found = self._orders.get(body)
+        if found is None:
+            if self._patience or most < _MANY:
+                return times
+            needed = self._needed(body)
+            found = self._orders[body] = self._most_of(needed) if len(needed) > 1 else times
+            self._limitless.clear()
+        return min(times, found)
 
     def _needed(self, node: int) -> list[int]:
         """Sets of atoms of which every text of ``node`` holds one character each, in this order."""

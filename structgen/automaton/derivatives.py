@@ -86,6 +86,7 @@ class RegexAutomaton:
         self._alive: dict[int, bool] = {NONE: False, EPSILON: True}
         self._killed: dict[int, int] = {}
         self._runs: dict[int, tuple[int, int]] = {}
+        self._found_runs: dict[int, tuple[int, int, int]] = {}
         self._open_parts: dict[int, int | None] = {}
         self._settled: dict[int, int] = {}
         self._any = self._set(self.alphabet.everything)
@@ -261,18 +262,26 @@ class RegexAutomaton:
 
     def _find_run(self, node: int) -> tuple[int, int, int]:
         """The run of an expression: its set, its length, and where an endless one settles."""
+        found = self._found_runs.get(node)
+        if found is None:
+            found = self._found_runs[node] = self._look_for_run(node)
+        return found
+
+    def _look_for_run(self, node: int) -> tuple[int, int, int]:
         kind, *args = self._nodes[node]
         if kind == _REP and self._nodes[args[0]][0] == _SET:
             return self._nodes[args[0]][1], args[2], args[1]
         if kind == _CAT:
-            left = self._nodes[args[0]]
-            if left[0] == _REP and self._nodes[left[1]][0] == _SET:
-                chars, most, settled = self._find_run(args[0])
-                for mask, _ in self._derive(args[1]):
-                    chars &= ~mask
-                if chars:
-                    return chars, most, settled
-        elif kind in (_AND, _ALT):
+            chars, most, settled = self._find_run(args[0])
+            chars = self._run_before(chars, args[1])
+            if chars:
+                return chars, most, settled
+        elif kind == _ALT and (body := self._before_last(args)) is not None:
+            least, last = self._nodes[body], self._nodes[args[1]]
+            chars = self._nodes[least[1]][1] & self._nodes[last[2]][1]
+            if chars:
+                return chars, least[3], 0
+        if kind in (_AND, _ALT):
             chars, most, settled = self.alphabet.everything, -1, 0
             for part in args:
                 more, count, later = self._find_run(part)
@@ -293,18 +302,45 @@ class RegexAutomaton:
                 same |= mask
         return same, -1, 0
 
+    def _before_last(self, parts: list[int]) -> int | None:
+        """The repeat of ``(?:a{0,n}b)?`` for two sets of which the first may also be the last.
+
+        Reading what is in both leaves ``(?:a{0,n-1}b)?``, as in the labels of host names.
+        """
+        if len(parts) != 2 or parts[0] != EPSILON:
+            return None
+        kind, *args = self._nodes[parts[1]]
+        if kind != _CAT or self._nodes[args[1]][0] != _SET:
+            return None
+        first = self._nodes[args[0]]
+        if first[0] != _REP or first[2] or first[3] < 0 or self._nodes[first[1]][0] != _SET:
+            return None
+        return args[0]
+
+    def _run_before(self, chars: int, rest: int) -> int:
+        """Those of ``chars``, a run's, that cannot begin ``rest``, which follows it."""
+        if chars:
+            for mask, _ in self._derive(rest):
+                chars &= ~mask
+        return chars
+
     def _advance(self, node: int, count: int, chars: int) -> int:
         kind, *args = self._nodes[node]
         if kind == _REP and self._nodes[args[0]][0] == _SET:
             body, least, most = args
             return self._repeat(body, max(least - count, 0), most - count if most >= 0 else most)
-        if kind == _CAT and self._nodes[args[0]][0] == _REP:
-            left = self._nodes[args[0]]
-            if self._nodes[left[1]][0] == _SET and not chars & ~self._nodes[left[1]][1]:
+        if kind == _CAT:
+            # As `_look_for_run` decided: the run is the first part's, or the whole stays.
+            if self._run_before(self._find_run(args[0])[0], args[1]):
                 return self._cat(self._advance(args[0], count, chars), args[1])
         elif kind == _AND:
             return self._and([self._advance(part, count, chars) for part in args])
         elif kind == _ALT:
+            repeat = self._before_last(args)
+            if repeat is not None and not chars & ~self._find_run(node)[0]:
+                _, what, _, most = self._nodes[repeat]
+                last = self._nodes[args[1]][2]
+                return self._alt((EPSILON, self._cat(self._repeat(what, 0, most - count), last)))
             return self._alt([self._advance(part, count, chars) for part in args])
         elif kind == _NOT:
             return self._not(self._advance(args[0], count, chars))

@@ -1,0 +1,250 @@
+"""Runs of characters: which nodes are reached within one set, and where the set is left first.
+
+In pre-order a subtree is a range. So the nodes outside the set, in order, tell all: of those that
+lie below another of them only the topmost counts, and what remains between their subtrees is
+reached within the set. Nothing is computed for subtrees that no run enters: a set of digits looks
+at 1% of a vocabulary, letters at half of it.
+
+A `Run` knows the arrays of `characters.Characters` and one set; automata are unknown here.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from .grouping import ranges
+
+if TYPE_CHECKING:
+    from .characters import Characters
+
+Bools: TypeAlias = npt.NDArray[np.bool_]
+Int32: TypeAlias = npt.NDArray[np.int32]
+Depths: TypeAlias = npt.NDArray[Any]
+Chosen: TypeAlias = "tuple[npt.NDArray[np.int64], Depths]"
+
+_GAP = 3000
+"""Nodes that are looked at in vain rather than looked around."""
+
+_MOST_SPANS = 12
+"""Separate ranges that are taken one by one; of more, all nodes are gathered."""
+
+_NONE: Int32 = np.zeros(0, np.int32)
+
+
+class Run:
+    """A run of characters of one set, from some places.
+
+    Args:
+        characters: the vocabulary.
+        inside: the set; bool ``[len(points) + 2]``.
+        places: nodes, ascending, none of which is below another.
+
+    Attributes:
+        places: those.
+        left: int32, ascending; the first node outside the set on each way down: another character,
+            a quote, what is no text.
+
+    Cost: for the whole vocabulary 0.3 ms at 128k tokens.
+    """
+
+    __slots__ = ("_base", "_characters", "_partials", "_quotes", "_spans", "left", "places")
+
+    def __init__(self, characters: Characters, inside: Bools, places: Int32) -> None:
+        self._characters = characters
+        self.places = places
+        self._quotes: Chosen | None = None
+        self._partials: Chosen | None = None
+        depths = characters.depth[places]
+        self._base: int | None = int(depths[0]) if (depths == depths[0]).all() else None
+        self._spans: list[tuple[int, int]] | None = None
+        outside = ~inside
+        if self.is_root:
+            self._spans, self.left = self._from_root(outside)
+            return
+        end = characters.end[places]
+        first = np.concatenate(([0], (end[:-1] != places[1:]).nonzero()[0] + 1))
+        if self._base is not None and len(first) <= _MOST_SPANS:
+            beyond = end[np.append(first[1:], len(places)) - 1]
+            self._spans = list(zip(places[first].tolist(), beyond.tolist(), strict=True))
+            bounds = [*first.tolist(), len(places)]
+            found = [
+                self._outside_in(outside, a, b, places[bounds[i] : bounds[i + 1]])
+                for i, (a, b) in enumerate(self._spans)
+            ]
+            self.left = _topmost(np.concatenate(found), characters.end)
+            return
+        nodes = ranges(places, end)
+        out = np.take(outside, characters.code[nodes])
+        lengths = end - places
+        out[np.cumsum(lengths) - lengths] = False
+        self.left = _topmost(nodes[out], characters.end)
+
+    @property
+    def is_root(self) -> bool:
+        """Whether it starts at the root."""
+        return len(self.places) == 1 and not self.places[0]
+
+    def _from_root(self, outside: Bools) -> tuple[list[tuple[int, int]], Int32]:
+        """The ranges that a run from the root may enter, and `left`."""
+        characters = self._characters
+        tops = characters.top
+        first = tops[~outside[characters.code[tops]]]
+        if not len(first):
+            return [], tops
+        beyond = characters.end[first]
+        apart = (first[1:] - beyond[:-1] > _GAP).nonzero()[0]
+        starts = first[np.concatenate(([0], apart + 1))].tolist()
+        ends = beyond[np.append(apart, len(beyond) - 1)].tolist()
+        # Between the ranges the root's children are outside.
+        parts: list[Int32] = []
+        before = 0
+        lows, highs = np.searchsorted(tops, starts).tolist(), np.searchsorted(tops, ends).tolist()
+        for a, b, low, high in zip(starts, ends, lows, highs, strict=True):
+            parts += (
+                tops[before:low],
+                _topmost(self._outside_in(outside, a, b, _NONE), characters.end),
+            )
+            before = high
+        parts.append(tops[before:])
+        return list(zip(starts, ends, strict=True)), np.concatenate(parts)
+
+    def _outside_in(
+        self, outside: Bools, first: int, beyond: int, starts: Int32
+    ) -> npt.NDArray[np.int64]:
+        """The nodes of a range that are outside the set; where runs start there is none."""
+        out = np.take(outside, self._characters.code[first:beyond])
+        out[starts - first] = False
+        found = out.nonzero()[0]
+        found += first
+        return found
+
+    # -- what is inside -----------------------------------------------------------------------
+
+    def tokens(self, most: int) -> Int32:
+        """The tokens that end within the run's first ``most`` characters, and between two."""
+        characters = self._characters
+        if self._spans is None:
+            places = self.places
+            first, last = characters.token_start[places], characters.token_end[places]
+            ranks = ranges(first, last)
+            nodes = characters.token_node[ranks]
+            keep = nodes < characters.n
+            keep &= ~self._is_left(nodes)
+            if most < characters.longest:
+                base = np.repeat(characters.depth[places], last - first)
+                keep &= characters.depth[nodes] - base <= most
+            found: Int32 = characters.token_ids[ranks[keep]]
+            return found
+        parts = [_NONE]
+        for a, b, left in self._by_span():
+            low, high = int(characters.token_start[a]), len(characters.token_ids)
+            if b < characters.n:
+                high = int(characters.token_start[b])
+            keep = _between(low, high, characters.token_start[left], characters.token_end[left])
+            nodes = characters.token_node[low:high]
+            keep &= nodes < characters.n
+            if most < characters.longest:
+                assert self._base is not None
+                keep &= np.take(characters.depth, nodes) <= self._base + most
+            parts.append(characters.token_ids[low:high][keep])
+        return parts[-1] if len(parts) <= 2 else np.concatenate(parts)
+
+    def nodes_after(self, count: int) -> npt.NDArray[np.int64]:
+        """The nodes after exactly ``count`` characters of the run, ascending."""
+        characters = self._characters
+        depth = characters.depth
+        if self._spans is None:
+            nodes = ranges(self.places, characters.end[self.places])
+            base = np.repeat(depth[self.places], characters.end[self.places] - self.places)
+            nodes = nodes[depth[nodes] == base.astype(np.int64) + count]
+            return self.within(nodes)
+        parts = [np.zeros(0, np.int64)]
+        for a, b, left in self._by_span():
+            assert self._base is not None
+            keep = _between(a, b, left, characters.end[left])
+            keep &= depth[a:b] == self._base + count
+            parts.append(keep.nonzero()[0] + a)
+        return np.concatenate(parts)
+
+    def _by_span(self) -> list[tuple[int, int, Int32]]:
+        assert self._spans is not None
+        cuts = np.searchsorted(self.left, [x for span in self._spans for x in span]).tolist()
+        return [
+            (a, b, self.left[cuts[2 * i] : cuts[2 * i + 1]]) for i, (a, b) in enumerate(self._spans)
+        ]
+
+    def _is_left(self, nodes: npt.NDArray[Any]) -> Bools:
+        """Which of ``nodes`` are outside the set, or below one that is."""
+        if not len(self.left):
+            return np.zeros(len(nodes), bool)
+        above = np.searchsorted(self.left, nodes, "right") - 1
+        found: Bools = (above >= 0) & (nodes < self._characters.end[self.left[above]])
+        return found
+
+    def within(self, nodes: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Those of some nodes below the places that are reached within the set."""
+        found: npt.NDArray[np.int64] = nodes[~self._is_left(nodes)]
+        return found
+
+    def steps_to(self, nodes: npt.NDArray[Any]) -> Depths:
+        """How many characters lie between the places and ``nodes``, which are below them."""
+        depth = self._characters.depth
+        if self._base is not None:
+            steps: Depths = depth[nodes] - np.asarray(self._base, depth.dtype)
+            return steps
+        start = self.places[np.searchsorted(self.places, nodes, "right") - 1]
+        steps = depth[nodes] - depth[start]
+        return steps
+
+    def quotes(self) -> Chosen:
+        """Which of `Characters.quotes` may close the run, and after how many characters."""
+        if self._quotes is None:
+            characters = self._characters
+            first, beyond = characters.around_quotes(self.places)
+            self._quotes = self._reached(characters.quote_parent[first:beyond], first)
+        return self._quotes
+
+    def partials(self) -> Chosen:
+        """Which of `Characters.partial` begin where the run may be, after how many characters."""
+        if self._partials is None:
+            characters = self._characters
+            first, beyond = characters.around_partials(self.places)
+            self._partials = self._reached(characters.partial_node[first:beyond], first)
+        return self._partials
+
+    def _reached(self, nodes: Int32, shift: int) -> Chosen:
+        inside = ~self._is_left(nodes)
+        if not self.is_root:
+            which = np.searchsorted(self.places, nodes, "right") - 1
+            inside &= (which >= 0) & (nodes < self._characters.end[self.places[which]])
+        chosen = inside.nonzero()[0]
+        steps = self.steps_to(nodes[chosen])
+        chosen += shift
+        return chosen, steps
+
+
+def _topmost(nodes: npt.NDArray[np.int64], end: Int32) -> Int32:
+    """Those of ``nodes``, ascending, that are below no other of them."""
+    if not len(nodes):
+        return _NONE
+    reached = np.maximum.accumulate(end[nodes])
+    keep = np.empty(len(nodes), bool)
+    keep[0] = True
+    np.greater_equal(nodes[1:], reached[:-1], out=keep[1:])
+    return nodes[keep].astype(np.int32)
+
+
+def _between(first: int, beyond: int, starts: Int32, ends: Int32) -> Bools:
+    """For ``first .. beyond - 1``: whether it lies in none of some ranges, in order and apart."""
+    lengths = np.empty(2 * len(starts) + 1, np.int64)
+    lengths[::2] = np.append(starts, beyond)
+    lengths[0] -= first
+    lengths[2::2] -= ends
+    lengths[1::2] = ends - starts
+    pattern = np.zeros(len(lengths), bool)
+    pattern[::2] = True
+    found: Bools = np.repeat(pattern, lengths)
+    return found
