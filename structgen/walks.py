@@ -12,6 +12,7 @@ longest is dropped. Nothing here knows of frames, constraints or masks.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import threading
 import weakref
@@ -25,6 +26,7 @@ import numpy.typing as npt
 from . import character_nodes
 from .automaton.encoding import GROUND, Utf8
 from .automaton.leaf import Leaf, TextLeaf
+from .automaton.numbers import NumberLeaf
 from .automaton.shared import AUTOMATA
 from .characters import Characters, Whole
 from .grouping import distinct, ranges
@@ -239,12 +241,13 @@ class Walker:
         key = (leaf, q, node)
         found = memo.get(key)
         if found is None:
-            found = (
-                self._text_walk(leaf, q, node, memo)
-                or self._walk_before_text(leaf, q, node, memo)
-                or self._sparse_walk(leaf, q, node, memo)
-                or self._wide_walk(leaf, q, node)
-            )
+            found = self._text_walk(leaf, q, node, memo)
+            if found is None:
+                found = self._walk_before_text(leaf, q, node, memo)
+            if found is None and not (node == ROOT and self._is_wide(leaf)):
+                found = self._sparse_walk(leaf, q, node, memo)
+            if found is None:
+                found = self._wide_walk(leaf, q, node)
             if node == ROOT and found.ids.nbytes > 4 * self.n_words:
                 found = self._with_row(found)
             memo[key] = found
@@ -266,7 +269,7 @@ class Walker:
         After each token the shortest completion is as long, too.
         """
         if not leaf.holds_text:
-            return q
+            return leaf.alike(q, self._digits[0])
         state = leaf.text_state(q)
         if state is None:
             return q
@@ -286,6 +289,24 @@ class Walker:
         found = _Found()
         self._add_text(leaf, self._texts_of(leaf).walk(state, [_ROOT_PLACE]), found, None)
         return self._finished(found)
+
+    @functools.cached_property
+    def _digits(self) -> tuple[int, int]:
+        """The digits that tokens begin with: most of them, and how many trie nodes they take."""
+        trie = self.trie
+        nodes = np.zeros(1, np.int64)
+        length = count = 0
+        while True:
+            first = trie.first_child[nodes]
+            nodes = ranges(first, first + trie.n_children[nodes])
+            nodes = nodes[(trie.byte[nodes] >= ord("0")) & (trie.byte[nodes] <= ord("9"))]
+            if not len(nodes):
+                return length, count
+            length, count = length + 1, count + len(nodes)
+
+    def _is_wide(self, leaf: Leaf) -> bool:
+        """Whether ``leaf`` is known to be too much for a sparse walk from the root."""
+        return isinstance(leaf, NumberLeaf) and self._digits[1] > _SPARSE_VISITS
 
     def _sparse_walk(
         self, leaf: Leaf, q: int, node: Node, memo: Recent[tuple[Leaf, int, Node], LeafWalk]

@@ -294,6 +294,11 @@ class Leaf:
         """The state here that ``q`` of that shared leaf stands for."""
         raise NotImplementedError
 
+    def alike(self, q: int, most_digits: int) -> int:
+        """A state from which the same texts are read as from ``q`` that begin with no more digits,
+        and after each of which an end is as near; often ``q`` itself."""
+        return q
+
     def at_least(self, q: int) -> int:
         """A lower bound on the bytes from ``q`` to an end, without a search."""
         return 0

@@ -11,7 +11,7 @@ satisfies the spec is not asked here: see `numbers`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, NamedTuple
@@ -129,6 +129,7 @@ class NumberReader:
         most_digits, most_fraction, most_exponent: most digits before and after the point, and of
             an exponent.
         sides: what holds for positive and for negative numbers.
+        is_plain: whether numbers have bounds and a number of digits only.
 
     Raises:
         CompileLimitExceeded: more than `MAX_NON_MULTIPLES` unrelated ``non_multiples``.
@@ -169,6 +170,8 @@ class NumberReader:
         if spec.canonical and must is not None and len(self.steps) == 1:
             self._counts_zeros = self.most_fraction > must.places
         self.most_exponent = max(spec.max_digits, 3)
+        # Digits are compared with bounds, and counted, and that is all.
+        self.is_plain = not self.has_exponents and all(s.modulus == 1 for s in self.steps)
 
     def _side(self, negative: bool) -> Side:
         spec = self.spec
@@ -202,16 +205,13 @@ class NumberReader:
         if phase == BEGIN and self.sides[True].allowed:
             yield _MINUS, State(SIGN, True)
         if phase in (BEGIN, SIGN) and self.sides[s.negative].allowed:
-            for digit in _DIGITS:
-                yield _ZERO + digit, self._first(s.negative, digit)
+            yield from self._by_digit(s, 0, self._first)
         elif phase == WHOLE and s.digits < self.most_digits:
-            for digit in _DIGITS:
-                yield _ZERO + digit, self._whole_digit(s, digit)
+            yield from self._by_digit(s, s.digits, self._whole_digit)
         if phase in (LONE_ZERO, WHOLE) and self.most_fraction:
             yield _POINT, self._at_point(s)
         elif phase in (DOT, FRACTION) and s.digits < self.most_fraction:
-            for digit in _DIGITS:
-                yield _ZERO + digit, self._fraction_digit(s, digit)
+            yield from self._by_digit(s, s.digits, self._fraction_digit)
         if phase in (LONE_ZERO, WHOLE, FRACTION) and self.has_exponents:
             after = State(E, exponents=self.allowed(s))
             yield 0x65, after
@@ -227,7 +227,53 @@ class NumberReader:
                     s._replace(phase=EXPONENT, exponent=value, digits=s.digits + 1),
                 )
 
-    def _first(self, negative: bool, digit: int) -> State:
+    def _by_digit(
+        self, s: State, index: int, read: Callable[[State, int], State]
+    ) -> Iterator[tuple[int, State]]:
+        """Where each digit leads. Most often a few of them stand for all: beside zero only those
+        matter that a mark has in this place."""
+        if self.is_plain:
+            side = self.sides[s.negative]
+            pivots = {0}
+            if s.phase == FRACTION or s.phase == DOT:
+                texts = [m.fraction for m in side.marks]
+            else:
+                texts = [m.whole for m in side.marks]
+            if s.phase in (BEGIN, SIGN):
+                compared: tuple[int, ...] = (EQUAL,) * len(texts)
+            else:
+                compared = s.compared
+            for text, c in zip(texts, compared, strict=True):
+                if c == EQUAL and index < len(text):
+                    pivots.add(int(text[index]))
+            last = to = None
+            for digit in _DIGITS:
+                if to is None or digit in pivots or last in pivots:
+                    to = read(s, digit)
+                last = digit
+                yield _ZERO + digit, to
+            return
+        for digit in _DIGITS:
+            yield _ZERO + digit, read(s, digit)
+
+    def far(self, s: State, most: int) -> State:
+        """A state like ``s`` for texts that go on with at most so many digits: where no bound is
+        left to compare with, only the room for digits tells states apart."""
+        if not self.is_plain or self._counts_zeros:
+            return s
+        marks = self.sides[s.negative].marks
+        if s.phase == WHOLE:
+            digits = 1 + max([len(m.whole) for m in marks], default=0)
+            if digits < s.digits <= self.most_digits - most:
+                return s._replace(digits=digits)
+        elif s.phase == FRACTION and EQUAL not in s.compared and not self.steps:
+            digits = 1
+            if digits < s.digits <= self.most_fraction - most:
+                return s._replace(digits=digits)
+        return s
+
+    def _first(self, s: State, digit: int) -> State:
+        negative = s.negative
         side = self.sides[negative]
         return State(
             WHOLE if digit else LONE_ZERO,
@@ -284,6 +330,8 @@ class NumberReader:
 
     def _significant(self, s: State, digit: int, index: int) -> tuple[int, ...]:
         marks = self.sides[s.negative].scientific
+        if not marks:
+            return ()
         return tuple(
             compare(c, digit, m.significant, index)
             for m, c in zip(marks, s.scientific, strict=True)
@@ -291,6 +339,8 @@ class NumberReader:
 
     def _with_digit(self, s: State, digit: int) -> dict[str, Any]:
         """What one more digit makes of remainders and zeros."""
+        if self.is_plain and not self._counts_zeros:
+            return {}
         if digit == 0 and self._counts_zeros:
             return {"zeros": 0 if self.is_zero(s) else s.zeros + 1}
         shift = 10 ** (s.zeros + 1)

@@ -67,6 +67,12 @@ class NumberLeaf(Leaf):
         assert isinstance(key, State)
         return 0 if self._reader.complete(key) else -1
 
+    def alike(self, q: int, most_digits: int) -> int:
+        """See `Leaf.alike`."""
+        s = self._keys[q]
+        to = self._reader.far(s, most_digits)
+        return q if to is s else self.state(to)
+
     def _search(self, q: int, wanted: int | None) -> tuple[bytes, int] | None:
         text = self._completion(self._keys[q])
         return None if text is None or wanted not in (None, 0) else (text, 0)

@@ -247,3 +247,51 @@ def test_counters_and_long_tokens(form: str) -> None:
         constraint = structgen.compile(kind, vocabulary)
         for _ in range(6):
             check_walk(constraint, rng, steps=25, checks=0.5)
+
+
+NUMBERS: list[dict[str, Any]] = [
+    {"type": "number"},
+    {"type": "integer"},
+    {"type": "integer", "minimum": 17},
+    {"type": "integer", "minimum": -40, "maximum": 65_535},
+    {"type": "number", "exclusiveMinimum": 0, "maximum": 12.375},
+    {"type": "number", "multipleOf": 0.01, "minimum": 100},
+    {"type": "number", "not": {"type": "integer"}},
+    {"type": "integer", "multipleOf": 7},
+    {"type": "number", "not": {"enum": [0, 5, 123456]}},
+]
+
+
+@pytest.mark.parametrize("spelling", ["canonical", "any"])
+def test_numbers_whose_digits_only_are_counted(spelling: Any) -> None:
+    digits = [f"{i:0{n}}" for n in (1, 2, 3) for i in range(10**n)]
+    texts = ["0.", ".5", ".00", "-1", "1,", "12]", "7.25", "e1", "E-", "-0", "000000", "1e", "]]"]
+    tokens = [*(bytes([byte]) for byte in range(256)), *(t.encode() for t in digits + texts)]
+    tokens = [*dict.fromkeys(tokens), b""]
+    vocabulary = structgen.Vocabulary.from_tokens(tokens, eos_token_ids=[len(tokens) - 1])
+    rng = random.Random(13)
+    alike = 0
+    for schema in NUMBERS:
+        kind = JsonSchema({"type": "array", "items": schema})
+        constraint = structgen.compile(kind, vocabulary, spelling=spelling, max_digits=11)
+        engine, machine = constraint._masks, constraint._machine
+        assert isinstance(engine, MaskEngine)
+        for _ in range(6):
+            cursor = constraint.start()
+            cursor.accept(ord("["))
+            for _ in range(14):
+                allowed = masked(cursor, vocabulary.size)
+                state = cursor._state
+                assert allowed == by_machine(constraint, state)
+                alike += engine.configurations(state) != machine.configurations(state)
+                reach = Reach(engine).most(state)
+                allowed.discard(len(tokens) - 1)
+                if not allowed:
+                    break
+                for token in rng.sample(sorted(allowed), min(len(allowed), 40)):
+                    to = constraint._advance(state, token, cursor._text)
+                    assert len(constraint._plan(to, cursor._text)) <= reach
+                longer = [t for t in sorted(allowed) if tokens[t].isdigit()]
+                some = longer if longer and rng.random() < 0.8 else sorted(allowed)
+                cursor.accept(rng.choice(some))
+    assert alike > 20 or spelling == "any"
