@@ -52,6 +52,22 @@ def test_masks_equal_brute_force(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
+def test_tokens_read_at_once_lead_where_their_bytes_do(name: str) -> None:
+    constraint = compiled(name)
+    machine = constraint._machine
+    rng = random.Random(name)
+    tokens = [t for t in TINY.tokens if t]
+    for cursor in states_on_the_way(constraint, rng, len(seeds(25)), special=0.5):
+        state = cursor._trail[-1][0]
+        for token in [t for t in tokens if machine.step(state, t[0])] + rng.sample(tokens, 20):
+            to = state
+            for byte in token:
+                to = machine.step(to, byte)
+            assert machine.read(state, token) == (to, len(token))
+            assert machine.read(state, b"x" + token, 1) == (to, len(token) + 1)
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_walks_end_and_parse(name: str) -> None:
     constraint = compiled(name)
     rng = random.Random(name)

@@ -68,6 +68,8 @@ class Lexer(Leaf):
         self._loop_masks: dict[int, int] = {}
         self._literals: dict[int, tuple[bytes, list[int], int] | None] = {}
         self._steps_taken: dict[int, int] = {}
+        self._going_on: dict[int, bool] = {}
+        self._under: dict[int, int] = {}
         self._loops: dict[int, tuple[bytes, Mapping[int, int]] | None] = {}
         # Terminals with the conditions under which they may end, where not all will do.
         self.variants: list[Expected] = [(t, None) for t in range(len(terminals.starts))]
@@ -577,19 +579,27 @@ class Lexer(Leaf):
             allowed[byte] = bool(reach & live)
         return allowed
 
+    def mask_under(self, condition: int) -> int:
+        """`bytes_under` as a mask."""
+        found = self._under.get(condition)
+        if found is None:
+            allowed = np.packbits(self.bytes_under(condition), bitorder="little")
+            found = self._under[condition] = int.from_bytes(allowed.tobytes(), "little")
+        return found
+
     def goes_on(self, q: int) -> bool:
         """Whether any byte may follow ``q``."""
-        if self._rows[q] is None:
+        found = self._going_on.get(q)
+        if found is None:
             symbol, node = self._keys[q]
             condition, threads = self._symbols[symbol]
-            if node != GROUND:
-                return True  # some character is under way
-            return any(
+            # Inside a character there is always a way on.
+            found = self._going_on[q] = node != GROUND or any(
                 self._is_alive(v, to, after)
                 for v, state in threads
                 for _, to, after in self._steps(state, condition)
             )
-        return bool(self.row(q))
+        return found
 
     def step(self, q: int, byte: int) -> int:
         """The state after ``byte``, or -1. Rows are not made for a single step."""
@@ -605,6 +615,22 @@ class Lexer(Leaf):
             to = self._after_atom(symbol, self.terminals.alphabet.atom(byte))
             found = self._steps_taken[key] = -1 if to < 0 else self.state((to, GROUND))
         return found
+
+    def run(self, q: int, data: bytes, i: int) -> tuple[int, int]:
+        """Read ``data[i:]`` from ``q`` up to a byte that ends a terminal, or that none reads.
+
+        Returns:
+            The state before that byte, and where it stands; or the state at the end of the data.
+        """
+        rows, labels, step, end = self._rows, self._labels, self.step, len(data)
+        while i < end:
+            row = rows[q]
+            to = step(q, data[i]) if row is None else row.get(data[i], -1)
+            if to < 0 or labels[to] >= 0:
+                break
+            q = to
+            i += 1
+        return q, i
 
     def _after_atom(self, symbol: int, atom: int) -> int:
         """The symbol after one atom, or -1: one part of `_moves`."""

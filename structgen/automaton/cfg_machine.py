@@ -12,7 +12,7 @@ and shortest completions; none is ever pending. Token masks are in `cfg_masks`.
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from .. import grammar_cache
@@ -129,6 +129,7 @@ class CfgMachine:
                 self.is_free = self._neighbours.is_free() or self._neighbours.is_safe()
             self._completion = Completion(self.stacks, self.lexer, tuple(sorted(self.ignore)))
             self._entries: dict[tuple[int, int], int] = {}
+            self._free_entries: dict[tuple[tuple[int, ...], int], int] = {}
             self._finish: dict[int, bytes] = {}
             found: set[int] = set()
             self._begin(self.stacks.start, self._rest.anything, found)
@@ -186,12 +187,29 @@ class CfgMachine:
         return to
 
     def read(self, state: int, data: bytes, start: int = 0) -> tuple[int, int]:
-        """The state after ``data[start:]``, or `DEAD`, and up to where it was read."""
-        for i in range(start, len(data)):
-            state = self.step(state, data[i])
-            if state == DEAD:
-                return DEAD, i + 1
-        return state, len(data)
+        """The state after ``data[start:]``, or `DEAD`, and where the data end.
+
+        On the way no states are made, and nothing is begun that the next byte does not begin.
+        """
+        with GROW:
+            run, end = self.lexer.run, len(data)
+            configurations: Collection[int] = self.states[state]
+            i = start
+            while True:
+                if len(configurations) == 1:
+                    (only,) = configurations
+                    if only != _ACCEPT:
+                        # Nearly always: the terminal goes on, and cannot end.
+                        q, i = run(only & _LEXER_MASK, data, i)
+                        configurations = (only & ~_LEXER_MASK | q,)
+                        if i == end:
+                            return self._intern(configurations), end
+                found: set[int] = set()
+                self._advance(configurations, data[i], found, data[i + 1] if i + 1 < end else None)
+                i += 1
+                if i == end:
+                    return self._intern(found), end
+                configurations = found
 
     def is_accepting(self, state: int) -> bool:
         """Whether the text may end in ``state``."""
@@ -270,12 +288,17 @@ class CfgMachine:
     # -- growth -----------------------------------------------------------------------------------
 
     def _entry(self, place: int, condition: int) -> int:
-        expected = self.stacks.expected(place) | self.ignore
         if self.is_free:
-            if not self.stacks.places[place] and not self.stacks.accepting[place]:
+            states = self.stacks.shapes[place]
+            if not states and not self.stacks.accepting[place]:
                 return -1
-            q = self.lexer.entry(expected, condition)
-            return q if self.lexer.goes_on(q) else -1
+            found = self._free_entries.get((states, condition))
+            if found is None:
+                q = self.lexer.entry(self.stacks.expected(place) | self.ignore, condition)
+                found = q if self.lexer.goes_on(q) else -1
+                self._free_entries[states, condition] = found
+            return found
+        expected = self.stacks.expected(place) | self.ignore
         chosen: list[Expected] = []
         for terminal in sorted(expected.difference(self.guests)):
             after = self.after(place, (terminal,))
@@ -304,9 +327,11 @@ class CfgMachine:
             return True
         return self._completion.is_possible(place, condition)
 
-    def _begin(self, place: int, condition: int, found: set[int]) -> None:
+    def _begin(
+        self, place: int, condition: int, found: set[int], following: int | None = None
+    ) -> None:
         """Add what follows a terminal: the next one, or the end of the text."""
-        if self.stacks.accepting[place] and self._rest.label(condition) >= 0:
+        if following is None and self.stacks.accepting[place] and self._rest.label(condition) >= 0:
             found.add(_ACCEPT)
         q = self.entry(place, condition)
         if q >= 0:
@@ -314,39 +339,46 @@ class CfgMachine:
 
     def _grow(self, state: int, byte: int) -> int:
         with GROW:
-            lexer = self.lexer
             found: set[int] = set()
-            if len(self.states[state]) == 1:
-                # Nearly always: the terminal goes on, often in the same state, and cannot end.
-                (only,) = self.states[state]
-                to = lexer.step(only & _LEXER_MASK, byte) if only != _ACCEPT else -1
-                if to >= 0 and lexer.label(to) < 0 and lexer.goes_on(to):
-                    after = only & ~_LEXER_MASK | to
-                    result = state if after == only else self._intern({after})
-                    self._steps[state << 8 | byte] = result
-                    return result
-            ended: dict[int, list[tuple[int, tuple[int, ...]]]] = {}
-            for q, place in self.configurations(state):
-                to = lexer.step(q, byte)
-                if to < 0:
-                    continue
-                if lexer.goes_on(to):
-                    found.add(place << _LEXER_BITS | to)
-                outcome = lexer.label(to)
-                if outcome >= 0:
-                    for condition, terminals in lexer.outcomes[outcome]:
-                        ended.setdefault(condition, []).append((place, terminals))
-            for condition, ways in ended.items():
-                places = dict.fromkeys(self.after(place, terminals) for place, terminals in ways)
-                if len(places) == 1:
-                    self._begin(next(iter(places)), condition, found)
-                else:
-                    self._begin(self.stacks.union((), places), condition, found)
+            self._advance(self.states[state], byte, found)
             result = self._intern(found)
             self._steps[state << 8 | byte] = result
             return result
 
-    def _intern(self, found: set[int]) -> int:
+    def _advance(
+        self,
+        configurations: Iterable[int],
+        byte: int,
+        found: set[int],
+        following: int | None = None,
+    ) -> None:
+        """Add to ``found`` what ``byte`` leads to; only what may be gone on with by the byte
+        ``following``, where that is given."""
+        lexer = self.lexer
+        ended: dict[int, list[tuple[int, tuple[int, ...]]]] = {}
+        for configuration in configurations:
+            if configuration == _ACCEPT:
+                continue
+            to = lexer.step(configuration & _LEXER_MASK, byte)
+            if to < 0:
+                continue
+            if lexer.goes_on(to):
+                found.add(configuration & ~_LEXER_MASK | to)
+            outcome = lexer.label(to)
+            if outcome >= 0:
+                place = configuration >> _LEXER_BITS
+                for condition, terminals in lexer.outcomes[outcome]:
+                    if following is None or lexer.mask_under(condition) >> following & 1:
+                        ended.setdefault(condition, []).append((place, terminals))
+        for condition, ways in ended.items():
+            if len(ways) == 1:
+                ((place, terminals),) = ways
+                self._begin(self.after(place, terminals), condition, found, following)
+                continue
+            places = dict.fromkeys(self.after(place, terminals) for place, terminals in ways)
+            self._begin(self.union(tuple(places)), condition, found, following)
+
+    def _intern(self, found: Collection[int]) -> int:
         if len(found) > MAX_CONFIGURATIONS:
             raise CompileLimitExceeded(
                 "too many alternatives are open at once",

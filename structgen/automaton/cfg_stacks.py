@@ -24,6 +24,8 @@ BOTTOM = -1
 MAX_PLACES = 2_000_000
 """Most places, and most continuations, of one grammar."""
 
+_Moves = tuple[int, tuple[tuple[int, int], ...]]
+
 _STATE_BITS = 24
 _STATE_MASK = (1 << _STATE_BITS) - 1
 
@@ -38,6 +40,7 @@ class Stacks:
         start: the place where a text begins.
         continuations: the tops of each continuation, packed (`unpack`), or `BOTTOM`.
         places: the ``(goal state, continuation)`` pairs of each place.
+        shapes: the goal states of each place: what may come next is theirs to say.
         accepting: whether the text may end at a place.
     """
 
@@ -48,10 +51,15 @@ class Stacks:
         self.places: list[tuple[tuple[int, int], ...]] = []
         self.accepting: list[bool] = []
         self._place_ids: dict[tuple[bool, tuple[tuple[int, int], ...]], int] = {}
-        self._expected: list[frozenset[int] | None] = []
-        self._calls: list[dict[int, int] | None] = []
-        self._shifts: dict[tuple[int, int], int] = {}
-        self.start = self._place({goals.origin: {BOTTOM}}, goals.accepts[goals.origin])
+        self.shapes: list[tuple[int, ...]] = []
+        self._shapes: dict[tuple[int, ...], tuple[int, ...]] = {}
+        self._expected: dict[tuple[int, ...], frozenset[int]] = {}
+        self._called: dict[int, int] = {}
+        self._moves: dict[int, _Moves] = {}
+        self._shifts: dict[int, int] = {}
+        self.start = self._place(
+            {goals.origin: self.continuation(frozenset((BOTTOM,)))}, goals.accepts[goals.origin]
+        )
 
     def continuation(self, tops: frozenset[int]) -> int:
         """The number of a continuation."""
@@ -65,91 +73,114 @@ class Stacks:
             self.continuations.append(tops)
         return found
 
-    def calls(self, place: int) -> dict[int, int]:
-        """Goals that may begin at ``place``, and their continuations."""
-        found = self._calls[place]
+    def _call(self, place: int, goal: int) -> int:
+        """The continuation of a goal that begins at a place where it may."""
+        key = place << _STATE_BITS | goal
+        found = self._called.get(key)
         if found is None:
             goals = self.goals
-            tops: dict[int, set[int]] = {}
+            tops: set[int] = set()
             for state, below in self.places[place]:
-                for symbol, to in goals.edges(state).items():
-                    if symbol >= 0:
-                        continue
-                    above = tops.setdefault(~symbol, set())
-                    if goals.is_final[to] or (
-                        goals.accepts[to] and goals.goal_of[to] == ~symbol and goals.is_loop(to)
-                    ):
-                        above |= self.continuations[below]
-                    else:
-                        above.add(to | below << _STATE_BITS)
-            found = {goal: self.continuation(frozenset(t)) for goal, t in tops.items()}
-            self._calls[place] = found
+                to = goals.edges(state).get(~goal)
+                if to is None:
+                    continue
+                if goals.is_final[to] or (
+                    goals.accepts[to] and goals.goal_of[to] == goal and goals.is_loop(to)
+                ):
+                    tops |= self.continuations[below]
+                else:
+                    tops.add(to | below << _STATE_BITS)
+            found = self._called[key] = self.continuation(frozenset(tops))
         return found
 
     def expected(self, place: int) -> frozenset[int]:
         """The terminals that may come next."""
-        found = self._expected[place]
+        states = self.shapes[place]
+        found = self._expected.get(states)
         if found is None:
             goals = self.goals
-            out: set[int] = set()
-            for state, _ in self.places[place]:
-                out.update(s for s in goals.edges(state) if s >= 0)
-            for goal in self.calls(place):
-                out.update(goals.start(goal))
-            found = self._expected[place] = frozenset(out)
+            expected: set[int] = set()
+            for state in states:
+                for symbol in goals.edges(state):
+                    expected.update((symbol,) if symbol >= 0 else goals.start(~symbol))
+            found = self._expected[states] = frozenset(expected)
         return found
 
     def shift(self, place: int, terminal: int) -> int:
         """The place after one of the expected terminals."""
-        key = (place, terminal)
+        key = place << _STATE_BITS | terminal
         found = self._shifts.get(key)
         if found is None:
-            found = self._shifts[key] = self.union([(place, terminal)])
+            found = self._shifts[key] = self.union(((place, terminal),))
+        return found
+
+    def _moves_of(self, state: int, terminal: int) -> _Moves:
+        """Where a terminal leads from a goal state: in its own goal (-1: nowhere); and in goals
+        that begin with it, with the state after it in each."""
+        key = state << _STATE_BITS | terminal
+        found = self._moves.get(key)
+        if found is None:
+            edges, start = self.goals.edges(state), self.goals.start
+            begun = [(~s, start(~s)[terminal]) for s in edges if s < 0 and terminal in start(~s)]
+            found = self._moves[key] = (edges.get(terminal, -1), tuple(begun))
         return found
 
     def union(self, steps: Iterable[tuple[int, int]], places: Iterable[int] = ()) -> int:
         """The place that any of ``steps`` (place, terminal) or ``places`` can be."""
-        goals = self.goals
-        tops: dict[int, set[int]] = {}
-        todo: list[tuple[int, frozenset[int]]] = []
+        accepts, continuations = self.goals.accepts, self.continuations
+        # Goal states with their continuations: of most there is one, which has a number already.
+        tops: dict[int, int | set[int]] = {}
+        todo: list[tuple[int, int]] = []
         accepting = False
         for place, terminal in steps:
             for state, below in self.places[place]:
-                to = goals.edges(state).get(terminal)
-                if to is not None:
-                    todo.append((to, self.continuations[below]))
-            for goal, above in self.calls(place).items():
-                to = goals.start(goal).get(terminal)
-                if to is not None:
-                    todo.append((to, self.continuations[above]))
+                own, begun = self._moves_of(state, terminal)
+                if own >= 0:
+                    todo.append((own, below))
+                for goal, to in begun:
+                    todo.append((to, self._call(place, goal)))
         while todo:
-            state, entries = todo.pop()
+            state, below = todo.pop()
             known = tops.get(state)
+            new: Iterable[int] = ()
             if known is None:
-                tops[state] = set(entries)
-                new: Iterable[int] = entries
-            else:
-                new = entries - known
-                known |= entries
-            if not goals.accepts[state]:
-                continue
-            for top in new:
-                if top == BOTTOM:
-                    accepting = True
-                else:
-                    todo.append((top & _STATE_MASK, self.continuations[top >> _STATE_BITS]))
+                tops[state] = below
+                new = continuations[below]
+            elif known != below:
+                if isinstance(known, int):
+                    known = tops[state] = set(continuations[known])
+                new = continuations[below] - known
+                known |= new
+            if accepts[state]:
+                for top in new:
+                    if top == BOTTOM:
+                        accepting = True
+                    else:
+                        todo.append((top & _STATE_MASK, top >> _STATE_BITS))
         for place in places:
             accepting = accepting or self.accepting[place]
             for state, below in self.places[place]:
-                tops.setdefault(state, set()).update(self.continuations[below])
+                known = tops.get(state, below)
+                if known == below:
+                    tops[state] = below
+                    continue
+                if isinstance(known, int):
+                    known = tops[state] = set(continuations[known])
+                known |= continuations[below]
         return self._place(tops, accepting)
 
-    def _place(self, tops: dict[int, set[int]], accepting: bool) -> int:
+    def _place(self, tops: dict[int, int | set[int]], accepting: bool) -> int:
+        is_final = self.goals.is_final
         pairs = tuple(
             sorted(
-                (state, self.continuation(frozenset(entries)))
-                for state, entries in tops.items()
-                if not self.goals.is_final[state]
+                [
+                    (
+                        state,
+                        below if isinstance(below, int) else self.continuation(frozenset(below)),
+                    )
+                    for state, below in tops.items()
+                    if not is_final[state]
+                ]
             )
         )
         key = (accepting, pairs)
@@ -162,8 +193,8 @@ class Stacks:
                 )
             self.places.append(pairs)
             self.accepting.append(accepting)
-            self._expected.append(None)
-            self._calls.append(None)
+            shape = tuple([state for state, _ in pairs])
+            self.shapes.append(self._shapes.setdefault(shape, shape))
         return found
 
 
