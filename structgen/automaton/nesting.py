@@ -54,21 +54,14 @@ def watch_from(graph: SchemaGraph, max_depth: int | None) -> int:
     if max_depth is None:
         return UNLIMITED
     height = graph.height
-    said = graph.said
     if (
         height is None
         or height * 2 > max_depth
-        or "unique" in said
-        or ("enum" in said and any(map(_lists_containers, graph.nodes)))
+        or "unique" in graph.said
+        or graph.lists_containers  # whose depth is not that of the schema
     ):
         height = forced_height(graph.nodes)
     return 0 if height is None else max(0, max_depth - height)
-
-
-def _lists_containers(node: Node) -> bool:
-    """Whether values of ``node`` may have to nest deeper than its schema does."""
-    enum = vars(node).get("enum")
-    return enum is not None and any(isinstance(v, (dict, list)) for v in enum)
 
 
 def forced_height(nodes: Sequence[Node]) -> int | None:

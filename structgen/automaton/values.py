@@ -518,6 +518,9 @@ class JsonLanguage:
 
     def is_possible(self, conjunction: int) -> bool:
         """Whether any value satisfies the conjunction."""
+        key = self._conjunctions[conjunction]
+        if len(key) == 1 and not key[0] & 1 and key[0] >> 1 in self._typed:
+            return True  # a look at what most properties are
         if self.plainly_possible(conjunction):
             return True
         # A leaf is only made when some text reaches its end.

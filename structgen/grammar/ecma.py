@@ -26,6 +26,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from ..errors import PatternError, UnsupportedFeature
 from . import ir, unicode_sets
@@ -42,6 +43,9 @@ _CONTROL_ESCAPES = {"f": 0x0C, "n": 0x0A, "r": 0x0D, "t": 0x09, "v": 0x0B}
 _HEX = frozenset("0123456789abcdefABCDEF")
 _DIGITS = frozenset("0123456789")
 _MODIFIERS = re.compile(r"\?([ims]*)(?:-([ims]*))?:")
+# In a class: characters and four-digit escapes by themselves, up to those that mean more.
+_ATOM = r"(?:[^\\\]\[^-]|\\u(?![dD][89a-fA-F])[0-9a-fA-F]{4})"
+_CLASS_ITEM = re.compile(f"({_ATOM})(?:-({_ATOM}))?(?!-)")
 _LETTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
 _HINTS = {
     "A": "write ^ for the start",
@@ -267,6 +271,15 @@ class _Parser:
                 self.i += 1
                 break
             start = self.i
+            plain = _CLASS_ITEM.match(pattern, start)
+            if plain is not None:
+                first, last = plain.groups()
+                low_point = _point(first)
+                high_point = low_point if last is None else _point(last)
+                if low_point <= high_point:
+                    ranges.append((low_point, high_point))
+                    self.i = plain.end()
+                    continue
             low = self.class_atom()
             dash = self.i
             if pattern.startswith("-", dash) and not pattern.startswith("-]", dash):
@@ -379,8 +392,14 @@ class _Parser:
         return ir.negate(found) if negate else found
 
 
+@lru_cache(maxsize=512)
 def _single(code_point: int) -> ir.CharSet:
     return ir.char_set([(code_point, code_point)])
+
+
+def _point(atom: str) -> int:
+    """The code point of a character, or of a four-digit escape."""
+    return ord(atom) if len(atom) == 1 else int(atom[2:], 16)
 
 
 def _ranges(atom: int | ir.CharSet) -> ir.Ranges:

@@ -94,8 +94,8 @@ def _depth(tree: regex_tree.Tree) -> int:
     while stack:
         node, depth = stack.pop()
         deepest = max(deepest, depth)
-        if isinstance(node, regex_tree.Seq | regex_tree.Alt):
+        if isinstance(node, (regex_tree.Seq, regex_tree.Alt)):
             stack.extend((part, depth + 1) for part in node.parts)
-        elif isinstance(node, regex_tree.Rep | regex_tree.Look):
+        elif isinstance(node, (regex_tree.Rep, regex_tree.Look)):
             stack.append((node.body, depth + 1))
     return deepest

@@ -74,7 +74,7 @@ TEXT_END_OR_NEWLINE = Look(Seq((Rep(_NEWLINE, 0, 1), ir.EndAnchor())), False, Fa
 
 def has_look(tree: Tree) -> bool:
     """Whether a `Look` is anywhere in ``tree``."""
-    if isinstance(tree, Seq | Alt):
+    if isinstance(tree, (Seq, Alt)):
         return any(map(has_look, tree.parts))
     return isinstance(tree, Look) or (isinstance(tree, Rep) and has_look(tree.body))
 
@@ -90,6 +90,8 @@ def word_boundary(word: ir.CharSet, negate: bool, position: int | None) -> Tree:
 
 def lower(tree: Tree) -> ir.Regex:
     """The IR of a tree, every `Look` as a node of its own."""
+    if isinstance(tree, ir.CharSet):
+        return tree if tree.ranges else ir.NOTHING
     if isinstance(tree, Seq):
         return concat(map(lower, tree.parts))
     if isinstance(tree, Alt):
@@ -139,11 +141,11 @@ def _surround(tree: Tree, left: bool, right: bool) -> Tree:
 
 
 def _has_anchor(tree: Tree) -> bool:
-    if isinstance(tree, Seq | Alt):
+    if isinstance(tree, (Seq, Alt)):
         return any(map(_has_anchor, tree.parts))
     if isinstance(tree, Rep):
         return _has_anchor(tree.body)
-    return isinstance(tree, ir.StartAnchor | ir.EndAnchor)
+    return isinstance(tree, (ir.StartAnchor, ir.EndAnchor))
 
 
 ANY_TEXT_TREE = Rep(ir.ANY_CHAR, 0, None)
@@ -154,7 +156,12 @@ def concat(parts: Iterable[ir.Regex]) -> ir.Regex:
     out: list[ir.Regex] = []
     for part in parts:
         for item in part.parts if isinstance(part, ir.Concat) else (part,):
-            if item == ir.NOTHING or (isinstance(item, ir.CharSet) and not item.ranges):
+            if isinstance(item, ir.CharSet):
+                if not item.ranges:
+                    return ir.NOTHING
+                out.append(item)
+                continue
+            if item == ir.NOTHING:
                 return ir.NOTHING
             # Any text swallows what may be empty beside it.
             if out and out[-1] == ir.ANY_TEXT and is_nullable(item):
@@ -170,7 +177,7 @@ def is_nullable(regex: ir.Regex) -> bool:
     """Whether ``regex`` matches the empty string at every place (False where anchors decide)."""
     if isinstance(regex, ir.Repeat):
         return regex.min == 0 or is_nullable(regex.body)
-    if isinstance(regex, ir.Concat | ir.Intersect):
+    if isinstance(regex, (ir.Concat, ir.Intersect)):
         return all(map(is_nullable, regex.parts))
     return isinstance(regex, ir.Alternate) and any(map(is_nullable, regex.parts))
 
@@ -240,11 +247,11 @@ def intersect(parts: Iterable[ir.Regex]) -> ir.Regex:
 
 def looks_around(regex: ir.Regex) -> bool:
     """Whether what ``regex`` matches may depend on what is around: an anchor or a lookaround."""
-    if isinstance(regex, ir.Concat | ir.Alternate):
+    if isinstance(regex, (ir.Concat, ir.Alternate)):
         return any(map(looks_around, regex.parts))
     if isinstance(regex, ir.Repeat):
         return looks_around(regex.body)
-    return not isinstance(regex, ir.CharSet | ir.Intersect | ir.Complement)
+    return not isinstance(regex, (ir.CharSet, ir.Intersect, ir.Complement))
 
 
 def complement(body: ir.Regex) -> ir.Regex:

@@ -43,11 +43,24 @@ class Resource:
 
 @dataclass(frozen=True)
 class Target:
-    """What a reference leads to."""
+    """What a reference leads to.
+
+    Attributes:
+        raw: the raw schema.
+        above: JSON path, for messages,
+        resource: the resource it belongs to.
+        steps: and the way down from ``above``.
+    """
 
     raw: Any
-    path: str
+    above: str
     resource: Resource
+    steps: tuple[str | int, ...] = ()
+
+    @property
+    def path(self) -> str:
+        """JSON path of the raw schema."""
+        return child_path(self.above, *self.steps)
 
 
 class Documents:
@@ -177,18 +190,19 @@ class Documents:
         key = (reference, resource)
         found = self._resolved.get(key)
         if found is None:
-            path = place.at(keyword)
-            found = self._resolved[key] = self._resolve(reference, resource, path, keyword)
+            found = self._resolved[key] = self._resolve(reference, resource, place, keyword)
         return found
 
-    def _resolve(self, reference: str, resource: Resource, path: str, keyword: str) -> Target:
+    def _resolve(self, reference: str, resource: Resource, place: HasPaths, keyword: str) -> Target:
         if reference.startswith("#") and (len(reference) == 1 or reference[1] == "/"):
-            return self._pointer(resource, unquote(reference[1:]), reference, path, keyword)
+            pointer = unquote(reference[1:]) if "%" in reference else reference[1:]
+            return self._pointer(resource, pointer, reference, place, keyword)
+        path = place.at(keyword)
         uri, fragment = urldefrag(urljoin(resource.uri, reference))
         target = self._resource(uri, resource, reference, path, keyword)
         fragment = unquote(fragment)
         if not fragment or fragment.startswith("/"):
-            return self._pointer(target, fragment, reference, path, keyword)
+            return self._pointer(target, fragment, reference, place, keyword)
         self._scan(target)
         found = self._anchors.get((target.uri, fragment))
         if found is None:
@@ -255,23 +269,28 @@ class Documents:
         return found
 
     def _pointer(
-        self, resource: Resource, pointer: str, reference: str, path: str, keyword: str
+        self, resource: Resource, pointer: str, reference: str, place: HasPaths, keyword: str
     ) -> Target:
-        raw, here = resource.root, resource.path
+        raw, above = resource.root, resource.path
+        steps: list[str | int] = []
         for token in pointer.split("/")[1:]:
-            step = token.replace("~1", "/").replace("~0", "~")
+            step = token.replace("~1", "/").replace("~0", "~") if "~" in token else token
             if isinstance(raw, Mapping) and step in raw:
                 raw = raw[step]
-                here = child_path(here, step)
+                steps.append(step)
             elif isinstance(raw, list) and step.isdigit() and int(step) < len(raw):
                 raw = raw[int(step)]
-                here = child_path(here, int(step))
+                steps.append(int(step))
             else:
+                path, here = place.at(keyword), child_path(above, *steps)
                 reason = f"there is no {step!r} in {here}"
                 hint = hints.moved(resource.root, pointer) or hints.meant(step, hints.steps(raw))
                 raise _nowhere(keyword, reference, path, reason, hint)
-            resource = self.enter(raw, resource, here)
-        return Target(raw, here, resource)
+            if isinstance(raw, Mapping) and (
+                "$schema" in raw or resource.dialect.id_keyword in raw
+            ):
+                resource = self.enter(raw, resource, child_path(above, *steps))
+        return Target(raw, above, resource, tuple(steps))
 
     # -- anchors and identifiers --------------------------------------------------------------
 

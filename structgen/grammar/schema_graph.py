@@ -291,17 +291,16 @@ class SchemaGraph:
         height: most nodes on a way down from the root, or more; None where references lead in
             circles.
         typed: the numbers of nodes that name one type and say nothing else.
+        lists_containers: whether any ``enum`` or ``const`` lists objects or arrays.
+        said: the fields that any node sets: what none speaks of needs no look at each.
     """
 
     nodes: list[Node]
     root: int
     height: int | None = None
     typed: Set[int] = frozenset()
-
-    @property
-    def said(self) -> Set[str]:
-        """The fields that any node sets: what none speaks of needs no look at each."""
-        return set().union(*map(vars, self.nodes))
+    lists_containers: bool = False
+    said: Set[str] = FIELDS
 
 
 def child_path(path: str, *steps: str | int) -> str:

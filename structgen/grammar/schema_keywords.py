@@ -119,16 +119,21 @@ def _enum(_: KeywordReader, reader: Reader, node: Node, value: Any, place: Place
         node.enum = tuple(dict.fromkeys(values))
         return
     checks.unicode("enum", values, place)
-    _restrict(node, values)
+    _restrict(reader, node, values)
 
 
 def _const(_: KeywordReader, reader: Reader, node: Node, value: Any, place: Place) -> None:
+    if type(value) is str and value.isascii() and node.enum is None:
+        node.enum = (value,)
+        return
     checks.unicode("const", value, place)
-    _restrict(node, [value])
+    _restrict(reader, node, [value])
 
 
-def _restrict(node: Node, values: list[Any]) -> None:
+def _restrict(reader: Reader, node: Node, values: list[Any]) -> None:
     """Keep only ``values`` (and, beside an earlier enum or const, only the common ones)."""
+    if any(isinstance(value, (dict, list)) for value in values):
+        reader.lists_containers = True
     keys = by_key(values)
     if node.enum is not None:
         earlier = by_key(node.enum)

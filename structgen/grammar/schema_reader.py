@@ -14,26 +14,16 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 from ..errors import CompileLimitExceeded
-from .dialects import Dialect
+from .dialects import DIALECTS, Dialect
 from .schema_checks import not_a_schema, text, wrong
 from .schema_documents import Documents, Resource, Target
 from .schema_graph import FALSE, INTEGER, TRUE, TYPE_BITS, Node, SchemaGraph, child_path
 
-_PLAIN_KEYWORDS = frozenset(
-    [
-        "type",
-        "title",
-        "description",
-        "default",
-        "examples",
-        "$comment",
-        "deprecated",
-        "readOnly",
-        "writeOnly",
-    ]
-)
 _PLACED = frozenset(["$schema", "$id", "id", "$anchor", "$dynamicAnchor", "$defs", "definitions"])
 """Keywords that say where a schema is, or hold others that nothing applies."""
+
+_BEYOND_TYPE = _PLACED.union(*(d.assertions for d in DIALECTS.values())) - {"type"}
+"""All keywords that mean something, but ``type``."""
 
 MAX_NODES = 200_000
 """Most subschemas one schema may reach."""
@@ -120,6 +110,7 @@ class Reader:
 
     Attributes:
         holders: the schema objects with definitions, so far.
+        lists_containers: whether any schema lists objects or arrays as its values, so far.
     """
 
     def __init__(
@@ -147,6 +138,7 @@ class Reader:
         self._bases: dict[int, int] = {}
         self._links: list[tuple[int, int, int]] = []
         self.holders: list[Holder] = []
+        self.lists_containers = False
 
     def read(self) -> SchemaGraph:
         """The graph of everything reachable; to be called once.
@@ -176,7 +168,8 @@ class Reader:
             if observe is not None:
                 observe(raw, place)
             fill(self, nodes[number], raw, place)
-        return SchemaGraph(nodes, top, self._height(), self._typed)
+        said: set[str] = set().union(*map(vars, nodes))
+        return SchemaGraph(nodes, top, self._height(), self._typed, self.lists_containers, said)
 
     def _height(self) -> int | None:
         """Most schemas on a way down, through references; None where these lead in circles."""
@@ -333,7 +326,7 @@ class Reader:
     def _follow(self, target: Target, place: Place) -> int:
         scope = self._enter(place.scope, target.resource)
         base, number = len(self._heights), len(self._nodes)
-        to = Place(target.path, target.resource, scope)
+        to = Place(target.above, target.resource, scope, target.steps)
         to.base = base
         self._heights.append(0)
         obligation = self.child(target.raw, to)
@@ -359,7 +352,7 @@ def _only_type(raw: Mapping[str, Any], place: Place) -> int:
     """The type bits of a schema that says no more than a type, as about half of all do; else 0."""
     name = raw.get("type")
     types = TYPE_BITS.get(name, 0) if type(name) is str else 0
-    if not types or not raw.keys() <= _PLAIN_KEYWORDS:
+    if not types or not _BEYOND_TYPE.isdisjoint(raw):
         return 0
     return 0 if types == INTEGER and place.resource.dialect.year == 4 else types
 
