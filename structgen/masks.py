@@ -28,7 +28,7 @@ from .cfg_leaves import LexerWalks
 from .named_tokens import NamedTokens
 from .recent import Recent
 from .vocabulary import Vocabulary
-from .walks import EMPTY, ROOT, Bits, Ids, LeafWalk, Node, Walker, walker_of
+from .walks import EMPTY, ROOT, Bits, Ids, LeafWalk, Node, Walker, WalkMemo, walker_of
 
 _NO_NODE = -1
 
@@ -166,7 +166,7 @@ class MaskEngine:
         self._masks: Recent[int, Mask] = walker.cache()
         self._alike: Recent[tuple[Any, ...], Mask] = walker.cache()
         # Walks of frames, and of leaves that no other schema shares: they go with the constraint.
-        self._walks: Recent[tuple[Leaf, int, Node], LeafWalk] = walker.cache()
+        self._walks = WalkMemo(walker.cache())
         self._frame_walks: Recent[tuple[Frame, int, int, Node, int], FrameWalk] = walker.cache()
         self._named_walks = _NamedWalks(self.named)
         self._lexers = LexerWalks(walker, vocabulary)
@@ -207,10 +207,10 @@ class MaskEngine:
         return walker.leaf_walk(leaf, q, node, walker.walks if leaf.is_shared else self._walks)
 
     def _lexer_walk(self, lexer: Lexer, q: int, node: Node) -> LeafWalk:
-        key = (lexer, q, node)
-        found = self._walks.get(key)
+        found = self._walks.get(lexer, q, node)
         if found is None:
-            found = self._walks[key] = self._lexers.walk(lexer, q, node)
+            found = self._lexers.walk(lexer, q, node)
+            self._walks.put(lexer, q, node, found)
             self._walker.charge(found.ids.nbytes + 400)
         return found
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import itertools
 import threading
 import weakref
 from collections.abc import Callable, Iterable
@@ -56,16 +57,21 @@ class Cluster:
     Attributes:
         members: the nodes, ascending.
         children: byte → child, once asked for.
+        number: what no other cluster and no trie node has.
     """
 
-    __slots__ = ("__weakref__", "children", "members")
+    __slots__ = ("__weakref__", "children", "members", "number")
 
     def __init__(self, members: npt.NDArray[np.int32]) -> None:
         self.members = members
+        self.number = next(_cluster_numbers)
         self.children: dict[int, Node] | None = None
 
 
 Node: TypeAlias = "int | Cluster"
+
+_NODE_BITS = 40
+_cluster_numbers = itertools.count(1 << (_NODE_BITS - 1))
 
 
 class LeafWalk(NamedTuple):
@@ -84,6 +90,35 @@ class LeafWalk(NamedTuple):
     ids: Ids
     exits: tuple[tuple[int, Node], ...]
     ends: tuple[int | tuple[int, int], ...]
+
+
+class WalkMemo:
+    """Walks of leaves, remembered by leaf, state and node.
+
+    There are thousands, which every full collection of garbage would look at: so keys are integers
+    and walks plain tuples, which the collector leaves alone once it has seen that they hold nothing
+    but numbers and arrays. A leaf that is dropped may be gone before its walks are.
+    """
+
+    __slots__ = ("_kept",)
+
+    def __init__(self, kept: Recent[int, tuple[Any, ...]]) -> None:
+        self._kept = kept
+
+    def get(self, leaf: Leaf, q: int, node: Node) -> LeafWalk | None:
+        """The walk, or None."""
+        at = node if isinstance(node, int) else node.number
+        found = self._kept.get((leaf.number << 32 | q) << _NODE_BITS | at)
+        return None if found is None else _new_tuple(LeafWalk, found)
+
+    def put(self, leaf: Leaf, q: int, node: Node, walk: LeafWalk) -> None:
+        """Remember ``walk``."""
+        at = node if isinstance(node, int) else node.number
+        self._kept[(leaf.number << 32 | q) << _NODE_BITS | at] = (*walk,)
+
+
+_new_tuple = tuple.__new__
+"""What `LeafWalk._make` does, in a third of the time."""
 
 
 class Walker:
@@ -110,7 +145,7 @@ class Walker:
         self.turns = 0
         self._caches_lock = threading.Lock()
         self._caches: weakref.WeakSet[Recent[Any, Any]] = weakref.WeakSet()
-        self.walks: Recent[tuple[Leaf, int, Node], LeafWalk] = self.cache()
+        self.walks = WalkMemo(self.cache())
         self._rows: Recent[tuple[int, int, int], tuple[Any, Any, Bits]] = self.cache()
         self._interned: Recent[bytes, Bits] = self.cache()
         self._quoted: Recent[tuple[Characters, Any], tuple[Ids, Node | None]] = self.cache()
@@ -234,12 +269,9 @@ class Walker:
 
     # -- one leaf ---------------------------------------------------------------------------
 
-    def leaf_walk(
-        self, leaf: Leaf, q: int, node: Node, memo: Recent[tuple[Leaf, int, Node], LeafWalk]
-    ) -> LeafWalk:
+    def leaf_walk(self, leaf: Leaf, q: int, node: Node, memo: WalkMemo) -> LeafWalk:
         """Walk ``leaf`` from state ``q`` at ``node``; remembered in ``memo``."""
-        key = (leaf, q, node)
-        found = memo.get(key)
+        found = memo.get(leaf, q, node)
         if found is None:
             found = self._text_walk(leaf, q, node, memo)
             if found is None:
@@ -250,7 +282,7 @@ class Walker:
                 found = self._wide_walk(leaf, q, node)
             if node == ROOT and found.ids.nbytes > 4 * self.n_words:
                 found = self._with_row(found)
-            memo[key] = found
+            memo.put(leaf, q, node, found)
             self.charge(found.ids.nbytes + 400 + (leaf.grown() if leaf.is_shared else 0))
         return found
 
@@ -308,9 +340,7 @@ class Walker:
         """Whether ``leaf`` is known to be too much for a sparse walk from the root."""
         return isinstance(leaf, NumberLeaf) and self._digits[1] > _SPARSE_VISITS
 
-    def _sparse_walk(
-        self, leaf: Leaf, q: int, node: Node, memo: Recent[tuple[Leaf, int, Node], LeafWalk]
-    ) -> LeafWalk | None:
+    def _sparse_walk(self, leaf: Leaf, q: int, node: Node, memo: WalkMemo) -> LeafWalk | None:
         first, count, byte_at, token_start, token_ids = self._views
         child_of = self.trie.child
         is_text = leaf.holds_text
@@ -426,9 +456,7 @@ class Walker:
                 leaf.attached[self] = found
         return found
 
-    def _text_walk(
-        self, leaf: Leaf, q: int, node: Node, memo: Recent[tuple[Leaf, int, Node], LeafWalk]
-    ) -> LeafWalk | None:
+    def _text_walk(self, leaf: Leaf, q: int, node: Node, memo: WalkMemo) -> LeafWalk | None:
         """The walk of a text from ``q``; None where no text, or one that may end anywhere."""
         if not leaf.holds_text or type(leaf) is TextLeaf:
             return None
@@ -451,9 +479,7 @@ class Walker:
                 self._walk_text(leaf, walks, state, together, found, memo)
         return self._finished(found)
 
-    def _walk_before_text(
-        self, leaf: Leaf, q: int, node: Node, memo: Recent[tuple[Leaf, int, Node], LeafWalk]
-    ) -> LeafWalk | None:
+    def _walk_before_text(self, leaf: Leaf, q: int, node: Node, memo: WalkMemo) -> LeafWalk | None:
         """The walk of what stands before a text, where a shared leaf does that, and of the text."""
         shared = leaf.before_text(q)
         if shared is None:
@@ -513,7 +539,7 @@ class Walker:
         state: int,
         places: list[int],
         found: _Found,
-        memo: Recent[tuple[Leaf, int, Node], LeafWalk],
+        memo: WalkMemo,
     ) -> None:
         """Add the walk of a text from ``places``, and what follows its closing quotes."""
         free = walks.free_walk(state, places)
@@ -581,7 +607,7 @@ class Walker:
         leaf: Leaf,
         walk: TextWalk,
         found: _Found,
-        memo: Recent[tuple[Leaf, int, Node], LeafWalk] | None,
+        memo: WalkMemo | None,
     ) -> None:
         """Add a walk of text to what was found, and what follows its closing quotes."""
         if walk.counts is not None:

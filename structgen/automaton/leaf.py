@@ -153,6 +153,8 @@ class SymbolAutomaton(Protocol):
 
 _MANY_STATES = 16
 
+_numbers = itertools.count()
+
 
 class Leaf:
     """Base of all leaf automata: interning, lazy rows, shortest completions.
@@ -163,6 +165,7 @@ class Leaf:
         holds_text: whether part of it is text: characters of ``symbols``, spelt by ``encoding``.
         start: where it starts, if always in the same state.
         attached: what others keep about this leaf for as long as it lives, each under its own key.
+        number: what no other leaf of the process ever has.
     """
 
     is_shared = True
@@ -179,6 +182,7 @@ class Leaf:
         self._labels: list[int] = []
         self._shortest: dict[tuple[int, int | None], tuple[bytes, int] | None] = {}
         self.attached: dict[Any, Any] = {}
+        self.number = next(_numbers)
         self._n_edges = 0
         self._told = 0
         self._tell_from = 0
