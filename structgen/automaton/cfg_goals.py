@@ -23,6 +23,11 @@ from .bits import bits
 Item = tuple[int, int]
 """A rule and how many of its symbols have been found."""
 
+Rule = tuple[int, tuple[int, ...]]
+"""A nonterminal, and symbols it may consist of."""
+
+_ROUNDS = 10
+
 
 class Goals:
     """The goal automata of a grammar.
@@ -47,14 +52,13 @@ class Goals:
         mark = self._mark = len(grammar.terminals)
         rules = [*grammar.rules, (n - 1, (mark, ~grammar.start))]
         dead = set(dead_terminals)
-        self.productive = _closure(
-            n, [(lhs, rhs) for lhs, rhs in rules if not dead.intersection(rhs)], False
-        )
-        self.rules = [
-            (lhs, rhs)
-            for lhs, rhs in rules
-            if all(s not in dead if s >= 0 else self.productive[~s] for s in rhs)
-        ]
+        if dead:
+            rules = [(lhs, rhs) for lhs, rhs in rules if not dead.intersection(rhs)]
+        self.productive = _closure(n, rules, False)
+        if not all(self.productive):
+            useless = {~i for i, is_productive in enumerate(self.productive) if not is_productive}
+            rules = [(lhs, rhs) for lhs, rhs in rules if not useless.intersection(rhs)]
+        self.rules: list[Rule] = rules
         self.nullable = _closure(n, self.rules, True)
         # For each symbol: the items in which it has just been found at the left edge of its rule.
         self._found: dict[int, list[Item]] = {}
@@ -106,12 +110,12 @@ class Goals:
             self._edges[state] = found
         return found
 
-    def neighbours(self) -> tuple[dict[int, set[int]], set[int]]:
+    def neighbours(self) -> tuple[dict[int, int], int]:
         """Which terminals may stand right after each other, and which may come last.
 
         Returns:
-            For each terminal of a productive rule that can be reached, those that may follow; and
-            the terminals a text may end with.
+            For each terminal of a productive rule that can be reached, those that may follow, as a
+            mask; and the terminals a text may end with.
         """
         n = len(self.nullable)
         reachable = _reachable(n - 1, self._users())
@@ -119,7 +123,7 @@ class Goals:
         first = self._edge_terminals(rules)
         last = self._edge_terminals([(lhs, rhs[::-1]) for lhs, rhs in rules])
         nullable = self.nullable
-        # Sets of terminals as masks. What follows each symbol, and then each terminal.
+        # What follows each symbol, and then each terminal.
         after: dict[int, int] = {}
         for _, rhs in rules:
             following = 0
@@ -131,15 +135,19 @@ class Goals:
                     following |= first[~symbol]
                 else:
                     following = first[~symbol]
-        follow: dict[int, int] = {}
+        follow = {symbol: following for symbol, following in after.items() if symbol >= 0}
+        # Many nonterminals end with the same terminals.
+        ends: dict[int, int] = {}
         for symbol, following in after.items():
-            for terminal in (symbol,) if symbol >= 0 else bits(last[~symbol]):
-                follow[terminal] = follow.get(terminal, 0) | following
-        follow.pop(self._mark, None)
-        found = {terminal: set(bits(mask)) for terminal, mask in follow.items()}
-        return found, set(bits(last[n - 1])) - {self._mark}
+            if symbol < 0 and following:
+                ends[last[~symbol]] = ends.get(last[~symbol], 0) | following
+        for mask, following in ends.items():
+            for terminal in bits(mask):
+                follow[terminal] |= following
+        del follow[self._mark]
+        return follow, last[n - 1] & ~(1 << self._mark)
 
-    def _edge_terminals(self, rules: list[tuple[int, tuple[int, ...]]]) -> list[int]:
+    def _edge_terminals(self, rules: list[Rule]) -> list[int]:
         """For each nonterminal the terminals it can begin with, as a mask."""
         found = [0] * len(self.nullable)
         users: dict[int, set[int]] = {}
@@ -228,28 +236,48 @@ class Goals:
         return frozenset(open_items), accepts
 
 
-def _closure(n: int, rules: list[tuple[int, tuple[int, ...]]], empty: bool) -> list[bool]:
+def _closure(n: int, rules: Iterable[Rule], empty: bool) -> list[bool]:
     """Nonterminals with a rule of such nonterminals (and, unless ``empty``, terminals) only."""
     known = [False] * n
+    left: list[tuple[int, list[int]]] = []
+    for lhs, rhs in rules:
+        if not rhs:
+            known[lhs] = True
+        elif not empty or max(rhs) < 0:
+            left.append((lhs, [~s for s in rhs if s < 0]))
+    # Rules are mostly written after those they are used in, so one round settles nearly all.
+    left.reverse()
+    for _ in range(_ROUNDS):
+        n_left = len(left)
+        for lhs, needed in left:
+            if not known[lhs]:
+                for i in needed:
+                    if not known[i]:
+                        break
+                else:
+                    known[lhs] = True
+        left = [rule for rule in left if not known[rule[0]]]
+        if not left or len(left) == n_left:
+            return known
     users: dict[int, list[int]] = {}
     missing: list[int] = []
     ready: list[int] = []
-    for r, (lhs, rhs) in enumerate(rules):
-        needed = {s for s in rhs if s < 0 or empty}
-        missing.append(len(needed))
-        for symbol in needed:
-            users.setdefault(symbol, []).append(r)
-        if not needed:
+    for r, (lhs, needed) in enumerate(left):
+        unknown = {i for i in needed if not known[i]}
+        missing.append(len(unknown))
+        for i in unknown:
+            users.setdefault(i, []).append(r)
+        if not unknown:
             ready.append(lhs)
     while ready:
-        lhs = ready.pop()
-        if known[lhs]:
+        found = ready.pop()
+        if known[found]:
             continue
-        known[lhs] = True
-        for r in users.get(~lhs, ()):
+        known[found] = True
+        for r in users.get(found, ()):
             missing[r] -= 1
             if not missing[r]:
-                ready.append(rules[r][0])
+                ready.append(left[r][0])
     return known
 
 

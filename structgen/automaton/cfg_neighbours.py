@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import heapq
 
+from .bits import bits
 from .cfg_goals import Goals
 from .cfg_lexer import Lexer
 from .cfg_stacks import BOTTOM, Stacks, unpack
@@ -85,9 +86,10 @@ class Neighbours:
         """A terminal and a guest after it whose first character may leave open what is demanded."""
         terminals = self._lexer.terminals
         rest = terminals.rest
-        before = {**self._follow, **{t: set(terminals.guests) for t in self._ignore}}
+        guests = sum(1 << t for t in terminals.guests)
+        before = {**self._follow, **dict.fromkeys(self._ignore, guests)}
         for terminal, following in before.items():
-            for guest in following & terminals.guests.keys():
+            for guest in bits(following & guests):
                 if self._first[guest] == terminals.end_of_text:
                     continue
                 if self._left is None:
@@ -107,22 +109,25 @@ class Neighbours:
         """Whether no demand of any terminal can ever lead to a dead end."""
         if self._left is None:
             return False
-        follow, last, ignore = self._follow, self._last, self._ignore
-        everything = set(follow).union(*follow.values()) if follow else set()
+        follow, ignore = self._follow, self._ignore
 
         def fits(terminal: int, following: int) -> bool:
-            return all(
-                self._settles(d)[0] & self._first[following] for d in self._left_by(terminal)
-            )
+            for demand in self._left_by(terminal):
+                if demand != self._anything:
+                    settling = self._settles(demand)[0]
+                    if not all(settling & self._first[t] for t in bits(following)):
+                        return False
+            return True
 
-        bridges = [i for i in ignore if all(fits(i, t) for t in everything)]
-        if len(bridges) < len(ignore):
+        everything = sum(1 << t for t in follow)
+        if not all(fits(i, everything) for i in ignore):
             return False
         for terminal, following in follow.items():
-            bridged = any(fits(terminal, i) for i in bridges)
-            if not bridged and not all(fits(terminal, t) for t in following):
+            # What is ignored may stand between, and fits before everything.
+            if not fits(terminal, following) and not any(fits(terminal, 1 << i) for i in ignore):
                 return False
-        return all(self._settles(d)[1] for t in last | ignore for d in self._left_by(t))
+        last = [*bits(self._last), *ignore]
+        return all(self._settles(d)[1] for t in last for d in self._left_by(t))
 
     def _left_by(self, terminal: int) -> set[int]:
         assert self._left is not None
@@ -147,12 +152,14 @@ class Neighbours:
             for demand in self._demanded(terminal):
                 add(terminal, demand)
         total = 0
+        ignored = sum(1 << t for t in ignore)
+        everything = ignored | sum(1 << t for t in follow)
         while todo:
             terminal, demand = todo.pop()
-            following = follow.get(terminal, set()) | ignore
-            if terminal in ignore:
-                following = {*follow, *ignore}
-            for t in following:
+            if demand == self._anything:
+                continue  # nobody cares
+            following = follow.get(terminal, 0) | ignored
+            for t in bits(everything if terminal in ignore else following):
                 if demand < 0:
                     if not self._first[t] & ~self._settles(demand)[0]:
                         continue

@@ -133,6 +133,9 @@ class Terminals:
         return found
 
     def _first_of(self, terminal: int) -> int:
+        literal = self.literals.get(terminal)
+        if literal is not None:
+            return 1 << self.alphabet.atom(ord(literal.decode()[0]))
         guest = self.guests.get(terminal)
         first = 0 if guest is None else guest.first
         for mask, _ in () if guest else self.moves(self.starts[terminal]):
@@ -159,7 +162,7 @@ class Terminals:
             or terminal in self.literals
             or self._keys[start][3] == _UNORDERED
         ):
-            return *self.settled_by(()), (self.rest.anything,)
+            return self.alphabet.everything | self.end_of_text, True, (self.rest.anything,)
         seen = {start: None}
         for state in (todo := [start]):
             end = self.end(state)

@@ -22,7 +22,7 @@ from typing import Any
 
 from .. import grammar_cache
 from ..errors import GrammarError, PatternError
-from . import cfg_embedded, cfg_lark_rules, ir, python_regex
+from . import cfg_embedded, cfg_lark_rules, ir, python_regex, regex_tree
 from .cfg_embedded import Errors, Given, Lifted
 from .cfg_lark_rules import Loaded
 from .cfg_lark_syntax import NotPlain
@@ -131,11 +131,8 @@ def _given(name: str, source: Lifted) -> ir.AnyTerminal:
         )
     if not isinstance(terminal, str):
         return terminal
-    from lark.lexer import PatternRE
-
     try:
-        python_regex.parse(terminal)
-        may_be_empty = PatternRE(terminal).min_width == 0
+        may_be_empty = regex_tree.may_be_empty(python_regex.parse(terminal, lazy=True))
     except PatternError as error:
         raise _error(f"Terminal {name}: {error}", source, name) from error
     _check_width(name, may_be_empty, source, name)
@@ -254,10 +251,10 @@ def _check_pattern(name: str, shown: str, pattern: Any, regex: str, source: Lift
     if pattern.type == "str" and not pattern.flags and pattern.value:
         return  # a literal
     try:
-        python_regex.parse(regex)
+        may_be_empty = regex_tree.may_be_empty(python_regex.parse(regex, lazy=True))
     except PatternError as error:
         raise _error(f"Terminal {shown}: {error}", source, name) from error
-    _check_width(shown, pattern.min_width == 0, source, name)
+    _check_width(shown, may_be_empty, source, name)
 
 
 def _check_width(shown: str, may_be_empty: bool, source: Lifted, name: str) -> None:

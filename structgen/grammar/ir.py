@@ -148,7 +148,13 @@ ANY_TEXT = Repeat(ANY_CHAR, 0, None)
 
 def literal(text: str) -> Regex:
     """The regex that matches exactly ``text``."""
-    return Concat(tuple(_interned(((ord(c), ord(c)),)) for c in text))
+    return Concat(tuple([character(ord(c)) for c in text]))
+
+
+@lru_cache(maxsize=1024)
+def character(code_point: int) -> CharSet:
+    """The set of one character, which is no surrogate."""
+    return _interned(((code_point, code_point),))
 
 
 def char_set(ranges: list[tuple[int, int]]) -> CharSet:

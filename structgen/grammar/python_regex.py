@@ -12,6 +12,7 @@ refused otherwise.
 
 from __future__ import annotations
 
+import functools
 import re
 import sys
 from typing import Any
@@ -77,8 +78,15 @@ def parse(pattern: str, flags: int = 0, lazy: bool = False) -> Tree:
     if not flags and _PLAIN.fullmatch(pattern):
         # What `re.escape` makes of a text, and `re` takes long to read.
         text = _ESCAPED.sub(r"\1", pattern)
-        parts = tuple([ir.char_set([(ord(c), ord(c))]) for c in text])
+        parts = tuple([ir.character(ord(c)) for c in text])
         return parts[0] if len(parts) == 1 else Seq(parts)
+    return _parsed(pattern, flags, lazy)
+
+
+@functools.lru_cache(
+    maxsize=256
+)  # grammars are checked when they are read, and used a moment later
+def _parsed(pattern: str, flags: int, lazy: bool) -> Tree:
     try:
         parsed = sre.parse(pattern, flags)
     except re.error as error:

@@ -18,7 +18,7 @@ def ahead(look: tree.Look) -> ir.Regex:
 
 def settled(parsed: tree.Tree) -> tree.Tree:
     r"""``parsed`` with the lookbehinds gone that the pattern itself decides (most ``\b``)."""
-    return _settle(parsed, None)[0]
+    return _settle(parsed, None)[0] if tree.has_look(parsed) else parsed
 
 
 def _settle(parsed: tree.Tree, before: ir.CharSet | None) -> tuple[tree.Tree, ir.CharSet | None]:

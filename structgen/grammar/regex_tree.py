@@ -75,8 +75,19 @@ TEXT_END_OR_NEWLINE = Look(Seq((Rep(_NEWLINE, 0, 1), ir.EndAnchor())), False, Fa
 def has_look(tree: Tree) -> bool:
     """Whether a `Look` is anywhere in ``tree``."""
     if isinstance(tree, (Seq, Alt)):
-        return any(map(has_look, tree.parts))
+        return any(type(part) is not ir.CharSet and has_look(part) for part in tree.parts)
     return isinstance(tree, Look) or (isinstance(tree, Rep) and has_look(tree.body))
+
+
+def may_be_empty(tree: Tree) -> bool:
+    """Whether the empty text may match, assertions left aside."""
+    if isinstance(tree, Seq):
+        return all(map(may_be_empty, tree.parts))
+    if isinstance(tree, Alt):
+        return any(map(may_be_empty, tree.parts))
+    if isinstance(tree, Rep):
+        return tree.min == 0 or may_be_empty(tree.body)
+    return not isinstance(tree, ir.CharSet)
 
 
 def word_boundary(word: ir.CharSet, negate: bool, position: int | None) -> Tree:

@@ -28,6 +28,7 @@ from grammar_texts import JSON_TEXTS, PYTHON_TEXTS, SQL_TEXTS
 
 import structgen
 from structgen import Cfg, Vocabulary, grammar_cache
+from structgen.grammar import cfg_lark_rules, python_regex
 from structgen.types import lowering
 
 JSON = r"""
@@ -116,7 +117,10 @@ class OurGrammars(Structgen):
     """This project, with grammars."""
 
     def compile(self, schema: str) -> Any:
+        # What this process remembers of a grammar it has read.
         lowering._lower_cached.cache_clear()
+        python_regex._parsed.cache_clear()
+        cfg_lark_rules._literal.cache_clear()
         return structgen.compile(Cfg(schema), self._vocabulary)
 
 
