@@ -12,7 +12,7 @@ This module knows automata only through `machine.Machine` and `leaf.Leaf`, and n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -28,7 +28,18 @@ from .cfg_leaves import LexerWalks
 from .named_tokens import NamedTokens
 from .recent import Recent
 from .vocabulary import Vocabulary
-from .walks import EMPTY, ROOT, Bits, Ids, LeafWalk, Node, Walker, WalkMemo, walker_of
+from .walks import (
+    EMPTY,
+    ROOT,
+    Bits,
+    Ids,
+    LeafWalk,
+    Node,
+    Walker,
+    WalkMemo,
+    ends_of,
+    walker_of,
+)
 
 _NO_NODE = -1
 
@@ -127,16 +138,46 @@ class FrameWalk(NamedTuple):
     Attributes:
         ids: tokens that end before the frame is closed, or exactly there.
         closed: node (real or virtual) where it is closed, or -1.
-        ends: stacks in which those tokens end, as ``(leaf, leaf state, frames above the one
-            below)``, topmost frame first.
+        ends: stacks in which those tokens end: see `places_of`.
     """
 
     ids: Ids
     closed: Node
-    ends: tuple[End, ...]
+    ends: tuple[Ends, ...]
 
 
-End: TypeAlias = "tuple[Leaf, int | tuple[int, int], tuple[tuple[Frame, int], ...]]"
+Frames: TypeAlias = "tuple[tuple[Frame, int], ...]"
+
+
+class Ends(NamedTuple):
+    """Where the tokens of one walk end.
+
+    Attributes:
+        leaf: what was walked; None for frames.
+        ends: as in `LeafWalk` or, for frames, `FrameWalk`.
+        frames: those above the one below, topmost first; or further ones.
+    """
+
+    leaf: Leaf | None
+    ends: tuple[Any, ...]
+    frames: Frames
+
+
+def places_of(
+    ends: Iterable[Ends], below: Frames = ()
+) -> Iterator[tuple[Leaf, int | tuple[int, int], Frames]]:
+    """The stacks that a frame's walk ends in: leaf, its state, and frames above the one below.
+
+    Topmost frame first. Some come twice. Only budgets ask.
+    """
+    for leaf, inner, frames in ends:
+        above = frames + below
+        if leaf is None:
+            yield from places_of(inner, above)
+        else:
+            for end in ends_of(leaf, inner):
+                yield leaf, end, above
+
 
 _NO_WORDS = np.array([], np.int64)
 _NO_BITS = np.array([], np.uint32)
@@ -364,15 +405,15 @@ class MaskEngine:
             raise NeedsText
         parts: list[Ids] = []
         closed: list[Node] = []
-        ends: dict[End, None] = {}
+        ends: list[Ends] = []
         for way in self.machine.resumed(frame, at, outcome, not room):
             if way.leaf is None:
                 self._close(way.frames, 0, node, room, parts, closed, ends)
                 continue
             walk = self._leaf_walk(way.leaf, way.q, node)
             parts.append(walk.ids)
-            for q in walk.ends:
-                ends[way.leaf, q, way.frames] = None
+            if walk.ends:
+                ends.append(Ends(way.leaf, walk.ends, way.frames))
             for next_outcome, exit_node in walk.exits:
                 self._close(way.frames, next_outcome, exit_node, room, parts, closed, ends)
         ids = np.concatenate(parts) if parts else EMPTY
@@ -389,7 +430,7 @@ class MaskEngine:
         room: int,
         parts: list[Ids],
         closed: list[Node],
-        ends: dict[End, None],
+        ends: list[Ends],
     ) -> None:
         """Walk on through ``frames`` (top first); nodes where the last one is closed are added.
 
@@ -402,8 +443,8 @@ class MaskEngine:
             walk = self._frame_walk(frame, at, outcome, node, here)
             above_last -= frame.nests
             parts.append(walk.ids)
-            for leaf, q, above in walk.ends:
-                ends[leaf, q, above + frames[i + 1 :]] = None
+            if walk.ends:
+                ends.append(Ends(None, walk.ends, frames[i + 1 :]))
             if walk.closed == _NO_NODE:
                 return
             outcome, node = 0, walk.closed

@@ -18,10 +18,10 @@ import numpy.typing as npt
 from .automaton.leaf import GROW, Leaf
 from .automaton.machine import NeedsText
 from .automaton.tape import Tape
-from .masks import MaskEngine
+from .masks import MaskEngine, places_of
 from .recent import Recent
 from .vocabulary import unfinished
-from .walks import Ids, LeafWalk, Walker, walker_of
+from .walks import Ids, LeafWalk, Walker, ends_of, walker_of
 
 FAR = 1 << 60
 """More tokens than any budget has."""
@@ -110,13 +110,13 @@ class Reach:
                         for frame_walk, below in engine.walks_after(continuation, outcome, node):
                             ends: list[_Place] = [
                                 (leaf, end, machine.push(frames, below))
-                                for leaf, end, frames in frame_walk.ends
+                                for leaf, end, frames in places_of(frame_walk.ends)
                             ]
                             flags[self._verdict(ends, most), frame_walk.ids] = 1
                     except NeedsText:
                         walks = engine.walks_after_text(continuation, outcome, node, tape())
                         for leaf_walk, leaf, below in walks:
-                            ends = [(leaf, end, below) for end in leaf_walk.ends]
+                            ends = [(leaf, end, below) for end in ends_of(leaf, leaf_walk.ends)]
                             flags[self._verdict(ends, most), leaf_walk.ids] = 1
         near, mixed, far, unknown = flags
         if np.count_nonzero(unknown) <= _MOST_LOOKED_AT:
@@ -141,14 +141,14 @@ class Reach:
         if walk.row is not None:
             tokens[:] = np.unpackbits(walk.row.view(np.uint8), bitorder="little")
         tokens[walk.ids] = 1
-        ends: list[_Place] = [(leaf, end, continuation) for end in walk.ends]
+        ends: list[_Place] = [(leaf, end, continuation) for end in ends_of(leaf, walk.ends)]
         verdict = self._verdict(ends, most)
         if verdict == _MIXED and leaf.text_state(q) is not None:
             # A token leaves text between two characters, except in the middle of a character or
             # an escape, and after a quote; those are few.
             between: list[_Place] = [
                 (leaf, at, continuation)
-                for end in walk.ends
+                for end in ends_of(leaf, walk.ends)
                 for at in self._states(leaf, end)
                 if leaf.text_state(at) is not None
             ]
@@ -201,12 +201,12 @@ class Reach:
             # From a state that only stands for this one completions are as long, in bytes, but may
             # be others.
             measure = distance if q == own[1] else self._bytes_to_close
-            ends = [(leaf, end, continuation, measure) for end in walk.ends]
+            ends = [(leaf, end, continuation, measure) for end in ends_of(leaf, walk.ends)]
             for outcome, node in walk.exits:
                 for frame_walk, below in self._engine.walks_after(continuation, outcome, node):
                     ends += [
                         (to, end, machine.push(up, below), distance)
-                        for to, end, up in frame_walk.ends
+                        for to, end, up in places_of(frame_walk.ends)
                     ]
             for to, end, at, measure in ends:
                 for inner in self._states(to, end):

@@ -74,6 +74,32 @@ _NODE_BITS = 40
 _cluster_numbers = itertools.count(1 << (_NODE_BITS - 1))
 
 
+End: TypeAlias = "int | tuple[int, int] | tuple[str, tuple[End, ...], int | None]"
+"""A state; a run of text, by its first state and its length (see `Walker.run_ends`); or the ends of
+a walk of the shared leaf before a text that begins in a state (`Leaf.before_text`), or of that
+after one with a label (`Leaf.after_text`). Tuples and not named ones: see `WalkMemo`."""
+
+_BEFORE, _AFTER = "before", "after"
+
+
+def ends_of(leaf: Leaf, ends: Iterable[End]) -> dict[int | tuple[int, int], None]:
+    """The ends of a walk of ``leaf`` in its own states and runs."""
+    out: dict[int | tuple[int, int], None] = {}
+    for end in ends:
+        if isinstance(end, int) or len(end) == 2:
+            out[end] = None
+            continue
+        which, theirs, at = end
+        for q in theirs:
+            assert isinstance(q, int), "punctuation is no text"
+            if which == _BEFORE:
+                out[leaf.own_before(q, at)] = None
+            else:
+                assert at is not None
+                out[leaf.own(q, at)] = None
+    return out
+
+
 class LeafWalk(NamedTuple):
     """What one leaf does from one node.
 
@@ -82,14 +108,13 @@ class LeafWalk(NamedTuple):
             None unless the walk starts at the root.
         ids: tokens that end inside the leaf or exactly where it may end.
         exits: ``(outcome, node)`` pairs: where the leaf may end, and with which outcome.
-        ends: leaf states in which those tokens end; or, for a run of text, its first state and
-            length (see `Walker.run_ends`).
+        ends: where those tokens end; only budgets ask, through `ends_of`.
     """
 
     row: Bits | None
     ids: Ids
     exits: tuple[tuple[int, Node], ...]
-    ends: tuple[int | tuple[int, int], ...]
+    ends: tuple[End, ...]
 
 
 class WalkMemo:
@@ -490,9 +515,8 @@ class Walker:
         if walk.row is not None:
             found.add_row(walk.row)
         found.parts.append(walk.ids)
-        for end in walk.ends:
-            assert isinstance(end, int), "punctuation is no text"
-            found.ends[leaf.own_before(end, start)] = None
+        if walk.ends:
+            found.ends[_BEFORE, walk.ends, start] = None
         for outcome, where in walk.exits:
             if outcome != 1:
                 found.exits[outcome] = [where]
@@ -564,16 +588,15 @@ class Walker:
         self,
         leaf: Leaf,
         label: int,
-        ends: tuple[int | tuple[int, int], ...],
+        ends: tuple[End, ...],
         exits: tuple[tuple[int, Node], ...],
         found: _Found,
     ) -> None:
         """Add where a walk of ``leaf.after_text(label)`` led."""
         shared = leaf.after_text(label)
         assert shared is not None
-        for q in ends:
-            assert isinstance(q, int), "no text follows a text at once"
-            found.ends[leaf.own(q, label)] = None
+        if ends:
+            found.ends[_AFTER, ends, label] = None
         if exits:
             nodes = found.exits.setdefault(shared[1], [])
             nodes += [node for _, node in exits]
@@ -807,7 +830,7 @@ class _Found:
         self.ids: list[int] = []
         self.parts: list[Ids] = []
         self.exits: dict[int, list[Node]] = {}
-        self.ends: dict[int | tuple[int, int], None] = {}
+        self.ends: dict[End, None] = {}
 
     def add_row(self, row: Bits) -> None:
         self.row = row if self.row is None else self.row | row
