@@ -33,14 +33,16 @@ class LongAtoms(NamedTuple):
     Attributes:
         below: the edges that go on from it.
         spelt: its characters: atoms, each with how often in a row.
-        lengths: characters from the root to its end,
+        lengths: characters from the root to its end, but the first,
         masks: and their atoms.
+        first: atom → the edges of all ways that begin with it.
     """
 
     below: list[tuple[int, ...]]
     spelt: list[tuple[tuple[int, int], ...]]
     lengths: list[int]
     masks: list[int]
+    first: dict[int, tuple[int, ...]]
 
 
 class AlphabetPoints:
@@ -177,16 +179,28 @@ class AlphabetPoints:
         spelt = [pieces[a:b] for a, b in pairwise(bounds)]
         lengths: list[int] = []
         masks: list[int] = []
+        begins: list[int] = []
+        first: dict[int, list[int]] = {}
         for i, edge in enumerate(edges):
-            length, mask = len(edge.codes), 0
-            for atom, _ in spelt[i]:
-                mask |= 1 << atom
-            if edge.above >= 0:
+            if edge.above < 0:
+                begin, length, mask = spelt[i][0][0], 0, 0
+            else:
                 below[edge.above].append(i)
-                length += lengths[edge.above]
-                mask |= masks[edge.above]
+                begin = begins[edge.above]
+                length = lengths[edge.above] + len(edge.codes)
+                mask = masks[edge.above]
+                for atom, _ in spelt[i]:
+                    mask |= 1 << atom
+            begins.append(begin)
             lengths.append(length)
             masks.append(mask)
+            first.setdefault(begin, []).append(i)
         self._characters.charge(300 * len(edges) + 100 * len(pieces))
         # Tuples of numbers: unlike lists, the garbage collector soon leaves them alone.
-        return LongAtoms([(*longer,) for longer in below], spelt, lengths, masks)
+        return LongAtoms(
+            [(*longer,) for longer in below],
+            spelt,
+            lengths,
+            masks,
+            {atom: (*ways,) for atom, ways in first.items()},
+        )

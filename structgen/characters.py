@@ -410,7 +410,10 @@ class Characters:
 
     @functools.cached_property
     def long(self) -> list[LongEdge]:
-        """What is beyond `near` characters of text, and the way there; parents before children."""
+        """What is beyond `near` characters of text, and the way there; parents before children.
+
+        First characters are edges of their own.
+        """
         text = np.ones(len(self.points) + 2, bool)
         text[-2:] = False
         ends = (np.flatnonzero(self.own_stop > self.own_start), self.partial_node)
@@ -421,8 +424,9 @@ class Characters:
         seen: set[int] = set()
         for node in list(breaks):
             while node:
+                if node in seen or not parent[node]:
+                    breaks.add(node)  # two ways part here, or have just begun
                 if node in seen:
-                    breaks.add(node)  # two ways part here
                     break
                 seen.add(node)
                 node = parent[node]

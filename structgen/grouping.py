@@ -11,10 +11,10 @@ import numpy.typing as npt
 def ranges(first: npt.NDArray[Any], last: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
     """All of ``first[i] .. last[i] - 1``, one after another."""
     lengths = last - first
-    ends = np.cumsum(lengths)
+    ends = lengths.cumsum()
     if not len(ends):
         return np.zeros(0, np.int64)
-    shifts = np.repeat(first - (ends - lengths), lengths)
+    shifts = (first - (ends - lengths)).repeat(lengths)
     found: npt.NDArray[np.int64] = np.arange(int(ends[-1]), dtype=np.int64) + shifts
     return found
 

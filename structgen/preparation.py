@@ -20,6 +20,8 @@ _SCHEMA: dict[str, Any] = {
     "properties": {
         "text": {"type": "string"},
         "short": {"type": "string", "maxLength": 40},
+        "words": {"type": "string", "pattern": r"^(\S+\s+){0,40}\S+$", "maxLength": 300},
+        "name": {"type": "string", "pattern": "^[A-Za-z_][A-Za-z0-9_]*$"},
         "date": {"type": "string", "format": "date"},
         "kind": {"enum": ["one", "two"]},
         "number": {"type": "number"},
@@ -30,6 +32,8 @@ _SCHEMA: dict[str, Any] = {
 _TEXT = {
     "text": 'a "word" é',
     "short": "abc",
+    "words": "so many words",
+    "name": "x_1",
     "date": "2026-11-21",
     "kind": "two",
     "number": -12.5,

@@ -40,6 +40,12 @@ _ROOT_ALONE = [0]
 _SMALL = 64
 """Nodes, with all below them, that are still walked one by one."""
 
+_DEEP = 5
+"""Levels after which there is little left but chains,"""
+
+_CHAINS = 400
+"""so that this many nodes are walked one by one."""
+
 _LARGE = 2000
 """Nodes, with all below them, from which runs are taken as a whole."""
 
@@ -244,25 +250,31 @@ class TextWalks:
     def _long_ones(self, state: int, out: TextWalk) -> None:
         """The tokens and quotes beyond `Characters.near` characters.
 
-        Within a run only characters are counted; a state is made where it is left.
+        Most of them stay in one run, if not in the first character's then in the next one's. States
+        are made where a run is left.
         """
-        below, spelt, lengths, masks = self._points.long
-        edges, symbols = self.characters.long, self._symbols
+        below, spelt, lengths, masks, first = self._points.long
+        edges, symbols, longest = self.characters.long, self._symbols, self.characters.longest
         found: list[int] = []
-        chars, most = symbols.run(state)
-        outside = ~chars if chars else -1
-        longest = self.characters.longest if most < 0 else most
-        stays = [not m & outside and n <= longest for m, n in zip(masks, lengths, strict=True)]
-        farthest = 0
+        runs: dict[int, int] = {}
         stack: list[tuple[int, int, int]] = []
-        for i, edge in enumerate(edges):
-            above = edge.above
-            if stays[i]:
-                if self._long_ends(state, lengths[i], edge, found, out):
-                    farthest = max(farthest, lengths[i])
-            elif above < 0 or stays[above]:
-                stack.append((state, 0 if above < 0 else lengths[above], i))
-        runs = {state: farthest} if found else {}
+        for atom, ways in first.items():
+            start, count = self._after_one(state, 0, atom)
+            if start == _DEAD:
+                continue
+            chars, most = symbols.run(start)
+            outside = ~chars if chars else -1
+            most = longest if most < 0 else most - count
+            left = {
+                i for i in ways if masks[i] & outside or (lengths[i] > most and edges[i].above >= 0)
+            }
+            for i in ways:
+                if i not in left:
+                    end = count + lengths[i]
+                    if self._long_ends(start, end, edges[i], found, out):
+                        runs[start] = max(end, runs.get(start, 0))
+                elif edges[i].above not in left:
+                    stack.append((start, count + lengths[edges[i].above], i))
         while stack:
             start, count, i = stack.pop()
             for atom, times in spelt[i]:
@@ -273,11 +285,10 @@ class TextWalks:
                         count += few
                         times -= few
                         continue
-                    start = int(self._table(symbols.after_run(start, count))[atom])
+                    start, count = self._after_one(start, count, atom)
+                    times -= 1
                     if start == _DEAD:
                         break
-                    count = 0
-                    times -= 1
                 if start == _DEAD:
                     break
             else:
@@ -287,6 +298,13 @@ class TextWalks:
         out.runs.update(runs.items())
         if found:
             out.ids.append(np.array(found, np.int32))
+
+    def _after_one(self, start: int, count: int, atom: int) -> tuple[int, int]:
+        """One more character after ``count`` of the run of ``start``; `_DEAD` for none."""
+        chars, most = self._symbols.run(start)
+        if chars >> atom & 1 and count != most:
+            return start, count + 1
+        return int(self._table(self._symbols.after_run(start, count))[atom]), 0
 
     def _long_ends(
         self, start: int, count: int, edge: LongEdge, found: list[int], out: TextWalk
@@ -465,7 +483,8 @@ class TextWalks:
         seen: list[tuple[Places, Int32]] = []
         while len(nodes):
             sizes = characters.end[nodes] - nodes
-            if int(sizes.sum()) <= _SMALL:
+            # Deep down there are a few long chains, which would take as many levels.
+            if int(sizes.sum()) <= (_SMALL if len(seen) < _DEEP else _CHAINS):
                 for state, place in zip(at.tolist(), nodes.tolist(), strict=True):
                     self._one_by_one(table.states[state], place, out)
                 break

@@ -86,6 +86,7 @@ class RegexAutomaton:
         self._alive: dict[int, bool] = {NONE: False, EPSILON: True}
         self._killed: dict[int, int] = {}
         self._runs: dict[int, tuple[int, int]] = {}
+        self._chars: dict[int, int] = {}
         self._found_runs: dict[int, tuple[int, int, int]] = {}
         self._open_parts: dict[int, int | None] = {}
         self._settled: dict[int, int] = {}
@@ -543,9 +544,10 @@ class RegexAutomaton:
             flags |= 0b111
         if not flat:
             return NONE
+        flat = self._subsume(flat)
         if len(flat) == 1:
             return flat.pop()
-        return self._node((_ALT, *sorted(self._subsume(flat))), flags)
+        return self._node((_ALT, *sorted(flat)), flags)
 
     def _subsume(self, parts: set[int]) -> set[int]:
         """Drop ``r{a,b}·s`` when ``r{c,d}·s`` with c <= a, b <= d is there: keeps counters few.
@@ -555,6 +557,7 @@ class RegexAutomaton:
         """
         if len(parts) < 2:
             return parts
+        parts = self._without_covered(parts)
         groups: dict[tuple[int, ...], list[tuple[int, int, int]]] = {}
         for part in parts:
             node, rest = self._nodes[part], EPSILON
@@ -587,6 +590,54 @@ class RegexAutomaton:
                     out.discard(part)
                 widest = max(widest, most)
         return out
+
+    def _without_covered(self, parts: set[int]) -> set[int]:
+        """Drop ``q·[x]*·s`` when ``[x]*·s`` is there and ``q`` has no other characters: of what
+        overlaps in a pattern the widest part remains."""
+        stars: dict[int, int] = {}
+        for part in parts:
+            node = self._nodes[part]
+            if node[0] == _CAT:
+                node = self._nodes[node[1]]
+            if node[0] == _REP and not node[2] and node[3] < 0:
+                body = self._nodes[node[1]]
+                if body[0] == _SET:
+                    stars[part] = body[1]
+        if not stars:
+            return parts
+        out = parts
+        for part in parts:
+            chars, rest = 0, part
+            for _ in range(_MOST_BEFORE + 1):
+                node = self._nodes[rest]
+                if node[0] != _CAT:
+                    break
+                chars |= self._all_chars(node[1])
+                rest = node[2]
+                if rest in stars and not chars & ~stars[rest]:
+                    if out is parts:
+                        out = set(parts)
+                    out.discard(part)
+                    break
+        return out
+
+    def _all_chars(self, node: int) -> int:
+        """The atoms that texts of an expression hold, or more."""
+        found = self._chars.get(node)
+        if found is None:
+            kind, *args = self._nodes[node]
+            if kind == _SET:
+                found = args[0]
+            elif kind in (_CAT, _ALT):
+                found = 0
+                for part in args:
+                    found |= self._all_chars(part)
+            elif kind == _REP:
+                found = self._all_chars(args[0])
+            else:
+                found = 0 if kind == EPSILON else self.alphabet.everything
+            self._chars[node] = found
+        return found
 
     def _repeat(self, body: int, least: int, most: int) -> int:
         if most == 0 or body == EPSILON:

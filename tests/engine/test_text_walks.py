@@ -32,6 +32,9 @@ PATTERNS = [
     r"\s$",
     r"^(?!.*--)[a-z-]{1,20}$",
     r"^(?:ab|a|b){3,6}c?$",
+    r"^(?:https?://)?[-.0-9a-z]+\.[.a-z]{2,6}[ -9A-Z_a-z]*/?$",
+    r"^[a-z](?:[-a-z]{0,5}[a-z])?(?:\.[a-z](?:[-a-z]{0,9}[a-z])?){0,3}$",
+    r"^(?:[ab]{0,3}\d|[a-z\d])*[a-z\d]*(?:é|[a-z]{2})?$",
 ]
 SCHEMAS: list[dict[str, Any]] = [
     *({"type": "string", "pattern": p} for p in PATTERNS),
