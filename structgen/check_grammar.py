@@ -13,6 +13,7 @@ from .automaton.build import build
 from .automaton.cfg_goals import Goals
 from .automaton.cfg_terminals import Terminals
 from .errors import GrammarError, OutputTypeError
+from .explain import explain
 from .grammar import cfg, ir
 
 
@@ -114,11 +115,17 @@ def _refused(grammar: ir.ContextFree) -> list[Problem]:
     for terminal in grammar.terminals:
         if isinstance(terminal, ir.Embedded):
             line = re.search(r"at line (\d+)", terminal.name)
+            number = int(line[1]) if line else None
             try:
                 build(terminal.grammar, {})
             except OutputTypeError as error:
                 message = f"{terminal.name} is refused: {error}"
-                found.append(Problem(message, int(line[1]) if line else None, True))
+                found.append(Problem(message, number, True))
+                continue
+            for row in explain(terminal.grammar, {}).rows:
+                if row.note.startswith("unknown"):
+                    message = f"{terminal.name}: {row.keyword!r} at {row.path}: {row.note}"
+                    found.append(Problem(message, number, False))
     return found
 
 

@@ -145,6 +145,52 @@ def test_problems_are_told_all_at_once(tmp_path: Path) -> None:
     assert result.return_value == 1
 
 
+def test_one_mistake_hides_no_other() -> None:
+    text = """start: a c d e f %json {"a":
+  1}
+a: "x" ) y
+b{p}: (p
+c: "e"~3..2
+d: "f"
+d: "g"
+e: TERM MISSING
+TERM: ""
+%import common.NOPE
+%import common (WS, NUMBR)
+f: b{A} [
+A: B "c"
+B: A
+"""
+    found = problems(text)
+    assert all(problem.is_error for problem in found)
+    assert [p.line for p in found] == [3, 4, 5, 7, 8, 9, 10, 11, 12, 13]
+    parts = (
+        *("_RPAR", "_NL", "Bad Range", "more than once", "'MISSING'", "Empty terminals"),
+        *("no NOPE", "Did you mean NUMBER", "Expecting a value", "Recursion"),
+    )
+    for problem, part in zip(found, parts, strict=True):
+        assert part in problem.message
+        assert "^" in problem.message
+
+
+def test_an_import_of_nothing_is_an_error() -> None:
+    with pytest.raises(GrammarError, match="There is no NOPE in Lark's 'common'") as error:
+        structgen.compile(Cfg('start: "a"\n%import common.NOPE\n'), TINY)
+    assert (error.value.line, error.value.column) == (2, 16)
+    assert problems("start: A B\n%import common.DIGIT -> A\n%import lark.TOKEN -> B\n") == []
+
+
+def test_unknown_keywords_of_embedded_schemas_are_warned_of() -> None:
+    text = """start: %json {"propertys": {}, "properties": {"a": {"minLenght": 1, "format": "dat"}}}
+  | %json {"title": "a", "x-mine": 1, "type": "string"} "x"
+"""
+    found = problems(text)
+    assert [(p.line, p.is_error) for p in found] == [(1, False)] * 3 + [(2, False)]
+    for problem, part in zip(found, ("did you mean properties?", "minLength?", "'date'?", "x-mine"),
+                             strict=True):  # fmt: skip
+        assert part in problem.message
+
+
 def test_all_that_is_wrong_with_what_is_embedded() -> None:
     text = """start: a A C <|x|> %json {"a": } "x"
   | %json {"type": "strin"} B

@@ -22,7 +22,7 @@ from typing import Any
 
 from .. import grammar_cache
 from ..errors import GrammarError, PatternError
-from . import cfg_embedded, cfg_lark_rules, ir, python_regex, regex_tree
+from . import cfg_embedded, cfg_lark_repair, cfg_lark_rules, ir, python_regex, regex_tree
 from .cfg_embedded import Errors, Given, Lifted
 from .cfg_lark_rules import Loaded
 from .cfg_lark_syntax import NotPlain
@@ -67,17 +67,18 @@ def _read(
     if errors is None:
         with contextlib.suppress(NotPlain):
             loaded = cfg_lark_rules.load(source.text, start)
+    if loaded is None:
+        for unknown in cfg_lark_repair.unknown_imports(source):
+            cfg_embedded.report(errors, unknown)
     while loaded is None:
         try:
             loaded = _load(source, start, path)
         except GrammarError as error:
-            # What is only missing can be made up, to see what else is wrong.
-            missing = re.search(r"(Rule|Terminal) '(\w+)' used but not defined", str(error))
-            if missing is None:
+            repaired = None if errors is None else _repaired(source, error)
+            if repaired is None:
                 raise
             cfg_embedded.report(errors, error)
-            made_up = f'{missing[2]}: "x"'
-            source = replace(source, text=f"{source.text}\n{made_up}\n")
+            source = repaired
     terminals: list[ir.AnyTerminal] = []
     numbers: dict[str, int] = {}
     for name, pattern in loaded.terminals:
@@ -117,6 +118,16 @@ def _read(
     return ir.ContextFree(
         tuple(terminals), tuple(nonterminals), tuple(lowered), ~numbers[start], skipped
     )
+
+
+def _repaired(source: Lifted, error: GrammarError) -> Lifted | None:
+    """A text without a mistake, to see what else is wrong; None where that is all there is."""
+    missing = re.search(r"(Rule|Terminal) '(\w+)' used but not defined", str(error))
+    if missing is None:
+        return cfg_lark_repair.without(source, error)
+    # What is only missing can be made up.
+    made_up = f'{missing[2]}: "x"'
+    return replace(source, text=f"{source.text}\n{made_up}\n")
 
 
 def _given(name: str, source: Lifted) -> ir.AnyTerminal:
@@ -198,9 +209,26 @@ def _from_lark(message: str, source: Lifted) -> GrammarError:
     )
     if undefined:
         return _undefined(undefined[1] or undefined[2], undefined[3].strip(), source)
+    quoted = _quoted(message, source.text)
+    if quoted is not None:
+        return source.error(f"The grammar is malformed: {message}", quoted)
     named = re.search(r"['‘]([\w!?]+)['’]|\((\w+)\)|: (\w+)$", message.strip())
     name = next((group for group in named.groups() if group), None) if named else None
     return _error(f"The grammar is malformed: {message}", source, name)
+
+
+def _quoted(message: str, text: str) -> int | None:
+    """Where something stands that a message quotes as it is written."""
+    if "defined more than once" in message:
+        name = message.split("'")[1]
+        found = [*re.finditer(rf"^[ \t]*[?!]*(?={name}[.:{{ \t])", text, re.MULTILINE)]
+        return found[1].end() if len(found) > 1 else None
+    literal = re.search(r"not allowed \((\".*\"i?)\)$", message)
+    if literal:
+        return text.find(literal[1]) if literal[1] in text else None
+    numbers = re.search(r"\((-?\d+)\.\.(-?\d+) isn't allowed\)", message)
+    where = numbers and re.search(rf"~[ \t]*{numbers[1]}[ \t]*\.\.[ \t]*{numbers[2]}\b", text)
+    return where.start() if where else None
 
 
 def _repetition(text: str, at: int) -> str:

@@ -351,14 +351,32 @@ def _literal(kind: str, text: str, to: str = "") -> Any:
         raise NotPlain from None
 
 
+def library_names(path: tuple[str, ...]) -> set[str] | None:
+    """What a grammar that comes with Lark defines; None if it cannot be told."""
+    try:
+        found = statements(_library_text(path))
+    except NotPlain:
+        return None
+    names: set[str] = set()
+    for kind, *parts in found:
+        if kind in ("rule", "term"):
+            names.add(parts[0])
+        elif kind == "import":
+            names.update([parts[2]] if parts[2] else parts[1] or parts[0][-1:])
+    return names
+
+
 @functools.cache
 def _library(path: tuple[str, ...]) -> dict[str, Any]:
-    """The terminals of a grammar that comes with Lark."""
+    """The terminals of a grammar that comes with Lark, and their patterns."""
+    return _Loading(statements(_library_text(path)))._patterns
+
+
+def _library_text(path: tuple[str, ...]) -> str:
     from lark import load_grammar
 
     try:
         _, text = load_grammar.stdlib_loader(None, os.path.join(*path) + load_grammar.EXT)
-        terms = _Loading(statements(text))
     except OSError:
         raise NotPlain from None
-    return terms._patterns
+    return text
