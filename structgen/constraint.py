@@ -76,8 +76,9 @@ def compile(output_type: Any, vocabulary: Vocabulary, **options: Any) -> Constra
         )
     output = output_type if isinstance(output_type, OutputType) else lower(output_type)
     built = build(output.grammar, options, vocabulary.missing_bytes)
-    for reason in (reason for part in built.unenforced for reason in part.values()):
-        warnings.warn(f"not enforced: {reason}", UnenforcedWarning, stacklevel=2)
+    for part in built.unenforced:
+        for reason in part.values():
+            warnings.warn(f"not enforced: {reason}", UnenforcedWarning, stacklevel=2)
     return Constraint(output, vocabulary, built, options)
 
 

@@ -168,13 +168,15 @@ class _Builder:
         options = self._options
         if grammar.options:
             options = replace(options, **grammar.options)
-        unwritable = sorted(b for b in self._missing if 0x20 <= b < 0x7F)
+        outside = self._missing
+        unwritable = sorted(b for b in outside if 0x20 <= b < 0x7F) if outside else ()
         if unwritable:
             raise Unsatisfiable(
                 "JSON needs all of printable ASCII, but the vocabulary has no token for "
                 f"{bytes(unwritable).decode()!r} alone."
             )
-        outside = frozenset(b for b in self._missing if b >= 0x7F)
+        if outside:
+            outside = frozenset(b for b in outside if b >= 0x7F)
         left_out: dict[tuple[str, str], str] = {}
         self.unenforced.append(left_out)
         while True:

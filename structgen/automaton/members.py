@@ -86,15 +86,15 @@ class MemberTable:
             self.required |= 1 << self.index[name]
         if self.least <= len(required):
             self.least = 0  # the required names are enough
-        regexes = [regex for n in self._nodes for regex, _ in n.pattern_properties]
+        regexes: list[ir.Regex] = []
+        self.must_match: list[ir.Regex] = []
+        for node in self._nodes:
+            regexes += [regex for regex, _ in node.pattern_properties]
+            if node.property_names != TRUE:
+                self.must_match.append(language.string_language(node.property_names))
         for keys in spoken_of:
             regexes += keys.but_patterns if keys.pattern is None else [keys.pattern]
         self.bits = {regex: 1 << i for i, regex in enumerate(dict.fromkeys(regexes))}
-        self.must_match = [
-            language.string_language(node.property_names)
-            for node in self._nodes
-            if node.property_names != TRUE
-        ]
         self.conjunctions: list[int] = self._owed_by_names()
         self._matched: list[int] = [0] * len(self.names)
         self._classes: dict[int, int] = {}
@@ -209,10 +209,12 @@ class MemberTable:
     def possible_names(self) -> int:
         """Bit mask of the names whose value can be written."""
         if self._possible is None:
-            mask = 0
-            for i in range(len(self.names)):
-                if self._language.is_possible(self.conjunctions[i]):
-                    mask |= 1 << i
+            mask, bit = 0, 1
+            is_possible = self._language.is_possible
+            for conjunction in self.conjunctions[: len(self.names)]:
+                if is_possible(conjunction):
+                    mask |= bit
+                bit <<= 1
             self._possible = mask
         return self._possible
 

@@ -125,6 +125,8 @@ class PlainSight:
 
     def _has_number(self, node: Node) -> bool:
         """Whether there is a whole number between the bounds."""
+        if not node.speaks_of_numbers:
+            return True
         if node.multiple_of is not None or node.not_multiple_of is not None:
             return False
         lower = [b for b in (node.minimum, node.exclusive_minimum) if b is not None]

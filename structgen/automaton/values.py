@@ -98,9 +98,9 @@ class JsonLanguage:
         self.missing = missing
         self.space = whitespace(options.whitespace, options.max_whitespace)
         self.least_space = self.space.least
-        self.least_comma, self.least_colon = (
-            self.space.least + mark + self.space.least_after for mark in (b",", b":")
-        )
+        least_after = self.space.least_after
+        self.least_comma = self.least_space + b"," + least_after
+        self.least_colon = self.least_space + b":" + least_after
         self.array_leaf = _array_leaf(options.whitespace, options.max_whitespace)
         self._conjunctions: list[tuple[int, ...]] = []
         self._as_met: list[tuple[int, ...]] = []  # the same, in the order they were given first
@@ -125,7 +125,7 @@ class JsonLanguage:
             self.max_depth = min(options.max_depth or UNLIMITED, MAX_DEPTH_COMPARED)
         self._watch_from = watch_from(graph, self.max_depth)
         self._limited: dict[int, int] = {}
-        self.unbounded_root = self.root = self.conjunction([graph.root])
+        self.unbounded_root = self.root = self.conjunction_of(graph.root)
         if self.max_depth is not None and not self._watch_from:
             bound = self._nesting.at_most(self.max_depth)
             self.root = self.conjunction([graph.root, bound])
@@ -235,7 +235,8 @@ class JsonLanguage:
 
     def limit_below(self, nodes: tuple[int, ...]) -> int:
         """The depth from which on the values in an object or array of ``nodes`` are limited."""
-        if not self._watch_from or any(2 * n in self._nesting.levels for n in nodes):
+        levels = self._nesting.levels
+        if not self._watch_from or (levels and any(2 * n in levels for n in nodes)):
             return UNLIMITED  # it minds its depth by itself
         return self._watch_from
 
@@ -290,10 +291,13 @@ class JsonLanguage:
         owed = self._conjunctions[conjunction]
         if len(owed) == 1 and not owed[0] & 1:
             node = self.nodes[owed[0] >> 1]
-            if not node.types & (OBJECT | ARRAY) and node.says_types_only:
+            types = node.types
+            if types == OBJECT and node.enum is None and not node.applies_in_place:
+                return (), (self._object((owed[0] >> 1,)),)
+            if not types & (OBJECT | ARRAY) and node.says_types_only:
                 options = self.options
                 how = options.free, self.missing, options.max_digits, options.canonical
-                return scalar_leaves(node.types, *how), ()
+                return scalar_leaves(types, *how), ()
         literals: dict[bytes, None] = {}
         strings: dict[str, bool] = {}
         leaves: dict[Leaf, int] = {}
@@ -354,7 +358,7 @@ class JsonLanguage:
         return order
 
     def _object(self, nodes: tuple[int, ...]) -> ObjectPlan:
-        nodes = tuple(n for n in nodes if self.nodes[n].speaks_of_objects)
+        nodes = tuple([n for n in nodes if self.nodes[n].speaks_of_objects])
         plan = self._objects.get(nodes)
         if plan is None:
             plan = self._objects[nodes] = ObjectPlan(self, nodes)

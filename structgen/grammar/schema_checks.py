@@ -93,7 +93,8 @@ def mapping(keyword: str, value: Any, place: HasPaths) -> Mapping[str, Any]:
 
 def members(keyword: str, value: Any, place: HasPaths) -> None:
     """An object whose names are Unicode text."""
-    mapping(keyword, value, place)
+    if type(value) is not dict:
+        mapping(keyword, value, place)
     if not "".join(value).isascii():
         unicode(keyword, list(value), place)
 

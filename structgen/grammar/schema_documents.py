@@ -75,7 +75,9 @@ class Documents:
     def __init__(
         self, schema: Any, dialect: Dialect | None, documents: Mapping[str, Any] | None
     ) -> None:
-        self._given = {urldefrag(url)[0]: doc for url, doc in (documents or {}).items()}
+        self._given: dict[str, Any] = {}
+        if documents:
+            self._given = {urldefrag(url)[0]: doc for url, doc in documents.items()}
         self._resources: dict[str, Resource] = {}
         self._anchors: dict[tuple[str, str], Target] = {}
         self._dynamic: dict[tuple[str, str], Target] = {}
@@ -116,7 +118,8 @@ class Documents:
     @staticmethod
     def _identifier(raw: Any, base: str, dialect: Dialect) -> str | None:
         """The absolute URI that ``raw`` gives itself, or None."""
-        identifier = raw.get(dialect.id_keyword) if isinstance(raw, Mapping) else None
+        is_object = type(raw) is dict or isinstance(raw, Mapping)
+        identifier = raw.get(dialect.id_keyword) if is_object else None
         if not isinstance(identifier, str) or identifier.startswith("#"):
             return None
         if dialect.ref_stands_alone and "$ref" in raw:
@@ -157,7 +160,9 @@ class Documents:
 
     def _dialect(self, raw: Any, default: Dialect, is_stated: bool) -> tuple[Dialect, bool]:
         """The draft of ``raw``, if not ``default``; and whether it was asked for."""
-        uri = raw.get("$schema") if isinstance(raw, Mapping) else None
+        uri = raw.get("$schema") if type(raw) is dict or isinstance(raw, Mapping) else None
+        if uri is None:
+            return default, is_stated
         known = by_uri(uri)
         return self._custom(uri, known or default), is_stated or known is not None
 

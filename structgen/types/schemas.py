@@ -53,7 +53,7 @@ class JsonSchema:
         documents: Mapping[str, Any] | None = None,
     ) -> None:
         value = _read(schema) if isinstance(schema, str) else schema
-        if not isinstance(value, (Mapping, bool)):
+        if type(value) is not dict and not isinstance(value, (Mapping, bool)):
             raise SchemaError(
                 "A JSON Schema is an object or a boolean, "
                 f"got {type(value).__name__} ({shown(value)}) at $.{_instead(value)}"
