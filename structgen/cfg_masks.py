@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -64,11 +65,15 @@ class CfgMaskEngine:
     """Masks of one machine over one vocabulary.
 
     Thread-safe: a mask that is not cached is computed under the automata's growth lock.
+
+    Attributes:
+        ready: as `masks.MaskEngine.ready`; always empty.
     """
 
     def __init__(self, machine: CfgMachine, vocabulary: Vocabulary) -> None:
         self.machine = machine
         self.vocabulary = vocabulary
+        self.ready: dict[int, tuple[Any, ...]] = {}
         self._n_words = (vocabulary.size + 31) // 32
         self._masks: dict[int, CfgMask] = {}
         self._alike: dict[tuple[int, ...], CfgMask] = {}

@@ -111,6 +111,7 @@ class Constraint:
             from .cfg_masks import CfgMaskEngine
 
             self._masks = CfgMaskEngine(built.machine, vocabulary)
+        self._size = vocabulary.size
         self._tokens: dict[int, int] = {}
         self._plans: dict[int, tuple[int, ...]] = {}
         self._plan_sizes: dict[int, int] = {}
@@ -165,7 +166,7 @@ class Constraint:
 
     def _advance(self, state: int, token_id: int, tape: Callable[[], Tape]) -> int:
         """The state after a token's bytes, or `DEAD`."""
-        key = state * self.vocabulary.size + token_id
+        key = state * self._size + token_id
         to = self._tokens.get(key)
         if to is not None:
             return to
@@ -222,10 +223,24 @@ class Cursor:
     Not made directly: see `Constraint.start`.
     """
 
-    __slots__ = ("_constraint", "_finished", "_left", "_tape", "_tape_at", "_tokens", "_trail")
+    __slots__ = (
+        "_bytes",
+        "_constraint",
+        "_finished",
+        "_left",
+        "_out",
+        "_ready",
+        "_tape",
+        "_tape_at",
+        "_tokens",
+        "_trail",
+    )
 
     def __init__(self, constraint: Constraint, max_tokens: int | None) -> None:
         self._constraint = constraint
+        self._ready = constraint._masks.ready
+        self._out: npt.NDArray[np.uint32] | None = None
+        self._bytes: memoryview | None = None
         # (state, rest of the plan held) at the start and after each accepted token
         self._trail: list[tuple[int, tuple[int, ...] | None]] = []
         self._tokens: list[int] = []
@@ -281,13 +296,35 @@ class Cursor:
 
         Cost: microseconds for a state met before; up to some milliseconds for a new one.
         """
-        constraint = self._constraint
         if self._finished:
             out[:] = 0
             return
-        constraint._masks.fill(self._trail[-1][0], out, self._text)
-        if self._left is not None and not self._finished and self._is_tight():
+        state = self._trail[-1][0]
+        ready = self._ready.get(state)
+        if ready is None:
+            self._constraint._masks.fill(state, out, self._text)
+        else:  # `Mask.fill`, in half the time: this is what every token of a sequence costs
+            row, words, bits = ready
+            if out is not self._out:
+                self._look_at(out)
+            if self._bytes is None:
+                out[:] = np.frombuffer(row, np.uint32)
+            else:
+                self._bytes[:] = row
+            if words is not None:
+                out[words] = bits
+        if self._left is not None and self._is_tight():
             self._restrict(out)
+
+    def _look_at(self, out: npt.NDArray[np.uint32]) -> None:
+        """Keep a view of the bytes of ``out``, where it is made as masks are."""
+        self._out, self._bytes = out, None
+        if (
+            out.dtype == np.uint32
+            and out.flags.c_contiguous
+            and out.size == (self._constraint._size + 31) // 32
+        ):
+            self._bytes = memoryview(out).cast("B")  # type: ignore[arg-type]
 
     def allowed_count(self) -> int:
         """How many tokens `fill_mask` allows now."""
@@ -309,14 +346,15 @@ class Cursor:
         if type(token_id) is not int:
             token_id = _whole_number(token_id)
         constraint = self._constraint
-        vocabulary = constraint.vocabulary
-        if self._left is None and not self._finished and 0 <= token_id < vocabulary.size:
+        size = constraint._size
+        if self._left is None and not self._finished and 0 <= token_id < size:
             # What every token costs once it has been met; the ids of EOS are never among them.
-            to = constraint._tokens.get(self._trail[-1][0] * vocabulary.size + token_id)
+            to = constraint._tokens.get(self._trail[-1][0] * size + token_id)
             if to:
                 self._trail.append((to, None))
                 self._tokens.append(token_id)
                 return
+        vocabulary = constraint.vocabulary
         if self._finished:
             raise TokenNotAllowed("the output has already ended.", token_id=token_id)
         if token_id in vocabulary.eos_token_ids:

@@ -48,28 +48,26 @@ class Mask(NamedTuple):
     """A mask: a row that many share, and what is different.
 
     Attributes:
-        row: uint32 [ceil(size / 32)], or None for zeros.
-        words: positions in the row,
+        row: uint32 [ceil(size / 32)], as bytes: those of an array cost twice as much to copy.
+        words: positions in the row, or None where nothing is different,
         bits: and what stands there instead.
     """
 
-    row: Bits | None
-    words: npt.NDArray[np.int64]
+    row: bytes
+    words: npt.NDArray[np.int64] | None
     bits: Bits
 
     def fill(self, out: Bits) -> None:
         """Write the mask into ``out``, uint32 [ceil(size / 32)]."""
         row, words, bits = self
-        if row is None:
-            out.fill(0)
-        else:
-            out[:] = row
-        out[words] = bits
+        out[:] = np.frombuffer(row, np.uint32)
+        if words is not None:
+            out[words] = bits
 
     @property
     def n_bytes(self) -> int:
         """Bytes that this mask takes alone."""
-        return 200 + self.words.nbytes + self.bits.nbytes
+        return 200 + 3 * self.bits.nbytes
 
     def n_tokens(self, n_words: int) -> int:
         """How many tokens are allowed, out of ``32 * n_words``."""
@@ -109,11 +107,14 @@ def pack(walker: Walker, rows: list[Bits], parts: list[Ids]) -> Mask:
         if row is not None or len(words) * 3 > walker.n_words:
             if row is not None:
                 every |= row
-            return Mask(walker.intern(every), _NO_WORDS, _NO_BITS)
+            return Mask(walker.packed(every), None, _NO_BITS)
         bits = every[words]
+    shared = walker.zeros if row is None else walker.packed(row)
+    if not len(words):
+        return Mask(shared, None, _NO_BITS)
     if row is not None:
         bits |= row[words]
-    return Mask(row, words, bits)
+    return Mask(shared, words, bits)
 
 
 class _NamedWalks(dict[NamedTokenLeaf, LeafWalk]):
@@ -179,9 +180,7 @@ def places_of(
                 yield leaf, end, above
 
 
-_NO_WORDS = np.array([], np.int64)
 _NO_BITS = np.array([], np.uint32)
-_DEPENDS_ON_TEXT = Mask(None, _NO_WORDS, _NO_BITS)
 _BIT: Bits = (1 << np.arange(32)).astype(np.uint32)
 
 _FEW = 24
@@ -195,6 +194,9 @@ class MaskEngine:
     """Masks of one machine over one vocabulary.
 
     Thread-safe: a mask that is not cached is computed under the automata's growth lock.
+
+    Attributes:
+        ready: the fields of masks by state, of those computed and used of late. Only to be read.
     """
 
     def __init__(
@@ -204,7 +206,10 @@ class MaskEngine:
         self.vocabulary = vocabulary
         self.named = NamedTokens(vocabulary) if named is None else named
         self._walker = walker = walker_of(vocabulary)
-        self._masks: Recent[int, Mask] = walker.cache()
+        # Plain tuples, see `walks.WalkMemo`.
+        self._masks: Recent[int, tuple[Any, ...]] = walker.cache()
+        self.ready = self._masks.young
+        self._by_text: set[int] = set()  # states whose masks depend on the text so far
         self._alike: Recent[tuple[Any, ...], Mask] = walker.cache()
         # Walks of frames, and of leaves that no other schema shares: they go with the constraint.
         self._walks = WalkMemo(walker.cache())
@@ -220,18 +225,19 @@ class MaskEngine:
         the mask is computed anew each time.
         """
         with GROW:
-            found = self._masks.get(state)
-            if found is None:
+            known = self._masks.get(state)
+            if known is not None:
+                return Mask._make(known)
+            if state not in self._by_text:
                 try:
                     found = self._compute(state, None)
                 except NeedsText:
-                    found = _DEPENDS_ON_TEXT
-                self._masks[state] = found
-                self._walker.charge(found.n_bytes)
-        if found is _DEPENDS_ON_TEXT:
-            with GROW:
-                return self._compute(state, tape())
-        return found
+                    self._by_text.add(state)
+                else:
+                    self._masks[state] = (*found,)
+                    self._walker.charge(found.n_bytes)
+                    return found
+            return self._compute(state, tape())
 
     def n_tokens(self, state: int, tape: Callable[[], Tape]) -> int:
         """How many tokens are allowed in ``state``."""
@@ -262,15 +268,7 @@ class MaskEngine:
 
     def fill(self, state: int, out: Bits, tape: Callable[[], Tape]) -> None:
         """Write the mask of ``state`` into ``out``, uint32 [ceil(size / 32)]."""
-        found = self._masks.young.get(state)
-        if found is None or found is _DEPENDS_ON_TEXT:
-            found = self.mask(state, tape)
-        row, words, bits = found  # as `Mask.fill`: this is what every token of a sequence costs
-        if row is None:
-            out.fill(0)
-        else:
-            out[:] = row
-        out[words] = bits
+        self.mask(state, tape).fill(out)
 
     def _compute(self, state: int, tape: Tape | None) -> Mask:
         configurations = self.machine.configurations(state)
@@ -335,7 +333,7 @@ class MaskEngine:
         mask.fill(bits)
         for token in self.named.textual - meant:
             bits[token >> 5] &= ~np.uint32(1 << (token & 31))
-        return Mask(self._walker.intern(bits), np.zeros(0, np.int64), np.zeros(0, np.uint32))
+        return Mask(self._walker.packed(bits), None, _NO_BITS)
 
     def walks_after_text(
         self, continuation: int, outcome: int, node: Node, tape: Tape

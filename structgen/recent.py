@@ -37,4 +37,5 @@ class Recent(Generic[_K, _V]):
 
     def turn(self) -> None:
         """Start a new generation and forget the one before the last."""
-        self.old, self.young = self.young, {}
+        self.old = self.young.copy()
+        self.young.clear()  # the same dictionary for ever: cursors look things up in it themselves

@@ -161,6 +161,7 @@ class Walker:
         self.trie: Trie = vocabulary.trie
         self.size = vocabulary.size
         self.n_words = (vocabulary.size + 31) // 32
+        self.zeros = bytes(4 * self.n_words)
         # values that one token can open: "[[[" three
         self.most_opened = self.trie.most(b"[{")
         self.unsettled: Ids | None = None  # see `reach`, which makes it when it needs it
@@ -228,6 +229,13 @@ class Walker:
             found = self._interned[key] = np.frombuffer(key, np.uint32)
             self.charge(len(key) + 200)
         return found
+
+    def packed(self, bits: Bits) -> bytes:
+        """One object for the bytes of all rows equal to ``bits``."""
+        if type(bits.base) is not bytes:
+            bits = self.intern(bits)
+        assert isinstance(bits.base, bytes)
+        return bits.base
 
     # -- trie nodes, one or many ------------------------------------------------------------
 

@@ -291,6 +291,30 @@ def test_allowed_count_counts_the_mask() -> None:
                 break
 
 
+def test_fill_mask_writes_into_any_array_of_the_right_size() -> None:
+    cursor = build("person", TINY).start()
+    n = n_words(TINY)
+    table = np.zeros((3, n), np.uint32)
+    spread = np.zeros(2 * n, np.uint32)
+    outs = [table[0], table[1], spread[::2], np.zeros(n, np.int64), np.zeros(n, "<u4"), table[2]]
+    expected = np.zeros(n, np.uint32)
+    for byte in b'{"name":"a"':
+        for out in outs:
+            out[:] = 0xFFFF
+            for _ in range(2):  # computed, and remembered
+                cursor.fill_mask(out)
+        cursor.fill_mask(expected)
+        assert expected.any()
+        for out in outs:
+            assert np.array_equal(out, expected)
+        assert not spread[1::2].any()
+        cursor.accept(token(bytes([byte])))
+    with pytest.raises((ValueError, IndexError)):
+        cursor.fill_mask(np.zeros(n - 1, np.uint32))
+    with pytest.raises((ValueError, IndexError)):
+        cursor.fill_mask(np.zeros(n + 1, np.uint32))
+
+
 def test_fill_mask_needs_no_cleared_array() -> None:
     cursor = build("person", TINY).start()
     zeros = np.zeros(n_words(TINY), np.uint32)
