@@ -121,19 +121,29 @@ class CfgMaskEngine:
 
     def _steps(self, state: int) -> list[tuple[int, int, int]]:
         """The walks that make up the mask of ``state``: lexer state, place and node of each."""
-        machine, walk_of = self.machine, self._walks.walk
-        outcomes = machine.lexer.outcomes
-        todo = [(q, place, _ROOT) for q, place in machine.configurations(state)]
-        seen = set(todo)
+        machine, walks, lexer = self.machine, self._walks, self.machine.lexer
+        outcomes, begun, first_bytes = lexer.outcomes, lexer.begun, lexer.first_bytes
+        todo: list[tuple[int, int, int]] = []
+        seen: set[tuple[int, int, int]] = set()
+
+        def begin(q: int, place: int, node: int) -> None:
+            if (q, place, node) not in seen:
+                seen.add((q, place, node))
+                # Terminals one by one, so that places share their walks.
+                available = walks.nodes.bytes_after(node)
+                todo.extend(
+                    [(part, place, node) for part in begun(q) if first_bytes(part) & available]
+                )
+
+        for q, place in machine.configurations(state):
+            begin(q, place, _ROOT)
         for q, place, node in todo:
-            for outcome, exit_node in walk_of(q, node).exits:
+            for outcome, exit_node in walks.walk(q, node).exits:
                 for condition, terminals in outcomes[outcome]:
                     after = machine.after(place, terminals)
                     entry = machine.entry(after, condition)
-                    step = (entry, after, exit_node)
-                    if entry >= 0 and step not in seen:
-                        seen.add(step)
-                        todo.append(step)
+                    if entry >= 0:
+                        begin(entry, after, exit_node)
         return todo
 
     def _first(self) -> CfgMask:

@@ -80,7 +80,10 @@ class Search:
                 self._runs.setdefault(state, []).append(at)
                 continue
             row = lexer.row(state)
-            visits += min(len(row), n_children[at] if at < n_nodes else len(row)) + 1
+            if at < n_nodes:
+                visits += min(len(row), n_children[at]) + 1
+            else:
+                visits += len(row) if len(row) <= _FEW_BYTES else max(len(row), nodes.n_members(at))
             if visits > _MAX_VISITS:
                 todo.append((state, at))
                 self._wide()

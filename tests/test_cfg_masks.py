@@ -67,6 +67,35 @@ def test_tokens_read_at_once_lead_where_their_bytes_do(name: str) -> None:
             assert machine.read(state, b"x" + token, 1) == (to, len(token) + 1)
 
 
+NOT_FREE = {
+    "sql-select": "SELECT a.b, count(*) FROM t WHERE a NOT IN (1, 2) AND b IS NULL",
+    "lisp": '(+ 1 (f . \'x) "s" ; c\n)',
+    "yaml-flow": "{a: 1, b: [x y, 'z'], \"c\": null}",
+    "python-function": "def f(a: int, *b) -> x:\n    if a in b:\n        return 'x'\n",
+}
+"""Library grammars in which a terminal's demand could lead to a dead end."""
+
+
+@pytest.mark.parametrize("name", list(NOT_FREE))
+def test_what_may_begin_is_what_a_look_at_each_terminal_says(name: str) -> None:
+    constraint = structgen.compile(Cfg.named(name), TINY)
+    machine = constraint._machine
+    cursor = constraint.start()
+    for token in random_tokens(NOT_FREE[name].encode(), random.Random(name)):
+        allowed(cursor)
+        cursor.accept(token)
+    assert not machine.is_free
+    assert len(machine._entries) > 30
+    sure = 0
+    for (place, condition), entry in machine._entries.items():
+        expected = machine.stacks.expected(place) | machine.ignore
+        chosen = machine._chosen(place, condition, expected)
+        q = machine.lexer.entry(tuple(chosen), condition)
+        assert entry == (q if machine.lexer.goes_on(q) else -1)
+        sure += len(machine._fine(place)[0] & machine._met(condition)[0])
+    assert sure > len(machine._entries) / 2
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_walks_end_and_parse(name: str) -> None:
     constraint = compiled(name)

@@ -67,6 +67,7 @@ class Lexer(Leaf):
         self._masks: dict[int, int] = {}
         self._loop_masks: dict[int, int] = {}
         self._literals: dict[int, tuple[bytes, list[int], int] | None] = {}
+        self._begun: dict[int, tuple[int, ...]] = {}
         self._steps_taken: dict[int, int] = {}
         self._going_on: dict[int, bool] = {}
         self._under: dict[int, int] = {}
@@ -448,6 +449,26 @@ class Lexer(Leaf):
             self._splits[q] = found
         return found
 
+    def begun(self, q: int) -> tuple[int, ...]:
+        """States that together do what ``q`` does, where all its terminals begin in it: one for
+        each terminal, without a condition that means nothing to it."""
+        found = self._begun.get(q)
+        if found is None:
+            condition, threads, node = self.threads(q)
+            terminals, anything = self.terminals, self.terminals.rest.anything
+            found = (q,)
+            if node == GROUND and all(
+                state == terminals.starts[self.variants[v][0]] for v, state in threads
+            ):
+                states: list[int] = []
+                for v, state in threads:
+                    is_met = v < len(terminals.starts) and self.is_free_of(v, condition)
+                    symbol = self._symbol(anything if is_met else condition, ((v, state),))
+                    states.append(self.state((symbol, GROUND)))
+                found = tuple(states)
+            self._begun[q] = found
+        return found
+
     def literal(self, q: int) -> tuple[bytes, list[int], int] | None:
         """The one text that is read from ``q`` on, where that is a whole terminal; the states after
         each byte of it; and the outcome of the last."""
@@ -500,7 +521,7 @@ class Lexer(Leaf):
 
         Returns:
             256 flags, by byte: ASCII, and lead bytes all of whose characters lead back; and what is
-            left of the row. None where fewer than a handful do.
+            left of the row. None where that is more.
         """
         if q in self._loops:
             return self._loops[q]
@@ -519,7 +540,9 @@ class Lexer(Leaf):
                 for byte, _, reach in self._leads:
                     flags[byte] = not reach & ~back
                 rest = {byte: to for byte, to in self.row(q).items() if not flags[byte]}
-                found = (bytes(flags), rest)
+                # Where most bytes lead away, runs are short, and there are as many as nodes.
+                if sum(flags) >= len(rest):
+                    found = (bytes(flags), rest)
         self._loops[q] = found
         return found
 

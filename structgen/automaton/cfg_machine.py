@@ -43,6 +43,11 @@ MAX_CONFIGURATIONS = 20_000
 """Most configurations of one state."""
 
 
+_Asked = tuple[tuple[tuple[int, frozenset[int]], ...], dict[int, list[int]]]
+"""Questions to the stacks of a place: the number of a top, and demands, of which one is to be met
+by its continuation; and for each terminal the questions of which one is to be answered with yes."""
+
+
 class CfgMachine:
     """A lazy deterministic recogniser of one grammar.
 
@@ -130,6 +135,12 @@ class CfgMachine:
             self._completion = Completion(self.stacks, self.lexer, tuple(sorted(self.ignore)))
             self._entries: dict[tuple[int, int], int] = {}
             self._free_entries: dict[tuple[tuple[int, ...], int], int] = {}
+            # See `_fine` and `_met`.
+            self._asked: dict[tuple[int, ...], _Asked] = {}
+            self._answered: dict[
+                tuple[tuple[int, ...], tuple[bool, ...]], tuple[frozenset[int], frozenset[int]]
+            ] = {}
+            self._met_by: dict[int, tuple[frozenset[int], frozenset[int]]] = {}
             self._finish: dict[int, bytes] = {}
             found: set[int] = set()
             self._begin(self.stacks.start, self._rest.anything, found)
@@ -298,7 +309,60 @@ class CfgMachine:
                 found = q if self.lexer.goes_on(q) else -1
                 self._free_entries[states, condition] = found
             return found
-        expected = self.stacks.expected(place) | self.ignore
+        fine, others = self._fine(place)
+        met, unclear = self._met(condition)
+        sure = fine & met
+        doubtful = (others & met) | (self.stacks.expected(place) | self.ignore) & unclear
+        if not doubtful:
+            q = self.lexer.entry(sure, condition)
+            return q if self.lexer.goes_on(q) else -1
+        chosen: list[Expected] = [(terminal, None) for terminal in sure]
+        chosen += self._chosen(place, condition, doubtful)
+        q = self.lexer.entry(tuple(sorted(chosen, key=lambda e: e[0])), condition)
+        return q if self.lexer.goes_on(q) else -1
+
+    def _fine(self, place: int) -> tuple[frozenset[int], frozenset[int]]:
+        """Of the terminals that may begin at a place: those after any end of which the text can
+        surely be finished, and the others.
+
+        What the goal states say is found once for all places that have them. The stacks below are
+        asked a few questions, and all with the same answers have the same terminals.
+        """
+        shape, neighbours = self.stacks.shapes[place], self._neighbours
+        asked = self._asked.get(shape)
+        if asked is None:
+            numbers: dict[tuple[int, frozenset[int]], int] = {}
+            terminals: dict[int, list[int]] = {}
+            for terminal in (self.stacks.expected(place) | self.ignore).difference(self.guests):
+                terminals[terminal] = [
+                    numbers.setdefault((i, ends), len(numbers))
+                    for i, state in enumerate(shape)
+                    if (ends := neighbours.ends_after(state, terminal))
+                ]
+            asked = self._asked[shape] = tuple(numbers), terminals
+        questions, terminals = asked
+        tops = self.stacks.places[place]
+        answers = tuple([neighbours.can_end(tops[i][1], demands) for i, demands in questions])
+        found = self._answered.get((shape, answers))
+        if found is None:
+            fine = frozenset(t for t, asks in terminals.items() if any(answers[n] for n in asks))
+            found = self._answered[shape, answers] = fine, frozenset(terminals).difference(fine)
+        return found
+
+    def _met(self, condition: int) -> tuple[frozenset[int], frozenset[int]]:
+        """The terminals whose first character meets a condition, whichever it is; and those of
+        which that depends on the character."""
+        found = self._met_by.get(condition)
+        if found is None:
+            every = [t for t, start in enumerate(self.lexer.terminals.starts) if start >= 0]
+            is_met = {t: self.lexer.is_met_at_once(t, condition) for t in every}
+            met = every if condition == self._rest.anything else [t for t in every if is_met[t]]
+            unclear = frozenset(t for t in every if is_met[t] is False).difference(met)
+            found = self._met_by[condition] = frozenset(met), unclear
+        return found
+
+    def _chosen(self, place: int, condition: int, expected: frozenset[int]) -> list[Expected]:
+        """Which of some terminals may begin at a place, and how they may end."""
         chosen: list[Expected] = []
         for terminal in sorted(expected.difference(self.guests)):
             after = self.after(place, (terminal,))
@@ -319,8 +383,7 @@ class CfgMachine:
             live = frozenset(c for c in exits if self._can_finish(after, c))
             if live:
                 chosen.append((terminal, None if len(live) == len(exits) else live))
-        q = self.lexer.entry(tuple(chosen), condition)
-        return q if self.lexer.row(q) else -1
+        return chosen
 
     def _can_finish(self, place: int, condition: int) -> bool:
         if self._neighbours.is_possible(place, condition):

@@ -69,6 +69,8 @@ class Neighbours:
         self._callers: dict[_Node, dict[tuple[_Node, int], None]] = {}
         self._todo: list[tuple[int, _Node, int, bytes]] = []
         self._rests: dict[tuple[int, int], Rest | None] = {}
+        self._ends_after: dict[tuple[int, int], frozenset[int]] = {}
+        self._can_end: dict[tuple[int, frozenset[int]], bool] = {}
         self._follow, self._last = stacks.goals.neighbours()
         self._left = self._all_left()
 
@@ -296,6 +298,37 @@ class Neighbours:
         if demands is None or len(demands) > _MAX_DEMANDS:
             return False
         return all(self._of_place(place, demand) is not None for demand in demands)
+
+    def ends_after(self, state: int, terminal: int) -> frozenset[int]:
+        """The demands with which a goal can be ended after any end of a terminal read in it.
+
+        Whether one of them can be met is the stack's business: see `can_end`.
+        """
+        key = (state, terminal)
+        found = self._ends_after.get(key)
+        if found is None:
+            goals, ends_of = self._goals, self._ends_of
+            out: set[int] = set()
+            if terminal in self._ignore:
+                out.update(ends_of((state, ~terminal)))
+            for symbol, to in goals.edges(state).items():
+                if symbol == terminal:
+                    out.update(ends_of((to, ~terminal)))
+                elif symbol < 0 and terminal in goals.start(~symbol):
+                    for demand in list(ends_of((goals.start(~symbol)[terminal], ~terminal))):
+                        out.update(ends_of((to, demand)))
+            found = self._ends_after[key] = frozenset(out)
+        return found
+
+    def can_end(self, continuation: int, demands: frozenset[int]) -> bool:
+        """Whether a way to the end is found from a continuation under any of some demands."""
+        key = (continuation, demands)
+        found = self._can_end.get(key)
+        if found is None:
+            of = self._of_continuation
+            found = any(of(continuation, demand) is not None for demand in demands)
+            self._can_end[key] = found
+        return found
 
     def _of_place(self, place: int, demand: int) -> Rest | None:
         if self._stacks.accepting[place] and self._settles(demand)[1]:
