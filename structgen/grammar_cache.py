@@ -1,12 +1,13 @@
 """What is known of context-free grammars, kept on disk from one process to the next.
 
-Lark's loader takes longer than all the rest of compiling a grammar, so its rules are kept; so are
-the two other things that every compilation asks for: whether the grammar has dead ends, and the
-first mask over a vocabulary. A grammar's rules are kept if its text says everything: one that
+Three things every compilation of a grammar asks for: its rules, whether it has dead ends, and the
+first mask over a vocabulary. With these nothing else need be built for that mask. So is what Lark's
+loader makes of its own syntax. A grammar's rules are kept if its text says everything: one that
 imports other files, or is given terminals from outside, is read each time.
 
-It owns what these things depend on. Besides the grammar that is this package's own code: by the
-size and date of its files, so that no change of it meets what older code has written. It knows no
+It owns what these things depend on. Besides the grammar that is this package's own code, and Lark's
+loader: by the size and date of their files, so that no change meets what older code has written. It
+knows no
 syntax and no automata; `array_cache` owns the files, of which there are about `MAX_FILES` at most.
 """
 
@@ -15,11 +16,13 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
+import importlib.util
 import json
 import os
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -50,7 +53,7 @@ def get_or_read(text: str, start: str, read: Callable[[], ir.ContextFree]) -> ir
     """
     if _ELSEWHERE.search(text):
         return read()
-    key = _key("rules", _lark_version(), start, text)
+    key = _key("rules", _larks_code(), start, text)
     known = array_cache.load(_FOLDER, key, key)
     if known is not None:
         return _decoded(known["grammar"].tobytes())
@@ -59,6 +62,21 @@ def get_or_read(text: str, start: str, read: Callable[[], ir.ContextFree]) -> ir
     if data is not None:
         _store(key, {"grammar": np.frombuffer(data, np.uint8)})
     return grammar
+
+
+def of_lark(name: str, make: Callable[[], Any]) -> Any:
+    """What depends on the installed Lark alone, as JSON: from disk, or made and kept.
+
+    Args:
+        name: what; a plain file name.
+        make: makes it; what it raises is raised.
+    """
+
+    def build() -> array_cache.Arrays:
+        return {"json": np.frombuffer(json.dumps(make()).encode(), np.uint8)}
+
+    found = array_cache.get_or_build("lark", name, _key(name, _larks_code()), build)
+    return json.loads(found["json"].tobytes())
 
 
 def fingerprint(grammar: ir.ContextFree) -> str | None:
@@ -115,12 +133,19 @@ def _code() -> str:
 
 
 @functools.cache
-def _lark_version() -> str:
-    # Without importing Lark: that takes longer than what is saved here. Nor is what reads its
-    # version imported by those who have no grammar.
-    import importlib.metadata
-
-    return importlib.metadata.version("lark")
+def _larks_code() -> str:
+    """Lark's loader. Neither Lark nor what reads its version is imported: both take longer than
+    what is saved here."""
+    spec = importlib.util.find_spec("lark")
+    if spec is None or spec.origin is None:
+        return ""
+    loader = Path(spec.origin).with_name("load_grammar.py")
+    found: list[tuple[str, int, int]] = []
+    for path in (spec.origin, str(loader)):
+        with contextlib.suppress(OSError):
+            status = os.stat(path)
+            found.append((path, status.st_size, status.st_mtime_ns))
+    return repr(found)
 
 
 def _store(key: str, arrays: array_cache.Arrays) -> None:

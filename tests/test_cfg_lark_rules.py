@@ -6,12 +6,13 @@ import os
 import random
 import re
 from collections.abc import Hashable
+from pathlib import Path
 from typing import Any
 
 import cfg_cases
 import pytest
 
-from structgen import Cfg, GrammarError, grammars
+from structgen import Cfg, GrammarError, array_cache, grammars
 from structgen.grammar import cfg_embedded, cfg_lark, cfg_lark_rules, cfg_lark_syntax
 from structgen.grammar.cfg_lark_rules import Loaded
 from structgen.grammar.cfg_lark_syntax import NotPlain
@@ -191,3 +192,17 @@ def test_other_tables_are_left_to_lark(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(NotPlain):
         cfg_lark_syntax.statements('start: "a"\n')
     assert len(cfg_lark._read('start: "a"\n', "start", None, {}, None).rules) == 1
+
+
+def test_tables_are_kept_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = TEXTS["sql-select"]
+    expected = cfg_lark_syntax.statements(text)
+    monkeypatch.setattr(array_cache, "root", lambda: tmp_path)
+    try:
+        for _ in range(2):
+            cfg_lark_syntax._tables.cache_clear()
+            assert cfg_lark_syntax.statements(text) == expected
+            monkeypatch.setattr(cfg_lark_syntax, "_larks_tables", None)
+        assert len(list(tmp_path.rglob("*.arrays"))) == 1
+    finally:
+        cfg_lark_syntax._tables.cache_clear()

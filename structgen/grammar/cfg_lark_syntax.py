@@ -22,8 +22,11 @@ Nodes of rules and terminals are tuples::
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, TypeAlias
+
+from .. import grammar_cache
 
 Node: TypeAlias = "tuple[Any, ...]"
 Statement: TypeAlias = "tuple[Any, ...]"
@@ -113,33 +116,55 @@ def statements(text: str) -> list[Statement]:
 @functools.cache
 def _tables() -> _Tables | None:
     """Lark's tables; None where they are not what this module knows."""
-    from lark import load_grammar
-
     try:
-        return _bound(load_grammar._get_parser())  # type: ignore[no-untyped-call]
-    except (AttributeError, KeyError, LookupError, TypeError, ValueError):
+        return _bound(grammar_cache.of_lark("tables", _larks_tables))
+    except (AttributeError, LookupError, TypeError, ValueError):
         return None
 
 
-def _bound(frontend: Any) -> _Tables:
-    """The tables with rows that refer to each other, and to our actions."""
+def _larks_tables() -> dict[str, Any]:
+    """Lark's tables as JSON. Lark takes 0.3 s to make them, so they are kept on disk."""
+    from lark import load_grammar
+
+    frontend: Any = load_grammar._get_parser()  # type: ignore[no-untyped-call]
     table, lexer = frontend.parser._parse_table, frontend.lexer
     (pattern,) = lexer.scanner._mres
-    if lexer.callback:
-        raise ValueError("tokens are changed after they are read")
-    rows: dict[Any, dict[str, Any]] = {state: {} for state in table.states}
-    (start,), (end,) = table.start_states.values(), table.end_states.values()
-    for state, actions in table.states.items():
+    if lexer.callback or pattern.flags != re.UNICODE:
+        raise ValueError("tokens are read otherwise")
+    numbers = {state: number for number, state in enumerate(table.states)}
+    rows: list[dict[str, Any]] = []
+    for actions in table.states.values():
+        row: dict[str, Any] = {}
         for symbol, (action, to) in actions.items():
             if getattr(action, "name", None) == "Shift":
-                rows[state][symbol] = (None, rows[to], 0)
-                continue
-            rule = str(to.origin.name), tuple([str(s.name) for s in to.expansion])
-            act = _ACTIONS[rule]
-            rows[state][symbol] = (rule[0], act, len(rule[1]))
-    if rows[start][_START][1] is not rows[end]:
+                row[symbol] = numbers[to]
+            else:
+                row[symbol] = [str(to.origin.name), " ".join([str(s.name) for s in to.expansion])]
+        rows.append(row)
+    (start,), (end,) = table.start_states.values(), table.end_states.values()
+    return {
+        "pattern": pattern.pattern,
+        "ignored": sorted(lexer.ignore_types),
+        "rows": rows,
+        "start": numbers[start],
+        "end": numbers[end],
+    }
+
+
+def _bound(data: dict[str, Any]) -> _Tables:
+    """The tables with rows that refer to each other, and to our actions."""
+    rows: list[dict[Any, Any]] = [{} for _ in data["rows"]]
+    for row, actions in zip(rows, data["rows"], strict=True):
+        for symbol, to in actions.items():
+            if isinstance(to, int):
+                row[symbol] = (None, rows[to], 0)
+            else:
+                name, symbols = to
+                row[symbol] = (name, _RULES[name][symbols], len(symbols.split()))
+    start = rows[data["start"]]
+    if start[_START][1] is not rows[data["end"]]:
         raise ValueError("a text ends elsewhere")
-    return _Tables(pattern.finditer, frozenset(lexer.ignore_types), rows[start])
+    return _Tables(re.compile(data["pattern"]).finditer, frozenset(data["ignored"]), start)
 
 
 # -- what is made of each rule --------------------------------------------------------------------
@@ -275,9 +300,4 @@ _RULES: dict[str, dict[str, _Act]] = {
     "_name_list": {"name": _one, "_name_list _COMMA name": _more},
     "_declare_args": {"symbol": _one, "_declare_args symbol": _more},
     "literal": {"REGEXP": lambda p: ("x", p[0]), "STRING": lambda p: ("s", p[0])},
-}
-_ACTIONS = {
-    (name, tuple(symbols.split())): act
-    for name, rules in _RULES.items()
-    for symbols, act in rules.items()
 }
