@@ -17,8 +17,9 @@ import jsonschema_rs
 import pytest
 
 from structgen.automaton.derivatives import RegexAutomaton
+from structgen.automaton.evaluate import shortest_match
 from structgen.grammar import formats_idn
-from structgen.grammar.formats import ANNOTATION_FORMATS, FORMATS, format_regex
+from structgen.grammar.formats import ANNOTATION_FORMATS, FEWEST, FORMATS, format_regex
 
 SUITE = Path(__file__).parents[2] / "shared/data/json-schema-test-suite.jsonl.xz"
 
@@ -407,3 +408,13 @@ def test_suite() -> None:
                 assert test["valid"] or not found, (name, text)
     assert len(total) == 5
     assert all(right[draft] >= 0.97 * total[draft] for draft in total), (right, total)
+
+
+def test_the_fewest_characters_of_each_format_are_known() -> None:
+    assert FEWEST.keys() == FORMATS.keys()
+    for name, fewest in FEWEST.items():
+        regex = format_regex(name)
+        assert regex is not None
+        shortest = shortest_match(regex)
+        assert shortest is not None
+        assert len(shortest) == fewest, name

@@ -11,7 +11,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from ..errors import CompileLimitExceeded
-from ..grammar.formats import MOST_LEAST, format_of
+from ..grammar.formats import FEWEST, MOST_LEAST, format_of
 from ..grammar.schema_graph import Node, child_path
 from .arrays import ArrayPlan
 from .plain import IN_PLACE, PlainNodes, worth_a_look
@@ -110,8 +110,8 @@ def _check_patterns(language: JsonLanguage) -> None:
             continue
         formats = [format_of(pattern) for pattern in node.patterns]
         own = tuple(p for p, name in zip(node.patterns, formats, strict=True) if name is None)
-        if not own and not node.min_length:
-            continue
+        if not own and node.min_length <= min(FEWEST[name] for name in formats if name):
+            continue  # it says nothing beside the format
         if len(own) == len(formats) == 1 and has_string(own[0], node.min_length, node.max_length):
             continue
         with language.placed(language.conjunction([2 * number])):

@@ -606,8 +606,11 @@ def _push_moves(
     spelling = encoding.shortest(node)
     for mask, to in symbols.moves(state):
         best: bytes | None = None
-        for atom, spelt in spelling.items():
-            if mask >> atom & 1 and (best is None or (len(spelt), spelt) < (len(best), best)):
+        while mask:  # no two moves share an atom, so each is looked at once
+            bit = mask & -mask
+            mask ^= bit
+            spelt = spelling.get(bit.bit_length() - 1)
+            if spelt is not None and (best is None or (len(spelt), spelt) < (len(best), best)):
                 best = spelt
         if best is not None:
             so_far = cost + len(best)

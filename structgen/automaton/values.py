@@ -21,7 +21,7 @@ from typing import Any, TypeAlias
 
 from ..errors import CompileLimitExceeded
 from ..grammar import ir
-from ..grammar.formats import format_of
+from ..grammar.formats import FEWEST, format_of
 from ..grammar.schema_graph import (
     ALL_TYPES,
     ARRAY,
@@ -547,13 +547,17 @@ class JsonLanguage:
         """Whether there is a string of a node's lengths and patterns."""
         if not node.patterns:
             return node.max_length is None or node.min_length <= node.max_length
-        is_free = not node.min_length and node.max_length is None and not self.missing
-        if is_free and len(node.patterns) == 1 and format_of(node.patterns[0]) is not None:
-            return True
-        if len(node.patterns) == 1 and has_string(
-            node.patterns[0], node.min_length, node.max_length
-        ):
-            return True
+        if len(node.patterns) == 1:
+            (pattern,) = node.patterns
+            least, most = node.min_length, node.max_length
+            name = format_of(pattern)
+            if name is None:
+                found = has_string(pattern, least, most)
+            else:
+                fewest = FEWEST[name]
+                found = least <= fewest and (most is None or fewest <= most) and not self.missing
+            if found:
+                return True
         return self.free_leaf(node) is not None
 
     def size_at_least(self, conjunction: int, size: int) -> bool:

@@ -65,6 +65,31 @@ of unknown name."""
 MOST_LEAST: Mapping[str, int] = MappingProxyType({"idn-email": 32, "idn-hostname": 20})
 """Largest ``minLength`` beside formats that need many states by themselves: more is too many."""
 
+FEWEST: Mapping[str, int] = MappingProxyType(
+    {
+        "date": 10,
+        "date-time": 20,
+        "duration": 3,
+        "email": 3,
+        "hostname": 1,
+        "idn-email": 3,
+        "idn-hostname": 1,
+        "ipv4": 7,
+        "ipv6": 2,
+        "iri": 2,
+        "iri-reference": 0,
+        "json-pointer": 0,
+        "regex": 0,
+        "relative-json-pointer": 1,
+        "time": 9,
+        "uri": 2,
+        "uri-reference": 0,
+        "uri-template": 0,
+        "uuid": 36,
+    }
+)
+"""Characters of a shortest string of each format."""
+
 
 def format_regex(name: str, dialect: str | None = None) -> ir.Regex | None:
     """The language of strings that ``format: name`` allows.
