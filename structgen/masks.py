@@ -244,22 +244,21 @@ class MaskEngine:
         return self.mask(state, tape).n_tokens(self._walker.n_words)
 
     def _leaf_walk(self, leaf: Leaf, q: int, node: Node) -> LeafWalk:
+        memo = self._walker.walks if leaf.is_shared else self._walks
+        found = memo.get(leaf, q, node)
+        return self._walk(leaf, q, node, memo) if found is None else found
+
+    def _walk(self, leaf: Leaf, q: int, node: Node, memo: WalkMemo) -> LeafWalk:
         if isinstance(leaf, NamedTokenLeaf):
             # A token of its own: no other one goes on with it.
             at_root = node == ROOT and q == leaf.start
             return self._named_walks[leaf] if at_root else LeafWalk(None, EMPTY, (), ())
-        walker = self._walker
         if isinstance(leaf, Lexer):
-            return self._lexer_walk(leaf, q, node)
-        return walker.leaf_walk(leaf, q, node, walker.walks if leaf.is_shared else self._walks)
-
-    def _lexer_walk(self, lexer: Lexer, q: int, node: Node) -> LeafWalk:
-        found = self._walks.get(lexer, q, node)
-        if found is None:
-            found = self._lexers.walk(lexer, q, node)
-            self._walks.put(lexer, q, node, found)
+            found = self._lexers.walk(leaf, q, node)
+            memo.put(leaf, q, node, found)
             self._walker.charge(found.ids.nbytes + 400)
-        return found
+            return found
+        return self._walker.walk_anew(leaf, q, node, memo)
 
     def root_walk(self, leaf: Leaf, q: int, continuation: int) -> LeafWalk:
         """What ``leaf`` does from its state ``q`` with whole tokens."""
@@ -386,8 +385,10 @@ class MaskEngine:
     def _room(self, frame: Frame, continuation: int) -> int:
         """How many frames that nest may be pushed on ``continuation``, whose top is ``frame``,
         before resuming is limited; no more than a token can push."""
-        room = frame.limit - self.machine.depths[continuation]
-        return max(0, min(room, self._walker.most_opened + 1))
+        most = self._walker.most_opened + 1
+        if frame.limit == UNLIMITED:
+            return most
+        return max(0, min(frame.limit - self.machine.depths[continuation], most))
 
     def _frame_walk(self, frame: Frame, at: int, outcome: int, node: Node, room: int) -> FrameWalk:
         if frame.limit == UNLIMITED:

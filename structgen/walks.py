@@ -17,7 +17,7 @@ import hashlib
 import itertools
 import threading
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple, TypeAlias
 
@@ -133,7 +133,10 @@ class WalkMemo:
     def get(self, leaf: Leaf, q: int, node: Node) -> LeafWalk | None:
         """The walk, or None."""
         at = node if isinstance(node, int) else node.number
-        found = self._kept.get((leaf.number << 32 | q) << _NODE_BITS | at)
+        key = (leaf.number << 32 | q) << _NODE_BITS | at
+        found = self._kept.young.get(key)
+        if found is None:
+            found = self._kept.get(key)
         return None if found is None else _new_tuple(LeafWalk, found)
 
     def put(self, leaf: Leaf, q: int, node: Node, walk: LeafWalk) -> None:
@@ -239,8 +242,10 @@ class Walker:
 
     # -- trie nodes, one or many ------------------------------------------------------------
 
-    def join(self, nodes: Iterable[Node]) -> Node:
+    def join(self, nodes: Sequence[Node]) -> Node:
         """One node that stands for all of ``nodes``."""
+        if len(nodes) == 1:
+            return nodes[0]
         real: set[int] = set()
         for node in nodes:
             if isinstance(node, int):
@@ -305,18 +310,21 @@ class Walker:
     def leaf_walk(self, leaf: Leaf, q: int, node: Node, memo: WalkMemo) -> LeafWalk:
         """Walk ``leaf`` from state ``q`` at ``node``; remembered in ``memo``."""
         found = memo.get(leaf, q, node)
+        return self.walk_anew(leaf, q, node, memo) if found is None else found
+
+    def walk_anew(self, leaf: Leaf, q: int, node: Node, memo: WalkMemo) -> LeafWalk:
+        """As `leaf_walk`, where ``memo`` does not hold the walk yet."""
+        found = self._text_walk(leaf, q, node, memo)
         if found is None:
-            found = self._text_walk(leaf, q, node, memo)
-            if found is None:
-                found = self._walk_before_text(leaf, q, node, memo)
-            if found is None and not (node == ROOT and self._is_wide(leaf)):
-                found = self._sparse_walk(leaf, q, node, memo)
-            if found is None:
-                found = self._wide_walk(leaf, q, node)
-            if node == ROOT and found.ids.nbytes > 4 * self.n_words:
-                found = self._with_row(found)
-            memo.put(leaf, q, node, found)
-            self.charge(found.ids.nbytes + 400 + (leaf.grown() if leaf.is_shared else 0))
+            found = self._walk_before_text(leaf, q, node, memo)
+        if found is None and not (node == ROOT and self._is_wide(leaf)):
+            found = self._sparse_walk(leaf, q, node, memo)
+        if found is None:
+            found = self._wide_walk(leaf, q, node)
+        if node == ROOT and found.ids.nbytes > 4 * self.n_words:
+            found = self._with_row(found)
+        memo.put(leaf, q, node, found)
+        self.charge(found.ids.nbytes + 400 + (leaf.grown() if leaf.is_shared else 0))
         return found
 
     def _with_row(self, walk: LeafWalk) -> LeafWalk:
@@ -440,12 +448,7 @@ class Walker:
         parts = found.parts
         if found.ids:
             parts.append(np.array(found.ids, np.int32))
-        joined = tuple(
-            [
-                (outcome, nodes[0] if len(nodes) == 1 else self.join(nodes))
-                for outcome, nodes in found.exits.items()
-            ]
-        )
+        joined = tuple([(outcome, self.join(nodes)) for outcome, nodes in found.exits.items()])
         ids = EMPTY if not parts else parts[0] if len(parts) == 1 else np.concatenate(parts)
         return LeafWalk(found.row, ids, joined, tuple(found.ends))
 

@@ -53,6 +53,7 @@ class ObjectPlan:
         self._states: list[State] = []
         self._state_ids: dict[State, int] = {}
         self._leaves: dict[object, KeyLeaf] = {}
+        self._unnamed: bool | None = None
         self._closings: dict[State, Members | None] = {}
         self._open: dict[tuple[State, int], bool] = {}
 
@@ -138,6 +139,15 @@ class ObjectPlan:
         possible = self._language.is_possible(self._table.conjunctions[label])
         return label - len(self.names) if possible else -1
 
+    def _may_be_unnamed(self) -> bool:
+        """Whether some value may stand after an unnamed key that matches no pattern."""
+        found = self._unnamed
+        if found is None:
+            found = self._class_of(0) >= 0
+            if not self._language.is_solving:
+                self._unnamed = found
+        return found
+
     def class_in(self, state: State, matched: int) -> int:
         """As `_class_of`: -1 also where the object could not be closed after ``state``."""
         found = self._class_of(matched)
@@ -192,7 +202,7 @@ class ObjectPlan:
             if others and not self._told_by_state:
                 others = self._owed(self._after(state, len(self.names), rule, None)) is not None
         if others and not table.bits:
-            others = self._class_of(0) >= 0
+            others = self._may_be_unnamed()
         if not allowed and not others:
             return None, may_close
         return self._leaf(state).menu(allowed, others), may_close

@@ -525,6 +525,8 @@ class JsonLanguage:
         key = self._conjunctions[conjunction]
         if len(key) == 1 and not key[0] & 1 and key[0] >> 1 in self._typed:
             return True  # a look at what most properties are
+        if key == (FALSE,):
+            return False
         if self.plainly_possible(conjunction):
             return True
         # A leaf is only made when some text reaches its end.
