@@ -167,10 +167,15 @@ class Neighbours:
                         continue
                     # A guess will not do.
                     exact = self._lexer.terminals.demands(terminal, _MAX_STATES)
-                    if exact[2] is None or len(exact[2]) > _MAX_DEMANDS:
+                    if exact[2] is None:
                         return None
                     self._demands[terminal] = exact
                     self._settling[~terminal] = exact[:2]
+                    if len(exact[2]) > _MAX_DEMANDS:
+                        # Their sum may.
+                        if self._first[t] & ~exact[0]:
+                            return None
+                        continue
                     left[terminal].discard(demand)
                     for known in exact[2]:
                         add(terminal, known)
