@@ -45,7 +45,7 @@ from . import evaluate
 from .alphabet import Alphabet
 from .arrays import ArrayLeaf, ArrayPlan
 from .branches import Branch, Brancher
-from .encoding import json_string
+from .encoding import Escapes, json_string
 from .leaf import Leaf, StringLeaf
 from .machine import Alternative
 from .nesting import UNLIMITED, NestingBound, height_of_text, watch_from
@@ -111,6 +111,7 @@ class JsonLanguage:
         self._shapes: dict[int, Shapes] = {}
         self._objects: dict[tuple[int, ...], ObjectPlan] = {}
         self._arrays: dict[tuple[int, ...], ArrayPlan] = {}
+        self._no_strings: set[tuple[ir.Regex, Escapes]] = set()  # languages that are empty
         self._shortest: dict[int, bytes | None] = {}
         self._solving: dict[int, bytes | None] | None = None
         self._unsolved: dict[int, None] = {}
@@ -388,7 +389,12 @@ class JsonLanguage:
         """A leaf for strings; those with a pattern or format are spelt as names are."""
         has_pattern = any(node.patterns for node in nodes)
         escapes = self.options.named if has_pattern else self.options.free
-        return string_leaf(regex, escapes, self.missing)
+        if (regex, escapes) in self._no_strings:
+            return None
+        leaf = string_leaf(regex, escapes, self.missing)
+        if leaf is None:
+            self._no_strings.add((regex, escapes))
+        return leaf
 
     # -- scalars ----------------------------------------------------------------------------
 

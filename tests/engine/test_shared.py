@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import gc
+import weakref
 
 import pytest
 
 from structgen.automaton import scalars
-from structgen.automaton.shared import SharedAutomata
+from structgen.automaton.shared import LARGE, SharedAutomata
 from structgen.grammar import regex
 
 
@@ -23,14 +24,7 @@ def test_the_same_arguments_give_the_same_automaton():
     assert shared.get(Grown, "a") is first
     assert shared.get(Grown, "b") is not first
     assert shared.get(lambda name: None, "c") is None
-    assert len(shared) == 3
-
-
-def test_nothing_is_made_twice_even_if_it_is_none():
-    shared, made = SharedAutomata(), []
-    for _ in range(3):
-        assert shared.get(made.append, 1) is None
-    assert made == [1]
+    assert len(shared) == 2
 
 
 def test_what_was_not_asked_for_longest_goes_first():
@@ -59,8 +53,32 @@ def test_an_automaton_that_grows_is_weighed_again():
     large.weight = 2_600  # more than a quarter
     for i in range(40):
         shared.get(Grown, i)
-    assert shared.get(Grown, "large") is not large
+    gone = weakref.ref(large)
+    del large
+    assert gone() is None
     assert shared.get(Grown, "small") is small
+
+
+def test_what_somebody_holds_is_found():
+    shared = SharedAutomata(max_count=20)
+    held = shared.get(Grown, "held")
+    for i in range(100):
+        shared.get(Grown, i)
+    assert shared.get(Grown, "held") is held
+    assert len(shared) <= 20
+
+
+def test_large_ones_are_kept_from_the_second_time_on():
+    shared = SharedAutomata()
+    first = shared.get(Grown, "large", LARGE)
+    assert shared.get(Grown, "large", LARGE) is first
+    assert len(shared) == 0
+    gone = weakref.ref(first)
+    del first
+    assert gone() is None
+    gone = weakref.ref(shared.get(Grown, "large", LARGE))
+    assert gone() is not None
+    assert len(shared) == 1
 
 
 @pytest.mark.parametrize(
