@@ -69,11 +69,15 @@ def test_tokens_read_at_once_lead_where_their_bytes_do(name: str) -> None:
 
 NOT_FREE = {
     "sql-select": "SELECT a.b, count(*) FROM t WHERE a NOT IN (1, 2) AND b IS NULL",
-    "lisp": '(+ 1 (f . \'x) "s" ; c\n)',
-    "yaml-flow": "{a: 1, b: [x y, 'z'], \"c\": null}",
     "python-function": "def f(a: int, *b) -> x:\n    if a in b:\n        return 'x'\n",
 }
 """Library grammars in which a terminal's demand could lead to a dead end."""
+
+
+@pytest.mark.parametrize("name", ["iso8601", "lisp", "yaml-flow", "jsonc", "graphql-query"])
+def test_grammars_without_dead_ends_are_known_as_such(name: str) -> None:
+    constraint = structgen.compile(Cfg.named(name), TINY)
+    assert constraint._machine.is_free
 
 
 @pytest.mark.parametrize("name", list(NOT_FREE))
