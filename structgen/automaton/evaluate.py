@@ -60,15 +60,21 @@ def _ends(regex: ir.Regex, text: str, starts: int) -> int:
         return 0
     if isinstance(regex, ir.CharSet):
         ends = 0
-        for at, char in enumerate(text):
-            if starts >> at & 1:
-                code = ord(char)
-                if any(low <= code <= high for low, high in regex.ranges):
-                    ends |= 2 << at
+        starts &= (1 << len(text)) - 1
+        while starts:
+            bit = starts & -starts
+            starts ^= bit
+            code = ord(text[bit.bit_length() - 1])
+            for low, high in regex.ranges:
+                if low <= code <= high:
+                    ends |= bit << 1
+                    break
         return ends
     if isinstance(regex, ir.Concat):
         for part in regex.parts:
             starts = _ends(part, text, starts)
+            if not starts:
+                break
         return starts
     if isinstance(regex, ir.Alternate):
         ends = 0
