@@ -47,6 +47,8 @@ class Closing:
         self._table = table
         self._counts = table.counts
         self._known: dict[Key, Members | None] = {}
+        self._witnesses: dict[Key, Members | None] = {}
+        self._enough = ENOUGH_SEARCH
         self._samples: list[tuple[str, int]] | None = None
         self._spare: dict[tuple[str, ...], dict[int, str]] = {}
         self._searched: dict[tuple[str, ...], list[tuple[str, int]]] = {}
@@ -61,6 +63,27 @@ class Closing:
             rule: what is left of the rule about all members.
             keys: unnamed keys already written.
         """
+        return self._search(left, count, rule, keys, self._known)
+
+    def is_possible(self, left: int, count: int, rule: Rule, keys: tuple[str, ...]) -> bool:
+        """Whether there are members that complete an object; see `members`.
+
+        That is much sooner found out than the cheapest of them: the first will do.
+        """
+        self._enough = 0
+        try:
+            return self._search(left, count, rule, keys, self._witnesses) is not None
+        finally:
+            self._enough = ENOUGH_SEARCH
+
+    def _search(
+        self,
+        left: int,
+        count: int,
+        rule: Rule,
+        keys: tuple[str, ...],
+        found: dict[Key, Members | None],
+    ) -> Members | None:
         self._steps = 0
         if not self.fits(left, count):
             return None
@@ -81,7 +104,7 @@ class Closing:
         if self._counts and plain:
             count = min(count + len(plain), table.count_to)
             rule = table.counted(rule, count)
-        known: dict[Key, Members | None] = {} if self._language.is_solving else self._known
+        known: dict[Key, Members | None] = {} if self._language.is_solving else found
         if rule.kind == "all":
             # What cannot be had at all is found out one by one, not in every combination.
             for part in rule.parts:
@@ -156,14 +179,14 @@ class Closing:
             for part in clause.parts:
                 way = book.all((part, *others)) if others else part
                 best = _cheaper(best, self._solve(left, count, way, keys, known))
-                if best is not None and (not best or self._steps > ENOUGH_SEARCH):
+                if best is not None and (not best or self._steps > self._enough):
                     break
             return best
         if relevant:
             label = self._next(relevant, rule)
             bit = 1 << label
             best = self._solve(left & ~bit, count, table.without(rule, bit), keys, known)
-            if best is None or (best and self._steps < ENOUGH_SEARCH):
+            if best is None or (best and self._steps < self._enough):
                 taken = self._take(label, None, left, count, rule, keys, known)
                 best = _cheaper(best, taken)
             return best
@@ -207,7 +230,7 @@ class Closing:
             if rest is not None:
                 member = self._member(name if name is not None else table.names[label], value)
                 best = _cheaper(best, _merged(((label, member), *rest)))
-                if self._steps > ENOUGH_SEARCH:
+                if self._steps > self._enough:
                     break
         return best
 

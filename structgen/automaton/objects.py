@@ -55,6 +55,7 @@ class ObjectPlan:
         self._leaves: dict[object, KeyLeaf] = {}
         self._unnamed: bool | None = None
         self._closings: dict[State, Members | None] = {}
+        self._closable: dict[State, bool] = {}
         self._open: dict[tuple[State, int], bool] = {}
 
     # -- states -----------------------------------------------------------------------------
@@ -115,7 +116,7 @@ class ObjectPlan:
         return [
             (conjunction, after)
             for conjunction, after in ways
-            if self._owed(after) is not None and self._language.is_possible(conjunction)
+            if self._may_close(after) and self._language.is_possible(conjunction)
         ]
 
     def _may_write(self, state: State, label: int) -> bool:
@@ -124,7 +125,7 @@ class ObjectPlan:
         found = self._open.get(key)
         if found is None:
             found = any(
-                self._owed(after) is not None and self._language.is_possible(conjunction)
+                self._may_close(after) and self._language.is_possible(conjunction)
                 for conjunction, after in self._ways(state, label, None)
             )
             if not self._language.is_solving:
@@ -200,7 +201,7 @@ class ObjectPlan:
                 if not self._may_write(state, bit.bit_length() - 1):
                     allowed ^= bit
             if others and not self._told_by_state:
-                others = self._owed(self._after(state, len(self.names), rule, None)) is not None
+                others = self._may_close(self._after(state, len(self.names), rule, None))
         if others and not table.bits:
             others = self._may_be_unnamed()
         if not allowed and not others:
@@ -320,6 +321,16 @@ class ObjectPlan:
             if not self._language.is_solving:
                 self._closings[state] = found
         return found  # type: ignore[return-value]
+
+    def _may_close(self, state: State) -> bool:
+        """Whether there are members that complete the object after ``state``."""
+        found = self._closable.get(state)
+        if found is None:
+            owed = self._closings.get(state, False)
+            found = self._closing.is_possible(*state) if owed is False else owed is not None
+            if not self._language.is_solving:
+                self._closable[state] = found
+        return found
 
     def _close(self, members: Members | None, first: bool) -> bytes | None:
         if members is None:

@@ -609,7 +609,15 @@ class JsonLanguage:
             # Inside the fixpoint below: answer with the best known so far.
             if conjunction not in values:
                 values[conjunction] = None
-                self._unsolved[conjunction] = None
+                reading = self._reading
+                with self.placed(conjunction):
+                    is_scalar = not self.shapes(conjunction)[1]
+                if is_scalar:
+                    # Or an object would be worked out anew after each of its members.
+                    self._improve(conjunction, values)
+                    self._reading = reading
+                else:
+                    self._unsolved[conjunction] = None
             self._readers.setdefault(conjunction, set()).add(self._reading)
             return values[conjunction]
         self._solving = values = {conjunction: None}
@@ -619,17 +627,21 @@ class JsonLanguage:
             while self._unsolved:
                 # The newest first: what a value is made of before the value itself.
                 item, _ = self._unsolved.popitem()
-                self._reading = item
-                with self.placed(item):
-                    text = self._shortest_shape(item)
-                best = values[item]
-                if text is not None and (best is None or len(text) < len(best)):
-                    values[item] = text
-                    self._unsolved.update(dict.fromkeys(self._readers.get(item, ())))
+                self._improve(item, values)
         finally:
             self._solving = None
         self._shortest.update(values)
         return values[conjunction]
+
+    def _improve(self, item: int, values: dict[int, bytes | None]) -> None:
+        """Work out the shortest text of ``item`` from those known of what is inside."""
+        self._reading = item
+        with self.placed(item):
+            text = self._shortest_shape(item)
+        best = values[item]
+        if text is not None and (best is None or len(text) < len(best)):
+            values[item] = text
+            self._unsolved.update(dict.fromkeys(self._readers.get(item, ())))
 
     def _shortest_shape(self, conjunction: int) -> bytes | None:
         """The shortest text, as far as those of what is inside are known."""
