@@ -183,7 +183,8 @@ class Walker:
         self._after: Recent[tuple[Characters, Any, Leaf], LeafWalk] = self.cache()
         self._clusters: weakref.WeakValueDictionary[bytes, Cluster] = weakref.WeakValueDictionary()
         self._tables: Recent[Leaf, _Table] = self.cache()
-        self._texts: Recent[Leaf, TextWalks] = self.cache()
+        # What is made for a leaf holds its automaton, and goes with the leaf.
+        self._texts: weakref.WeakKeyDictionary[Leaf, TextWalks] = weakref.WeakKeyDictionary()
         self._characters: dict[tuple[str, frozenset[int]], Characters] = {}
         self._views = (
             view(self.trie.first_child),
@@ -210,6 +211,7 @@ class Walker:
             self.turns += 1
             for cache in self._all_caches():
                 cache.turn()
+            self._texts = weakref.WeakKeyDictionary()
 
     def entries(self) -> int:
         """How many things are remembered."""
