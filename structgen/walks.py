@@ -30,7 +30,7 @@ from .automaton.leaf import Leaf, TextLeaf
 from .automaton.numbers import NumberLeaf
 from .automaton.shared import AUTOMATA
 from .characters import Characters, Whole
-from .grouping import distinct, ranges
+from .grouping import distinct, ranges, starts_of
 from .recent import Recent
 from .text_walks import TextWalk, TextWalks
 from .trie import Trie, view
@@ -49,6 +49,10 @@ EMPTY = np.array([], np.int32)
 
 _SPARSE_VISITS = 256
 """Trie nodes a sparse walk may visit before the wide walk takes over."""
+
+
+_FEW_MEMBERS = 24
+"""Nodes whose children are gathered one by one."""
 
 
 class Cluster:
@@ -284,18 +288,35 @@ class Walker:
         """Byte → child of a cluster."""
         out = cluster.children
         if out is None:
+            out = cluster.children = self._children_of(cluster.members)
+            self.charge(100 * len(out) + 100)
+        return out
+
+    def _children_of(self, members: npt.NDArray[np.int32]) -> dict[int, Node]:
+        if len(members) <= _FEW_MEMBERS:
             first, count, byte = self._views[:3]
             grouped: dict[int, list[int]] = {}
-            for member in cluster.members.tolist():
+            for member in members.tolist():
                 start = first[member]
                 for child in range(start, start + count[member]):
                     grouped.setdefault(byte[child], []).append(child)
-            out = cluster.children = {
+            return {
                 b: nodes[0] if len(nodes) == 1 else self.cluster(np.array(nodes, np.int32))
                 for b, nodes in grouped.items()
             }
-            self.charge(100 * len(out) + 100)
-        return out
+        trie = self.trie
+        starts = trie.first_child[members]
+        # The children of ascending nodes ascend.
+        children = ranges(starts, starts + trie.n_children[members]).astype(np.int32)
+        order = np.argsort(trie.byte[children], kind="stable")
+        children = children[order]
+        bytes_ = trie.byte[children]
+        begin = starts_of(bytes_)
+        bounds = pairwise([*begin.tolist(), len(children)])
+        return {
+            b: int(children[i]) if j == i + 1 else self.cluster(children[i:j].copy())
+            for b, (i, j) in zip(bytes_[begin].tolist(), bounds, strict=True)
+        }
 
     def ids_at(self, node: Node) -> list[int]:
         """Tokens that end at ``node``."""

@@ -236,8 +236,12 @@ class Leaf:
             with GROW:
                 row = self._rows[q]
                 if row is None:
-                    state = self.state
-                    row = {b: state(key) for b, key in self._edges(self._keys[q]).items()}
+                    row = {}
+                    last, to = None, -1
+                    for byte, key in self._edges(self._keys[q]).items():
+                        if key is not last:  # as it is for most digits
+                            last, to = key, self.state(key)
+                        row[byte] = to
                     self._n_edges += len(row)
                     self._rows[q] = row
         return row

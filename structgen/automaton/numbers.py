@@ -61,7 +61,14 @@ class NumberLeaf(Leaf):
 
     def _edges(self, key: Any) -> Mapping[int, Any]:
         assert isinstance(key, State)
-        return {b: to for b, to in self._reader.following(key) if self._is_alive(to)}
+        edges: dict[int, State] = {}
+        last, is_alive = None, False
+        for byte, to in self._reader.following(key):
+            if to is not last:
+                last, is_alive = to, self._is_alive(to)
+            if is_alive:
+                edges[byte] = to
+        return edges
 
     def _label(self, key: Any) -> int:
         assert isinstance(key, State)
