@@ -280,7 +280,7 @@ class Documents:
         steps: list[str | int] = []
         for token in pointer.split("/")[1:]:
             step = token.replace("~1", "/").replace("~0", "~") if "~" in token else token
-            if isinstance(raw, Mapping) and step in raw:
+            if (type(raw) is dict or isinstance(raw, Mapping)) and step in raw:
                 raw = raw[step]
                 steps.append(step)
             elif isinstance(raw, list) and step.isdigit() and int(step) < len(raw):
@@ -291,9 +291,8 @@ class Documents:
                 reason = f"there is no {step!r} in {here}"
                 hint = hints.moved(resource.root, pointer) or hints.meant(step, hints.steps(raw))
                 raise _nowhere(keyword, reference, path, reason, hint)
-            if isinstance(raw, Mapping) and (
-                "$schema" in raw or resource.dialect.id_keyword in raw
-            ):
+            is_object = type(raw) is dict or isinstance(raw, Mapping)
+            if is_object and ("$schema" in raw or resource.dialect.id_keyword in raw):
                 resource = self.enter(raw, resource, child_path(above, *steps))
         return Target(raw, above, resource, tuple(steps))
 

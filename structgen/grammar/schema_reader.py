@@ -268,6 +268,8 @@ class Reader:
             known = self._numbers.get(id(raw))
             if known is not None:
                 return 2 * known
+            if not raw:
+                return TRUE
             types = _only_type(raw, place)
             if types and len(self._nodes) <= MAX_NODES:
                 node = Node((place, steps))
@@ -277,7 +279,11 @@ class Reader:
                 self._typed.add(number)
                 if place.depth + 1 >= self._heights[place.base]:
                     self._heights[place.base] = place.depth + 2
-                return 2 * number
+            else:
+                to = Place(place, place.resource, (), steps)
+                number = self._new(id(raw), to)
+                self._work.append((number, raw, to))
+            return 2 * number
         return self.child(raw, Place(place, place.resource, place.scope, steps))
 
     # -- references -------------------------------------------------------------------------
