@@ -37,6 +37,9 @@ _ONE_IN = 16
 """One store in so many, told by its key, counts the files: that takes longer than the store."""
 
 _FOLDER = "grammars"
+_newest: tuple[ir.ContextFree | None, bytes | None] = None, None
+"""The grammar that was read last, and as it is kept: it is asked for a moment later."""
+
 _ELSEWHERE = re.compile(r"^\s*%import\s+\.", re.MULTILINE)
 """An import from a file beside the grammar."""
 
@@ -55,12 +58,17 @@ def get_or_read(text: str, start: str, read: Callable[[], ir.ContextFree]) -> ir
         return read()
     key = _key("rules", _larks_code(), start, text)
     known = array_cache.load(_FOLDER, key, key)
+    data: bytes | None
     if known is not None:
-        return _decoded(known["grammar"].tobytes())
-    grammar = read()
-    data = _encoded(grammar)
-    if data is not None:
-        _store(key, {"grammar": np.frombuffer(data, np.uint8)})
+        data = known["grammar"].tobytes()
+        grammar = _decoded(data)
+    else:
+        grammar = read()
+        data = _encoded(grammar)
+        if data is not None:
+            _store(key, {"grammar": np.frombuffer(data, np.uint8)})
+    global _newest
+    _newest = grammar, data
     return grammar
 
 
@@ -81,7 +89,9 @@ def of_lark(name: str, make: Callable[[], Any]) -> Any:
 
 def fingerprint(grammar: ir.ContextFree) -> str | None:
     """What tells a grammar from all others; None for one with terminals that are no patterns."""
-    data = _encoded(grammar)
+    newest, data = _newest
+    if newest is not grammar:
+        data = _encoded(grammar)
     return None if data is None else hashlib.sha256(data).hexdigest()
 
 
