@@ -16,7 +16,7 @@ from ..errors import CompileLimitExceeded
 from . import evaluate
 from .keys import KeySymbols
 from .members import MemberTable
-from .rules import Rule
+from .rules import Rule, RuleBook
 
 if TYPE_CHECKING:
     from .values import JsonLanguage
@@ -49,6 +49,7 @@ class Closing:
         self._known: dict[Key, Members | None] = {}
         self._witnesses: dict[Key, Members | None] = {}
         self._enough = ENOUGH_SEARCH
+        self._first_steps: dict[Rule, _FirstStep] = {}
         self._samples: list[tuple[str, int]] | None = None
         self._spare: dict[tuple[str, ...], dict[int, str]] = {}
         self._searched: dict[tuple[str, ...], list[tuple[str, int]]] = {}
@@ -167,23 +168,24 @@ class Closing:
         known: dict[Key, Members | None],
     ) -> Members | None:
         """Members that make ``rule`` hold, where some are needed."""
-        table, book = self._table, self._language.book
-        wanted, clause, others = _first_step(rule)
-        if wanted is not None:
-            label = table.index[wanted.detail[0].name]
+        table = self._table
+        step = self._first_steps.get(rule)
+        if step is None:
+            step = self._first_steps[rule] = _FirstStep(rule)
+        if step.wanted is not None:
+            label = table.index[step.wanted.detail[0].name]
             if not relevant >> label & 1:
                 return None
             return self._take(label, None, left, count, rule, keys, known)
         best: Members | None = None
-        if clause is not None:
-            for part in clause.parts:
-                way = book.all((part, *others)) if others else part
+        if step.clause is not None:
+            for way in step.ways(self._language.book):
                 best = _cheaper(best, self._solve(left, count, way, keys, known))
                 if best is not None and (not best or self._steps > self._enough):
                     break
             return best
         if relevant:
-            label = self._next(relevant, rule)
+            label = self._next(relevant, step)
             bit = 1 << label
             best = self._solve(left & ~bit, count, table.without(rule, bit), keys, known)
             if best is None or (best and self._steps < self._enough):
@@ -192,13 +194,13 @@ class Closing:
             return best
         return self._unnamed(left, count, rule, keys, known)
 
-    def _next(self, relevant: int, rule: Rule) -> int:
+    def _next(self, relevant: int, step: _FirstStep) -> int:
         """The name to decide on: the first that the rule speaks of by name, if any."""
-        for fact in self._language.book.facts_of(rule):
-            if fact.kind == "some" and fact.detail[0].name is not None:
-                label = self._table.index[fact.detail[0].name]
-                if relevant >> label & 1:
-                    return label
+        index = self._table.index
+        for name in step.names(self._language.book):
+            label = index[name]
+            if relevant >> label & 1:
+                return label
         return (relevant & -relevant).bit_length() - 1
 
     def _take(
@@ -405,18 +407,48 @@ class Closing:
 _SAMPLES = [*"abcdefghijklmnopqrstuvwxyz0123456789_", "$", "a-b", "x-", "@", "name", "id", "key"]
 
 
-def _first_step(rule: Rule) -> tuple[Rule | None, Rule | None, tuple[Rule, ...]]:
-    """What to go for: a fact about a name that has to hold; or else a disjunction of which some
-    part has to, and what has to hold beside it."""
-    parts = rule.parts if rule.kind == "all" else (rule,)
-    for part in parts:
-        if part.kind == "some" and part.detail[0].name is not None:
-            return part, None, ()
-    clauses = [part for part in parts if part.kind == "any"]
-    if not clauses:
-        return None, None, ()
-    clause = min(clauses, key=lambda part: len(part.parts))
-    return None, clause, tuple(part for part in parts if part is not clause)
+class _FirstStep:
+    """What to go for where a rule has to be made to hold: a fact about a name, or else some part of
+    a disjunction.
+
+    Attributes:
+        wanted: that fact, or None.
+        clause: that disjunction, or None.
+    """
+
+    __slots__ = ("_names", "_others", "_rule", "_ways", "clause", "wanted")
+
+    def __init__(self, rule: Rule) -> None:
+        self.wanted: Rule | None = None
+        self.clause: Rule | None = None
+        self._rule = rule
+        self._names: list[str] | None = None
+        self._ways: list[Rule] = []
+        parts = rule.parts if rule.kind == "all" else (rule,)
+        for part in parts:
+            if part.kind == "some" and part.detail[0].name is not None:
+                self.wanted = part
+                return
+        clauses = [part for part in parts if part.kind == "any"]
+        if clauses:
+            self.clause = min(clauses, key=lambda part: len(part.parts))
+            self._others = tuple(part for part in parts if part is not self.clause)
+
+    def names(self, book: RuleBook) -> list[str]:
+        """The names that the rule speaks of, in its order."""
+        if self._names is None:
+            facts = [fact for fact in book.facts_of(self._rule) if fact.kind == "some"]
+            names = [fact.detail[0].name for fact in facts]
+            self._names = [name for name in names if name is not None]
+        return self._names
+
+    def ways(self, book: RuleBook) -> Iterator[Rule]:
+        """The rule, once for each part of the clause: with that part instead of the clause."""
+        assert self.clause is not None
+        for i, part in enumerate(self.clause.parts):
+            if i == len(self._ways):
+                self._ways.append(book.all((part, *self._others)) if self._others else part)
+            yield self._ways[i]
 
 
 def _merged(members: Iterable[tuple[int, bytes]]) -> Members:

@@ -313,9 +313,7 @@ class MemberTable:
 
     def holds_now(self, rule: Rule) -> bool:
         """Whether ``rule`` holds if no further member comes."""
-        if not rule.support:
-            return rule is self._book.yes
-        return self._book.settle(rule, 0, rule.support) is self._book.yes
+        return rule.holds_without_facts
 
     def ways(self, rule: Rule, label: int) -> list[tuple[int, Rule]]:
         """The cases of a member with this label: ``(conjunction its value owes, rule after)``.

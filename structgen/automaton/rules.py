@@ -37,7 +37,7 @@ class Rule:
         support: bit mask of the numbers of the facts that it depends on.
     """
 
-    __slots__ = ("detail", "kind", "negated", "parts", "serial", "support")
+    __slots__ = ("_without_facts", "detail", "kind", "negated", "parts", "serial", "support")
 
     def __init__(
         self, kind: str, parts: tuple[Rule, ...], detail: Any, support: int, serial: int
@@ -48,6 +48,26 @@ class Rule:
         self.support = support
         self.serial = serial
         self.negated = self
+        self._without_facts: bool | None = None
+
+    @property
+    def holds_without_facts(self) -> bool:
+        """Whether it holds when none of the facts does that it depends on."""
+        found = self._without_facts
+        if found is None:
+            if self.kind in ("some", "least"):
+                found = False
+            elif self.kind in ("none", "fewer"):
+                found = True
+            elif self.kind == "all":
+                found = all(part.holds_without_facts for part in self.parts)
+            elif self.kind == "any":
+                found = any(part.holds_without_facts for part in self.parts)
+            else:
+                holding = sum(part.holds_without_facts for part in self.parts)
+                found = bool(self.detail >> holding & 1)
+            self._without_facts = found
+        return found
 
     @property
     def is_never(self) -> bool:
