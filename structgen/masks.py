@@ -212,7 +212,7 @@ class MaskEngine:
         self._by_text: set[int] = set()  # states whose masks depend on the text so far
         self._alike: Recent[tuple[Any, ...], Mask] = walker.cache()
         # Walks of frames, and of leaves that no other schema shares: they go with the constraint.
-        self._walks = WalkMemo(walker.cache())
+        self._walks = walker.memo()
         self._frame_walks: Recent[tuple[Frame, int, int, Node, int], FrameWalk] = walker.cache()
         self._named_walks = _NamedWalks(self.named)
         self._lexers = LexerWalks(walker, vocabulary)

@@ -73,6 +73,7 @@ class Cluster:
 
 
 Node: TypeAlias = "int | Cluster"
+Exits: TypeAlias = "tuple[tuple[int, Node], ...]"
 
 _NODE_BITS = 40
 _cluster_numbers = itertools.count(1 << (_NODE_BITS - 1))
@@ -117,7 +118,7 @@ class LeafWalk(NamedTuple):
 
     row: Bits | None
     ids: Ids
-    exits: tuple[tuple[int, Node], ...]
+    exits: Exits
     ends: tuple[End, ...]
 
 
@@ -126,13 +127,15 @@ class WalkMemo:
 
     There are thousands, which every full collection of garbage would look at: so keys are integers
     and walks plain tuples, which the collector leaves alone once it has seen that they hold nothing
-    but numbers and arrays. A leaf that is dropped may be gone before its walks are.
+    but numbers and arrays. Exits, of which few are different, are one for all. A leaf that is
+    dropped may be gone before its walks are.
     """
 
-    __slots__ = ("_kept",)
+    __slots__ = ("_exits", "_kept")
 
-    def __init__(self, kept: Recent[int, tuple[Any, ...]]) -> None:
+    def __init__(self, kept: Recent[int, tuple[Any, ...]], exits: Recent[Exits, Exits]) -> None:
         self._kept = kept
+        self._exits = exits
 
     def get(self, leaf: Leaf, q: int, node: Node) -> LeafWalk | None:
         """The walk, or None."""
@@ -145,8 +148,14 @@ class WalkMemo:
 
     def put(self, leaf: Leaf, q: int, node: Node, walk: LeafWalk) -> None:
         """Remember ``walk``."""
+        row, ids, exits, ends = walk
+        if exits:
+            known = self._exits.get(exits)
+            if known is None:
+                known = self._exits[exits] = exits
+            exits = known
         at = node if isinstance(node, int) else node.number
-        self._kept[(leaf.number << 32 | q) << _NODE_BITS | at] = (*walk,)
+        self._kept[(leaf.number << 32 | q) << _NODE_BITS | at] = row, ids, exits, ends
 
 
 _new_tuple = tuple.__new__
@@ -178,7 +187,8 @@ class Walker:
         self.turns = 0
         self._caches_lock = threading.Lock()
         self._caches: weakref.WeakSet[Recent[Any, Any]] = weakref.WeakSet()
-        self.walks = WalkMemo(self.cache())
+        self._exits: Recent[Exits, Exits] = self.cache()
+        self.walks = self.memo()
         self._rows: Recent[tuple[int, int, int], tuple[Any, Any, Bits]] = self.cache()
         self._interned: Recent[bytes, Bits] = self.cache()
         self._quoted: Recent[tuple[Characters, Any], tuple[Ids, Node | None]] = self.cache()
@@ -206,6 +216,10 @@ class Walker:
         with self._caches_lock:
             self._caches.add(made)
         return made
+
+    def memo(self) -> WalkMemo:
+        """A memo of walks that this walker's budget rules."""
+        return WalkMemo(self.cache(), self._exits)
 
     def charge(self, n_bytes: int) -> None:
         """Count ``n_bytes`` of cache; half the budget is for what was used last."""
