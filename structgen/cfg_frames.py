@@ -22,9 +22,9 @@ from .cfg_walks import Walks
 _NODE_BITS = 40
 _STATE_BITS = 40
 
-_Targets = list[tuple[int, int, int, int]]
+_Targets = list[tuple[int, int, int]]
 """First bytes of a terminal, as a mask; the lexer state before it, where nothing is demanded; the
-terminal; the goal state after it."""
+terminal."""
 
 Spot = tuple[int, int]
 """What holds of the rest of the text, and a node."""
@@ -66,9 +66,10 @@ class Frames:
         self._spaces: dict[Spot, tuple[tuple[Walk, ...], tuple[Spot, ...]]] = {}
         # What is known of goal states: their terminals, the goals they call, and the bytes that
         # any of those begins with.
-        self._own: dict[int, tuple[_Targets, list[tuple[int, int, int]], int]] = {}
+        self._own: dict[int, tuple[_Targets, list[tuple[int, int]], int]] = {}
         self._starts: dict[int, tuple[_Targets, int]] = {}
         self._entries: dict[Spot, int] = {}
+        self._alone: dict[int, tuple[int, int, int]] = {}
         self._is_neutral: dict[int, bool] = {}
         self._ignored = tuple((self._first(t), t) for t in sorted(machine.ignore))
         self._spaces_begin = 0
@@ -91,7 +92,7 @@ class Frames:
             available = self._walks.bytes_after(node, condition)
             found = self._nothing
             if begins & available:
-                found = self._walk(targets, calls, condition, node, available)
+                found = self._walk(state, targets, calls, condition, node, available)
             self._found[key] = found
         return found
 
@@ -101,7 +102,9 @@ class Frames:
         found = self._goals_found.get(key)
         if found is None:
             targets, _ = self._start_of(goal)
-            found = self._goals_found[key] = self._walk(targets, (), condition, node, available)
+            found = self._goals_found[key] = self._walk(
+                ~goal, targets, (), condition, node, available
+            )
         return found
 
     def spaced(self, condition: int, node: int) -> tuple[tuple[Walk, ...], tuple[Spot, ...]]:
@@ -143,13 +146,13 @@ class Frames:
 
     # -- goal states ------------------------------------------------------------------------------
 
-    def _own_of(self, state: int) -> tuple[_Targets, list[tuple[int, int, int]], int]:
+    def _own_of(self, state: int) -> tuple[_Targets, list[tuple[int, int]], int]:
         found = self._own.get(state)
         if found is None:
-            edges = self._goals.edges(state)
-            terminals, begins = self._targets({s: to for s, to in edges.items() if s >= 0})
-            calls = [(self._start_of(~s)[1], ~s, to) for s, to in edges.items() if s < 0]
-            for first, *_ in calls:
+            symbols = self._goals.symbols(state)
+            terminals, begins = self._targets([s for s in symbols if s >= 0])
+            calls = [(self._start_of(~s)[1], ~s) for s in symbols if s < 0]
+            for first, _ in calls:
                 begins |= first
             found = self._own[state] = (terminals, calls, begins)
         return found
@@ -158,15 +161,19 @@ class Frames:
         """The terminals that a goal begins with, and the bytes."""
         found = self._starts.get(goal)
         if found is None:
-            found = self._starts[goal] = self._targets(self._goals.start(goal))
+            found = self._starts[goal] = self._targets(sorted(self._goals.first(goal)))
         return found
 
-    def _targets(self, edges: dict[int, int]) -> tuple[_Targets, int]:
-        anything = self._anything
-        targets = [(self._first(t), self._entry(t, anything), t, to) for t, to in edges.items()]
+    def _targets(self, terminals: Iterable[int]) -> tuple[_Targets, int]:
+        known = self._alone
+        targets: _Targets = []
         begins = 0
-        for first, *_ in targets:
-            begins |= first
+        for t in terminals:
+            target = known.get(t)
+            if target is None:
+                target = known[t] = (self._first(t), self._entry(t, self._anything), t)
+            targets.append(target)
+            begins |= target[0]
         return targets, begins
 
     def _first(self, terminal: int) -> int:
@@ -202,22 +209,26 @@ class Frames:
 
     def _walk(
         self,
+        begin: int,
         targets: _Targets,
-        calls: Iterable[tuple[int, int, int]],
+        calls: Iterable[tuple[int, int]],
         condition: int,
         node: int,
         available: int,
     ) -> FrameWalk:
-        """Walk some terminals and goals, and go on after them."""
+        """Walk terminals and goals of goal state ``begin``, or, below 0, those that goal ``~begin``
+        begins with; and go on after them."""
         walk_of, conditions_of, nothing = self._walks.walk, self._lexer.conditions_of, self._nothing
         is_free, spaces_of = condition == self._anything, self._spaces
+        go = self._goals.go
         parts: list[Walk | FrameWalk] = []
         closed: dict[int, list[int]] = {}
         ended: dict[tuple[int, int], list[int]] = {}
-        for first, q, terminal, to in targets:
+        for first, q, terminal in targets:
             if first & available:
                 walk = walk_of(q if is_free else self._entry(terminal, condition), node)
                 parts.append(walk)
+                to = go(begin, terminal) if walk.exits else -1
                 for outcome, at in walk.exits:
                     for after in conditions_of[outcome]:
                         ended.setdefault((to, after), []).append(at)
@@ -229,12 +240,14 @@ class Frames:
                 parts += spaces
             for then, where in spots:
                 steps.append((to, then, where))
-        for first, goal, to in calls:
+        for first, goal in calls:
             if first & available:
                 inner = self.goal(goal, condition, node, available)
                 parts.append(inner)
-                for after, at in inner.closed:
-                    steps.append((to, after, at))
+                if inner.closed:
+                    to = go(begin, ~goal)
+                    for after, at in inner.closed:
+                        steps.append((to, after, at))
         is_final, accepts = self._goals.is_final, self._goals.accepts
         for to, after, at in steps:
             if not is_final[to]:

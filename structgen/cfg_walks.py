@@ -26,6 +26,8 @@ from .trie import Trie
 from .vocabulary import Vocabulary
 
 _NODE_BITS = 40
+_FEW = 10
+"""Sets of so many nodes are looked at one by one."""
 _MANY_BYTES = 8
 """Terminals that go on with more bytes than these are walked apart from large nodes."""
 
@@ -230,6 +232,13 @@ class Walks:
                 if allowed >> byte_of[child] & 1:
                     return node
             return -1
+        if nodes.n_members(node) <= _FEW:
+            allowed = self.allowed_mask(outcome)
+            members = nodes.real(node).tolist()
+            found = [member for member in members if nodes.bytes_after(member) & allowed]
+            if len(found) == len(members):
+                return node
+            return nodes.join(found) if found else -1
         there = nodes.going_on(nodes.real(node), self.allowed_after(outcome))
         return nodes.of(there) if len(there) else -1
 

@@ -15,7 +15,7 @@ terminals match is none of its business.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from ..grammar import ir
 from .bits import bits
@@ -42,7 +42,6 @@ class Goals:
         productive: nonterminals of which some text can come.
         accepts: whether a state may end its goal.
         goal_of: the goal of each state.
-        edges: symbol → next state, for each state.
         is_final: states that end their goal and cannot go on.
     """
 
@@ -78,35 +77,66 @@ class Goals:
         self._items: list[frozenset[Item]] = []
         self._ids: dict[tuple[int, bool, frozenset[Item]], int] = {}
         self._edges: list[dict[int, int] | None] = []
+        self._symbols: list[Mapping[int, list[Item]] | None] = []
+        self._gone: dict[tuple[int, int], int] = {}
         self._starts: dict[int, dict[int, int]] = {}
+        self._first: dict[int, frozenset[int]] = {}
+        self._at_left_edge: dict[int, set[int]] = {}
+        for symbol, items in self._found.items():
+            for r, _ in items if symbol >= 0 else ():
+                self._at_left_edge.setdefault(self.rules[r][0], set()).add(symbol)
         self._followed: dict[tuple[int, int, int], tuple[frozenset[Item], bool]] = {}
         self._loops: dict[int, int] = {}
         self.origin = self.start(n - 1)[mark] if self.productive[n - 1] else -1
+
+    def first(self, goal: int) -> frozenset[int]:
+        """The terminals at the beginning of ``goal``."""
+        found = self._first.get(goal)
+        if found is None:
+            found = self._first[goal] = frozenset().union(
+                *(self._at_left_edge.get(lhs, ()) for lhs in self._corners[goal])
+            )
+        return found
 
     def start(self, goal: int) -> dict[int, int]:
         """Terminal → state after it, at the beginning of ``goal``."""
         found = self._starts.get(goal)
         if found is None:
-            first = {
-                self.rules[r][1][d - 1]
-                for symbol, items in self._found.items()
-                if symbol >= 0
-                for r, d in items
-                if self.rules[r][0] in self._corners[goal]
-            }
-            found = {t: self._state(goal, self._at_edge(goal, t)) for t in sorted(first)}
+            found = {t: self.go(~goal, t) for t in sorted(self.first(goal))}
             self._starts[goal] = found
         return found
 
-    def edges(self, state: int) -> dict[int, int]:
-        """Symbol → next state; a nonterminal stands for a text of it that is not empty."""
-        found = self._edges[state]
+    def symbols(self, state: int) -> Mapping[int, list[Item]]:
+        """The symbols that may follow, each with what is known after it.
+
+        A nonterminal stands for a text of it that is not empty.
+        """
+        found = self._symbols[state]
         if found is None:
             moved: dict[int, list[Item]] = {}
             for r, d in self._items[state]:
                 moved.setdefault(self.rules[r][1][d], []).append((r, d + 1))
-            goal = self.goal_of[state]
-            found = {symbol: self._state(goal, items) for symbol, items in sorted(moved.items())}
+            found = self._symbols[state] = dict(sorted(moved.items()))
+        return found
+
+    def go(self, at: int, symbol: int) -> int:
+        """The state after one of the symbols of state ``at``; or, below 0, after one of the
+        terminals that goal ``~at`` begins with."""
+        key = (at, symbol)
+        found = self._gone.get(key)
+        if found is None:
+            if at >= 0:
+                found = self._state(self.goal_of[at], self.symbols(at)[symbol])
+            else:
+                found = self._state(~at, self._at_edge(~at, symbol))
+            self._gone[key] = found
+        return found
+
+    def edges(self, state: int) -> dict[int, int]:
+        """Symbol → next state: all that `go` says of a state."""
+        found = self._edges[state]
+        if found is None:
+            found = {symbol: self.go(state, symbol) for symbol in self.symbols(state)}
             self._edges[state] = found
         return found
 
@@ -211,6 +241,7 @@ class Goals:
             self.is_final.append(accepts and not open_items)
             self.goal_of.append(goal)
             self._edges.append(None)
+            self._symbols.append(None)
         return found
 
     def _follow(self, goal: int, item: Item) -> tuple[frozenset[Item], bool]:

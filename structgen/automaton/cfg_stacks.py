@@ -81,9 +81,9 @@ class Stacks:
             goals = self.goals
             tops: set[int] = set()
             for state, below in self.places[place]:
-                to = goals.edges(state).get(~goal)
-                if to is None:
+                if ~goal not in goals.symbols(state):
                     continue
+                to = goals.go(state, ~goal)
                 if goals.is_final[to] or (
                     goals.accepts[to] and goals.goal_of[to] == goal and goals.is_loop(to)
                 ):
@@ -101,8 +101,8 @@ class Stacks:
             goals = self.goals
             expected: set[int] = set()
             for state in states:
-                for symbol in goals.edges(state):
-                    expected.update((symbol,) if symbol >= 0 else goals.start(~symbol))
+                for symbol in goals.symbols(state):
+                    expected.update((symbol,) if symbol >= 0 else goals.first(~symbol))
             found = self._expected[states] = frozenset(expected)
         return found
 
@@ -120,9 +120,10 @@ class Stacks:
         key = state << _STATE_BITS | terminal
         found = self._moves.get(key)
         if found is None:
-            edges, start = self.goals.edges(state), self.goals.start
-            begun = [(~s, start(~s)[terminal]) for s in edges if s < 0 and terminal in start(~s)]
-            found = self._moves[key] = (edges.get(terminal, -1), tuple(begun))
+            symbols, first, go = self.goals.symbols(state), self.goals.first, self.goals.go
+            own = go(state, terminal) if terminal in symbols else -1
+            begun = [(~s, go(s, terminal)) for s in symbols if s < 0 and terminal in first(~s)]
+            found = self._moves[key] = (own, tuple(begun))
         return found
 
     def union(self, steps: Iterable[tuple[int, int]], places: Iterable[int] = ()) -> int:
