@@ -54,7 +54,8 @@ def lower(
     except NotDynamic:
         reader = Reader(schema, known, fill, observe)
         graph = reader.read()
-    if reader.holders:
+    holders = reader.with_unreached()
+    if holders:
         fill = KeywordReader(format_assertion=False, skipped=skipped)
-        UnreachedReader(known, reader.reached(), fill).check(reader.holders)
+        UnreachedReader(known, reader.reached(), fill).check(holders)
     return graph

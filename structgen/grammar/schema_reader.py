@@ -86,6 +86,8 @@ class Place:
         return self.resource.dialect
 
 
+_NOTHING: Mapping[str, Any] = {}
+
 Holder: TypeAlias = "tuple[Mapping[str, Any], Place]"
 """A schema with definitions, and where it stands."""
 
@@ -214,6 +216,21 @@ class Reader:
         if "$anchor" in raw or "$dynamicAnchor" in raw:
             self._documents.scan()
         return place
+
+    def with_unreached(self) -> list[Holder]:
+        """Those of ``holders`` that may hold definitions which nothing has led to."""
+        return [holder for holder in self.holders if not self._leads_to_all(holder[0])]
+
+    def _leads_to_all(self, raw: Mapping[str, Any]) -> bool:
+        numbers = self._numbers
+        for keyword in ("$defs", "definitions"):
+            held = raw.get(keyword, _NOTHING)
+            if type(held) is not dict:
+                return False
+            for schema in held.values():
+                if id(schema) not in numbers and schema is not True and schema is not False:
+                    return False
+        return True
 
     def reached(self) -> set[int]:
         """The ids of all schema objects that were read."""
