@@ -229,6 +229,7 @@ class Cursor:
         "_finished",
         "_left",
         "_out",
+        "_plans",
         "_ready",
         "_tape",
         "_tape_at",
@@ -241,8 +242,10 @@ class Cursor:
         self._ready = constraint._masks.ready
         self._out: npt.NDArray[np.uint32] | None = None
         self._bytes: memoryview | None = None
-        # (state, rest of the plan held) at the start and after each accepted token
-        self._trail: list[tuple[int, tuple[int, ...] | None]] = []
+        # The state at the start and after each accepted token; and, by its index, the rest of the
+        # plan held there, if any. Tuples of both would be looked at by the collector.
+        self._trail: list[int] = []
+        self._plans: dict[int, tuple[int, ...]] = {}
         self._tokens: list[int] = []
         self._finished = False
         self._left = max_tokens
@@ -260,11 +263,13 @@ class Cursor:
                     minimum=minimum,
                     budget=max_tokens,
                 )
-        self._trail.append((start, plan))
+        self._trail.append(start)
+        if plan is not None:
+            self._plans[0] = plan
 
     @property
     def _state(self) -> int:
-        return self._trail[-1][0]
+        return self._trail[-1]
 
     def _text(self) -> Tape:
         """The text so far. Only few constraints ask, so it is read when they do."""
@@ -299,7 +304,7 @@ class Cursor:
         if self._finished:
             out[:] = 0
             return
-        state = self._trail[-1][0]
+        state = self._trail[-1]
         ready = self._ready.get(state)
         if ready is None:
             self._constraint._masks.fill(state, out, self._text)
@@ -349,9 +354,9 @@ class Cursor:
         size = constraint._size
         if self._left is None and not self._finished and 0 <= token_id < size:
             # What every token costs once it has been met; the ids of EOS are never among them.
-            to = constraint._tokens.get(self._trail[-1][0] * size + token_id)
+            to = constraint._tokens.get(self._trail[-1] * size + token_id)
             if to:
-                self._trail.append((to, None))
+                self._trail.append(to)
                 self._tokens.append(token_id)
                 return
         vocabulary = constraint.vocabulary
@@ -368,7 +373,7 @@ class Cursor:
             return
         to = DEAD
         if 0 <= token_id < vocabulary.size:
-            to = constraint._advance(self._trail[-1][0], token_id, self._text)
+            to = constraint._advance(self._trail[-1], token_id, self._text)
         if to == DEAD:
             raise TokenNotAllowed(self._why_not(token_id), token_id=token_id)
         plan: tuple[int, ...] | None = None
@@ -384,7 +389,9 @@ class Cursor:
                     token_id=token_id,
                 )
             self._left -= 1
-        self._trail.append((to, plan))
+        if plan is not None:
+            self._plans[len(self._trail)] = plan
+        self._trail.append(to)
         self._tokens.append(token_id)
 
     def rollback(self, n: int) -> None:
@@ -401,6 +408,8 @@ class Cursor:
             n -= 1
         if n:
             del self._trail[-n:], self._tokens[-n:]
+            for beyond in range(len(self._trail), len(self._trail) + n):
+                self._plans.pop(beyond, None)
             if self._tape_at > len(self._tokens):
                 self._tape, self._tape_at = Tape(), 0
             if self._left is not None:
@@ -466,7 +475,7 @@ class Cursor:
         if self._finished:
             return 0
         own = len(self._constraint._plan(self._state, self._text)) + 1
-        plan = self._trail[-1][1]
+        plan = self._plans.get(len(self._trail) - 1)
         return own if plan is None else min(own, len(plan) + 1)
 
     # -- budget -----------------------------------------------------------------------------
@@ -491,10 +500,11 @@ class Cursor:
 
     def _held(self) -> tuple[int, ...]:
         """The plan held here; made now if every token before was affordable without one."""
-        state, plan = self._trail[-1]
+        here = len(self._trail) - 1
+        state, plan = self._trail[-1], self._plans.get(here)
         if plan is None:
             plan = self._constraint._plan(state, self._text)
-            self._trail[-1] = state, plan
+            self._plans[here] = plan
         return plan
 
     def _plan_after(self, token_id: int, to: int) -> tuple[int, ...] | None:

@@ -1,7 +1,7 @@
 """What the first constraints of a process would otherwise wait for, done beforehand.
 
 Owns one schema and one text that together touch every kind of walk whose tables depend on the
-vocabulary alone, and the names of common formats. Knows the engine from outside.
+vocabulary alone, and the formats that schemas ask for most. Knows the engine from outside.
 """
 
 from __future__ import annotations
@@ -24,6 +24,9 @@ _SCHEMA: dict[str, Any] = {
         "words": {"type": "string", "pattern": r"^(\S+\s+){0,40}\S+$", "maxLength": 300},
         "name": {"type": "string", "pattern": "^[A-Za-z_][A-Za-z0-9_]*$"},
         "date": {"type": "string", "format": "date"},
+        "time": {"type": "string", "format": "date-time"},
+        "link": {"type": "string", "format": "uri"},
+        "mail": {"type": "string", "format": "email"},
         "kind": {"enum": ["one", "two"]},
         "number": {"type": "number"},
         "count": {"type": "integer", "minimum": 0},
@@ -36,6 +39,9 @@ _TEXT = {
     "words": "so many words",
     "name": "x_1",
     "date": "2026-11-21",
+    "time": "2026-11-21T12:30:00Z",
+    "link": "https://a.example/b?c#d",
+    "mail": "someone@mail.example",
     "kind": "two",
     "number": -12.5,
     "count": 10,

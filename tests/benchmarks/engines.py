@@ -85,6 +85,10 @@ class Engine(ABC):
         """Start a sequence."""
 
 
+# Looked up here, as they are imported when first asked for: imports do not count, for no engine.
+_compile, _warm_up = structgen.compile, structgen.warm_up
+
+
 class Structgen(Engine):
     """This project."""
 
@@ -92,7 +96,7 @@ class Structgen(Engine):
 
     def _prepare(self, tokenizer: Path, vocabulary: Vocabulary) -> None:
         self._vocabulary = Vocabulary.from_tokenizer_json(tokenizer)
-        structgen.warm_up(self._vocabulary)  # as a server does; part of what preparing takes
+        _warm_up(self._vocabulary)  # as a server does; part of what preparing takes
 
     @property
     def version(self) -> str:
@@ -101,7 +105,7 @@ class Structgen(Engine):
 
     def compile(self, schema: str) -> Any:
         try:
-            return structgen.compile(JsonSchema(schema), self._vocabulary)
+            return _compile(JsonSchema(schema), self._vocabulary)
         except StructgenError as error:
             raise Refused(f"{type(error).__name__}: {error}") from error
 
