@@ -70,7 +70,7 @@ def test_a_token_is_allowed_exactly_when_what_it_needs_fits(name: str) -> None:
         free = constraint.start()
         for token in ids[:n]:
             free.accept(token)
-        state = free._trail[-1][0]
+        state = free._state
         may = [t for t in allowed(free, vocabulary) if t not in vocabulary.eos_token_ids]
         for token in rng.sample(may, min(len(may), 300)):
             to, _ = machine.read(state, vocabulary.tokens[token])

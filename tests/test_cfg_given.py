@@ -69,7 +69,7 @@ def test_verdicts_masks_and_budgets(output_type: Any, texts: dict[str, bool]) ->
         assert accepts(constraint, result.text, rng)
     cursor = constraint.start()
     for _ in range(12):
-        state = cursor._trail[-1][0]
+        state = cursor._state
         ids = allowed(cursor)
         if "tags" not in bytes(b"".join(TINY.tokens[t] for t in cursor._tokens)).decode("latin1"):
             assert set(ids) == brute_force_ids(constraint, state, TINY)

@@ -45,7 +45,7 @@ def test_masks_and_walks(name: str) -> None:
     text = min(samples(name)["accepted"][1:], key=len)[:60]
     cursor = compiled.start()
     for token in random_tokens(text.encode(), rng):
-        state = cursor._trail[-1][0]
+        state = cursor._state
         assert set(allowed(cursor)) == brute_force_ids(compiled, state, TINY)
         cursor.accept(token)
     least = minimum(compiled)

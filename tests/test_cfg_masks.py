@@ -36,14 +36,14 @@ def test_masks_equal_brute_force(name: str) -> None:
     constraint = compiled(name)
     rng = random.Random(name)
     for cursor in states_on_the_way(constraint, rng, len(seeds(40)), special=0.5):
-        state = cursor._trail[-1][0]
+        state = cursor._state
         assert set(allowed(cursor)) == brute_force_ids(constraint, state, TINY)
     # Uniform walks hardly ever write what a grammar is about; sentences do.
     for _ in seeds(8):
         text = cfg_cases.sentence(cfg_cases.grammar(name), name, rng)
         cursor = constraint.start()
         for token in random_tokens(text.encode(), rng):
-            state = cursor._trail[-1][0]
+            state = cursor._state
             ids = set(allowed(cursor))
             assert ids == brute_force_ids(constraint, state, TINY)
             if token not in ids:
@@ -58,7 +58,7 @@ def test_tokens_read_at_once_lead_where_their_bytes_do(name: str) -> None:
     rng = random.Random(name)
     tokens = [t for t in TINY.tokens if t]
     for cursor in states_on_the_way(constraint, rng, len(seeds(25)), special=0.5):
-        state = cursor._trail[-1][0]
+        state = cursor._state
         for token in [t for t in tokens if machine.step(state, t[0])] + rng.sample(tokens, 20):
             to = state
             for byte in token:
@@ -188,7 +188,7 @@ def test_masks_equal_brute_force_with_real_vocabularies(name: str, kind: str) ->
         for token in tokens:
             ids = set(allowed(cursor, vocabulary))
             if rng.random() < share:
-                state = cursor._trail[-1][0]
+                state = cursor._state
                 assert ids == brute_force_ids(constraint, state, vocabulary)
             assert token in ids
             cursor.accept(token)

@@ -66,7 +66,7 @@ def check_walks(walks: Walks) -> int:
 def check_masks(constraint: Constraint, rng: random.Random, most: int = 12) -> None:
     vocabulary = constraint.vocabulary
     for cursor in states_on_the_way(constraint, rng, most, special=0.5):
-        state = cursor._trail[-1][0]
+        state = cursor._state
         ids = set(allowed(cursor, vocabulary))
         assert ids == brute_force_ids(constraint, state, vocabulary)
 
