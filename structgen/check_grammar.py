@@ -68,7 +68,8 @@ def problems(
         for name, line in declared.items()
     ]
     if errors:
-        return _sorted([*(Problem(str(error), error.line, True) for error in errors), *found])
+        told = [Problem(str(error), error.line, True) for error in _distinct(errors)]
+        return _sorted([*told, *found])
     try:
         terminals = Terminals(grammar.terminals, ir.ANY_CHAR)
     except OutputTypeError as error:
@@ -103,6 +104,19 @@ def problems(
         except OutputTypeError as error:
             found.append(Problem(str(error), None, True))
     return _sorted(found)
+
+
+def _distinct(errors: list[GrammarError]) -> list[GrammarError]:
+    """``errors`` without those that say the same of the same line, or of none."""
+    out: list[GrammarError] = []
+    seen: set[tuple[str, int | None]] = set()
+    for error in errors:
+        gist = str(error).splitlines()[0].partition(" (Read as ")[0].rstrip(".")
+        if (gist, error.line) in seen or (error.line is None and any(g == gist for g, _ in seen)):
+            continue
+        seen.add((gist, error.line))
+        out.append(error)
+    return out
 
 
 def _sorted(found: list[Problem]) -> list[Problem]:

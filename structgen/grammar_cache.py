@@ -40,8 +40,13 @@ _FOLDER = "grammars"
 _newest: tuple[ir.ContextFree | None, bytes | None] = None, None
 """The grammar that was read last, and as it is kept: it is asked for a moment later."""
 
-_ELSEWHERE = re.compile(r"^\s*%import\s+\.", re.MULTILINE)
-"""An import from a file beside the grammar."""
+_ELSEWHERE = re.compile(r"%import(?:\s|\\)*\.")
+"""An import from a file beside the grammar, or what looks like one."""
+
+
+def reads_files(text: str) -> bool:
+    """Whether a Lark text may import from files beside it, which may have changed."""
+    return _ELSEWHERE.search(text) is not None
 
 
 def get_or_read(text: str, start: str, read: Callable[[], ir.ContextFree]) -> ir.ContextFree:
@@ -54,7 +59,7 @@ def get_or_read(text: str, start: str, read: Callable[[], ir.ContextFree]) -> ir
 
     Cost: 0.3 ms when on disk; else that of ``read``, and a millisecond or two for writing.
     """
-    if _ELSEWHERE.search(text):
+    if reads_files(text):
         return read()
     key = _key("rules", _larks_code(), start, text)
     known = array_cache.load(_FOLDER, key, key)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import lark
 import pytest
 from click.testing import CliRunner
 from engine.walks import TINY
@@ -224,3 +225,42 @@ lost: "b"
 
     assert [p.line for p in problems("root ::= a |\n  b\n")] == [1, 2]
     assert [p.line for p in problems('root = a, "x"\n, b;\n')] == [1, 2]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'start: A\nA: "a" x\nx: "b"',
+        '%declare A\nstart: A\nA: "a"',
+        'start: A\nA: _z\n_z: "q"',
+        'start: A\nA: "a"\n? [ x\n%declare A',
+        'start: A\nA: p{"a"}\np{x}: x',
+        "start{x}: x",
+        '%declare a\nstart: "a"',
+        '%import common.INT\n%import common.INT -> N\nstart: INT | "x" N',
+        '%ignore C -> x\nC: "c"\nstart: "a"',
+        'start: "a\0b"',
+    ],
+)
+def test_what_lark_refuses_is_refused_and_told_once(text: str) -> None:
+    with pytest.raises((lark.exceptions.LarkError, AssertionError, AttributeError)):
+        lark.Lark(text, parser="earley")
+    with pytest.raises(GrammarError):
+        structgen.compile(Cfg(text), TINY)
+    messages = [problem.message.splitlines()[0] for problem in problems(text)]
+    assert messages
+    assert len(messages) == len(set(messages))
+
+
+def test_a_carriage_return_in_a_literal_is_what_lark_makes_of_it() -> None:
+    constraint = structgen.compile(Cfg('start: "a\rb"'), TINY)
+    assert constraint.allows("a\nb")
+    assert not constraint.allows("a\rb")
+
+
+def test_what_is_imported_from_a_file_is_read_anew(tmp_path: Path) -> None:
+    for letter in "ab":
+        (tmp_path / "other.lark").write_text(f'X: "{letter}"\n')
+        (tmp_path / "main.lark").write_text("start: X\n%import.other.X\n")
+        constraint = structgen.compile(Cfg(tmp_path / "main.lark"), TINY)
+        assert [other for other in "ab" if constraint.allows(other)] == [letter]

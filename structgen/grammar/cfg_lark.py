@@ -59,6 +59,10 @@ def parse(
     return grammar_cache.get_or_read(text, start, lambda: _read(text, start, path, {}, None))
 
 
+_MOST_MISTAKES = 100
+"""Most mistakes that are looked for in one text."""
+
+
 def _read(
     text: str, start: str, path: str | None, given: Mapping[str, Given], errors: Errors
 ) -> ir.ContextFree:
@@ -70,13 +74,16 @@ def _read(
     if loaded is None:
         for unknown in cfg_lark_repair.unknown_imports(source):
             cfg_embedded.report(errors, unknown)
+    told: set[str] = set()
     while loaded is None:
         try:
             loaded = _load(source, start, path)
         except GrammarError as error:
             repaired = None if errors is None else _repaired(source, error)
-            if repaired is None:
+            # A mistake that is told again has been looked for in the wrong statement.
+            if repaired is None or str(error) in told or len(told) == _MOST_MISTAKES:
                 raise
+            told.add(str(error))
             cfg_embedded.report(errors, error)
             source = repaired
     terminals: list[ir.AnyTerminal] = []
@@ -160,7 +167,8 @@ def _load(source: Lifted, start: str, path: str | None) -> Loaded:
             warnings.simplefilter("ignore")
             loader: Any = load_grammar
             grammar, _ = loader(source.text, path or "<grammar>", [], False)
-            names = {str(getattr(d[0], "value", d[0])) for d in grammar.rule_defs}
+            # A template is no rule.
+            names = {str(getattr(d[0], "value", d[0])) for d in grammar.rule_defs if not d[1]}
             if not names:
                 raise GrammarError(
                     "The grammar has no rules. A rule is written in lower case: "
@@ -186,6 +194,11 @@ def _load(source: Lifted, start: str, path: str | None) -> Loaded:
         ) from None
     except lark.exceptions.LarkError as error:
         raise _from_lark(str(error), source) from None
+    except AttributeError:
+        raise GrammarError(
+            "The grammar cannot be loaded: a rule is declared (%declare), which only terminals, in "
+            "upper case, can be. Define it, or name a terminal."
+        ) from None
     except AssertionError:
         raise GrammarError(
             "A terminal that is declared or given (terminals=) cannot be part of another terminal. "

@@ -24,7 +24,7 @@ MAX_ALTERNATIVES = 2_000
 _MAX_REPEATS = 50
 """Lark's loader makes other rules of more repeats than these."""
 
-_PLAIN = re.compile(r"""\"[^"'\\\n]+\"""")
+_PLAIN = re.compile(r"""\"[^"'\\\n\r\0\ud800-\udfff]+\"""")
 """Literals that stand for what is written: the most of them."""
 
 _MARKS = ("[", "-")
@@ -70,6 +70,7 @@ class _Loading:
         self._used_templates: set[str] = set()
         self._instances: set[str] = set()
         self._terms: dict[str, Any] = {}  # a node, a pattern, or None when only declared
+        self._imported: set[tuple[tuple[str, ...], str]] = set()
         self._ignored: list[str] = []
         self._expanded: list[tuple[str, _Way]] = []
         self._helpers: dict[Node, str] = {}
@@ -122,11 +123,15 @@ class _Loading:
             raise NotPlain
         known = _library(path)
         for name in names:
-            if name not in known:
+            # Of two names for one terminal Lark keeps the last.
+            if name not in known or (path, name) in self._imported:
                 raise NotPlain
+            self._imported.add((path, name))
             self._define(self._terms, alias or name, known[name])
 
     def _ignore(self, node: Node) -> None:
+        if node[2]:
+            raise NotPlain  # an alias
         if len(node[1]) == 1 and len(node[1][0]) == 1 and node[1][0][0][0] == "t":
             self._ignored.append(node[1][0][0][1])
             return
@@ -191,7 +196,7 @@ class _Loading:
             return make.expansions(ways)
         if kind == "[":
             return make.maybe([self._pattern(node[1])])  # type: ignore[no-untyped-call]
-        if kind == "r":
+        if kind not in ("?", "*", "+", "~"):
             raise NotPlain
         if len(node) == 4 and int(node[3]) < int(node[2]):
             raise NotPlain

@@ -28,6 +28,7 @@ from pydantic import (
     WrapValidator,
 )
 
+from structgen import grammar_cache
 from structgen.errors import (
     GrammarError,
     OutputTypeError,
@@ -65,6 +66,8 @@ def lower(output_type: Any) -> OutputType:
         return output_type
     if isinstance(output_type, JsonSchema):
         return _lower(output_type)  # quicker than to look it up
+    if isinstance(output_type, Cfg) and grammar_cache.reads_files(output_type.text):
+        return _lower(output_type)
     try:
         hash(output_type)
     except TypeError:
