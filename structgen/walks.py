@@ -475,10 +475,8 @@ class Walker:
                 if outcome >= 0:
                     exits.setdefault(outcome, []).append(child_node)
                 stack.append((to, child_node))
-        for state, places in texts.items():
-            walks = self._texts_of(leaf)
-            for together in _apart(walks.characters, places):
-                self._walk_text(leaf, walks, state, together, found, memo)
+        if texts:
+            self._walk_texts(leaf, texts, found, memo)
         return self._finished(found)
 
     def _finished(self, found: _Found) -> LeafWalk:
@@ -547,9 +545,7 @@ class Walker:
         texts: dict[int, list[int]] = {}
         if not self._set_aside(leaf, q, node, texts):
             return None
-        for state, places in texts.items():
-            for together in _apart(walks.characters, places):
-                self._walk_text(leaf, walks, state, together, found, memo)
+        self._walk_texts(leaf, texts, found, memo)
         return self._finished(found)
 
     def _walk_before_text(self, leaf: Leaf, q: int, node: Node, memo: WalkMemo) -> LeafWalk | None:
@@ -573,12 +569,7 @@ class Walker:
             if not self.has_children(where):
                 continue
             rest = self.leaf_walk(leaf, start, where, memo)
-            if rest.row is not None:
-                found.add_row(rest.row)
-            found.parts.append(rest.ids)
-            found.ends.update(dict.fromkeys(rest.ends))
-            for label, exit_node in rest.exits:
-                found.exits.setdefault(label, []).append(exit_node)
+            found.include(rest)
         return self._finished(found)
 
     def _set_aside(self, leaf: Leaf, q: int, at: Node, texts: dict[int, list[int]]) -> bool:
@@ -603,6 +594,15 @@ class Walker:
                 return False
             texts.setdefault(state, []).extend(places.tolist())
         return True
+
+    def _walk_texts(
+        self, leaf: Leaf, texts: dict[int, list[int]], found: _Found, memo: WalkMemo
+    ) -> None:
+        """Add the walks that `_set_aside` has noted."""
+        walks = self._texts_of(leaf)
+        for state, places in texts.items():
+            for together in _apart(walks.characters, places):
+                self._walk_text(leaf, walks, state, together, found, memo)
 
     def _walk_text(
         self,
@@ -714,10 +714,7 @@ class Walker:
                 found.exits.setdefault(outcome, []).append(node)
             if leaf.goes_on(to):
                 rest = self.leaf_walk(leaf, to, node, memo)
-                found.parts.append(rest.ids)
-                found.ends.update(dict.fromkeys(rest.ends))
-                for outcome, exit_node in rest.exits:
-                    found.exits.setdefault(outcome, []).append(exit_node)
+                found.include(rest)
 
     def _row(self, counts: npt.NDArray[Any], most: int, more: Ids | None) -> Bits:
         """The tokens whose count is at most ``most``, and ``more``, as bits."""
@@ -882,6 +879,15 @@ class _Found:
 
     def add_row(self, row: Bits) -> None:
         self.row = row if self.row is None else self.row | row
+
+    def include(self, walk: LeafWalk) -> None:
+        """Add all that ``walk`` of the same leaf has found."""
+        if walk.row is not None:
+            self.add_row(walk.row)
+        self.parts.append(walk.ids)
+        self.ends.update(dict.fromkeys(walk.ends))
+        for outcome, node in walk.exits:
+            self.exits.setdefault(outcome, []).append(node)
 
 
 _ROOT_PLACE = 0

@@ -247,6 +247,14 @@ def try_accept(cursor: Cursor, token_id: int) -> bool:
     return True
 
 
+def would_accept(cursor: Cursor, token_id: int) -> bool:
+    """Whether ``cursor`` accepts the token; it does not move."""
+    if not try_accept(cursor, token_id):
+        return False
+    cursor.rollback(1)
+    return True
+
+
 # -- walks ------------------------------------------------------------------------------------
 
 
