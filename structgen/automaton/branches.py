@@ -3,7 +3,8 @@
 A conjunction is a set of obligations on one value. Its applicators (``$ref``, ``allOf``, ``anyOf``,
 ``oneOf``, ``if``, ``not``, dependencies) make further obligations hold for the same value, or leave
 a choice. `Brancher.expand` turns them into branches: disjunction between branches, conjunction of
-plain assertions inside one. Choices that the types already decide are never multiplied out, and a
+plain assertions inside one. Where that would be too many, what objects may be becomes a rule and
+what strings may be an expression, in one branch each. Choices that the types already decide are never multiplied out, and a
 ``oneOf`` branch only excludes those siblings that can overlap with it.
 
 ``unevaluatedProperties`` and ``unevaluatedItems`` need to know which subschemas have held: inside a
@@ -18,13 +19,27 @@ from typing import Any, TypeAlias
 
 from ..errors import CompileLimitExceeded
 from ..grammar import ir
-from ..grammar.schema_graph import ALL_TYPES, ARRAY, FALSE, OBJECT, TRUE, Contains, Node, json_key
+from ..grammar.schema_graph import (
+    ALL_TYPES,
+    ARRAY,
+    FALSE,
+    OBJECT,
+    STRING,
+    TRUE,
+    Contains,
+    Node,
+    json_key,
+)
 from .negation import Choice, negate
 from .rule_reader import RuleReader
 from .rules import Rule
+from .string_reader import StringReader, counts_only
 
 MAX_MULTIPLIED = 64
 """Most partial branches that are looked at before what objects may be becomes a rule."""
+
+MAX_STRINGS = 16
+"""Most branches of strings; where there are more, what strings may be becomes one expression."""
 
 MAX_BRANCHES = 4096
 """Most branches one value's alternatives may multiply out to."""
@@ -81,6 +96,7 @@ class Brancher:
         disjoint: whether two obligations certainly cannot hold together.
         constant: the obligation to equal a given object or array.
         reader: reads obligations as rules about an object's members.
+        strings: reads obligations as expressions over strings.
     """
 
     def __init__(
@@ -89,6 +105,7 @@ class Brancher:
         disjoint: Callable[[int, int], bool],
         constant: Callable[[Any], int],
         reader: RuleReader,
+        strings: StringReader,
     ) -> None:
         self._nodes = nodes
         self._disjoint = disjoint
@@ -96,28 +113,42 @@ class Brancher:
         self._negations: dict[int, Choice] = {}
         self._synthetic: dict[Any, int] = {}
         self._reader = reader
+        self._strings = strings
         self._compact = False
 
     def expand(self, obligations: Iterable[int]) -> list[Branch]:
         """The branches of a conjunction, without those that the types rule out.
 
         What objects may be is multiplied out where that is little, for a plan that follows one
-        branch is smaller than one with a rule; else all of it becomes one rule.
+        branch is smaller than one with a rule; else all of it becomes one rule. Likewise what
+        strings may be, else one expression.
 
         Raises:
             CompileLimitExceeded: more than `MAX_BRANCHES` partial branches were looked at.
         """
         obligations = tuple(obligations)
-        found = self._expand(obligations, False)
+        compact = 0
+        found = self._expand(obligations, compact)
         if found is None:
-            found = self._expand(obligations, True)
+            compact = OBJECT
+            found = self._expand(obligations, compact)
+        if found is None or self._texts(found) > MAX_STRINGS:
+            found = self._expand(obligations, compact | STRING)
         assert found is not None
         return _without_redundant(found)
 
-    def _expand(self, obligations: tuple[int, ...], compact: bool) -> list[Branch] | None:
-        """The branches; None when there are too many unless ``compact``."""
+    def _texts(self, branches: list[Branch]) -> int:
+        """The number of branches with automata for strings of their own; lists share one."""
+        texts = (b.nodes for b in branches if b.types & STRING)
+        return sum(all(self._nodes[n].enum is None for n in nodes) for nodes in texts)
+
+    def _expand(self, obligations: tuple[int, ...], compact: int) -> list[Branch] | None:
+        """The branches, those of the types in ``compact`` in one wherever that can be; None when
+        there are too many and types are left to compact."""
         stack: list[_Partial] = []
-        for types in (ALL_TYPES & ~OBJECT, OBJECT) if compact else (ALL_TYPES,):
+        for types in (ALL_TYPES & ~compact, compact & STRING, compact & OBJECT):
+            if not types:
+                continue
             first = _Partial()
             first.todo = [(ob, _NOBODY) for ob in obligations]
             first.types = types
@@ -129,6 +160,8 @@ class Brancher:
             if count > MAX_MULTIPLIED and not compact:
                 return None
             if count > MAX_BRANCHES:
+                if not compact & STRING:
+                    return None
                 raise CompileLimitExceeded(
                     f"the alternatives at {self._path(obligations)} multiply out to too many "
                     "branches; make them easier to tell apart (a const in a shared required "
@@ -137,12 +170,14 @@ class Brancher:
                     actual=count,
                 )
             partial = stack.pop()
-            self._compact = compact and partial.types == OBJECT
+            self._compact = bool(compact & OBJECT) and partial.types == OBJECT
             if not self._absorb(partial):
                 continue
             others = self._split_objects(partial)
             if others is not None:
                 stack.append(others)
+            if compact & STRING and partial.types == STRING and not self._absorb_texts(partial):
+                continue
             if not self._absorb_negated(partial):
                 continue
             if partial.types == OBJECT and not self._absorb_rules(partial):
@@ -316,6 +351,29 @@ class Brancher:
                 partial.todo.append((self.add(listed), _NOBODY))
         partial.choices = remaining
         return True
+
+    def _absorb_texts(self, partial: _Partial) -> bool:
+        """Turn choices, and what must not hold, into expressions over strings; False when one
+        matches nothing. What only counts characters stays: such strings may be spelt freely."""
+        negated, partial.negated = partial.negated, []
+        choices, partial.choices = partial.choices, []
+        found: list[ir.Regex] = []
+        for number in negated:
+            regex = self._strings.read(2 * number + 1)
+            if regex is None or counts_only(regex):
+                partial.negated.append(number)
+            else:
+                found.append(regex)
+        for choice in choices:
+            regex = self._strings.read_choice([ob for ob, _ in way] for way in choice)
+            if regex is None or counts_only(regex):
+                partial.choices.append(choice)
+            else:
+                found.append(regex)
+        if found:
+            node = Node("$", types=STRING, patterns=tuple(dict.fromkeys(found)))
+            partial.todo.append((self.add(node), _NOBODY))
+        return ir.NOTHING not in found
 
     def _rule(self, choice: list[tuple[Owned, ...]]) -> Rule | None:
         """The rule that ``choice`` comes to for an object, if it is to be one: where it speaks of

@@ -66,6 +66,7 @@ from .scalars import (
     string_leaf,
     string_regex,
 )
+from .string_reader import StringReader
 from .whitespace import whitespace
 
 MAX_CONTAINERS = 500
@@ -134,7 +135,11 @@ class JsonLanguage:
     @cached_property
     def _brancher(self) -> Brancher:
         reader = RuleReader(self.nodes, self.book, self.constant, self.string_language)
-        return Brancher(self.nodes, self._disjoint, self.constant, reader)
+        return Brancher(self.nodes, self._disjoint, self.constant, reader, self._strings)
+
+    @cached_property
+    def _strings(self) -> StringReader:
+        return StringReader(self.nodes)
 
     @cached_property
     def _plain(self) -> PlainSight:
