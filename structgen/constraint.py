@@ -308,7 +308,7 @@ class Cursor:
         ready = self._ready.get(state)
         if ready is None:
             self._constraint._masks.fill(state, out, self._text)
-        else:  # `Mask.fill`, in half the time: this is what every token of a sequence costs
+        else:  # `masks.fill`, in half the time: this is what every token of a sequence costs
             row, words, bits = ready
             if out is not self._out:
                 self._look_at(out)

@@ -44,46 +44,42 @@ from .walks import (
 _NO_NODE = -1
 
 
-class Mask(NamedTuple):
-    """A mask: a row that many share, and what is different.
+Mask: TypeAlias = "tuple[bytes, npt.NDArray[np.int64] | None, Bits]"
+"""A mask: a row that many share, and what is different.
 
-    Attributes:
-        row: uint32 [ceil(size / 32)], as bytes: those of an array cost twice as much to copy.
-        words: positions in the row, or None where nothing is different,
-        bits: and what stands there instead.
-    """
+That is the row, uint32 [ceil(size / 32)], as bytes (those of an array cost twice as much to copy);
+positions in it, or None where nothing is different; and what stands there instead. A plain tuple:
+see `walks.WalkMemo`.
+"""
 
-    row: bytes
-    words: npt.NDArray[np.int64] | None
-    bits: Bits
 
-    def fill(self, out: Bits) -> None:
-        """Write the mask into ``out``, uint32 [ceil(size / 32)]."""
-        row, words, bits = self
-        out[:] = np.frombuffer(row, np.uint32)
-        if words is not None:
-            out[words] = bits
-
-    @property
-    def n_bytes(self) -> int:
-        """Bytes that this mask takes alone."""
-        return 200 + 3 * self.bits.nbytes
-
-    def n_tokens(self, n_words: int) -> int:
-        """How many tokens are allowed, out of ``32 * n_words``."""
-        out = np.empty(n_words, np.uint32)
-        self.fill(out)
-        return int(np.unpackbits(out.view(np.uint8)).sum())
+def fill(mask: Mask, out: Bits) -> None:
+    """Write ``mask`` into ``out``, uint32 [ceil(size / 32)]."""
+    row, words, bits = mask
+    out[:] = np.frombuffer(row, np.uint32)
+    if words is not None:
+        out[words] = bits
 
 
 def pack(walker: Walker, rows: list[Bits], parts: list[Ids]) -> Mask:
-    """Rows of bits and token ids (repeats allowed) as one mask."""
+    """Rows of bits and token ids (repeats allowed) as one mask.
+
+    On MaskBench four in five have been met before, in another schema or state.
+    """
     ids = parts[0] if len(parts) == 1 else np.concatenate(parts) if parts else EMPTY
-    row: Bits | None = None
+    row: bytes | None = None
     if rows:
-        row = rows[0]
-        if len(rows) > 1:
-            row = walker.intern(np.bitwise_or.reduce(rows))
+        first = rows[0]
+        row = walker.packed(first if len(rows) == 1 else np.bitwise_or.reduce(rows))
+    key = row, ids.tobytes()
+    mask = walker.masks.get(key)
+    if mask is None:
+        mask = walker.masks[key] = _packed(walker, row, ids)
+        walker.charge(300 + ids.nbytes + 3 * mask[2].nbytes)
+    return mask
+
+
+def _packed(walker: Walker, row: bytes | None, ids: Ids) -> Mask:
     if len(ids) <= _FEW:
         table: dict[int, int] = {}
         for token in ids.tolist():
@@ -106,15 +102,15 @@ def pack(walker: Walker, rows: list[Bits], parts: list[Ids]) -> Mask:
         words = every.nonzero()[0]
         if row is not None or len(words) * 3 > walker.n_words:
             if row is not None:
-                every |= row
-            return Mask(walker.packed(every), None, _NO_BITS)
+                every |= np.frombuffer(row, np.uint32)
+            return walker.packed(every), None, _NO_BITS
         bits = every[words]
-    shared = walker.zeros if row is None else walker.packed(row)
     if not len(words):
-        return Mask(shared, None, _NO_BITS)
-    if row is not None:
-        bits |= row[words]
-    return Mask(shared, words, bits)
+        return walker.zeros if row is None else row, None, _NO_BITS
+    if row is None:
+        return walker.zeros, words, bits
+    bits |= np.frombuffer(row, np.uint32)[words]
+    return row, words, bits
 
 
 class _NamedWalks(dict[NamedTokenLeaf, LeafWalk]):
@@ -180,6 +176,7 @@ def places_of(
                 yield leaf, end, above
 
 
+_NOTHING_AFTER = FrameWalk(EMPTY, _NO_NODE, ())
 _NO_BITS = np.array([], np.uint32)
 _BIT: Bits = (1 << np.arange(32)).astype(np.uint32)
 
@@ -206,8 +203,7 @@ class MaskEngine:
         self.vocabulary = vocabulary
         self.named = NamedTokens(vocabulary) if named is None else named
         self._walker = walker = walker_of(vocabulary)
-        # Plain tuples, see `walks.WalkMemo`.
-        self._masks: Recent[int, tuple[Any, ...]] = walker.cache()
+        self._masks: Recent[int, Mask] = walker.cache()
         self.ready = self._masks.young
         self._by_text: set[int] = set()  # states whose masks depend on the text so far
         self._alike: Recent[tuple[Any, ...], Mask] = walker.cache()
@@ -216,6 +212,7 @@ class MaskEngine:
         self._frame_walks: Recent[tuple[Frame, int, int, Node, int], FrameWalk] = walker.cache()
         self._named_walks = _NamedWalks(self.named)
         self._lexers = LexerWalks(walker, vocabulary)
+        self._most_room = walker.most_opened + 1
         self._eos = [t for t in vocabulary.eos_token_ids if t < vocabulary.size]
 
     def mask(self, state: int, tape: Callable[[], Tape]) -> Mask:
@@ -225,23 +222,25 @@ class MaskEngine:
         the mask is computed anew each time.
         """
         with GROW:
-            known = self._masks.get(state)
-            if known is not None:
-                return Mask._make(known)
+            found = self._masks.get(state)
+            if found is not None:
+                return found
             if state not in self._by_text:
                 try:
                     found = self._compute(state, None)
                 except NeedsText:
                     self._by_text.add(state)
                 else:
-                    self._masks[state] = (*found,)
-                    self._walker.charge(found.n_bytes)
+                    self._masks[state] = found
+                    self._walker.charge(100)
                     return found
             return self._compute(state, tape())
 
     def n_tokens(self, state: int, tape: Callable[[], Tape]) -> int:
         """How many tokens are allowed in ``state``."""
-        return self.mask(state, tape).n_tokens(self._walker.n_words)
+        out = np.empty(self._walker.n_words, np.uint32)
+        self.fill(state, out, tape)
+        return int(np.unpackbits(out.view(np.uint8)).sum())
 
     def _leaf_walk(self, leaf: Leaf, q: int, node: Node) -> LeafWalk:
         memo = self._walker.walks if leaf.is_shared else self._walks
@@ -267,15 +266,15 @@ class MaskEngine:
 
     def fill(self, state: int, out: Bits, tape: Callable[[], Tape]) -> None:
         """Write the mask of ``state`` into ``out``, uint32 [ceil(size / 32)]."""
-        self.mask(state, tape).fill(out)
+        fill(self.mask(state, tape), out)
 
     def _compute(self, state: int, tape: Tape | None) -> Mask:
         configurations = self.machine.configurations(state)
         is_accepting = self.machine.is_accepting(state)
         if tape is not None or not self._counts(configurations):
             return self._put_together(configurations, is_accepting, tape)
-        configurations = self.configurations(state)
-        key = (is_accepting, *configurations)
+        configurations = self._alike_ones(configurations)
+        key = is_accepting, *configurations
         found = self._alike.get(key)
         if found is None:
             found = self._alike[key] = self._put_together(configurations, is_accepting, None)
@@ -293,11 +292,11 @@ class MaskEngine:
 
     def configurations(self, state: int) -> list[tuple[int, int, int]]:
         """Those of ``state``, or others with the same tokens and completions after them."""
-        machine, walker = self.machine, self._walker
-        return [
-            (leaf, walker.alike(machine.leaves[leaf], q), continuation)
-            for leaf, q, continuation in machine.configurations(state)
-        ]
+        return self._alike_ones(self.machine.configurations(state))
+
+    def _alike_ones(self, configurations: list[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
+        leaves, walker = self.machine.leaves, self._walker
+        return [(leaf, walker.alike(leaves[leaf], q), below) for leaf, q, below in configurations]
 
     def _put_together(
         self, configurations: list[tuple[int, int, int]], is_accepting: bool, tape: Tape | None
@@ -307,18 +306,23 @@ class MaskEngine:
         machine, walker = self.machine, self._walker
         for leaf_id, q, continuation in configurations:
             leaf = machine.leaves[leaf_id]
-            walk = self.root_walk(leaf, q, continuation)
-            parts.append(walk.ids)
-            if walk.row is not None:
-                rows.append(walk.row)
-            for outcome, node in walk.exits:
+            row, ids, exits, _ = self.root_walk(leaf, q, continuation)
+            if len(ids):
+                parts.append(ids)
+            if row is not None:
+                rows.append(row)
+            for outcome, node in exits:
+                if not walker.has_children(node):
+                    continue  # nothing can follow here: most exits are at the very end of a token
                 try:
-                    parts += [w.ids for w, _ in self.walks_after(continuation, outcome, node)]
+                    for after, _ in self.walks_after(continuation, outcome, node):
+                        if len(after.ids):
+                            parts.append(after.ids)
                 except NeedsText:
                     if tape is None:
                         raise
                     found = self.walks_after_text(continuation, outcome, node, tape)
-                    parts += [w.ids for w, _, _ in found]
+                    parts += [after.ids for after, _, _ in found]
         if is_accepting:
             parts.append(np.array(self._eos, np.int32))
         mask = pack(walker, rows, parts)
@@ -329,10 +333,10 @@ class MaskEngine:
         leaves = [self.machine.leaves[leaf] for leaf, _, _ in configurations]
         meant = {self.named.ids[n.number] for n in leaves if isinstance(n, NamedTokenLeaf)}
         bits = np.zeros(self._walker.n_words, np.uint32)
-        mask.fill(bits)
+        fill(mask, bits)
         for token in self.named.textual - meant:
             bits[token >> 5] &= ~np.uint32(1 << (token & 31))
-        return Mask(self._walker.packed(bits), None, _NO_BITS)
+        return self._walker.packed(bits), None, _NO_BITS
 
     def walks_after_text(
         self, continuation: int, outcome: int, node: Node, tape: Tape
@@ -374,7 +378,9 @@ class MaskEngine:
             continuation, outcome, node = todo.pop()
             for frame_id, below in machine.continuations[continuation]:
                 frame, at = machine.frames[frame_id]
-                room = self._room(frame, continuation)
+                room = self._most_room
+                if frame.limit != UNLIMITED:
+                    room = max(0, min(frame.limit - machine.depths[continuation], room))
                 walk = self._frame_walk(frame, at, outcome, node, room)
                 yield walk, below
                 rest = (below, 0, walk.closed)
@@ -382,24 +388,20 @@ class MaskEngine:
                     seen.add(rest)
                     todo.append(rest)
 
-    def _room(self, frame: Frame, continuation: int) -> int:
-        """How many frames that nest may be pushed on ``continuation``, whose top is ``frame``,
-        before resuming is limited; no more than a token can push."""
-        most = self._walker.most_opened + 1
-        if frame.limit == UNLIMITED:
-            return most
-        return max(0, min(frame.limit - self.machine.depths[continuation], most))
-
     def _frame_walk(self, frame: Frame, at: int, outcome: int, node: Node, room: int) -> FrameWalk:
+        """What ``frame`` does from ``node``, where its leaf has ended with ``outcome``.
+
+        Up to ``room`` frames that nest may be pushed before resuming is limited; no more than
+        `_most_room`, which is more than a token can push.
+        """
         if frame.limit == UNLIMITED:
-            room = self._walker.most_opened + 1
+            room = self._most_room
         key = (frame, at, outcome, node, room)
         found = self._frame_walks.get(key)
         if found is not None:
             return found
         if not self._walker.has_children(node):
-            # Nothing can follow here: most exits are at the very end of a token.
-            return FrameWalk(EMPTY, _NO_NODE, ())
+            return _NOTHING_AFTER
         if frame.records(at, outcome):
             raise NeedsText
         parts: list[Ids] = []
@@ -409,13 +411,14 @@ class MaskEngine:
             if way.leaf is None:
                 self._close(way.frames, 0, node, room, parts, closed, ends)
                 continue
-            walk = self._leaf_walk(way.leaf, way.q, node)
-            parts.append(walk.ids)
-            if walk.ends:
-                ends.append(Ends(way.leaf, walk.ends, way.frames))
-            for next_outcome, exit_node in walk.exits:
+            _, ids, exits, inner = self._leaf_walk(way.leaf, way.q, node)
+            if len(ids):
+                parts.append(ids)
+            if inner:
+                ends.append(Ends(way.leaf, inner, way.frames))
+            for next_outcome, exit_node in exits:
                 self._close(way.frames, next_outcome, exit_node, room, parts, closed, ends)
-        ids = np.concatenate(parts) if parts else EMPTY
+        ids = EMPTY if not parts else parts[0] if len(parts) == 1 else np.concatenate(parts)
         result = FrameWalk(ids, self._walker.join(closed) if closed else _NO_NODE, tuple(ends))
         self._frame_walks[key] = result
         self._walker.charge(ids.nbytes + 300)
@@ -435,16 +438,19 @@ class MaskEngine:
 
         ``room`` is that of the last one.
         """
-        far = room > self._walker.most_opened
-        above_last = sum(frame.nests for frame, _ in frames[:-1])
+        if not self._walker.has_children(node):
+            return
+        last = len(frames) - 1
         for i, (frame, at) in enumerate(frames):
-            here = room if far else max(0, room - above_last)
-            walk = self._frame_walk(frame, at, outcome, node, here)
-            above_last -= frame.nests
-            parts.append(walk.ids)
-            if walk.ends:
-                ends.append(Ends(None, walk.ends, frames[i + 1 :]))
-            if walk.closed == _NO_NODE:
+            here = room
+            if room < self._most_room:
+                here = max(0, room - sum(above.nests for above, _ in frames[i:last]))
+            ids, closed_at, inner = self._frame_walk(frame, at, outcome, node, here)
+            if len(ids):
+                parts.append(ids)
+            if inner:
+                ends.append(Ends(None, inner, frames[i + 1 :]))
+            if closed_at == _NO_NODE:
                 return
-            outcome, node = 0, walk.closed
+            outcome, node = 0, closed_at
         closed.append(node)

@@ -169,6 +169,7 @@ class Walker:
         used: bytes charged since the last turn.
         held: bytes charged in the generation before, much of it dropped or used again since.
         turns: how often the caches have been turned.
+        masks: masks by the row and the token ids that they consist of; see `masks.pack`.
     """
 
     def __init__(self, vocabulary: Vocabulary) -> None:
@@ -191,6 +192,7 @@ class Walker:
         self.walks = self.memo()
         self._rows: Recent[tuple[int, int, int], tuple[Any, Any, Bits]] = self.cache()
         self._interned: Recent[bytes, Bits] = self.cache()
+        self.masks: Recent[tuple[bytes | None, bytes], tuple[bytes, Any, Bits]] = self.cache()
         self._quoted: Recent[tuple[Characters, Any], tuple[Ids, Node | None]] = self.cache()
         self._free: Recent[tuple[Characters, bytes, tuple[int, ...], Leaf], LeafWalk]
         self._free = self.cache()
