@@ -15,16 +15,18 @@ terminals match is none of its business.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from ..grammar import ir
 from .bits import bits
+from .cfg_loops import Loops, Rule
 
 Item = tuple[int, int]
-"""A rule and how many of its symbols have been found."""
+"""A nonterminal of which a rule is being read, and what is still to come of the rule: the number of
+a cell. So rules that go on alike are one."""
 
-Rule = tuple[int, tuple[int, ...]]
-"""A nonterminal, and symbols it may consist of."""
+_DONE = 0
+"""The cell of nothing."""
 
 _ROUNDS = 10
 
@@ -57,14 +59,22 @@ class Goals:
         if not all(self.productive):
             useless = {~i for i, is_productive in enumerate(self.productive) if not is_productive}
             rules = [(lhs, rhs) for lhs, rhs in rules if not useless.intersection(rhs)]
-        self.rules: list[Rule] = rules
-        self.nullable = _closure(n, self.rules, True)
+        self.nullable = _closure(n, rules, True)
+        self._rules: list[Rule] = rules
+        loops = Loops(rules, self.nullable)
+        # What is still to come of rules, as cells: a symbol, and the cell after it.
+        self._cells: list[tuple[int, int]] = [(0, _DONE)]
+        self._cell_ids: dict[tuple[int, int], int] = {}
+        self._n = n
+        self._ways = [[self._cell(way) for way in ways] for ways in loops.ways]
         # For each symbol: the items in which it has just been found at the left edge of its rule.
-        self._found: dict[int, list[Item]] = {}
+        self._found: dict[int, dict[Item, None]] = {}
         corners: list[set[int]] = [set() for _ in range(n)]
-        for r, (lhs, rhs) in enumerate(self.rules):
-            for i, symbol in enumerate(rhs):
-                self._found.setdefault(symbol, []).append((r, i + 1))
+        for lhs, rhs in loops.rules:
+            cell = self._cell(rhs)
+            for symbol in rhs:
+                cell = self._cells[cell][1]
+                self._found.setdefault(symbol, {})[lhs, cell] = None
                 if symbol >= 0:
                     break
                 corners[lhs].add(~symbol)
@@ -83,11 +93,23 @@ class Goals:
         self._first: dict[int, frozenset[int]] = {}
         self._at_left_edge: dict[int, set[int]] = {}
         for symbol, items in self._found.items():
-            for r, _ in items if symbol >= 0 else ():
-                self._at_left_edge.setdefault(self.rules[r][0], set()).add(symbol)
+            for lhs, _ in items if symbol >= 0 else ():
+                self._at_left_edge.setdefault(lhs, set()).add(symbol)
         self._followed: dict[tuple[int, int, int], tuple[frozenset[Item], bool]] = {}
         self._loops: dict[int, int] = {}
         self.origin = self.start(n - 1)[mark] if self.productive[n - 1] else -1
+
+    def _cell(self, symbols: Sequence[int]) -> int:
+        """The number of a rest of a rule."""
+        cell = _DONE
+        for symbol in reversed(symbols):
+            key = (symbol, cell)
+            found = self._cell_ids.get(key)
+            if found is None:
+                found = self._cell_ids[key] = len(self._cells)
+                self._cells.append(key)
+            cell = found
+        return cell
 
     def first(self, goal: int) -> frozenset[int]:
         """The terminals at the beginning of ``goal``."""
@@ -114,8 +136,9 @@ class Goals:
         found = self._symbols[state]
         if found is None:
             moved: dict[int, list[Item]] = {}
-            for r, d in self._items[state]:
-                moved.setdefault(self.rules[r][1][d], []).append((r, d + 1))
+            for lhs, cell in self._items[state]:
+                symbol, after = self._cells[cell]
+                moved.setdefault(symbol, []).append((lhs, after))
             found = self._symbols[state] = dict(sorted(moved.items()))
         return found
 
@@ -149,7 +172,7 @@ class Goals:
         """
         n = len(self.nullable)
         reachable = _reachable(n - 1, self._users())
-        rules = [(lhs, rhs) for lhs, rhs in self.rules if lhs in reachable]
+        rules = [(lhs, rhs) for lhs, rhs in self._rules if lhs in reachable]
         first = self._edge_terminals(rules)
         last = self._edge_terminals([(lhs, rhs[::-1]) for lhs, rhs in rules])
         nullable = self.nullable
@@ -201,7 +224,7 @@ class Goals:
 
     def _users(self) -> list[set[int]]:
         users: list[set[int]] = [set() for _ in self.nullable]
-        for lhs, rhs in self.rules:
+        for lhs, rhs in self._rules:
             users[lhs].update(~s for s in rhs if s < 0)
         return users
 
@@ -218,15 +241,13 @@ class Goals:
 
     def _at_edge(self, goal: int, symbol: int) -> list[Item]:
         corners = self._corners[goal]
-        return [i for i in self._found.get(symbol, ()) if self.rules[i[0]][0] in corners]
+        return [item for item in self._found.get(symbol, ()) if item[0] in corners]
 
     def _state(self, goal: int, items: Iterable[Item], accepts: bool = False) -> int:
         """The state in which ``items`` hold, and what follows from them without reading."""
         open_items: set[Item] = set()
         for item in items:
-            lhs, rhs = self.rules[item[0]]
-            # Items that are complete are all alike: their nonterminal has been found.
-            key = (goal, -1 - lhs, 0) if item[1] == len(rhs) else (goal, *item)
+            key = (goal, *item)
             known = self._followed.get(key)
             if known is None:
                 known = self._followed[key] = self._follow(goal, item)
@@ -252,16 +273,19 @@ class Goals:
         todo = [item]
         open_items: set[Item] = set()
         while todo:
-            r, d = at = todo.pop()
-            lhs, rhs = self.rules[r]
+            lhs, cell = at = todo.pop()
             more: list[Item] = []
-            if d < len(rhs):
-                open_items.add(at)
-                if rhs[d] < 0 and self.nullable[~rhs[d]]:
-                    more = [(r, d + 1)]
-            else:
+            if cell == _DONE:
                 accepts = accepts or lhs == goal
                 more = self._at_edge(goal, ~lhs)
+            else:
+                symbol, after = self._cells[cell]
+                if symbol < 0 and ~symbol >= self._n:
+                    more = [(lhs, way) for way in self._ways[~symbol - self._n]]
+                else:
+                    open_items.add(at)
+                    if symbol < 0 and self.nullable[~symbol]:
+                        more = [(lhs, after)]
             todo += [i for i in more if i not in seen]
             seen.update(more)
         return frozenset(open_items), accepts
