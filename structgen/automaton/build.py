@@ -216,25 +216,37 @@ def _json_ways(
     missing: frozenset[int],
     left_out: Collection[tuple[str, str]],
 ) -> tuple[JsonLanguage, tuple[Alternative, ...]]:
+    language = _language(schema, options, missing, left_out)
+    check(language)
+    ways = language.alternatives(language.root)
+    if not ways:
+        # Once more, each schema by itself, so that the message can say where it stands.
+        raise contradiction(_language(schema, options, missing, left_out, apart=True))
+    if options.whitespace == "flexible":
+        # Only here: the shortest text of a huge minLength, say, is not worth writing down.
+        shortest = language.shortest(language.root)
+        if shortest is None:
+            raise contradiction(_language(schema, options, missing, left_out, apart=True))
+        ways = Document(ways, language.space, language.limit_below(()), shortest).open()
+    return language, ways
+
+
+def _language(
+    schema: Any,
+    options: JsonOptions,
+    missing: frozenset[int],
+    left_out: Collection[tuple[str, str]],
+    apart: bool = False,
+) -> JsonLanguage:
     graph = json_schema.lower(
         schema,
         dialect=options.dialect,
         documents=options.documents,
         format_assertion=options.format_assertion,
         skipped=left_out,
+        apart=apart,
     )
-    language = JsonLanguage(graph, options, missing)
-    check(language)
-    ways = language.alternatives(language.root)
-    if not ways:
-        raise contradiction(language)
-    if options.whitespace == "flexible":
-        # Only here: the shortest text of a huge minLength, say, is not worth writing down.
-        shortest = language.shortest(language.root)
-        if shortest is None:
-            raise contradiction(language)
-        ways = Document(ways, language.space, language.limit_below(()), shortest).open()
-    return language, ways
+    return JsonLanguage(graph, options, missing)
 
 
 def _deepest(grammar: ir.Grammar) -> str:

@@ -14,7 +14,7 @@ from . import dialects
 from .schema_documents import Documents
 from .schema_graph import SchemaGraph
 from .schema_keywords import KeywordReader, Skipped
-from .schema_reader import NotDynamic, Observer, Reader
+from .schema_reader import NotDynamic, Observer, Place, Reader
 from .schema_unreached import UnreachedReader
 
 
@@ -26,6 +26,7 @@ def lower(
     format_assertion: bool = True,
     skipped: Skipped = (),
     observe: Observer | None = None,
+    apart: bool = False,
 ) -> SchemaGraph:
     """Read and check a schema.
 
@@ -36,6 +37,8 @@ def lower(
         format_assertion: whether ``format`` is enforced or an annotation.
         skipped: keywords, with their paths, that are passed over.
         observe: told of each subschema that is reached, and where.
+        apart: whether each subschema is to be a node of its own, which knows where it stands, also
+            where it says no more than a type or a reference.
 
     Returns:
         The graph of everything reachable from the schema.
@@ -47,6 +50,8 @@ def lower(
     """
     draft = dialects.by_name(dialect) if dialect is not None else None
     known = Documents(schema, draft, documents)
+    if apart and observe is None:
+        observe = _see_nothing
     fill = KeywordReader(format_assertion, skipped)
     reader = Reader(schema, known, fill, observe, is_dynamic=False)
     try:
@@ -59,3 +64,7 @@ def lower(
         fill = KeywordReader(format_assertion=False, skipped=skipped)
         UnreachedReader(known, reader.reached(), fill).check(holders)
     return graph
+
+
+def _see_nothing(raw: Mapping[str, Any], place: Place) -> None:
+    """Whoever watches sees each subschema, so that none are read together."""

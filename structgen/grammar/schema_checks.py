@@ -116,21 +116,11 @@ def boolean(keyword: str, value: Any, place: HasPaths) -> bool:
 
 def types(keyword: str, value: Any, place: HasPaths) -> int:
     """The type bits of a type's name or of a list of them; ``integer`` as later drafts have it."""
-    bits = TYPE_BITS.get(value, 0) if isinstance(value, str) else 0
-    if bits:
-        return bits
-    path = place.at(keyword)
-    if value == []:
-        raise SchemaError(
-            f"{keyword!r} must name at least one type, at {path}; got an empty array. Leave it out "
-            "to allow every type.",
-            path=path,
-            keyword=keyword,
-        )
-    for i, name in enumerate(value) if isinstance(value, list) else ((None, value),):
+    bits = 0
+    for i, name in enumerate(value if isinstance(value, list) else [value]):
         bit = TYPE_BITS.get(name) if isinstance(name, str) else None
         if bit is None:
-            where = path if i is None else f"{path}[{i}]"
+            where = place.at(keyword, i) if isinstance(value, list) else place.at(keyword)
             raise SchemaError(
                 f"{keyword!r} must be one of {', '.join(TYPE_BITS)}, at {where}; "
                 f"got {show(name)}.{_type_hint(name)}",
@@ -138,6 +128,14 @@ def types(keyword: str, value: Any, place: HasPaths) -> int:
                 keyword=keyword,
             )
         bits |= bit
+    if not bits:
+        path = place.at(keyword)
+        raise SchemaError(
+            f"{keyword!r} must name at least one type, at {path}; got an empty array. Leave it out "
+            "to allow every type.",
+            path=path,
+            keyword=keyword,
+        )
     return bits
 
 
@@ -188,6 +186,8 @@ def names(keyword: str, value: Any, place: HasPaths, *inside: str) -> tuple[str,
 
 def number(keyword: str, value: Any, place: HasPaths) -> Decimal:
     """A number, as its decimal spelling has it."""
+    if type(value) is int:
+        return Decimal(value)
     if isinstance(value, bool) or not isinstance(value, (int, float, Decimal)):
         raise wrong(keyword, "a number", value, place)
     exact = to_decimal(value)

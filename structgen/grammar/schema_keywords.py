@@ -41,32 +41,30 @@ class KeywordReader:
         self._skipped = skipped
         self._dialect: Dialect | None = None
         self._handlers: dict[str, Handler] = {}
+        self._ref_stands_alone = False
 
     def __call__(self, reader: Reader, node: Node, raw: Mapping[str, Any], place: Place) -> None:
         """Read the keywords of ``raw`` into ``node``."""
         if self._skipped:
             raw = {k: v for k, v in raw.items() if not self._is_skipped(place, k)}
         dialect = place.resource.dialect
-        if "$ref" in raw and dialect.ref_stands_alone:
+        if dialect is not self._dialect:
+            self._dialect, self._handlers = dialect, _handlers(dialect.assertions)
+            self._ref_stands_alone = dialect.ref_stands_alone
+        if self._ref_stands_alone and "$ref" in raw:
             for keyword in _IDENTIFIERS:
                 if keyword in raw:
                     checks.text(keyword, raw[keyword], place)
             _ref(self, reader, node, raw["$ref"], place)
             return
-        if dialect is not self._dialect:
-            self._dialect, self._handlers = dialect, _handlers(dialect.assertions)
         handlers = self._handlers
-        together: dict[Together, None] = {}
         for keyword, value in raw.items():
             handler = handlers.get(keyword)
             if handler is not None:
                 handler(self, reader, node, value, place)
-            elif keyword in _TOGETHER:
-                together[_TOGETHER[keyword]] = None
-        for read in together:
-            read(reader, node, raw, place)
-        if node.minimum is not None or node.maximum is not None:
-            _draft4_bounds(node, raw)
+        if not _LATER.isdisjoint(raw):
+            for read in dict.fromkeys([_TOGETHER[k] for k in raw if k in _LATER]):
+                read(reader, node, raw, place)
 
     def _is_skipped(self, place: Place, keyword: str, *inside: str) -> bool:
         path = place.at(keyword, *inside)
@@ -88,7 +86,7 @@ class KeywordReader:
         node.pattern_properties = tuple(
             (
                 checks.pattern(keyword, source, place, source),
-                reader.below(child, place, keyword, source),
+                reader.each(child, place, keyword, source),
             )
             for source, child in value.items()
             if not (self._skipped and self._is_skipped(place, keyword, source))
@@ -165,7 +163,7 @@ def _exclusive(keyword: str, field: str) -> Handler:
     return read
 
 
-def _draft4_bounds(node: Node, raw: Mapping[str, Any]) -> None:
+def _draft4_bounds(reader: Reader, node: Node, raw: Mapping[str, Any], place: Place) -> None:
     """Draft 4's boolean ``exclusiveMinimum`` and ``exclusiveMaximum``."""
     if raw.get("exclusiveMinimum") is True and node.minimum is not None:
         node.exclusive_minimum, node.minimum = node.minimum, None
@@ -193,11 +191,11 @@ def _regex(_: KeywordReader, reader: Reader, node: Node, value: Any, place: Plac
 
 def _properties(_: KeywordReader, reader: Reader, node: Node, value: Any, place: Place) -> None:
     checks.members("properties", value, place)
-    node.properties = {k: reader.below(v, place, "properties", k) for k, v in value.items()}
+    node.properties = reader.members("properties", value, place)
 
 
 def _additional(_: KeywordReader, reader: Reader, node: Node, value: Any, place: Place) -> None:
-    node.additional = reader.below(value, place, "additionalProperties")
+    node.additional = reader.each(value, place, "additionalProperties")
     node.evaluates_all_properties = True
 
 
@@ -214,16 +212,16 @@ def _items(reader: Reader, node: Node, raw: Mapping[str, Any], place: Place) -> 
     items = raw.get("items", True)
     if "prefixItems" in raw and "prefixItems" in place.dialect.assertions:
         node.prefix = _schemas("prefixItems", reader, raw["prefixItems"], place)
-        node.items = reader.below(items, place, "items")
+        node.items = reader.each(items, place, "items")
         node.evaluates_all_items |= "items" in raw
     elif isinstance(items, list):
         if place.dialect.year >= 2020 and place.resource.is_stated:
             raise checks.of_another_draft("items", items, place, place.dialect, "draft2019-09")
-        node.prefix = tuple(reader.below(item, place, "items", i) for i, item in enumerate(items))
-        node.items = reader.below(raw.get("additionalItems", True), place, "additionalItems")
+        node.prefix = tuple(reader.each(item, place, "items", i) for i, item in enumerate(items))
+        node.items = reader.each(raw.get("additionalItems", True), place, "additionalItems")
         node.evaluates_all_items |= "additionalItems" in raw
     elif "items" in raw:
-        node.items = reader.below(items, place, "items")
+        node.items = reader.each(items, place, "items")
         node.evaluates_all_items |= True
 
 
@@ -420,5 +418,9 @@ _TOGETHER: dict[str, Together] = {
     "additionalItems": _items,
     "contains": _contains,
     "if": _if,
+    "exclusiveMinimum": _draft4_bounds,
+    "exclusiveMaximum": _draft4_bounds,
 }
 """Keywords that are read once all others are, with those that they depend on."""
+
+_LATER = frozenset(_TOGETHER)

@@ -17,13 +17,15 @@ from ..errors import CompileLimitExceeded
 from .dialects import DIALECTS, Dialect
 from .schema_checks import not_a_schema, text, wrong
 from .schema_documents import Documents, Resource, Target
-from .schema_graph import FALSE, INTEGER, TRUE, TYPE_BITS, Node, SchemaGraph, child_path
+from .schema_graph import DIGITS, FALSE, INTEGER, TRUE, TYPE_BITS, Node, SchemaGraph, child_path
 
 _PLACED = frozenset(["$schema", "$id", "id", "$anchor", "$dynamicAnchor", "$defs", "definitions"])
 """Keywords that say where a schema is, or hold others that nothing applies."""
 
 _BEYOND_TYPE = _PLACED.union(*(d.assertions for d in DIALECTS.values())) - {"type"}
 """All keywords that mean something, but ``type``."""
+
+_BEYOND_REF = (_BEYOND_TYPE | {"type"}) - {"$ref"}
 
 MAX_NODES = 200_000
 """Most subschemas one schema may reach."""
@@ -134,6 +136,9 @@ class Reader:
         self._numbers: dict[int | tuple[int, tuple[Resource, ...]], int] = {}
         self._work: list[tuple[int, Mapping[str, Any], Place]] = []
         self._typed: set[int] = set()
+        # The node that all members and items share which name a type and say nothing else, by that
+        # name; integers are another matter in draft 4.
+        self._alike: tuple[dict[str, int], dict[str, int]] = ({}, {})
         # What references lead to, and the root: how many schemas are inside one another there, and
         # by which number it is known; and the references, with where they stand.
         self._heights = [0]
@@ -302,6 +307,79 @@ class Reader:
                 self._work.append((number, raw, to))
             return 2 * number
         return self.child(raw, Place(place, place.resource, place.scope, steps))
+
+    def members(self, keyword: str, held: Mapping[str, Any], place: Place) -> dict[str, int]:
+        """The obligations of the schemas that ``keyword`` of the schema at ``place`` has by name.
+
+        Raises:
+            SchemaError: one of them is no schema.
+        """
+        below = self.below
+        if place.scope or self._observe is not None:
+            return {name: below(raw, place, keyword, name) for name, raw in held.items()}
+        alike = self._alike[place.resource.dialect.year == 4]
+        out: dict[str, int] = {}
+        for name, raw in held.items():
+            known = 0
+            if type(raw) is dict:
+                kind = raw.get("type")
+                if type(kind) is str and _BEYOND_TYPE.isdisjoint(raw):
+                    known = alike.get(kind) or self._alike_node(kind, place)
+                elif "$ref" in raw:
+                    known = self._referred(raw, place, keyword, name)
+            out[name] = known or below(raw, place, keyword, name)
+        self._reach_below(place)
+        return out
+
+    def each(self, raw: Any, place: Place, *steps: str | int) -> int:
+        """As `below`, of a schema for items, or for members that are not named."""
+        known = 0
+        if type(raw) is dict and not place.scope and self._observe is None:
+            self._reach_below(place)
+            kind = raw.get("type")
+            if type(kind) is str and _BEYOND_TYPE.isdisjoint(raw):
+                alike = self._alike[place.resource.dialect.year == 4]
+                known = alike.get(kind) or self._alike_node(kind, place)
+            elif "$ref" in raw:
+                known = self._referred(raw, place, *steps)
+        return known or self.below(raw, place, *steps)
+
+    def _referred(self, raw: Mapping[str, Any], place: Place, *steps: str | int) -> int:
+        """The obligation that a schema below ``place`` leads to if it is a reference and no more.
+
+        0 if it is not, or if that says nothing.
+        """
+        resource = place.resource
+        beyond = _PLACED if resource.dialect.year <= 7 else _BEYOND_REF
+        reference = raw["$ref"]
+        if type(reference) is not str or not beyond.isdisjoint(raw):
+            return 0
+        here = Place(place, resource, (), steps)
+        return self._follow(self._documents.resolve(reference, resource, here), here)
+
+    def _alike_node(self, kind: str, place: Place) -> int:
+        """The obligation to be of the type called ``kind``, in the draft at ``place``.
+
+        0 if there is no such type. It stands in no place of its own: what it is part of does.
+        """
+        types = TYPE_BITS.get(kind, 0)
+        if not types:
+            return 0
+        is_draft4 = place.resource.dialect.year == 4
+        if is_draft4 and types == INTEGER:
+            types = DIGITS
+        number = len(self._nodes)
+        node = Node("$")
+        node.types = types
+        self._nodes.append(node)
+        self._typed.add(number)
+        self._alike[is_draft4][kind] = 2 * number
+        return 2 * number
+
+    def _reach_below(self, place: Place) -> None:
+        """There are schemas inside the one at ``place``."""
+        if place.depth + 1 >= self._heights[place.base]:
+            self._heights[place.base] = place.depth + 2
 
     # -- references -------------------------------------------------------------------------
 

@@ -68,6 +68,14 @@ class UnreachedReader(Reader):
             raise not_a_schema(raw, place.at(*steps), str(steps[0]))
         return self.child(raw, Place(place, place.resource, place.scope, steps))
 
+    def members(self, keyword: str, held: Mapping[str, Any], place: Place) -> dict[str, int]:
+        """See `Reader.members`."""
+        return {name: self.below(raw, place, keyword, name) for name, raw in held.items()}
+
+    def each(self, raw: Any, place: Place, *steps: str | int) -> int:
+        """See `Reader.each`."""
+        return self.below(raw, place, *steps)
+
     def child(self, raw: Any, place: Place) -> int:
         """See `Reader.child`: remembered to be read, and taken for ``true``."""
         if not isinstance(raw, (bool, Mapping)):
