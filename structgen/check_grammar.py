@@ -68,7 +68,8 @@ def problems(
         for name, line in declared.items()
     ]
     if errors:
-        told = [Problem(str(error), error.line, True) for error in _distinct(errors)]
+        in_order = sorted(errors, key=lambda error: (error.line or 0, error.column or 0))
+        told = [Problem(str(error), error.line, True) for error in _distinct(in_order)]
         return _sorted([*told, *found])
     try:
         terminals = Terminals(grammar.terminals, ir.ANY_CHAR)
@@ -150,8 +151,8 @@ def _declared(text: str) -> dict[str, int]:
         name: number
         for number, line in enumerate(text.splitlines(), 1)
         if line.strip().startswith("%declare")
-        for name in line.split()[1:]
-        if name not in defined
+        for name in line.partition("//")[0].split()[1:]
+        if name not in defined and name.isupper()
     }
 
 

@@ -223,7 +223,7 @@ def test_ambiguity_does_not_multiply_states() -> None:
         ('start: "a"\n  | %json 12', 2, 11, "object or a boolean, got 12"),
         ('start: A\nA: "x" %json {}', 2, 8, "part of a terminal"),
         ('start: %json {"a":\n1} b\n', 2, 4, "'b' used but not defined"),
-        ('start: %json {"a":\n1} "x" )\n', 2, 8, "not Lark syntax"),
+        ('start: %json {"a":\n1} "x" )\n', 2, 8, "Unexpected ')'"),
         ('start: "%json {" %regex {}', 1, 18, "no %regex"),
         ('start: %json {"a":\n\n1} A\nA: /[z/', 4, 1, "unterminated"),
     ],

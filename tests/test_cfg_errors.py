@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import lark
@@ -166,7 +167,14 @@ B: A
     assert all(problem.is_error for problem in found)
     assert [p.line for p in found] == [3, 4, 5, 7, 8, 9, 10, 11, 12, 13]
     parts = (
-        *("_RPAR", "_NL", "Bad Range", "more than once", "'MISSING'", "Empty terminals"),
+        *(
+            "Unexpected ')'",
+            "Expected: )",
+            "Bad Range",
+            "more than once",
+            "'MISSING'",
+            "Empty terminals",
+        ),
         *("no NOPE", "Did you mean NUMBER", "Expecting a value", "Recursion"),
     )
     for problem, part in zip(found, parts, strict=True):
@@ -264,3 +272,175 @@ def test_what_is_imported_from_a_file_is_read_anew(tmp_path: Path) -> None:
         (tmp_path / "main.lark").write_text("start: X\n%import.other.X\n")
         constraint = structgen.compile(Cfg(tmp_path / "main.lark"), TINY)
         assert [other for other in "ab" if constraint.allows(other)] == [letter]
+
+
+@pytest.mark.parametrize(
+    ("text", "places"),
+    [
+        (
+            'start: A\nA: "a" x\nx: "b"',
+            {(2, 8): "Rules aren't allowed inside terminals: 'A' has 'x'"},
+        ),
+        ('start: A\nA: p{"a"}\np{x}: x', {(2, 4): "Templates aren't allowed inside terminals"}),
+        ("start: p\np{x}: x", {(1, 8): "used without arguments. Write p{x}"}),
+        ("start{x}: x", {(1, 1): "Take the parameters away"}),
+        (
+            'start: p{"a", "b"} q{"c"} r{"d"} p{p{"x"}} u\np{x}: x\nr: "x"',
+            {
+                (1, 8): "for p: expected 1 (x), got 2",
+                (1, 20): "Rule 'q' used but not defined (in rule start). Define it",
+                (1, 27): "'r' is no template. Leave {",
+                (1, 44): "Rule 'u' used",
+            },
+        ),
+        (
+            'start: "ab".."c" "d"i.."e" "z".."a" x',
+            {
+                (1, 8): '"ab" is not one. Write "a".."z"',
+                (1, 18): "has no flag",
+                (1, 28): "Swap them",
+                (1, 37): "Rule 'x' used",
+            },
+        ),
+        (
+            '%override q: "a"\n%extend R: "a"\nstart: x',
+            {
+                (1, 11): "%override of rule 'q', which is neither",
+                (2, 9): "%extend of terminal 'R', which is neither",
+                (3, 8): "Rule 'x' used",
+            },
+        ),
+        (
+            '?_x: "a"\nstart: _x y',
+            {(1, 1): "inlined with ?, too. Leave one", (2, 11): "Rule 'y' used"},
+        ),
+        (
+            "%import commn.INT\n%import .nope.INT -> B\n%import common\nstart: INT B x",
+            {
+                (1, 9): "Did you mean common?",
+                (2, 10): "no nope.lark in",
+                (3, 9): "Write %import common.NAME",
+                (4, 14): "Rule 'x' used",
+            },
+        ),
+        (
+            "%import common.FOO\nstart: FOO BAR BAZ\n%import common (BAR, BAZ)",
+            {
+                (1, 16): "no FOO in Lark's 'common' grammar. Did you mean FLOAT?",
+                (3, 17): "no BAR in",
+                (3, 22): "It has CNAME, ",
+            },
+        ),
+        (
+            "%import common.INT -> n\nstart: n",
+            {
+                (
+                    1,
+                    23,
+                ): "INT is a terminal, so the name that it gets here, n, has to be in upper case"
+            },
+        ),
+        (
+            "start: /(/ x B\nB: /[/",
+            {(1, 8): "missing )", (1, 12): "Rule 'x' used", (2, 1): "unterminated"},
+        ),
+        (
+            'start: A\nA: "b" -> x\n_y: "c" -> z\nz: _y',
+            {(2, 8): "Leave it out", (3, 9): "underscore or the alias"},
+        ),
+        (
+            'start: [A] A | A u\nA: "a" B\nB: C\nC: "c" B',
+            {(1, 18): "Rule 'u' used", (3, 4): "Recursion in terminal 'B'"},
+        ),
+        ("start: [A] A | A\nA: /a/", {(1, 1): "one alternative twice, A. Leave one out"}),
+        (
+            '%declare C x C\n%ignore C\nstart: "a" z',
+            {
+                (1, 12): "Only terminals can be declared",
+                (1, 14): "declared more than once",
+                (3, 12): "Rule 'z' used",
+            },
+        ),
+        ("%ignore /b*/\nstart: /a\nb/", {(1, 1): "empty text", (2, 8): "without the flag x"}),
+        (r'start: "\x" x' "\n" 'x: "a" "b\0"', {(1, 8): "truncated", (2, 10): "NUL"}),
+        (
+            'p{a, a, start}: a\nstart: p{"a", "b", "c"}',
+            {(1, 6): "two parameters 'a'", (1, 9): "'start' of template 'p' is a rule, too"},
+        ),
+        (
+            'start: \'a\'\nb: "x\nc: /[a\nd: "x"{2,}',
+            {
+                (1, 8): "in double quotes",
+                (2, 4): "end on its line",
+                (3, 4): "end with a slash",
+                (4, 7): "as ~ 2, and once more with *",
+            },
+        ),
+    ],
+)
+def test_mistakes_are_told_where_they_are_all_at_once(
+    text: str, places: dict[tuple[int, int], str]
+) -> None:
+    found = [problem for problem in problems(text) if problem.is_error]
+    told = {}
+    for problem in found:
+        line, column = map(int, re.search(r"at line (\d+), column (\d+)", problem.message).groups())  # type: ignore[union-attr]
+        assert problem.line == line
+        assert problem.message.splitlines()[-2].strip() == text.splitlines()[line - 1].strip()
+        assert problem.message.splitlines()[-1] == " " * (column + 1) + "^"
+        told[line, column] = problem.message
+    assert list(told) == list(places)
+    assert len(found) == len(places)
+    for place, says in places.items():
+        assert says in told[place]
+    # Compiling tells the first that it meets, in the same words.
+    with pytest.raises(GrammarError) as error:
+        structgen.compile(Cfg(text, dialect="lark"), TINY)
+    assert str(error.value) in told.values()
+
+
+def test_mistakes_in_files_that_are_imported(tmp_path: Path) -> None:
+    main, part = tmp_path / "main.lark", tmp_path / "part.lark"
+    main.write_text("start: a b\n%import .part.a\n%import .part.missing -> b\n")
+
+    def told() -> list[str]:
+        found = problems(main.read_text(), path=str(main))
+        assert all("^" in p.message for p in found)
+        return [f"{p.line}: {p.message}" for p in found]
+
+    part.write_text('a: "x"\nmiss: "y"\n')
+    (message,) = told()
+    assert message.startswith(f"3: There is no missing in {part}. Did you mean miss?")
+    part.write_text('a: "x" c\nmissing: "y"\n')
+    assert f"2: In {part}, imported here: Rule 'c' used but not" in told()[0]
+    part.write_text('a: "x" )\nmissing: "y"\n')
+    assert f"2: In {part}, imported here: The grammar is malformed: Unexpected ')'" in told()[0]
+    part.write_text('a: "x"\nmissing: "y"\n%import .main.start\n')
+    assert f"{main} is imported in a circle" in told()[0]
+    part.write_text('a: "x"\nmissing: "y"\n')
+    assert told() == []
+
+
+def test_a_text_that_lark_accepts_has_no_mistakes() -> None:
+    text = """start: a{"x", B} | c{B} D y _z
+a{x, z}: x+ "," z | c{x}
+c{x}: x~2..3 "+" [x] -> named
+  | "\\"" /[a]\\/x/ "a".."\\u00e9" "b"i
+B.2: "b"i "c".."f" _C? (D | "g")~1..2
+_C: /x
+  y/x
+D: "d"
+?y.-1: "y"
+!_z: "z"
+%ignore " " | /\\n/
+%ignore D
+%extend y: "k"
+%override D: "dd"
+%import common.WS -> SPACE
+%import python.name
+%import common (INT, CNAME)
+%ignore SPACE // INT
+"""
+    lark.Lark(text, parser="earley")
+    structgen.compile(Cfg(text), TINY)
+    assert [str(p) for p in problems(text) if p.is_error] == []

@@ -79,6 +79,11 @@ class Lifted:
         return min(sum(len(part) + 1 for part in before) + column - 1, len(self.text))
 
 
+def plain(text: str) -> Lifted:
+    """A text with nothing embedded."""
+    return Lifted(text, text, {}, ((0, 0),))
+
+
 def placed(message: str, text: str, at: int | None) -> GrammarError:
     """An error at a character of a text."""
     if at is None:

@@ -13,26 +13,26 @@ whatever else shapes the tree.
 from __future__ import annotations
 
 import contextlib
-import difflib
 import re
 import warnings
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from .. import grammar_cache
 from ..errors import GrammarError, PatternError
-from . import cfg_embedded, cfg_lark_repair, cfg_lark_rules, ir, python_regex, regex_tree
+from . import (
+    cfg_embedded,
+    cfg_lark_mistakes,
+    cfg_lark_repair,
+    cfg_lark_rules,
+    cfg_lark_statements,
+    ir,
+    python_regex,
+    regex_tree,
+)
 from .cfg_embedded import Errors, Given, Lifted
 from .cfg_lark_rules import Loaded
 from .cfg_lark_syntax import NotPlain
-
-_COMMON = (
-    "DIGIT HEXDIGIT INT SIGNED_INT DECIMAL FLOAT SIGNED_FLOAT NUMBER SIGNED_NUMBER ESCAPED_STRING "
-    "LCASE_LETTER UCASE_LETTER LETTER WORD CNAME WS WS_INLINE CR LF NEWLINE SH_COMMENT "
-    "CPP_COMMENT C_COMMENT SQL_COMMENT"
-)
-"""What ``%import common.NAME`` finds, for hints."""
 
 
 def parse(
@@ -72,24 +72,11 @@ def _read(
         with contextlib.suppress(NotPlain):
             loaded = cfg_lark_rules.load(source.text, start)
     if loaded is None:
-        for unknown in cfg_lark_repair.unknown_imports(source):
-            cfg_embedded.report(errors, unknown)
-    told: set[str] = set()
-    while loaded is None:
-        try:
-            loaded = _load(source, start, path)
-        except GrammarError as error:
-            repaired = None if errors is None else _repaired(source, error)
-            # A mistake that is told again has been looked for in the wrong statement.
-            if repaired is None or str(error) in told or len(told) == _MOST_MISTAKES:
-                raise
-            told.add(str(error))
-            cfg_embedded.report(errors, error)
-            source = repaired
+        loaded, source = _loaded(source, start, path, errors)
     terminals: list[ir.AnyTerminal] = []
     numbers: dict[str, int] = {}
     for name, pattern in loaded.terminals:
-        shown = repr(pattern.value) if name.startswith("__ANON") else name
+        shown = repr(pattern.value) if name.startswith("__") else name
         regex = pattern.to_regexp()
         try:
             _check_pattern(name, shown, pattern, regex, source)
@@ -121,20 +108,49 @@ def _read(
     for number in skipped:
         if not isinstance(terminals[number], ir.Terminal):
             name = terminals[number].name
-            raise _error(f"Only patterns can be ignored, not {name}.", source, name.split()[-1])
+            raise _ignored(name, source)
     return ir.ContextFree(
         tuple(terminals), tuple(nonterminals), tuple(lowered), ~numbers[start], skipped
     )
 
 
-def _repaired(source: Lifted, error: GrammarError) -> Lifted | None:
-    """A text without a mistake, to see what else is wrong; None where that is all there is."""
-    missing = re.search(r"(Rule|Terminal) '(\w+)' used but not defined", str(error))
-    if missing is None:
-        return cfg_lark_repair.without(source, error)
-    # What is only missing can be made up.
-    made_up = f'{missing[2]}: "x"'
-    return replace(source, text=f"{source.text}\n{made_up}\n")
+def _loaded(source: Lifted, start: str, path: str | None, errors: Errors) -> tuple[Loaded, Lifted]:
+    """A text as Lark's loader reads it, and that text; first all its mistakes are told.
+
+    When there are any, what has them has been taken out of it, to see what else is wrong.
+    """
+    told: set[str] = set()
+    while True:
+        loaded: Loaded | None = None
+        error = cfg_lark_statements.syntax_error(source)
+        if error is None:
+            try:
+                loaded = _load(source, start, path)
+            except GrammarError as refused:
+                error = refused
+            looked = cfg_lark_mistakes.mistakes(source, path, start)
+            found = [m for m in looked if error is not None or m.passes]
+            if loaded is not None and not found:
+                return loaded, source
+        else:
+            found = []
+        if found:
+            new = [mistake.error for mistake in found]
+            repaired: Lifted | None = cfg_lark_repair.taken_out(
+                source,
+                [mistake.span for mistake in found if mistake.span is not None],
+                [name for mistake in found for name in mistake.defines],
+            )
+        else:
+            assert error is not None
+            new, repaired = [error], cfg_lark_repair.without(source, error)
+        first, new = new[0], [mistake for mistake in new if str(mistake) not in told]
+        if errors is None or not new or repaired is None or len(told) > _MOST_MISTAKES:
+            # A mistake that is told again has been looked for in the wrong statement.
+            raise new[0] if new else first
+        told.update(map(str, new))
+        errors += new
+        source = repaired
 
 
 def _given(name: str, source: Lifted) -> ir.AnyTerminal:
@@ -166,6 +182,7 @@ def _load(source: Lifted, start: str, path: str | None) -> Loaded:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             loader: Any = load_grammar
+            text = source.original
             grammar, _ = loader(source.text, path or "<grammar>", [], False)
             # A template is no rule.
             names = {str(getattr(d[0], "value", d[0])) for d in grammar.rule_defs if not d[1]}
@@ -175,10 +192,13 @@ def _load(source: Lifted, start: str, path: str | None) -> Loaded:
                     f'{start}: "text" TERMINAL'
                 )
             if start not in names:
+                own = [n for n in sorted(names) if re.search(rf"^[ \t]*[?!]*{n}\b", text, re.M)]
+                shown = [n for n in own if not n.startswith("_")] or own
                 raise GrammarError(
-                    f"The grammar has no rule {start!r} to start with. Rules: "
-                    f"{', '.join(sorted(n for n in names if not n.startswith('_')))}. "
+                    f"The grammar has no rule {start!r} to start with. Rules: {', '.join(shown)}. "
                     "Name one of them as start."
+                    if shown
+                    else f"The grammar has no rule {start!r} to start with. Write one: {start}: …"
                 )
             terminals, rules, ignored = grammar.compile([start], set())
             return Loaded(
@@ -187,11 +207,6 @@ def _load(source: Lifted, start: str, path: str | None) -> Loaded:
                 dict.fromkeys([str(r.origin.name) for r in rules]),
                 [str(name) for name in ignored],
             )
-    except lark.exceptions.UnexpectedInput as error:
-        raise source.error(
-            f"The grammar is not Lark syntax: {str(error).splitlines()[0]}",
-            source.offset(error.line, error.column) if error.line > 0 else None,
-        ) from None
     except lark.exceptions.LarkError as error:
         raise _from_lark(str(error), source) from None
     except AttributeError:
@@ -201,91 +216,57 @@ def _load(source: Lifted, start: str, path: str | None) -> Loaded:
         ) from None
     except AssertionError:
         raise GrammarError(
-            "A terminal that is declared or given (terminals=) cannot be part of another terminal. "
-            "Put it into a rule."
+            "The grammar cannot be loaded, and Lark does not say why. Terminals that are declared "
+            "or given (terminals=) cannot be part of others."
+        ) from None
+    except RecursionError:
+        raise GrammarError(
+            "The grammar cannot be loaded: it is nested too deeply, or files import each other in "
+            "a circle. Give parts of it names, as rules of their own."
         ) from None
     except (OSError, KeyError, ValueError) as error:
         raise GrammarError(f"The grammar cannot be loaded: {error}.") from error
 
 
 def _from_lark(message: str, source: Lifted) -> GrammarError:
-    """An error of Lark's, with the place it talks about."""
-    placed = re.search(r"at line (\d+) column (\d+)", message)
-    if placed:
-        at = source.offset(int(placed[1]), int(placed[2]))
-        line, column = cfg_embedded.place(source.original, source.position(at))
-        first = message.splitlines()[0].replace(placed[0], f"at line {line} column {column}")
-        first = first.replace(" in <grammar>: ", "")
-        return source.error(f"The grammar is malformed: {first}{_repetition(source.text, at)}", at)
-    undefined = re.search(
-        r"(?:Rule|Terminal) (?:'(\w+)' )?used but not defined(?:: (\w+))?(.*)", message, re.DOTALL
-    )
-    if undefined:
-        return _undefined(undefined[1] or undefined[2], undefined[3].strip(), source)
-    quoted = _quoted(message, source.text)
-    if quoted is not None:
-        return source.error(f"The grammar is malformed: {message}", quoted)
+    """An error of Lark's, at the name that it quotes."""
+    twice = re.search(r"^Rules defined twice: \s*\* <(\w+) : ([^>]*)>", message)
+    if twice:
+        way = " ".join(twice[2].split())
+        return _error(
+            f"Rule {twice[1]!r} has one alternative twice, {way or 'the empty one'}. Leave one "
+            "out; options ([…] or ?) make alternatives, too, with and without what is optional.",
+            source,
+            twice[1],
+        )
     named = re.search(r"['‘]([\w!?]+)['’]|\((\w+)\)|: (\w+)$", message.strip())
     name = next((group for group in named.groups() if group), None) if named else None
     return _error(f"The grammar is malformed: {message}", source, name)
 
 
-def _quoted(message: str, text: str) -> int | None:
-    """Where something stands that a message quotes as it is written."""
-    if "defined more than once" in message:
-        name = message.split("'")[1]
-        found = [*re.finditer(rf"^[ \t]*[?!]*(?={name}[.:{{ \t])", text, re.MULTILINE)]
-        return found[1].end() if len(found) > 1 else None
-    literal = re.search(r"not allowed \((\".*\"i?)\)$", message)
-    if literal:
-        return text.find(literal[1]) if literal[1] in text else None
-    numbers = re.search(r"\((-?\d+)\.\.(-?\d+) isn't allowed\)", message)
-    where = numbers and re.search(rf"~[ \t]*{numbers[1]}[ \t]*\.\.[ \t]*{numbers[2]}\b", text)
-    return where.start() if where else None
-
-
-def _repetition(text: str, at: int) -> str:
-    """How Lark writes what other notations write ``{2,3}``, if that is what stands there."""
-    for found in re.finditer(r"\{(\d*)(,?)(\d*)\}", text):
-        if found.start() <= at <= found.end() and (found[1] or found[3]):
-            least, most = found[1] or "0", found[3] if found[2] else found[1]
-            if not most:
-                return f". Lark writes {found[0]} as ~ {least}, and once more with *."
-            count = least if least == most else f"{least}..{most}"
-            return f". Lark writes {found[0]} as ~ {count}."
-    return ""
-
-
-def _undefined(name: str, where: str, source: Lifted) -> GrammarError:
-    """An error about a name that nothing defines, with what was probably meant."""
-    is_terminal = name.lstrip("_")[:1].isupper()
-    defined = re.findall(r"^[ \t]*[?!]*(\w+)[^:\n]*:", source.text, re.MULTILINE)
-    near = difflib.get_close_matches(name, defined, 2)
-    where = f" {where}" if where else ""
-    if not is_terminal:
-        message = f"Rule {name!r} used but not defined{where}. "
-        fix = f"Did you mean {' or '.join(near)}?" if near else f"Define it: {name}: ..."
-        return _error(message + fix, source, name)
-    near += [
-        f"%import common.{other}" for other in difflib.get_close_matches(name, _COMMON.split(), 2)
-    ]
-    message = f"Terminal {name!r} used but not defined{where}. "
-    if near:
-        message += f"Did you mean {' or '.join(near)}? Else define it, "
-    else:
-        message += "Define it, "
-    message += f"{name}: /pattern/, or give it: Cfg(..., terminals={{{name!r}: ...}})."
-    return _error(message, source, name)
-
-
-def _error(message: str, source: Lifted, name: str | None) -> GrammarError:
-    """An error about ``name``, placed where the grammar defines it, else where it first uses it."""
+def _error(message: str, source: Lifted, name: str | None, raw: str | None = None) -> GrammarError:
+    """An error about ``name``, placed where the grammar defines it, else where it first uses it;
+    what has no name of its own is found as it is written, ``raw``."""
     found = None
     if name:
         escaped = re.escape(name)
         found = re.search(rf"(?<=^){escaped}(?=[.:{{ ])", source.text, re.MULTILINE)
         found = found or re.search(rf"(?<!\w){escaped}(?!\w)", source.text)
-    return source.error(message, None if found is None else found.start())
+    at = -1 if raw is None else source.text.find(raw)
+    if found is not None:
+        at = found.start()
+    elif name and name.startswith("__IGNORE"):
+        at = cfg_lark_statements.ignored(source.text, int(name.rpartition("_")[2]))
+    return source.error(message, None if at < 0 else at)
+
+
+def _ignored(name: str, source: Lifted) -> GrammarError:
+    """An error about a terminal that is no pattern, at the statement that ignores it."""
+    message = (
+        f"Only patterns can be ignored, not {name}. Write a pattern, or put it into the rules."
+    )
+    found = re.search(rf"^[ \t]*%ignore[^\n]*?\b({name.split()[-1]})\b", source.text, re.MULTILINE)
+    return source.error(message, None if found is None else found.start(1))
 
 
 def _check_pattern(name: str, shown: str, pattern: Any, regex: str, source: Lifted) -> None:
@@ -294,15 +275,18 @@ def _check_pattern(name: str, shown: str, pattern: Any, regex: str, source: Lift
     try:
         may_be_empty = regex_tree.may_be_empty(python_regex.parse(regex, lazy=True))
     except PatternError as error:
-        raise _error(f"Terminal {shown}: {error}", source, name) from error
-    _check_width(shown, may_be_empty, source, name)
+        raise _error(f"Terminal {shown}: {error}", source, name, pattern.raw) from error
+    _check_width(shown, may_be_empty, source, name, pattern.raw)
 
 
-def _check_width(shown: str, may_be_empty: bool, source: Lifted, name: str) -> None:
+def _check_width(
+    shown: str, may_be_empty: bool, source: Lifted, name: str, raw: str | None = None
+) -> None:
     if may_be_empty:
         raise _error(
             f"Terminal {shown} can match the empty text, which a terminal must "
             "not. Make it match something (+ instead of *), and make it optional in the rules.",
             source,
             name,
+            raw,
         )

@@ -59,6 +59,30 @@ class _Tables(NamedTuple):
     start: dict[str, Any]
 
 
+class Token(NamedTuple):
+    """A token of a Lark text: Lark's name for its kind, and where it begins."""
+
+    kind: str
+    text: str
+    at: int
+
+
+def tokens(text: str) -> list[Token]:
+    """The tokens of a Lark text, mistakes or not: what is none between them is passed over.
+
+    Blanks and comments are left out. There are none where Lark's tables are not what this module
+    knows.
+    """
+    tables = _tables()
+    if tables is None:
+        return []
+    return [
+        Token(str(found.lastgroup), found[0], found.start())
+        for found in tables.find(text + "\n")
+        if found.lastgroup not in tables.ignored
+    ]
+
+
 def statements(text: str) -> list[Statement]:
     """The statements of a Lark text, in order.
 
