@@ -28,7 +28,7 @@ _MOST_SETS = 8
 
 
 class LongAtoms(NamedTuple):
-    """`Characters.long` by atoms, edge by edge.
+    """`Characters.long`, beyond one level, by atoms, edge by edge.
 
     Attributes:
         below: the edges that go on from it.
@@ -76,6 +76,8 @@ class AlphabetPoints:
             for low, high in ((0, 0x1F), (0x22, 0x22), (0x5C, 0x5C)):
                 self.cut |= alphabet.atoms_between(low, high)
         self._alive_tails: dict[int, npt.NDArray[np.bool_]] = {}
+        self._most_in_order: dict[tuple[int, ...], int] = {}
+        self._long: dict[int, LongAtoms] = {}
 
     @functools.cached_property
     def atoms(self) -> Int32:
@@ -142,9 +144,17 @@ class AlphabetPoints:
         inside: npt.NDArray[np.bool_] = lut[self.atoms]
         return inside
 
-    def most_in_order(self, masks: Sequence[int]) -> int:
-        """`Characters.most_in_order` of some sets of atoms."""
-        return self._characters.most_in_order([self.inside(mask) for mask in masks[:_MOST_SETS]])
+    def most_in_order(self, masks: Sequence[int], is_searched: bool) -> int | None:
+        """`Characters.most_in_order` of some sets of atoms; None if that would have to be searched
+        for and is not to be."""
+        key = (*masks[:_MOST_SETS],)
+        found = self._most_in_order.get(key)
+        if found is None:
+            sets = [self.inside(mask) for mask in key]
+            found = self._characters.most_in_order(sets, is_searched)
+            if found is not None:
+                self._most_in_order[key] = found
+        return found
 
     def tails_of(self, live: int) -> npt.NDArray[np.bool_] | None:
         """For each of `Characters.tails`, whether some character that begins so is in ``live``.
@@ -161,10 +171,12 @@ class AlphabetPoints:
             self._characters.charge(found.nbytes + 100)
         return found
 
-    @functools.cached_property
-    def long(self) -> LongAtoms:
-        """The way to long tokens."""
-        edges = self._characters.long
+    def long(self, level: int) -> LongAtoms:
+        """The way to tokens of more than ``level`` characters."""
+        known = self._long.get(level)
+        if known is not None:
+            return known
+        edges = self._characters.long(level)
         sizes = np.array([len(edge.codes) for edge in edges], np.int64)
         starts = np.cumsum(sizes) - sizes
         every = self.atoms[np.array([code for edge in edges for code in edge.codes], np.int64)]
@@ -197,10 +209,11 @@ class AlphabetPoints:
             first.setdefault(begin, []).append(i)
         self._characters.charge(300 * len(edges) + 100 * len(pieces))
         # Tuples of numbers: unlike lists, the garbage collector soon leaves them alone.
-        return LongAtoms(
+        found = self._long[level] = LongAtoms(
             [(*longer,) for longer in below],
             spelt,
             lengths,
             masks,
             {atom: (*ways,) for atom, ways in first.items()},
         )
+        return found

@@ -19,6 +19,7 @@ import functools
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Mapping, Sequence
+from hashlib import blake2b
 from itertools import pairwise
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
@@ -45,8 +46,8 @@ _POINT_BITS = 21
 _ROOT = np.zeros(1, np.int32)
 _NO_QUOTES: Mapping[str, Sequence[int]] = {}
 
-_MOST_LONG = 500
-"""Most tokens that are longer than `Characters.near`."""
+_MOST_LONG = (500, 200, 50)
+"""Most tokens that are longer than each of `Characters.levels`."""
 
 _LEAST_NEAR = 4
 
@@ -95,7 +96,7 @@ class LongEdge(NamedTuple):
         codes: the characters, as `Characters.code`.
         tokens: those that end right after,
         partials: those that end inside the next character, each with its tail,
-        quote: and which closing quote stands there, or -1; if that is beyond `Characters.near`.
+        quote: and which closing quote stands there, or -1; if that is beyond the level asked for.
     """
 
     above: int
@@ -198,6 +199,11 @@ class Characters:
         self._spelt: Recent[str, tuple[bytes, int]] = cache()
         self._most: Recent[bytes, int] = cache()
         self._by_alphabet: Recent[Any, AlphabetPoints] = cache()
+        # For `text_walks` and `walks`: what texts do by their contents, whatever the automaton.
+        self.texts: Recent[bytes, Any] = cache()
+        self.strings: Recent[bytes, tuple[Any, ...]] = cache()
+        self._short: dict[int, tuple[npt.NDArray[np.uint32], Bools]] = {}
+        self._long: dict[int, list[LongEdge]] = {}
         self.cache = cache
         self.charge = self._charge = charge
         self._by_depth: Int32 = arrays["by_depth"]
@@ -391,11 +397,12 @@ class Characters:
         return found
 
     @functools.cached_property
-    def near(self) -> int:
-        """A length, in characters, that few tokens exceed."""
+    def levels(self) -> tuple[int, ...]:
+        """Lengths, in characters, ascending, that fewer and fewer tokens exceed."""
         depths = np.bincount(self.depth[self.token_node[self.token_node < self.n]])
         longer = np.cumsum(depths[::-1])[::-1]
-        return max(int(np.searchsorted(-longer, -_MOST_LONG)) - 1, _LEAST_NEAR)
+        found = [int(np.searchsorted(-longer, -most)) - 1 for most in _MOST_LONG]
+        return tuple(sorted({max(level, _LEAST_NEAR) for level in found}))
 
     @functools.cached_property
     def _partial_depths(self) -> Int32:
@@ -403,22 +410,30 @@ class Characters:
         np.maximum.at(depths, self.partial, self.depth[self.partial_node])
         return depths
 
-    def partial_depth(self, ids: Int32) -> Int32:
-        """Characters before the one that each of ``ids`` ends inside of; 0 for other tokens."""
-        found: Int32 = self._partial_depths[ids]
+    def short(self, level: int) -> tuple[npt.NDArray[np.uint32], Bools]:
+        """What is not beyond ``level`` characters: tokens as bits ``[ceil(size / 32)]``, and bool
+        ``[len(quotes)]``."""
+        found = self._short.get(level)
+        if found is None:
+            flags = np.zeros((self.size + 31) // 32 * 32, bool)
+            flags[: self.size] = (self.depth_of_id <= level) & (self._partial_depths <= level)
+            bits = np.packbits(flags, bitorder="little").view("<u4")
+            found = self._short[level] = bits, self.depth[self.quote_parent] <= level
         return found
 
-    @functools.cached_property
-    def long(self) -> list[LongEdge]:
-        """What is beyond `near` characters of text, and the way there; parents before children.
+    def long(self, level: int) -> list[LongEdge]:
+        """What is beyond ``level`` characters of text, and the way there; parents before children.
 
         First characters are edges of their own.
         """
+        known = self._long.get(level)
+        if known is not None:
+            return known
         text = np.ones(len(self.points) + 2, bool)
         text[-2:] = False
         ends = (np.flatnonzero(self.own_stop > self.own_start), self.partial_node)
         nodes = np.concatenate((*ends, self.quote_parent))
-        nodes = self.slice(text).run.within(nodes[self.depth[nodes] > self.near])
+        nodes = self.slice(text).run.within(nodes[self.depth[nodes] > level])
         parent, codes, views = view(self.parent), self.views.code, self.views
         breaks = set(nodes.tolist())
         seen: set[int] = set()
@@ -438,7 +453,7 @@ class Characters:
             while at and (at == node or at not in number):
                 spelt.append(codes[at])
                 at = parent[at]
-            is_deep = self.depth[node] > self.near
+            is_deep = self.depth[node] > level
             tokens = views.token_ids[views.own_start[node] : views.own_stop[node]]
             found.append(
                 LongEdge(
@@ -450,6 +465,7 @@ class Characters:
                 )
             )
         self._charge(500 * len(found) + 40 * len(seen))
+        self._long[level] = found
         return found
 
     # -- sets of characters ---------------------------------------------------------------------
@@ -520,7 +536,7 @@ class Characters:
         starts = np.concatenate(([0], np.cumsum(np.bincount(self.depth[:-1])))).tolist()
         return rank[self.parent[self._by_depth]], list(pairwise(starts))[1:]
 
-    def most_in_order(self, sets: Sequence[Bools]) -> int:
+    def most_in_order(self, sets: Sequence[Bools], is_searched: bool = True) -> int | None:
         """How often at most a token holds characters of all these sets, one after another.
 
         What stands between them does not matter: ``(?:\\S+\\s+){n}`` needs n times one character
@@ -528,12 +544,14 @@ class Characters:
 
         Args:
             sets: at most 8, each bool ``[len(points) + 2]``.
+            is_searched: whether to search if it is not known; None if it is neither.
 
         Cost: a millisecond; remembered by content.
         """
-        key = b"".join(np.packbits(inside).tobytes() for inside in sets)
+        sets_as_bytes = b"".join(np.packbits(inside).tobytes() for inside in sets)
+        key = blake2b(sets_as_bytes, digest_size=16).digest()
         found = self._most.get(key)
-        if found is None:
+        if found is None and is_searched:
             bits = np.zeros(len(self.points) + 2, np.uint8)
             for i, inside in enumerate(sets):
                 bits[inside] |= np.uint8(1 << i)

@@ -12,12 +12,13 @@ It knows leaves of text and the vocabulary's characters; what follows a text is 
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from .atom_table import AtomTable
+from .automaton.contents import Contents
 from .automaton.counters import Far
 from .automaton.leaf import Names, SymbolAutomaton
 from .character_runs import Run
@@ -36,6 +37,9 @@ _FEW_NAMES = 200
 """Names that are looked up one by one."""
 
 _ROOT_ALONE = [0]
+
+ANEW = -(1 << 40)
+"""Stands in `TextWalk.runs` for all those of a walk from the root, which is to be made again."""
 
 _SMALL = 64
 """Nodes, with all below them, that are still walked one by one."""
@@ -63,7 +67,9 @@ class TextWalk(NamedTuple):
         quotes: label → bool ``[len(Characters.quotes)]``, the closing quotes reached.
         single: label → further closing quotes, one by one.
         runs: states in which those tokens end, each with the length of the run it starts; or with
-            ``-1 - place``, for those that `TextWalks.special_states` finds.
+            ``-1 - place``, for those that `TextWalks.special_states` finds; or with `ANEW`, for
+            those of `TextWalks.runs_anew`.
+        row: further tokens that end inside the text, as bits, for a walk from the root.
     """
 
     counts: Counts | None
@@ -71,6 +77,7 @@ class TextWalk(NamedTuple):
     quotes: dict[int, npt.NDArray[np.bool_]]
     single: dict[int, list[int]]
     runs: set[tuple[int, int]]
+    row: npt.NDArray[np.uint32] | None = None
 
 
 class FreeWalk(NamedTuple):
@@ -107,8 +114,10 @@ class TextWalks:
         self._narrows: dict[int, tuple[tuple[int, bytes, int], ...] | None] = {}
         self._tables: dict[int, npt.NDArray[np.int64]] = {}
         self._far: Far | None = None
-        self._nearer: Far | None = None
-        self._nears: Recent[int, TextWalk] | None = None
+        self._nearer: list[Far] = []
+        self._own: Recent[Any, TextWalk] | None = None
+        self._contents: Contents | None = None
+        self._runs_anew: dict[int, list[tuple[int, int]]] = {}
         self._rows = AtomTable(symbols, characters.charge)
 
     # -- what is asked ----------------------------------------------------------------------
@@ -130,6 +139,25 @@ class TextWalks:
         to = self._far.alike(at)
         return state if to == at else self._symbols.in_expression(to)
 
+    def content(self, state: int) -> bytes | None:
+        """What is the same for equal expressions, whose walks are the same but for the names of
+        states; None where that is not known."""
+        found = self._symbols.expression(state)
+        if found is None or found[0] is not self._symbols:
+            return None  # what it ends with is another's
+        if self._contents is None:
+            self._contents = Contents(found[0])
+        return self._contents.of(state)
+
+    def runs_anew(self, state: int) -> list[tuple[int, int]]:
+        """`TextWalk.runs` of a walk from the root, without the help of walks that were kept."""
+        found = self._runs_anew.get(state)
+        if found is None:
+            walk = self._walk(state, [0])
+            found = self._runs_anew[state] = list(walk.runs)
+            self.characters.charge(100 * len(found) + 100)
+        return found
+
     def walk(self, state: int, places: list[int]) -> TextWalk:
         """Walk from ``state`` at each of ``places``, ascending character nodes none of which is
         below another. Cost: tens of microseconds, and two milliseconds for each new set of
@@ -144,25 +172,25 @@ class TextWalks:
             return out
         is_open = self._symbols.is_open(state)
         if not is_open and places == _ROOT_ALONE and self._narrow(state) is None:
-            near = self._near(state)
+            near, level = self._near(state)
             if near != state:
-                return self._near_and_long(state, near)
-        return self._walk(state, places, self.characters.longest)
+                return self._near_and_long(state, near, level)
+            if not self._is_one_run(state):
+                return self._copy(self._kept(state))
+        return self._walk(state, places)
 
-    def _walk(self, state: int, places: list[int], limit: int) -> TextWalk:
-        """Runs first, what is left of them together; past ``limit`` characters from the root it may
-        be wrong."""
+    def _copy(self, walk: TextWalk) -> TextWalk:
+        quotes = {label: mask.copy() for label, mask in walk.quotes.items()}
+        return TextWalk(None, [], quotes, {}, {*walk.runs}, walk.row)
+
+    def _walk(self, state: int, places: list[int]) -> TextWalk:
+        """Runs first, what is left of them together."""
         out = TextWalk(None, [], {}, {}, set())
         counts: Counts | None = None
-        depth, deepest = self.characters.depth, self.characters.longest
         groups = [(state, np.array(places, np.int32))]
         small: list[tuple[int, Places]] = []
         while groups:
             at, where = groups.pop()
-            if limit < deepest:
-                where = where[depth[where] <= limit]
-                if not len(where):
-                    continue
             if self._symbols.is_open(at):
                 counts = self._whole(at, where, out) or counts
                 continue
@@ -184,77 +212,95 @@ class TextWalks:
 
     # -- near and long ------------------------------------------------------------------------
 
-    def _near(self, state: int) -> int:
-        """As `alike`, for tokens of at most `Characters.near` characters; ``state`` itself where
-        that would not help."""
+    def _near(self, state: int) -> tuple[int, int]:
+        """As `alike`, for tokens of at most so many characters, one of `Characters.levels`;
+        ``state`` itself where that would not help."""
         found = self._symbols.expression(state)
-        near, longest = self.characters.near, self.characters.longest
-        if found is None or near >= longest:
-            return state
-        chars, most = self._symbols.run(state)
-        if most >= 0 and not self._live(state) & ~chars:
-            return state  # nothing but a run, however long
+        levels, longest = self.characters.levels, self.characters.longest
+        if found is None or levels[0] >= longest or self._is_one_run(state):
+            return state, longest
         expression, at = found
-        if self._nearer is None:
-            self._nearer = Far(expression, near + 1, self._points.most_in_order)
-        to = self._symbols.in_expression(self._nearer.alike(at))
-        return state if to == self.alike(state) else to
+        if not self._nearer:
+            most_of = self._points.most_in_order
+            self._nearer = [Far(expression, level + 1, most_of) for level in levels]
+        near = self._nearer[0].alike(at)
+        to = self._symbols.in_expression(near)
+        if to in (state, self.alike(state)):
+            return state, longest
+        for level, far in zip(levels[:0:-1], self._nearer[:0:-1], strict=True):
+            if level < longest and far.alike(at) == near:
+                return to, level
+        return to, levels[0]
 
-    def _near_and_long(self, state: int, near: int) -> TextWalk:
+    def _is_one_run(self, state: int) -> bool:
+        """Whether nothing may be read but one run of so many characters."""
+        chars, most = self._symbols.run(state)
+        return most >= 0 and not self._live(state) & ~chars
+
+    def _near_and_long(self, state: int, near: int, level: int) -> TextWalk:
         """A walk from the root in two: all but the longest tokens cannot tell ``near`` from
         ``state``, and the few longest are walked one by one."""
-        nears = self._nears
-        if nears is None:
-            nears = self._nears = self.characters.cache()
-        found = nears.get(near)
-        if found is None:
-            found = nears[near] = self._up_to_near(near)
-            n_bytes = sum(ids.nbytes for ids in found.ids)
-            n_bytes += sum(mask.nbytes for mask in found.quotes.values())
-            self.characters.charge(n_bytes + 100 * len(found.runs) + 1000)
+        whole = self._kept(near)
+        tokens, quotes = self.characters.short(level)
+        assert whole.row is not None
         out = TextWalk(
-            found.counts,
-            [*found.ids],
-            {label: mask.copy() for label, mask in found.quotes.items()},
-            {label: [*single] for label, single in found.single.items()},
-            {*found.runs},
+            None,
+            [],
+            {label: mask & quotes for label, mask in whole.quotes.items()},
+            {},
+            {(state, ANEW)} if (near, ANEW) in whole.runs else {*whole.runs},
+            whole.row & tokens,
         )
-        self._long_ones(state, out)
+        self._long_ones(state, level, out)
         return out
 
-    def _up_to_near(self, state: int) -> TextWalk:
-        """What holds of tokens of at most `Characters.near` characters."""
-        characters = self.characters
-        limit = characters.near
-        walk = self._walk(state, [0], limit)
-        counts = walk.counts
-        if counts is not None:
-            depths, most, partials = counts
-            if partials is not None:
-                short = characters.partial_depth(partials) <= limit
-                if not short.all():
-                    partials = partials[short]
-            counts = depths, min(most, limit), partials
-        ids = np.concatenate(walk.ids) if walk.ids else np.zeros(0, np.int32)
-        short = characters.depth_of_id[ids] <= limit
-        short &= characters.partial_depth(ids) <= limit
-        above = characters.depth[characters.parent[characters.quotes]] <= limit
-        single = {
-            label: [which for which in found if above[which]]
-            for label, found in walk.single.items()
-        }
-        quotes = {label: mask & above for label, mask in walk.quotes.items()}
-        runs = {(at, min(most, limit)) for at, most in walk.runs}
-        return TextWalk(counts, [ids[short]], quotes, single, runs)
+    def _kept(self, state: int) -> TextWalk:
+        """`_walk` from the root, in a compact form, remembered for all expressions that are like
+        that of ``state``. What it holds must not be changed.
 
-    def _long_ones(self, state: int, out: TextWalk) -> None:
-        """The tokens and quotes beyond `Characters.near` characters.
+        The runs of a walk that another automaton has made are `ANEW`.
+        """
+        content = self.content(state)
+        if content is None:
+            if self._own is None:
+                self._own = self.characters.cache()
+            kept: Recent[Any, TextWalk] = self._own
+        else:
+            kept = self.characters.texts
+        key = state if content is None else content
+        found = kept.get(key)
+        if found is not None:
+            return found if content is None else found._replace(runs={(state, ANEW)})
+        found = self._compact(self._walk(state, [0]))
+        kept[key] = found if content is None else found._replace(runs=set())
+        n_bytes = 4 * self.characters.size // 32 + len(self.characters.quotes) * len(found.quotes)
+        self.characters.charge(n_bytes + (100 * len(found.runs) if content is None else 0) + 1000)
+        return found
+
+    def _compact(self, walk: TextWalk) -> TextWalk:
+        """``walk`` with its tokens as bits and its quotes as masks."""
+        flags = np.zeros((self.characters.size + 31) // 32 * 32, bool)
+        if walk.counts is not None:
+            depths, most, partials = walk.counts
+            np.less_equal(depths, most, out=flags[: len(depths)])
+            if partials is not None:
+                flags[partials] = True
+        for ids in walk.ids:
+            flags[ids] = True
+        for label, single in walk.single.items():
+            self._quoted(walk, label)[single] = True
+        row = np.packbits(flags, bitorder="little").view("<u4")
+        return TextWalk(None, [], walk.quotes, {}, walk.runs, row)
+
+    def _long_ones(self, state: int, level: int, out: TextWalk) -> None:
+        """The tokens and quotes beyond ``level`` characters.
 
         Most of them stay in one run, if not in the first character's then in the next one's. States
         are made where a run is left.
         """
-        below, spelt, lengths, masks, first = self._points.long
-        edges, symbols, longest = self.characters.long, self._symbols, self.characters.longest
+        below, spelt, lengths, masks, first = self._points.long(level)
+        edges, symbols = self.characters.long(level), self._symbols
+        longest = self.characters.longest
         found: list[int] = []
         runs: dict[int, int] = {}
         stack: list[tuple[int, int, int]] = []

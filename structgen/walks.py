@@ -26,13 +26,13 @@ import numpy.typing as npt
 
 from . import character_nodes
 from .automaton.encoding import GROUND, Utf8
-from .automaton.leaf import Leaf, TextLeaf
+from .automaton.leaf import Leaf, StringLeaf, TextLeaf
 from .automaton.numbers import NumberLeaf
 from .automaton.shared import AUTOMATA
 from .characters import Characters, Whole
 from .grouping import distinct, ranges, starts_of
 from .recent import Recent
-from .text_walks import TextWalk, TextWalks
+from .text_walks import ANEW, TextWalk, TextWalks
 from .trie import Trie, view
 from .vocabulary import Vocabulary
 
@@ -537,6 +537,8 @@ class Walker:
         if state is None:
             return None
         walks = self._texts_of(leaf)
+        if node == ROOT and type(leaf) is StringLeaf:
+            return self._string_walk(leaf, walks, state, memo)
         found = _Found()
         if isinstance(node, int):
             place = walks.characters.views.place[node]
@@ -549,6 +551,27 @@ class Walker:
             return None
         self._walk_texts(leaf, texts, found, memo)
         return self._finished(found)
+
+    def _string_walk(self, leaf: Leaf, walks: TextWalks, state: int, memo: WalkMemo) -> LeafWalk:
+        """The walk from the root of a string whose text is at ``state``: the same for all strings
+        of which the same is left to be read."""
+        content = walks.content(state)
+        closed = leaf.after_quote(0)
+        kept = None if content is None else walks.characters.strings.get(content)
+        if kept is not None:
+            row, ids, exits, is_closed = kept
+            ends = (state, ANEW)
+            return LeafWalk(row, ids, exits, (ends, closed) if is_closed else (ends,))
+        found = _Found()
+        self._walk_text(leaf, walks, state, [_ROOT_PLACE], found, memo)
+        walk = self._finished(found)
+        if content is not None:
+            if walk.ids.nbytes > 4 * self.n_words:
+                walk = self._with_row(walk)
+            kept = walk.row, walk.ids, walk.exits, closed in walk.ends
+            walks.characters.strings[content] = kept
+            self.charge(walk.ids.nbytes + 300)
+        return walk
 
     def _walk_before_text(self, leaf: Leaf, q: int, node: Node, memo: WalkMemo) -> LeafWalk | None:
         """The walk of what stands before a text, where a shared leaf does that, and of the text."""
@@ -685,6 +708,8 @@ class Walker:
         """Add a walk of text to what was found, and what follows its closing quotes."""
         if walk.counts is not None:
             found.add_row(self._row(*walk.counts))
+        if walk.row is not None:
+            found.add_row(walk.row)
         found.parts += walk.ids
         found.ends.update(dict.fromkeys(walk.runs))
         if memo is None or not (walk.quotes or walk.single):
@@ -785,6 +810,9 @@ class Walker:
         """
         assert leaf.holds_text
         symbols, encoding = leaf.symbols, leaf.encoding
+        if most == ANEW:
+            runs = self._texts_of(leaf).runs_anew(state)
+            return [q for at, count in runs for q in self.run_ends(leaf, at, count)]
         if most < 0:
             states = self._texts_of(leaf).special_states(state, -1 - most)
             return [q for at in states for q in self.run_ends(leaf, at, 0)]

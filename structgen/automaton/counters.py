@@ -22,12 +22,9 @@ MAX_SPELLING = 12
 
 _UNKNOWN = 1 << 40
 
-_PATIENCE = 3
-"""States of one automaton that are told apart before tokens are searched for what tells them so:
-that takes as long as a walk or two."""
-
 _MANY = 4
-"""Bounds that are worth that."""
+"""Bounds that are worth a search through the tokens for how often one can repeat something: that
+takes as long as a walk."""
 
 _PLAIN = ((0x20, 0x21), (0x23, 0x5B), (0x5D, 0x7E))
 """Characters that are one byte in every spelling."""
@@ -56,13 +53,14 @@ class Far:
         longest: most characters of a text, one that is cut included.
         most_of: given some sets of atoms, how often at most a text holds a character of the first,
             and later one of the second, and so on: how often it can repeat what takes all of these.
+            None if that is not known yet, and the second argument says not to search for it.
     """
 
     def __init__(
         self,
         automaton: RegexAutomaton,
         longest: int,
-        most_of: Callable[[Sequence[int]], int],
+        most_of: Callable[[Sequence[int], bool], int | None],
     ) -> None:
         self._automaton = automaton
         self._longest = longest
@@ -71,7 +69,6 @@ class Far:
         self._limitless: dict[int, int] = {}
         self._orders: dict[int, int] = {}
         self._known_sizes: dict[int, _Sizes] = {}
-        self._patience = _PATIENCE
         self._plain = 0
         for first, last in _PLAIN:
             self._plain |= automaton.alphabet.atoms_between(first, last)
@@ -80,8 +77,6 @@ class Far:
         """A state that stands for ``state``; often itself."""
         found = self._alike.get(state)
         if found is None:
-            if self._patience:
-                self._patience -= 1
             found, automaton = state, self._automaton
             node = automaton.started(state)
             if node >= 0 and automaton.label(node) == automaton.label(state):
@@ -149,11 +144,11 @@ class Far:
             return times
         found = self._orders.get(body)
         if found is None:
-            if self._patience or most < _MANY:
-                return times
             needed = self._needed(body)
-            found = self._orders[body] = self._most_of(needed) if len(needed) > 1 else times
-            self._limitless.clear()
+            known = self._most_of(needed, most >= _MANY) if len(needed) > 1 else times
+            if known is None:
+                return times
+            found = self._orders[body] = known
         return min(times, found)
 
     def _needed(self, node: int) -> list[int]:

@@ -850,7 +850,32 @@ class RegexAutomaton:
         if not self._flags[node] & 0b01000 and self._nodes[node][0] in (_CAT, _ALT, _REP):
             found = self._alive[node] = self._parts_alive(node)
             return found
+        told = self._told_by_length(node)
+        if told is not None:
+            self._alive[node] = told
+            return told
         return liveness.is_alive(node, self._alive, self._ends_or_is_plain, self._successors)
+
+    def _told_by_length(self, node: int) -> bool | None:
+        """`_is_alive` of a conjunction with ``.{a,b}``, where the shortest text of the rest tells.
+
+        Most conjunctions are a pattern beside a length, far from its end: a search for one would
+        go through as many states as characters are missing.
+        """
+        kind, *parts = self._nodes[node]
+        if kind != _AND or self._flags[node] & 0b01000:
+            return None
+        for part in parts:
+            other = self._nodes[part]
+            if other[0] == _REP and other[1] == self._any:
+                if other[3] >= 0 and self._least[node] > other[3]:
+                    return False
+                if len(parts) == 2:
+                    rest = parts[0] if part == parts[1] else parts[1]
+                    # Of what is plain the lower bound is the length of some text.
+                    if not self._flags[rest] & 0b11000 and self._least[rest] >= other[2]:
+                        return True
+        return None
 
     def _ends_or_is_plain(self, node: int) -> bool:
         flags = self._flags[node]

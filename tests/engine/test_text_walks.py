@@ -252,6 +252,48 @@ def test_counters_and_long_tokens(form: str) -> None:
             check_walk(constraint, rng, steps=25, checks=0.5)
 
 
+REMAINDERS = [
+    r"(?:[0-9a-f]{2,9}-?)*x?",
+    r"[^,]{3,60}(?:,[^,]{0,40}é)?",
+    r"(?:\S+\s+){0,30}\S+",
+    r"(?:[a-m]+|[n-z]+)\.(?:txt|md)",
+]
+
+
+@pytest.mark.parametrize("remainder", REMAINDERS)
+def test_strings_of_which_the_same_is_left_share_a_walk(remainder: str) -> None:
+    shared = real_tokenizers.vocabulary("smollm2")
+    alone = structgen.Vocabulary.from_tokens(shared.tokens, eos_token_ids=shared.eos_token_ids)
+
+    def after(beginning: str, text: bytes, vocabulary: structgen.Vocabulary) -> Cursor:
+        schema = {"type": "string", "pattern": f"^{beginning}{remainder}$", "maxLength": 70}
+        cursor = structgen.compile(JsonSchema(schema), vocabulary).start()
+        for byte in b'"' + text:
+            cursor.accept(vocabulary.tokens.index(bytes([byte])))
+        return cursor
+
+    def walk(cursor: Cursor) -> tuple[bytes | None, set[int], int]:
+        """What is left to be read, its mask, and the most bytes that end a token's way."""
+        engine = cursor._constraint._masks
+        assert isinstance(engine, MaskEngine)
+        ((leaf_id, q, _),) = engine.configurations(cursor._state)
+        leaf = engine.machine.leaves[leaf_id]
+        state = leaf.text_state(q)
+        assert state is not None
+        content = engine._walker._texts_of(leaf).content(state)
+        found = masked(cursor, cursor._constraint.vocabulary.size)
+        return content, found, Reach(engine).most(cursor._state)
+
+    first = walk(after("a", b"a", shared))
+    cursor = after("(?:kl|b)", b"b", shared)
+    second = walk(cursor)
+    assert first == second == walk(after("(?:kl|b)", b"b", alone))
+    assert first[0] is not None
+    assert second[1] == by_machine(cursor._constraint, cursor._state)
+    # Something else is left one character later, or of a shorter text.
+    assert walk(after("a", b"aa", shared))[0] != first[0]
+
+
 NUMBERS: list[dict[str, Any]] = [
     {"type": "number"},
     {"type": "integer"},
