@@ -30,6 +30,7 @@ from .automaton.leaf import Leaf, StringLeaf, TextLeaf
 from .automaton.numbers import NumberLeaf
 from .automaton.shared import AUTOMATA
 from .characters import Characters, Whole
+from .digit_walks import Digits
 from .grouping import distinct, ranges, starts_of
 from .recent import Recent
 from .text_walks import ANEW, TextWalk, TextWalks
@@ -356,7 +357,10 @@ class Walker:
         found = self._text_walk(leaf, q, node, memo)
         if found is None:
             found = self._walk_before_text(leaf, q, node, memo)
-        if found is None and not (node == ROOT and self._is_wide(leaf)):
+        is_wide = node == ROOT and self._is_wide(leaf)
+        if found is None and is_wide and self._digits.is_walked:
+            found = self._number_walk(leaf, q, memo)
+        if found is None and not is_wide:
             found = self._sparse_walk(leaf, q, node, memo)
         if found is None:
             found = self._wide_walk(leaf, q, node)
@@ -381,7 +385,7 @@ class Walker:
         After each token the shortest completion is as long, too.
         """
         if not leaf.holds_text:
-            return leaf.alike(q, self._digits[0])
+            return leaf.alike(q, self._digits.longest)
         state = leaf.text_state(q)
         if state is None:
             return q
@@ -403,22 +407,33 @@ class Walker:
         return self._finished(found)
 
     @functools.cached_property
-    def _digits(self) -> tuple[int, int]:
-        """The digits that tokens begin with: most of them, and how many trie nodes they take."""
-        trie = self.trie
-        nodes = np.zeros(1, np.int64)
-        length = count = 0
-        while True:
-            first = trie.first_child[nodes]
-            nodes = ranges(first, first + trie.n_children[nodes])
-            nodes = nodes[(trie.byte[nodes] >= ord("0")) & (trie.byte[nodes] <= ord("9"))]
-            if not len(nodes):
-                return length, count
-            length, count = length + 1, count + len(nodes)
+    def _digits(self) -> Digits:
+        return Digits(self.trie)
 
     def _is_wide(self, leaf: Leaf) -> bool:
         """Whether ``leaf`` is known to be too much for a sparse walk from the root."""
-        return isinstance(leaf, NumberLeaf) and self._digits[1] > _SPARSE_VISITS
+        return isinstance(leaf, NumberLeaf) and self._digits.count > _SPARSE_VISITS
+
+    def _number_walk(self, leaf: Leaf, q: int, memo: WalkMemo) -> LeafWalk:
+        """The walk of a number from the root, all digit strings that it cannot tell apart at
+        once."""
+        walk = self._digits.walk(leaf, q)
+        found = _Found()
+        found.parts.append(walk.ids)
+        found.ends.update(dict.fromkeys(walk.ends))
+        for outcome, nodes in walk.exits.items():
+            found.exits[outcome] = [int(nodes[0]) if len(nodes) == 1 else self.cluster(nodes)]
+        for state, node in walk.others:
+            ids = self.ids_at(node)
+            if ids:
+                found.ids += ids
+                found.ends[state] = None
+            outcome = leaf.label(state)
+            if outcome >= 0:
+                found.exits.setdefault(outcome, []).append(node)
+            if self.trie.n_children[node]:
+                found.include(self.leaf_walk(leaf, state, node, memo))
+        return self._finished(found)
 
     def _sparse_walk(self, leaf: Leaf, q: int, node: Node, memo: WalkMemo) -> LeafWalk | None:
         first, count, byte_at, token_start, token_ids = self._views

@@ -298,11 +298,17 @@ class NumberReader:
             **self._with_digit(s, digit),
         )
 
-    def _at_point(self, s: State) -> State:
-        compared = tuple(
-            c if s.digits == len(m.whole) else LESS if s.digits < len(m.whole) else GREATER
-            for m, c in zip(self.sides[s.negative].marks, s.compared, strict=True)
+    def _compared_at_point(self, s: State) -> tuple[int, ...]:
+        """What is known of the comparisons once there are no more digits before the point."""
+        return tuple(
+            [
+                c if s.digits == len(m.whole) else LESS if s.digits < len(m.whole) else GREATER
+                for m, c in zip(self.sides[s.negative].marks, s.compared, strict=True)
+            ]
         )
+
+    def _at_point(self, s: State) -> State:
+        compared = self._compared_at_point(s)
         lead = None
         if s.phase == WHOLE:
             lead = s.digits - 1 if self.has_exponents else 0
@@ -375,9 +381,10 @@ class NumberReader:
     def _is_right(self, s: State) -> bool:
         """Whether the digits so far, in plain notation, are a number that satisfies the spec."""
         places = self.places(s)
+        compared = s.compared
         if s.phase in (LONE_ZERO, WHOLE):
-            s = self._at_point(s)
-        for mark, c in zip(self.sides[s.negative].marks, s.compared, strict=True):
+            compared = self._compared_at_point(s)
+        for mark, c in zip(self.sides[s.negative].marks, compared, strict=True):
             if not mark.holds(LESS if c == EQUAL and len(mark.fraction) > places else c):
                 return False
         for i, (r, step) in enumerate(zip(s.remainders, self.steps, strict=True)):

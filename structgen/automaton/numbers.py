@@ -50,6 +50,7 @@ class NumberLeaf(Leaf):
         self._reader = NumberReader(spec)
         self._completions: dict[State, bytes | None] = {}
         self._alive: dict[State, bool] = {}
+        self._ending: dict[State, bool] = {}
         self._has_upper = [any(m.role == UPPER for m in side.marks) for side in self._reader.sides]
         self.start = self.state(State(BEGIN))
 
@@ -72,7 +73,7 @@ class NumberLeaf(Leaf):
 
     def _label(self, key: Any) -> int:
         assert isinstance(key, State)
-        return 0 if self._reader.complete(key) else -1
+        return 0 if self._complete(key) else -1
 
     def alike(self, q: int, most_digits: int) -> int:
         """See `Leaf.alike`."""
@@ -93,10 +94,19 @@ class NumberLeaf(Leaf):
             found = self._alive[s] = self._can_end(s)
         return found
 
+    def _complete(self, s: State) -> bool:
+        """Whether the number may end here."""
+        found = self._ending.get(s)
+        if found is None:
+            found = self._ending[s] = self._reader.complete(s)
+        return found
+
     def _can_end(self, s: State) -> bool:
         reader = self._reader
+        if s.phase in (BEGIN, SIGN):
+            return any(self._is_alive(to) for _, to in reader.following(s))
         if s.phase in (LONE_ZERO, WHOLE, DOT, FRACTION):
-            if reader.complete(s):
+            if self._complete(s):
                 return True
             if reader.has_exponents and s.phase != DOT and not reader.allowed(s).is_empty:
                 return True
@@ -105,6 +115,10 @@ class NumberLeaf(Leaf):
                 room = reader.most_digits - s.digits
                 if self._plain_digits(s, room, reader.most_fraction) is not None:
                     return True
+            if not reader.is_contradictory and self._has_plain(s):
+                return True
+            if not reader.has_exponents:
+                return False
         return self._completion(s) is not None
 
     # -- completion -------------------------------------------------------------------------
@@ -180,6 +194,24 @@ class NumberLeaf(Leaf):
                     best = text.encode()
                 break
         return best
+
+    def _has_plain(self, s: State) -> bool:
+        """Whether there are such digits: the finest fraction tells."""
+        fraction = self._reader.most_fraction - self._reader.places(s)
+        before_point = s.phase in (LONE_ZERO, WHOLE)
+        if not fraction and before_point and self.spec.form == "pointed":
+            return False
+        least = 0 if fraction else 1
+        most = self._reader.most_digits - s.digits if s.phase == WHOLE else 0
+        if before_point:
+            for mark in self._reader.sides[s.negative].marks:
+                if mark.role == UPPER:  # with more digits before the point it is greater,
+                    most = min(most, max(0, len(mark.whole) - s.digits))
+                elif mark.role == LOWER:  # with fewer less
+                    least = max(least, len(mark.whole) - s.digits)
+        return any(
+            self._plain_digits(s, whole, fraction) is not None for whole in range(least, most + 1)
+        )
 
     def _plain_digits(self, s: State, whole: int, fraction: int) -> str | None:
         """So many more digits before and after the point that satisfy the spec, or None."""
