@@ -8,6 +8,10 @@ it. Terminals are walked one by one, so that places share them whatever else the
 are ignored are walked once for each node where a terminal ends (`Frames.spaced`), before anything
 that follows. Right for grammars in which no demand leads to a dead end (`CfgMachine.is_free`):
 elsewhere what a terminal may do depends on the whole stack.
+
+Terminals of one text are read here, byte by byte, without states of the lexer; all others are
+`cfg_walks`' business. Where a goal begins again after a prefix, all nodes that prefixes lead to are
+walked as one (`Frames._repeated`).
 """
 
 from __future__ import annotations
@@ -16,15 +20,15 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from .automaton.cfg_machine import CfgMachine
-from .cfg_tokens import EMPTY, Bits, Ids, Walk, merge
+from .cfg_tokens import EMPTY, Bits, Ids, Part, Tokens, Walk, merge
 from .cfg_walks import Walks
 
 _NODE_BITS = 40
 _STATE_BITS = 40
 
-_Targets = list[tuple[int, int, int]]
-"""First bytes of a terminal, as a mask; the lexer state before it, where nothing is demanded; the
-terminal."""
+_Targets = list[tuple[int, int, int, "bytes | None"]]
+"""First bytes of a terminal, as a mask; the lexer state before it, where nothing is demanded (-1:
+not asked for yet); the terminal; its text, if it is only one."""
 
 Spot = tuple[int, int]
 """What holds of the rest of the text, and a node."""
@@ -69,7 +73,11 @@ class Frames:
         self._own: dict[int, tuple[_Targets, list[tuple[int, int]], int]] = {}
         self._starts: dict[int, tuple[_Targets, int]] = {}
         self._entries: dict[Spot, int] = {}
-        self._alone: dict[int, tuple[int, int, int]] = {}
+        self._alone: dict[int, tuple[int, int, int, bytes | None]] = {}
+        self._texts = machine.lexer.terminals.literals
+        self._freedoms: dict[tuple[int, int], bool] = {}
+        self._repeats: dict[int, tuple[list[bytes], _Targets]] = {}
+        self._is_start: dict[int, bool] = {}
         self._is_neutral: dict[int, bool] = {}
         self._ignored = tuple((self._first(t), t) for t in sorted(machine.ignore))
         self._spaces_begin = 0
@@ -171,13 +179,18 @@ class Frames:
         for t in terminals:
             target = known.get(t)
             if target is None:
-                target = known[t] = (self._first(t), self._entry(t, self._anything), t)
+                text = self._texts.get(t)
+                q = -1 if text else self._entry(t, self._anything)
+                target = known[t] = (self._first(t), q, t, text)
             targets.append(target)
             begins |= target[0]
         return targets, begins
 
     def _first(self, terminal: int) -> int:
         """The bytes that a terminal begins with."""
+        text = self._texts.get(terminal)
+        if text:
+            return 1 << text[0]
         return self._lexer.first_bytes(self._entry(terminal, self._anything))
 
     def _entry(self, terminal: int, condition: int) -> int:
@@ -219,25 +232,36 @@ class Frames:
         """Walk terminals and goals of goal state ``begin``, or, below 0, those that goal ``~begin``
         begins with; and go on after them."""
         walk_of, conditions_of, nothing = self._walks.walk, self._lexer.conditions_of, self._nothing
-        is_free, spaces_of = condition == self._anything, self._spaces
-        go = self._goals.go
-        parts: list[Walk | FrameWalk] = []
+        anything, spaces_of, go = self._anything, self._spaces, self._goals.go
+        is_free = condition == anything
+        ids: list[int] = []
+        parts: list[Tokens] = []
         closed: dict[int, list[int]] = {}
         ended: dict[tuple[int, int], list[int]] = {}
-        for first, q, terminal in targets:
-            if first & available:
-                walk = walk_of(q if is_free else self._entry(terminal, condition), node)
-                parts.append(walk)
-                to = go(begin, terminal) if walk.exits else -1
-                for outcome, at in walk.exits:
-                    for after in conditions_of[outcome]:
-                        ended.setdefault((to, after), []).append(at)
+        for first, q, terminal, text in targets:
+            if not first & available:
+                continue
+            if text is not None and (is_free or self._is_free_of(terminal, condition)):
+                at = self._read(text, node, ids)
+                if at >= 0:
+                    ended.setdefault((go(begin, terminal), anything), []).append(at)
+                continue
+            walk = walk_of(q if is_free and q >= 0 else self._entry(terminal, condition), node)
+            parts.append(walk)
+            to = go(begin, terminal) if walk.exits else -1
+            for outcome, at in walk.exits:
+                for after in conditions_of[outcome]:
+                    ended.setdefault((to, after), []).append(at)
         steps: list[tuple[int, int, int]] = []
+        again: list[int] = []
         for (to, after), nodes in ended.items():
             at = nodes[0] if len(nodes) == 1 else self._walks.nodes.join(nodes)
             spaces, spots = spaces_of.get((after, at)) or self.spaced(after, at)
             if spaces:
                 parts += spaces
+            if begin < 0 and after == anything and self._starts_again(~begin, to):
+                again += [where for then, where in spots if then == anything]
+                spots = tuple([spot for spot in spots if spot[0] != anything])
             for then, where in spots:
                 steps.append((to, then, where))
         for first, goal in calls:
@@ -248,6 +272,12 @@ class Frames:
                     to = go(begin, ~goal)
                     for after, at in inner.closed:
                         steps.append((to, after, at))
+        if again:
+            more = self._repeated(~begin, again, ids)
+            for found in more:
+                parts.append(found)
+                for then, where in found.closed:
+                    closed.setdefault(then, []).append(where)
         is_final, accepts = self._goals.is_final, self._goals.accepts
         for to, after, at in steps:
             if not is_final[to]:
@@ -258,7 +288,103 @@ class Frames:
                         closed.setdefault(then, []).append(where)
             if accepts[to]:
                 closed.setdefault(after, []).append(at)
-        ids, bits = merge(parts, self._n_words)
-        self.used += 300 + 8 * len(ids) + (0 if bits is None else bits.nbytes)
+        if ids:
+            parts.append(Part(tuple(ids), None))
+        tokens, bits = merge(parts, self._n_words)
+        self.used += 300 + 8 * len(tokens) + (0 if bits is None else bits.nbytes)
         join = self._walks.nodes.join
-        return FrameWalk(ids, bits, tuple([(w, join(nodes)) for w, nodes in closed.items()]))
+        return FrameWalk(tokens, bits, tuple([(w, join(nodes)) for w, nodes in closed.items()]))
+
+    def _read(self, text: bytes, node: int, ids: list[int]) -> int:
+        """Read a text from ``node``, adding the tokens that end on the way to ``ids``.
+
+        Returns:
+            The node after it, if some token goes on there; else -1.
+        """
+        nodes, child_of = self._walks.nodes, self._walks.trie.child
+        n_nodes, token_start, token_ids = nodes.n_nodes, nodes.token_start, nodes.token_ids
+        at = node
+        for byte in text:
+            at = child_of.get(at << 8 | byte, -1) if at < n_nodes else nodes.child(at, byte)
+            if at < 0:
+                return -1
+            if at >= n_nodes:
+                ids += nodes.tokens_of(at)
+            elif token_start[at] != token_start[at + 1]:
+                ids += token_ids[token_start[at] : token_start[at + 1]]
+        return at if (nodes.n_children[at] if at < n_nodes else nodes.bytes_after(at)) else -1
+
+    def _is_free_of(self, terminal: int, condition: int) -> bool:
+        key = (terminal, condition)
+        found = self._freedoms.get(key)
+        if found is None:
+            found = self._freedoms[key] = self._lexer.is_free_of(terminal, condition)
+        return found
+
+    # -- goals that begin again -------------------------------------------------------------------
+
+    def _starts_again(self, goal: int, state: int) -> bool:
+        """Whether ``state``, after the first terminal of ``goal``, is the goal's beginning again:
+        ``unary: "-" unary``."""
+        found = self._is_start.get(state)
+        if found is None:
+            goals = self._goals
+            found = False
+            if not goals.accepts[state] and list(goals.symbols(state)) == [~goal]:
+                found = goals.is_final[goals.go(state, ~goal)]
+            self._is_start[state] = found
+        return found
+
+    def _repeated(self, goal: int, where: list[int], ids: list[int]) -> list[FrameWalk]:
+        """The walks of a goal from all nodes that its prefixes lead to, any number of them, from
+        ``where`` on; tokens that end with a prefix are added to ``ids``.
+
+        Tokens of a hundred hyphens are a chain of nodes: one set of them, not a walk for each.
+        """
+        repeats = self._repeats.get(goal)
+        if repeats is None:
+            targets, _ = self._start_of(goal)
+            go = self._goals.go
+            texts: list[bytes] = []
+            others: _Targets = []
+            for target in targets:
+                if target[3] and self._starts_again(goal, go(~goal, target[2])):
+                    texts.append(target[3])
+                else:
+                    others.append(target)
+            repeats = self._repeats[goal] = texts, others
+        texts, others = repeats
+        nodes, anything, read = self._walks.nodes, self._anything, self._read
+        bytes_after, spaces_begin = nodes.bytes_after, self._spaces_begin
+        out: list[FrameWalk] = []
+        # What is ignored may lead back to a node that is known; texts only lead deeper.
+        known: dict[int, None] = {}
+        todo: list[int] = []
+
+        def add(node: int) -> None:
+            new = nodes.real(node).tolist() if node >= nodes.n_nodes else (node,)
+            todo.extend([n for n in new if n not in known])
+            known.update(dict.fromkeys(new))
+
+        for node in where:
+            add(node)
+        for node in todo:
+            for text in texts:
+                at = read(text, node, ids)
+                if at < 0 or at in known:
+                    continue
+                if not bytes_after(at) & spaces_begin:
+                    known[at] = None
+                    todo.append(at)
+                    continue
+                spaces, spots = self.spaced(anything, at)
+                out += [FrameWalk(walk.ids, walk.bits, ()) for walk in spaces]
+                for then, there in spots:
+                    if then == anything:
+                        add(there)
+                    else:
+                        available = self._walks.bytes_after(there, then)
+                        out.append(self.goal(goal, then, there, available))
+        joined = nodes.join(todo)
+        out.append(self._walk(~goal, others, (), anything, joined, bytes_after(joined)))
+        return out

@@ -53,19 +53,25 @@ def random_rules(rng: random.Random, n: int) -> list[Rule]:
 
 
 def test_loops_keep_the_texts() -> None:
-    n_loops = 0
+    n_loops = n_rules = 0
     for seed in range(600):
         rng = random.Random(seed)
         n = rng.randint(2, 5)
         rules = random_rules(rng, n)
-        loops = Loops(rules, _closure(n, rules, True))
+        root = rng.randrange(n)
+        loops = Loops(rules, _closure(n, rules, True), root)
         n_loops += len(loops.ways)
-        assert texts(n, loops.rules, loops.ways)[:n] == texts(n, rules, []), seed
+        n_rules += len(loops.rules)
+        before, after = texts(n, rules, []), texts(n, loops.rules, loops.ways)
+        # What nothing leads to any more has no rules.
+        assert after[root] == before[root], seed
+        assert all(after[lhs] == before[lhs] for lhs, _ in loops.rules), seed
         # Loops stand last, behind something.
         for _, rhs in loops.rules:
             assert all(~symbol < n for symbol in rhs[:-1]), seed
             assert len(rhs) > 1 or not rhs or ~rhs[0] < n, seed
     assert n_loops > 300
+    assert n_rules > 2_000
 
 
 def test_list_elements_are_all_alike() -> None:
@@ -95,7 +101,7 @@ def test_many_lists_in_a_rule() -> None:
     # a+ b+ a+ b+ ...: neither the rules nor what is made of them outgrow their room.
     rules: list[Rule] = [(1, (0,)), (1, (~1, 0)), (2, (1,)), (2, (~2, 1))]
     rules.append((0, (~1, ~2) * 2000))
-    loops = Loops(rules, [False] * 3)
+    loops = Loops(rules, [False] * 3, 0)
     size = sum(len(rhs) for _, rhs in loops.rules) + sum(
         len(w) for ways in loops.ways for w in ways
     )

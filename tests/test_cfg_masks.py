@@ -170,6 +170,19 @@ WRITTEN = {
         """,
         "the cat!s Größe αβγ ? été\n  x",
     ),
+    # Prefixes that a goal begins again after: tokens of many hyphens are chains of nodes.
+    "prefixes": (
+        """
+        start: condition (";" condition)*
+        condition: "not" condition | "if" condition | sum
+        sum: (sum ("+" | "-"))? product
+        product: (product ("*" | "//"))? unary
+        unary: ("-" | "~" | "--" | "- -") unary | NAME | "(" condition ")"
+        NAME: /[a-z]+/
+        %ignore /[ \t]+/
+        """,
+        "a *--b -  - c;not not ---------- (- d // ----x*~~(- n)) ; if not- if",
+    ),
 }
 
 

@@ -61,7 +61,7 @@ class Goals:
             rules = [(lhs, rhs) for lhs, rhs in rules if not useless.intersection(rhs)]
         self.nullable = _closure(n, rules, True)
         self._rules: list[Rule] = rules
-        loops = Loops(rules, self.nullable)
+        loops = Loops(rules, self.nullable, n - 1)
         # What is still to come of rules, as cells: a symbol, and the cell after it.
         self._cells: list[tuple[int, int]] = [(0, _DONE)]
         self._cell_ids: dict[tuple[int, int], int] = {}

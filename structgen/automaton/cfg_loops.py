@@ -36,15 +36,16 @@ class Loops:
     Args:
         rules: the rules.
         nullable: for each nonterminal, whether it can be empty.
+        root: the nonterminal of whole texts.
 
     Attributes:
-        rules: rules for the same nonterminals, of which some have a loop as their last symbol.
-            Loops are numbered like nonterminals, after them.
+        rules: rules for the same nonterminals, as far as ``root`` leads to them; some have a loop
+            as their last symbol. Loops are numbered like nonterminals, after them.
         ways: for each loop the ways in which a rule may go on there.
     """
 
-    def __init__(self, rules: Sequence[Rule], nullable: Sequence[bool]) -> None:
-        self._n = len(nullable)
+    def __init__(self, rules: Sequence[Rule], nullable: Sequence[bool], root: int) -> None:
+        n = self._n = len(nullable)
         self._nullable = nullable
         self._rules_of: dict[int, list[_Sequence]] = {}
         for lhs, rhs in rules:
@@ -57,18 +58,25 @@ class Loops:
                 self._parts[lhs] = parts
         self._leave_out_circles()
         self._replaced = {~lhs for lhs in self._parts}
+        self._lists = {~lhs for lhs, (begins, rounds) in self._parts.items() if begins == rounds}
         self._room = _GROWTH * sum([len(rhs) for _, rhs in rules]) + 100
         self._depth = 0
         self._loops: dict[tuple[int, _Sequence], int] = {}
         self.ways: list[list[_Sequence]] = []
         self.rules: list[Rule] = []
-        for lhs, found in self._rules_of.items():
-            if self._replaced.isdisjoint([symbol for rhs in found for symbol in rhs]):
-                self.rules += [(lhs, rhs) for rhs in found]
-                continue
-            spread = [way for rhs in found for way in self._spread(rhs, rhs[:1] == (~lhs,))]
-            self.rules += [(lhs, way) for way in self._folded(spread)]
-        self.ways = [self._folded(ways) for ways in self.ways]
+        seen = {~root}
+        todo = [~root]
+        for symbol in todo:
+            used: set[int] = set()
+            if ~symbol >= n:
+                used.update(*self.ways[~symbol - n])
+            else:
+                for way in self._without_repeats(~symbol):
+                    self.rules.append((~symbol, way))
+                    used.update(way)
+            more = [other for other in used if other < 0 and other not in seen]
+            seen.update(more)
+            todo += more
 
     def _parts_of(
         self, lhs: int, found: list[_Sequence]
@@ -114,6 +122,27 @@ class Loops:
                 todo.append(-1)
                 todo += [~s for way in (*parts[0], *parts[1]) for s in way if s < 0]
 
+    def _without_repeats(self, lhs: int) -> list[_Sequence]:
+        """The ways of a nonterminal, with loops."""
+        found, replaced = self._rules_of.get(lhs, []), self._replaced
+        if all(replaced.isdisjoint(rhs) for rhs in found):
+            return found
+        left = {rhs: rhs for rhs in found}
+        for rhs in found:
+            for i in range(1, len(rhs) - 1) if rhs in left else ():
+                # ``a list b | a b``: then the place before the first element is like those before
+                # the others.
+                before, after = rhs[:i], rhs[i + 1 :]
+                if rhs[i] in self._lists and before + after in left and self._is_something(before):
+                    del left[before + after]
+                    left[rhs] = (*before, self._loop(~rhs[i], after))
+                    break
+        out: list[_Sequence] = []
+        for rhs, way in left.items():
+            # What a list begins with is not replaced in its own rules.
+            out += self._spread(way, rhs[:1] == (~lhs,))
+        return out
+
     def _spread(self, symbols: _Sequence, start: int = 0) -> list[_Sequence]:
         """The ways to write a sequence without the nonterminals that are replaced, those before
         ``start`` excepted."""
@@ -142,28 +171,6 @@ class Loops:
             else:
                 out.append(way)
         return out
-
-    def _folded(self, ways: list[_Sequence]) -> list[_Sequence]:
-        """``a | a b L``, where ``L`` is to go on with nothing or ``b L``, as ``a L``: so the place
-        before the first round is the one before all others."""
-        kept = dict.fromkeys(ways)
-        todo = [way for way in ways if way and ~way[-1] >= self._n]
-        while todo:
-            way = todo.pop()
-            if way not in kept:
-                continue
-            ends = self.ways[~way[-1] - self._n]
-            for end in ends:
-                before = way[: len(way) - len(end)]
-                if end[-1:] == way[-1:] and before + end == way:
-                    whole = [before + end for end in ends]
-                    if self._is_something(before) and all(one in kept for one in whole):
-                        for one in whole:
-                            del kept[one]
-                        kept[before + way[-1:]] = None
-                        todo.append(before + way[-1:])
-                        break
-        return list(kept)
 
     def _loop(self, lhs: int, after: _Sequence) -> int:
         """The symbol for going on with another round, or with what follows the last."""
