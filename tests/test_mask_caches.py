@@ -7,6 +7,7 @@ import random
 import weakref
 
 import numpy as np
+import pytest
 
 import structgen
 from structgen import JsonSchema, Vocabulary
@@ -86,6 +87,39 @@ def test_constraints_go_without_the_collector():
             gc.set_debug(gc.DEBUG_SAVEALL)
             gc.collect()
             left = [x for x in gc.garbage if type(x).__module__.startswith("structgen")]
+            assert not left, (schema, left)
+    finally:
+        gc.set_debug(0)
+        gc.garbage.clear()
+        gc.enable()
+
+
+def test_refused_schemas_go_without_the_collector():
+    rules = {"required": ["a"], "additionalProperties": {"type": "null"}, "minProperties": 2}
+    deep: dict[str, object] = {}
+    for _ in range(60):
+        deep = {"type": "array", "items": deep, "minItems": 1}
+    schemas = [
+        {"type": "object", "not": {"not": rules}, "properties": {"a": False}},
+        {
+            "type": "array",
+            "minItems": 1,
+            "items": {"type": "string", "pattern": "^a$", "const": ""},
+        },
+        {"type": "object", "minProperties": 10_001},
+        {"allOf": [deep], "uniqueItems": True},
+    ]
+    gc.disable()
+    try:
+        for schema in schemas:
+            gc.collect()
+            with pytest.raises(structgen.StructgenError):
+                structgen.compile(JsonSchema(schema), VOCABULARY, max_depth=50)
+            gc.set_debug(gc.DEBUG_SAVEALL)
+            gc.collect()
+            left = [x for x in gc.garbage if type(x).__module__.startswith("structgen")]
+            gc.set_debug(0)
+            gc.garbage.clear()
             assert not left, (schema, left)
     finally:
         gc.set_debug(0)

@@ -4,8 +4,8 @@ A conjunction is a set of obligations on one value. Its applicators (``$ref``, `
 ``oneOf``, ``if``, ``not``, dependencies) make further obligations hold for the same value, or leave
 a choice. `Brancher.expand` turns them into branches: disjunction between branches, conjunction of
 plain assertions inside one. Where that would be too many, what objects may be becomes a rule and
-what strings may be an expression, in one branch each. Choices that the types already decide are never multiplied out, and a
-``oneOf`` branch only excludes those siblings that can overlap with it.
+what strings may be an expression, in one branch each. Choices that the types already decide are
+never multiplied out, and a ``oneOf`` branch only excludes those siblings that can overlap with it.
 
 ``unevaluatedProperties`` and ``unevaluatedItems`` need to know which subschemas have held: inside a
 branch that is known, so they become an ordinary node listing what they do not speak of.

@@ -68,7 +68,7 @@ def build(
     """
     builder = _Builder(json_options(options), frozenset(missing_bytes))
     depth = sys.getrecursionlimit()
-    machine: Machine | CfgMachine
+    machine: Machine | CfgMachine | None = None
     try:
         if isinstance(grammar, ir.ContextFree) and not _guests(grammar):
             # Grammars are imported when there is one: most of those who have schemas never do.
@@ -85,6 +85,10 @@ def build(
             limit=depth,
             actual=depth,
         ) from None
+    finally:
+        if machine is None:
+            for language in builder.languages:
+                language.release()
     for language in builder.languages:
         # Languages, frames and leaves refer to one another, and go when the machine goes.
         weakref.finalize(machine, language.release).atexit = False
@@ -181,14 +185,52 @@ class _Builder:
         self.unenforced.append(left_out)
         while True:
             try:
-                language, ways = _json_ways(grammar.schema, options, outside, left_out)
-                self.languages.append(language)
-                return ways
+                return self._json_ways(grammar.schema, options, outside, left_out)
             except UnsupportedFeature as error:
                 key = (error.path, error.keyword or "")
                 if options.on_unsupported == "error" or error.keyword is None or key in left_out:
                     raise
                 left_out[key] = str(error).partition("\n")[0]
+
+    def _json_ways(
+        self,
+        schema: Any,
+        options: JsonOptions,
+        missing: frozenset[int],
+        left_out: Collection[tuple[str, str]],
+    ) -> tuple[Alternative, ...]:
+        language = self._language(schema, options, missing, left_out)
+        check(language)
+        ways = language.alternatives(language.root)
+        if not ways:
+            # Once more, each schema by itself, so that the message can say where it stands.
+            raise contradiction(self._language(schema, options, missing, left_out, apart=True))
+        if options.whitespace == "flexible":
+            # Only here: the shortest text of a huge minLength, say, is not worth writing down.
+            shortest = language.shortest(language.root)
+            if shortest is None:
+                raise contradiction(self._language(schema, options, missing, left_out, apart=True))
+            ways = Document(ways, language.space, language.limit_below(()), shortest).open()
+        return ways
+
+    def _language(
+        self,
+        schema: Any,
+        options: JsonOptions,
+        missing: frozenset[int],
+        left_out: Collection[tuple[str, str]],
+        apart: bool = False,
+    ) -> JsonLanguage:
+        graph = json_schema.lower(
+            schema,
+            dialect=options.dialect,
+            documents=options.documents,
+            format_assertion=options.format_assertion,
+            skipped=left_out,
+            apart=apart,
+        )
+        self.languages.append(JsonLanguage(graph, options, missing))
+        return self.languages[-1]
 
 
 def _machine(grammar: ir.Grammar, ways: tuple[Alternative, ...]) -> Machine:
@@ -208,45 +250,6 @@ def _has_rules(grammar: ir.Grammar) -> bool:
     if isinstance(grammar, ir.Either):
         return any(map(_has_rules, grammar.parts))
     return isinstance(grammar, ir.ContextFree)
-
-
-def _json_ways(
-    schema: Any,
-    options: JsonOptions,
-    missing: frozenset[int],
-    left_out: Collection[tuple[str, str]],
-) -> tuple[JsonLanguage, tuple[Alternative, ...]]:
-    language = _language(schema, options, missing, left_out)
-    check(language)
-    ways = language.alternatives(language.root)
-    if not ways:
-        # Once more, each schema by itself, so that the message can say where it stands.
-        raise contradiction(_language(schema, options, missing, left_out, apart=True))
-    if options.whitespace == "flexible":
-        # Only here: the shortest text of a huge minLength, say, is not worth writing down.
-        shortest = language.shortest(language.root)
-        if shortest is None:
-            raise contradiction(_language(schema, options, missing, left_out, apart=True))
-        ways = Document(ways, language.space, language.limit_below(()), shortest).open()
-    return language, ways
-
-
-def _language(
-    schema: Any,
-    options: JsonOptions,
-    missing: frozenset[int],
-    left_out: Collection[tuple[str, str]],
-    apart: bool = False,
-) -> JsonLanguage:
-    graph = json_schema.lower(
-        schema,
-        dialect=options.dialect,
-        documents=options.documents,
-        format_assertion=options.format_assertion,
-        skipped=left_out,
-        apart=apart,
-    )
-    return JsonLanguage(graph, options, missing)
 
 
 def _deepest(grammar: ir.Grammar) -> str:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache, lru_cache
 from pathlib import Path
 
@@ -32,10 +32,17 @@ ECMA_SPACE = ir.char_set(
 )
 
 
-def all_code_points() -> str:
-    """Every code point in order, surrogates included: the index is the code point (5 ms)."""
-    points = np.arange(ir.MAX_CODE_POINT + 1, dtype="<u4")
-    return points.tobytes().decode("utf-32-le", "surrogatepass")
+_PLANE = 1 << 16
+
+
+def planes() -> Iterator[tuple[int, str]]:
+    """Every code point in order, surrogates included: the first of each plane, and all of it.
+
+    A million at once would leave its memory behind: 70 MB where their categories are looked up.
+    """
+    for first in range(0, ir.MAX_CODE_POINT + 1, _PLANE):
+        points = np.arange(first, first + _PLANE, dtype="<u4")
+        yield first, points.tobytes().decode("utf-32-le", "surrogatepass")
 
 
 @lru_cache(maxsize=256)
@@ -44,17 +51,19 @@ def python_class(source: str, flags: int = 0) -> ir.CharSet:
 
     One scan of all code points by ``re`` itself (10–30 ms), so exact by construction.
     """
-    found = re.finditer(f"(?:{source})+", all_code_points(), flags)
-    return ir.char_set([(match.start(), match.end() - 1) for match in found])
+    ranges: list[tuple[int, int]] = []
+    for first, text in planes():
+        found = re.finditer(f"(?:{source})+", text, flags)
+        ranges += [(first + match.start(), first + match.end() - 1) for match in found]
+    return ir.char_set(ranges)
 
 
 @cache
 def _cased() -> str:
     """Code points that have a case, and what they fold to: all that IGNORECASE can treat apart."""
-    text = all_code_points()
     found: set[str] = set()
-    for start in range(0, len(text), 128):
-        block = text[start : start + 128]
+    blocks = (text[at : at + 128] for _, text in planes() for at in range(0, _PLANE, 128))
+    for block in blocks:
         # Whole blocks first: nearly all of them have no case.
         if block.lower() != block or block.upper() != block:
             for char in block:
@@ -240,12 +249,14 @@ def unicode_property(name: str, value: str | None) -> ir.CharSet | None:
 @cache
 def _categories() -> dict[str, ir.CharSet]:
     """Every two-letter general category (one scan of all code points, about 0.2 s)."""
-    names = "".join(map(unicodedata.category, all_code_points()))
-    codes = np.frombuffer(names.encode("ascii"), dtype="<u2")
-    starts = [0, *(np.flatnonzero(codes[1:] != codes[:-1]) + 1).tolist()]
     found: dict[str, list[tuple[int, int]]] = {}
-    for start, end in zip(starts, [*starts[1:], len(codes)], strict=True):
-        found.setdefault(names[2 * start : 2 * start + 2], []).append((start, end - 1))
+    for first, text in planes():
+        names = "".join(map(unicodedata.category, text))
+        codes = np.frombuffer(names.encode("ascii"), dtype="<u2")
+        starts = [0, *(np.flatnonzero(codes[1:] != codes[:-1]) + 1).tolist()]
+        for start, end in zip(starts, [*starts[1:], len(codes)], strict=True):
+            name = names[2 * start : 2 * start + 2]
+            found.setdefault(name, []).append((first + start, first + end - 1))
     return {name: ir.char_set(ranges) for name, ranges in found.items()}
 
 
@@ -267,4 +278,7 @@ def _derived(name: str) -> ir.CharSet:
         "XID_Continue": lambda char: ("a" + char).isidentifier(),
     }
     test = tests[name]
-    return ir.char_set([(ord(c), ord(c)) for c in all_code_points() if test(c)])
+    ranges: list[tuple[int, int]] = []
+    for _, text in planes():
+        ranges += ir.char_set([(ord(c), ord(c)) for c in filter(test, text)]).ranges
+    return ir.char_set(ranges)
