@@ -227,22 +227,27 @@ class Terminals:
 
     def _end(self, state: int) -> int:
         rest = self.rest
-        allowed, forbidden = NONE, NONE
+        allowed = NONE
+        preferred: list[tuple[int, int]] = []  # conditions, and what then matches first
         items = self._items(state)
         while items and items[-1][1]:
             items.pop()
         for condition, mask, after in items:
             if not mask:
+                forbidden = NONE
+                for other, matched in preferred:
+                    # The same condition need not be said twice.
+                    if other != condition:
+                        matched = rest.both(other, matched)
+                    forbidden = rest.either(forbidden, matched)
                 here = rest.both(condition, rest.contrary(forbidden))
                 allowed = rest.either(allowed, here)
-                matched = condition
+                preferred.append((condition, rest.anything))
             else:
                 name = self._names[self._keys[state][3]]
                 matched = self._threads.tail(after, rest.anything, name)
-                matched = rest.then(rest.one(mask), matched)
-                matched = rest.both(condition, matched)
-            forbidden = rest.either(forbidden, matched)
-        return allowed if rest.is_possible(allowed) else NONE
+                preferred.append((condition, rest.then(rest.one(mask), matched)))
+        return rest.shortened(allowed) if rest.is_possible(allowed) else NONE
 
     def _all_moves(self, state: int) -> Moves:
         found = self._raw.get(state)

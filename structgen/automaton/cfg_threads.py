@@ -93,6 +93,19 @@ class RestAutomaton(RegexAutomaton):
         return found
 
 
+    def shortened(self, state: int) -> int:
+        """``state``, or an equal one that only names characters, if one character settles it all.
+
+        After ``sel`` a name that is no keyword demands that ``ect`` does not follow, after ``fro``
+        that ``m`` does not; but as it takes all the letters it can, no letter may follow anyway.
+        """
+        allowed, settling = self.possible(state)
+        if allowed != settling or state == self.anything:
+            return state
+        out = self._cat(self._set(settling), self.anything)
+        return self._alt((out, EPSILON)) if self._flags[state] & 1 else out
+
+
 class Threads:
     """The ordered expressions of a grammar's terminals.
 
