@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import weakref
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from functools import cached_property
@@ -89,9 +88,10 @@ def build(
         if machine is None:
             for language in builder.languages:
                 language.release()
-    for language in builder.languages:
+    if builder.languages:
+        assert isinstance(machine, Machine)
         # Languages, frames and leaves refer to one another, and go when the machine goes.
-        weakref.finalize(machine, language.release).atexit = False
+        machine.languages = builder.languages
     return Built(machine, tuple(builder.unenforced), tuple(builder.named_tokens))
 
 

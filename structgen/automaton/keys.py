@@ -66,7 +66,6 @@ class _Edges(dict[int, tuple[tuple[int, int], ...]]):
     """The ``(byte, child)`` pairs of the nodes of a trie of ASCII names, made when asked for."""
 
     def __init__(self, trie: _Trie) -> None:
-        super().__init__()
         self._trie = trie
 
     def __missing__(self, node: int) -> tuple[tuple[int, int], ...]:
@@ -96,7 +95,9 @@ class _Trie:
         self._node(0, len(names), 0)
         # Whether every character is one that has a single spelling in JSON.
         text = "".join(names)
-        self.is_plain = text.isascii() and text.isprintable() and not {'"', "\\"} & set(text)
+        self.is_plain = (
+            text.isascii() and text.isprintable() and '"' not in text and "\\" not in text
+        )
         self._rests: dict[int, dict[str, int]] = {}
 
     def _node(self, first: int, beyond: int, depth: int) -> int:
@@ -187,8 +188,8 @@ class _Below(dict[int, int]):
     those of all nodes take the square of the number of names."""
 
     def __init__(self, trie: _Trie) -> None:
-        super().__init__()
         self._trie = trie
+        self[0] = (1 << len(trie.texts)) - 1
 
     def __missing__(self, node: int) -> int:
         found = self._trie.below(node)
@@ -247,8 +248,10 @@ class KeySymbols:
     @property
     def weight(self) -> int:
         """See `leaf.SymbolAutomaton`."""
-        own = 2000 + 550 * len(self._keys) + self._trie.weight
-        return own + sum(automaton.weight for automaton in self._automata)
+        weight = 2000 + 550 * len(self._keys) + self._trie.weight
+        for automaton in self._automata:
+            weight += automaton.weight
+        return weight
 
     def menu(self, allowed: int, others: bool) -> int | None:
         """The start state when the names in ``allowed`` and perhaps unnamed keys may be written.
@@ -453,7 +456,8 @@ class KeySymbols:
         return number if self._keys[state][1] >> number & 1 else -1
 
     def _state(self, node: int, allowed: int, others: bool, patterns: tuple[int, ...]) -> int:
-        allowed &= self._below[node] if node >= 0 else 0
+        if allowed:
+            allowed &= self._below[node] if node >= 0 else 0
         if not others:
             patterns = ()
             if not allowed:

@@ -19,6 +19,7 @@ masks from `masks`, which walks a machine through a trie.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from ..errors import CompileLimitExceeded
@@ -84,6 +85,14 @@ class Frame(Protocol):
         ...
 
 
+class Released(Protocol):
+    """What lives as long as a machine."""
+
+    def release(self) -> None:
+        """Let go of all that refers back."""
+        ...
+
+
 class NeedsText(Exception):
     """The answer depends on text that a state does not hold; ask again with a `Tape`."""
 
@@ -124,7 +133,17 @@ class Machine:
         start: the alternatives that a text may start with.
 
     Shareable between threads: growth happens under one lock, reading needs none.
+
+    Attributes:
+        languages: what is to be released when the machine goes.
     """
+
+    languages: Sequence[Released] = ()
+
+    def __del__(self) -> None:
+        # `weakref.finalize` would do the same with a registry, in ten times the calls.
+        for language in self.languages:
+            language.release()
 
     def __init__(self, start: tuple[Alternative, ...]) -> None:
         self.leaves: list[Leaf] = []

@@ -49,6 +49,8 @@ class MemberTable:
         required: bit mask of the labels that must be there.
         least, most: bounds on the number of members; ``most`` may be None.
         rule: what further has to hold of the members.
+        counts: whether the number of members matters.
+        speaks_of_unnamed: whether unnamed members can settle anything.
         bits: every pattern that tells unnamed keys apart, with its bit.
         must_match: expressions that every unnamed key has to match.
     """
@@ -80,21 +82,24 @@ class MemberTable:
         spoken_of = self._read_rules(rules, names, required, limits) if rules else []
         self.most: int | None = min(limits) if limits else None
         self.names = list(names)
-        self.index = {name: i for i, name in enumerate(self.names)}
+        self.index = dict(zip(self.names, range(len(self.names)), strict=True))
         self.required = 0
         for name in required:
             self.required |= 1 << self.index[name]
         if self.least <= len(required):
             self.least = 0  # the required names are enough
-        regexes: list[ir.Regex] = []
+        regexes: dict[ir.Regex, None] = {}
         self.must_match: list[ir.Regex] = []
         for node in self._nodes:
-            regexes += [regex for regex, _ in node.pattern_properties]
+            for regex, _ in node.pattern_properties:
+                regexes[regex] = None
             if node.property_names != TRUE:
                 self.must_match.append(language.string_language(node.property_names))
         for keys in spoken_of:
-            regexes += keys.but_patterns if keys.pattern is None else [keys.pattern]
-        self.bits = {regex: 1 << i for i, regex in enumerate(dict.fromkeys(regexes))}
+            regexes.update(
+                dict.fromkeys(keys.but_patterns if keys.pattern is None else [keys.pattern])
+            )
+        self.bits = dict(zip(regexes, [1 << i for i in range(len(regexes))], strict=True))
         self.conjunctions: list[int] = self._owed_by_names()
         self._matched: list[int] = [0] * len(self.names)
         self._classes: dict[int, int] = {}
@@ -107,6 +112,10 @@ class MemberTable:
         if rules:
             self.rule = self._spread(self.rule)
             self._facts = self._book.facts_of(self.rule)
+        self.counts = (
+            self.most is not None or self.least > 0 or bool(self.rule.support & self._book.counting)
+        )
+        self.speaks_of_unnamed = self.counts or bool(self._broad)
 
     def _read_rules(
         self,
@@ -157,8 +166,11 @@ class MemberTable:
         if len(self._nodes) == 1 and not self._every:  # as nearly always
             (node,) = self._nodes
             if not node.pattern_properties and node.property_names == TRUE:
-                owed, others, of = node.properties, node.additional, self._language.conjunction_of
-                return [of(owed.get(name, others)) for name in self.names]
+                get, others = node.properties.get, node.additional
+                of = self._language.conjunction_of
+                owed = [get(name, others) for name in self.names]
+                found = {obligation: of(obligation) for obligation in dict.fromkeys(owed)}
+                return [found[obligation] for obligation in owed]
         return [self._named(name) for name in self.names]
 
     def _named(self, name: str) -> int:
@@ -186,15 +198,21 @@ class MemberTable:
         """The label of the unnamed keys that match just these patterns (a bit mask)."""
         found = self._classes.get(matched)
         if found is None:
-            owed: list[int] = []
-            for node in self._nodes:
-                children = [
-                    child for regex, child in node.pattern_properties if matched & self.bits[regex]
-                ]
-                owed += children or [node.additional]
-            owed += [ob for keys, ob in self._every if self._includes(keys, matched)]
+            if not matched and len(self._nodes) == 1 and not self._every:  # as nearly always
+                conjunction = self._language.conjunction_of(self._nodes[0].additional)
+            else:
+                owed: list[int] = []
+                for node in self._nodes:
+                    children = [
+                        child
+                        for regex, child in node.pattern_properties
+                        if matched & self.bits[regex]
+                    ]
+                    owed += children or [node.additional]
+                owed += [ob for keys, ob in self._every if self._includes(keys, matched)]
+                conjunction = self._language.conjunction(owed)
             found = self._classes[matched] = len(self.conjunctions)
-            self.conjunctions.append(self._language.conjunction(owed))
+            self.conjunctions.append(conjunction)
             self._matched.append(matched)
         return found
 
@@ -209,34 +227,22 @@ class MemberTable:
     def possible_names(self) -> int:
         """Bit mask of the names whose value can be written."""
         if self._possible is None:
-            mask, bit = 0, 1
-            is_possible = self._language.is_possible
-            for conjunction in self.conjunctions[: len(self.names)]:
-                if is_possible(conjunction):
-                    mask |= bit
-                bit <<= 1
+            owed, is_possible = self.conjunctions[: len(self.names)], self._language.is_possible
+            never = {c for c in dict.fromkeys(owed) if not is_possible(c)}
+            mask = (1 << len(owed)) - 1
+            if never:
+                for label, conjunction in enumerate(owed):
+                    mask ^= (conjunction in never) << label
             self._possible = mask
         return self._possible
 
     # -- the rule ---------------------------------------------------------------------------
 
     @property
-    def counts(self) -> bool:
-        """Whether the number of members matters."""
-        return (
-            self.most is not None or self.least > 0 or bool(self.rule.support & self._book.counting)
-        )
-
-    @property
     def count_to(self) -> int:
         """From how many members on more make no difference."""
         highest: list[int] = [fact.detail for fact in self._facts if fact.kind == "least"]
         return max(self.least, self.most or 0, *highest, 0)
-
-    @property
-    def speaks_of_unnamed(self) -> bool:
-        """Whether unnamed members can settle anything."""
-        return self.counts or bool(self._broad)
 
     @property
     def told_by_any(self) -> int:

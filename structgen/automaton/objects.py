@@ -47,7 +47,7 @@ class ObjectPlan:
         self.names = table.names
         self._counts = table.counts
         # Whether an unnamed key may be right in one state and wrong in another.
-        self._told_by_state = self._counts or table.speaks_of_unnamed
+        self._told_by_state = table.speaks_of_unnamed
         self._is_involved = self._counts or bool(table.rule.support)
         self._in_order = language.options.property_order == "schema"
         self._states: list[State] = []

@@ -129,16 +129,21 @@ class PlainSight:
             return True
         if node.multiple_of is not None or node.not_multiple_of is not None:
             return False
-        lower = [b for b in (node.minimum, node.exclusive_minimum) if b is not None]
-        upper = [b for b in (node.maximum, node.exclusive_maximum) if b is not None]
-        if any(abs(bound) + 2 > self._most for bound in (*lower, *upper)):
-            return False
-        if not lower or not upper:
+        least, above = node.minimum, node.exclusive_minimum
+        most, below = node.maximum, node.exclusive_maximum
+        for bound in (least, above, most, below):
+            if bound is not None and not -self._most + 2 <= bound <= self._most - 2:
+                return False
+        if above is not None and (least is None or above >= least):
+            least = above
+        if below is not None and (most is None or below <= most):
+            most = below
+        if least is None or most is None:
             return True
-        first = max(lower).to_integral_value(ROUND_CEILING)
-        if first == node.exclusive_minimum:
+        first = least.to_integral_value(ROUND_CEILING)
+        if least is above and first == above:
             first += 1
-        return first <= min(upper) and first != node.exclusive_maximum
+        return first < most if most is below else first <= most
 
     def _possible_array(self, node: Node, room: int, hops: int) -> bool:
         if node.contains or node.repeats:

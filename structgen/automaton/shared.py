@@ -7,9 +7,10 @@ nothing of what it keeps but that, and what it was made from.
 
 from __future__ import annotations
 
+import sys
 import threading
 import weakref
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable
 from typing import Any, Protocol, TypeVar
 
@@ -26,6 +27,9 @@ When a schema with hundreds of them goes, those that were kept would, strewn as 
 others, hold all their memory back from the system."""
 
 _SLOTS = 1 << 16
+
+_WEIGHED_AT_ONCE = 8
+"""So many are weighed again in a row, each time that there are as many new ones."""
 
 
 class Weighed(Protocol):
@@ -52,13 +56,14 @@ class SharedAutomata:
     def __init__(self, max_bytes: int = MAX_BYTES, max_count: int = MAX_COUNT) -> None:
         self._max_bytes = max_bytes
         self._max_count = max_count
-        self._kept: OrderedDict[Hashable, Any] = OrderedDict()
-        self._weights: OrderedDict[Hashable, int] = OrderedDict()  # not weighed for longest first
-        self._held: weakref.WeakValueDictionary[Hashable, Any] = weakref.WeakValueDictionary()
+        self._kept: OrderedDict[Hashable, _Kept] = OrderedDict()
+        self._turns: deque[tuple[Hashable, _Kept]] = deque()  # not weighed for longest first
+        self._held: dict[Hashable, weakref.ref[Any]] = {}
         # Of what the large ones were made from, by hash. Numbers, one by one, would each hold back
         # the megabyte of memory that they happen to be in.
         self._made = bytearray(_SLOTS)
         self._n_made = 0
+        self._n_new = 0
         self._lock = threading.Lock()
         self.n_bytes = 0
 
@@ -70,56 +75,103 @@ class SharedAutomata:
         key = (make, arguments)
         with self._lock:
             found: _T = self._find(key)
-        if found is _UNKNOWN:
-            made = make(*arguments)
-            with self._lock:
-                found = self._find(key)  # another thread may have been faster
-                if found is _UNKNOWN:
-                    self._keep(key, made)
-                    found = made
-        return found
+            if found is not None:
+                return found
+            before = self._n_new
+        made = make(*arguments)
+        if made is None:
+            return made  # hardly ever asked again by another schema
+        with self._lock:
+            if self._n_new != before:  # another thread may have been faster
+                found = self._find(key)
+                if found is not None:
+                    return found
+            self._n_new += 1
+            self._keep(key, made)
+        return made
 
     def _find(self, key: Hashable) -> Any:
-        if key in self._kept:
+        kept = self._kept.get(key)
+        if kept is not None:
             self._kept.move_to_end(key)
-            return self._kept[key]
-        return self._held.get(key, _UNKNOWN)
+            return kept.automaton
+        held = self._held.get(key)
+        return None if held is None else held()
 
     def _keep(self, key: Hashable, made: Any) -> None:
-        if made is None:
-            return  # hardly ever asked again by another schema
-        slot = hash(key) % _SLOTS
-        if made.weight >= LARGE and not self._made[slot]:
-            self._n_made += 1
-            if self._n_made > _SLOTS // 8:
-                self._made, self._n_made = bytearray(_SLOTS), 0
-            self._made[slot] = 1
-            self._held[key] = made
+        weight = made.weight
+        if weight >= LARGE and self._is_new(key):
+            self._hold(key, made)
             return
-        self._kept[key] = made
-        self._weigh(key)
-        if self._weights:
-            # One more for each new one: to weigh all at once would take milliseconds.
-            self._weigh(next(iter(self._weights)))
+        if not self._n_new % _WEIGHED_AT_ONCE:
+            # As many as there are new ones: to weigh all at once would take milliseconds.
+            self._weigh_again(_WEIGHED_AT_ONCE)
+        if weight > self._max_bytes // 4:
+            self._hold(key, made)
+            return
+        kept = self._kept[key] = _Kept(made, weight)
+        self._turns.append((key, kept))
+        self.n_bytes += weight
         while self.n_bytes > self._max_bytes or len(self._kept) > self._max_count:
             self._drop(next(iter(self._kept)))
 
-    def _weigh(self, key: Hashable) -> None:
-        weight = self._kept[key].weight
-        self.n_bytes += weight - self._weights.get(key, 0)
-        self._weights[key] = weight
-        self._weights.move_to_end(key)
-        # Large ones would push out everything else.
-        if weight > self._max_bytes // 4:
-            self._drop(key)
+    def _is_new(self, key: Hashable) -> bool:
+        """Whether nothing large was made from the same; the next time it was."""
+        slot = hash(key) % _SLOTS
+        if self._made[slot]:
+            return False
+        self._n_made += 1
+        if self._n_made > _SLOTS // 8:
+            self._made, self._n_made = bytearray(_SLOTS), 0
+        self._made[slot] = 1
+        return True
+
+    def _weigh_again(self, count: int) -> None:
+        while count and self._turns:
+            key, kept = self._turns.popleft()
+            if kept.automaton is None:
+                continue  # it was dropped
+            count -= 1
+            weight = kept.automaton.weight
+            self.n_bytes += weight - kept.weight
+            kept.weight = weight
+            # Large ones would push out everything else.
+            if weight > self._max_bytes // 4:
+                self._drop(key)
+            else:
+                self._turns.append((key, kept))
 
     def _drop(self, key: Hashable) -> None:
-        dropped = self._kept.pop(key)
-        self.n_bytes -= self._weights.pop(key)
-        self._held[key] = dropped
+        kept = self._kept.pop(key)
+        self.n_bytes -= kept.weight
+        dropped, kept.automaton = kept.automaton, None
+        if sys.getrefcount(dropped) > _OWN_REFERENCES:
+            self._hold(key, dropped)
+
+    def _hold(self, key: Hashable, automaton: Any) -> None:
+        """Remember ``automaton`` for as long as others keep it."""
+        if len(self._held) >= 2 * self._max_count:
+            self._held = {k: ref for k, ref in self._held.items() if ref() is not None}
+        self._held[key] = weakref.ref(automaton)
 
 
-_UNKNOWN: Any = object()
+class _Kept:
+    """An automaton, and what it weighed last."""
+
+    __slots__ = ("automaton", "weight")
+
+    def __init__(self, automaton: Any, weight: int) -> None:
+        self.automaton = automaton
+        self.weight = weight
+
+
+def _own_references() -> int:
+    one = object()
+    return sys.getrefcount(one)
+
+
+_OWN_REFERENCES = _own_references()
+"""To what only one variable holds, as they are counted: versions of Python differ."""
 
 
 AUTOMATA = SharedAutomata()

@@ -126,6 +126,13 @@ class JsonLanguage:
         if "unique" in self.said:
             self.max_depth = min(options.max_depth or UNLIMITED, MAX_DEPTH_COMPARED)
         self._watch_from = watch_from(graph, self.max_depth)
+        self._plain = PlainSight(
+            self.nodes,
+            self._has_string,
+            10 ** (options.max_digits - 1),
+            lambda text: not missing or text.isascii(),
+            graph.typed,
+        )
         self._limited: dict[int, int] = {}
         self.unbounded_root = self.root = self.conjunction_of(graph.root)
         if self.max_depth is not None and not self._watch_from:
@@ -140,16 +147,6 @@ class JsonLanguage:
     @cached_property
     def _strings(self) -> StringReader:
         return StringReader(self.nodes)
-
-    @cached_property
-    def _plain(self) -> PlainSight:
-        return PlainSight(
-            self.nodes,
-            self._has_string,
-            10 ** (self.options.max_digits - 1),
-            lambda text: not self.missing or text.isascii(),
-            self._typed,
-        )
 
     @cached_property
     def _draft4(self) -> bool:

@@ -22,7 +22,6 @@ from .schema_checks import HasPaths
 from .schema_graph import child_path
 
 
-@dataclass(frozen=True, eq=False)
 class Resource:
     """A schema with an identifier of its own, or a whole document.
 
@@ -34,11 +33,14 @@ class Resource:
         is_stated: whether the draft was asked for: by a ``$schema``, or by the caller.
     """
 
-    uri: str
-    root: Any
-    dialect: Dialect
-    path: str
-    is_stated: bool
+    __slots__ = ("dialect", "is_stated", "path", "root", "uri")
+
+    def __init__(self, uri: str, root: Any, dialect: Dialect, path: str, is_stated: bool) -> None:
+        self.uri = uri
+        self.root = root
+        self.dialect = dialect
+        self.path = path
+        self.is_stated = is_stated
 
 
 @dataclass(frozen=True)

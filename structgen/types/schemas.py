@@ -114,7 +114,7 @@ _PATH = re.compile(r"[^\s{}\[\]\"]+\.[A-Za-z0-9]+|[^\s{}\[\]\"]*[/\\][^\s{}\[\]\
 def _read(text: str) -> Any:
     """The value of JSON ``text``, as RFC 8259 has it."""
     try:
-        value = _DECODER.decode(text)
+        value = _value(text)
     except (ValueError, RecursionError) as error:
         fix = "Pass a dict, or the schema as JSON text."
         if _PATH.fullmatch(text):
@@ -128,6 +128,14 @@ def _read(text: str) -> Any:
     if text.count("{") + text.count("[") > _PLAIN_DEPTH and not _is_shallow(value):
         return _copy(value)  # it may be nested too deeply
     return value
+
+
+def _value(text: str) -> Any:
+    if text[:1] == "{":  # as nearly always: no blanks to look for
+        value, end = _DECODER.raw_decode(text)
+        if end == len(text):
+            return value
+    return _DECODER.decode(text)
 
 
 def _is_shallow(value: Any) -> bool:
