@@ -54,4 +54,4 @@ class LexerWalks:
         ends: dict[int, None] = {}
         for end in walks.ends(q, begin):
             ends.update(dict.fromkeys(walks.inside_characters(~end) if end < 0 else (end,)))
-        return LeafWalk(row, ids if len(ids) else EMPTY, exits, tuple(ends))
+        return row, ids if len(ids) else EMPTY, exits, tuple(ends)

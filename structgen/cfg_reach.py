@@ -50,7 +50,7 @@ class CfgReach:
 
     def most_bytes(self, state: int) -> int:
         """Upper bound, in bytes and so in tokens, on the completion after any one token."""
-        found = self._bounds.get(state)
+        found = self._bounds[state]
         if found is None:
             with GROW:
                 ends = self._engine.ends(state)
@@ -85,7 +85,7 @@ class CfgReach:
         Cost: a look-up once computed; before, 0.1 µs a node of the trie and the steps and
         completions of states that have not been met.
         """
-        found = self._classes.get(state)
+        found = self._classes[state]
         if found is None:
             with GROW:
                 found = self._classed(self._needed(state))
@@ -95,7 +95,7 @@ class CfgReach:
 
     def _bytes_to_end(self, q: int, place: int) -> int:
         """Bytes of the completion from one configuration."""
-        found = self._lengths.get((q, place))
+        found = self._lengths[q, place]
         if found is None:
             rest = self._machine.complete(q, place)
             found = self._lengths[q, place] = FAR if rest is None else len(rest)
@@ -148,7 +148,7 @@ class CfgReach:
 
     def _size(self, state: int) -> int:
         """Tokens of the completion from ``state``."""
-        found = self._sizes.get(state)
+        found = self._sizes[state]
         if found is None:
             found = self._vocabulary.count_tokens(self._machine.shortest_completion(state))
             self._sizes[state] = found

@@ -108,7 +108,7 @@ class TerminalWalks:
     def get(self, name: tuple[int, bytes], node: int) -> Walk | None:
         """The walk at ``node``, if it is known; without its `ends`."""
         terminal, state = name
-        found = self.shared.walks.get((state, node))
+        found = self.shared.walks[state, node]
         if found is None:
             return None
         exits = []
@@ -124,7 +124,7 @@ class TerminalWalks:
     def ends(self, name: tuple[int, bytes], node: int) -> tuple[int, ...] | None:
         """`Walk.ends` of the walk at ``node``, if they are known."""
         terminal, state = name
-        found = self.shared.walks.get((state, node))
+        found = self.shared.walks[state, node]
         if found is None or found.ends is None:
             return None
         spelling, before = self._spelling(terminal), self._lexer.before

@@ -217,7 +217,7 @@ class Characters:
 
     def points_of(self, alphabet: Alphabet) -> AlphabetPoints:
         """The characters by the atoms of ``alphabet``."""
-        found = self._by_alphabet.get(alphabet.key)
+        found = self._by_alphabet[alphabet.key]
         if found is None:
             found = self._by_alphabet[alphabet.key] = AlphabetPoints(self, alphabet)
             self._charge(4 * len(self.points) + 100 * len(alphabet.starts) + 1000)
@@ -351,7 +351,7 @@ class Characters:
 
         ``text`` is printable ASCII without quotes and backslashes, in the spelling of `plain`.
         """
-        found = self._spelt.get(text)
+        found = self._spelt[text]
         if found is None:
             views, child = self.views, self.trie.child
             ids, at = array("i"), 0
@@ -376,7 +376,7 @@ class Characters:
 
     def quote_texts(self, place: int) -> Mapping[str, Sequence[int]]:
         """The texts between ``place`` and the closing quotes below it, with which of `quotes`."""
-        found = self._quote_texts.get(place)
+        found = self._quote_texts[place]
         if found is None:
             first = bisect_right(self._sorted_quotes, place)
             beyond = bisect_left(self._sorted_quotes, self.views.end[place])
@@ -476,7 +476,7 @@ class Characters:
         Cost: about 0.4 ms for a new set at 128k tokens; remembered by content.
         """
         key = np.packbits(inside).tobytes()
-        found = self._slices.get(key)
+        found = self._slices[key]
         if found is None:
             run = self.run(inside, _ROOT)
             ids = run.tokens(self.longest)
@@ -493,7 +493,7 @@ class Characters:
     def whole(self, places: Int32) -> Whole:
         """All tokens that are text from one of ``places``, none of which is below another."""
         key = places.tobytes()
-        found = self._wholes.get(key)
+        found = self._wholes[key]
         if found is None:
             inside = np.ones(len(self.points) + 2, bool)
             inside[-2:] = False
@@ -550,7 +550,7 @@ class Characters:
         """
         sets_as_bytes = b"".join(np.packbits(inside).tobytes() for inside in sets)
         key = blake2b(sets_as_bytes, digest_size=16).digest()
-        found = self._most.get(key)
+        found = self._most[key]
         if found is None and is_searched:
             bits = np.zeros(len(self.points) + 2, np.uint8)
             for i, inside in enumerate(sets):

@@ -13,7 +13,7 @@ This module knows automata only through `machine.Machine` and `leaf.Leaf`, and n
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -30,13 +30,13 @@ from .recent import Recent
 from .vocabulary import Vocabulary
 from .walks import (
     EMPTY,
+    NO_WALK,
     ROOT,
     Bits,
     Ids,
     LeafWalk,
     Node,
     Walker,
-    WalkMemo,
     ends_of,
     walker_of,
 )
@@ -72,10 +72,10 @@ def pack(walker: Walker, rows: list[Bits], parts: list[Ids]) -> Mask:
         first = rows[0]
         row = walker.packed(first if len(rows) == 1 else np.bitwise_or.reduce(rows))
     key = row, ids.tobytes()
-    mask = walker.masks.get(key)
+    mask = walker.masks[key]
     if mask is None:
         mask = walker.masks[key] = _packed(walker, row, ids)
-        walker.charge(300 + ids.nbytes + 3 * mask[2].nbytes)
+        walker.used += 300 + ids.nbytes + 3 * mask[2].nbytes
     return mask
 
 
@@ -125,39 +125,20 @@ class _NamedWalks(dict[NamedTokenLeaf, LeafWalk]):
         while leaf.row(end):
             (end,) = leaf.row(end).values()
         ids = np.array([self._named.ids[leaf.number]], np.int32)
-        found = self[leaf] = LeafWalk(None, ids, (), (end,))
+        found = self[leaf] = None, ids, (), (end,)
         return found
-
-
-class FrameWalk(NamedTuple):
-    """What a frame does from one trie node, until it is closed.
-
-    Attributes:
-        ids: tokens that end before the frame is closed, or exactly there.
-        closed: node (real or virtual) where it is closed, or -1.
-        ends: stacks in which those tokens end: see `places_of`.
-    """
-
-    ids: Ids
-    closed: Node
-    ends: tuple[Ends, ...]
 
 
 Frames: TypeAlias = "tuple[tuple[Frame, int], ...]"
 
+Ends: TypeAlias = "tuple[Leaf | None, tuple[Any, ...], Frames]"
+"""Where the tokens of one walk end: what was walked, None for frames; the ends, as in `LeafWalk` or
+`FrameWalk`; and the frames above the one below, topmost first; or further ones."""
 
-class Ends(NamedTuple):
-    """Where the tokens of one walk end.
-
-    Attributes:
-        leaf: what was walked; None for frames.
-        ends: as in `LeafWalk` or, for frames, `FrameWalk`.
-        frames: those above the one below, topmost first; or further ones.
-    """
-
-    leaf: Leaf | None
-    ends: tuple[Any, ...]
-    frames: Frames
+FrameWalk: TypeAlias = "tuple[Ids, Node, tuple[Ends, ...]]"
+"""What a frame does from one trie node, until it is closed: tokens that end before that, or exactly
+there; the node (real or virtual) where it is closed, or -1; and the stacks in which those tokens
+end, see `places_of`. Tuples and not named ones: see `walks.WalkMemo`."""
 
 
 def places_of(
@@ -176,7 +157,7 @@ def places_of(
                 yield leaf, end, above
 
 
-_NOTHING_AFTER = FrameWalk(EMPTY, _NO_NODE, ())
+_NOTHING_AFTER: FrameWalk = EMPTY, _NO_NODE, ()
 _NO_BITS = np.array([], np.uint32)
 _BIT: Bits = (1 << np.arange(32)).astype(np.uint32)
 
@@ -204,7 +185,7 @@ class MaskEngine:
         self.named = NamedTokens(vocabulary) if named is None else named
         self._walker = walker = walker_of(vocabulary)
         self._masks: Recent[int, Mask] = walker.cache()
-        self.ready = self._masks.young
+        self.ready: dict[int, Mask] = self._masks
         self._by_text: set[int] = set()  # states whose masks depend on the text so far
         self._alike: Recent[tuple[Any, ...], Mask] = walker.cache()
         # Walks of frames, and of leaves that no other schema shares: they go with the constraint.
@@ -222,7 +203,7 @@ class MaskEngine:
         the mask is computed anew each time.
         """
         with GROW:
-            found = self._masks.get(state)
+            found = self._masks[state]
             if found is not None:
                 return found
             if state not in self._by_text:
@@ -245,17 +226,16 @@ class MaskEngine:
     def _leaf_walk(self, leaf: Leaf, q: int, node: Node) -> LeafWalk:
         memo = self._walker.walks if leaf.is_shared else self._walks
         found = memo.get(leaf, q, node)
-        return self._walk(leaf, q, node, memo) if found is None else found
-
-    def _walk(self, leaf: Leaf, q: int, node: Node, memo: WalkMemo) -> LeafWalk:
+        if found is not None:
+            return found
         if isinstance(leaf, NamedTokenLeaf):
             # A token of its own: no other one goes on with it.
             at_root = node == ROOT and q == leaf.start
-            return self._named_walks[leaf] if at_root else LeafWalk(None, EMPTY, (), ())
+            return self._named_walks[leaf] if at_root else NO_WALK
         if isinstance(leaf, Lexer):
             found = self._lexers.walk(leaf, q, node)
             memo.put(leaf, q, node, found)
-            self._walker.charge(found.ids.nbytes + 400)
+            self._walker.used += found[1].nbytes + 400
             return found
         return self._walker.walk_anew(leaf, q, node, memo)
 
@@ -275,10 +255,10 @@ class MaskEngine:
             return self._put_together(configurations, is_accepting, tape)
         configurations = self._alike_ones(configurations)
         key = is_accepting, *configurations
-        found = self._alike.get(key)
+        found = self._alike[key]
         if found is None:
             found = self._alike[key] = self._put_together(configurations, is_accepting, None)
-            self._walker.charge(200)
+            self._walker.used += 200
         return found
 
     def _counts(self, configurations: list[tuple[int, int, int]]) -> bool:
@@ -315,14 +295,14 @@ class MaskEngine:
                 if not walker.has_children(node):
                     continue  # nothing can follow here: most exits are at the very end of a token
                 try:
-                    for after, _ in self.walks_after(continuation, outcome, node):
-                        if len(after.ids):
-                            parts.append(after.ids)
+                    for (more, _, _), _ in self.walks_after(continuation, outcome, node):
+                        if len(more):
+                            parts.append(more)
                 except NeedsText:
                     if tape is None:
                         raise
                     found = self.walks_after_text(continuation, outcome, node, tape)
-                    parts += [after.ids for after, _, _ in found]
+                    parts += [after[1] for after, _, _ in found]
         if is_accepting:
             parts.append(np.array(self._eos, np.int32))
         mask = pack(walker, rows, parts)
@@ -364,7 +344,7 @@ class MaskEngine:
                         continue
                     walk = self._leaf_walk(way.leaf, way.q, real)
                     yield walk, way.leaf, pushed
-                    for next_outcome, exit_node in walk.exits:
+                    for next_outcome, exit_node in walk[2]:
                         todo += [(pushed, next_outcome, to) for to in walker.real(exit_node)]
 
     def walks_after(
@@ -383,10 +363,12 @@ class MaskEngine:
                     room = max(0, min(frame.limit - machine.depths[continuation], room))
                 walk = self._frame_walk(frame, at, outcome, node, room)
                 yield walk, below
-                rest = (below, 0, walk.closed)
-                if walk.closed != _NO_NODE and rest not in seen:
-                    seen.add(rest)
-                    todo.append(rest)
+                closed = walk[1]
+                if closed != _NO_NODE:
+                    rest = (below, 0, closed)
+                    if rest not in seen:
+                        seen.add(rest)
+                        todo.append(rest)
 
     def _frame_walk(self, frame: Frame, at: int, outcome: int, node: Node, room: int) -> FrameWalk:
         """What ``frame`` does from ``node``, where its leaf has ended with ``outcome``.
@@ -397,7 +379,7 @@ class MaskEngine:
         if frame.limit == UNLIMITED:
             room = self._most_room
         key = (frame, at, outcome, node, room)
-        found = self._frame_walks.get(key)
+        found = self._frame_walks[key]
         if found is not None:
             return found
         if not self._walker.has_children(node):
@@ -415,13 +397,13 @@ class MaskEngine:
             if len(ids):
                 parts.append(ids)
             if inner:
-                ends.append(Ends(way.leaf, inner, way.frames))
+                ends.append((way.leaf, inner, way.frames))
             for next_outcome, exit_node in exits:
                 self._close(way.frames, next_outcome, exit_node, room, parts, closed, ends)
         ids = EMPTY if not parts else parts[0] if len(parts) == 1 else np.concatenate(parts)
-        result = FrameWalk(ids, self._walker.join(closed) if closed else _NO_NODE, tuple(ends))
-        self._frame_walks[key] = result
-        self._walker.charge(ids.nbytes + 300)
+        closed_at = self._walker.join(closed) if closed else _NO_NODE
+        result = self._frame_walks[key] = ids, closed_at, tuple(ends)
+        self._walker.used += ids.nbytes + 300
         return result
 
     def _close(
@@ -449,7 +431,7 @@ class MaskEngine:
             if len(ids):
                 parts.append(ids)
             if inner:
-                ends.append(Ends(None, inner, frames[i + 1 :]))
+                ends.append((None, inner, frames[i + 1 :]))
             if closed_at == _NO_NODE:
                 return
             outcome, node = 0, closed_at

@@ -72,7 +72,7 @@ class Reach:
     def _remembered(
         self, cache: Recent[int, int], state: int, distance: Callable[[Leaf, int, int], int]
     ) -> int:
-        found = cache.get(state)
+        found = cache[state]
         if found is None:
             with GROW:
                 try:
@@ -105,19 +105,19 @@ class Reach:
                 leaf = machine.leaves[leaf_id]
                 walk = engine.root_walk(leaf, q, continuation)
                 self._sort_root(leaf, q, continuation, walk, most, flags)
-                for outcome, node in walk.exits:
+                for outcome, node in walk[2]:
                     try:
                         for frame_walk, below in engine.walks_after(continuation, outcome, node):
                             ends: list[_Place] = [
                                 (leaf, end, machine.push(frames, below))
-                                for leaf, end, frames in places_of(frame_walk.ends)
+                                for leaf, end, frames in places_of(frame_walk[2])
                             ]
-                            flags[self._verdict(ends, most), frame_walk.ids] = 1
+                            flags[self._verdict(ends, most), frame_walk[0]] = 1
                     except NeedsText:
                         walks = engine.walks_after_text(continuation, outcome, node, tape())
                         for leaf_walk, leaf, below in walks:
-                            ends = [(leaf, end, below) for end in ends_of(leaf, leaf_walk.ends)]
-                            flags[self._verdict(ends, most), leaf_walk.ids] = 1
+                            ends = [(leaf, end, below) for end in ends_of(leaf, leaf_walk[3])]
+                            flags[self._verdict(ends, most), leaf_walk[1]] = 1
         near, mixed, far, unknown = flags
         if np.count_nonzero(unknown) <= _MOST_LOOKED_AT:
             mixed |= unknown
@@ -137,18 +137,19 @@ class Reach:
         flags: npt.NDArray[np.uint8],
     ) -> None:
         """Sort the tokens that end in ``leaf``."""
+        row, ids, _, inner = walk
         tokens = np.zeros(flags.shape[1], np.uint8)
-        if walk.row is not None:
-            tokens[:] = np.unpackbits(walk.row.view(np.uint8), bitorder="little")
-        tokens[walk.ids] = 1
-        ends: list[_Place] = [(leaf, end, continuation) for end in ends_of(leaf, walk.ends)]
+        if row is not None:
+            tokens[:] = np.unpackbits(row.view(np.uint8), bitorder="little")
+        tokens[ids] = 1
+        ends: list[_Place] = [(leaf, end, continuation) for end in ends_of(leaf, inner)]
         verdict = self._verdict(ends, most)
         if verdict == _MIXED and leaf.text_state(q) is not None:
             # A token leaves text between two characters, except in the middle of a character or
             # an escape, and after a quote; those are few.
             between: list[_Place] = [
                 (leaf, at, continuation)
-                for end in ends_of(leaf, walk.ends)
+                for end in ends_of(leaf, inner)
                 for at in self._states(leaf, end)
                 if leaf.text_state(at) is not None
             ]
@@ -197,21 +198,21 @@ class Reach:
             machine.configurations(state), alike, strict=True
         ):
             leaf = machine.leaves[leaf_id]
-            walk = self._engine.root_walk(leaf, q, continuation)
+            _, _, exits, inner = self._engine.root_walk(leaf, q, continuation)
             # From a state that only stands for this one completions are as long, in bytes, but may
             # be others.
             measure = distance if q == own[1] else self._bytes_to_close
-            ends = [(leaf, end, continuation, measure) for end in ends_of(leaf, walk.ends)]
-            for outcome, node in walk.exits:
+            ends = [(leaf, end, continuation, measure) for end in ends_of(leaf, inner)]
+            for outcome, node in exits:
                 for frame_walk, below in self._engine.walks_after(continuation, outcome, node):
                     ends += [
                         (to, end, machine.push(up, below), distance)
-                        for to, end, up in places_of(frame_walk.ends)
+                        for to, end, up in places_of(frame_walk[2])
                     ]
             for to, end, at, measure in ends:
-                for inner in self._states(to, end):
-                    longest = max(longest, measure(to, inner, at))
-                    longest = max(longest, self._bytes_from_open(to, inner, at))
+                for q in self._states(to, end):
+                    longest = max(longest, measure(to, q, at))
+                    longest = max(longest, self._bytes_from_open(to, q, at))
         return longest
 
     def _distances(
@@ -247,7 +248,7 @@ class Reach:
     def _tokens_to_close(self, leaf: Leaf, end: int, continuation: int) -> tuple[int, int]:
         """Tokens that the plan from there has: at least, and at most."""
         key = (leaf, end, continuation)
-        found = self._closings.get(key)
+        found = self._closings[key]
         if found is None:
             plan = self._plan(leaf, end, continuation)
             if plan is not None:

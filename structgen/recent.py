@@ -2,40 +2,42 @@
 
 from __future__ import annotations
 
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 _K = TypeVar("_K")
 _V = TypeVar("_V")
 
 
-class Recent(Generic[_K, _V]):
+class Recent(dict[_K, _V]):
     """A cache in two generations: `turn` drops what was not asked for since the last `turn`.
 
-    An approximation of least-recently-used whose hits in the young generation cost one look-up.
+    An approximation of least-recently-used. The dictionary is the young generation, so that hits
+    cost what a dictionary's do: ``cache[key]`` gives the value, or None where there is none.
     """
 
-    __slots__ = ("__weakref__", "old", "young")
+    __slots__ = ("__weakref__", "old")
+
+    __hash__ = object.__hash__  # type: ignore[assignment]  # by identity
+    __eq__ = object.__eq__
+    __ne__ = object.__ne__
 
     def __init__(self) -> None:
-        self.young: dict[_K, _V] = {}
+        super().__init__()
         self.old: dict[_K, _V] = {}
 
-    def get(self, key: _K) -> _V | None:
-        """The value of ``key``, or None."""
-        found = self.young.get(key)
-        if found is None and self.old:
-            found = self.old.pop(key, None)
-            if found is not None:
-                self.young[key] = found
+    if TYPE_CHECKING:
+
+        def __getitem__(self, key: _K) -> _V | None: ...  # type: ignore[override]
+
+    def __missing__(self, key: _K) -> _V | None:
+        if not self.old:
+            return None
+        found = self.old.pop(key, None)
+        if found is not None:
+            self[key] = found
         return found
-
-    def __setitem__(self, key: _K, value: _V) -> None:
-        self.young[key] = value
-
-    def __len__(self) -> int:
-        return len(self.young) + len(self.old)
 
     def turn(self) -> None:
         """Start a new generation and forget the one before the last."""
-        self.old = self.young.copy()
-        self.young.clear()  # the same dictionary for ever: cursors look things up in it themselves
+        self.old = self.copy()
+        self.clear()

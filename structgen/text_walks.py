@@ -33,9 +33,6 @@ _DEAD = -(1 << 30)
 _NARROW = 12
 """Characters that a state may read and still be walked character by character."""
 
-_FEW_NAMES = 200
-"""Names that are looked up one by one."""
-
 _ROOT_ALONE = [0]
 
 ANEW = -(1 << 40)
@@ -268,7 +265,7 @@ class TextWalks:
         else:
             kept = self.characters.texts
         key = state if content is None else content
-        found = kept.get(key)
+        found = kept[key]
         if found is not None:
             return found if content is None else found._replace(runs={(state, ANEW)})
         found = self._compact(self._walk(state, [0]))
@@ -429,19 +426,7 @@ class TextWalks:
     def _names(self, names: Names, place: int, out: TextWalk) -> None:
         """Nothing but some names may be read, each of which has one spelling."""
         characters = self.characters
-        edges, ends, below, start, allowed, texts, depth = names
-        if not place and allowed.bit_count() <= _FEW_NAMES:
-            ids: list[bytes] = []
-            while allowed:
-                bit = allowed & -allowed
-                allowed ^= bit
-                name = bit.bit_length() - 1
-                some, quote = characters.spelt(texts[name][depth:])
-                ids.append(some)
-                if quote >= 0:
-                    out.single.setdefault(name, []).append(quote)
-            out.ids.append(np.frombuffer(b"".join(ids), np.int32))
-            return
+        edges, ends, below, start, allowed = names
         # The masks of a large set are large: none is made where no name below is barred.
         is_whole = allowed == below[start]
         child, token_ids = characters.trie.child, characters.views.token_ids

@@ -52,6 +52,9 @@ _SPARSE_VISITS = 256
 """Trie nodes a sparse walk may visit before the wide walk takes over."""
 
 
+_FEW_NAMES = 200
+"""Names of which each is looked up by what is left of it."""
+
 _FEW_MEMBERS = 24
 """Nodes whose children are gathered one by one."""
 
@@ -106,21 +109,17 @@ def ends_of(leaf: Leaf, ends: Iterable[End]) -> dict[int | tuple[int, int], None
     return out
 
 
-class LeafWalk(NamedTuple):
-    """What one leaf does from one node.
+LeafWalk: TypeAlias = "tuple[Bits | None, Ids, Exits, tuple[End, ...]]"
+"""What one leaf does from one node. Tuples and not named ones: see `WalkMemo`.
 
-    Attributes:
-        row: further tokens that end inside the leaf, as bits ``[ceil(size / 32)]``; or None, and
-            None unless the walk starts at the root.
-        ids: tokens that end inside the leaf or exactly where it may end.
-        exits: ``(outcome, node)`` pairs: where the leaf may end, and with which outcome.
-        ends: where those tokens end; only budgets ask, through `ends_of`.
-    """
+- Further tokens that end inside the leaf, as bits ``[ceil(size / 32)]``; or None, and None unless
+  the walk starts at the root.
+- Tokens that end inside the leaf or exactly where it may end.
+- ``(outcome, node)`` pairs: where the leaf may end, and with which outcome.
+- Where those tokens end; only budgets ask, through `ends_of`.
+"""
 
-    row: Bits | None
-    ids: Ids
-    exits: Exits
-    ends: tuple[End, ...]
+NO_WALK: LeafWalk = None, EMPTY, (), ()
 
 
 class WalkMemo:
@@ -134,33 +133,25 @@ class WalkMemo:
 
     __slots__ = ("_exits", "_kept")
 
-    def __init__(self, kept: Recent[int, tuple[Any, ...]], exits: Recent[Exits, Exits]) -> None:
+    def __init__(self, kept: Recent[int, LeafWalk], exits: Recent[Exits, Exits]) -> None:
         self._kept = kept
         self._exits = exits
 
     def get(self, leaf: Leaf, q: int, node: Node) -> LeafWalk | None:
         """The walk, or None."""
         at = node if isinstance(node, int) else node.number
-        key = (leaf.number << 32 | q) << _NODE_BITS | at
-        found = self._kept.young.get(key)
-        if found is None:
-            found = self._kept.get(key)
-        return None if found is None else _new_tuple(LeafWalk, found)
+        return self._kept[(leaf.number << 32 | q) << _NODE_BITS | at]
 
     def put(self, leaf: Leaf, q: int, node: Node, walk: LeafWalk) -> None:
         """Remember ``walk``."""
         row, ids, exits, ends = walk
         if exits:
-            known = self._exits.get(exits)
+            known = self._exits[exits]
             if known is None:
                 known = self._exits[exits] = exits
             exits = known
         at = node if isinstance(node, int) else node.number
         self._kept[(leaf.number << 32 | q) << _NODE_BITS | at] = row, ids, exits, ends
-
-
-_new_tuple = tuple.__new__
-"""What `LeafWalk._make` does, in a third of the time."""
 
 
 class Walker:
@@ -198,6 +189,8 @@ class Walker:
         self._free: Recent[tuple[Characters, bytes, tuple[int, ...], Leaf], LeafWalk]
         self._free = self.cache()
         self._after: Recent[tuple[Characters, Any, Leaf], LeafWalk] = self.cache()
+        self._rests: Recent[tuple[Characters, Leaf | None, str], _Rest] = self.cache()
+        self._before: Recent[tuple[Leaf, int, Node], tuple[LeafWalk, Node | None]] = self.cache()
         self._clusters: weakref.WeakValueDictionary[bytes, Cluster] = weakref.WeakValueDictionary()
         self._tables: Recent[Leaf, _Table] = self.cache()
         # What is made for a leaf holds its automaton, and goes with the leaf.
@@ -236,7 +229,7 @@ class Walker:
 
     def entries(self) -> int:
         """How many things are remembered."""
-        return sum(len(cache) for cache in self._all_caches())
+        return sum(len(cache) + len(cache.old) for cache in self._all_caches())
 
     def _all_caches(self) -> list[Recent[Any, Any]]:
         with self._caches_lock:
@@ -250,7 +243,7 @@ class Walker:
     def intern(self, bits: Bits) -> Bits:
         """One array for all rows equal to ``bits``."""
         key = bits.tobytes()
-        found = self._interned.get(key)
+        found = self._interned[key]
         if found is None:
             found = self._interned[key] = np.frombuffer(key, np.uint32)
             self.charge(len(key) + 200)
@@ -354,9 +347,9 @@ class Walker:
 
     def walk_anew(self, leaf: Leaf, q: int, node: Node, memo: WalkMemo) -> LeafWalk:
         """As `leaf_walk`, where ``memo`` does not hold the walk yet."""
-        found = self._text_walk(leaf, q, node, memo)
+        found = self._walk_before_text(leaf, q, node, memo)
         if found is None:
-            found = self._walk_before_text(leaf, q, node, memo)
+            found = self._text_walk(leaf, q, node, memo)
         is_wide = node == ROOT and self._is_wide(leaf)
         if found is None and is_wide and self._digits.is_walked:
             found = self._number_walk(leaf, q, memo)
@@ -364,20 +357,20 @@ class Walker:
             found = self._sparse_walk(leaf, q, node, memo)
         if found is None:
             found = self._wide_walk(leaf, q, node)
-        if node == ROOT and found.ids.nbytes > 4 * self.n_words:
+        if node == ROOT and found[1].nbytes > 4 * self.n_words:
             found = self._with_row(found)
         memo.put(leaf, q, node, found)
-        self.charge(found.ids.nbytes + 400 + (leaf.grown() if leaf.is_shared else 0))
+        # What walks cost is looked at once a mask, when that is charged.
+        self.used += found[1].nbytes + 400 + (leaf.grown() if leaf.is_shared else 0)
         return found
 
     def _with_row(self, walk: LeafWalk) -> LeafWalk:
         """``walk`` with its tokens as bits, which take less, and which masks need anyway."""
+        row, ids, exits, ends = walk
         flags = np.zeros(self.n_words * 32, np.uint8)
-        flags[walk.ids] = 1
-        row: Bits = np.packbits(flags, bitorder="little").view("<u4")
-        return walk._replace(
-            row=self.intern(row if walk.row is None else row | walk.row), ids=EMPTY
-        )
+        flags[ids] = 1
+        more: Bits = np.packbits(flags, bitorder="little").view("<u4")
+        return self.intern(more if row is None else row | more), EMPTY, exits, ends
 
     def alike(self, leaf: Leaf, q: int) -> int:
         """A state of ``leaf`` with the same tokens as ``q``, shared by many such states.
@@ -438,7 +431,7 @@ class Walker:
     def _sparse_walk(self, leaf: Leaf, q: int, node: Node, memo: WalkMemo) -> LeafWalk | None:
         first, count, byte_at, token_start, token_ids = self._views
         child_of = self.trie.child
-        is_text = leaf.holds_text
+        is_text, labels = leaf.holds_text, leaf.labels
         found = _Found()
         ids, exits, ends = found.ids, found.exits, found.ends
         texts: dict[int, list[int]] = {}
@@ -488,7 +481,7 @@ class Walker:
                     if here:
                         ids += here
                         ends[to] = None
-                outcome = leaf.label(to)
+                outcome = labels[to]
                 if outcome >= 0:
                     exits.setdefault(outcome, []).append(child_node)
                 stack.append((to, child_node))
@@ -502,7 +495,7 @@ class Walker:
             parts.append(np.array(found.ids, np.int32))
         joined = tuple([(outcome, self.join(nodes)) for outcome, nodes in found.exits.items()])
         ids = EMPTY if not parts else parts[0] if len(parts) == 1 else np.concatenate(parts)
-        return LeafWalk(found.row, ids, joined, tuple(found.ends))
+        return found.row, ids, joined, tuple(found.ends)
 
     # -- text -------------------------------------------------------------------------------
 
@@ -551,9 +544,15 @@ class Walker:
         state = leaf.text_state(q)
         if state is None:
             return None
+        if node == ROOT:
+            if type(leaf) is StringLeaf:
+                return self._string_walk(leaf, self._texts_of(leaf), state, memo)
+            rests = leaf.symbols.rests(state, _FEW_NAMES)
+            if rests is not None:
+                characters = self.characters(leaf.encoding)
+                if characters.is_canonical:
+                    return self._walk_names(leaf, state, rests, characters)
         walks = self._texts_of(leaf)
-        if node == ROOT and type(leaf) is StringLeaf:
-            return self._string_walk(leaf, walks, state, memo)
         found = _Found()
         if isinstance(node, int):
             place = walks.characters.views.place[node]
@@ -572,21 +571,68 @@ class Walker:
         of which the same is left to be read."""
         content = walks.content(state)
         closed = leaf.after_quote(0)
-        kept = None if content is None else walks.characters.strings.get(content)
+        kept = None if content is None else walks.characters.strings[content]
         if kept is not None:
             row, ids, exits, is_closed = kept
             ends = (state, ANEW)
-            return LeafWalk(row, ids, exits, (ends, closed) if is_closed else (ends,))
+            return row, ids, exits, (ends, closed) if is_closed else (ends,)
         found = _Found()
         self._walk_text(leaf, walks, state, [_ROOT_PLACE], found, memo)
         walk = self._finished(found)
         if content is not None:
-            if walk.ids.nbytes > 4 * self.n_words:
+            if walk[1].nbytes > 4 * self.n_words:
                 walk = self._with_row(walk)
-            kept = walk.row, walk.ids, walk.exits, closed in walk.ends
-            walks.characters.strings[content] = kept
-            self.charge(walk.ids.nbytes + 300)
+            row, ids, exits, inner = walk
+            walks.characters.strings[content] = row, ids, exits, closed in inner
+            self.used += ids.nbytes + 300
         return walk
+
+    def _walk_names(
+        self, leaf: Leaf, state: int, rests: list[tuple[int, str]], characters: Characters
+    ) -> LeafWalk:
+        """The walk from the root of a text that is one of a few names, by what is left of them."""
+        parts: list[Ids] = []
+        exits: dict[int, list[Node]] = {}
+        ends: list[End] = [(state, -1 - _ROOT_PLACE)]
+        for name, text in rests:
+            shared = leaf.after_text(name)
+            after = None if shared is None else shared[0]
+            found = self._rests[characters, after, text]
+            if found is None:
+                found = self._rests[characters, after, text] = self._rest(characters, after, text)
+                self.used += found[0].nbytes + len(text) + 300
+            ids, node, after_ends = found
+            parts.append(ids)
+            if after_ends is None:
+                continue
+            if shared is not None:
+                ends.append((_AFTER, after_ends, name))
+                outcome = shared[1]
+            else:
+                to = leaf.after_quote(name)
+                ends.append(to)
+                outcome = leaf.label(to)
+            if node is not None:
+                exits.setdefault(outcome, []).append(node)
+        ids = parts[0] if len(parts) == 1 else np.concatenate(parts)
+        joined = tuple([(outcome, self.join(nodes)) for outcome, nodes in exits.items()])
+        return None, ids, joined, tuple(ends)
+
+    def _rest(self, characters: Characters, after: Leaf | None, text: str) -> _Rest:
+        """What `_walk_names` needs to know of a name of which ``text`` is left."""
+        some, quote = characters.spelt(text)
+        ids = np.frombuffer(some, np.int32)
+        if quote < 0:
+            return ids, None, None
+        node: Node | None = None
+        ends: tuple[End, ...] = ()
+        if after is None:
+            more, node = self._behind_quotes(characters, (quote,))
+        else:
+            _, more, exits, ends = self._after_quotes(characters, (quote,), after)
+            if exits:
+                ((_, node),) = exits
+        return np.concatenate((ids, more)) if len(more) else ids, node, ends
 
     def _walk_before_text(self, leaf: Leaf, q: int, node: Node, memo: WalkMemo) -> LeafWalk | None:
         """The walk of what stands before a text, where a shared leaf does that, and of the text."""
@@ -594,23 +640,41 @@ class Walker:
         if shared is None:
             return None
         before, at, start = shared
-        walk = self.leaf_walk(before, at, node, self.walks)
+        key = before, at, node
+        known = self._before[key]
+        if known is None:
+            known = self._before[key] = self._without_text(
+                self.leaf_walk(before, at, node, self.walks)
+            )
+            self.used += 300
+        walk, text = known
+        row, ids, exits, inner = walk
+        ends: tuple[End, ...] = ((_BEFORE, inner, start),) if inner else ()
+        if text is None:
+            return row, ids, exits, ends
+        assert start is not None
         found = _Found()
-        if walk.row is not None:
-            found.add_row(walk.row)
-        found.parts.append(walk.ids)
-        if walk.ends:
-            found.ends[_BEFORE, walk.ends, start] = None
-        for outcome, where in walk.exits:
-            if outcome != 1:
-                found.exits[outcome] = [where]
-                continue
-            assert start is not None
-            if not self.has_children(where):
-                continue
-            rest = self.leaf_walk(leaf, start, where, memo)
-            found.include(rest)
+        if row is not None:
+            found.add_row(row)
+        found.parts.append(ids)
+        found.ends.update(dict.fromkeys(ends))
+        for outcome, where in exits:
+            found.exits[outcome] = [where]
+        found.include(self.leaf_walk(leaf, leaf.in_text(start), text, memo))
         return self._finished(found)
+
+    def _without_text(self, walk: LeafWalk) -> tuple[LeafWalk, Node | None]:
+        """A walk of what stands before a text without its exit to there, and that, if tokens go on
+        there."""
+        row, ids, exits, ends = walk
+        text: Node | None = None
+        others: list[tuple[int, Node]] = []
+        for outcome, node in exits:
+            if outcome != 1:
+                others.append((outcome, node))
+            elif self.has_children(node):
+                text = node
+        return (row, ids, tuple(others), ends), text
 
     def _set_aside(self, leaf: Leaf, q: int, at: Node, texts: dict[int, list[int]]) -> bool:
         """Note ``(q, at)`` for a walk of text, if it is one worth it."""
@@ -668,9 +732,9 @@ class Walker:
         found.ends.update(dict.fromkeys(free.runs))
         self._follow(leaf, free.usual, ends, exits, found)
         for label, single in free.single.items():
-            rest = self._after_quotes(walks.characters, (*single,), after)
-            found.parts.append(rest.ids)
-            self._follow(leaf, label, rest.ends, rest.exits, found)
+            _, ids, exits, ends = self._after_quotes(walks.characters, (*single,), after)
+            found.parts.append(ids)
+            self._follow(leaf, label, ends, exits, found)
 
     def _follow(
         self,
@@ -694,22 +758,24 @@ class Walker:
     ) -> LeafWalk:
         """The walk of any text whatever and of ``after`` behind it, ``special`` quotes left out."""
         key = (characters, whole.places, special, after)
-        found = self._free.get(key)
+        found = self._free[key]
         if found is None:
             quotes = whole.quotes
             if special:
                 quotes = quotes.copy()
                 quotes[list(special)] = False
-            rest = self._after_quotes(characters, np.packbits(quotes).tobytes(), after)
+            _, more, exits, ends = self._after_quotes(
+                characters, np.packbits(quotes).tobytes(), after
+            )
             row: Bits | None = None
-            ids = np.concatenate((whole.ids, rest.ids))
+            ids = np.concatenate((whole.ids, more))
             if whole.counts is not None:
                 flags = np.zeros(self.n_words * 32, bool)
                 flags[: len(whole.counts)] = whole.counts <= characters.longest
                 flags[ids] = True
                 row = self.intern(np.packbits(flags, bitorder="little").view("<u4"))
                 ids = EMPTY
-            found = self._free[key] = LeafWalk(row, ids, rest.exits, rest.ends)
+            found = self._free[key] = row, ids, exits, ends
             self.charge(4 * len(ids) + len(whole.places) + 500)
         return found
 
@@ -741,9 +807,9 @@ class Walker:
         for label, which in quotes.items():
             shared = leaf.after_text(label)
             if shared is not None:
-                rest = self._after_quotes(characters, which, shared[0])
-                found.parts.append(rest.ids)
-                self._follow(leaf, label, rest.ends, rest.exits, found)
+                _, ids, exits, ends = self._after_quotes(characters, which, shared[0])
+                found.parts.append(ids)
+                self._follow(leaf, label, ends, exits, found)
                 continue
             to = leaf.after_quote(label)
             ids, node = self._behind_quotes(characters, which)
@@ -761,7 +827,7 @@ class Walker:
     def _row(self, counts: npt.NDArray[Any], most: int, more: Ids | None) -> Bits:
         """The tokens whose count is at most ``most``, and ``more``, as bits."""
         key = (id(counts), most, id(more))
-        found = self._rows.get(key)
+        found = self._rows[key]
         if found is None:
             bits = np.zeros(self.n_words * 4, np.uint8)
             flags = counts <= most
@@ -782,7 +848,7 @@ class Walker:
         ``which`` of `Characters.quotes`: their numbers, or a packed mask.
         """
         key = (characters, which)
-        found = self._quoted.get(key)
+        found = self._quoted[key]
         if found is None:
             if isinstance(which, bytes):
                 mask = np.unpackbits(np.frombuffer(which, np.uint8), count=len(characters.quotes))
@@ -804,16 +870,15 @@ class Walker:
     ) -> LeafWalk:
         """The walk of ``leaf`` behind some quotes, with the tokens that end right there."""
         key = (characters, which, leaf)
-        found = self._after.get(key)
+        found = self._after[key]
         if found is None:
             ids, node = self._behind_quotes(characters, which)
-            ends = (leaf.start,) if len(ids) else ()
-            found = LeafWalk(None, ids, (), ends)
+            ends: tuple[End, ...] = (leaf.start,) if len(ids) else ()
+            exits: Exits = ()
             if node is not None:
-                rest = self.leaf_walk(leaf, leaf.start, node, self.walks)
-                ids = np.concatenate((ids, rest.ids))
-                found = LeafWalk(None, ids, rest.exits, (*ends, *rest.ends))
-            self._after[key] = found
+                _, more, exits, inner = self.leaf_walk(leaf, leaf.start, node, self.walks)
+                ids, ends = np.concatenate((ids, more)), (*ends, *inner)
+            found = self._after[key] = None, ids, exits, ends
             self.charge(4 * len(ids) + 300)
         return found
 
@@ -865,7 +930,7 @@ class Walker:
 
     def _table_of(self, leaf: Leaf) -> _Table:
         found: _Table | None
-        found = self._tables.get(leaf) if leaf.is_shared else leaf.attached.get(_Table)
+        found = self._tables[leaf] if leaf.is_shared else leaf.attached.get(_Table)
         if found is None:
             found = _Table(leaf, self.charge)
             if leaf.is_shared:
@@ -892,7 +957,7 @@ class Walker:
             seen_nodes.append(nodes)
             seen_states.append(states)
         if not seen_nodes:
-            return LeafWalk(None, EMPTY, (), ())
+            return NO_WALK
         all_nodes, all_states = np.concatenate(seen_nodes), np.concatenate(seen_states)
         first, last = trie.token_start[all_nodes], trie.token_start[all_nodes + 1]
         ids = trie.token_ids[ranges(first, last)]
@@ -907,7 +972,7 @@ class Walker:
                 alone = int(members[0]) if len(members) == 1 else self.cluster(members)
                 exits.append((outcome, alone))
         ending = tuple(distinct(all_states[last > first]).tolist())
-        return LeafWalk(None, ids, tuple(exits), ending)
+        return None, ids, tuple(exits), ending
 
 
 class _Found:
@@ -927,15 +992,21 @@ class _Found:
 
     def include(self, walk: LeafWalk) -> None:
         """Add all that ``walk`` of the same leaf has found."""
-        if walk.row is not None:
-            self.add_row(walk.row)
-        self.parts.append(walk.ids)
-        self.ends.update(dict.fromkeys(walk.ends))
-        for outcome, node in walk.exits:
+        row, ids, exits, ends = walk
+        if row is not None:
+            self.add_row(row)
+        self.parts.append(ids)
+        self.ends.update(dict.fromkeys(ends))
+        for outcome, node in exits:
             self.exits.setdefault(outcome, []).append(node)
 
 
 _ROOT_PLACE = 0
+
+_Rest: TypeAlias = "tuple[Ids, Node | None, tuple[End, ...] | None]"
+"""Of a name of which a text is left: the tokens that begin the text, or go on after it in the
+leaf that follows; where tokens leave that leaf; and where in it they end, or None where no token
+reaches the closing quote. Without a leaf, the same for the quote alone."""
 
 
 def _apart(characters: Characters, places: list[int]) -> list[list[int]]:

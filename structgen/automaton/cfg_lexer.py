@@ -645,7 +645,7 @@ class Lexer(Leaf):
         Returns:
             The state before that byte, and where it stands; or the state at the end of the data.
         """
-        rows, labels, step, end = self._rows, self._labels, self.step, len(data)
+        rows, labels, step, end = self._rows, self.labels, self.step, len(data)
         while i < end:
             row = rows[q]
             to = step(q, data[i]) if row is None else row.get(data[i], -1)

@@ -253,6 +253,10 @@ class RegexAutomaton:
     def names(self, state: int) -> None:
         """See `leaf.SymbolAutomaton`."""
 
+    def rests(self, state: int, most: int) -> list[tuple[int, str]] | None:
+        """See `leaf.SymbolAutomaton`."""
+        return None
+
     def special_texts(self, state: int) -> dict[str, int]:
         """See `leaf.SymbolAutomaton`."""
         return {}

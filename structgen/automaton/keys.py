@@ -443,8 +443,22 @@ class KeySymbols:
         edges = self._edges
         if others or node < 0 or edges is None:
             return None
+        return Names(edges, self._trie.ends, self._below, node, allowed)
+
+    def rests(self, state: int, most: int) -> list[tuple[int, str]] | None:
+        """See `leaf.SymbolAutomaton`."""
+        node, allowed, others, _ = self._keys[state]
+        if others or node < 0 or self._edges is None or allowed.bit_count() > most:
+            return None
         trie = self._trie
-        return Names(edges, trie.ends, self._below, node, allowed, trie.texts, trie.depth[node])
+        texts, depth = trie.texts, trie.depth[node]
+        out: list[tuple[int, str]] = []
+        while allowed:
+            bit = allowed & -allowed
+            allowed ^= bit
+            name = bit.bit_length() - 1
+            out.append((name, texts[name][depth:]))
+        return out
 
     def special_texts(self, state: int) -> Mapping[str, int]:
         """See `leaf.SymbolAutomaton`: what is left of each name, and which name it is."""
@@ -650,6 +664,16 @@ def before_key(space: Whitespace) -> BeforeKey:
     return BeforeKey(space)
 
 
+_PUNCTUATION = {
+    "first": (0x22, 0x7D),
+    "comma": (0x22,),
+    "colon": (0x3A,),
+    "value": (),
+    "next": (0x2C, 0x7D),
+}
+"""The bytes other than whitespace that may follow in each phase of a `KeyLeaf`."""
+
+
 class KeyLeaf(Leaf):
     """Object punctuation and keys: from ``{`` or the end of a value to the next value or ``}``.
 
@@ -701,31 +725,32 @@ class KeyLeaf(Leaf):
 
     def step(self, q: int, byte: int) -> int:
         """See `Leaf.step`: inside a key, one byte is followed without the others."""
-        key = self._keys[q]
         row = self._rows[q]
-        if row is not None or key[0] != "key":
-            return (self.row(q) if row is None else row).get(byte, -1)
+        if row is not None:
+            return row.get(byte, -1)
         to = self._steps.get(q << 8 | byte)
         if to is None:
-            to = -1
-            if byte == 0x22 and key[2] == GROUND:
+            key = self._keys[q]
+            if key[0] != "key":
+                after = self._punctuation(key, byte)
+                to = -1 if after is None else self.state(after)
+            elif byte == 0x22 and key[2] == GROUND:
                 label = self.symbols.label(key[1])
-                if label >= 0:
-                    to = self.after_quote(label)
+                to = self.after_quote(label) if label >= 0 else -1
             else:
-                after = spell_edge(self.symbols, self.encoding, key[1:], byte)
-                if after is not None:
-                    to = self.in_text(*after)
+                spelt = spell_edge(self.symbols, self.encoding, key[1:], byte)
+                to = -1 if spelt is None else self.in_text(*spelt)
             self._steps[q << 8 | byte] = to
         return to
 
-    def read(self, q: int, data: bytes, start: int) -> tuple[int, int]:
-        """See `Leaf.read`: of a key's plain characters only the last one's state is kept."""
-        return read_text(self, q, data, start)
+    read = read_text
 
     def goes_on(self, q: int) -> bool:
         """See `Leaf.goes_on`."""
-        return self._keys[q][0] == "key" or bool(self.row(q))
+        key = self._keys[q]
+        if key[0] == "value":
+            return bool(self._space.edges[key[1]])
+        return key[0] in ("key", "colon", "comma") or bool(self.row(q))
 
     def in_text(self, symbol_state: int, node: int = GROUND) -> int:
         """See `Leaf.in_text`."""
@@ -746,22 +771,20 @@ class KeyLeaf(Leaf):
             key = phase, space
         else:
             return None
-        start = None if menu is None else self.state(("key", menu, GROUND))
-        return self._before_key, self._before_key.state(key), start
+        return self._before_key, self._before_key.state(key), menu
 
-    def own_before(self, q: int, start: int | None) -> int:
+    def own_before(self, q: int, symbol_state: int | None) -> int:
         """See `Leaf.own_before`."""
         phase, *rest = self._before_key.key(q)
         if phase == "key":
-            assert start is not None
-            return start
-        menu = None if start is None else self._keys[start][1]
+            assert symbol_state is not None
+            return self.in_text(symbol_state)
         if phase == "comma":
-            return self.state((phase, *rest, menu))
+            return self.state((phase, *rest, symbol_state))
         if phase == "closed":
             return self.state((phase,))
         *spaces, _, may_close = rest
-        return self.state((phase, *spaces, menu, may_close))
+        return self.state((phase, *spaces, symbol_state, may_close))
 
     def after_text(self, label: int) -> tuple[Leaf, int]:
         """See `Leaf.after_text`."""
@@ -778,8 +801,7 @@ class KeyLeaf(Leaf):
     def _edges(self, key: Any) -> Mapping[int, Any]:
         phase, *rest = key
         if phase == "open":
-            menu, may_close = rest
-            return {0x7B: ("first", 0, menu, may_close)}
+            return {0x7B: ("first", 0, *rest)}
         if phase == "key":
             symbol_state, node = rest
             edges: dict[int, Any] = {
@@ -795,24 +817,34 @@ class KeyLeaf(Leaf):
             return edges
         if phase == "closed":
             return {}
-        space = rest[0]
-        edges = {byte: (phase, to, *rest[1:]) for byte, to in self._space.edges[space].items()}
-        if not self._space.may_end[space]:
-            return edges
+        following = (*self._space.edges[rest[0]], *_PUNCTUATION[phase])
+        edges = {byte: self._punctuation(key, byte) for byte in following}
+        return {byte: to for byte, to in edges.items() if to is not None}
+
+    def _punctuation(self, key: Any, byte: int) -> Any:
+        """What describes the state after ``byte``, outside the text of a key; None for none."""
+        phase, *rest = key
+        if phase == "open":
+            return ("first", 0, *rest) if byte == 0x7B else None
+        if phase == "closed":
+            return None
+        at, *rest = rest
+        space = self._space
+        to = space.edges[at].get(byte)
+        if to is not None:
+            return (phase, to, *rest)
+        if byte not in _PUNCTUATION[phase] or not space.may_end[at]:
+            return None
         if phase == "colon":
-            edges[0x3A] = ("value", self._space.after_mark, rest[1])
-        elif phase == "comma":
-            edges[0x22] = ("key", rest[1], GROUND)
-        elif phase in ("first", "next"):
-            menu, may_close = rest[1:]
-            if menu is not None:
-                if phase == "first":
-                    edges[0x22] = ("key", menu, GROUND)
-                else:
-                    edges[0x2C] = ("comma", self._space.after_mark, menu)
-            if may_close:
-                edges[0x7D] = ("closed",)
-        return edges
+            return ("value", space.after_mark, *rest)
+        if phase == "comma":
+            return ("key", *rest, GROUND)
+        menu, may_close = rest
+        if byte == 0x7D:
+            return ("closed",) if may_close else None
+        if menu is None:
+            return None
+        return ("key", menu, GROUND) if phase == "first" else ("comma", space.after_mark, menu)
 
     def _label(self, key: Any) -> int:
         phase, *rest = key

@@ -45,8 +45,6 @@ class Names(NamedTuple):
         below: per node the names that end there or below, as a mask.
         node: where to start.
         allowed: the names that may be read, as a mask.
-        texts: the names.
-        depth: how many characters of them have been read.
     """
 
     edges: Mapping[int, tuple[tuple[int, int], ...]]
@@ -54,8 +52,6 @@ class Names(NamedTuple):
     below: Mapping[int, int]
     node: int
     allowed: int
-    texts: Sequence[str]
-    depth: int
 
 
 class SymbolAutomaton(Protocol):
@@ -142,6 +138,10 @@ class SymbolAutomaton(Protocol):
         """All that may be read, where that is known to be names; labels are their numbers."""
         ...
 
+    def rests(self, state: int, most: int) -> list[tuple[int, str]] | None:
+        """What is left of each of those names, with its number, where they are ``most`` or fewer"""
+        ...
+
     def special_texts(self, state: int) -> Mapping[str, int]:
         """Those texts themselves, each with a number of its own."""
         ...
@@ -166,6 +166,7 @@ class Leaf:
         start: where it starts, if always in the same state.
         attached: what others keep about this leaf for as long as it lives, each under its own key.
         number: what no other leaf of the process ever has.
+        labels: `label` of each state. Only to be read.
     """
 
     is_shared = True
@@ -179,7 +180,7 @@ class Leaf:
         self._keys: list[Any] = []
         self._ids: dict[Hashable, int] = {}
         self._rows: list[Row | None] = []
-        self._labels: list[int] = []
+        self.labels: list[int] = []
         self._shortest: dict[tuple[int, int | None], tuple[bytes, int] | None] = {}
         self.attached: dict[Any, Any] = {}
         self.number = next(_numbers)
@@ -225,7 +226,7 @@ class Leaf:
                     found = len(self._keys)
                     self._keys.append(key)
                     self._rows.append(None)
-                    self._labels.append(self._label(key))
+                    self.labels.append(self._label(key))
                     self._ids[key] = found
         return found
 
@@ -258,7 +259,7 @@ class Leaf:
         """
         for i in range(start, len(data)):
             q = self.step(q, data[i])
-            if q < 0 or self.label(q) >= 0:
+            if q < 0 or self.labels[q] >= 0:
                 return q, i + 1
         return q, len(data)
 
@@ -268,7 +269,7 @@ class Leaf:
 
     def label(self, q: int) -> int:
         """Outcome when the leaf ends at ``q``, or -1 when it may not end there."""
-        return self._labels[q]
+        return self.labels[q]
 
     def text_state(self, q: int) -> int | None:
         """The state of the leaf's symbols when ``q`` stands between two characters of a text."""
@@ -284,13 +285,13 @@ class Leaf:
 
     def before_text(self, q: int) -> tuple[Leaf, int, int | None] | None:
         """A shared leaf, and its state, that does the same from ``q`` up to where a text begins,
-        which it calls outcome 1; and the state here where it does begin. None where there is none.
-        """
+        which it calls outcome 1; and the state of the symbols where it does begin. None where there
+        is none."""
         return None
 
-    def own_before(self, q: int, start: int | None) -> int:
+    def own_before(self, q: int, symbol_state: int | None) -> int:
         """The state here that ``q`` of that shared leaf stands for, the text beginning at
-        ``start``."""
+        ``symbol_state``."""
         raise NotImplementedError
 
     def after_text(self, label: int) -> tuple[Leaf, int] | None:
@@ -475,6 +476,32 @@ class TextLeaf(Leaf):
         return suffix
 
 
+def read_text(leaf: Leaf, q: int, data: bytes, start: int) -> tuple[int, int]:
+    """`Leaf.read` where it cannot end inside its text: by characters, as far as they are plain.
+
+    Of those only the last one's state is kept.
+    """
+    end = len(data)
+    while start < end:
+        symbol_state = leaf.text_state(q)
+        if symbol_state is not None:
+            plain = _PLAIN(data, start)
+            if plain is not None:
+                start = plain.end()
+                to = leaf.symbols.read(symbol_state, plain[0])
+                if to is None:
+                    return -1, start
+                if to != symbol_state:
+                    q = leaf.in_text(to)
+                if start == end:
+                    break
+        q = leaf.step(q, data[start])
+        start += 1
+        if q < 0 or leaf.labels[q] >= 0:
+            break
+    return q, start
+
+
 class StringLeaf(TextLeaf):
     """JSON strings whose value a symbol automaton accepts, quotes included."""
 
@@ -521,9 +548,7 @@ class StringLeaf(TextLeaf):
             return self._CLOSED if self.symbols.label(key[0]) >= 0 else None
         return spell_edge(self.symbols, self.encoding, key, byte)
 
-    def read(self, q: int, data: bytes, start: int) -> tuple[int, int]:
-        """See `Leaf.read`: of plain characters only the last one's state is kept."""
-        return read_text(self, q, data, start)
+    read = read_text
 
     def goes_on(self, q: int) -> bool:
         """See `Leaf.goes_on`."""
@@ -625,29 +650,6 @@ def _push_moves(
 _Entry: TypeAlias = "tuple[int, int, int, int, int, bytes]"
 """(least cost in all, minus the cost so far, tie-breaker, symbol state, index of the entry before,
 bytes that led here): among equally good ways the furthest goes on."""
-
-
-def read_text(leaf: Leaf, q: int, data: bytes, start: int) -> tuple[int, int]:
-    """`Leaf.read` where it cannot end inside its text: by characters, as far as they are plain."""
-    end = len(data)
-    while start < end:
-        symbol_state = leaf.text_state(q)
-        if symbol_state is not None:
-            plain = _PLAIN(data, start)
-            if plain is not None:
-                start = plain.end()
-                to = leaf.symbols.read(symbol_state, plain[0])
-                if to is None:
-                    return -1, start
-                if to != symbol_state:
-                    q = leaf.in_text(to)
-                if start == end:
-                    break
-        q = leaf.step(q, data[start])
-        start += 1
-        if q < 0 or leaf.label(q) >= 0:
-            break
-    return q, start
 
 
 _PLAIN = re.compile(rb"[ !#-\[\]-~]+").match

@@ -204,15 +204,18 @@ class Machine:
 
     def _arrived(self, leaf: int, q: int, continuation: int) -> int:
         """The state of one configuration, with what follows if its leaf may end right there."""
-        alone = pack(leaf, q, continuation)
+        alone = (continuation << _STATE_BITS | q) << _LEAF_BITS | leaf
         state = self._alone.get(alone)
         if state is None:
             automaton = self.leaves[leaf]
-            if automaton.label(q) < 0 and automaton.goes_on(q):
+            outcome = automaton.labels[q]
+            goes_on = automaton.goes_on(q)
+            if outcome < 0 and goes_on:
                 state = self._interned((alone,))
             else:
-                found: set[int] = set()
-                self._arrive(leaf, q, continuation, found)
+                found = {alone} if goes_on else set()
+                if outcome >= 0:
+                    self._resume(continuation, outcome, found)
                 state = self._intern(found)
             self._alone[alone] = state
         return state
@@ -224,7 +227,9 @@ class Machine:
     def configurations(self, state: int) -> list[tuple[int, int, int]]:
         """The ``(leaf id, leaf state, continuation)`` triples of ``state``."""
         return [
-            unpack(c) for c in self.states[state] if c != _ACCEPT and c & _LEAF_MASK != _PENDING
+            (c & _LEAF_MASK, c >> _LEAF_BITS & _STATE_MASK, c >> _TOP_BITS)
+            for c in self.states[state]
+            if c != _ACCEPT and c & _LEAF_MASK != _PENDING
         ]
 
     def is_pending(self, state: int) -> bool:
@@ -298,7 +303,7 @@ class Machine:
                 limit=MAX_CONFIGURATIONS,
                 actual=len(found),
             )
-        return self._interned((*sorted(found),))
+        return self._interned((*sorted(found),) if len(found) > 1 else (*found,))
 
     def _interned(self, key: tuple[int, ...]) -> int:
         """The state of the configurations in ``key``, which ascend."""
@@ -365,8 +370,8 @@ class Machine:
         """Add a configuration, and what follows if its leaf may end right there."""
         automaton = self.leaves[leaf]
         if automaton.goes_on(q):
-            found.add(pack(leaf, q, continuation))
-        outcome = automaton.label(q)
+            found.add((continuation << _STATE_BITS | q) << _LEAF_BITS | leaf)
+        outcome = automaton.labels[q]
         if outcome >= 0:
             self._resume(continuation, outcome, found)
 
@@ -374,8 +379,9 @@ class Machine:
         if continuation == BOTTOM:
             found.add(_ACCEPT)
             return
+        depth = self.depths[continuation]
         for link in self.continuations[continuation]:
-            self._resume_link(link, self.depths[continuation], outcome, found)
+            self._resume_link(link, depth, outcome, found)
 
     def _resume_link(
         self, link: tuple[int, int], depth: int, outcome: int, found: set[int]

@@ -50,6 +50,8 @@ class ObjectPlan:
         self._told_by_state = table.speaks_of_unnamed
         self._is_involved = self._counts or bool(table.rule.support)
         self._in_order = language.options.property_order == "schema"
+        # Whether nothing but the names still allowed tells one state from another.
+        self._is_plain = not (self._counts or table.rule.support)
         self._states: list[State] = []
         self._state_ids: dict[State, int] = {}
         self._leaves: dict[object, KeyLeaf] = {}
@@ -75,20 +77,27 @@ class ObjectPlan:
 
     def _after(self, state: State, label: int, rule: Rule, name: str | None) -> State:
         """The state once the member with key ``label``, which leaves ``rule``, is complete."""
-        left, count, _, keys = state
+        before, count, _, keys = state
         table = self._table
-        # In order, whatever the schema lists before this key stays absent.
-        gone = left & table.ordered & ((1 << label) - 1) if self._in_order else 0
-        left &= ~gone
+        left = self._left_after(before, label)
         if label < len(self.names):
-            left &= ~(1 << label)
+            before &= ~(1 << label)
         elif name is not None:
             keys = tuple(sorted({*keys, name}))
-        rule = table.without(rule, gone)
+        rule = table.without(rule, before & ~left)
         if self._counts:
             count = min(count + 1, table.count_to)
             rule = table.counted(rule, count)
         return left, count, rule, keys if self._tells_keys_apart(count, rule, keys) else ()
+
+    def _left_after(self, left: int, label: int) -> int:
+        """The names still allowed after a member with key ``label``.
+
+        In order, whatever the schema lists before this key stays absent.
+        """
+        if label < len(self.names):
+            left &= ~(1 << label)
+        return left & ~(self._table.ordered & ((1 << label) - 1)) if self._in_order else left
 
     def _tells_keys_apart(self, count: int, rule: Rule, keys: tuple[str, ...]) -> bool:
         """Whether unnamed keys must be distinct: a repeated one would count, or settle, nothing.
@@ -103,6 +112,10 @@ class ObjectPlan:
 
     def _ways(self, state: State, label: int, name: str | None) -> list[tuple[int, State]]:
         """For a member with key ``label``: the conjunction its value owes, and the state after."""
+        if self._is_plain:
+            left, count, rule, _ = state
+            left = self._left_after(left, label)
+            return [(self._table.conjunctions[label], (left, count, rule, ()))]
         return [
             (conjunction, self._after(state, label, rule, name))
             for conjunction, rule in self._table.ways(state[2], label)
@@ -179,8 +192,9 @@ class ObjectPlan:
             )
         return leaf
 
-    def _menu(self, state: State) -> tuple[int | None, bool]:
-        """The keys that may come next, as a menu of the key symbols, and whether ``}`` may."""
+    def _menu(self, state: State, leaf: KeyLeaf) -> tuple[int | None, bool]:
+        """The keys that may come next, as a menu of the key symbols of ``leaf``, which is the leaf
+        for keys, and whether ``}`` may."""
         left, count, rule, _ = state
         table = self._table
         missing = left & table.required
@@ -206,7 +220,7 @@ class ObjectPlan:
             others = self._may_be_unnamed()
         if not allowed and not others:
             return None, may_close
-        return self._leaf(state).menu(allowed, others), may_close
+        return leaf.menu(allowed, others), may_close
 
     # -- the frame --------------------------------------------------------------------------
 
@@ -245,11 +259,13 @@ class ObjectPlan:
         """How such an object starts."""
         state = self._initial()
         leaf = self._leaf(state)
-        return Alternative(leaf, leaf.open(*self._menu(state)), ((self, 2 * self._state(state)),))
+        return Alternative(
+            leaf, leaf.open(*self._menu(state, leaf)), ((self, 2 * self._state(state)),)
+        )
 
     def records(self, at: int, outcome: int) -> bool:
         """Whether `resume` needs the text of the key that has just been written."""
-        if at & 1 or outcome <= len(self.names):
+        if at & 1 or self._is_plain or outcome <= len(self.names):
             return False
         _, count, rule, keys = self._states[at >> 1]
         return self._tells_keys_apart(count, rule, keys)
@@ -260,17 +276,18 @@ class ObjectPlan:
         """What may follow; see `machine.Frame`."""
         state = self._states[at >> 1]
         if at & 1:
-            menu, may_close = self._menu(state)
             leaf = self._leaf(state)
+            menu, may_close = self._menu(state, leaf)
             return (Alternative(leaf, leaf.after_value(menu, may_close), ((self, at - 1),)),)
         if outcome == CLOSE:
             return POP
         name = None if text is None else json.loads(text)
-        return tuple(
-            Alternative(way.leaf, way.q, (*way.frames, (self, 2 * self._state(after) + 1)))
-            for conjunction, after in self._open_ways(state, outcome - 1, name)
-            for way in self._language.alternatives(conjunction, limited)
-        )
+        out: list[Alternative] = []
+        for conjunction, after in self._open_ways(state, outcome - 1, name):
+            own = self, 2 * self._state(after) + 1
+            for way in self._language.alternatives(conjunction, limited):
+                out.append(Alternative(way.leaf, way.q, (*way.frames, own)))
+        return tuple(out)
 
     # -- completion -------------------------------------------------------------------------
 
