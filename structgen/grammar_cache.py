@@ -31,7 +31,7 @@ from . import array_cache
 from .grammar import ir
 
 MAX_FILES = 300
-"""About as many files as there may be; the older half goes when there are more."""
+"""About as many files as there may be; the oldest go when there are more."""
 
 _ONE_IN = 16
 """One store in so many, told by its key, counts the files: that takes longer than the store."""
@@ -177,7 +177,8 @@ def _store(key: str, arrays: array_cache.Arrays) -> None:
             for file in files:
                 with contextlib.suppress(OSError):
                     dated.append((file.stat().st_mtime, file.path))
-            for _, path in sorted(dated)[: len(dated) // 2]:
+            # Not more of them than that, as it is a compilation that waits.
+            for _, path in sorted(dated)[: len(dated) - MAX_FILES]:
                 with contextlib.suppress(OSError):
                     os.unlink(path)
 

@@ -117,8 +117,9 @@ class Neighbours:
             for demand in self._left_by(terminal):
                 if demand != self._anything:
                     settling = self._settles(demand)[0]
-                    if not all(settling & self._first[t] for t in bits(following)):
-                        return False
+                    for t in bits(following):
+                        if not settling & self._first[t] and not self._hands_on(demand, t):
+                            return False
             return True
 
         everything = sum(1 << t for t in follow)
@@ -130,6 +131,14 @@ class Neighbours:
                 return False
         last = [*bits(self._last), *ignore]
         return all(self._settles(d)[1] for t in last for d in self._left_by(t))
+
+    def _hands_on(self, demand: int, terminal: int) -> bool:
+        """Whether a terminal of one text can be read under a demand, which then it makes itself."""
+        lexer = self._lexer
+        if demand < 0 or terminal not in lexer.terminals.literals:
+            return False
+        start = lexer.terminals.starts[terminal]
+        return bool(lexer.exits(terminal, start, demand, _MAX_PENDING))
 
     def _left_by(self, terminal: int) -> set[int]:
         assert self._left is not None

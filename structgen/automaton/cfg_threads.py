@@ -92,7 +92,6 @@ class RestAutomaton(RegexAutomaton):
             found = self._possible[state] = (allowed, settling)
         return found
 
-
     def shortened(self, state: int) -> int:
         """``state``, or an equal one that only names characters, if one character settles it all.
 
