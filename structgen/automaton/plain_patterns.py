@@ -8,7 +8,8 @@ States are few for one of these reasons. *Deterministic* expressions (one-unambi
 of Brüggemann-Klein and Wood 1998) have one position after each text, and so no more states than
 positions. Where a string has two characters at most, there are no more states than pairs of atoms.
 Ten positions have few subsets. And where nothing is repeated, and character sets are equal or
-disjoint, each beginning of a word is one state at most, also where words are searched for.
+disjoint, each beginning of a word is one state at most, also where words are searched for. Else the
+sets of positions are counted (`position_sets`).
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from ..grammar import ir
+from .position_sets import has_few_sets
 
 MOST_POSITIONS = 500
 """Most positions, counted repeats written out as far as a shortest string goes."""
@@ -64,17 +66,24 @@ def fewest_characters(regex: ir.Regex) -> int:
     found: list[ir.CharSet] = []
     try:
         fewest = _fewest(regex, found, _MOST_DEPTH)
-        if fewest > MOST_POSITIONS:
-            return -1
-        sets = dict.fromkeys(found)
-        if fewest <= 1 or (fewest == 2 and len(sets) <= _FEW_SETS):
-            return fewest
-        sight = _look(regex, fewest + 1)
-        if sight.positions <= (MOST_POSITIONS if sight.is_deterministic else _FEW_POSITIONS):
-            return fewest
-        return fewest if _is_listed(regex) else -1
     except _NotPlain:
         return -1
+    if fewest > MOST_POSITIONS:
+        return -1
+    if fewest <= 1 or (fewest == 2 and len(dict.fromkeys(found)) <= _FEW_SETS):
+        return fewest
+    return fewest if _has_few_states(regex, fewest) or has_few_sets(regex) else -1
+
+
+def _has_few_states(regex: ir.Regex, fewest: int) -> bool:
+    """Whether that is so for its positions, or because it is a list of words."""
+    try:
+        sight = _look(regex, fewest + 1)
+        if sight.positions <= (MOST_POSITIONS if sight.is_deterministic else _FEW_POSITIONS):
+            return True
+        return _is_listed(regex)
+    except _NotPlain:
+        return False
 
 
 def has_string(regex: ir.Regex, least: int, most: int | None) -> bool:

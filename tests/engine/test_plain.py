@@ -20,6 +20,7 @@ from structgen.automaton.nesting import forced_height, height_of_text, watch_fro
 from structgen.automaton.options import JsonOptions
 from structgen.automaton.plain import PlainNodes
 from structgen.automaton.plain_patterns import fewest_characters, has_string
+from structgen.automaton.position_sets import MOST_SETS, has_few_sets
 from structgen.automaton.values import JsonLanguage
 from structgen.errors import CompileLimitExceeded
 from structgen.grammar import ir, json_schema, regex_tree
@@ -125,6 +126,25 @@ def test_strings_that_are_plain_to_see_exist_and_are_found_among_few_states(
         assert shortest_match(ir.Intersect((regex, lengths))) is not None
 
 
+@given(st.randoms(use_true_random=False), st.booleans())
+def test_automata_have_few_states_where_sets_of_positions_are_few(
+    r: random.Random, is_searched: bool
+) -> None:
+    regex = regex_tree.concat([expression(r, r.randrange(1, 5)) for _ in range(r.randrange(1, 4))])
+    if is_searched:
+        regex = regex_tree.concat((ir.ANY_TEXT, regex, ir.ANY_TEXT))
+    if not has_few_sets(regex):
+        return
+    automaton = RegexAutomaton(regex)
+    states, todo = {automaton.start}, [automaton.start]
+    while todo:
+        for _, to in automaton.moves(todo.pop()):
+            if to not in states:
+                states.add(to)
+                todo.append(to)
+        assert len(states) < 3 * MOST_SETS
+
+
 @given(st.randoms(use_true_random=False))
 def test_texts_match_expressions_as_their_automata_say(r: random.Random) -> None:
     regex = expression(r, 4)
@@ -151,6 +171,11 @@ def test_patterns_of_all_kinds_are_plain_to_see_and_those_with_many_states_are_n
         ("rocket_document", 15),
         ("(Normal|Fighting|Flying|Poison)", 6),
         (r"\d{4}-\d{2}", 7),
+        (r"\d+-[A-Fa-f0-9]*-[A-Fa-f0-9]{24}", 27),
+        (r"/api/v1/exports/\d+/files/\d+", 25),
+        ("^.+@.+/[a-z]{2}.*x$", 7),
+        ("^alpha|[a-z]+beta|gamma$", 5),
+        ("a[ab]{12}c", -1),
         ("^(0|[1-9][0-9]*)$", 1),
         ("^.*$", 0),
         ("[ab]*a[ab]{30}c", -1),
