@@ -614,7 +614,8 @@ class TextWalks:
         characters, symbols = self.characters, self._symbols
         is_endless = symbols.run(state)[1] < 0
         if is_endless:
-            states = {symbols.after_run(state, j) for j in range(symbols.settled(state) + 1)}
+            counts = symbols.phases(state) or range(symbols.settled(state) + 1)
+            states = {symbols.after_run(state, j) for j in counts}
             if not any(m & ~chars for s in states for m, _ in symbols.moves(s)):
                 return []
         edges = run.left
@@ -637,13 +638,23 @@ class TextWalks:
             return []
         targets = np.full(len(edges), _DEAD, np.int64)
         for count, which in self._by_count(state, steps):
-            targets[which] = self._table(symbols.after_run(state, count))[atoms[which]]
+            at = symbols.after_run(state, count)
+            if count == most or self._live(at) & ~chars:
+                targets[which] = self._table(at)[atoms[which]]
         return _grouped(targets, edges)
 
     def _by_count(self, state: int, steps: Depths) -> list[tuple[int, npt.NDArray[np.int64]]]:
         """Positions by the number of characters read, as far as that matters."""
         if not len(steps):
             return []
+        phases = self._symbols.phases(state)
+        if phases is not None:
+            starts = [count for count in phases if count <= self.characters.longest]
+            if len(starts) == 1:
+                return [(0, np.arange(len(steps)))]
+            phase = np.searchsorted(np.array(starts, steps.dtype), steps, "right")
+            found = [(count, (phase == i).nonzero()[0]) for i, count in enumerate(starts, 1)]
+            return [(count, which) for count, which in found if len(which)]
         if self._symbols.run(state)[1] < 0:
             settled = self._symbols.settled(state)
             if not settled:

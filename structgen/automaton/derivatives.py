@@ -195,6 +195,23 @@ class RegexAutomaton:
             count = min(count, self._settled[state])
         return self._advance(self.started(state), count, chars) if count else state
 
+    def phases(self, state: int) -> tuple[int, ...] | None:
+        """See `leaf.SymbolAutomaton`: told of a repeat of one set, whatever follows it."""
+        node = self.started(state)
+        if node < 0 or self.label(node) != self.label(state):
+            return None
+        repeat = self._nodes[node]
+        if repeat[0] == _CAT:
+            repeat = self._nodes[repeat[1]]
+        if repeat[0] != _REP or self._flags[node] & 0b01000:
+            return None
+        _, body, least, most = repeat
+        chars = self.run(state)[0]
+        if not chars or self._nodes[body] != (_SET, chars):
+            return None  # what follows may begin like it
+        bounds = (0, least, most) if most > least else (0, least)
+        return bounds if least else (0, *bounds[2:])
+
     def free(self, state: int) -> None:
         """See `leaf.SymbolAutomaton`: no state of an expression has a list of special texts."""
 

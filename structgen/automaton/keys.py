@@ -375,6 +375,9 @@ class KeySymbols:
         patterns = zip(self._automata, self._keys[state][3], strict=True)
         return max((a.settled(at) for a, at in patterns if at != _LOST), default=0)
 
+    def phases(self, state: int) -> None:
+        """See `leaf.SymbolAutomaton`."""
+
     @functools.cached_property
     def _decides(self) -> str:
         """What decides whether a text can become an unnamed key: ``"none"`` of the expressions,

@@ -98,6 +98,15 @@ class SymbolAutomaton(Protocol):
         """After how many characters an endless run of ``state`` stays where it is."""
         ...
 
+    def phases(self, state: int) -> tuple[int, ...] | None:
+        """Where the run of ``state`` changes: counts, ascending from 0.
+
+        From one count up to before the next one the states after so many characters differ in how
+        much of the run is left only: what else may be read, where that leads and whether the text
+        may end is the same. None where each may differ from the others.
+        """
+        ...
+
     def free(self, state: int) -> int | None:
         """A state that differs from ``state`` by the labels of finitely many texts only."""
         ...
