@@ -7,6 +7,7 @@ for all texts over one alphabet (`Characters.points_of`). It knows nothing of wa
 from __future__ import annotations
 
 import functools
+import weakref
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
@@ -78,6 +79,8 @@ class AlphabetPoints:
         self._alive_tails: dict[int, npt.NDArray[np.bool_]] = {}
         self._most_in_order: dict[tuple[int, ...], int] = {}
         self._long: dict[int, LongAtoms] = {}
+        # Not held: large, and kept by content with the vocabulary.
+        self._slices: weakref.WeakValueDictionary[int, Slice] = weakref.WeakValueDictionary()
 
     @functools.cached_property
     def atoms(self) -> Int32:
@@ -132,7 +135,10 @@ class AlphabetPoints:
 
     def slice(self, chars: int) -> Slice:
         """`Characters.slice` of the atoms ``chars``."""
-        return self._characters.slice(self.inside(chars))
+        found = self._slices.get(chars)
+        if found is None:
+            found = self._slices[chars] = self._characters.slice(self.inside(chars))
+        return found
 
     def inside(self, chars: int) -> npt.NDArray[np.bool_]:
         """By `Characters.code`: whether a character is of the atoms ``chars``."""

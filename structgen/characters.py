@@ -63,7 +63,7 @@ class Slice:
             address of an array of the tails that may follow, which is held beside them.
     """
 
-    __slots__ = ("counts", "partials", "run")
+    __slots__ = ("__weakref__", "counts", "partials", "run")
 
     def __init__(self, run: Run, counts: Depths) -> None:
         self.run = run

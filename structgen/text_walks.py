@@ -48,7 +48,13 @@ _CHAINS = 400
 """so that this many nodes are walked one by one."""
 
 _LARGE = 2000
-"""Nodes, with all below them, from which runs are taken as a whole."""
+"""Nodes, with all below them, from which runs are taken as a whole,"""
+
+_RUN = 300
+"""and from which those are that have few phases."""
+
+_PATIENCE = 200
+"""Places with large subtrees that are gone into one by one."""
 
 
 Counts: TypeAlias = "tuple[Depths, int, Int32 | None]"
@@ -185,17 +191,23 @@ class TextWalks:
         out = TextWalk(None, [], {}, {}, set())
         counts: Counts | None = None
         groups = [(state, np.array(places, np.int32))]
+        few: list[tuple[int, int]] = []
         small: list[tuple[int, Places]] = []
-        while groups:
+        while groups or few:
+            if not groups:
+                groups, left = self._one_by_one(few, out, set_aside=True)
+                few = []
+                small += left
+                continue
             at, where = groups.pop()
             if self._symbols.is_open(at):
                 counts = self._whole(at, where, out) or counts
                 continue
             size = self._size(where)
-            if size <= _SMALL:
-                for place in where.tolist():
-                    self._one_by_one(at, place, out)
-            elif self._narrow(at) is not None or size <= _LARGE:
+            is_narrow = self._narrow(at) is not None
+            if size <= _SMALL or (is_narrow and not self._is_run(at, size)):
+                few += [(at, place) for place in where.tolist()]
+            elif not is_narrow and size <= _LARGE and not self._is_run(at, size):
                 small.append((at, where))
             elif self._symbols.run(at)[0]:
                 found, more = self._run(at, where, out)
@@ -451,8 +463,22 @@ class TextWalks:
         if found:
             out.ids.append(np.array(found, np.int32))
 
-    def _one_by_one(self, state: int, place: int, out: TextWalk) -> None:
-        characters = self.characters
+    def _one_by_one(
+        self, pairs: list[tuple[int, int]], out: TextWalk, set_aside: bool = False
+    ) -> tuple[list[tuple[int, Places]], list[tuple[int, Places]]]:
+        """Walk from some states, each at one place, character by character.
+
+        Args:
+            pairs: states and places.
+            out: what is found is added.
+            set_aside: whether not to go into large subtrees but where few characters may be read,
+                and not beyond `_PATIENCE` of those.
+
+        Returns:
+            Places that were not gone into by state, ascending, none below another; and where it
+            was not gone on.
+        """
+        characters, is_open = self.characters, self._symbols.is_open
         end, code = characters.views.end, characters.views.code
         start, stop = characters.views.own_start, characters.views.own_stop
         quote, atom_of, ids = (
@@ -461,10 +487,23 @@ class TextWalks:
             characters.views.token_ids,
         )
         found: list[int] = []
-        stack = [(state, place)]
+        aside: dict[int, list[int]] = {}
+        stack = pairs
         runs = out.runs
+        patience = _PATIENCE
         while stack:
             at, here = stack.pop()
+            child, beyond = here + 1, end[here]
+            narrow = self._narrow(at)
+            if set_aside and beyond - here > _SMALL:
+                patience -= 1
+                if not patience:
+                    stack.append((at, here))
+                    break
+                is_wide = narrow is None or self._is_run(at, beyond - here)
+                if is_wide or is_open(at):
+                    aside.setdefault(at, []).append(here)
+                    continue
             runs.add((at, 0))
             first, last = start[here], stop[here]
             if first != last:
@@ -475,10 +514,8 @@ class TextWalks:
                 if tails is not None:
                     alive = memoryview(tails)  # type: ignore[arg-type]
                     found += [token for token, tail in partials if alive[tail]]
-            child, beyond = here + 1, end[here]
             if child == beyond:
                 continue
-            narrow = self._narrow(at)
             if narrow is not None:
                 which = characters.quote_below(here)
                 if which >= 0:
@@ -502,6 +539,20 @@ class TextWalks:
                 child = end[child]
         if found:
             out.ids.append(np.array(found, np.int32))
+        groups = [
+            (at, np.array(together, np.int32))
+            for at, places in aside.items()
+            for together in apart(characters, places)
+        ]
+        return groups, [(at, np.array([here], np.int32)) for at, here in stack]
+
+    def _is_run(self, state: int, size: int) -> bool:
+        """Whether to take the run of ``state`` at once, in subtrees of so many nodes."""
+        return (
+            size > _RUN
+            and self._symbols.run(state)[1] not in (0, 1)
+            and self._symbols.phases(state) is not None
+        )
 
     # -- together ---------------------------------------------------------------------------
 
@@ -516,8 +567,8 @@ class TextWalks:
             sizes = characters.end[nodes] - nodes
             # Deep down there are a few long chains, which would take as many levels.
             if int(sizes.sum()) <= (_SMALL if len(seen) < _DEEP else _CHAINS):
-                for state, place in zip(at.tolist(), nodes.tolist(), strict=True):
-                    self._one_by_one(table.states[state], place, out)
+                states = [table.states[number] for number in at.tolist()]
+                self._one_by_one(list(zip(states, nodes.tolist(), strict=True)), out)
                 break
             seen.append((nodes, at))
             table.cover(at)
@@ -755,6 +806,17 @@ class TextWalks:
         for mask, _ in self._symbols.moves(state):
             live |= mask
         return live
+
+
+def apart(characters: Characters, places: list[int]) -> list[list[int]]:
+    """``places`` in ascending groups of which none lies below another of its group."""
+    if len(places) == 1:
+        return [places]
+    places = sorted(set(places))
+    end = characters.views.end
+    if all(end[a] <= b for a, b in pairwise(places)):
+        return [places]
+    return [[place] for place in places]
 
 
 def _up_to(

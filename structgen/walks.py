@@ -33,7 +33,7 @@ from .characters import Characters, Whole
 from .digit_walks import Digits
 from .grouping import distinct, ranges, starts_of
 from .recent import Recent
-from .text_walks import ANEW, TextWalk, TextWalks
+from .text_walks import ANEW, TextWalk, TextWalks, apart
 from .trie import Trie, view
 from .vocabulary import Vocabulary
 
@@ -705,7 +705,7 @@ class Walker:
         """Add the walks that `_set_aside` has noted."""
         walks = self._texts_of(leaf)
         for state, places in texts.items():
-            for together in _apart(walks.characters, places):
+            for together in apart(walks.characters, places):
                 self._walk_text(leaf, walks, state, together, found, memo)
 
     def _walk_text(
@@ -1007,17 +1007,6 @@ _Rest: TypeAlias = "tuple[Ids, Node | None, tuple[End, ...] | None]"
 """Of a name of which a text is left: the tokens that begin the text, or go on after it in the
 leaf that follows; where tokens leave that leaf; and where in it they end, or None where no token
 reaches the closing quote. Without a leaf, the same for the quote alone."""
-
-
-def _apart(characters: Characters, places: list[int]) -> list[list[int]]:
-    """``places`` in ascending groups of which none lies below another of its group."""
-    if len(places) == 1:
-        return [places]
-    places = sorted(set(places))
-    end = characters.views.end
-    if all(end[a] <= b for a, b in pairwise(places)):
-        return [places]
-    return [[place] for place in places]
 
 
 class _Table:
