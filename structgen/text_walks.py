@@ -33,6 +33,9 @@ _DEAD = -(1 << 30)
 _NARROW = 12
 """Characters that a state may read and still be walked character by character."""
 
+_FEW = 4
+"""Characters of which each is looked for by itself, in large subtrees too."""
+
 _ROOT_ALONE = [0]
 
 ANEW = -(1 << 40)
@@ -53,8 +56,8 @@ _LARGE = 2000
 _RUN = 300
 """and from which those are that have few phases."""
 
-_PATIENCE = 200
-"""Places with large subtrees that are gone into one by one."""
+_PATIENCE = 400
+"""Places that are gone into one by one before the rest of them is taken together."""
 
 
 Counts: TypeAlias = "tuple[Depths, int, Int32 | None]"
@@ -204,10 +207,9 @@ class TextWalks:
                 counts = self._whole(at, where, out) or counts
                 continue
             size = self._size(where)
-            is_narrow = self._narrow(at) is not None
-            if size <= _SMALL or (is_narrow and not self._is_run(at, size)):
+            if size <= _SMALL or (self._is_few(at) and len(where) <= _SMALL):
                 few += [(at, place) for place in where.tolist()]
-            elif not is_narrow and size <= _LARGE and not self._is_run(at, size):
+            elif not self._is_run(at, size) and (size <= _LARGE or self._narrow(at) is not None):
                 small.append((at, where))
             elif self._symbols.run(at)[0]:
                 found, more = self._run(at, where, out)
@@ -472,7 +474,7 @@ class TextWalks:
             pairs: states and places.
             out: what is found is added.
             set_aside: whether not to go into large subtrees but where few characters may be read,
-                and not beyond `_PATIENCE` of those.
+                and to stop after `_PATIENCE` places.
 
         Returns:
             Places that were not gone into by state, ascending, none below another; and where it
@@ -495,13 +497,12 @@ class TextWalks:
             at, here = stack.pop()
             child, beyond = here + 1, end[here]
             narrow = self._narrow(at)
-            if set_aside and beyond - here > _SMALL:
+            if set_aside:
                 patience -= 1
                 if not patience:
                     stack.append((at, here))
                     break
-                is_wide = narrow is None or self._is_run(at, beyond - here)
-                if is_wide or is_open(at):
+                if beyond - here > _SMALL and (is_open(at) or not self._is_few(at)):
                     aside.setdefault(at, []).append(here)
                     continue
             runs.add((at, 0))
@@ -545,6 +546,11 @@ class TextWalks:
             for together in apart(characters, places)
         ]
         return groups, [(at, np.array([here], np.int32)) for at, here in stack]
+
+    def _is_few(self, state: int) -> bool:
+        """Whether so few characters may be read that the way they lead is gone one by one."""
+        narrow = self._narrow(state)
+        return narrow is not None and len(narrow) <= _FEW
 
     def _is_run(self, state: int, size: int) -> bool:
         """Whether to take the run of ``state`` at once, in subtrees of so many nodes."""
