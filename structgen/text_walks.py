@@ -11,6 +11,7 @@ It knows leaves of text and the vocabulary's characters; what follows a text is 
 
 from __future__ import annotations
 
+import functools
 from itertools import pairwise
 from typing import Any, NamedTuple, TypeAlias
 
@@ -124,7 +125,10 @@ class TextWalks:
         self._own: Recent[Any, TextWalk] | None = None
         self._contents: Contents | None = None
         self._runs_anew: dict[int, list[tuple[int, int]]] = {}
-        self._rows = AtomTable(symbols, characters.charge)
+
+    @functools.cached_property
+    def _rows(self) -> AtomTable:
+        return AtomTable(self._symbols, self.characters.charge)
 
     # -- what is asked ----------------------------------------------------------------------
 

@@ -190,7 +190,8 @@ class Walker:
         self._free = self.cache()
         self._after: Recent[tuple[Characters, Any, Leaf], LeafWalk] = self.cache()
         self._rests: Recent[tuple[Characters, Leaf | None, str], _Rest] = self.cache()
-        self._before: Recent[tuple[Leaf, int, Node], tuple[LeafWalk, Node | None]] = self.cache()
+        self._before: Recent[tuple[Leaf, int, Node], tuple[LeafWalk, Node | None, bytes]]
+        self._before = self.cache()
         self._clusters: weakref.WeakValueDictionary[bytes, Cluster] = weakref.WeakValueDictionary()
         self._tables: Recent[Leaf, _Table] = self.cache()
         # What is made for a leaf holds its automaton, and goes with the leaf.
@@ -350,13 +351,14 @@ class Walker:
         found = self._walk_before_text(leaf, q, node, memo)
         if found is None:
             found = self._text_walk(leaf, q, node, memo)
-        is_wide = node == ROOT and self._is_wide(leaf)
-        if found is None and is_wide and self._digits.is_walked:
-            found = self._number_walk(leaf, q, memo)
-        if found is None and not is_wide:
-            found = self._sparse_walk(leaf, q, node, memo)
         if found is None:
-            found = self._wide_walk(leaf, q, node)
+            is_wide = node == ROOT and self._is_wide(leaf)
+            if is_wide and self._digits.is_walked:
+                found = self._number_walk(leaf, q, memo)
+            elif not is_wide:
+                found = self._sparse_walk(leaf, q, node, memo)
+            if found is None:
+                found = self._wide_walk(leaf, q, node)
         if node == ROOT and found[1].nbytes > 4 * self.n_words:
             found = self._with_row(found)
         memo.put(leaf, q, node, found)
@@ -647,12 +649,19 @@ class Walker:
                 self.leaf_walk(before, at, node, self.walks)
             )
             self.used += 300
-        walk, text = known
+        walk, text, firsts = known
         row, ids, exits, inner = walk
         ends: tuple[End, ...] = ((_BEFORE, inner, start),) if inner else ()
         if text is None:
             return row, ids, exits, ends
         assert start is not None
+        rests = leaf.symbols.rests(start, _FEW_NAMES)
+        if rests is not None and self.characters(leaf.encoding).is_canonical:
+            for _, name in rests:
+                if ord(name[0]) in firsts if name else 0x22 in firsts:
+                    break
+            else:
+                return row, ids, exits, ends  # as it nearly always is
         found = _Found()
         if row is not None:
             found.add_row(row)
@@ -663,9 +672,9 @@ class Walker:
         found.include(self.leaf_walk(leaf, leaf.in_text(start), text, memo))
         return self._finished(found)
 
-    def _without_text(self, walk: LeafWalk) -> tuple[LeafWalk, Node | None]:
+    def _without_text(self, walk: LeafWalk) -> tuple[LeafWalk, Node | None, bytes]:
         """A walk of what stands before a text without its exit to there, and that, if tokens go on
-        there."""
+        there, and the bytes with which they do."""
         row, ids, exits, ends = walk
         text: Node | None = None
         others: list[tuple[int, Node]] = []
@@ -674,7 +683,13 @@ class Walker:
                 others.append((outcome, node))
             elif self.has_children(node):
                 text = node
-        return (row, ids, tuple(others), ends), text
+        firsts: Iterable[int] = ()
+        if isinstance(text, int):
+            first, count, byte_at = self._views[:3]
+            firsts = byte_at[first[text] : first[text] + count[text]]
+        elif text is not None:
+            firsts = self.children(text)
+        return (row, ids, tuple(others), ends), text, bytes(firsts)
 
     def _set_aside(self, leaf: Leaf, q: int, at: Node, texts: dict[int, list[int]]) -> bool:
         """Note ``(q, at)`` for a walk of text, if it is one worth it."""

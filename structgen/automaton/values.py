@@ -13,7 +13,6 @@ module knows the JSON types; `objects` and `arrays` own what happens between the
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property, lru_cache
@@ -77,6 +76,8 @@ MAX_SPELT_NUMBERS = 64
 
 MAX_DEPTH_COMPARED = 128
 """Deepest nesting where a schema has unique items: comparing them takes Python recursion."""
+
+_WORDS = ((NULL, None, b"null"), (BOOLEAN, True, b"true"), (BOOLEAN, False, b"false"))
 
 _ONE_ATOM = Alphabet(())
 
@@ -292,15 +293,14 @@ class JsonLanguage:
 
     def _build(self, conjunction: int) -> Shapes:
         owed = self._conjunctions[conjunction]
+        if not owed:
+            return self._any_of(ALL_TYPES)
         if len(owed) == 1 and not owed[0] & 1:
             node = self.nodes[owed[0] >> 1]
-            types = node.types
-            if types == OBJECT and node.enum is None and not node.applies_in_place:
+            if node.types == OBJECT and node.enum is None and not node.applies_in_place:
                 return (), (self._object((owed[0] >> 1,)),)
-            if not types & (OBJECT | ARRAY) and node.says_types_only:
-                options = self.options
-                how = options.free, self.missing, options.max_digits, options.canonical
-                return scalar_leaves(types, *how), ()
+            if node.says_types_only:
+                return self._any_of(node.types)
         literals: dict[bytes, None] = {}
         strings: dict[str, bool] = {}
         leaves: dict[Leaf, int] = {}
@@ -313,9 +313,9 @@ class JsonLanguage:
                 self._enumerate(branch, literals, strings, leaves, plans)
                 continue
             barred = {json_key(v) for n in nodes for v in n.excluded}
-            for kind, value in ((NULL, None), (BOOLEAN, True), (BOOLEAN, False)):
-                if types & kind and json_key(value) not in barred:
-                    literals[json.dumps(value).encode()] = None
+            for kind, value, text in _WORDS:
+                if types & kind and not (barred and json_key(value) in barred):
+                    literals[text] = None
             if types & STRING:
                 regex = string_regex(nodes)
                 leaf = None if regex is None else self._string_leaf(regex, nodes)
@@ -344,6 +344,20 @@ class JsonLanguage:
             literal = literal_leaf(tuple(literals))
             leaves[literal] = literal.start
         return tuple(leaves.items()), tuple(plans)
+
+    def _any_of(self, types: int) -> Shapes:
+        """The shapes of values of which nothing but ``types`` is asked."""
+        options = self.options
+        how = options.free, self.missing, options.max_digits, options.canonical
+        leaves = scalar_leaves(types & ~(OBJECT | ARRAY), *how)
+        if types & (OBJECT | ARRAY) == 0:
+            return leaves, ()
+        plans: list[ObjectPlan | ArrayPlan] = []
+        if types & OBJECT:
+            plans.append(self._object(()))
+        if types & ARRAY:
+            plans.append(self._array(()))
+        return leaves, tuple(plans)
 
     def _reading_order(self, conjunction: int) -> dict[int, int]:
         """The place of each node among those that a value may owe, a schema before its parts.
