@@ -75,7 +75,6 @@ class Frames:
         self._entries: dict[Spot, int] = {}
         self._alone: dict[int, tuple[int, int, int, bytes | None]] = {}
         self._texts = machine.lexer.terminals.literals
-        self._freedoms: dict[tuple[int, int], bool] = {}
         self._repeats: dict[int, tuple[list[bytes], _Targets]] = {}
         self._is_start: dict[int, bool] = {}
         self._is_neutral: dict[int, bool] = {}
@@ -97,7 +96,7 @@ class Frames:
         found = self._found.get(key)
         if found is None:
             targets, calls, begins = self._own.get(state) or self._own_of(state)
-            available = self._walks.bytes_after(node, condition)
+            available = self._available(node, condition)
             found = self._nothing
             if begins & available:
                 found = self._walk(state, targets, calls, condition, node, available)
@@ -123,7 +122,7 @@ class Frames:
         key = (condition, node)
         found = self._spaces.get(key)
         if found is None:
-            available = self._walks.bytes_after(node, condition)
+            available = self._available(node, condition)
             found = self._spaced(key) if available & self._spaces_begin else ((), (key,))
             self._spaces[key] = found
             self.used += 300
@@ -134,7 +133,7 @@ class Frames:
         spots: dict[int, list[int]] = {begin[0]: [begin[1]]}
         seen = {begin}
         for condition, node in (todo := [begin]):
-            available = self._walks.bytes_after(node, condition)
+            available = self._available(node, condition)
             for first, terminal in self._ignored:
                 if not first & available:
                     continue
@@ -149,8 +148,15 @@ class Frames:
                             if self._is_no_matter(after):
                                 after = self._anything
                             spots.setdefault(after, []).append(at)
-        joined = tuple((w, self._walks.nodes.join(nodes)) for w, nodes in spots.items())
+        join = self._walks.nodes.join
+        joined = tuple([(w, join(nodes)) for w, nodes in spots.items()])
         return tuple(walks.values()), joined
+
+    def _available(self, node: int, condition: int) -> int:
+        """The bytes with which tokens go on from ``node`` under a condition, as a mask."""
+        if condition == self._anything:
+            return self._walks.nodes.bytes_after(node)
+        return self._walks.bytes_after(node, condition)
 
     # -- goal states ------------------------------------------------------------------------------
 
@@ -241,7 +247,7 @@ class Frames:
         for first, q, terminal, text in targets:
             if not first & available:
                 continue
-            if text is not None and (is_free or self._is_free_of(terminal, condition)):
+            if text is not None and (is_free or self._lexer.is_free_of(terminal, condition)):
                 at = self._read(text, node, ids)
                 if at >= 0:
                     ended.setdefault((go(begin, terminal), anything), []).append(at)
@@ -314,13 +320,6 @@ class Frames:
                 ids += token_ids[token_start[at] : token_start[at + 1]]
         return at if (nodes.n_children[at] if at < n_nodes else nodes.bytes_after(at)) else -1
 
-    def _is_free_of(self, terminal: int, condition: int) -> bool:
-        key = (terminal, condition)
-        found = self._freedoms.get(key)
-        if found is None:
-            found = self._freedoms[key] = self._lexer.is_free_of(terminal, condition)
-        return found
-
     # -- goals that begin again -------------------------------------------------------------------
 
     def _starts_again(self, goal: int, state: int) -> bool:
@@ -383,7 +382,7 @@ class Frames:
                     if then == anything:
                         add(there)
                     else:
-                        available = self._walks.bytes_after(there, then)
+                        available = self._available(there, then)
                         out.append(self.goal(goal, then, there, available))
         joined = nodes.join(todo)
         out.append(self._walk(~goal, others, (), anything, joined, bytes_after(joined)))

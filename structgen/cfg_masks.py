@@ -11,10 +11,9 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
 from . import grammar_cache
 from .automaton.cfg_machine import CfgMachine
@@ -22,7 +21,7 @@ from .automaton.cfg_stacks import BOTTOM, unpack
 from .automaton.leaf import GROW
 from .automaton.tape import Tape
 from .cfg_frames import Frames, FrameWalk
-from .cfg_tokens import Bits, Ids, Walk, merge, set_bits
+from .cfg_tokens import Bits, Walk, Words, overlay
 from .cfg_walks import Walks
 from .vocabulary import Vocabulary
 
@@ -30,35 +29,12 @@ MAX_CACHE_BYTES = 64 * 1024 * 1024
 """Most bytes of walks and masks that one grammar keeps for one vocabulary."""
 
 _ROOT = 0
-_FEW = 1500
 _WORTH_KEEPING = 20_000
 """First masks over smaller vocabularies are not worth a file."""
 
 
-class CfgMask:
-    """A mask: packed bits, or token ids where they are few."""
-
-    __slots__ = ("bits", "ids", "n_words")
-
-    def __init__(self, bits: Bits | None, ids: Ids, n_words: int) -> None:
-        self.bits = bits
-        self.ids: npt.NDArray[np.int32] = np.asarray(ids, np.int32)
-        self.n_words = n_words
-
-    def fill(self, out: Bits) -> None:
-        """Write the mask into ``out``, uint32 [n_words]."""
-        if self.bits is not None:
-            out[:] = self.bits
-        else:
-            out[:] = 0
-            set_bits(out, self.ids)
-
-    @property
-    def n_tokens(self) -> int:
-        """How many tokens are allowed."""
-        out = np.zeros(self.n_words, np.uint32)
-        self.fill(out)
-        return int(np.unpackbits(out.view(np.uint8)).sum())
+Mask: TypeAlias = "tuple[memoryview | bytes, Words | None, Bits]"
+"""A mask as `masks.Mask`: the bytes of a row, and words that differ from it, or None."""
 
 
 class CfgMaskEngine:
@@ -67,16 +43,16 @@ class CfgMaskEngine:
     Thread-safe: a mask that is not cached is computed under the automata's growth lock.
 
     Attributes:
-        ready: as `masks.MaskEngine.ready`; always empty.
+        ready: masks by state, of those computed. Only to be read.
     """
 
     def __init__(self, machine: CfgMachine, vocabulary: Vocabulary) -> None:
         self.machine = machine
         self.vocabulary = vocabulary
-        self.ready: dict[int, tuple[Any, ...]] = {}
+        self.ready: dict[int, Mask] = {}
         self._n_words = (vocabulary.size + 31) // 32
-        self._masks: dict[int, CfgMask] = {}
-        self._alike: dict[tuple[int, ...], CfgMask] = {}
+        self._none = bytes(4 * self._n_words)
+        self._alike: dict[tuple[int, ...], Mask] = {}
         self._used = 0
         self._eos = np.array([t for t in vocabulary.eos_token_ids if t < vocabulary.size], np.int32)
         self._end = Walk(tuple(self._eos.tolist()), None, (), ())
@@ -91,23 +67,25 @@ class CfgMaskEngine:
     def _frames(self) -> Frames:
         return Frames(self.machine, self._walks, self._n_words)
 
-    def mask(self, state: int, tape: Callable[[], Tape] | None = None) -> CfgMask:
+    def mask(self, state: int, tape: Callable[[], Tape] | None = None) -> Mask:
         """The mask of ``state``. Cost: a dictionary look-up once computed."""
-        found = self._masks.get(state)
+        found = self.ready.get(state)
         if found is None:
             with GROW:
                 found = self._first() if state == self.machine.start else self._compute(state)
-                self._masks[state] = found
+                self.ready[state] = found
                 self._used += 200
         return found
 
     def fill(self, state: int, out: Bits, tape: Callable[[], Tape] | None = None) -> None:
         """Write the mask of ``state`` into ``out``, uint32 [ceil(size / 32)]."""
-        self.mask(state).fill(out)
+        _fill(self.mask(state), out)
 
     def n_tokens(self, state: int, tape: Callable[[], Tape] | None = None) -> int:
         """How many tokens are allowed in ``state``."""
-        return self.mask(state).n_tokens
+        out = np.zeros(self._n_words, np.uint32)
+        self.fill(state, out)
+        return int(np.unpackbits(out.view(np.uint8)).sum())
 
     def _trim(self) -> None:
         """Start the caches anew when they have outgrown the budget, or nodes their numbers."""
@@ -115,7 +93,7 @@ class CfgMaskEngine:
         if self._walks.renew() or too_much:
             self._frames.clear()
             self._walks.clear()
-            self._masks.clear()
+            self.ready.clear()
             self._alike.clear()
             self._used = 0
 
@@ -146,7 +124,7 @@ class CfgMaskEngine:
                         begin(entry, after, exit_node)
         return todo
 
-    def _first(self) -> CfgMask:
+    def _first(self) -> Mask:
         """The mask of the machine's start, from disk if it was computed before."""
         machine, vocabulary = self.machine, self.vocabulary
         if machine.fingerprint is None or vocabulary.size < _WORTH_KEEPING:
@@ -155,11 +133,11 @@ class CfgMaskEngine:
         row = grammar_cache.find_row("first mask", of)
         if row is None:
             row = np.zeros(self._n_words, np.uint32)
-            self._compute(machine.start).fill(row)
+            _fill(self._compute(machine.start), row)
             grammar_cache.keep_row("first mask", of, row)
-        return CfgMask(row, (), self._n_words)
+        return _bytes_of(row), None, row[:0]
 
-    def _compute(self, state: int) -> CfgMask:
+    def _compute(self, state: int) -> Mask:
         self._trim()
         walks = self._whole(state) if self.machine.is_free else self._by_place(state)
         if self.machine.is_accepting(state):
@@ -170,9 +148,12 @@ class CfgMaskEngine:
         key = tuple(sorted(parts))
         found = self._alike.get(key)
         if found is None:
-            ids, bits = merge(parts.values(), self._n_words, _FEW)
-            found = self._alike[key] = CfgMask(bits, ids, self._n_words)
-            self._used += 200 + (found.ids if found.bits is None else found.bits).nbytes
+            row, words, bits = overlay(parts.values(), self._n_words)
+            as_bytes = self._none if row is None else _bytes_of(row)
+            found = self._alike[key] = as_bytes, words, bits
+            self._used += 400 + 3 * bits.nbytes
+            if row is not None and not any(row is part.bits for part in parts.values()):
+                self._used += row.nbytes
         return found
 
     def _by_place(self, state: int) -> list[Walk | FrameWalk]:
@@ -239,3 +220,14 @@ class CfgMaskEngine:
                 for end in self._walks.ends(begin, node)
                 for q in ((end,) if end >= 0 else inside(~end))
             }
+
+
+def _bytes_of(row: Bits) -> memoryview:
+    return memoryview(row).cast("B")  # type: ignore[arg-type]
+
+
+def _fill(mask: Mask, out: Bits) -> None:
+    row, words, bits = mask
+    out[:] = np.frombuffer(row, np.uint32)
+    if words is not None:
+        out[words] = bits

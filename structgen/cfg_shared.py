@@ -66,6 +66,14 @@ class Shared:
         self._walker.charge(n_bytes)
 
 
+class _Names(NamedTuple):
+    """What states of a lexer are called in all grammars, as far as asked for."""
+
+    names: dict[int, tuple[int, bytes] | None]
+    spellings: dict[int, Spellings]
+    outcomes: dict[tuple[int, str], int]
+
+
 class TerminalWalks:
     """The shared walks in the numbers of one lexer.
 
@@ -77,9 +85,9 @@ class TerminalWalks:
         self._lexer = lexer
         self._vocabulary = vocabulary
         self.shared = shared_of(vocabulary)
-        self._names: dict[int, tuple[int, bytes] | None] = {}
-        self._spellings: dict[int, Spellings] = {}
-        self._outcomes: dict[tuple[int, str], int] = {}
+        # They go with the lexer: grammars with the same terminals have them, too.
+        known: _Names = lexer.attached.setdefault(TerminalWalks, _Names({}, {}, {}))
+        self._names, self._spellings, self._outcomes = known
 
     def renew(self) -> bool:
         """Go on with what is shared now. Returns whether that is something else, so that the
@@ -96,12 +104,18 @@ class TerminalWalks:
             return self._names[q]
         found = None
         alone = self._lexer.alone(q)
+        left = b""
+        if alone is None:
+            inside = self._lexer.inside(q)
+            if inside is not None:
+                alone = inside[:2]
+                left = b"\xff" + inside[2].encode()
         if alone is not None:
             terminal, state = alone
             text = self._spelling(terminal).of_state(state)
             if text is not None:
                 content = self._lexer.terminals.content(terminal)
-                found = terminal, content + text.encode()
+                found = terminal, content + text.encode() + left
         self._names[q] = found
         return found
 

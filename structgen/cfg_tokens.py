@@ -17,7 +17,14 @@ Ids: TypeAlias = "tuple[int, ...] | npt.NDArray[np.int32]"
 
 EMPTY: Ids = ()
 
+Words: TypeAlias = npt.NDArray[np.int64]
+"""Positions in a packed mask."""
+
+_NO_BITS: Bits = np.array([], np.uint32)
+_BIT: Bits = (1 << np.arange(32)).astype(np.uint32)
+
 _FEW = 40
+_SOME = 600
 _DENSE = 400
 """More token ids than this, and they are packed."""
 
@@ -90,6 +97,55 @@ def merge(parts: Iterable[Tokens], n_words: int, most: int = _DENSE) -> tuple[Id
     if len(ids):
         set_bits(bits, ids)
     return EMPTY, bits
+
+
+def overlay(parts: Iterable[Tokens], n_words: int) -> tuple[Bits | None, Words | None, Bits]:
+    """The tokens of several walks as a mask: a row, where one of them or all are one, and the words
+    that differ from it (None: none does), or from nothing at all; and what stands there."""
+    few: list[int] = []
+    more: list[npt.NDArray[np.int32]] = []
+    rows: dict[int, Bits] = {}
+    for part in parts:
+        if part.bits is not None:
+            rows[id(part.bits)] = part.bits
+        elif isinstance(part.ids, tuple):
+            few += part.ids
+        else:
+            more.append(part.ids)
+    row: Bits | None = None
+    if rows:
+        row, *others = rows.values()
+        if others:
+            row = row | others[0]
+            for other in others[1:]:
+                row |= other
+    words: Words
+    if not more and len(few) <= _FEW:
+        table: dict[int, int] = {}
+        for token in few:
+            table[token >> 5] = table.get(token >> 5, 0) | 1 << (token & 31)
+        words = np.array(list(table), np.int64)
+        bits = np.array(list(table.values()), np.uint32)
+    else:
+        if few:
+            more.append(np.array(few, np.int32))
+        ids = more[0] if len(more) == 1 else np.concatenate(more)
+        if len(ids) > _SOME:
+            every = pack(ids, n_words)
+            return every if row is None else every | row, None, _NO_BITS
+        ids = np.sort(ids)
+        positions = ids >> 5
+        is_first = np.empty(len(ids), bool)
+        is_first[0] = True
+        np.not_equal(positions[1:], positions[:-1], out=is_first[1:])
+        first = is_first.nonzero()[0]
+        words = positions[first].astype(np.int64)
+        bits = np.bitwise_or.reduceat(_BIT[ids & 31], first)
+    if not len(words):
+        return row, None, _NO_BITS
+    if row is not None:
+        bits |= row[words]
+    return row, words, bits
 
 
 def set_bits(out: Bits, ids: Ids) -> None:

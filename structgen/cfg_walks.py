@@ -58,9 +58,10 @@ class Walks:
         self._allowed: dict[int, npt.NDArray[np.bool_]] = {}
         self._allowed_masks: dict[int, int] = {}
         self._anything = lexer.terminals.rest.anything
-        self._under: dict[int, int] = {}
         self._inside: dict[int, tuple[int, ...]] = {}
         self._walks: dict[int, Walk] = {}
+        # States in which one terminal is read that has a name, those of one text excepted.
+        self._named: dict[int, tuple[int, bytes]] = {}
         self._ends: dict[int, tuple[int, ...]] = {}
         self.used = 0
 
@@ -84,8 +85,15 @@ class Walks:
         key = q << _NODE_BITS | node
         found = self._walks.get(key)
         if found is None:
-            literal = self.lexer.literal(q)
-            found = self._of_states(q, node) if literal is None else self._literal(*literal, node)
+            name = self._named.get(q)
+            if name is not None:
+                found = self._terminals.get(name, node)
+            if found is None:
+                literal = self.lexer.literal(q)
+                if literal is None:
+                    found = self._of_states(q, node)
+                else:
+                    found = self._literal(*literal, node)
             self._walks[key] = found
             self.used += 400 + 8 * len(found.ids)
             if found.bits is not None:
@@ -97,7 +105,10 @@ class Walks:
         if len(split) > 1:
             return self._joined([(part, node) for part in split])
         name = self._terminals.name(q)
-        found = None if name is None else self._terminals.get(name, node)
+        found = None
+        if name is not None:
+            self._named[q] = name
+            found = self._terminals.get(name, node)
         if found is None:
             apart = self._apart(q, node)
             found = self._joined(apart) if apart else Search(self, q, node).walk()
@@ -203,10 +214,7 @@ class Walks:
         found = self.nodes.bytes_after(node)
         if condition == self._anything:
             return found
-        allowed = self._under.get(condition)
-        if allowed is None:
-            allowed = self._under[condition] = as_mask(self.lexer.bytes_under(condition))
-        return found & allowed
+        return found & self.lexer.mask_under(condition)
 
     def allowed_after(self, outcome: int) -> npt.NDArray[np.bool_]:
         """Which bytes may follow an outcome: bool [256]."""

@@ -99,6 +99,40 @@ def test_a_grammar_compiled_again_walks_no_terminal_again(
     check_masks(again, random.Random(name))
 
 
+LISTS = [
+    """
+    start: "(" (NAME ("," NAME)*)? ")" | NUMBER
+    NAME: /[a-zé]+/
+    NUMBER: /[0-9]+/
+    %ignore / +/
+    """,
+    """
+    start: "(" start ("," start)* ")" | NAME | NUMBER
+    NAME: /[a-zé]+/
+    NUMBER: /[0-9]+/
+    %ignore / +/
+    """,
+]
+
+
+def test_grammars_with_the_same_terminals_have_one_lexer() -> None:
+    first, second = (structgen.compile(Cfg(grammar), TINY) for grammar in LISTS)
+    assert first._machine.lexer is second._machine.lexer
+    rng = random.Random("lexer")
+    check_masks(first, rng, 40)
+    again = structgen.compile(Cfg(LISTS[0].replace("| NUMBER", "| NUMBER NUMBER?")), TINY)
+    assert again._machine.lexer is first._machine.lexer
+    for constraint in (second, again, first):
+        check_masks(constraint, rng, 40)
+
+
+def test_a_lexer_that_asks_the_rules_is_not_shared() -> None:
+    grammar = cfg_cases.GRAMMARS["keywords with borders"]
+    first, second = (structgen.compile(Cfg(grammar), TINY) for _ in range(2))
+    assert not first._machine.is_free
+    assert first._machine.lexer is not second._machine.lexer
+
+
 def test_masks_stay_right_when_nodes_are_numbered_anew() -> None:
     # A vocabulary of its own: nothing is known of it.
     vocabulary = Vocabulary.from_tokens([*TINY.tokens, b"zq"], TINY.eos_token_ids)
@@ -109,5 +143,5 @@ def test_masks_stay_right_when_nodes_are_numbered_anew() -> None:
     for _ in seeds(5):
         for constraint in constraints:
             check_masks(constraint, rng)
-            constraint._masks._masks.clear()
+            constraint._masks.ready.clear()
     assert walker.turns > 6

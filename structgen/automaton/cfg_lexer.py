@@ -10,19 +10,22 @@ It knows nothing of rules: which terminals are expected is the caller's choice (
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ..errors import CompileLimitExceeded
+from ..grammar import ir
 from . import liveness
+from .alphabet import NO_ATOM
 from .bits import bits
 from .cfg_terminals import Terminals
 from .derivatives import NONE, Moves
 from .encoding import GROUND, Utf8
 from .leaf import Leaf
+from .shared import AUTOMATA
 
 Outcome = tuple[tuple[int, tuple[int, ...]], ...]
 """Pairs of a condition on the rest and the terminals that may end under it."""
@@ -39,6 +42,25 @@ _WIDE = 24
 _LOOP = 1
 
 
+def shared_lexer(terminals: Sequence[ir.AnyTerminal], chars: ir.CharSet) -> Lexer | None:
+    """The lexer of all grammars that have these terminals, none of them expected with a number.
+
+    It is kept as the leaves of schemas are, and what it has grown to is found again by the next
+    grammar, or the same, compiled again. None where a terminal is no pattern.
+    """
+    contents: list[tuple[str, str, int, bool]] = []
+    for t in terminals:
+        if not isinstance(t, ir.Terminal):
+            return None
+        contents.append((t.name, t.pattern, int(t.flags), t.splits))
+    return AUTOMATA.get(_shared_lexer, tuple(contents), chars)
+
+
+def _shared_lexer(contents: tuple[tuple[str, str, int, bool], ...], chars: ir.CharSet) -> Lexer:
+    terminals = [ir.Terminal(*content) for content in contents]
+    return Lexer(Terminals(terminals, chars))
+
+
 class Lexer(Leaf):
     """The lexer of one grammar.
 
@@ -46,12 +68,15 @@ class Lexer(Leaf):
         terminals: the terminals.
         outcomes: what each label stands for.
         conditions_of: the conditions of each outcome.
-        permits: whether a terminal expected with a number may end under a condition.
+        permits: whether a terminal expected with a number may end under a condition; None for
+            lexers of which none is expected so, which any grammar may use (`shared_lexer`).
     """
 
     is_shared = False
 
-    def __init__(self, terminals: Terminals, permits: Callable[[int, int], bool]) -> None:
+    def __init__(
+        self, terminals: Terminals, permits: Callable[[int, int], bool] | None = None
+    ) -> None:
         super().__init__()
         self.terminals = terminals
         self.permits = permits
@@ -71,6 +96,8 @@ class Lexer(Leaf):
         self._steps_taken: dict[int, int] = {}
         self._going_on: dict[int, bool] = {}
         self._under: dict[int, int] = {}
+        self._staying: dict[int, bytes] = {}
+        self._is_free_of: dict[tuple[int, int], bool] = {}
         self._loops: dict[int, tuple[bytes, Mapping[int, int]] | None] = {}
         # Terminals with the conditions under which they may end, where not all will do.
         self.variants: list[Expected] = [(t, None) for t in range(len(terminals.starts))]
@@ -90,10 +117,12 @@ class Lexer(Leaf):
             else:
                 self._leads.append((byte, target, self._encoding.reach(target)))
         self._spellings = {atom: len(found) for atom, found in self._ground.items()}
-        self._atom_of_byte = np.full(256, terminals.alphabet.n_atoms, np.int64)
+        atoms = [terminals.alphabet.n_atoms] * 256
         self._beyond_ascii = 0
         for atom, found in self._ground.items():
-            self._atom_of_byte[found] = atom
+            for byte in found:
+                atoms[byte] = atom
+        self._atom_of_byte = atoms
         for _, _, reach in self._leads:
             self._beyond_ascii |= reach
 
@@ -304,7 +333,12 @@ class Lexer(Leaf):
 
     def is_free_of(self, terminal: int, condition: int) -> bool:
         """Whether ``condition`` means nothing to a terminal: each first character settles it."""
-        return not self.terminals.first(terminal) & ~self.terminals.rest.settling(condition)
+        key = (terminal, condition)
+        found = self._is_free_of.get(key)
+        if found is None:
+            left = self.terminals.first(terminal) & ~self.terminals.rest.settling(condition)
+            found = self._is_free_of[key] = not left
+        return found
 
     # -- symbols --------------------------------------------------------------------------------
 
@@ -354,6 +388,7 @@ class Lexer(Leaf):
                 return NONE
         allowed = self.variants[v][1]
         if isinstance(allowed, int):
+            assert self.permits is not None
             return end if self.permits(allowed, end) else NONE
         return end if allowed is None or end in allowed else NONE
 
@@ -500,6 +535,22 @@ class Lexer(Leaf):
         v, state = threads[0]
         return (v, state) if self.variants[v][1] is None else None
 
+    def inside(self, q: int) -> tuple[int, int, str] | None:
+        """As `alone` where a character has been begun: the terminal, a state of it, and what tells
+        how the two belong together: the bytes that are left in any alphabet."""
+        symbol, node = self._keys[q]
+        condition, threads = self._symbols[symbol]
+        if node == GROUND or len(threads) != 1 or condition != self.terminals.rest.anything:
+            return None
+        v, state = threads[0]
+        if self.variants[v][1] is not None:
+            return None
+        atom, bounds = self._encoding.left(node)
+        if atom != NO_ATOM:
+            # Whatever the character will be, it leads to one state.
+            state = next((to for m, to in self.terminals.moves(state) if m >> atom & 1), -1)
+        return None if state < 0 else (v, state, f"{'to' if atom != NO_ATOM else 'from'} {bounds}")
+
     def before(self, terminal: int, state: int) -> int:
         """The lexer state of which `alone` says ``terminal`` and ``state``."""
         symbol = self._symbol(self.terminals.rest.anything, ((terminal, state),))
@@ -635,7 +686,7 @@ class Lexer(Leaf):
             symbol, node = self._keys[q]
             if node != GROUND or byte >= 0x80:
                 return self.row(q).get(byte, -1)
-            to = self._after_atom(symbol, self.terminals.alphabet.atom(byte))
+            to = self._after_atom(symbol, self._atom_of_byte[byte])
             found = self._steps_taken[key] = -1 if to < 0 else self.state((to, GROUND))
         return found
 
@@ -651,9 +702,30 @@ class Lexer(Leaf):
             to = step(q, data[i]) if row is None else row.get(data[i], -1)
             if to < 0 or labels[to] >= 0:
                 break
-            q = to
             i += 1
+            if to == q:
+                i = end - len(data[i:].lstrip(self.staying(q)))
+            q = to
         return q, i
+
+    def staying(self, q: int) -> bytes:
+        """Of the bytes below 128 those that lead from ``q`` back to it, and that may not follow
+        where it ends a terminal: runs of them are read at once."""
+        found = self._staying.get(q)
+        if found is None:
+            symbol, node = self._keys[q]
+            back = 0
+            for mask, to in self._moves(symbol) if node == GROUND else ():
+                if to == symbol:
+                    back |= mask
+            under = 0
+            if self.labels[q] >= 0:
+                for condition in self.conditions_of[self.labels[q]]:
+                    under |= self.mask_under(condition)
+            bytes_of = self._ground
+            inside = [byte for atom in bits(back) for byte in bytes_of.get(atom, ())]
+            found = self._staying[q] = bytes([b for b in inside if not under >> b & 1])
+        return found
 
     def _after_atom(self, symbol: int, atom: int) -> int:
         """The symbol after one atom, or -1: one part of `_moves`."""

@@ -21,7 +21,7 @@ from ..grammar import ir
 from .cfg_completion import Completion
 from .cfg_goals import Goals
 from .cfg_guests import Guest
-from .cfg_lexer import Expected, Lexer
+from .cfg_lexer import Expected, Lexer, shared_lexer
 from .cfg_neighbours import Neighbours
 from .cfg_stacks import Stacks
 from .cfg_terminals import Terminals
@@ -113,7 +113,8 @@ class CfgMachine:
             if "states" in self.__dict__:
                 return  # another thread was first
             grammar = self.grammar
-            terminals = Terminals(grammar.terminals, self._chars)
+            lexer = None if self._ways else shared_lexer(grammar.terminals, self._chars)
+            terminals = lexer.terminals if lexer else Terminals(grammar.terminals, self._chars)
             for t, ways in self._ways.items():
                 terminals.guests[t] = self._guest(grammar.terminals[t].name, ways, terminals)
             self.guests = terminals.guests
@@ -124,7 +125,7 @@ class CfgMachine:
                     f"no text matches the grammar: rule {grammar.nonterminals[grammar.start]!r} "
                     "can never be finished."
                 )
-            self.lexer = Lexer(terminals, lambda place, c: self._can_finish(place, c))
+            self.lexer = lexer or Lexer(terminals, self._may_end)
             self.stacks = Stacks(goals)
             self._rest = terminals.rest
             self.ignore = frozenset(t for t in grammar.ignore if t not in dead)
@@ -132,6 +133,9 @@ class CfgMachine:
                 self._check_guests()
             if "is_free" not in self.__dict__:
                 self.is_free = self._neighbours.is_free() or self._neighbours.is_safe()
+            if lexer and not self.is_free:
+                # How terminals may end depends on places, which are this grammar's own.
+                self.lexer = Lexer(terminals, self._may_end)
             self._completion = Completion(self.stacks, self.lexer, tuple(sorted(self.ignore)))
             self._entries: dict[tuple[int, int], int] = {}
             self._free_entries: dict[tuple[tuple[int, ...], int], int] = {}
@@ -159,6 +163,9 @@ class CfgMachine:
             self._accepting: list[bool] = [False, _ACCEPT in found]
             self._steps: dict[int, int] = {}
             self.states: list[tuple[int, ...]] = [(), start]
+
+    def _may_end(self, place: int, condition: int) -> bool:
+        return self._can_finish(place, condition)
 
     @functools.cached_property
     def _neighbours(self) -> Neighbours:
@@ -205,22 +212,32 @@ class CfgMachine:
         with GROW:
             run, end = self.lexer.run, len(data)
             configurations: Collection[int] = self.states[state]
+            before = -2  # no configuration
             i = start
             while True:
                 if len(configurations) == 1:
                     (only,) = configurations
-                    if only != _ACCEPT:
+                    if only == before:
+                        # A terminal that may end here goes on as before: up to the last byte that
+                        # leaves no choice.
+                        staying = self.lexer.staying(only & _LEXER_MASK)
+                        i = max(i, end - len(data[i:].lstrip(staying)) - 1)
+                    elif only != _ACCEPT:
                         # Nearly always: the terminal goes on, and cannot end.
                         q, i = run(only & _LEXER_MASK, data, i)
-                        configurations = (only & ~_LEXER_MASK | q,)
+                        if only & _LEXER_MASK != q:
+                            only = only & ~_LEXER_MASK | q
+                            configurations = (only,)
                         if i == end:
-                            return self._intern(configurations), end
-                found: set[int] = set()
-                self._advance(configurations, data[i], found, data[i + 1] if i + 1 < end else None)
+                            found = self._state_ids.get((only,))
+                            return found or self._intern((only,)), end
+                    before = only
+                after: set[int] = set()
+                self._advance(configurations, data[i], after, data[i + 1] if i + 1 < end else None)
                 i += 1
                 if i == end:
-                    return self._intern(found), end
-                configurations = found
+                    return self._intern(after), end
+                configurations = after
 
     def is_accepting(self, state: int) -> bool:
         """Whether the text may end in ``state``."""

@@ -84,6 +84,15 @@ class Utf8:
         """Mask of the atoms that can complete from ``node``."""
         return self._reach[node]
 
+    def left(self, node: int) -> tuple[int, tuple[int, ...]]:
+        """What is left of a character that has been begun in UTF-8: its atom, where only one is
+        possible, else `NO_ATOM`; and how many bytes, in the latter case with the bounds of the
+        code point."""
+        kind, remaining, *more = self._keys[node]
+        if kind == "tail1":
+            return more[0], (remaining,)
+        return NO_ATOM, (remaining, *more)
+
     def spell(self, code_point: int) -> bytes:
         """The shortest spelling of ``code_point``."""
         return chr(code_point).encode()

@@ -90,6 +90,14 @@ class SharedAutomata:
             self._keep(key, made)
         return made
 
+    def clear(self) -> None:
+        """Forget everything, as in a new process."""
+        with self._lock:
+            self._kept.clear()
+            self._turns.clear()
+            self._held.clear()
+            self.n_bytes = 0
+
     def _find(self, key: Hashable) -> Any:
         kept = self._kept.get(key)
         if kept is not None:
