@@ -109,7 +109,7 @@ class Closing:
         if rule.kind == "all":
             # What cannot be had at all is found out one by one, not in every combination.
             for part in rule.parts:
-                if part.parts and self._solve(left, count, part, keys, known) is None:
+                if not part.is_fact and self._solve(left, count, part, keys, known) is None:
                     return None
         rest = self._solve(left, count, rule, keys, known)
         return None if rest is None else _merged((*plain, *rest))
@@ -431,7 +431,7 @@ class _FirstStep:
                 return
         clauses = [part for part in parts if part.kind == "any"]
         if clauses:
-            self.clause = min(clauses, key=lambda part: len(part.parts))
+            self.clause = min(clauses, key=lambda part: part.size)
             self._others = tuple(part for part in parts if part is not self.clause)
 
     def names(self, book: RuleBook) -> list[str]:

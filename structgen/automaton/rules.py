@@ -27,6 +27,9 @@ MAX_PROPAGATION = 4_000
 class Rule:
     """An interned rule; compare by identity. Made by a `RuleBook` only.
 
+    Half of a book's rules are opposites that nobody looks into: the parts of an ``"any"`` are made
+    when first asked for.
+
     Attributes:
         kind: ``"some"`` and ``"least"`` for facts, ``"none"`` and ``"fewer"`` for their
             opposites, ``"all"`` and ``"any"``, ``"count"``.
@@ -39,16 +42,36 @@ class Rule:
 
     __slots__ = ("_without_facts", "detail", "kind", "negated", "parts", "serial", "support")
 
+    parts: tuple[Rule, ...]
+
     def __init__(
-        self, kind: str, parts: tuple[Rule, ...], detail: Any, support: int, serial: int
+        self, kind: str, parts: tuple[Rule, ...] | None, detail: Any, support: int, serial: int
     ) -> None:
         self.kind = kind
-        self.parts = parts
+        if parts is not None:
+            self.parts = parts
         self.detail = detail
         self.support = support
         self.serial = serial
         self.negated = self
         self._without_facts: bool | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        if name != "parts":
+            raise AttributeError(name)
+        opposite = [part.negated for part in self.negated.parts]
+        self.parts = tuple(sorted(opposite, key=lambda part: part.serial))
+        return self.parts
+
+    @property
+    def is_fact(self) -> bool:
+        """Whether it is a fact or the opposite of one."""
+        return self.kind in _FACTS
+
+    @property
+    def size(self) -> int:
+        """The number of its parts."""
+        return len(self.negated.parts if self.kind == "any" else self.parts)
 
     @property
     def holds_without_facts(self) -> bool:
@@ -62,7 +85,7 @@ class Rule:
             elif self.kind == "all":
                 found = all(part.holds_without_facts for part in self.parts)
             elif self.kind == "any":
-                found = any(part.holds_without_facts for part in self.parts)
+                found = not self.negated.holds_without_facts
             else:
                 holding = sum(part.holds_without_facts for part in self.parts)
                 found = bool(self.detail >> holding & 1)
@@ -72,13 +95,13 @@ class Rule:
     @property
     def is_never(self) -> bool:
         """Whether this is the rule that never holds."""
-        return self.kind == "any" and not self.parts
+        return self is _NO
 
     def holds(
         self, members: Mapping[str, Any], meets: Callable[[Keys, int, str, Any], bool]
     ) -> bool:
         """Whether an object with these members keeps the rule."""
-        if self.kind in ("none", "fewer"):
+        if self.kind in ("none", "fewer", "any"):
             return not self.negated.holds(members, meets)
         if self.kind == "least":
             return len(members) >= int(self.detail)
@@ -88,10 +111,10 @@ class Rule:
         verdicts = (part.holds(members, meets) for part in self.parts)
         if self.kind == "all":
             return all(verdicts)
-        if self.kind == "any":
-            return any(verdicts)
         return bool(self.detail >> sum(verdicts) & 1)
 
+
+_FACTS = frozenset(("some", "least", "none", "fewer"))
 
 _RELEASED = Rule("", (), None, 0, -1)
 """The opposite of the rules of a book that nobody reads any more."""
@@ -115,6 +138,7 @@ class RuleBook:
 
     def __init__(self) -> None:
         self._rules: dict[tuple[Any, ...], Rule] = {}
+        self._joint: dict[tuple[Rule, ...], Rule] = {}  # those of kind "all", by their parts
         self._serial = 2
         self.facts: list[Rule] = []
         self.counting = 0
@@ -122,9 +146,10 @@ class RuleBook:
 
     def release(self) -> None:
         """Forget all rules; each refers to its opposite, which refers back."""
-        for rule in self._rules.values():
-            rule.negated = _RELEASED
-        self._rules.clear()
+        for rules in (self._rules, self._joint):
+            for rule in rules.values():
+                rule.negated = _RELEASED
+            rules.clear()
 
     # -- making rules -----------------------------------------------------------------------
 
@@ -184,16 +209,20 @@ class RuleBook:
             if work > MAX_PROPAGATION:
                 break
             todo = []
-            for part in [p for p in flat if p.parts and p.support & (true | false)]:
+            for part in [p for p in flat if p.support & (true | false) and not p.is_fact]:
                 del flat[part]
                 todo.append(self.settle(part, true, false))
             if not todo:
                 break
-        if any(part.negated in flat for part in flat if part.parts):
+        if any(part.negated in flat for part in flat if not part.is_fact):
             return self.no
         if len(flat) < 2:
             return next(iter(flat), self.yes)
-        return self._compound("all", flat, None)
+        ordered = tuple(sorted(flat, key=_serial))
+        found = self._joint.get(ordered)
+        if found is None:
+            found = self._joint[ordered] = self._pair("all", ordered, None, _support(ordered))
+        return found
 
     def any(self, parts: Iterable[Rule]) -> Rule:
         """That some of ``parts`` holds."""
@@ -221,7 +250,13 @@ class RuleBook:
             return self.any(open_parts)
         if allowed == (1 << size) - 1:
             return self.any([part.negated for part in open_parts])
-        return self._compound("count", open_parts, allowed)
+        ordered = tuple(sorted(open_parts, key=_serial))
+        found = self._rules.get(("count", ordered, allowed))
+        if found is None:
+            found = self._pair("count", ordered, allowed, _support(ordered))
+            self._rules["count", ordered, allowed] = found
+            self._rules["count", ordered, found.negated.detail] = found.negated
+        return found
 
     def one(self, parts: Iterable[Rule]) -> Rule:
         """That exactly one of ``parts`` holds."""
@@ -240,17 +275,14 @@ class RuleBook:
         if found is not None:
             return found
         kind = rule.kind
-        if not rule.parts:
+        if kind in _FACTS:
             positive = kind in ("some", "least")
             found = self.yes if bool(rule.support & true) == positive else self.no
+        elif kind == "any":
+            return self._settle(rule.negated, true, false, known).negated
         else:
             parts = (self._settle(part, true, false, known) for part in rule.parts)
-            if kind == "all":
-                found = self.all(parts)
-            elif kind == "any":
-                found = self.any(parts)
-            else:
-                found = self.count(parts, rule.detail)
+            found = self.all(parts) if kind == "all" else self.count(parts, rule.detail)
         known[rule] = found
         known[rule.negated] = found.negated
         return found
@@ -267,20 +299,6 @@ class RuleBook:
 
     # -- interning --------------------------------------------------------------------------
 
-    def _compound(self, kind: str, parts: Iterable[Rule], detail: Any) -> Rule:
-        ordered = tuple(sorted(parts, key=lambda part: part.serial))
-        key = (kind, ordered, detail)
-        found = self._rules.get(key)
-        if found is None:
-            support = 0
-            for part in ordered:
-                support |= part.support
-            found = self._pair(kind, ordered, detail, support)
-            self._rules[key] = found
-            other = found.negated
-            self._rules[other.kind, other.parts, other.detail] = other
-        return found
-
     def _pair(self, kind: str, parts: tuple[Rule, ...], detail: Any, support: int) -> Rule:
         """A rule and its opposite."""
         serial = self._serial
@@ -296,7 +314,18 @@ class RuleBook:
             against = ((2 << len(parts)) - 1) & ~detail
             other = Rule(kind, parts, against, support, serial + 1)
         else:
-            opposite = tuple(sorted((p.negated for p in parts), key=lambda part: part.serial))
+            opposite = None if kind == "all" else ()
             other = Rule(_OPPOSITE[kind], opposite, detail, support, serial + 1)
         rule.negated, other.negated = other, rule
         return rule
+
+
+def _serial(rule: Rule) -> int:
+    return rule.serial
+
+
+def _support(parts: Iterable[Rule]) -> int:
+    support = 0
+    for part in parts:
+        support |= part.support
+    return support
