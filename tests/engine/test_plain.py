@@ -7,7 +7,7 @@ import random
 from collections import Counter
 from contextlib import suppress
 
-from hypothesis import given
+from hypothesis import given, reject
 from hypothesis import strategies as st
 
 from engine import strategies
@@ -151,7 +151,10 @@ def test_texts_match_expressions_as_their_automata_say(r: random.Random) -> None
     if r.random() < 0.3:
         regex = regex_tree.concat((ir.ANY_TEXT, regex, ir.ANY_TEXT))
     automaton = RegexAutomaton(regex)
-    text = shortest_match(regex)
+    try:
+        text = shortest_match(regex)
+    except CompileLimitExceeded:
+        reject()  # nothing is said of it at all
     assert text is not None
     for _ in range(20):
         assert matches(regex, text) == automaton.accepts(text), (regex, text)
