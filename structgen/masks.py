@@ -13,6 +13,7 @@ This module knows automata only through `machine.Machine` and `leaf.Leaf`, and n
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import cached_property
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -184,17 +185,24 @@ class MaskEngine:
         self.vocabulary = vocabulary
         self.named = NamedTokens(vocabulary) if named is None else named
         self._walker = walker = walker_of(vocabulary)
-        self._masks: Recent[int, Mask] = walker.cache()
-        self.ready: dict[int, Mask] = self._masks
         self._by_text: set[int] = set()  # states whose masks depend on the text so far
-        self._alike: Recent[tuple[Any, ...], Mask] = walker.cache()
-        # Walks of frames, and of leaves that no other schema shares: they go with the constraint.
-        self._walks = walker.memo()
-        self._frame_walks: Recent[tuple[Frame, int, int, Node, int], FrameWalk] = walker.cache()
-        self._named_walks = _NamedWalks(self.named)
-        self._lexers = LexerWalks(walker, vocabulary)
+        # They go with the constraint: walks of frames, too, and of leaves that no other one shares.
+        self._caches = walker.caches(4)
+        masks, alike, walks, frame_walks = self._caches
+        self._masks: Recent[int, Mask] = masks
+        self.ready: dict[int, Mask] = masks
+        self._alike: Recent[tuple[Any, ...], Mask] = alike
+        self._walks = walker.memo(walks)
+        self._frame_walks: Recent[tuple[Frame, int, int, Node, int], FrameWalk] = frame_walks
         self._most_room = walker.most_opened + 1
-        self._eos = [t for t in vocabulary.eos_token_ids if t < vocabulary.size]
+
+    @cached_property
+    def _named_walks(self) -> _NamedWalks:
+        return _NamedWalks(self.named)
+
+    @cached_property
+    def _lexers(self) -> LexerWalks:
+        return LexerWalks(self._walker, self.vocabulary)
 
     def mask(self, state: int, tape: Callable[[], Tape]) -> Mask:
         """The mask of ``state``. Cost: a dictionary look-up once computed.
@@ -304,7 +312,8 @@ class MaskEngine:
                     found = self.walks_after_text(continuation, outcome, node, tape)
                     parts += [after[1] for after, _, _ in found]
         if is_accepting:
-            parts.append(np.array(self._eos, np.int32))
+            eos = [t for t in self.vocabulary.eos_token_ids if t < self.vocabulary.size]
+            parts.append(np.array(eos, np.int32))
         mask = pack(walker, rows, parts)
         return self._without_named(mask, configurations) if self.named.textual else mask
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 _K = TypeVar("_K")
 _V = TypeVar("_V")
@@ -22,7 +22,6 @@ class Recent(dict[_K, _V]):
     __ne__ = object.__ne__
 
     def __init__(self) -> None:
-        super().__init__()
         self.old: dict[_K, _V] = {}
 
     if TYPE_CHECKING:
@@ -41,3 +40,11 @@ class Recent(dict[_K, _V]):
         """Start a new generation and forget the one before the last."""
         self.old = self.copy()
         self.clear()
+
+
+class Caches(list[Recent[Any, Any]]):
+    """Several caches that last equally long."""
+
+    __hash__ = object.__hash__  # type: ignore[assignment]
+    __eq__ = object.__eq__  # by identity
+    __ne__ = object.__ne__

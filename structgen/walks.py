@@ -32,7 +32,7 @@ from .automaton.shared import AUTOMATA
 from .characters import Characters, Whole
 from .digit_walks import Digits
 from .grouping import distinct, ranges, starts_of
-from .recent import Recent
+from .recent import Caches, Recent
 from .text_walks import ANEW, TextWalk, TextWalks, apart
 from .trie import Trie, view
 from .vocabulary import Vocabulary
@@ -180,8 +180,9 @@ class Walker:
         self.turns = 0
         self._caches_lock = threading.Lock()
         self._caches: weakref.WeakSet[Recent[Any, Any]] = weakref.WeakSet()
+        self._groups: weakref.WeakSet[Caches] = weakref.WeakSet()
         self._exits: Recent[Exits, Exits] = self.cache()
-        self.walks = self.memo()
+        self.walks = self.memo(self.cache())
         self._rows: Recent[tuple[int, int, int], tuple[Any, Any, Bits]] = self.cache()
         self._interned: Recent[bytes, Bits] = self.cache()
         self.masks: Recent[tuple[bytes | None, bytes], tuple[bytes, Any, Bits]] = self.cache()
@@ -214,9 +215,16 @@ class Walker:
             self._caches.add(made)
         return made
 
-    def memo(self) -> WalkMemo:
-        """A memo of walks that this walker's budget rules."""
-        return WalkMemo(self.cache(), self._exits)
+    def caches(self, count: int) -> Caches:
+        """Several at once, which are ruled as long as the list is held: it is noted once."""
+        made = Caches([Recent() for _ in range(count)])
+        with self._caches_lock:
+            self._groups.add(made)
+        return made
+
+    def memo(self, kept: Recent[int, Any]) -> WalkMemo:
+        """A memo of walks that keeps them in ``kept``."""
+        return WalkMemo(kept, self._exits)
 
     def charge(self, n_bytes: int) -> None:
         """Count ``n_bytes`` of cache; half the budget is for what was used last."""
@@ -234,7 +242,7 @@ class Walker:
 
     def _all_caches(self) -> list[Recent[Any, Any]]:
         with self._caches_lock:
-            return list(self._caches)
+            return [*self._caches, *(cache for group in self._groups for cache in group)]
 
     @property
     def tables(self) -> int:
@@ -1101,12 +1109,20 @@ def cache_info() -> CacheInfo:
 
 _walkers: weakref.WeakKeyDictionary[Vocabulary, Walker] = weakref.WeakKeyDictionary()
 _walkers_lock = threading.Lock()
+_latest: tuple[Callable[[], Vocabulary | None], Callable[[], Walker | None]]
+_latest = (lambda: None), (lambda: None)
+"""The one asked for last: most processes have one vocabulary, and ask for each constraint."""
 
 
 def walker_of(vocabulary: Vocabulary) -> Walker:
     """The shared caches of ``vocabulary``."""
-    with _walkers_lock:
-        found = _walkers.get(vocabulary)
-        if found is None:
-            found = _walkers[vocabulary] = Walker(vocabulary)
-        return found
+    global _latest
+    known, walker = _latest
+    found = walker() if known() is vocabulary else None
+    if found is None:
+        with _walkers_lock:
+            found = _walkers.get(vocabulary)
+            if found is None:
+                found = _walkers[vocabulary] = Walker(vocabulary)
+        _latest = weakref.ref(vocabulary), weakref.ref(found)
+    return found

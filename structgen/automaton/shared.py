@@ -28,8 +28,8 @@ others, hold all their memory back from the system."""
 
 _SLOTS = 1 << 16
 
-_WEIGHED_AT_ONCE = 8
-"""So many are weighed again in a row, each time that there are as many new ones."""
+_AT_ONCE = 8
+"""So many are weighed again, or dropped, in a row."""
 
 
 class Weighed(Protocol):
@@ -111,16 +111,22 @@ class SharedAutomata:
         if weight >= LARGE and self._is_new(key):
             self._hold(key, made)
             return
-        if not self._n_new % _WEIGHED_AT_ONCE:
-            # As many as there are new ones: to weigh all at once would take milliseconds.
-            self._weigh_again(_WEIGHED_AT_ONCE)
+        if not self._n_new % _AT_ONCE:
+            self._weigh_again()
         if weight > self._max_bytes // 4:
             self._hold(key, made)
             return
         kept = self._kept[key] = _Kept(made, weight)
         self._turns.append((key, kept))
         self.n_bytes += weight
-        while self.n_bytes > self._max_bytes or len(self._kept) > self._max_count:
+        if self.n_bytes > self._max_bytes or len(self._kept) > self._max_count:
+            self._make_room()
+
+    def _make_room(self) -> None:
+        """Drop what was not asked for longest: some at once, as what is done here is seldom at hand
+        in the processor's caches."""
+        most = max(self._max_count - _AT_ONCE, 0)
+        while self._kept and (self.n_bytes > self._max_bytes or len(self._kept) > most):
             self._drop(next(iter(self._kept)))
 
     def _is_new(self, key: Hashable) -> bool:
@@ -134,7 +140,9 @@ class SharedAutomata:
         self._made[slot] = 1
         return True
 
-    def _weigh_again(self, count: int) -> None:
+    def _weigh_again(self) -> None:
+        """Weigh as many as there are new ones; all at once would take milliseconds."""
+        count = _AT_ONCE
         while count and self._turns:
             key, kept = self._turns.popleft()
             if kept.automaton is None:

@@ -164,6 +164,11 @@ _TYPE_NAMES = {
 
 def names(keyword: str, value: Any, place: HasPaths, *inside: str) -> tuple[str, ...]:
     """An array of strings; repeated ones count once."""
+    try:
+        if type(value) is list and "".join(value).isascii():  # as nearly always
+            return tuple(dict.fromkeys(value))
+    except TypeError:
+        pass  # told below
     if keyword == "required" and isinstance(value, bool):
         raise SchemaError(
             f"'required' must be an array of names, at {place.at(keyword)}; got {show(value)}. "

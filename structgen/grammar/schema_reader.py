@@ -267,14 +267,17 @@ class Reader:
 
     def _new(self, key: int | tuple[int, tuple[Resource, ...]], place: Place) -> int:
         number = self._numbers[key] = len(self._nodes)
-        if number > MAX_NODES:
-            raise CompileLimitExceeded(
-                f"the schema reaches too many subschemas, the last at {place.path}",
-                limit=MAX_NODES,
-                actual=number,
-            )
         self._nodes.append(Node(place))
+        if number > MAX_NODES:
+            raise self._too_many(self._nodes[number])
         return number
+
+    def _too_many(self, last: Node) -> CompileLimitExceeded:
+        return CompileLimitExceeded(
+            f"the schema reaches too many subschemas, the last at {last.path}",
+            limit=MAX_NODES,
+            actual=len(self._nodes) - 1,
+        )
 
     def below(self, raw: Any, place: Place, *steps: str | int) -> int:
         """The obligation of a subschema of the schema at ``place``; the first step is its keyword.
@@ -293,18 +296,19 @@ class Reader:
             if not raw:
                 return TRUE
             types = _only_type(raw, place)
-            if types and len(self._nodes) <= MAX_NODES:
+            number = self._numbers[id(raw)] = len(self._nodes)
+            if types:
                 node = Node((place, steps))
                 node.types = types
-                number = self._numbers[id(raw)] = len(self._nodes)
-                self._nodes.append(node)
                 self._typed.add(number)
-                if place.depth + 1 >= self._heights[place.base]:
-                    self._heights[place.base] = place.depth + 2
+                self._reach_below(place)
             else:
                 to = Place(place, place.resource, (), steps)
-                number = self._new(id(raw), to)
+                node = Node(to)
                 self._work.append((number, raw, to))
+            self._nodes.append(node)
+            if number > MAX_NODES:
+                raise self._too_many(node)
             return 2 * number
         return self.child(raw, Place(place, place.resource, place.scope, steps))
 

