@@ -217,15 +217,22 @@ class PlainNodes:
 
     def children(self, obligation: int) -> list[int]:
         """What members and items may owe, each alone, where a value owes a plain ``obligation``."""
-        out: list[int] = []
+        out: dict[int, None] = {}
         stack = [obligation >> 1]
         while stack:
-            node = self._nodes[stack.pop()]
-            stack += [ob >> 1 for ob in node.refs or node.any_of or node.one_of or ()]
-            out += node.properties.values()
-            out += [child for _, child in node.pattern_properties]
-            out += (node.additional, *node.prefix, node.items)
-        return [child for child in dict.fromkeys(out) if child > FALSE]
+            said = vars(self._nodes[stack.pop()])
+            if not IN_PLACE.isdisjoint(said):
+                options = said.get("refs") or said.get("any_of") or said.get("one_of") or ()
+                stack += [ob >> 1 for ob in options]
+                for _, child in said.get("pattern_properties", ()):
+                    out[child] = None
+            if "properties" in said:
+                out.update(dict.fromkeys(said["properties"].values()))
+            for child in (said.get("additional", TRUE), said.get("items", TRUE)):
+                out[child] = None
+            if "prefix" in said:
+                out.update(dict.fromkeys(said["prefix"]))
+        return [child for child in out if child > FALSE]
 
     def _count_ways(self, number: int, hops: int) -> int:
         """An upper bound on a node's branches; too many where it is not plain."""

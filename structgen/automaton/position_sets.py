@@ -11,6 +11,8 @@ plain whether they are few.
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 from ..grammar import ir
 
 MOST_POSITIONS = 250
@@ -21,6 +23,11 @@ MOST_SETS = 200
 
 _MOST_RANGES = 200
 _MOST_DEPTH = 40
+
+
+_MOST_WORDS = 100
+
+_Word: TypeAlias = "tuple[ir.CharSet, ...]"
 
 
 class _TooMany(Exception):
@@ -90,6 +97,9 @@ class _Positions:
         if isinstance(regex, ir.Concat):
             return self._along([self._read(part, depth - 1) for part in regex.parts])
         if isinstance(regex, ir.Alternate) and regex.parts:
+            words = _words(regex)
+            if words is not None:
+                return self._read_words(words)
             found = [self._read(part, depth - 1) for part in regex.parts]
             first = last = 0
             for begin, end, _ in found:
@@ -108,6 +118,22 @@ class _Positions:
                 self._lead(copies[-1][1], copies[-1][0])
             return self._along(copies)
         raise _TooMany
+
+    def _read_words(self, words: list[_Word]) -> tuple[int, int, bool]:
+        """As `_read`, of any of some words: those that begin alike have these positions in common,
+        for what is left of them after a text is one expression."""
+        rests: dict[ir.CharSet, list[_Word]] = {}
+        for word in words:
+            if word:
+                rests.setdefault(word[0], []).append(word[1:])
+        first = last = 0
+        for chars, left in rests.items():
+            begin, end, _ = self._read(chars, 1)
+            first |= begin
+            inner, ends, may_end = self._read_words(left)
+            self._lead(end, inner)
+            last |= ends | (end if may_end else 0)
+        return first, last, () in words
 
     def _along(self, parts: list[tuple[int, int, bool]]) -> tuple[int, int, bool]:
         first = last = 0
@@ -173,3 +199,29 @@ class _Positions:
                         next_ |= follow[bit.bit_length() - 1]
                     todo.append(next_)
         return True
+
+
+def _words(regex: ir.Regex) -> list[_Word] | None:
+    """The words that ``regex`` lists, if it does: each character may be any of a set."""
+    if isinstance(regex, ir.CharSet):
+        return [(regex,)]
+    if isinstance(regex, ir.Alternate):
+        out: list[_Word] = []
+        for part in regex.parts:
+            found = _words(part)
+            if found is None or len(out) + len(found) > _MOST_WORDS:
+                return None
+            out += found
+        return out
+    if isinstance(regex, ir.Concat):
+        out = [()]
+        for part in regex.parts:
+            found = _words(part)
+            if found is None or len(out) * len(found) > _MOST_WORDS:
+                return None
+            out = [(*word, *more) for word in out for more in found]
+        return out
+    if isinstance(regex, ir.Repeat) and regex.min == 0 and regex.max == 1:
+        found = _words(regex.body)
+        return None if found is None else [*found, ()]
+    return None
