@@ -14,7 +14,7 @@ from .automaton.cfg_goals import Goals
 from .automaton.cfg_terminals import Terminals
 from .errors import GrammarError, OutputTypeError
 from .explain import explain
-from .grammar import cfg, ir
+from .grammar import cfg, cfg_embedded, cfg_lark_literals, cfg_lark_statements, ir
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +52,7 @@ def problems(
     errors: list[GrammarError] = []
     declared = _declared(text)
     given = {name: ir.SpecialToken(name) for name in declared}
+    grammar: ir.ContextFree | None = None
     try:
         grammar = cfg.parse(text, start, dialect, path, given, errors)
     except GrammarError as error:
@@ -69,8 +70,12 @@ def problems(
     ]
     if errors:
         in_order = sorted(errors, key=lambda error: (error.line or 0, error.column or 0))
-        told = [Problem(str(error), error.line, True) for error in _distinct(in_order)]
-        return _sorted([*told, *found])
+        found += [Problem(str(error), error.line, True) for error in _distinct(in_order)]
+        if grammar is not None:
+            # What has mistakes is left out of it, or made up.
+            found += _endless(grammar, [], text)
+    if errors or grammar is None:
+        return _sorted([*found, *_unused(text, start, dialect, path, set())])
     try:
         terminals = Terminals(grammar.terminals, ir.ANY_CHAR)
     except OutputTypeError as error:
@@ -86,19 +91,10 @@ def problems(
         found.append(
             Problem(f"terminal {name} matches no text at all.", _line_of(text, name), False)
         )
-    goals = Goals(grammar, dead)
-    for number, name in enumerate(grammar.nonterminals):
-        if not goals.productive[number] and not name.startswith("__") and ":" not in name:
-            message = (
-                f"rule {name!r} can never be finished: each of its alternatives needs a rule or "
-                "terminal that cannot be either. Give it an alternative that ends."
-            )
-            found.append(Problem(message, _line_of(text, name), number == grammar.start))
+    found += _endless(grammar, dead, text)
     used = {*grammar.nonterminals, *(t.name for t in grammar.terminals)}
-    for name, line in _defined(text).items():
-        if name not in used and not _is_mentioned(text, name):
-            message = f"{name!r} is defined and never used. Remove it, or use it in a rule."
-            found.append(Problem(message, line, False))
+    unused = _unused(text, start, dialect, path, used)
+    found += [*unused, *_malformed(text, unused)]
     if not any(problem.is_error for problem in found):
         try:
             build(grammar, {})
@@ -169,9 +165,85 @@ def _defined(text: str) -> dict[str, int]:
     return out
 
 
-def _is_mentioned(text: str, name: str) -> bool:
-    """Whether a name occurs anywhere but where it is defined (terminals build on each other)."""
-    return len(re.findall(rf"(?<![\w-]){re.escape(name)}(?![\w-])", text)) > 1
+def _endless(grammar: ir.ContextFree, dead: list[int], text: str) -> list[Problem]:
+    """Rules that can never be finished."""
+    found: list[Problem] = []
+    productive = Goals(grammar, dead).productive
+    for number, name in enumerate(grammar.nonterminals):
+        if not productive[number] and not name.startswith("__") and ":" not in name:
+            message = (
+                f"rule {name!r} can never be finished: each of its alternatives needs a rule or "
+                "terminal that cannot be either. Give it an alternative that ends."
+            )
+            found.append(Problem(message, _line_of(text, name), number == grammar.start))
+    return found
+
+
+def _unused(
+    text: str, start: str | None, dialect: str | None, path: str | None, used: set[str]
+) -> list[Problem]:
+    """Rules and terminals that nothing leads to from the start.
+
+    Args:
+        text: the grammar.
+        start: as for `problems`.
+        dialect: as for `problems`.
+        path: as for `problems`.
+        used: names that are known to be used.
+    """
+    defined = _defined(text)
+    is_lark = (dialect or cfg.dialect_of(text, path)) == "lark"
+    uses = _uses_in_lark(text) if is_lark else _uses(text, defined)
+    begin = start or (
+        "start" if is_lark else "root" if "root" in defined else next(iter(defined), "")
+    )
+    reached = {begin, ""} | used
+    todo = list(reached)
+    while todo:
+        new = uses.get(todo.pop(), set()) - reached
+        reached |= new
+        todo += new
+    return [
+        Problem(f"{name!r} is defined and never used. Remove it, or use it in a rule.", line, False)
+        for name, line in defined.items()
+        if name not in reached
+    ]
+
+
+def _malformed(text: str, unused: list[Problem]) -> list[Problem]:
+    """Patterns that nobody has read, as nothing uses them."""
+    lines = {problem.line for problem in unused}
+    source = cfg_embedded.plain(text)
+    return [
+        Problem(str(mistake.error), mistake.error.line, False)
+        for statement in cfg_lark_statements.statements(text)
+        if cfg_embedded.place(text, statement.at)[0] in lines
+        for mistake in cfg_lark_literals.malformed_patterns(statement, source)
+    ]
+
+
+def _uses_in_lark(text: str) -> dict[str, set[str]]:
+    """The names that each definition of a Lark text mentions; of what is none, under ``""``."""
+    out: dict[str, set[str]] = {}
+    for statement in cfg_lark_statements.statements(text):
+        names = statement.body if statement.kind else statement.tokens
+        key = statement.name if statement.kind in ("rule", "term") else ""
+        out.setdefault(key, set()).update(t.text for t in names)
+    return out
+
+
+def _uses(text: str, defined: dict[str, int]) -> dict[str, set[str]]:
+    """The names that stand from each definition to the next."""
+    lines = text.splitlines()
+    starts = sorted((line, name) for name, line in defined.items())
+    ends = [line for line, _ in starts[1:]] + [len(lines) + 1]
+    out: dict[str, set[str]] = {}
+    for (line, name), end in zip(starts, ends, strict=True):
+        here = "\n".join(lines[line - 1 : end - 1]).replace(name, "", 1)
+        out[name] = {
+            other for other in defined if re.search(rf"(?<![\w-]){re.escape(other)}(?![\w-])", here)
+        }
+    return out
 
 
 def _line_of(text: str, name: str) -> int | None:

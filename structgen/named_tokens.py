@@ -122,7 +122,7 @@ def _id_of(vocabulary: Vocabulary, token: ir.SpecialToken) -> int:
         token_id = int(by_id[1])
         if token_id >= vocabulary.size:
             raise GrammarError(
-                f"The vocabulary has no token {token_id:,}: it has {vocabulary.size:,} ids."
+                f"The vocabulary has no token {token_id:,}{place}: it has {vocabulary.size:,} ids."
             )
     if token_id is not None:
         text = vocabulary.tokens[token_id]

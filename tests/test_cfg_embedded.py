@@ -225,7 +225,7 @@ def test_ambiguity_does_not_multiply_states() -> None:
         ('start: %json {"a":\n1} b\n', 2, 4, "'b' used but not defined"),
         ('start: %json {"a":\n1} "x" )\n', 2, 8, "Unexpected ')'"),
         ('start: "%json {" %regex {}', 1, 18, "no %regex"),
-        ('start: %json {"a":\n\n1} A\nA: /[z/', 4, 1, "unterminated"),
+        ('start: %json {"a":\n\n1} A\nA: /[z/', 4, 4, "unterminated"),
     ],
 )
 def test_errors_are_placed_in_what_was_written(

@@ -34,9 +34,10 @@ def refused(grammar: str, kind: type[Exception], start: str | None = None) -> st
     [
         ('start: a b\na: "c"\n', 1, 10, "'b' used but not defined"),
         ('start: a\na: "c\n', 2, 4, "malformed"),
-        ("start: A\nB: A\nA: /[a/\n", 3, 1, "unterminated character set"),
-        ("start: A\nA: /(a)\\1/\n", 2, 1, "backreference"),
-        ("start: A\nA: /a*/\n", 2, 1, "empty text"),
+        ("start: A\nB: A\nA: /[a/\n", 3, 4, "unterminated character set"),
+        ("start: A\nA: /(a)\\1/\n", 2, 4, "backreference"),
+        ("start: A\nA: /a*/\n", 2, 4, "empty text"),
+        ('start: "z".."a"\n', 1, 8, "bad character range"),
         ("start: A\n%declare A\n", 1, 8, "never defined"),
         ("start: (\n", 1, 9, ""),
     ],
@@ -342,7 +343,7 @@ def test_what_is_imported_from_a_file_is_read_anew(tmp_path: Path) -> None:
         ),
         (
             "start: /(/ x B\nB: /[/",
-            {(1, 8): "missing )", (1, 12): "Rule 'x' used", (2, 1): "unterminated"},
+            {(1, 8): "missing )", (1, 12): "Rule 'x' used", (2, 4): "unterminated"},
         ),
         (
             'start: A\nA: "b" -> x\n_y: "c" -> z\nz: _y',
@@ -361,7 +362,7 @@ def test_what_is_imported_from_a_file_is_read_anew(tmp_path: Path) -> None:
                 (3, 12): "Rule 'z' used",
             },
         ),
-        ("%ignore /b*/\nstart: /a\nb/", {(1, 1): "empty text", (2, 8): "without the flag x"}),
+        ("%ignore /b*/\nstart: /a\nb/", {(1, 9): "empty text", (2, 8): "without the flag x"}),
         (r'start: "\x" x' "\n" 'x: "a" "b\0"', {(1, 8): "truncated", (2, 10): "NUL"}),
         (
             'p{a, a, start}: a\nstart: p{"a", "b", "c"}',
@@ -397,6 +398,57 @@ def test_mistakes_are_told_where_they_are_all_at_once(
     with pytest.raises(GrammarError) as error:
         structgen.compile(Cfg(text, dialect="lark"), TINY)
     assert str(error.value) in told.values()
+
+
+@pytest.mark.parametrize(
+    ("text", "dialect", "places"),
+    [
+        (
+            'root ::= a | nope [z-a]\na ::= "b" c{3,1}\nd ::= [a-z\ne ::= d\n'
+            'a ::= "x"\nf ::= (a\ng ::= a{,3}\n',
+            "gbnf",
+            [(1, 14), (1, 19), (2, 11), (2, 12), (3, 7), (5, 1), (6, 7), (7, 8)],
+        ),
+        (
+            "root ::= a | 'b\na ::= b | #xZZ\n(c ::= d\nd ::= 'x' {,2}",
+            "ebnf",
+            [(1, 14), (2, 7), (3, 1), (4, 11)],
+        ),
+        (
+            'root = a, b c;\na = "x;\nd e = { "y" , nope };\nf = ? g ?;\nd e = "z"',
+            "iso-ebnf",
+            [(1, 11), (2, 5), (3, 15), (4, 5), (5, 1)],
+        ),
+    ],
+)
+def test_one_mistake_hides_no_other_in_notations(
+    text: str, dialect: str, places: list[tuple[int, int]]
+) -> None:
+    found = [p.message for p in problems(text, dialect=dialect) if p.is_error]
+    told = [re.search(r"at line (\d+), column (\d+)\n.*\n *\^$", m).groups() for m in found]  # type: ignore[union-attr]
+    assert [(int(line), int(column)) for line, column in told] == places
+    assert "is written {0,3}" in "".join(found) or dialect != "gbnf"
+
+
+def test_mistakes_hide_no_warnings() -> None:
+    found = problems(
+        'start: a | never | x\na: "c"\nnever: never "x"\nlost: LOST also\nLOST: /[/\nalso: a\n'
+    )
+    assert [(p.line, p.is_error) for p in found] == [
+        (1, True), (5, True), (3, False), (4, False), (5, False), (6, False),
+    ]  # fmt: skip
+    found = problems('start: a\na: "c"\nlost: LOST\nLOST: /[/\n')
+    assert [(p.line, p.is_error) for p in found] == [(3, False), (4, False), (4, False)]
+    assert "unterminated" in found[2].message
+    found = problems('root ::= a\na ::= "x"\nb ::= c\nc ::= "y"\n')
+    assert [(p.line, p.is_error) for p in found] == [(3, False), (4, False)]
+
+
+def test_what_nothing_uses_may_use_templates_as_it_likes() -> None:
+    text = 'start: p{"a"}\nlost: p\np{x}: x\n'
+    lark.Lark(text, parser="earley")
+    structgen.compile(Cfg(text), TINY)
+    assert [p.line for p in problems(text)] == [2, 2]
 
 
 def test_mistakes_in_files_that_are_imported(tmp_path: Path) -> None:

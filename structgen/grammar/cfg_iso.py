@@ -58,7 +58,7 @@ def parse(
         GrammarError: the grammar is malformed.
     """
     reader = _Reader(text, given or {})
-    rules = reader.rules()
+    rules = reader.rules(errors)
     if not rules:
         raise GrammarError("The grammar has no rules. A rule is written: name = definition;")
     start = next(iter(rules)) if start is None else " ".join(start.split())
@@ -134,29 +134,45 @@ class _Reader:
         self.skip()
         return " ".join(match[0].split())
 
-    def rules(self) -> dict[str, Expression]:
+    def rules(self, errors: Errors = None) -> dict[str, Expression]:
+        """The rules; where errors are collected, what follows a rule with a mistake, too."""
         rules: dict[str, Expression] = {}
-        self.skip()
         while self.at < len(self.text):
             begin = self.at
-            name = self.name()
-            if name is None:
-                self.fail(f"A rule must begin with its name, then =; found {self.found()}.")
-            if not self.take("="):
-                self.fail(f"After the name of rule {name!r} must come =, found {self.found()}.")
-            if name in rules:
-                self.fail(
-                    f"Rule {name!r} is defined twice. Write the alternatives in one rule, with | "
-                    "between them.",
-                    begin,
-                )
-            rules[name] = self.alternatives()
-            if not self.take(";", "."):
-                self.fail(
-                    f"Between two terms must come a comma, and after rule {name!r} a semicolon; "
-                    f"found {self.found()}."
-                )
+            try:
+                self.skip()
+                if self.at < len(self.text):
+                    self.rule(rules)
+            except GrammarError as error:
+                cfg_embedded.report(errors, error)
+                self.depth = 0
+                name = _NAME.match(self.text, begin)
+                if name is not None:
+                    rules.setdefault(" ".join(name[0].split()), Literal("x"))
+                following = (m.start() for m in RULE.finditer(self.text, begin + 1))
+                self.at = next((at for at in following if at >= self.at), len(self.text))
         return rules
+
+    def rule(self, rules: dict[str, Expression]) -> None:
+        """Read one rule."""
+        begin = self.at
+        name = self.name()
+        if name is None:
+            self.fail(f"A rule must begin with its name, then =; found {self.found()}.")
+        if not self.take("="):
+            self.fail(f"After the name of rule {name!r} must come =, found {self.found()}.")
+        if name in rules:
+            self.fail(
+                f"Rule {name!r} is defined twice. Write the alternatives in one rule, with | "
+                "between them.",
+                begin,
+            )
+        rules[name] = self.alternatives()
+        if not self.take(";", "."):
+            self.fail(
+                f"Between two terms must come a comma, and after rule {name!r} a semicolon; found "
+                f"{self.found()}."
+            )
 
     def alternatives(self) -> Expression:
         self.depth += 1

@@ -128,8 +128,12 @@ def _loaded(source: Lifted, start: str, path: str | None, errors: Errors) -> tup
                 loaded = _load(source, start, path)
             except GrammarError as refused:
                 error = refused
-            looked = cfg_lark_mistakes.mistakes(source, path, start)
+            everything = errors is not None
+            looked = cfg_lark_mistakes.mistakes(source, path, start, everything=everything)
             found = [m for m in looked if error is not None or m.passes]
+            if loaded is not None and errors is None:
+                used = {symbol for _, way in loaded.rules for symbol in way}
+                found = [m for m in found if not m.open_name or m.open_name in used]
             if loaded is not None and not found:
                 return loaded, source
         else:
@@ -245,19 +249,31 @@ def _from_lark(message: str, source: Lifted) -> GrammarError:
 
 
 def _error(message: str, source: Lifted, name: str | None, raw: str | None = None) -> GrammarError:
-    """An error about ``name``, placed where the grammar defines it, else where it first uses it;
-    what has no name of its own is found as it is written, ``raw``."""
+    """An error about ``name``, placed where the grammar defines it, else where it first uses it; or
+    where it is written, ``raw``."""
     found = None
+    if raw is None and name and name.startswith("__"):
+        raw = _range(message, source.text)
+    if raw is not None and raw in source.text:
+        return source.error(message, cfg_lark_statements.literal(source.text, raw))
     if name:
         escaped = re.escape(name)
         found = re.search(rf"(?<=^){escaped}(?=[.:{{ ])", source.text, re.MULTILINE)
         found = found or re.search(rf"(?<!\w){escaped}(?!\w)", source.text)
-    at = -1 if raw is None else source.text.find(raw)
+    at = -1
     if found is not None:
         at = found.start()
     elif name and name.startswith("__IGNORE"):
         at = cfg_lark_statements.ignored(source.text, int(name.rpartition("_")[2]))
     return source.error(message, None if at < 0 else at)
+
+
+def _range(message: str, text: str) -> str | None:
+    """The range of characters, as it is written, that a message is about."""
+    for found in re.finditer(r'"(\\?.)"[ \t]*\.\.[ \t]*"(\\?.)"', text):
+        if f"[{found[1]}-{found[2]}]" in message:
+            return found[0]
+    return None
 
 
 def _ignored(name: str, source: Lifted) -> GrammarError:

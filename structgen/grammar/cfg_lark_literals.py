@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ..errors import PatternError
+from . import cfg_lark_rules, python_regex
 from .cfg_embedded import Lifted
 from .cfg_lark_statements import Mistake, Statement
-from .cfg_lark_syntax import Token
+from .cfg_lark_syntax import NotPlain, Token
 
 
 def mistakes_in(token: Token, statement: Statement, source: Lifted) -> Iterator[Mistake]:
@@ -54,6 +56,22 @@ def mistakes_in_range(
     elif end is not None and _meaning(token.text)[0] > _meaning(end.text)[0]:
         message = f"The range {token.text}..{end.text} has its last character first. Swap them."
         yield Mistake.at(token, message, source, statement)
+
+
+def malformed_patterns(statement: Statement, source: Lifted) -> Iterator[Mistake]:
+    """Patterns that Python's ``re`` does not take, or we do not."""
+    for token in statement.body:
+        if token.kind != "REGEXP":
+            continue
+        try:
+            pattern = cfg_lark_rules.literal("x", token.text)
+            python_regex.parse(pattern.to_regexp(), lazy=True)
+        except NotPlain:
+            continue
+        except PatternError as error:
+            is_all = statement.kind == "term" and len(statement.body) == 1
+            shown = statement.name if is_all else repr(pattern.value)
+            yield Mistake.at(token, f"Terminal {shown}: {error}", source, statement)
 
 
 def _meaning(literal: str) -> tuple[str, str]:

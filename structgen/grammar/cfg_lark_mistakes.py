@@ -43,6 +43,7 @@ def mistakes(
     path: str | None = None,
     start: str | None = None,
     importing: tuple[str, ...] = (),
+    everything: bool = False,
 ) -> list[Mistake]:
     """Every mistake that can be told without Lark's loader, in order.
 
@@ -51,9 +52,13 @@ def mistakes(
         path: the file it came from, for relative imports.
         start: the rule to begin with.
         importing: the files whose imports led here.
+        everything: whether to read the patterns, too.
     """
     found = [s for s in statements(source.text) if s.kind]
-    out = _Look(source, found, path, importing).mistakes(start)
+    out = list(_Look(source, found, path, importing).mistakes(start))
+    if everything:
+        for statement in found:
+            out += cfg_lark_literals.malformed_patterns(statement, source)
     return sorted(out, key=lambda m: (m.error.line or 0, m.error.column or 0))
 
 
@@ -264,7 +269,8 @@ class _Look:
                     f"Template {token.text!r} is used without arguments. Write "
                     f"{token.text}{{{given}}} with what should stand for {given}."
                 )
-                yield self._mistake(message, token, statement, passes=True)
+                mistake = self._mistake(message, token, statement, passes=True)
+                yield replace(mistake, open_name=token.text)
             return
         actual = arguments(rest)
         if actual == expected:

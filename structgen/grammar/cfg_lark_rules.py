@@ -182,7 +182,7 @@ class _Loading:
         """What Lark's loader makes of a node in a terminal."""
         kind = node[0]
         if kind in ("s", "x", ".."):
-            return _literal(*node)
+            return literal(*node)
         if kind == "t":
             pattern = self._pattern_of(node[1])
             if pattern is None:
@@ -304,7 +304,7 @@ class _Loading:
         """The name of the terminal that a literal is."""
         found = self._literals.get(node)
         if found is None:
-            found = self._literals[node] = str(self._named(_literal(*node)).name)
+            found = self._literals[node] = str(self._named(literal(*node)).name)
         return found
 
 
@@ -337,7 +337,7 @@ def _used(rules: list[tuple[str, _Way]], start: str) -> list[tuple[str, _Way]]:
 
 
 @functools.lru_cache(maxsize=1000)
-def _literal(kind: str, text: str, to: str = "") -> Any:
+def literal(kind: str, text: str, to: str = "") -> Any:
     """The pattern that Lark's loader makes of a literal, a pattern or a range."""
     from lark import load_grammar
     from lark.exceptions import LarkError

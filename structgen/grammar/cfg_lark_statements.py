@@ -87,12 +87,14 @@ class Mistake:
             where the rest is right once what is missing is made up.
         defines: the names to make up, and how many parameters they have.
         passes: whether Lark's loader lets it pass.
+        open_name: the name that is then left open; it matters only where rules in use have it.
     """
 
     error: GrammarError
     span: tuple[int, int] | None
     defines: tuple[tuple[str, int], ...]
     passes: bool = False
+    open_name: str = ""
 
     @classmethod
     def at(
@@ -150,6 +152,11 @@ def imports(statement: Statement) -> tuple[list[Token], list[tuple[Token, Token 
     if "_LPAR" in kinds:
         return path, [(name, None) for name in rest]
     return path[:-1], [(path[-1], rest[0] if rest else None)] if path[1:] else []
+
+
+def literal(text: str, raw: str) -> int:
+    """Where a literal or pattern that is written so stands first."""
+    return next((token.at for token in tokens(text) if token.text == raw), text.index(raw))
 
 
 def ignored(text: str, number: int) -> int:

@@ -38,6 +38,7 @@ from .cfg_embedded import Errors, Given
 
 _ESCAPES = {"n": "\n", "r": "\r", "t": "\t"}
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*|[0-9]+[A-Za-z_-][A-Za-z0-9_-]*")
+_RULE = re.compile(rf"^[ \t]*(?=(?:{_NAME.pattern})\s*::=)", re.MULTILINE)
 _COUNT = re.compile(r"\{\s*(\d+)\s*(?:(,)\s*(\d+)?\s*)?\}")
 _SPACE = {
     "gbnf": re.compile(r"(?:[ \t\r\n]|#[^\n]*)*"),
@@ -66,7 +67,7 @@ def parse(
         GrammarError: the grammar is malformed.
     """
     reader = _Reader(text, dialect)
-    rules = reader.rules()
+    rules = reader.rules(errors)
     for name, terminal in (given or {}).items():
         if name in rules:
             raise GrammarError(
@@ -133,32 +134,47 @@ class _Reader:
     def peek(self, token: str) -> bool:
         return self.text.startswith(token, self.at)
 
-    def rules(self) -> dict[str, Expression]:
+    def rules(self, errors: Errors = None) -> dict[str, Expression]:
+        """The rules; where errors are collected, what follows a rule with a mistake, too."""
         rules: dict[str, Expression] = {}
         self.skip()
         while self.at < len(self.text):
             begin = self.at
-            match = _NAME.match(self.text, self.at)
-            if match is None:
-                raise self.error("A rule must begin with its name, then ::=")
-            self.at = match.end()
-            self.skip()
-            if not self.peek("::="):
-                raise self.error(f"After the name of rule {match[0]!r} must come ::=")
-            self.at += 3
-            if match[0] in rules:
-                raise self.error(
-                    f"Rule {match[0]!r} is defined twice. Write the alternatives in one rule, "
-                    "with | between them.",
-                    begin,
-                )
-            self.skip()
-            rules[match[0]] = self.alternatives()
-            self.skip()
-            if self.peek(";"):
-                self.at += 1
-                self.skip()
+            try:
+                self.rule(rules)
+            except GrammarError as error:
+                cfg_embedded.report(errors, error)
+                self.depth = 0
+                name = _NAME.match(self.text, begin)
+                if name is not None:
+                    rules.setdefault(name[0], Literal("x"))
+                following = (m.end() for m in _RULE.finditer(self.text, begin + 1))
+                self.at = next((end for end in following if end >= self.at), len(self.text))
         return rules
+
+    def rule(self, rules: dict[str, Expression]) -> None:
+        """Read one rule."""
+        begin = self.at
+        match = _NAME.match(self.text, self.at)
+        if match is None:
+            raise self.error("A rule must begin with its name, then ::=")
+        self.at = match.end()
+        self.skip()
+        if not self.peek("::="):
+            raise self.error(f"After the name of rule {match[0]!r} must come ::=")
+        self.at += 3
+        if match[0] in rules:
+            raise self.error(
+                f"Rule {match[0]!r} is defined twice. Write the alternatives in one rule, with | "
+                "between them.",
+                begin,
+            )
+        self.skip()
+        rules[match[0]] = self.alternatives()
+        self.skip()
+        if self.peek(";"):
+            self.at += 1
+            self.skip()
 
     def alternatives(self) -> Expression:
         self.depth += 1
@@ -227,7 +243,10 @@ class _Reader:
                 least = int(count[1])
                 most = least if not count[2] else int(count[3]) if count[3] else None
                 if most is not None and most < least:
-                    raise self.error(f"A repetition of at least {least} and at most {most} times.")
+                    raise self.error(
+                        f"A repetition of at least {least} and at most {most} times. Write "
+                        f"{{{most},{least}}}."
+                    )
                 found = Repeated(found, least, most)
                 self.at = count.end()
             else:
@@ -276,9 +295,13 @@ class _Reader:
         match = _NAME.match(self.text, self.at)
         if match is None:
             what = repr(char) if char else "the end"
-            raise self.error(
+            message = (
                 f"Expected a literal, a class in [ ], a rule's name or a bracket, found {what}."
             )
+            most = re.compile(r"\{\s*,\s*(\d+)\s*\}").match(self.text, self.at)
+            if most is not None:
+                message += f" At most {most[1]} times is written {{0,{most[1]}}}."
+            raise self.error(message)
         self.references.append((match[0], self.at))
         self.at = match.end()
         return Reference(match[0])
@@ -322,7 +345,8 @@ class _Reader:
                 high = ord(self.character())
                 if high < low:
                     raise self.error(
-                        f"The range {chr(low)}-{chr(high)} is the wrong way round.", opening
+                        f"The range {chr(low)}-{chr(high)} is the wrong way round. Swap them.",
+                        opening,
                     )
             ranges.append((low, high))
         self.at += 1
