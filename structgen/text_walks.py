@@ -12,6 +12,7 @@ It knows leaves of text and the vocabulary's characters; what follows a text is 
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple, TypeAlias
 
@@ -125,6 +126,7 @@ class TextWalks:
         self._own: Recent[Any, TextWalk] | None = None
         self._contents: Contents | None = None
         self._runs_anew: dict[int, list[tuple[int, int]]] = {}
+        self._known_phases: dict[int, tuple[tuple[int, int], ...] | None] = {}
 
     @functools.cached_property
     def _rows(self) -> AtomTable:
@@ -248,9 +250,32 @@ class TextWalks:
         return to, levels[0]
 
     def _is_one_run(self, state: int) -> bool:
-        """Whether nothing may be read but one run of so many characters."""
+        """Whether nothing may be read but one run, as far as is plain to see."""
         chars, most = self._symbols.run(state)
-        return most >= 0 and not self._live(state) & ~chars
+        phases = self._phases(state)
+        if phases is None:
+            return most >= 0 and not self._live(state) & ~chars
+        return bool(chars) and not any(self._live(at) & ~chars for _, at in phases)
+
+    def _phases(self, state: int) -> tuple[tuple[int, int], ...] | None:
+        """The states in which the run of ``state`` can be left, each from some count on; None where
+        there may be many."""
+        found = self._known_phases.get(state, False)
+        if found is not False:
+            return found  # type: ignore[return-value]
+        symbols = self._symbols
+        counts: Sequence[int] | None = symbols.phases(state)
+        if counts is None and symbols.run(state)[1] < 0 and symbols.settled(state) <= _FEW:
+            counts = range(symbols.settled(state) + 1)
+        phases = None
+        if counts is not None:
+            longest = self.characters.longest
+            phases = tuple(
+                [(count, symbols.after_run(state, count)) for count in counts if count <= longest]
+            )
+        self._known_phases[state] = phases
+        self.characters.charge(200)
+        return phases
 
     def _near_and_long(self, state: int, near: int, level: int) -> TextWalk:
         """A walk from the root in two: all but the longest tokens cannot tell ``near`` from
@@ -652,12 +677,16 @@ class TextWalks:
         self, state: int, run: Run, most: int, out: TextWalk, with_partials: bool = True
     ) -> None:
         """Closing quotes, and tokens that end inside a character, after the run of ``state``."""
-        characters = self.characters
-        chosen, steps = _up_to(run.quotes(), most)
-        for count, which in self._by_count(state, steps):
-            label = self._symbols.label(self._symbols.after_run(state, count))
-            if label >= 0:
-                self._quoted(out, label)[chosen[which]] = True
+        characters, symbols, phases = self.characters, self._symbols, self._phases(state)
+        if phases is None or any(symbols.label(at) >= 0 for _, at in phases):
+            chosen, steps = _up_to(run.quotes(), most)
+            for count, which in self._by_count(state, steps):
+                label = symbols.label(symbols.after_run(state, count))
+                if label >= 0:
+                    self._quoted(out, label)[chosen[which]] = True
+        cut = self._points.cut
+        if phases is not None and not any(self._live(at) & cut for _, at in phases):
+            return
         if not with_partials:
             return
         chosen, steps = _up_to(run.partials(), most)
@@ -674,11 +703,9 @@ class TextWalks:
         """Where characters outside the run lead, and those after the whole of it, by state."""
         characters, symbols = self.characters, self._symbols
         is_endless = symbols.run(state)[1] < 0
-        if is_endless:
-            counts = symbols.phases(state) or range(symbols.settled(state) + 1)
-            states = {symbols.after_run(state, j) for j in counts}
-            if not any(m & ~chars for s in states for m, _ in symbols.moves(s)):
-                return []
+        phases = self._phases(state)
+        if phases is not None and not any(self._live(at) & ~chars for _, at in phases):
+            return []
         edges = run.left
         atoms = self._points.atoms[characters.code[edges]]
         text = atoms < self._n_atoms
@@ -708,21 +735,17 @@ class TextWalks:
         """Positions by the number of characters read, as far as that matters."""
         if not len(steps):
             return []
-        phases = self._symbols.phases(state)
+        phases = self._phases(state)
         if phases is not None:
-            starts = [count for count in phases if count <= self.characters.longest]
+            starts = [count for count, _ in phases]
             if len(starts) == 1:
                 return [(0, np.arange(len(steps)))]
             phase = np.searchsorted(np.array(starts, steps.dtype), steps, "right")
             found = [(count, (phase == i).nonzero()[0]) for i, count in enumerate(starts, 1)]
             return [(count, which) for count, which in found if len(which)]
         if self._symbols.run(state)[1] < 0:
-            settled = self._symbols.settled(state)
-            if not settled:
-                return [(0, np.arange(len(steps)))]
-            steps = np.minimum(
-                steps, np.asarray(min(settled, self.characters.longest), steps.dtype)
-            )
+            settled = min(self._symbols.settled(state), self.characters.longest)
+            steps = np.minimum(steps, np.asarray(settled, steps.dtype))
         order = np.argsort(steps, kind="stable")
         ordered = steps[order]
         first = starts_of(ordered)
