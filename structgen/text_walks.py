@@ -41,7 +41,7 @@ _FEW = 4
 _ROOT_ALONE = [0]
 
 ANEW = -(1 << 40)
-"""Stands in `TextWalk.runs` for all those of a walk from the root, which is to be made again."""
+"""Less a place, it stands in `TextWalk.runs` for those of a walk from there, to be made again."""
 
 _SMALL = 64
 """Nodes, with all below them, that are still walked one by one."""
@@ -75,8 +75,8 @@ class TextWalk(NamedTuple):
         quotes: label → bool ``[len(Characters.quotes)]``, the closing quotes reached.
         single: label → further closing quotes, one by one.
         runs: states in which those tokens end, each with the length of the run it starts; or with
-            ``-1 - place``, for those that `TextWalks.special_states` finds; or with `ANEW`, for
-            those of `TextWalks.runs_anew`.
+            ``-1 - place``, for those that `TextWalks.special_states` finds; or with
+            ``ANEW - place``, for those of `TextWalks.runs_anew`.
         row: further tokens that end inside the text, as bits, for a walk from the root.
     """
 
@@ -125,7 +125,8 @@ class TextWalks:
         self._nearer: list[Far] = []
         self._own: Recent[Any, TextWalk] | None = None
         self._contents: Contents | None = None
-        self._runs_anew: dict[int, list[tuple[int, int]]] = {}
+        self._runs_anew: dict[tuple[int, int], list[tuple[int, int]]] = {}
+        self._unnamed: Recent[tuple[int, ...], TextWalk] | None = None
         self._known_phases: dict[int, tuple[tuple[int, int], ...] | None] = {}
 
     @functools.cached_property
@@ -161,12 +162,12 @@ class TextWalks:
             self._contents = Contents(found[0])
         return self._contents.of(state)
 
-    def runs_anew(self, state: int) -> list[tuple[int, int]]:
-        """`TextWalk.runs` of a walk from the root, without the help of walks that were kept."""
-        found = self._runs_anew.get(state)
+    def runs_anew(self, state: int, place: int) -> list[tuple[int, int]]:
+        """`TextWalk.runs` of a walk from ``place``, without the help of walks that were kept."""
+        found = self._runs_anew.get((state, place))
         if found is None:
-            walk = self._walk(state, [0])
-            found = self._runs_anew[state] = list(walk.runs)
+            walk = self._walk(state, [place])
+            found = self._runs_anew[state, place] = list(walk.runs)
             self.characters.charge(100 * len(found) + 100)
         return found
 
@@ -182,6 +183,9 @@ class TextWalks:
                 out.runs.add((state, -1 - place))
                 self._names(names, place, out)
             return out
+        unnamed = self._symbols.unnamed(state)
+        if unnamed is not None:
+            return self._but_for_names(state, unnamed, places)
         is_open = self._symbols.is_open(state)
         if not is_open and places == _ROOT_ALONE and self._narrow(state) is None:
             near, level = self._near(state)
@@ -438,6 +442,38 @@ class TextWalks:
         for place in places.tolist():
             self._quotes_one_by_one(state, place, out)
         return None if whole.counts is None else (whole.counts, characters.longest, whole.ids)
+
+    def _but_for_names(self, state: int, unnamed: int, places: list[int]) -> TextWalk:
+        """Every text may be read, and ``unnamed`` says what it is called once it is closed, unless
+        it is one of the special texts of ``state``."""
+        characters, symbols = self.characters, self._symbols
+        if self._unnamed is None:
+            self._unnamed = characters.cache()
+        key = (unnamed, *places)
+        walk = self._unnamed.get(key)
+        if walk is None:
+            walk = TextWalk(None, [], {}, {}, set())
+            counts = self._whole(unnamed, np.array(places, np.int32), walk)
+            for label, found in walk.single.items():
+                self._quoted(walk, label)[found] = True
+            walk = self._unnamed[key] = TextWalk(counts, walk.ids, walk.quotes, {}, set())
+            n_quotes = sum(mask.nbytes for mask in walk.quotes.values())
+            characters.charge(n_quotes + sum(ids.nbytes for ids in walk.ids) + 500)
+        quotes = {label: mask.copy() for label, mask in walk.quotes.items()}
+        single: dict[int, list[int]] = {}
+        known = symbols.special_texts(state)
+        for place in places if known else ():
+            texts = characters.quote_texts(place)
+            for text, number in known.items():
+                which = texts.get(text)
+                if which is not None:
+                    for mask in quotes.values():
+                        mask[list(which)] = False
+                    label = symbols.special_label(state, number)
+                    if label >= 0:
+                        single.setdefault(label, []).extend(which)
+        runs = {(state, ANEW - place) for place in places}
+        return TextWalk(walk.counts, [*walk.ids], quotes, single, runs)
 
     def free_walk(self, state: int, places: list[int]) -> FreeWalk | None:
         """As `walk`, where every text may be read and all but a few have the same label."""

@@ -913,8 +913,8 @@ class Walker:
         """
         assert leaf.holds_text
         symbols, encoding = leaf.symbols, leaf.encoding
-        if most == ANEW:
-            runs = self._texts_of(leaf).runs_anew(state)
+        if most <= ANEW:
+            runs = self._texts_of(leaf).runs_anew(state, ANEW - most)
             return [q for at, count in runs for q in self.run_ends(leaf, at, count)]
         if most < 0:
             states = self._texts_of(leaf).special_states(state, -1 - most)

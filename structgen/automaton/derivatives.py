@@ -215,6 +215,9 @@ class RegexAutomaton:
     def free(self, state: int) -> None:
         """See `leaf.SymbolAutomaton`: no state of an expression has a list of special texts."""
 
+    def unnamed(self, state: int) -> None:
+        """See `leaf.SymbolAutomaton`."""
+
     def at_least(self, state: int) -> int:
         """See `leaf.SymbolAutomaton`."""
         return self._least[state if state >= 0 else self._body]

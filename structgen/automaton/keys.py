@@ -416,6 +416,13 @@ class KeySymbols:
         free = self._state(-1, 0, True, ())
         return free if self._is_alive(free) else None
 
+    def unnamed(self, state: int) -> int | None:
+        """See `leaf.SymbolAutomaton`: so it is where no expression bars a key."""
+        _, _, others, patterns = self._keys[state]
+        if not others or not self._automata or self._decides != "none":
+            return None
+        return self._state(-1, 0, True, patterns)
+
     def at_least(self, state: int) -> int:
         """See `leaf.SymbolAutomaton`."""
         return 0

@@ -111,6 +111,14 @@ class SymbolAutomaton(Protocol):
         """A state that differs from ``state`` by the labels of finitely many texts only."""
         ...
 
+    def unnamed(self, state: int) -> int | None:
+        """Where every text may be read and gone on, and labels depend on more than names: the
+        state that differs from ``state`` by the labels of its special texts only.
+
+        None where that is not so, or not known.
+        """
+        ...
+
     def at_least(self, state: int) -> int:
         """A lower bound on the characters that are read from ``state`` to an accepted text."""
         ...

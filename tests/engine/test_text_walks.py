@@ -62,6 +62,10 @@ SCHEMAS: list[dict[str, Any]] = [
     },
     {"patternProperties": {"^[a-z_]{1,40}$": {"type": "null"}}, "additionalProperties": False},
     {"patternProperties": {"^[a-z ]{2,300}$": {}}, "properties": {"ab": {"type": "null"}}},
+    {
+        "patternProperties": {"^(/\\S*)?$": {"type": "null"}, "\\d": {"type": "integer"}},
+        "properties": {"/": {"const": 7}, "name": {}, "na": {"type": "array"}, "a\\": {}},
+    },
     {"propertyNames": {"pattern": "^[a-z]{2,9}$"}, "required": ["the"]},
     {"additionalProperties": False, "patternProperties": {"^x?[0-9]+$": {"const": 1}}},
     {"type": "array", "items": {"type": "string", "maxLength": 3}, "maxItems": 3},
@@ -250,6 +254,56 @@ def test_counters_and_long_tokens(form: str) -> None:
         constraint = structgen.compile(kind, vocabulary)
         for _ in range(6):
             check_walk(constraint, rng, steps=25, checks=0.5)
+
+
+@pytest.mark.parametrize("order", ["schema", "any"])
+def test_keys_that_may_be_anything_are_told_apart(order: Any) -> None:
+    """Every text may be a key, but what its value may be, and how long, depends on patterns."""
+    texts = [
+        "a1",
+        "/x",
+        "name",
+        "na",
+        '":',
+        'a":',
+        '1":',
+        '/":',
+        'me":[',
+        '",',
+        "0]",
+        '":[0,0',
+        '{"',
+    ]
+    tokens = [bytes([byte]) for byte in range(256)] + [text.encode() for text in texts] + [b""]
+    vocabulary = structgen.Vocabulary.from_tokens(tokens, eos_token_ids=[len(tokens) - 1])
+    schema = {
+        "type": "object",
+        "patternProperties": {
+            r"^/\S*$": {"type": "array", "items": {"const": 0}, "minItems": 9, "maxItems": 9},
+            r"\d$": {"maxItems": 9, "not": {"type": "null"}},
+        },
+        "properties": {"name": {"const": [0, 0, 0]}, "na": {"type": "null"}, "a1": {"const": 1}},
+        "additionalProperties": {"const": "ab"},
+        "required": ["na"],
+    }
+    constraint = structgen.compile(JsonSchema(schema), vocabulary, property_order=order)
+    engine = constraint._masks
+    assert isinstance(engine, MaskEngine)
+    rng = random.Random(17)
+    for _ in range(12):
+        cursor = constraint.start()
+        for _ in range(14):
+            allowed = masked(cursor, vocabulary.size)
+            assert allowed == by_machine(constraint, cursor._state)
+            reach = Reach(engine).most(cursor._state)
+            allowed -= set(vocabulary.eos_token_ids)
+            for token in allowed:
+                to = constraint._advance(cursor._state, token, cursor._text)
+                assert len(constraint._plan(to, cursor._text)) <= reach
+            if not allowed:
+                break
+            likely = [token for token in allowed if token > 255 or token in b'{"/:,an1']
+            cursor.accept(rng.choice(sorted(likely or allowed)))
 
 
 REMAINDERS = [
