@@ -165,7 +165,9 @@ def _past(text: str, at: int) -> int:
         depth += (found[0] in "{[") - (found[0] in "}]")
         if depth <= 0 and found[0] in "}]\n":
             return at + found.end() - (found[0] == "\n")
-    return len(text)
+    # A bracket is missing, which says nothing of the lines that follow.
+    end = text.find("\n", at)
+    return len(text) if end < 0 else end
 
 
 def _check_given(name: str, text: str) -> None:

@@ -123,7 +123,7 @@ class OurGrammars(Structgen):
         # What this process remembers of a grammar it has read.
         lowering._lower_cached.cache_clear()
         python_regex._parsed.cache_clear()
-        cfg_lark_rules._literal.cache_clear()
+        cfg_lark_rules.literal.cache_clear()
         return structgen.compile(Cfg(schema), self._vocabulary)
 
 
