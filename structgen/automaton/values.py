@@ -301,6 +301,10 @@ class JsonLanguage:
                 return (), (self._object((owed[0] >> 1,)),)
             if node.says_types_only:
                 return self._any_of(node.types)
+            if node.lists_strings_only:
+                assert node.enum is not None
+                listed = dict.fromkeys(node.enum, True)
+                return self._listed(listed), ()
         literals: dict[bytes, None] = {}
         strings: dict[str, bool] = {}
         leaves: dict[Leaf, int] = {}
@@ -335,15 +339,23 @@ class JsonLanguage:
             if types & ARRAY:
                 plans[self._array(branch.nodes)] = None
         if strings:
-            named = name_leaf(tuple(strings), self.options.named, self.missing)
-            mask = int("".join("01"[allowed] for allowed in reversed(strings.values())), 2)
-            opened = named.open(mask)
-            if opened is not None:
-                leaves[named] = opened
+            leaves.update(self._listed(strings))
         if literals:
             literal = literal_leaf(tuple(literals))
             leaves[literal] = literal.start
         return tuple(leaves.items()), tuple(plans)
+
+    def _listed(self, strings: dict[str, bool]) -> tuple[tuple[Leaf, int], ...]:
+        """The leaf, with its start, of those of ``strings`` that are allowed, if there are any.
+
+        All are listed in it, so that one automaton serves whatever is barred.
+        """
+        named = name_leaf(tuple(strings), self.options.named, self.missing)
+        mask = (1 << len(strings)) - 1
+        if not all(strings.values()):
+            mask = int("".join("01"[allowed] for allowed in reversed(strings.values())), 2)
+        opened = named.open(mask)
+        return () if opened is None else ((named, opened),)
 
     def _any_of(self, types: int) -> Shapes:
         """The shapes of values of which nothing but ``types`` is asked."""
@@ -494,7 +506,6 @@ class JsonLanguage:
                 types = 0
             beside = branch.nodes if by_plan else ()
             if isinstance(value, str):
-                # Barred ones stay listed, so that one automaton serves whatever is barred.
                 strings[value] = bool(types) or strings.get(value, False)
             elif not types:
                 continue

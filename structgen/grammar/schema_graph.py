@@ -80,6 +80,7 @@ _NO_NAMES: dict[str, Any] = {}  # never changed
 
 
 _TYPES_ONLY = {"_place", "types"}
+_LISTED_ONLY = _TYPES_ONLY | {"enum"}
 
 
 class Node:
@@ -165,6 +166,16 @@ class Node:
     def says_types_only(self) -> bool:
         """Whether no field but ``types`` is set."""
         return vars(self).keys() == _TYPES_ONLY
+
+    @property
+    def lists_strings_only(self) -> bool:
+        """Whether it says nothing but ``enum``, of nothing but strings, and ``types`` with them."""
+        return (
+            vars(self).keys() <= _LISTED_ONLY
+            and self.types & STRING != 0
+            and self.enum is not None
+            and set(map(type, self.enum)) == {str}
+        )
 
     def allows(self, value: Any) -> bool:
         """Whether ``enum`` lists ``value``."""
