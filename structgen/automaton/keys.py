@@ -757,10 +757,15 @@ class KeyLeaf(Leaf):
 
     def goes_on(self, q: int) -> bool:
         """See `Leaf.goes_on`."""
-        key = self._keys[q]
-        if key[0] == "value":
-            return bool(self._space.edges[key[1]])
-        return key[0] in ("key", "colon", "comma") or bool(self.row(q))
+        phase, *rest = self._keys[q]
+        if phase == "closed":
+            return False
+        if phase in ("key", "colon", "comma", "open"):
+            return True
+        at, *rest = rest
+        if self._space.edges[at]:
+            return True
+        return phase != "value" and (rest[0] is not None or bool(rest[1]))
 
     def in_text(self, symbol_state: int, node: int = GROUND) -> int:
         """See `Leaf.in_text`."""
