@@ -410,10 +410,10 @@ class KeySymbols:
 
     def free(self, state: int) -> int | None:
         """See `leaf.SymbolAutomaton`."""
-        _, _, others, _ = self._keys[state]
-        if not others or self._automata:
+        _, _, others, patterns = self._keys[state]
+        if not others or any(at != _LOST for at in patterns):
             return None
-        free = self._state(-1, 0, True, ())
+        free = self._state(-1, 0, True, patterns)
         return free if self._is_alive(free) else None
 
     def unnamed(self, state: int) -> int | None:
@@ -437,12 +437,12 @@ class KeySymbols:
 
     def special(self, state: int) -> list[tuple[int, int]]:
         """See `leaf.SymbolAutomaton`."""
-        node, allowed, others, _ = self._keys[state]
+        node, allowed, others, patterns = self._keys[state]
         if node < 0:
             return []
         point = self.alphabet.representatives
         return [
-            (point[atom], self._state(child, allowed, others, ()))
+            (point[atom], self._state(child, allowed, others, patterns))
             for atom, child in self._trie.children(node).items()
             if others or allowed & self._below[child]
         ]

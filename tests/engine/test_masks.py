@@ -51,8 +51,21 @@ KEYS = {
     "additionalProperties": {"type": "null"},
 }
 
+NAMED_KEYS = {
+    "type": "object",
+    "properties": {"a": {"type": "null"}, "ab": False, "s_1": {"minLength": 1}, "é": True},
+    "patternProperties": {"^s_": {"type": "string"}, "\\d$": {"type": ["integer", "string"]}},
+    "additionalProperties": {"type": "boolean"},
+    "required": ["a"],
+}
+
 OUTPUTS: dict[str, tuple[Any, dict[str, Any]]] = {
     "person": (JsonSchema(PERSON), {}),
+    "named keys": (JsonSchema(NAMED_KEYS), {}),
+    "named keys, any": (
+        JsonSchema(NAMED_KEYS),
+        {"property_order": "any", "whitespace": "flexible", "ensure_ascii": True},
+    ),
     "person, flexible": (
         JsonSchema(PERSON),
         {"whitespace": "flexible", "property_order": "any", "spelling": "any"},
