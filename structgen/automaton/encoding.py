@@ -31,6 +31,15 @@ ASCII_ONLY = frozenset(["any-ascii", "canonical-ascii"])
 
 GROUND = 0
 _SHORT = {0x62: 0x08, 0x66: 0x0C, 0x6E: 0x0A, 0x72: 0x0D, 0x74: 0x09}
+_LETTERS = {meaning: letter for letter, meaning in _SHORT.items()}
+_BLOCKS = [
+    *((lead, (lead & 0x1F) << 6) for lead in range(0xC2, 0xE0)),
+    (0xE0, 0x800),
+    *((lead, (lead & 0x0F) << 12) for lead in range(0xE1, 0xF0)),
+    (0xF0, 0x10000),
+    *((lead, (lead & 0x07) << 18) for lead in range(0xF1, 0xF5)),
+]
+"""Each lead byte of UTF-8, and the first character that it begins."""
 _HEX = [(b, int(chr(b), 16)) for b in b"0123456789abcdefABCDEF"]
 _QUOTE, _BACKSLASH, _SLASH, _U = 0x22, 0x5C, 0x2F, 0x75
 
@@ -58,6 +67,8 @@ class Utf8:
     spelling = "utf8"
     barred: frozenset[int] = frozenset()
     """Encodings with the same spelling and barred bytes spell every character alike."""
+    _first_raw = 0
+    """From here on, characters of ASCII may be written as they are."""
 
     def __init__(self, alphabet: Alphabet) -> None:
         self.alphabet = alphabet
@@ -100,7 +111,7 @@ class Utf8:
     def shortest(self, node: int) -> dict[int, bytes]:
         """For every atom that can complete from ``node``, the fewest bytes that complete it."""
         found = self._shortest.get(node)
-        if found is None and node == GROUND and not self.barred:
+        if found is None and node == GROUND:
             found = self._shortest[node] = self._shortest_characters()
         if found is None:
             found = {}
@@ -123,19 +134,26 @@ class Utf8:
         """`shortest` between two characters, read off the alphabet."""
         found: dict[int, bytes] = {}
         alphabet = self.alphabet
+        # What cannot be written as it is may come before what can.
+        blocks = [start for lead, start in _BLOCKS if lead not in self.barred and self.barred]
         for i, (first, atom) in enumerate(zip(alphabet.starts, alphabet.atoms, strict=True)):
             if atom == NO_ATOM:
                 continue
             beyond = alphabet.starts[i + 1] if i + 1 < len(alphabet.starts) else MAX_CODE_POINT + 1
-            # Spellings outside ASCII grow with the code point, in length and in byte order.
-            points = [*range(first, min(beyond, 0x80))]
+            # Those of one byte come first. Spellings outside ASCII grow with the code point, in
+            # length and in byte order.
+            end, raw = min(beyond, 0x80), self._first_raw
+            points = [*range(max(first, raw), end), *range(first, min(end, raw))]
             if beyond > 0x80:
                 points.append(max(first, 0x80))
+                points += [start for start in blocks if first < start < beyond]
             for point in points:
                 spelt = self.spell(point)
                 known = found.get(atom)
                 if known is None or (len(spelt), spelt) < (len(known), known):
                     found[atom] = spelt
+                if len(spelt) == 1:
+                    break
         return found
 
     def _node(self, key: tuple[Any, ...], reach: int) -> int:
@@ -219,6 +237,8 @@ class JsonString(Utf8):
         missing: bytes from 0x7F on that cannot be written: characters that need one are escaped.
     """
 
+    _first_raw = 0x20
+
     def __init__(
         self, alphabet: Alphabet, escapes: Escapes = "any", missing: frozenset[int] = frozenset()
     ) -> None:
@@ -233,9 +253,9 @@ class JsonString(Utf8):
         """The shortest spelling of ``code_point``."""
         if code_point in (_QUOTE, _BACKSLASH):
             return b"\\" + bytes([code_point])
-        for letter, meaning in _SHORT.items():
-            if meaning == code_point:
-                return b"\\" + bytes([letter])
+        letter = _LETTERS.get(code_point)
+        if letter is not None:
+            return b"\\" + bytes([letter])
         raw = chr(code_point).encode()
         is_raw = code_point < 0x80 or self.escapes not in ASCII_ONLY
         if code_point >= 0x20 and is_raw and raw[0] not in self.barred:

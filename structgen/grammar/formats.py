@@ -88,7 +88,7 @@ FEWEST: Mapping[str, int] = MappingProxyType(
         "uuid": 36,
     }
 )
-"""Characters of a shortest string of each format."""
+"""Characters of a shortest string of each format: there is one of printable ASCII."""
 
 
 def format_regex(name: str, dialect: str | None = None) -> ir.Regex | None:

@@ -70,6 +70,35 @@ def test_what_a_cut_character_may_become(spelling: str, missing: frozenset[int])
         assert mask == (0 if node < 0 else encoding.reach(node)), tail
 
 
+@pytest.mark.parametrize("spelling", ["utf8", *get_args(Escapes)])
+@pytest.mark.parametrize(
+    "missing", [frozenset[int](), frozenset({0xF1, 0xF2}), frozenset({0xC2, 0xE4, 0xF0})]
+)
+def test_shortest_spellings_are_those_that_a_search_finds(
+    spelling: str, missing: frozenset[int]
+) -> None:
+    sets = {*_SETS, ((0x3FFF0, 0x5FFFF), (0xBFFF0, 0xC0010)), ((0x85, 0x105),)}
+    encoding = Utf8(Alphabet(sets))
+    if spelling != "utf8":
+        encoding = JsonString(Alphabet(sets), spelling, missing)  # type: ignore[arg-type]
+    found: dict[int, bytes] = {}
+    seen, level = {GROUND}, [(GROUND, b"")]
+    while level:
+        deeper: list[tuple[int, bytes]] = []
+        for node, text in level:
+            for byte, to in sorted(encoding.row(node).items()):
+                if to < 0:
+                    found.setdefault(~to, text + bytes([byte]))
+                elif to not in seen:
+                    seen.add(to)
+                    deeper.append((to, text + bytes([byte])))
+        level = deeper
+    shortest = encoding.shortest(GROUND)
+    assert len(found) > 10
+    # Of two digits of an escape, the search takes the capital.
+    assert {a: t.lower() for a, t in shortest.items()} == {a: t.lower() for a, t in found.items()}
+
+
 def test_texts_before_quotes() -> None:
     tokens = [b'a"', b'\\u00e9"x', b'\xc3\xa9"', b'ab":"c"', b'"', b"\xff", b'\x00"', b"."]
     vocabulary = structgen.Vocabulary.from_tokens(tokens, eos_token_ids=[len(tokens) - 1])
