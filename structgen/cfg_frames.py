@@ -96,7 +96,10 @@ class Frames:
         found = self._found.get(key)
         if found is None:
             targets, calls, begins = self._own.get(state) or self._own_of(state)
-            available = self._available(node, condition)
+            nodes = self._walks.nodes
+            available = nodes.bytes_after(node)
+            if condition != self._anything:
+                available &= self._lexer.mask_under(condition)
             found = self._nothing
             if begins & available:
                 found = self._walk(state, targets, calls, condition, node, available)

@@ -8,7 +8,6 @@ is walked once for all names. It knows no automata.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import cast
 
 import numpy as np
 import numpy.typing as npt
@@ -58,6 +57,7 @@ class NodeSets:
         self._parts: dict[int, list[int]] = {}
         self._bytes: dict[int, int] = {}
         self._sizes: dict[int, int] = {}
+        self._tokens: dict[int, list[int]] = {}
 
     def real(self, node: int) -> Nodes:
         """The trie nodes that ``node`` stands for."""
@@ -72,7 +72,9 @@ class NodeSets:
         """One node that stands for all of ``nodes``, each a node or a set."""
         if len(nodes) == 1:
             return nodes[0]
-        if len(nodes) <= _FEW and max(nodes) < self.n_nodes:
+        if max(nodes) < self.n_nodes:
+            if len(nodes) > _FEW:
+                return self.joined(np.array(nodes, np.int32))
             return self.of(np.array(sorted(set(nodes)), np.int32))
         return self.joined(np.concatenate([self.real(node) for node in nodes]))
 
@@ -237,7 +239,11 @@ class NodeSets:
             return ids[start[node] : start[node + 1]]
         members = self._sets[node - self.n_nodes]
         if len(members) > _FEW:
-            return cast("Sequence[int]", self.tokens_at(members).tolist())
+            found = self._tokens.get(node)
+            if found is None:
+                found = self._tokens[node] = self.tokens_at(members).tolist()
+                self._charge(100 + 8 * len(found))
+            return found
         out: list[int] = []
         for member in members.tolist():
             if start[member] != start[member + 1]:
