@@ -297,7 +297,7 @@ class Frames:
                         closed.setdefault(then, []).append(where)
             if accepts[to]:
                 closed.setdefault(after, []).append(at)
-        if ids:
+        if ids or not parts:
             parts.append(Part(tuple(ids), None))
         tokens, bits = merge(parts, self._n_words)
         self.used += 300 + 8 * len(tokens) + (0 if bits is None else bits.nbytes)

@@ -5,7 +5,7 @@ It owns how sets of tokens are put together. It knows no tries, lexers or gramma
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import NamedTuple, Protocol, TypeAlias
 
 import numpy as np
@@ -67,8 +67,12 @@ class Walk(NamedTuple):
     ends: tuple[int, ...] | None
 
 
-def merge(parts: Iterable[Tokens], n_words: int, most: int = _DENSE) -> tuple[Ids, Bits | None]:
+def merge(parts: Collection[Tokens], n_words: int, most: int = _DENSE) -> tuple[Ids, Bits | None]:
     """The tokens of several walks as ids, or packed if there are more than ``most``."""
+    if len(parts) == 1:
+        (only,) = parts
+        if only.bits is not None or len(only.ids) <= _FEW or not isinstance(only.ids, tuple):
+            return only.ids, only.bits
     few: list[int] = []
     more: list[npt.NDArray[np.int32]] = []
     rows: dict[int, Bits] = {}
