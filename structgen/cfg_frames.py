@@ -78,6 +78,7 @@ class Frames:
         self._repeats: dict[int, tuple[list[bytes], _Targets]] = {}
         self._is_start: dict[int, bool] = {}
         self._is_neutral: dict[int, bool] = {}
+        self._meeting: dict[int, bool] = {}
         self._ignored = tuple((self._first(t), t) for t in sorted(machine.ignore))
         self._spaces_begin = 0
         for first, _ in self._ignored:
@@ -96,13 +97,18 @@ class Frames:
         found = self._found.get(key)
         if found is None:
             targets, calls, begins = self._own.get(state) or self._own_of(state)
-            nodes = self._walks.nodes
-            available = nodes.bytes_after(node)
-            if condition != self._anything:
-                available &= self._lexer.mask_under(condition)
-            found = self._nothing
-            if begins & available:
-                found = self._walk(state, targets, calls, condition, node, available)
+            if condition == self._anything:
+                found = self._nothing
+                available = self._walks.nodes.bytes_after(node)
+                if begins & available:
+                    found = self._walk(state, targets, calls, condition, node, available)
+            elif self._meets(state, condition):
+                found = self.top(state, self._anything, node)
+            else:
+                found = self._nothing
+                available = self._walks.bytes_after(node, condition)
+                if begins & available:
+                    found = self._walk(state, targets, calls, condition, node, available)
             self._found[key] = found
         return found
 
@@ -214,6 +220,42 @@ class Frames:
             self._entries[key] = found
         return found
 
+    def settled(self, states: Iterable[int], condition: int) -> int:
+        """``condition``; or no condition, where whatever can begin in goal states ``states``, and
+        whatever is ignored, meets it at once: after numbers that may go on in other ways the same
+        may follow."""
+        if condition == self._anything or not self._ignored_meet(condition):
+            return condition
+        for state in states:
+            if not self._meets(state, condition):
+                return condition
+        return self._anything
+
+    def _meets(self, state: int, condition: int) -> bool:
+        """Whether each terminal that can come first in a goal state meets a condition at once."""
+        key = condition << _STATE_BITS | state
+        found = self._meeting.get(key)
+        if found is None:
+            is_free_of, first = self._lexer.is_free_of, self._goals.first
+            begins = (self._own.get(state) or self._own_of(state))[2]
+            # Mostly the first bytes tell.
+            found = not begins & ~self._lexer.mask_under(condition) and all(
+                is_free_of(t, condition)
+                for symbol in self._goals.symbols(state)
+                for t in ((symbol,) if symbol >= 0 else first(~symbol))
+            )
+            self._meeting[key] = found
+        return found
+
+    def _ignored_meet(self, condition: int) -> bool:
+        key = ~condition
+        found = self._meeting.get(key)
+        if found is None:
+            is_free_of = self._lexer.is_free_of
+            found = all(is_free_of(t, condition) for _, t in self._ignored)
+            self._meeting[key] = found
+        return found
+
     def _is_no_matter(self, condition: int) -> bool:
         """Whether whatever may follow what is ignored meets a condition at once."""
         found = self._is_neutral.get(condition)
@@ -242,6 +284,7 @@ class Frames:
         begins with; and go on after them."""
         walk_of, conditions_of, nothing = self._walks.walk, self._lexer.conditions_of, self._nothing
         anything, spaces_of, go = self._anything, self._spaces, self._goals.go
+        is_final, accepts = self._goals.is_final, self._goals.accepts
         is_free = condition == anything
         ids: list[int] = []
         parts: list[Tokens] = []
@@ -260,6 +303,8 @@ class Frames:
             to = go(begin, terminal) if walk.exits else -1
             for outcome, at in walk.exits:
                 for after in conditions_of[outcome]:
+                    if after != anything and not accepts[to]:
+                        after = self.settled((to,), after)
                     ended.setdefault((to, after), []).append(at)
         steps: list[tuple[int, int, int]] = []
         again: list[int] = []
@@ -287,7 +332,6 @@ class Frames:
                 parts.append(found)
                 for then, where in found.closed:
                     closed.setdefault(then, []).append(where)
-        is_final, accepts = self._goals.is_final, self._goals.accepts
         for to, after, at in steps:
             if not is_final[to]:
                 found = self.top(to, after, at)

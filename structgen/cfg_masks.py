@@ -167,26 +167,31 @@ class CfgMaskEngine:
         out: list[Walk | FrameWalk] = []
         # Continuations that are gone on with: (continuation, condition, node).
         todo: list[tuple[int, int, int]] = []
+        # Where terminals lead, all together: white space that has ended leads where white space
+        # that goes on does.
+        begun: dict[tuple[int, int], list[int]] = {}
         for q, place in machine.configurations(state):
             condition = lexer.threads(q)[0]
-            begun: dict[tuple[int, int], list[int]] = {}
             if machine.entry(place, condition) == q:
-                begun[place, condition] = [_ROOT]
-            else:
-                walk = self._walks.walk(q, _ROOT)
-                out.append(walk)
-                for outcome, node in walk.exits:
-                    for after, terminals in lexer.outcomes[outcome]:
-                        begun.setdefault((machine.after(place, terminals), after), []).append(node)
-            for (at, after), nodes in begun.items():
-                spaces, spots = frames.spaced(after, self._walks.nodes.join(nodes))
-                out += spaces
-                # What a place's tops can return to is among its tops already.
-                for then, node in spots:
-                    for top, below in stacks.places[at]:
-                        found = frames.top(top, then, node)
-                        out.append(found)
-                        todo += [(below, w, n) for w, n in found.closed]
+                after = frames.settled(stacks.shapes[place], condition)
+                begun.setdefault((place, after), []).append(_ROOT)
+                continue
+            walk = self._walks.walk(q, _ROOT)
+            out.append(walk)
+            for outcome, node in walk.exits:
+                for end, terminals in lexer.outcomes[outcome]:
+                    at = machine.after(place, terminals)
+                    after = frames.settled(stacks.shapes[at], end)
+                    begun.setdefault((at, after), []).append(node)
+        for (at, after), nodes in begun.items():
+            spaces, spots = frames.spaced(after, self._walks.nodes.join(nodes))
+            out += spaces
+            # What a place's tops can return to is among its tops already.
+            for then, node in spots:
+                for top, below in stacks.places[at]:
+                    found = frames.top(top, then, node)
+                    out.append(found)
+                    todo += [(below, w, n) for w, n in found.closed]
         seen = set(todo)
         while todo:
             continuation, condition, node = todo.pop()
