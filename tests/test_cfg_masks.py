@@ -69,8 +69,8 @@ def test_tokens_read_at_once_lead_where_their_bytes_do(name: str) -> None:
 
 NOT_FREE = {
     "sql-select": (
-        'IS: SPACE ("IS" | "is") SPACE',
-        'IS: SPACE ("IS" | "is") SPACE (("NOT" | "not") SPACE)?',
+        'IS: ("IS" | "is") SPACE',
+        'IS: ("IS" | "is") SPACE (("NOT" | "not") SPACE)?',
         "SELECT a.b, count(*) FROM t WHERE a NOT IN (1, 2) AND b IS NULL",
     ),
     "python-function": (
