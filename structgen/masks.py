@@ -257,10 +257,17 @@ class MaskEngine:
         fill(self.mask(state, tape), out)
 
     def _compute(self, state: int, tape: Tape | None) -> Mask:
-        configurations = self.machine.configurations(state)
-        is_accepting = self.machine.is_accepting(state)
-        if tape is not None or not self._counts(configurations):
+        machine = self.machine
+        configurations = machine.configurations(state)
+        is_accepting = machine.is_accepting(state)
+        if tape is not None:
             return self._put_together(configurations, is_accepting, tape)
+        for leaf_id, _, _ in configurations:
+            leaf = machine.leaves[leaf_id]
+            if leaf.holds_text and leaf.symbols.has_expressions:
+                break  # several states may be alike
+        else:
+            return self._put_together(configurations, is_accepting, None)
         configurations = self._alike_ones(configurations)
         key = is_accepting, *configurations
         found = self._alike[key]
@@ -268,15 +275,6 @@ class MaskEngine:
             found = self._alike[key] = self._put_together(configurations, is_accepting, None)
             self._walker.used += 200
         return found
-
-    def _counts(self, configurations: list[tuple[int, int, int]]) -> bool:
-        """Whether several states may be alike, one leaf or more being the text of an expression."""
-        leaves = self.machine.leaves
-        for leaf_id, _, _ in configurations:
-            leaf = leaves[leaf_id]
-            if leaf.holds_text and leaf.symbols.has_expressions:
-                return True
-        return False
 
     def configurations(self, state: int) -> list[tuple[int, int, int]]:
         """Those of ``state``, or others with the same tokens and completions after them."""

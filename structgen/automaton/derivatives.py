@@ -96,6 +96,8 @@ class RegexAutomaton:
         self._body = self._lower(regex)
         self.start = -1
         """Initial state: its own number, because ``^`` holds there and nowhere else."""
+        # Of any text whatever there is one state, and none other like it.
+        self.has_expressions = self._body != self._all
 
     @property
     def weight(self) -> int:
@@ -255,8 +257,6 @@ class RegexAutomaton:
         """Whether ``node`` is any text of at least some length."""
         kind, *args = self._nodes[node]
         return kind == _REP and args[0] == self._any and args[2] == -1
-
-    has_expressions = True
 
     def expression(self, state: int) -> tuple[RegexAutomaton, int]:
         """See `leaf.SymbolAutomaton`."""

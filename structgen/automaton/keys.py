@@ -238,6 +238,7 @@ class KeySymbols:
         self._edges = _Edges(self._trie) if self._trie.is_plain else None
         self._n_patterns = len(patterns)
         self._automata = [RegexAutomaton(r, self.alphabet) for r in (*patterns, *must_match)]
+        self.has_expressions = bool(self._automata)
         self._classify = classify
         self._keys: list[tuple[int, int, bool, tuple[int, ...]]] = []
         self._ids: dict[tuple[int, int, bool, tuple[int, ...]], int] = {}
@@ -391,11 +392,6 @@ class KeySymbols:
         if not n and len(self._automata) == 1 and self._classify(0) >= 0:
             return "one"
         return "all"
-
-    @property
-    def has_expressions(self) -> bool:
-        """See `leaf.SymbolAutomaton`."""
-        return bool(self._automata)
 
     def expression(self, state: int) -> tuple[RegexAutomaton, int] | None:
         """See `leaf.SymbolAutomaton`."""

@@ -55,10 +55,15 @@ class Names(NamedTuple):
 
 
 class SymbolAutomaton(Protocol):
-    """A lazy deterministic automaton over the atoms of an alphabet, without dead states."""
+    """A lazy deterministic automaton over the atoms of an alphabet, without dead states.
+
+    Attributes:
+        has_expressions: whether `expression` may say more than the state itself does.
+    """
 
     alphabet: Alphabet
     start: int
+    has_expressions: bool
 
     @property
     def weight(self) -> int:
@@ -132,11 +137,6 @@ class SymbolAutomaton(Protocol):
 
     def open_part(self, state: int) -> int | None:
         """Where `is_open`, a state all of whose texts may follow after any text from ``state``."""
-        ...
-
-    @property
-    def has_expressions(self) -> bool:
-        """Whether `expression` may answer."""
         ...
 
     def expression(self, state: int) -> tuple[RegexAutomaton, int] | None:
