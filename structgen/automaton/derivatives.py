@@ -117,8 +117,10 @@ class RegexAutomaton:
         """Where each atom leads; atoms that lead nowhere are left out."""
         moves = self._pruned.get(state)
         if moves is None:
-            moves = tuple((mask, to) for mask, to in self._raw(state) if self._is_alive(to))
-            self._pruned[state] = moves
+            raw = self._raw(state)
+            alive = [move for move in raw if self._is_alive(move[1])]
+            # One tuple for both, as nearly always: the collector looks at each.
+            moves = self._pruned[state] = raw if len(alive) == len(raw) else tuple(alive)
         return moves
 
     def follow(self, state: int, atom: int) -> int | None:

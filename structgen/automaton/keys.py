@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import functools
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from operator import itemgetter
 from typing import Any
@@ -86,10 +86,11 @@ class _Trie:
         self._alphabet = alphabet
         self._order = sorted(range(len(names)), key=names.__getitem__)
         self._sorted = [names[index] for index in self._order]
-        self._spans: list[tuple[int, int]] = []
-        self._ids: dict[tuple[int, int], int] = {}
+        # Numbers, and no tuples of them: there are as many nodes as masks inside of keys.
+        self._first: list[int] = []
+        self._beyond: list[int] = []
+        self._ids: dict[int, int] = {}  # by depth and the first string
         self._children: list[dict[int, int] | None] = []
-        self._characters: list[tuple[tuple[str, int], ...]] = []
         self.ends: list[int] = []
         self.depth: list[int] = []
         self._node(0, len(names), 0)
@@ -102,13 +103,14 @@ class _Trie:
 
     def _node(self, first: int, beyond: int, depth: int) -> int:
         """The node of the sorted strings ``first`` to ``beyond``, which begin alike."""
-        node = self._ids.get((first, depth))
+        key = depth * (len(self._order) + 1) + first
+        node = self._ids.get(key)
         if node is not None:
             return node
-        node = self._ids[first, depth] = len(self.ends)
-        self._spans.append((first, beyond))
+        node = self._ids[key] = len(self.ends)
+        self._first.append(first)
+        self._beyond.append(beyond)
         self._children.append(None)
-        self._characters.append(())
         # The shortest of those that begin alike comes first.
         ends_here = first < beyond and len(self._sorted[first]) == depth
         self.ends.append(self._order[first] if ends_here else -1)
@@ -124,25 +126,27 @@ class _Trie:
         """The children of ``node`` by atom."""
         found = self._children[node]
         if found is None:
-            depth = self.depth[node]
-            first, beyond = self._spans[node]
-            first += self.ends[node] >= 0
-            characters: list[tuple[str, int]] = []
-            while first < beyond:
-                char = self._sorted[first][depth]
-                end = first + 1
-                if end < beyond and self._sorted[end][depth] == char:
-                    end = bisect_right(self._sorted, char, end, beyond, key=itemgetter(depth))
-                characters.append((char, self._node(first, end, depth + 1)))
-                first = end
-            self._characters[node] = tuple(characters)
             atom = self._alphabet.atom
-            found = self._children[node] = {atom(ord(char)): child for char, child in characters}
+            found = {atom(ord(char)): child for char, child in self.by_character(node)}
+            self._children[node] = found
         return found
+
+    def by_character(self, node: int) -> Iterator[tuple[str, int]]:
+        """The children of ``node``, each with its character."""
+        depth = self.depth[node]
+        first, beyond = self._first[node], self._beyond[node]
+        first += self.ends[node] >= 0
+        while first < beyond:
+            char = self._sorted[first][depth]
+            end = first + 1
+            if end < beyond and self._sorted[end][depth] == char:
+                end = bisect_right(self._sorted, char, end, beyond, key=itemgetter(depth))
+            yield char, self._node(first, end, depth + 1)
+            first = end
 
     def after(self, node: int, text: str) -> int:
         """The node that ``text`` leads to from ``node``, or -1; those on the way are not made."""
-        first, beyond = self._spans[node]
+        first, beyond = self._first[node], self._beyond[node]
         depth = self.depth[node]
         deeper = depth + len(text)
         strings = self._sorted
@@ -158,14 +162,9 @@ class _Trie:
             beyond = bisect_right(strings, text, first, beyond, key=part)
         return self._node(first, beyond, deeper)
 
-    def by_character(self, node: int) -> tuple[tuple[str, int], ...]:
-        """The children of ``node``, each with its character."""
-        self.children(node)
-        return self._characters[node]
-
     def below(self, node: int) -> list[int]:
         """The indexes of the strings that go through ``node``."""
-        first, beyond = self._spans[node]
+        first, beyond = self._first[node], self._beyond[node]
         return self._order[first:beyond]
 
     def rests(self, node: int) -> dict[str, int]:
@@ -309,7 +308,7 @@ class KeySymbols:
         """Disjoint ``(atom mask, next state)`` pairs, none of which leads nowhere."""
         found = self._moves.get(state)
         if found is None:
-            found = tuple((m, to) for m, to in self._raw(state) if self._is_alive(to))
+            found = tuple([move for move in self._raw(state) if self._is_alive(move[1])])
             self._moves[state] = found
         return found
 

@@ -149,7 +149,7 @@ class Machine:
         self.leaves: list[Leaf] = []
         self._leaf_ids: dict[int, int] = {}
         self.frames: list[tuple[Frame, int]] = []
-        self._frame_ids: dict[tuple[int, int], int] = {}
+        self._frame_ids: dict[int, int] = {}
         # (frame id, continuation below) links of each continuation
         self.continuations: list[tuple[tuple[int, int], ...]] = [()]
         self.depths: list[int] = [0]  # frames that nest, alike in all stacks of a continuation
@@ -427,7 +427,7 @@ class Machine:
 
     def frame_id(self, frame: Frame, at: int) -> int:
         """This machine's number for a frame in a state."""
-        key = (id(frame), at)
+        key = id(frame) << _STATE_BITS | at  # no tuple, which the collector would look at
         found = self._frame_ids.get(key)
         if found is None:
             found = self._frame_ids[key] = len(self.frames)
