@@ -32,6 +32,7 @@ from . import (
 )
 from .cfg_embedded import Errors, Given, Lifted
 from .cfg_lark_rules import Loaded
+from .cfg_lark_statements import Mistake
 from .cfg_lark_syntax import NotPlain
 
 
@@ -122,22 +123,25 @@ def _loaded(source: Lifted, start: str, path: str | None, errors: Errors) -> tup
     told: set[str] = set()
     while True:
         loaded: Loaded | None = None
-        error = cfg_lark_statements.syntax_error(source)
-        if error is None:
-            try:
-                loaded = _load(source, start, path)
-            except GrammarError as refused:
-                error = refused
+        found: list[Mistake] = []
+        unparsed: GrammarError | None = None
+        try:
+            loaded = _load(source, start, path)
+        except GrammarError as error:
+            refused = error
+            unparsed = cfg_lark_statements.syntax_error(source)
+        if unparsed is None:
             everything = errors is not None
-            looked = cfg_lark_mistakes.mistakes(source, path, start, everything=everything)
-            found = [m for m in looked if error is not None or m.passes]
-            if loaded is not None and errors is None:
-                used = {symbol for _, way in loaded.rules for symbol in way}
-                found = [m for m in found if not m.open_name or m.open_name in used]
-            if loaded is not None and not found:
+            found = cfg_lark_mistakes.mistakes(source, path, start, everything=everything)
+        if loaded is not None:
+            used = {symbol for _, way in loaded.rules for symbol in way}
+            found = [
+                mistake
+                for mistake in found
+                if mistake.passes and (everything or mistake.open_name in ("", *used))
+            ]
+            if not found:
                 return loaded, source
-        else:
-            found = []
         if found:
             new = [mistake.error for mistake in found]
             repaired: Lifted | None = cfg_lark_repair.taken_out(
@@ -146,9 +150,9 @@ def _loaded(source: Lifted, start: str, path: str | None, errors: Errors) -> tup
                 [name for mistake in found for name in mistake.defines],
             )
         else:
-            assert error is not None
-            new, repaired = [error], cfg_lark_repair.without(source, error)
-        first, new = new[0], [mistake for mistake in new if str(mistake) not in told]
+            new = [unparsed or refused]
+            repaired = cfg_lark_repair.without(source, new[0])
+        first, new = new[0], [error for error in new if str(error) not in told]
         if errors is None or not new or repaired is None or len(told) > _MOST_MISTAKES:
             # A mistake that is told again has been looked for in the wrong statement.
             raise new[0] if new else first
@@ -243,7 +247,9 @@ def _from_lark(message: str, source: Lifted) -> GrammarError:
             source,
             twice[1],
         )
-    named = re.search(r"['‘]([\w!?]+)['’]|\((\w+)\)|: (\w+)$", message.strip())
+    named = re.search(
+        r"['‘]([\w!?]+)['’]|\((\w+)\)|: (\w+)$|\b(?:rule|terminal) (\w+)\b", message.strip()
+    )
     name = next((group for group in named.groups() if group), None) if named else None
     return _error(f"The grammar is malformed: {message}", source, name)
 
