@@ -127,15 +127,17 @@ class Run:
         """The tokens that end within the run's first ``most`` characters, and between two."""
         characters = self._characters
         if self._spans is None:
-            places = self.places
-            first, last = characters.token_start[places], characters.token_end[places]
+            # What is below the places but not below where the run is left: the ranges between.
+            places, left = self.places, self.left
+            start, end = characters.token_start, characters.token_end
+            first = np.sort(np.concatenate((start[places], end[left])), kind="stable")
+            last = np.sort(np.concatenate((start[left], end[places])), kind="stable")
             ranks = ranges(first, last)
             nodes = characters.token_node[ranks]
             keep = nodes < characters.n
-            keep &= ~self._is_left(nodes)
             if most < characters.longest:
-                base = np.repeat(characters.depth[places], last - first)
-                keep &= characters.depth[nodes] - base <= most
+                above = np.searchsorted(places, nodes, "right") - 1
+                keep &= characters.depth[nodes] - characters.depth[places[above]] <= most
             found: Int32 = characters.token_ids[ranks[keep]]
             return found
         parts = [_NONE]
