@@ -530,12 +530,21 @@ class KeySymbols:
         return out
 
     def _is_alive(self, state: int) -> bool:
-        if self._keys[state][1]:
+        if self._is_plainly_alive(state):
             return True
         return liveness.is_alive(state, self._alive, self._names_or_ends, self._successors)
 
+    def _is_plainly_alive(self, state: int) -> bool:
+        """Whether a name may be read, or what one expression takes: expressions have no states
+        that lead nowhere, and off the names' trie no text is a name that is barred."""
+        node, allowed, others, patterns = self._keys[state]
+        if allowed:
+            return True
+        is_free = others and node < 0 and bool(self._automata)
+        return is_free and self._decides == "one" and patterns[0] >= 0
+
     def _names_or_ends(self, state: int) -> bool:
-        return bool(self._keys[state][1]) or self.label(state) >= 0
+        return self._is_plainly_alive(state) or self.label(state) >= 0
 
     def _successors(self, state: int) -> list[int]:
         return [to for _, to in self._raw(state)]
