@@ -813,7 +813,7 @@ class Walker:
         if walk.counts is not None:
             found.add_row(self._row(*walk.counts))
         if walk.row is not None:
-            found.add_row(walk.row)
+            found.add_row(self.intern(walk.row))
         found.parts += walk.ids
         found.ends.update(dict.fromkeys(walk.runs))
         if memo is None or not (walk.quotes or walk.single):
