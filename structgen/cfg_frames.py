@@ -112,6 +112,12 @@ class Frames:
             self._found[key] = found
         return found
 
+    def is_known(self, state: int, condition: int, node: int) -> bool:
+        """Whether `top` has been asked this before, or what is the same."""
+        if condition != self._anything and self._meets(state, condition):
+            condition = self._anything
+        return (condition << _STATE_BITS | state) << _NODE_BITS | node in self._found
+
     def goal(self, goal: int, condition: int, node: int, available: int) -> FrameWalk:
         """The walk of a whole goal from ``node``, which tokens leave with one of some bytes."""
         key = (condition << _STATE_BITS | goal) << _NODE_BITS | node

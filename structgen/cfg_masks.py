@@ -167,31 +167,42 @@ class CfgMaskEngine:
         out: list[Walk | FrameWalk] = []
         # Continuations that are gone on with: (continuation, condition, node).
         todo: list[tuple[int, int, int]] = []
-        # Where terminals lead, all together: white space that has ended leads where white space
-        # that goes on does.
-        begun: dict[tuple[int, int], list[int]] = {}
+        # Where terminals lead, for each configuration.
+        begun: dict[tuple[int, int], list[list[int]]] = {}
         for q, place in machine.configurations(state):
             condition = lexer.threads(q)[0]
+            leads: dict[tuple[int, int], list[int]] = {}
             if machine.entry(place, condition) == q:
-                after = frames.settled(stacks.shapes[place], condition)
-                begun.setdefault((place, after), []).append(_ROOT)
-                continue
-            walk = self._walks.walk(q, _ROOT)
-            out.append(walk)
-            for outcome, node in walk.exits:
-                for end, terminals in lexer.outcomes[outcome]:
-                    at = machine.after(place, terminals)
-                    after = frames.settled(stacks.shapes[at], end)
-                    begun.setdefault((at, after), []).append(node)
-        for (at, after), nodes in begun.items():
-            spaces, spots = frames.spaced(after, self._walks.nodes.join(nodes))
-            out += spaces
-            # What a place's tops can return to is among its tops already.
-            for then, node in spots:
-                for top, below in stacks.places[at]:
-                    found = frames.top(top, then, node)
-                    out.append(found)
-                    todo += [(below, w, n) for w, n in found.closed]
+                leads[place, frames.settled(stacks.shapes[place], condition)] = [_ROOT]
+            else:
+                walk = self._walks.walk(q, _ROOT)
+                out.append(walk)
+                for outcome, node in walk.exits:
+                    for end, terminals in lexer.outcomes[outcome]:
+                        at = machine.after(place, terminals)
+                        after = frames.settled(stacks.shapes[at], end)
+                        leads.setdefault((at, after), []).append(node)
+            for key, nodes in leads.items():
+                begun.setdefault(key, []).append(nodes)
+        join = self._walks.nodes.join
+        for (at, after), groups in begun.items():
+            tops = stacks.places[at]
+            starts = [join(nodes) for nodes in groups]
+            if len(starts) > 1:
+                # White space that has ended leads where white space that goes on does, and both
+                # together where one was before it.
+                both = join(starts)
+                if all(frames.is_known(top, after, both) for top, _ in tops):
+                    starts = [both]
+            for start in starts:
+                spaces, spots = frames.spaced(after, start)
+                out += spaces
+                # What a place's tops can return to is among its tops already.
+                for then, node in spots:
+                    for top, below in tops:
+                        found = frames.top(top, then, node)
+                        out.append(found)
+                        todo += [(below, w, n) for w, n in found.closed]
         seen = set(todo)
         while todo:
             continuation, condition, node = todo.pop()
