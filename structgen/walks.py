@@ -190,7 +190,8 @@ class Walker:
         self._free: Recent[tuple[Characters, bytes, tuple[int, ...], Leaf], LeafWalk]
         self._free = self.cache()
         self._after: Recent[tuple[Characters, Any, Leaf], LeafWalk] = self.cache()
-        self._rests: Recent[tuple[Characters, Leaf | None, str], _Rest] = self.cache()
+        # By text last: of keys that are strings alone the collector need not know.
+        self._rests: Recent[tuple[Characters, Leaf | None], Recent[str, _Rest]] = self.cache()
         self._before: Recent[tuple[Leaf, int, Node], tuple[LeafWalk, Node | None, bytes]]
         self._before = self.cache()
         self._clusters: weakref.WeakValueDictionary[bytes, Cluster] = weakref.WeakValueDictionary()
@@ -604,12 +605,16 @@ class Walker:
         parts: list[Ids] = []
         exits: dict[int, list[Node]] = {}
         ends: list[End] = [(state, -1 - _ROOT_PLACE)]
+        shared = leaf.after_text(rests[0][0])
+        after = None if shared is None else shared[0]  # one for all names
+        known = self._rests[characters, after]
+        if known is None:
+            known = self._rests[characters, after] = self.cache()
         for name, text in rests:
             shared = leaf.after_text(name)
-            after = None if shared is None else shared[0]
-            found = self._rests[characters, after, text]
+            found = known[text]
             if found is None:
-                found = self._rests[characters, after, text] = self._rest(characters, after, text)
+                found = known[text] = self._rest(characters, after, text)
                 self.used += found[0].nbytes + len(text) + 300
             ids, node, after_ends = found
             parts.append(ids)
