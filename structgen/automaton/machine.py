@@ -162,6 +162,7 @@ class Machine:
         self._steps: dict[int, int] = {}
         self._alone: dict[int, int] = {}  # configuration → its state, with what may follow it
         self._resumed: dict[tuple[Frame, int, int, bool], tuple[Alternative, ...]] = {}
+        self._following: dict[int, tuple[int, ...]] = {}  # continuation → what outcome 0 leads to
         self._finish: dict[int, bytes] = {}
         with GROW:
             found: set[int] = set()
@@ -278,18 +279,17 @@ class Machine:
 
     def _grow(self, state: int, byte: int) -> int:
         with GROW:
-            configurations = self.states[state]
-            if len(configurations) == 1 and configurations[0] & _LEAF_MASK != _PENDING:
-                (configuration,) = configurations
-                leaf = configuration & _LEAF_MASK
-                to = self.leaves[leaf].step(configuration >> _LEAF_BITS & _STATE_MASK, byte)
-                result = DEAD if to < 0 else self._arrived(leaf, to, configuration >> _TOP_BITS)
+            ways: list[tuple[int, int, int]] = []
+            for leaf, q, continuation in self.configurations(state):
+                to = self.leaves[leaf].step(q, byte)
+                if to >= 0:
+                    ways.append((leaf, to, continuation))
+            if len(ways) == 1:
+                result = self._arrived(*ways[0])
             else:
                 found: set[int] = set()
-                for leaf, q, continuation in self.configurations(state):
-                    to = self.leaves[leaf].step(q, byte)
-                    if to >= 0:
-                        self._arrive(leaf, to, continuation, found)
+                for leaf, to, continuation in ways:
+                    self._arrive(leaf, to, continuation, found)
                 result = self._intern(found)
             self._steps[state << 8 | byte] = result
             return result
@@ -379,6 +379,18 @@ class Machine:
         if continuation == BOTTOM:
             found.add(_ACCEPT)
             return
+        if outcome:
+            self._resume_links(continuation, outcome, found)
+            return
+        # A number may end after each of its digits, and what follows is the same.
+        known = self._following.get(continuation)
+        if known is None:
+            own: set[int] = set()
+            self._resume_links(continuation, 0, own)
+            known = self._following[continuation] = (*own,)
+        found.update(known)
+
+    def _resume_links(self, continuation: int, outcome: int, found: set[int]) -> None:
         depth = self.depths[continuation]
         for link in self.continuations[continuation]:
             self._resume_link(link, depth, outcome, found)
