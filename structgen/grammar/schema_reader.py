@@ -139,6 +139,8 @@ class Reader:
         # The node that all members and items share which name a type and say nothing else, by that
         # name; integers are another matter in draft 4.
         self._alike: tuple[dict[str, int], dict[str, int]] = ({}, {})
+        # What references of members and items lead to.
+        self._referred_to: dict[tuple[str, Resource], int] = {}
         # What references lead to, and the root: how many schemas are inside one another there, and
         # by which number it is known; and the references, with where they stand.
         self._heights = [0]
@@ -358,8 +360,15 @@ class Reader:
         reference = raw["$ref"]
         if type(reference) is not str or not beyond.isdisjoint(raw):
             return 0
-        here = Place(place, resource, (), steps)
-        return self._follow(self._documents.resolve(reference, resource, here), here)
+        key = (reference, resource)
+        known = self._referred_to.get(key)
+        if known is None:
+            here = Place(place, resource, (), steps)
+            target = self._documents.resolve(reference, resource, here)
+            known = self._referred_to[key] = self._follow(target, here)
+        elif known > FALSE:
+            self._links.append((place.base, place.depth + 1, known >> 1))
+        return known
 
     def _alike_node(self, kind: str, place: Place) -> int:
         """The obligation to be of the type called ``kind``, in the draft at ``place``.
