@@ -11,6 +11,8 @@ import pytest
 
 import structgen
 from structgen import JsonSchema, Vocabulary
+from structgen.automaton.derivatives import RegexAutomaton
+from structgen.grammar.regex import parse_python
 from structgen.walks import walker_of
 
 TOKENS = [bytes([b]) for b in range(256)]
@@ -88,6 +90,25 @@ def test_constraints_go_without_the_collector():
             gc.collect()
             left = [x for x in gc.garbage if type(x).__module__.startswith("structgen")]
             assert not left, (schema, left)
+    finally:
+        gc.set_debug(0)
+        gc.garbage.clear()
+        gc.enable()
+
+
+def test_automata_go_without_the_collector():
+    patterns = ["^(?!ab)[a-z]+$", r"\bx\d{2,9}(?<=9)", "^a|b$", "(?=.*1).{3,8}"]
+    gc.collect()
+    gc.disable()
+    gc.set_debug(gc.DEBUG_SAVEALL)
+    try:
+        for pattern in patterns:
+            automaton = RegexAutomaton(parse_python(pattern))
+            automaton.accepts("ab19")
+            del automaton
+        gc.collect()
+        left = [x for x in gc.garbage if type(x).__module__.startswith("structgen.automaton")]
+        assert not left
     finally:
         gc.set_debug(0)
         gc.garbage.clear()

@@ -19,6 +19,7 @@ at worst exponential in the number of lookaheads open at once.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -79,13 +80,20 @@ class Looks:
     """
 
     def __init__(self, automaton: RegexAutomaton) -> None:
-        self._automaton = automaton
+        # The automaton holds this: held back, it would take the collector to free them.
+        self._held_by = weakref.ref(automaton)
         self._work = 0
         self._plain: dict[int, Moves] = {}
         self._consumed: dict[tuple[int, int, bool], Moves] = {}
         self._steps: dict[int, Moves] = {}
         self._shifted: dict[tuple[int, int], int] = {}
         self._behinds: dict[int, frozenset[int]] = {}
+
+    @property
+    def _automaton(self) -> RegexAutomaton:
+        automaton = self._held_by()
+        assert automaton is not None
+        return automaton
 
     def are_in(self, node: int) -> bool:
         """Whether derivatives of ``node`` are taken here."""
