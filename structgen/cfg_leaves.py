@@ -12,7 +12,8 @@ import numpy as np
 from .automaton.cfg_lexer import Lexer
 from .cfg_walks import Walks
 from .vocabulary import Vocabulary
-from .walks import EMPTY, ROOT, LeafWalk, Node, Walker
+from .walk_store import EMPTY, ROOT, LeafWalk, Node
+from .walks import Walker
 
 _MAX_BYTES = 16 * 1024 * 1024
 """Most bytes of walks that one lexer keeps."""

@@ -23,7 +23,8 @@ from .cfg_tokens import Bits, pack, set_bits
 from .reach import FAR
 from .recent import Recent
 from .vocabulary import Vocabulary
-from .walks import Ids, Walker, walker_of
+from .walk_store import Ids
+from .walks import Walker, walker_of
 
 _FEW = 400
 """More token ids than this, and they are packed."""

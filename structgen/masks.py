@@ -29,18 +29,8 @@ from .cfg_leaves import LexerWalks
 from .named_tokens import NamedTokens
 from .recent import Recent
 from .vocabulary import Vocabulary
-from .walks import (
-    EMPTY,
-    NO_WALK,
-    ROOT,
-    Bits,
-    Ids,
-    LeafWalk,
-    Node,
-    Walker,
-    ends_of,
-    walker_of,
-)
+from .walk_store import EMPTY, NO_WALK, ROOT, Bits, Ids, LeafWalk, Node, ends_of
+from .walks import Walker, walker_of
 
 _NO_NODE = -1
 
@@ -50,7 +40,7 @@ Mask: TypeAlias = "tuple[bytes, npt.NDArray[np.int64] | None, Bits]"
 
 That is the row, uint32 [ceil(size / 32)], as bytes (those of an array cost twice as much to copy);
 positions in it, or None where nothing is different; and what stands there instead. A plain tuple:
-see `walks.WalkMemo`.
+see `walk_store.WalkMemo`.
 """
 
 
@@ -139,7 +129,7 @@ Ends: TypeAlias = "tuple[Leaf | None, tuple[Any, ...], Frames]"
 FrameWalk: TypeAlias = "tuple[Ids, Node, tuple[Ends, ...]]"
 """What a frame does from one trie node, until it is closed: tokens that end before that, or exactly
 there; the node (real or virtual) where it is closed, or -1; and the stacks in which those tokens
-end, see `places_of`. Tuples and not named ones: see `walks.WalkMemo`."""
+end, see `places_of`. Tuples and not named ones: see `walk_store.WalkMemo`."""
 
 
 def places_of(

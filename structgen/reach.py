@@ -21,7 +21,8 @@ from .automaton.tape import Tape
 from .masks import MaskEngine, places_of
 from .recent import Recent
 from .vocabulary import unfinished
-from .walks import Ids, LeafWalk, Walker, ends_of, walker_of
+from .walk_store import Ids, LeafWalk, ends_of
+from .walks import Walker, walker_of
 
 FAR = 1 << 60
 """More tokens than any budget has."""
@@ -35,7 +36,7 @@ _LONGEST_CHARACTER = 12
 """Bytes that the rest of a character takes at most: two escapes."""
 
 _Place: TypeAlias = "tuple[Leaf, int | tuple[int, int], int]"
-"""A leaf, where in it tokens end (see `walks.LeafWalk.ends`), and the continuation below it."""
+"""A leaf, where in it tokens end (see `walk_store.End`), and the continuation below it."""
 
 
 class Reach:

@@ -14,7 +14,7 @@ import pytest
 import real_tokenizers
 
 import structgen
-from structgen import Constraint, JsonSchema, Regex, Vocabulary, walks
+from structgen import Constraint, JsonSchema, Regex, Vocabulary, walk_store
 
 N_THREADS = 8
 WALKS = 3
@@ -121,13 +121,13 @@ def alone() -> dict[tuple[str, int], list[tuple[str, int]]]:
 
 
 # The second budget is soon spent: caches go while other threads use them.
-@pytest.mark.parametrize("budget", [walks.DEFAULT_CACHE_BYTES, 300_000])
+@pytest.mark.parametrize("budget", [walk_store.DEFAULT_CACHE_BYTES, 300_000])
 def test_threads_that_share_constraints(
     alone: dict[tuple[str, int], list[tuple[str, int]]],
     monkeypatch: pytest.MonkeyPatch,
     budget: int,
 ) -> None:
-    monkeypatch.setattr(walks, "DEFAULT_CACHE_BYTES", budget)
+    monkeypatch.setattr(walk_store, "DEFAULT_CACHE_BYTES", budget)
     # Another width, so that nothing was computed before.
     constraints = compiled(vocabulary(padding=budget % 1000))
 
