@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import TypeAlias
 
 import numpy as np
 
@@ -21,8 +20,9 @@ from .automaton.cfg_stacks import BOTTOM, unpack
 from .automaton.leaf import GROW
 from .automaton.tape import Tape
 from .cfg_frames import Frames, FrameWalk
-from .cfg_tokens import Bits, Walk, Words, overlay
+from .cfg_tokens import Bits, Walk, overlay
 from .cfg_walks import Walks
+from .masks import Mask, fill
 from .vocabulary import Vocabulary
 
 MAX_CACHE_BYTES = 64 * 1024 * 1024
@@ -31,10 +31,6 @@ MAX_CACHE_BYTES = 64 * 1024 * 1024
 _ROOT = 0
 _WORTH_KEEPING = 20_000
 """First masks over smaller vocabularies are not worth a file."""
-
-
-Mask: TypeAlias = "tuple[memoryview | bytes, Words | None, Bits]"
-"""A mask as `masks.Mask`: the bytes of a row, and words that differ from it, or None."""
 
 
 class CfgMaskEngine:
@@ -76,16 +72,6 @@ class CfgMaskEngine:
                 self.ready[state] = found
                 self._used += 200
         return found
-
-    def fill(self, state: int, out: Bits, tape: Callable[[], Tape] | None = None) -> None:
-        """Write the mask of ``state`` into ``out``, uint32 [ceil(size / 32)]."""
-        _fill(self.mask(state), out)
-
-    def n_tokens(self, state: int, tape: Callable[[], Tape] | None = None) -> int:
-        """How many tokens are allowed in ``state``."""
-        out = np.zeros(self._n_words, np.uint32)
-        self.fill(state, out)
-        return int(np.unpackbits(out.view(np.uint8)).sum())
 
     def _trim(self) -> None:
         """Start the caches anew when they have outgrown the budget, or nodes their numbers."""
@@ -133,7 +119,7 @@ class CfgMaskEngine:
         row = grammar_cache.find_row("first mask", of)
         if row is None:
             row = np.zeros(self._n_words, np.uint32)
-            _fill(self._compute(machine.start), row)
+            fill(self._compute(machine.start), row)
             grammar_cache.keep_row("first mask", of, row)
         return _bytes_of(row), None, row[:0]
 
@@ -240,10 +226,3 @@ class CfgMaskEngine:
 
 def _bytes_of(row: Bits) -> memoryview:
     return memoryview(row).cast("B")  # type: ignore[arg-type]
-
-
-def _fill(mask: Mask, out: Bits) -> None:
-    row, words, bits = mask
-    out[:] = np.frombuffer(row, np.uint32)
-    if words is not None:
-        out[words] = bits

@@ -19,7 +19,8 @@ from .automaton.cfg_machine import CfgMachine
 from .automaton.leaf import GROW
 from .automaton.machine import DEAD
 from .cfg_masks import CfgMaskEngine
-from .cfg_tokens import Bits, pack, set_bits
+from .cfg_tokens import Bits, set_bits
+from .grouping import bits_of
 from .reach import FAR
 from .recent import Recent
 from .vocabulary import Vocabulary
@@ -111,7 +112,7 @@ class CfgReach:
         for size in np.unique(needed[needed >= 0]).tolist():
             ids = token_ids[needed == size]
             if len(ids) > _FEW:
-                out.append((size, none, self._walker.intern(pack(ids, self._walker.n_words))))
+                out.append((size, none, self._walker.intern(bits_of(ids, self._walker.n_words))))
             else:
                 out.append((size, ids, None))
         return tuple(out)

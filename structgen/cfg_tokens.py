@@ -11,6 +11,8 @@ from typing import NamedTuple, Protocol, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from .grouping import bits_of, words_of, words_of_few
+
 Bits: TypeAlias = npt.NDArray[np.uint32]
 Ids: TypeAlias = "tuple[int, ...] | npt.NDArray[np.int32]"
 """Token ids, repeats allowed: the fewest as tuples, which are quicker made."""
@@ -21,7 +23,6 @@ Words: TypeAlias = npt.NDArray[np.int64]
 """Positions in a packed mask."""
 
 _NO_BITS: Bits = np.array([], np.uint32)
-_BIT: Bits = (1 << np.arange(32)).astype(np.uint32)
 
 _FEW = 40
 _SOME = 600
@@ -67,12 +68,10 @@ class Walk(NamedTuple):
     ends: tuple[int, ...] | None
 
 
-def merge(parts: Collection[Tokens], n_words: int, most: int = _DENSE) -> tuple[Ids, Bits | None]:
-    """The tokens of several walks as ids, or packed if there are more than ``most``."""
-    if len(parts) == 1:
-        (only,) = parts
-        if only.bits is not None or len(only.ids) <= _FEW or not isinstance(only.ids, tuple):
-            return only.ids, only.bits
+def _gathered(
+    parts: Iterable[Tokens],
+) -> tuple[list[int], list[npt.NDArray[np.int32]], dict[int, Bits]]:
+    """The ids of all tuples, the arrays of ids, and the different masks."""
     few: list[int] = []
     more: list[npt.NDArray[np.int32]] = []
     rows: dict[int, Bits] = {}
@@ -83,6 +82,16 @@ def merge(parts: Collection[Tokens], n_words: int, most: int = _DENSE) -> tuple[
             few += part.ids
         else:
             more.append(part.ids)
+    return few, more, rows
+
+
+def merge(parts: Collection[Tokens], n_words: int, most: int = _DENSE) -> tuple[Ids, Bits | None]:
+    """The tokens of several walks as ids, or packed if there are more than ``most``."""
+    if len(parts) == 1:
+        (only,) = parts
+        if only.bits is not None or len(only.ids) <= _FEW or not isinstance(only.ids, tuple):
+            return only.ids, only.bits
+    few, more, rows = _gathered(parts)
     ids: Ids
     if not more:
         ids = tuple(few) if len(few) <= _FEW else np.array(few, np.int32)
@@ -91,7 +100,7 @@ def merge(parts: Collection[Tokens], n_words: int, most: int = _DENSE) -> tuple[
     else:
         ids = more[0] if len(more) == 1 else np.concatenate(more)
     if not rows:
-        return (ids, None) if len(ids) <= most else (EMPTY, pack(ids, n_words))
+        return (ids, None) if len(ids) <= most else (EMPTY, bits_of(ids, n_words))
     first, *others = rows.values()
     if not others and not len(ids):
         return EMPTY, first
@@ -106,16 +115,7 @@ def merge(parts: Collection[Tokens], n_words: int, most: int = _DENSE) -> tuple[
 def overlay(parts: Iterable[Tokens], n_words: int) -> tuple[Bits | None, Words | None, Bits]:
     """The tokens of several walks as a mask: a row, where one of them or all are one, and the words
     that differ from it (None: none does), or from nothing at all; and what stands there."""
-    few: list[int] = []
-    more: list[npt.NDArray[np.int32]] = []
-    rows: dict[int, Bits] = {}
-    for part in parts:
-        if part.bits is not None:
-            rows[id(part.bits)] = part.bits
-        elif isinstance(part.ids, tuple):
-            few += part.ids
-        else:
-            more.append(part.ids)
+    few, more, rows = _gathered(parts)
     row: Bits | None = None
     if rows:
         row, *others = rows.values()
@@ -123,28 +123,16 @@ def overlay(parts: Iterable[Tokens], n_words: int) -> tuple[Bits | None, Words |
             row = row | others[0]
             for other in others[1:]:
                 row |= other
-    words: Words
     if not more and len(few) <= _FEW:
-        table: dict[int, int] = {}
-        for token in few:
-            table[token >> 5] = table.get(token >> 5, 0) | 1 << (token & 31)
-        words = np.array(list(table), np.int64)
-        bits = np.array(list(table.values()), np.uint32)
+        words, bits = words_of_few(few)
     else:
         if few:
             more.append(np.array(few, np.int32))
         ids = more[0] if len(more) == 1 else np.concatenate(more)
         if len(ids) > _SOME:
-            every = pack(ids, n_words)
+            every = bits_of(ids, n_words)
             return every if row is None else every | row, None, _NO_BITS
-        ids = np.sort(ids)
-        positions = ids >> 5
-        is_first = np.empty(len(ids), bool)
-        is_first[0] = True
-        np.not_equal(positions[1:], positions[:-1], out=is_first[1:])
-        first = is_first.nonzero()[0]
-        words = positions[first].astype(np.int64)
-        bits = np.bitwise_or.reduceat(_BIT[ids & 31], first)
+        words, bits = words_of(ids)
     if not len(words):
         return row, None, _NO_BITS
     if row is not None:
@@ -156,10 +144,3 @@ def set_bits(out: Bits, ids: Ids) -> None:
     """Set the bits of token ids (repeats allowed) in a packed mask."""
     ids = np.asarray(ids, np.int32)
     np.bitwise_or.at(out, ids >> 5, np.left_shift(np.uint32(1), (ids & 31).astype(np.uint32)))
-
-
-def pack(ids: Ids, n_words: int) -> Bits:
-    """Token ids as a packed mask, uint32 [n_words]."""
-    flags = np.zeros(n_words * 32, np.uint8)
-    flags[np.asarray(ids, np.int32)] = 1
-    return np.packbits(flags, bitorder="little").view("<u4").astype(np.uint32, copy=False)

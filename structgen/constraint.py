@@ -333,13 +333,9 @@ class Cursor:
 
     def allowed_count(self) -> int:
         """How many tokens `fill_mask` allows now."""
-        if self._finished:
-            return 0
-        if self._left is not None and not self._finished and self._is_tight():
-            out = np.zeros((self._constraint.vocabulary.size + 31) // 32, np.uint32)
-            self.fill_mask(out)
-            return int(np.unpackbits(out.view(np.uint8)).sum())
-        return self._constraint._masks.n_tokens(self._state, self._text)
+        out = np.zeros((self._constraint._size + 31) // 32, np.uint32)
+        self.fill_mask(out)
+        return int(np.unpackbits(out.view(np.uint8)).sum())
 
     def accept(self, token_id: int) -> None:
         """Advance by one token.

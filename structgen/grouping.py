@@ -1,4 +1,4 @@
-"""Small NumPy helpers: ranges laid end to end, and where equal values begin."""
+"""Small NumPy helpers: ranges laid end to end, where equal values begin, token ids as bits."""
 
 from __future__ import annotations
 
@@ -35,3 +35,32 @@ def distinct(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
     ordered = np.sort(values)
     found: npt.NDArray[Any] = ordered[starts_of(ordered)]
     return found
+
+
+def bits_of(ids: npt.ArrayLike, n_words: int) -> npt.NDArray[np.uint32]:
+    """Token ids (repeats allowed) as a packed mask, uint32 ``[n_words]``."""
+    flags = np.zeros(n_words * 32, np.uint8)
+    flags[np.asarray(ids, np.int32)] = 1
+    return np.packbits(flags, bitorder="little").view("<u4").astype(np.uint32, copy=False)
+
+
+def words_of(ids: npt.NDArray[np.int32]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint32]]:
+    """The words of a packed mask that token ids (repeats allowed) are in: where, and what they are.
+
+    Cost: what sorting does; a few hundred are cheaper so than by `bits_of`.
+    """
+    ids = np.sort(ids)
+    positions = ids >> 5
+    first = starts_of(positions)
+    return positions[first].astype(np.int64), np.bitwise_or.reduceat(_BIT[ids & 31], first)
+
+
+def words_of_few(ids: list[int]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint32]]:
+    """As `words_of`, one by one, which is quicker for a few dozen."""
+    table: dict[int, int] = {}
+    for token in ids:
+        table[token >> 5] = table.get(token >> 5, 0) | 1 << (token & 31)
+    return np.array(list(table), np.int64), np.array(list(table.values()), np.uint32)
+
+
+_BIT: npt.NDArray[np.uint32] = (1 << np.arange(32)).astype(np.uint32)

@@ -26,6 +26,7 @@ from .automaton.machine import BOTTOM, Frame, Machine, NeedsText
 from .automaton.nesting import UNLIMITED
 from .automaton.tape import Tape
 from .cfg_leaves import LexerWalks
+from .grouping import bits_of, words_of, words_of_few
 from .named_tokens import NamedTokens
 from .recent import Recent
 from .vocabulary import Vocabulary
@@ -35,7 +36,7 @@ from .walks import Walker, walker_of
 _NO_NODE = -1
 
 
-Mask: TypeAlias = "tuple[bytes, npt.NDArray[np.int64] | None, Bits]"
+Mask: TypeAlias = "tuple[bytes | memoryview, npt.NDArray[np.int64] | None, Bits]"
 """A mask: a row that many share, and what is different.
 
 That is the row, uint32 [ceil(size / 32)], as bytes (those of an array cost twice as much to copy);
@@ -72,24 +73,11 @@ def pack(walker: Walker, rows: list[Bits], parts: list[Ids]) -> Mask:
 
 def _packed(walker: Walker, row: bytes | None, ids: Ids) -> Mask:
     if len(ids) <= _FEW:
-        table: dict[int, int] = {}
-        for token in ids.tolist():
-            table[token >> 5] = table.get(token >> 5, 0) | 1 << (token & 31)
-        words = np.array(list(table), np.int64)
-        bits = np.array(list(table.values()), np.uint32)
+        words, bits = words_of_few(ids.tolist())
     elif len(ids) <= _SOME:
-        ids = np.sort(ids)
-        positions = ids >> 5
-        is_first = np.empty(len(ids), bool)
-        is_first[0] = True
-        np.not_equal(positions[1:], positions[:-1], out=is_first[1:])
-        first = is_first.nonzero()[0]
-        words = positions[first].astype(np.int64)
-        bits = np.bitwise_or.reduceat(_BIT[ids & 31], first)
+        words, bits = words_of(ids)
     else:
-        flags = np.zeros(walker.n_words * 32, np.uint8)
-        flags[ids] = 1
-        every = np.packbits(flags, bitorder="little").view("<u4")
+        every = bits_of(ids, walker.n_words)
         words = every.nonzero()[0]
         if row is not None or len(words) * 3 > walker.n_words:
             if row is not None:
@@ -150,7 +138,6 @@ def places_of(
 
 _NOTHING_AFTER: FrameWalk = EMPTY, _NO_NODE, ()
 _NO_BITS = np.array([], np.uint32)
-_BIT: Bits = (1 << np.arange(32)).astype(np.uint32)
 
 _FEW = 24
 """So many tokens are gathered into words one by one,"""
@@ -215,12 +202,6 @@ class MaskEngine:
                     return found
             return self._compute(state, tape())
 
-    def n_tokens(self, state: int, tape: Callable[[], Tape]) -> int:
-        """How many tokens are allowed in ``state``."""
-        out = np.empty(self._walker.n_words, np.uint32)
-        self.fill(state, out, tape)
-        return int(np.unpackbits(out.view(np.uint8)).sum())
-
     def _leaf_walk(self, leaf: Leaf, q: int, node: Node) -> LeafWalk:
         memo = self._walker.walks if leaf.is_shared else self._walks
         found = memo.get(leaf, q, node)
@@ -241,10 +222,6 @@ class MaskEngine:
         """What ``leaf`` does from its state ``q`` with whole tokens."""
         last = self._walker.last_walk(leaf, q) if continuation == BOTTOM else None
         return self._leaf_walk(leaf, q, ROOT) if last is None else last
-
-    def fill(self, state: int, out: Bits, tape: Callable[[], Tape]) -> None:
-        """Write the mask of ``state`` into ``out``, uint32 [ceil(size / 32)]."""
-        fill(self.mask(state, tape), out)
 
     def _compute(self, state: int, tape: Tape | None) -> Mask:
         machine = self.machine

@@ -19,6 +19,7 @@ from . import character_nodes
 from .automaton.encoding import GROUND, Utf8
 from .automaton.leaf import Leaf, StringLeaf, TextLeaf
 from .characters import Characters, Whole
+from .grouping import bits_of
 from .recent import Recent
 from .text_walks import ANEW, TextWalk, TextWalks, apart
 from .vocabulary import Vocabulary
@@ -76,9 +77,7 @@ class StringWalks(WalkStore):
     def _with_row(self, walk: LeafWalk) -> LeafWalk:
         """``walk`` with its tokens as bits, which take less, and which masks need anyway."""
         row, ids, exits, ends = walk
-        flags = np.zeros(self.n_words * 32, np.uint8)
-        flags[ids] = 1
-        more: Bits = np.packbits(flags, bitorder="little").view("<u4")
+        more = bits_of(ids, self.n_words)
         return self.intern(more if row is None else row | more), EMPTY, exits, ends
 
     @property

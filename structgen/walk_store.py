@@ -189,7 +189,7 @@ class WalkStore:
         self._exits: Recent[Exits, Exits] = self.cache()
         self.walks = self.memo(self.cache())
         self._interned: Recent[bytes, Bits] = self.cache()
-        self.masks: Recent[tuple[bytes | None, bytes], tuple[bytes, Any, Bits]] = self.cache()
+        self.masks: Recent[tuple[bytes | None, bytes], tuple[Any, Any, Bits]] = self.cache()
         self._clusters: weakref.WeakValueDictionary[bytes, Cluster] = weakref.WeakValueDictionary()
         self._views = (
             view(self.trie.first_child),

@@ -14,6 +14,7 @@ from structgen import Cfg, GrammarError, Unsatisfiable, array_cache, grammar_cac
 from structgen.automaton import cfg_machine
 from structgen.cfg_masks import CfgMaskEngine
 from structgen.grammar import cfg_lark
+from structgen.masks import fill
 from structgen.types import lowering
 
 SUMS = 'start: sum\nsum: sum "+" term | term\nterm: NUMBER | "(" sum ")"\nNUMBER: /[0-9]+/\n'
@@ -83,7 +84,7 @@ def test_first_masks_are_the_same_from_disk(folder: Path, monkeypatch: pytest.Mo
     for _ in range(2):
         constraint = structgen.compile(Cfg(text), vocabulary)
         row = np.zeros((vocabulary.size + 31) // 32, np.uint32)
-        constraint._masks.fill(constraint._machine.start, row)
+        fill(constraint._masks.mask(constraint._machine.start), row)
         rows.append(row.tobytes())
         if len(rows) == 1:
             monkeypatch.setattr(CfgMaskEngine, "_compute", None)
