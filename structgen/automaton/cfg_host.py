@@ -138,12 +138,6 @@ class HostMachine(Machine):
         self._reached: dict[tuple[CfgFrame, int], dict[int, None]] = {}
         super().__init__(start)
 
-    def _resume(self, continuation: int, outcome: int, found: set[int]) -> None:
-        if continuation == BOTTOM:
-            super()._resume(continuation, outcome, found)
-        else:
-            self._resume_links(continuation, outcome, found)  # what is reached has to be told again
-
     def _resume_link(
         self, link: tuple[int, int], depth: int, outcome: int, found: set[int]
     ) -> None:

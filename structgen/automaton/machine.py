@@ -162,7 +162,6 @@ class Machine:
         self._steps: dict[int, int] = {}
         self._alone: dict[int, int] = {}  # configuration → its state, with what may follow it
         self._resumed: dict[tuple[Frame, int, int, bool], tuple[Alternative, ...]] = {}
-        self._following: dict[int, tuple[int, ...]] = {}  # continuation → what outcome 0 leads to
         self._finish: dict[int, bytes] = {}
         with GROW:
             found: set[int] = set()
@@ -379,18 +378,6 @@ class Machine:
         if continuation == BOTTOM:
             found.add(_ACCEPT)
             return
-        if outcome:
-            self._resume_links(continuation, outcome, found)
-            return
-        # A number may end after each of its digits, and what follows is the same.
-        known = self._following.get(continuation)
-        if known is None:
-            own: set[int] = set()
-            self._resume_links(continuation, 0, own)
-            known = self._following[continuation] = (*own,)
-        found.update(known)
-
-    def _resume_links(self, continuation: int, outcome: int, found: set[int]) -> None:
         depth = self.depths[continuation]
         for link in self.continuations[continuation]:
             self._resume_link(link, depth, outcome, found)

@@ -48,10 +48,9 @@ class ObjectPlan:
         self._counts = table.counts
         # Whether an unnamed key may be right in one state and wrong in another.
         self._told_by_state = table.speaks_of_unnamed
+        # Whether more than the names still allowed tells one state from another.
         self._is_involved = self._counts or bool(table.rule.support)
         self._in_order = language.options.property_order == "schema"
-        # Whether nothing but the names still allowed tells one state from another.
-        self._is_plain = not (self._counts or table.rule.support)
         self._states: list[State] = []
         self._state_ids: dict[State, int] = {}
         self._leaves: dict[object, KeyLeaf] = {}
@@ -112,7 +111,7 @@ class ObjectPlan:
 
     def _ways(self, state: State, label: int, name: str | None) -> list[tuple[int, State]]:
         """For a member with key ``label``: the conjunction its value owes, and the state after."""
-        if self._is_plain:
+        if not self._is_involved:
             left, count, rule, _ = state
             left = self._left_after(left, label)
             return [(self._table.conjunctions[label], (left, count, rule, ()))]
@@ -265,7 +264,7 @@ class ObjectPlan:
 
     def records(self, at: int, outcome: int) -> bool:
         """Whether `resume` needs the text of the key that has just been written."""
-        if at & 1 or self._is_plain or outcome <= len(self.names):
+        if at & 1 or not self._is_involved or outcome <= len(self.names):
             return False
         _, count, rule, keys = self._states[at >> 1]
         return self._tells_keys_apart(count, rule, keys)
