@@ -20,7 +20,7 @@ from .automaton.cfg_stacks import BOTTOM, unpack
 from .automaton.leaf import GROW
 from .automaton.tape import Tape
 from .cfg_frames import Frames, FrameWalk
-from .cfg_tokens import Bits, Walk, overlay
+from .cfg_tokens import Walk, overlay, packed
 from .cfg_walks import Walks
 from .masks import Mask, fill
 from .vocabulary import Vocabulary
@@ -28,6 +28,7 @@ from .vocabulary import Vocabulary
 MAX_CACHE_BYTES = 64 * 1024 * 1024
 """Most bytes of walks and masks that one grammar keeps for one vocabulary."""
 
+_NO_BITS = np.array([], np.uint32)
 _ROOT = 0
 _WORTH_KEEPING = 20_000
 """First masks over smaller vocabularies are not worth a file."""
@@ -121,7 +122,7 @@ class CfgMaskEngine:
             row = np.zeros(self._n_words, np.uint32)
             fill(self._compute(machine.start), row)
             grammar_cache.keep_row("first mask", of, row)
-        return _bytes_of(row), None, row[:0]
+        return packed(row), None, _NO_BITS
 
     def _compute(self, state: int) -> Mask:
         self._trim()
@@ -134,12 +135,9 @@ class CfgMaskEngine:
         key = tuple(sorted(parts))
         found = self._alike.get(key)
         if found is None:
-            row, words, bits = overlay(parts.values(), self._n_words)
-            as_bytes = self._none if row is None else _bytes_of(row)
-            found = self._alike[key] = as_bytes, words, bits
-            self._used += 400 + 3 * bits.nbytes
-            if row is not None and not any(row is part.bits for part in parts.values()):
-                self._used += row.nbytes
+            row, is_new = overlay(parts.values(), self._none)
+            found = self._alike[key] = row, None, _NO_BITS
+            self._used += 400 + len(row) * is_new
         return found
 
     def _by_place(self, state: int) -> list[Walk | FrameWalk]:
@@ -222,7 +220,3 @@ class CfgMaskEngine:
                 for end in self._walks.ends(begin, node)
                 for q in ((end,) if end >= 0 else inside(~end))
             }
-
-
-def _bytes_of(row: Bits) -> memoryview:
-    return memoryview(row).cast("B")  # type: ignore[arg-type]

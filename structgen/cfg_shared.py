@@ -150,7 +150,7 @@ class TerminalWalks:
         terminal, state = name
         spelling = self._spelling(terminal)
         exits: list[tuple[str, int]] = []
-        size = 600 + 8 * len(walk.ids) + (0 if walk.bits is None else walk.bits.nbytes)
+        size = 600 + 36 * len(walk.ids) + (0 if walk.bits is None else walk.bits.nbytes)
         for outcome, at in walk.exits:
             # One terminal ends in one way at a time.
             (condition,) = self._lexer.conditions_of[outcome]

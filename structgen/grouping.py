@@ -52,7 +52,7 @@ def words_of(ids: npt.NDArray[np.int32]) -> tuple[npt.NDArray[np.int64], npt.NDA
     ids = np.sort(ids)
     positions = ids >> 5
     first = starts_of(positions)
-    return positions[first].astype(np.int64), np.bitwise_or.reduceat(_BIT[ids & 31], first)
+    return positions[first].astype(np.int64), np.bitwise_or.reduceat(BIT[ids & 31], first)
 
 
 def words_of_few(ids: list[int]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint32]]:
@@ -63,4 +63,5 @@ def words_of_few(ids: list[int]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.
     return np.array(list(table), np.int64), np.array(list(table.values()), np.uint32)
 
 
-_BIT: npt.NDArray[np.uint32] = (1 << np.arange(32)).astype(np.uint32)
+BIT: npt.NDArray[np.uint32] = (1 << np.arange(32)).astype(np.uint32)
+"""The word in which that bit alone is set: uint32 [32]."""

@@ -36,7 +36,7 @@ from .walks import Walker, walker_of
 _NO_NODE = -1
 
 
-Mask: TypeAlias = "tuple[bytes | memoryview, npt.NDArray[np.int64] | None, Bits]"
+Mask: TypeAlias = "tuple[bytes | bytearray | memoryview, npt.NDArray[np.int64] | None, Bits]"
 """A mask: a row that many share, and what is different.
 
 That is the row, uint32 [ceil(size / 32)], as bytes (those of an array cost twice as much to copy);
