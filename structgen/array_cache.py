@@ -119,15 +119,17 @@ def store(
     key: str,
     arrays: Mapping[str, npt.NDArray[Any]],
     make_room: bool = True,
+    under: Path | None = None,
 ) -> None:
     """Keep arrays under a name for a key. Where that is not possible, nothing happens.
 
     ``make_room=False`` leaves what all files take together to others: it takes a look at each.
+    ``under``: the folder of all files, where it is to be another than `root` says now.
     """
     data = _encoded(key, arrays)
     temporary = None
     try:
-        path = _path(folder, name)
+        path = _path(folder, name, under)
         temporary = path.parent / f".{os.urandom(8).hex()}.tmp"
         try:
             _write(temporary, data)
@@ -197,10 +199,10 @@ def _decoded(data: bytes, key: str) -> Arrays:
     return arrays
 
 
-def _path(folder: str, name: str) -> Path:
+def _path(folder: str, name: str, under: Path | None = None) -> Path:
     if not _SAFE_NAME.fullmatch(folder) or not _SAFE_NAME.fullmatch(name):
         raise ValueError(f"{folder!r}/{name!r} is not a plain folder and file name")
-    return root() / folder / f"{name}{_SUFFIX}"
+    return (under or root()) / folder / f"{name}{_SUFFIX}"
 
 
 def _make_room(newest: Path) -> None:

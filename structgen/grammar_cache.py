@@ -8,7 +8,8 @@ imports other files, or is given terminals from outside, is read each time.
 It owns what these things depend on. Besides the grammar that is this package's own code, and Lark's
 loader: by the size and date of their files, so that no change meets what older code has written. It
 knows no
-syntax and no automata; `array_cache` owns the files, of which there are about `MAX_FILES` at most.
+syntax and no automata; `array_cache` owns the files, of which there are about `MAX_FILES` at most,
+and `written_later` writes them when nobody waits.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from . import array_cache
+from . import array_cache, written_later
 from .grammar import ir
 
 MAX_FILES = 300
@@ -37,8 +38,10 @@ _ONE_IN = 16
 """One store in so many, told by its key, counts the files: that takes longer than the store."""
 
 _FOLDER = "grammars"
-_newest: tuple[ir.ContextFree | None, bytes | None] = None, None
-"""The grammar that was read last, and as it is kept: it is asked for a moment later."""
+_keys: dict[int, tuple[ir.ContextFree, str]] = {}
+"""By identity: grammars that were read, and their keys. As many as are remembered elsewhere."""
+
+_MAX_KEYS = 256
 
 _ELSEWHERE = re.compile(r"%import(?:\s|\\)*\.")
 """An import from a file beside the grammar, or what looks like one."""
@@ -57,23 +60,22 @@ def get_or_read(text: str, start: str, read: Callable[[], ir.ContextFree]) -> ir
         start: the rule to begin with.
         read: reads it; what it raises is raised.
 
-    Cost: 0.3 ms when on disk; else that of ``read``, and a millisecond or two for writing.
+    Cost: 0.3 ms when on disk; else that of ``read``.
     """
     if reads_files(text):
         return read()
     key = _key("rules", _larks_code(), start, text)
-    known = array_cache.load(_FOLDER, key, key)
-    data: bytes | None
+    known = written_later.find(_FOLDER, key, key)
     if known is not None:
-        data = known["grammar"].tobytes()
-        grammar = _decoded(data)
+        grammar = _decoded(known["grammar"].tobytes())
     else:
         grammar = read()
-        data = _encoded(grammar)
-        if data is not None:
-            _store(key, {"grammar": np.frombuffer(data, np.uint8)})
-    global _newest
-    _newest = grammar, data
+        if not _is_plain(grammar):
+            return grammar
+        _keep(key, lambda: {"grammar": np.frombuffer(_encoded(grammar), np.uint8)})
+    _keys[id(grammar)] = grammar, key
+    if len(_keys) > _MAX_KEYS:
+        _keys.pop(next(iter(_keys)), None)
     return grammar
 
 
@@ -94,10 +96,10 @@ def of_lark(name: str, make: Callable[[], Any]) -> Any:
 
 def fingerprint(grammar: ir.ContextFree) -> str | None:
     """What tells a grammar from all others; None for one with terminals that are no patterns."""
-    newest, data = _newest
-    if newest is not grammar:
-        data = _encoded(grammar)
-    return None if data is None else hashlib.sha256(data).hexdigest()
+    known = _keys.get(id(grammar))
+    if known is not None:
+        return known[1]
+    return hashlib.sha256(_encoded(grammar)).hexdigest() if _is_plain(grammar) else None
 
 
 def find_flag(name: str, of: str) -> bool | None:
@@ -119,13 +121,13 @@ def keep_flag(name: str, of: str, holds: bool) -> None:
 def find_row(name: str, of: str) -> npt.NDArray[np.uint32] | None:
     """A row of bits, uint32, if it was kept; as `find_flag`. It is not to be written to."""
     key = _key(name, of)
-    known = array_cache.load(_FOLDER, key, key)
+    known = written_later.find(_FOLDER, key, key)
     return None if known is None else known["array"].astype(np.uint32, copy=False)
 
 
 def keep_row(name: str, of: str, row: npt.NDArray[np.uint32]) -> None:
-    """Keep what `find_row` is to find."""
-    _store(_key(name, of), {"array": row})
+    """Keep what `find_row` is to find; it is not to be written to any more."""
+    _keep(_key(name, of), lambda: {"array": row})
 
 
 def _key(*parts: str) -> str:
@@ -163,13 +165,21 @@ def _larks_code() -> str:
     return repr(found)
 
 
-def _store(key: str, arrays: array_cache.Arrays) -> None:
-    # They are small, and this folder bounds itself.
-    array_cache.store(_FOLDER, key, key, arrays, make_room=False)
-    if int(key[:4], 16) % _ONE_IN:
-        return
+def _keep(key: str, make: Callable[[], array_cache.Arrays]) -> None:
+    is_counted = int(key[:4], 16) % _ONE_IN == 0
+    folder = array_cache.root() / _FOLDER
+    then = functools.partial(_count, folder) if is_counted else _nothing
+    written_later.keep(_FOLDER, key, key, make, then)
+
+
+def _nothing() -> None:
+    pass
+
+
+def _count(folder: Path) -> None:
+    """Delete the oldest files where there are more than `MAX_FILES`."""
     with contextlib.suppress(OSError, RuntimeError):
-        with os.scandir(array_cache.root() / _FOLDER) as entries:
+        with os.scandir(folder) as entries:
             files = list(entries)
         if len(files) > MAX_FILES:
             # Another process may do the same.
@@ -177,19 +187,23 @@ def _store(key: str, arrays: array_cache.Arrays) -> None:
             for file in files:
                 with contextlib.suppress(OSError):
                     dated.append((file.stat().st_mtime, file.path))
-            # Not more of them than that, as it is a compilation that waits.
             for _, path in sorted(dated)[: len(dated) - MAX_FILES]:
                 with contextlib.suppress(OSError):
                     os.unlink(path)
 
 
-def _encoded(grammar: ir.ContextFree) -> bytes | None:
-    """A grammar as JSON; None for one with terminals that are no patterns."""
-    terminals = []
-    for terminal in grammar.terminals:
-        if not isinstance(terminal, ir.Terminal):
-            return None
-        terminals.append([terminal.name, terminal.pattern, int(terminal.flags), terminal.splits])
+def _is_plain(grammar: ir.ContextFree) -> bool:
+    """Whether all its terminals are patterns."""
+    return all(isinstance(terminal, ir.Terminal) for terminal in grammar.terminals)
+
+
+def _encoded(grammar: ir.ContextFree) -> bytes:
+    """A grammar as JSON."""
+    terminals = [
+        [t.name, t.pattern, int(t.flags), t.splits]
+        for t in grammar.terminals
+        if isinstance(t, ir.Terminal)
+    ]
     return json.dumps(
         [terminals, grammar.nonterminals, grammar.rules, grammar.start, grammar.ignore]
     ).encode()

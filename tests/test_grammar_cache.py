@@ -10,7 +10,15 @@ import pytest
 import real_tokenizers
 
 import structgen
-from structgen import Cfg, GrammarError, Unsatisfiable, array_cache, grammar_cache, grammars
+from structgen import (
+    Cfg,
+    GrammarError,
+    Unsatisfiable,
+    array_cache,
+    grammar_cache,
+    grammars,
+    written_later,
+)
 from structgen.automaton import cfg_machine
 from structgen.cfg_masks import CfgMaskEngine
 from structgen.grammar import cfg_lark
@@ -27,6 +35,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def files(folder: Path) -> list[Path]:
+    written_later.flush()
     return sorted(folder.glob("*")) if folder.exists() else []
 
 
@@ -51,6 +60,7 @@ def test_damaged_files_are_read_anew(folder: Path) -> None:
     for data in (b"", whole[:-1], whole[:-70] + b"[" + whole[-69:], b"x" * len(whole)):
         file.write_bytes(data)
         assert cfg_lark.parse(SUMS) == fresh
+        written_later.flush()
     assert file.read_bytes() == whole
 
 
@@ -141,7 +151,7 @@ def test_files_are_bounded(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     data = {"array": np.zeros(1, np.uint8)}
     for i in range(200):
         looks = i % 5 == 0
-        grammar_cache._store(f"{16 * i + (not looks):04x}", data)
+        grammar_cache._keep(f"{16 * i + (not looks):04x}", lambda: data)
         assert len(files(folder)) <= (8 if looks else 12)
 
 
