@@ -12,6 +12,7 @@ from bisect import bisect_right
 from collections.abc import Iterable
 
 from ..grammar.ir import MAX_CODE_POINT, SURROGATES, Ranges
+from .bits import bits
 
 NO_ATOM = -1
 
@@ -74,13 +75,11 @@ class Alphabet:
         self.everything = (1 << self.n_atoms) - 1
         self.key = (self.starts, self.atoms)
         self._ascii: tuple[int, ...] = ()
-        self._masks: dict[Ranges, int] = {}
-        for index, ranges in enumerate(distinct):
-            mask = 0
-            for sig, atom in by_signature.items():
-                if sig >> index & 1:
-                    mask |= 1 << atom
-            self._masks[ranges] = mask
+        masks = [0] * len(distinct)
+        for signature, atom in by_signature.items():
+            for index in bits(signature):
+                masks[index] |= 1 << atom
+        self._masks: dict[Ranges, int] = dict(zip(distinct, masks, strict=True))
 
     def atom(self, code_point: int) -> int:
         """The atom of ``code_point`` (`NO_ATOM` for a surrogate)."""

@@ -27,6 +27,10 @@ from .cfg_guests import Guest
 from .cfg_threads import DEAD, HAS_BEHIND, Item, RestAutomaton, Threads
 from .derivatives import EPSILON, NONE, Moves, RegexAutomaton, char_sets
 
+_Key = tuple[tuple[tuple[int, int], ...], tuple[int, ...], int, int]
+"""A state: threads (what is left, condition), positions of lookbehind automata, characters read (as
+far as it matters), terminal."""
+
 MAX_STATES = 100_000
 """Most states of one terminal."""
 
@@ -59,14 +63,23 @@ class Terminals:
         terminals = [
             s if isinstance(s, ir.Terminal) else ir.Terminal(s.name, "(?!)") for s in symbols
         ]
-        parsed_terminals = [python_regex.parse(t.pattern, t.flags, lazy=True) for t in terminals]
-        trees = [regex_context.settled(parsed) for parsed in parsed_terminals]
+        # Most terminals are one text each: those are handled without trees.
+        texts = [python_regex.plain_text(t.pattern, t.flags) or None for t in terminals]
+        trees = [
+            regex_context.settled(python_regex.parse(t.pattern, t.flags, lazy=True))
+            if text is None
+            else None
+            for t, text in zip(terminals, texts, strict=True)
+        ]
         sets = {chars.ranges}
+        for char in set().union(*[text for text in texts if text is not None]):
+            sets.add(((ord(char), ord(char)),))
         self._aheads: dict[tree.Look | ir.EndAnchor, ir.Regex] = {}
         self._behinds: dict[tree.Look, tuple[ir.Regex, int]] = {}
         self._names = [t.name for t in terminals]
         for terminal, parsed in zip(terminals, trees, strict=True):
-            self._collect(terminal, parsed, sets)
+            if parsed is not None:
+                self._collect(terminal, parsed, sets)
         if self._behinds:
             sets |= char_sets(ir.ANY_TEXT)
         self.alphabet = Alphabet(sets)
@@ -81,9 +94,7 @@ class Terminals:
         self._behind_widths = [width for _, width in self._behinds.values()]
         numbers = {look: i for i, look in enumerate(self._behinds)}
         self._threads = Threads(self.rest, self._writable, self._aheads, numbers)
-        # A state: threads (what is left, condition), positions of lookbehind automata, characters
-        # read (as far as it matters), terminal.
-        self._keys: list[tuple[tuple[tuple[int, int], ...], tuple[int, ...], int, int]] = []
+        self._keys: list[_Key] = []
         self._state_ids: dict[object, int] = {}
         self._moves: dict[int, Moves] = {}
         self._raw: dict[int, Moves] = {}
@@ -91,14 +102,19 @@ class Terminals:
         self._alive: dict[int, bool] = {}
         self._nodes_of: list[int] = []
         self._first: dict[int, int] = {}
-        self.literals = {
-            i: text for i, parsed in enumerate(trees) if (text := self._literal(parsed))
-        }
+        self.literals: dict[int, bytes] = {}
         self._contents = [(t.pattern, int(t.flags), t.splits, chars.ranges) for t in terminals]
-        self.starts = [
-            self._start_anywhere(parsed) if terminal.splits else self._start(i, parsed)
-            for i, (terminal, parsed) in enumerate(zip(terminals, trees, strict=True))
-        ]
+        self.starts: list[int] = []
+        for i, (terminal, text, parsed) in enumerate(zip(terminals, texts, trees, strict=True)):
+            if parsed is None:
+                assert text is not None
+                start = self._start_of_text(i, text)
+            else:
+                literal = self._literal(parsed)
+                if literal:
+                    self.literals[i] = literal
+                start = self._start_anywhere(parsed) if terminal.splits else self._start(i, parsed)
+            self.starts.append(start)
 
     def content(self, terminal: int) -> bytes:
         """What tells a terminal from all others, in this grammar or another: a digest."""
@@ -327,7 +343,9 @@ class Terminals:
         depth = min(depth, max(self._behind_widths, default=0))
         # Terminals share states; only messages need to know whose they are.
         owner = terminal if any(self._threads.looks[node] for node, _ in threads) else -1
-        key = (threads, behinds, depth, owner)
+        return self._state_of((threads, behinds, depth, owner), terminal)
+
+    def _state_of(self, key: _Key, terminal: int) -> int:
         found = self._state_ids.get(key)
         if found is None:
             found = len(self._keys)
@@ -337,9 +355,21 @@ class Terminals:
                     limit=MAX_STATES,
                     actual=found,
                 )
-            self._keys.append((threads, behinds, depth, owner))
+            self._keys.append(key)
             self._state_ids[key] = found
         return found
+
+    def _start_of_text(self, terminal: int, text: str) -> int:
+        """The start of a terminal that is one text; -1 when that may not be written."""
+        atoms = [self.alphabet.atom(ord(char)) for char in text]
+        for atom in atoms:
+            if not self._writable >> atom & 1:
+                self._nodes_of.append(DEAD)
+                return -1
+        self.literals[terminal] = text.encode()
+        node = self._threads.text(atoms)
+        self._nodes_of.append(node)
+        return self._state_of((((node, self.rest.anything),), (), 0, -1), terminal)
 
     def _start_anywhere(self, parsed: tree.Tree) -> int:
         """The start of a terminal that may end wherever it matches: a language, without order."""

@@ -10,7 +10,7 @@ It knows one expression at a time; `cfg_terminals` makes automata of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from ..errors import UnsupportedFeature
 from ..grammar import ir
@@ -20,7 +20,7 @@ from .alphabet import Alphabet
 from .derivatives import EPSILON, NONE, Moves, RegexAutomaton
 
 DEAD, EMPTY = 0, 1
-_SET, _CAT, _ALT, _REP, _AHEAD, _BEHIND = range(2, 8)
+_SET, _CAT, _ALT, _REP, _AHEAD, _BEHIND, _TEXT = range(2, 9)
 _MAX_UNROLL = 8
 
 HAS_AHEAD, HAS_BEHIND = 1, 2
@@ -170,6 +170,8 @@ class Threads:
             items = [(args[0], 0, EMPTY)]
         elif kind == _BEHIND and holds(args[0]) != bool(args[1]):
             items = [(anything, 0, EMPTY)]
+        elif kind == _TEXT:
+            items = list(self.expand(self._spelt(args), holds))
         out = tuple(dict.fromkeys(items))
         if plain:
             self._expanded[node] = out
@@ -225,6 +227,8 @@ class Threads:
             out = self._tail_of_repeat(node, after, name)
         elif kind == _BEHIND:
             raise self._entangled(name)
+        elif kind == _TEXT:
+            out = self.tail(self._spelt(args), after, name)
         self._tails[node, after] = out
         return out
 
@@ -236,6 +240,9 @@ class Threads:
             kind, *args = self._nodes[at]
             if kind == _SET:
                 atoms |= args[0]
+            elif kind == _TEXT:
+                for atom in args:
+                    atoms |= 1 << atom
             elif kind == _AHEAD:
                 conditions.add(args[0])
             elif kind in (_CAT, _ALT, _REP):
@@ -269,6 +276,18 @@ class Threads:
             "terminal reaches, in a way that cannot be enforced exactly.",
             fix="Move lookahead to the end of the terminal, or write the pattern without it.",
         )
+
+    def text(self, atoms: Sequence[int]) -> int:
+        """The node of a text, one atom after the other. Most are never looked at, so what follows
+        its first atom has no node until somebody asks."""
+        return self._node((_TEXT, *atoms), 0)
+
+    def _spelt(self, atoms: Sequence[int]) -> int:
+        """The node of a text as `lower` would make it."""
+        node = EMPTY
+        for atom in reversed(atoms):
+            node = self._cat(self._node((_SET, 1 << atom), 0), node)
+        return node
 
     def lower(self, parsed: tree.Tree) -> int:
         """The node of a tree, `DEAD` if it matches nothing."""

@@ -74,13 +74,19 @@ def parse(pattern: str, flags: int = 0, lazy: bool = False) -> Tree:
         UnsupportedFeature: a possessive quantifier or atomic group over a body of varying width.
         RecursionError: too deeply nested (the caller turns it into a `CompileLimitExceeded`).
     """
-    flags = int(flags) & ~int(re.DEBUG)
-    if not flags and _PLAIN.fullmatch(pattern):
-        # What `re.escape` makes of a text, and `re` takes long to read.
-        text = _ESCAPED.sub(r"\1", pattern)
+    text = plain_text(pattern, flags)
+    if text is not None:
         parts = tuple([ir.character(ord(c)) for c in text])
         return parts[0] if len(parts) == 1 else Seq(parts)
-    return _parsed(pattern, flags, lazy)
+    return _parsed(pattern, int(flags) & ~int(re.DEBUG), lazy)
+
+
+def plain_text(pattern: str, flags: int = 0) -> str | None:
+    """The one text that ``pattern`` matches, where that is plain to see: it is what `re.escape`
+    makes of a text, which `re` takes long to read."""
+    if int(flags) & ~int(re.DEBUG) or not _PLAIN.fullmatch(pattern):
+        return None
+    return _ESCAPED.sub(r"\1", pattern) if "\\" in pattern else pattern
 
 
 @functools.lru_cache(
