@@ -20,15 +20,17 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from .automaton.cfg_machine import CfgMachine
-from .cfg_tokens import EMPTY, Bits, Ids, Part, Tokens, Walk, merge
+from .cfg_shared import Spaces
+from .cfg_tokens import EMPTY, Bits, Ids, Tokens, merge
 from .cfg_walks import Walks
+from .node_sets import NODE_BITS
 
-_NODE_BITS = 40
 _STATE_BITS = 40
 
-_Targets = list[tuple[int, int, int, "bytes | None"]]
+_Target = tuple[int, int, int, "bytes | None", int]
+_Targets = list[_Target]
 """First bytes of a terminal, as a mask; the lexer state before it, where nothing is demanded (-1:
-not asked for yet); the terminal; its text, if it is only one."""
+not asked for yet); the terminal; its text, if it is only one, and the text's number."""
 
 Spot = tuple[int, int]
 """What holds of the rest of the text, and a node."""
@@ -64,18 +66,20 @@ class Frames:
         self._walks = walks
         self._n_words = n_words
         self._nothing = FrameWalk(EMPTY, None, ())
-        # One number for each: tuples would be looked at by the garbage collector.
+        # One number for each: tuples would be looked at by the garbage collector. Walks under no
+        # condition, which are nearly all, are by themselves, as numbers of one word are quicker.
+        self._free: dict[int, FrameWalk] = {}
         self._found: dict[int, FrameWalk] = {}
         self._goals_found: dict[int, FrameWalk] = {}
-        self._spaces: dict[Spot, tuple[tuple[Walk, ...], tuple[Spot, ...]]] = {}
+        self._spaces = walks.spaces(machine.ignore)
         # What is known of goal states: their terminals, the goals they call, and the bytes that
         # any of those begins with.
         self._own: dict[int, tuple[_Targets, list[tuple[int, int]], int]] = {}
         self._starts: dict[int, tuple[_Targets, int]] = {}
         self._entries: dict[Spot, int] = {}
-        self._alone: dict[int, tuple[int, int, int, bytes | None]] = {}
+        self._alone: dict[int, _Target] = {}
         self._texts = machine.lexer.terminals.literals
-        self._repeats: dict[int, tuple[list[bytes], _Targets]] = {}
+        self._repeats: dict[int, tuple[list[tuple[bytes, int]], _Targets]] = {}
         self._is_start: dict[int, bool] = {}
         self._is_neutral: dict[int, bool] = {}
         self._meeting: dict[int, bool] = {}
@@ -85,42 +89,52 @@ class Frames:
             self._spaces_begin |= first
 
     def clear(self) -> None:
-        """Forget all walks."""
+        """Forget all walks, and whatever nodes and texts were numbered with."""
+        self._free.clear()
         self._found.clear()
         self._goals_found.clear()
-        self._spaces.clear()
+        self._spaces = self._walks.spaces(self._machine.ignore)
+        for numbered in (self._alone, self._own, self._starts, self._repeats):
+            numbered.clear()
         self.used = 0
 
     def top(self, state: int, condition: int, node: int) -> FrameWalk:
         """The walk of goal state ``state`` at ``node``, the text being bound by ``condition``."""
-        key = (condition << _STATE_BITS | state) << _NODE_BITS | node
+        if condition != self._anything and not self._meets(state, condition):
+            return self._under(state, condition, node)
+        key = state << NODE_BITS | node
+        found = self._free.get(key)
+        if found is None:
+            targets, calls, begins = self._own.get(state) or self._own_of(state)
+            available = self._walks.nodes.bytes_after(node)
+            found = self._nothing
+            if begins & available:
+                found = self._walk(state, targets, calls, self._anything, node, available)
+            self._free[key] = found
+        return found
+
+    def _under(self, state: int, condition: int, node: int) -> FrameWalk:
+        """As `top`, where a condition means something."""
+        key = (condition << _STATE_BITS | state) << NODE_BITS | node
         found = self._found.get(key)
         if found is None:
             targets, calls, begins = self._own.get(state) or self._own_of(state)
-            if condition == self._anything:
-                found = self._nothing
-                available = self._walks.nodes.bytes_after(node)
-                if begins & available:
-                    found = self._walk(state, targets, calls, condition, node, available)
-            elif self._meets(state, condition):
-                found = self.top(state, self._anything, node)
-            else:
-                found = self._nothing
-                available = self._walks.bytes_after(node, condition)
-                if begins & available:
-                    found = self._walk(state, targets, calls, condition, node, available)
+            available = self._walks.bytes_after(node, condition)
+            found = self._nothing
+            if begins & available:
+                found = self._walk(state, targets, calls, condition, node, available)
             self._found[key] = found
         return found
 
     def is_known(self, state: int, condition: int, node: int) -> bool:
         """Whether `top` has been asked this before, or what is the same."""
-        if condition != self._anything and self._meets(state, condition):
-            condition = self._anything
-        return (condition << _STATE_BITS | state) << _NODE_BITS | node in self._found
+        if condition == self._anything or self._meets(state, condition):
+            return state << NODE_BITS | node in self._free
+        return (condition << _STATE_BITS | state) << NODE_BITS | node in self._found
 
     def goal(self, goal: int, condition: int, node: int, available: int) -> FrameWalk:
         """The walk of a whole goal from ``node``, which tokens leave with one of some bytes."""
-        key = (condition << _STATE_BITS | goal) << _NODE_BITS | node
+        key = (condition << _STATE_BITS | goal) << NODE_BITS | node
         found = self._goals_found.get(key)
         if found is None:
             targets, _ = self._start_of(goal)
@@ -129,22 +143,23 @@ class Frames:
             )
         return found
 
-    def spaced(self, condition: int, node: int) -> tuple[tuple[Walk, ...], tuple[Spot, ...]]:
+    def spaced(self, condition: int, node: int) -> Spaces:
         """Walks of what is ignored from ``node`` on, and the spots where something may follow.
 
         The first of these is where it began.
         """
-        key = (condition, node)
+        key = condition << NODE_BITS | node
         found = self._spaces.get(key)
         if found is None:
             available = self._available(node, condition)
-            found = self._spaced(key) if available & self._spaces_begin else ((), (key,))
+            spot = (condition, node)
+            found = self._spaced(spot) if available & self._spaces_begin else ((), (spot,))
             self._spaces[key] = found
-            self.used += 300
+            self._walks.charge(300)
         return found
 
-    def _spaced(self, begin: Spot) -> tuple[tuple[Walk, ...], tuple[Spot, ...]]:
-        walks: dict[int, Walk] = {}
+    def _spaced(self, begin: Spot) -> Spaces:
+        walks = {}
         spots: dict[int, list[int]] = {begin[0]: [begin[1]]}
         seen = {begin}
         for condition, node in (todo := [begin]):
@@ -202,7 +217,8 @@ class Frames:
             if target is None:
                 text = self._texts.get(t)
                 q = -1 if text else self._entry(t, self._anything)
-                target = known[t] = (self._first(t), q, t, text)
+                number = self._walks.nodes.number_of(text) if text else 0
+                target = known[t] = (self._first(t), q, t, text, number)
             targets.append(target)
             begins |= target[0]
         return targets, begins
@@ -289,18 +305,21 @@ class Frames:
         """Walk terminals and goals of goal state ``begin``, or, below 0, those that goal ``~begin``
         begins with; and go on after them."""
         walk_of, conditions_of, nothing = self._walks.walk, self._lexer.conditions_of, self._nothing
-        anything, spaces_of, go = self._anything, self._spaces, self._goals.go
+        anything, go, nodes = self._anything, self._goals.go, self._walks.nodes
+        known_texts, known_spaces, known_tops = nodes.known_texts, self._spaces, self._free
         is_final, accepts = self._goals.is_final, self._goals.accepts
         is_free = condition == anything
         ids: list[int] = []
         parts: list[Tokens] = []
         closed: dict[int, list[int]] = {}
         ended: dict[tuple[int, int], list[int]] = {}
-        for first, q, terminal, text in targets:
+        for first, q, terminal, text, number in targets:
             if not first & available:
                 continue
             if text is not None and (is_free or self._lexer.is_free_of(terminal, condition)):
-                at = self._read(text, node, ids)
+                read = known_texts.get(number + node) or nodes.read(text, number, node)
+                ids += read[0]
+                at = read[1]
                 if at >= 0:
                     ended.setdefault((go(begin, terminal), anything), []).append(at)
                 continue
@@ -314,9 +333,10 @@ class Frames:
                     ended.setdefault((to, after), []).append(at)
         steps: list[tuple[int, int, int]] = []
         again: list[int] = []
-        for (to, after), nodes in ended.items():
-            at = nodes[0] if len(nodes) == 1 else self._walks.nodes.join(nodes)
-            spaces, spots = spaces_of.get((after, at)) or self.spaced(after, at)
+        join = nodes.join
+        for (to, after), places in ended.items():
+            at = places[0] if len(places) == 1 else join(places)
+            spaces, spots = known_spaces.get(after << NODE_BITS | at) or self.spaced(after, at)
             if spaces:
                 parts += spaces
             if begin < 0 and after == anything and self._starts_again(~begin, to):
@@ -340,38 +360,17 @@ class Frames:
                     closed.setdefault(then, []).append(where)
         for to, after, at in steps:
             if not is_final[to]:
-                found = self.top(to, after, at)
+                known = known_tops.get(to << NODE_BITS | at) if after == anything else None
+                found = known or self.top(to, after, at)
                 if found is not nothing:
                     parts.append(found)
                     for then, where in found.closed:
                         closed.setdefault(then, []).append(where)
             if accepts[to]:
                 closed.setdefault(after, []).append(at)
-        if ids or not parts:
-            parts.append(Part(tuple(ids), None))
-        tokens, bits = merge(parts, self._n_words)
+        tokens, bits = merge(parts, self._n_words, ids)
         self.used += 300 + 8 * len(tokens) + (0 if bits is None else bits.nbytes)
-        join = self._walks.nodes.join
-        return FrameWalk(tokens, bits, tuple([(w, join(nodes)) for w, nodes in closed.items()]))
-
-    def _read(self, text: bytes, node: int, ids: list[int]) -> int:
-        """Read a text from ``node``, adding the tokens that end on the way to ``ids``.
-
-        Returns:
-            The node after it, if some token goes on there; else -1.
-        """
-        nodes, child_of = self._walks.nodes, self._walks.trie.child
-        n_nodes, token_start, token_ids = nodes.n_nodes, nodes.token_start, nodes.token_ids
-        at = node
-        for byte in text:
-            at = child_of.get(at << 8 | byte, -1) if at < n_nodes else nodes.child(at, byte)
-            if at < 0:
-                return -1
-            if at >= n_nodes:
-                ids += nodes.tokens_of(at)
-            elif token_start[at] != token_start[at + 1]:
-                ids += token_ids[token_start[at] : token_start[at + 1]]
-        return at if (nodes.n_children[at] if at < n_nodes else nodes.bytes_after(at)) else -1
+        return FrameWalk(tokens, bits, tuple([(w, join(at)) for w, at in closed.items()]))
 
     # -- goals that begin again -------------------------------------------------------------------
 
@@ -397,16 +396,16 @@ class Frames:
         if repeats is None:
             targets, _ = self._start_of(goal)
             go = self._goals.go
-            texts: list[bytes] = []
+            texts: list[tuple[bytes, int]] = []
             others: _Targets = []
             for target in targets:
                 if target[3] and self._starts_again(goal, go(~goal, target[2])):
-                    texts.append(target[3])
+                    texts.append((target[3], target[4]))
                 else:
                     others.append(target)
             repeats = self._repeats[goal] = texts, others
         texts, others = repeats
-        nodes, anything, read = self._walks.nodes, self._anything, self._read
+        nodes, anything = self._walks.nodes, self._anything
         bytes_after, spaces_begin = nodes.bytes_after, self._spaces_begin
         out: list[FrameWalk] = []
         # What is ignored may lead back to a node that is known; texts only lead deeper.
@@ -421,8 +420,9 @@ class Frames:
         for node in where:
             add(node)
         for node in todo:
-            for text in texts:
-                at = read(text, node, ids)
+            for text, number in texts:
+                here, at = nodes.read(text, number, node)
+                ids += here
                 if at < 0 or at in known:
                     continue
                 if not bytes_after(at) & spaces_begin:

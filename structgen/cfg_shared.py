@@ -6,6 +6,9 @@ state it begins in, and the node it begins at; where terminals end is said by te
 (`cfg_spellings`), so that nothing here is numbered by a grammar. It all lies under the vocabulary's
 byte budget (`walks.Walker`); nodes are numbered anew (`Shared`) when it has been spent.
 
+Grammars whose lexer is one (`shared_lexer`) find walks of it by its own numbers, without names
+(`Shared.known_to`), and what is ignored from a node on as well.
+
 This module translates between one lexer's numbers and names; it walks nothing.
 """
 
@@ -13,7 +16,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from .automaton.cfg_lexer import Lexer
 from .automaton.cfg_spellings import Spellings
@@ -42,6 +45,22 @@ class SharedWalk(NamedTuple):
     ends: tuple[tuple[str, bool], ...] | None
 
 
+Spaces: TypeAlias = "tuple[tuple[Walk, ...], tuple[tuple[int, int], ...]]"
+"""What is ignored does from a node: its walks, and where it ends: conditions and nodes."""
+
+
+class Known(NamedTuple):
+    """What is known of one lexer, in its own numbers. Others fill it.
+
+    Attributes:
+        walks: by state and node (``state << NODE_BITS | node``).
+        spaces: for the terminals that are ignored, by condition and node.
+    """
+
+    walks: dict[int, Walk]
+    spaces: dict[frozenset[int], dict[int, Spaces]]
+
+
 class Shared:
     """The sets of nodes of one vocabulary and the walks that begin at them, for a while.
 
@@ -55,6 +74,16 @@ class Shared:
         self.nodes = NodeSets(vocabulary.trie, order_of(vocabulary), walker.charge)
         self.walks: Recent[tuple[bytes, int], SharedWalk] = walker.cache()
         self._made = walker.turns
+        self._known: weakref.WeakKeyDictionary[Lexer, Known] = weakref.WeakKeyDictionary()
+
+    def known_to(self, lexer: Lexer) -> Known:
+        """What is known of ``lexer`` that holds for all grammars that have it."""
+        found = self._known.get(lexer)
+        if found is None:
+            found = Known({}, {})
+            if lexer.permits is None:
+                self._known[lexer] = found
+        return found
 
     @property
     def is_stale(self) -> bool:

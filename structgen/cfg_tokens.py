@@ -69,10 +69,9 @@ class Walk(NamedTuple):
 
 
 def _gathered(
-    parts: Iterable[Tokens],
+    parts: Iterable[Tokens], few: list[int]
 ) -> tuple[list[int], list[npt.NDArray[np.int32]], dict[int, Bits]]:
-    """The ids of all tuples, the arrays of ids, and the different masks."""
-    few: list[int] = []
+    """The ids of all tuples, after ``few``, the arrays of ids, and the different masks."""
     more: list[npt.NDArray[np.int32]] = []
     rows: dict[int, Bits] = {}
     for part in parts:
@@ -85,13 +84,16 @@ def _gathered(
     return few, more, rows
 
 
-def merge(parts: Collection[Tokens], n_words: int, most: int = _DENSE) -> tuple[Ids, Bits | None]:
-    """The tokens of several walks as ids, or packed if there are more than ``most``."""
-    if len(parts) == 1:
+def merge(
+    parts: Collection[Tokens], n_words: int, further: list[int] | None = None
+) -> tuple[Ids, Bits | None]:
+    """The tokens of several walks as ids, or packed if they are many; with some ids more, whose
+    list may be used."""
+    if len(parts) == 1 and not further:
         (only,) = parts
         if only.bits is not None or len(only.ids) <= _FEW or not isinstance(only.ids, tuple):
             return only.ids, only.bits
-    few, more, rows = _gathered(parts)
+    few, more, rows = _gathered(parts, [] if further is None else further)
     ids: Ids
     if not more:
         ids = tuple(few) if len(few) <= _FEW else np.array(few, np.int32)
@@ -100,7 +102,7 @@ def merge(parts: Collection[Tokens], n_words: int, most: int = _DENSE) -> tuple[
     else:
         ids = more[0] if len(more) == 1 else np.concatenate(more)
     if not rows:
-        return (ids, None) if len(ids) <= most else (EMPTY, bits_of(ids, n_words))
+        return (ids, None) if len(ids) <= _DENSE else (EMPTY, bits_of(ids, n_words))
     first, *others = rows.values()
     if not others and not len(ids):
         return EMPTY, first
@@ -121,7 +123,7 @@ def overlay(parts: Iterable[Tokens], nothing: bytes) -> tuple[Packed, bool]:
         parts: the walks.
         nothing: a mask without tokens.
     """
-    few, more, rows = _gathered(parts)
+    few, more, rows = _gathered(parts, [])
     mask: bytearray | memoryview
     if len(rows) > 1:
         first, second, *others = rows.values()

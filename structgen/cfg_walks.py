@@ -19,13 +19,12 @@ import numpy.typing as npt
 from .automaton.cfg_lexer import Lexer
 from .byte_runs import Order, order_of
 from .cfg_search import Search
-from .cfg_shared import TerminalWalks
+from .cfg_shared import Spaces, TerminalWalks
 from .cfg_tokens import Walk, merge
-from .node_sets import NodeSets, as_mask
+from .node_sets import NODE_BITS, NodeSets, as_mask
 from .trie import Trie
 from .vocabulary import Vocabulary
 
-_NODE_BITS = 40
 _FEW = 10
 """Sets of so many nodes are looked at one by one."""
 _MANY_BYTES = 8
@@ -59,15 +58,19 @@ class Walks:
         self._allowed_masks: dict[int, int] = {}
         self._anything = lexer.terminals.rest.anything
         self._inside: dict[int, tuple[int, ...]] = {}
-        self._walks: dict[int, Walk] = {}
+        # Those of a lexer that grammars share are theirs as well, and charged to the vocabulary.
+        self._is_shared = lexer.permits is None
+        self._known = self._terminals.shared.known_to(lexer)
+        self._walks: dict[int, Walk] = self._known.walks
         # States in which one terminal is read that has a name, those of one text excepted.
         self._named: dict[int, tuple[int, bytes]] = {}
         self._ends: dict[int, tuple[int, ...]] = {}
         self.used = 0
 
     def clear(self) -> None:
-        """Forget all walks."""
-        self._walks.clear()
+        """Forget all walks that are not shared."""
+        if not self._is_shared:
+            self._walks.clear()
         self._ends.clear()
         self.used = 0
 
@@ -77,12 +80,14 @@ class Walks:
         if not self._terminals.renew():
             return False
         self.nodes = self._terminals.shared.nodes
+        self._known = self._terminals.shared.known_to(self.lexer)
+        self._walks = self._known.walks
         self.clear()
         return True
 
     def walk(self, q: int, node: int) -> Walk:
         """The walk from lexer state ``q`` at ``node``."""
-        key = q << _NODE_BITS | node
+        key = q << NODE_BITS | node
         found = self._walks.get(key)
         if found is None:
             name = self._named.get(q)
@@ -95,10 +100,21 @@ class Walks:
                 else:
                     found = self._literal(*literal, node)
             self._walks[key] = found
-            self.used += 400 + 8 * len(found.ids)
-            if found.bits is not None:
-                self.used += found.bits.nbytes
+            size = 400 + 8 * len(found.ids) + (0 if found.bits is None else found.bits.nbytes)
+            self.charge(size)
         return found
+
+    def charge(self, n_bytes: int) -> None:
+        """Count some bytes of what is known of the lexer."""
+        if self._is_shared:
+            self._terminals.shared.charge(n_bytes)
+        else:
+            self.used += n_bytes
+
+    def spaces(self, ignore: frozenset[int]) -> dict[int, Spaces]:
+        """What is known of the terminals ``ignore``, wherever they are ignored: `cfg_frames` fills
+        it. To be asked for again after `renew`."""
+        return self._known.spaces.setdefault(ignore, {})
 
     def _of_states(self, q: int, node: int) -> Walk:
         split = self.lexer.split(q)
@@ -133,7 +149,7 @@ class Walks:
         if walked.ends is not None:
             return walked.ends
         # Not put into the walk: masks are known by the identity of their walks.
-        key = q << _NODE_BITS | node
+        key = q << NODE_BITS | node
         found = self._ends.get(key)
         if found is None:
             found = self._ends[key] = self._find_ends(q, node)

@@ -17,6 +17,9 @@ from .trie import Trie, view
 
 Nodes = npt.NDArray[np.int32]
 
+NODE_BITS = 40
+"""Nodes and sets have numbers of no more bits."""
+
 _FEW = 40
 """Sets of so many members are handled one by one."""
 
@@ -36,6 +39,7 @@ class NodeSets:
 
     Attributes:
         n_nodes: nodes of the trie: the first number of a set.
+        known_texts: what `read` has been asked, by the text's number plus the node.
     """
 
     def __init__(self, trie: Trie, order: Order, charge: Callable[[int], None]) -> None:
@@ -58,6 +62,9 @@ class NodeSets:
         self._bytes: dict[int, int] = {}
         self._sizes: dict[int, int] = {}
         self._tokens: dict[int, list[int]] = {}
+        self._joined: dict[tuple[int, ...], int] = {}
+        self._texts: dict[bytes, int] = {}
+        self.known_texts: dict[int, tuple[tuple[int, ...], int]] = {}
 
     def real(self, node: int) -> Nodes:
         """The trie nodes that ``node`` stands for."""
@@ -72,11 +79,19 @@ class NodeSets:
         """One node that stands for all of ``nodes``, each a node or a set."""
         if len(nodes) == 1:
             return nodes[0]
-        if max(nodes) < self.n_nodes:
-            if len(nodes) > _FEW:
-                return self.joined(np.array(nodes, np.int32))
-            return self.of(np.array(sorted(set(nodes)), np.int32))
-        return self.joined(np.concatenate([self.real(node) for node in nodes]))
+        # What leads to two nodes once does so again, in another state.
+        key = tuple(nodes)
+        found = self._joined.get(key)
+        if found is None:
+            if max(nodes) >= self.n_nodes:
+                found = self.joined(np.concatenate([self.real(node) for node in nodes]))
+            elif len(nodes) > _FEW:
+                found = self.joined(np.array(nodes, np.int32))
+            else:
+                found = self.of(np.array(sorted(set(nodes)), np.int32))
+            self._joined[key] = found
+            self._charge(150 + 8 * len(key))
+        return found
 
     def joined(self, nodes: Nodes) -> int:
         """One node that stands for all of ``nodes``, repeats allowed."""
@@ -121,6 +136,42 @@ class NodeSets:
                     found.append(self.of(nodes[~large]))
             self._parts[node] = found
             self._charge(100)
+        return found
+
+    def number_of(self, text: bytes) -> int:
+        """The number of a text, for `read`: too large for a node, so that both can be added."""
+        found = self._texts.get(text)
+        if found is None:
+            found = self._texts[text] = (len(self._texts) + 1) << NODE_BITS
+            self._charge(150 + len(text))
+        return found
+
+    def read(self, text: bytes, number: int, node: int) -> tuple[tuple[int, ...], int]:
+        """Read a text from ``node``.
+
+        Returns:
+            The tokens that end on the way; and the node after it, if some token goes on there, or
+            else -1.
+        """
+        key = number + node
+        found = self.known_texts.get(key)
+        if found is None:
+            n_nodes, token_start, token_ids = self.n_nodes, self.token_start, self.token_ids
+            child_of = self._trie.child
+            ids: list[int] = []
+            at = node
+            for byte in text:
+                at = child_of.get(at << 8 | byte, -1) if at < n_nodes else self.child(at, byte)
+                if at < 0:
+                    break
+                if at >= n_nodes:
+                    ids += self.tokens_of(at)
+                elif token_start[at] != token_start[at + 1]:
+                    ids += token_ids[token_start[at] : token_start[at + 1]]
+            if at >= 0 and not (self.n_children[at] if at < n_nodes else self.bytes_after(at)):
+                at = -1
+            found = self.known_texts[key] = tuple(ids), at
+            self._charge(200 + 36 * len(ids))
         return found
 
     def children(self, node: int) -> dict[int, int]:

@@ -124,6 +124,13 @@ def test_grammars_with_the_same_terminals_have_one_lexer() -> None:
     assert again._machine.lexer is first._machine.lexer
     for constraint in (second, again, first):
         check_masks(constraint, rng, 40)
+        # They know each other's walks, which no grammar may throw away by itself.
+        walks = constraint._masks._walks
+        assert walks._walks is first._masks._walks._walks
+        known = dict(walks._walks)
+        walks.clear()
+        assert walks._walks == known
+        assert not walks.used
 
 
 def test_a_lexer_that_asks_the_rules_is_not_shared() -> None:
@@ -139,7 +146,9 @@ def test_masks_stay_right_when_nodes_are_numbered_anew() -> None:
     walker = walker_of(vocabulary)
     walker.budget = 60_000
     rng = random.Random("budget")
-    constraints = [structgen.compile(Cfg(grammar_of(rng)), vocabulary) for _ in range(6)]
+    grammars = [grammar_of(rng) for _ in range(6)]
+    # Some have a lexer in common.
+    constraints = [structgen.compile(Cfg(g), vocabulary) for g in (*grammars, *grammars[:2])]
     for _ in seeds(5):
         for constraint in constraints:
             check_masks(constraint, rng)
