@@ -40,6 +40,10 @@ _MAX_EXPLORED = 100
 _MAX_EXPLORED_LOOKING = 2_000
 
 
+def _never(index: int) -> bool:
+    raise AssertionError("there is no lookbehind")
+
+
 class Terminals:
     """All terminals of a grammar, over one alphabet.
 
@@ -72,7 +76,8 @@ class Terminals:
             for t, text in zip(terminals, texts, strict=True)
         ]
         sets = {chars.ranges}
-        for char in set().union(*[text for text in texts if text is not None]):
+        written = set().union(*[text for text in texts if text is not None])
+        for char in written:
             sets.add(((ord(char), ord(char)),))
         self._aheads: dict[tree.Look | ir.EndAnchor, ir.Regex] = {}
         self._behinds: dict[tree.Look, tuple[ir.Regex, int]] = {}
@@ -82,6 +87,8 @@ class Terminals:
                 self._collect(terminal, parsed, sets)
         if self._behinds:
             sets |= char_sets(ir.ANY_TEXT)
+        # Then no thread is ever under a condition.
+        self._is_plain = not self._aheads and not self._behinds
         self.alphabet = Alphabet(sets)
         self._writable = self.alphabet.mask(chars.ranges)
         self.end_of_text = 1 << self.alphabet.n_atoms
@@ -103,12 +110,16 @@ class Terminals:
         self._nodes_of: list[int] = []
         self._first: dict[int, int] = {}
         self.literals: dict[int, bytes] = {}
+        atoms = {char: self.alphabet.atom(ord(char)) for char in written}
+        unwritable = {char for char, atom in atoms.items() if not self._writable >> atom & 1}
         self._contents = [(t.pattern, int(t.flags), t.splits, chars.ranges) for t in terminals]
         self.starts: list[int] = []
         for i, (terminal, text, parsed) in enumerate(zip(terminals, texts, trees, strict=True)):
             if parsed is None:
                 assert text is not None
-                start = self._start_of_text(i, text)
+                is_dead = unwritable and not unwritable.isdisjoint(text)
+                node = DEAD if is_dead else self._threads.text([atoms[char] for char in text])
+                start = self._start_of_text(i, text, node)
             else:
                 literal = self._literal(parsed)
                 if literal:
@@ -226,6 +237,14 @@ class Terminals:
     def _items(self, state: int) -> list[Item]:
         """The ways open at ``state``, preferred first, none after an unconditional match."""
         threads, behinds, depth, terminal = self._keys[state]
+        if self._is_plain:
+            plain: list[Item] = []
+            for node, _ in threads:
+                for item in self._threads.expand(node, _never):
+                    plain.append(item)
+                    if not item[1]:
+                        return plain
+            return plain
 
         def holds(index: int) -> bool:
             return self._holds(index, behinds, depth, terminal)
@@ -248,6 +267,17 @@ class Terminals:
         items = self._items(state)
         while items and items[-1][1]:
             items.pop()
+        if self._is_plain:
+            if not items:
+                return NONE
+            # Nearly always what is preferred to the match is one more character, whatever follows.
+            atoms, tail = 0, self._threads.tail
+            for _, mask, after in items[:-1]:
+                if tail(after, rest.anything, "") != rest.anything:
+                    break
+                atoms |= mask
+            else:
+                return rest.unless(atoms)
         for condition, mask, after in items:
             if not mask:
                 forbidden = NONE
@@ -320,7 +350,9 @@ class Terminals:
 
     def _is_alive(self, state: int) -> bool:
         threads, _, _, _ = self._keys[state]
-        if not any(self._threads.looks[node] or c != self.rest.anything for node, c in threads):
+        if self._is_plain or not any(
+            self._threads.looks[node] or c != self.rest.anything for node, c in threads
+        ):
             return True
         return liveness.is_alive(
             state,
@@ -338,6 +370,8 @@ class Terminals:
         depth: int,
         terminal: int,
     ) -> int:
+        if self._is_plain:
+            return self._state_of((threads, (), 0, -1), terminal)
         if not any(self._threads.looks[node] & HAS_BEHIND for node, _ in threads):
             behinds, depth = (), 0
         depth = min(depth, max(self._behind_widths, default=0))
@@ -359,16 +393,11 @@ class Terminals:
             self._state_ids[key] = found
         return found
 
-    def _start_of_text(self, terminal: int, text: str) -> int:
-        """The start of a terminal that is one text; -1 when that may not be written."""
-        atoms = [self.alphabet.atom(ord(char)) for char in text]
-        for atom in atoms:
-            if not self._writable >> atom & 1:
-                self._nodes_of.append(DEAD)
-                return -1
-        self.literals[terminal] = text.encode()
-        node = self._threads.text(atoms)
+    def _start_of_text(self, terminal: int, text: str, node: int) -> int:
         self._nodes_of.append(node)
+        if node == DEAD:
+            return -1
+        self.literals[terminal] = text.encode()
         return self._state_of((((node, self.rest.anything),), (), 0, -1), terminal)
 
     def _start_anywhere(self, parsed: tree.Tree) -> int:

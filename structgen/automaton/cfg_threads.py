@@ -36,6 +36,7 @@ class RestAutomaton(RegexAutomaton):
         super().__init__(ir.EPSILON, alphabet)
         self.anything = self._all
         self._possible: dict[int, tuple[int, int]] = {}
+        self._unless: dict[int, int] = {0: self.anything}
 
     def language(self, regex: ir.Regex) -> int:
         """The state of ``regex``."""
@@ -90,6 +91,16 @@ class RestAutomaton(RegexAutomaton):
                 if to == self.anything:
                     settling |= atoms
             found = self._possible[state] = (allowed, settling)
+        return found
+
+    def unless(self, atoms: int) -> int:
+        """The end of the text, or anything but one of ``atoms`` next; as `shortened` says it."""
+        found = self._unless.get(atoms)
+        if found is None:
+            others = self.alphabet.everything & ~atoms
+            found = self._alt((self._cat(self._set(others), self.anything), EPSILON))
+            self._possible[found] = (others, others)
+            self._unless[atoms] = found
         return found
 
     def shortened(self, state: int) -> int:

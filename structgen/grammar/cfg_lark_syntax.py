@@ -41,6 +41,12 @@ MAX_DEPTH = 1_000
 
 _START = "start"
 _END = "$END"
+_OTHER = "OTHER_"
+"""The kind of characters that are no token: not a name that Lark has."""
+
+_Row: TypeAlias = "dict[Any, Any]"
+"""What to do next, by the kind of a token, or the name of what has been found: ``(None, next row,
+what comes after it)``, see `_settled`; or ``(name found, act, how many parts)``."""
 
 
 class _Finished(Exception):
@@ -56,7 +62,7 @@ class _Tables(NamedTuple):
 
     find: Callable[[str], Iterable[Any]]
     ignored: frozenset[str]
-    start: dict[str, Any]
+    start: _Row
 
 
 class Token(NamedTuple):
@@ -79,7 +85,7 @@ def tokens(text: str) -> list[Token]:
     return [
         Token(str(found.lastgroup), found[0], found.start())
         for found in tables.find(text + "\n")
-        if found.lastgroup not in tables.ignored
+        if found.lastgroup not in tables.ignored and found.lastgroup != _OTHER
     ]
 
 
@@ -93,48 +99,68 @@ def statements(text: str) -> list[Statement]:
     if tables is None:
         raise NotPlain
     find, ignored, row = tables
-    text += "\n"  # as Lark does
-    tokens = [(found.lastgroup, found[0]) for found in find(text)]
-    if sum([len(value) for _, value in tokens]) < len(text):
-        raise NotPlain  # something between them is no token
-    tokens.append((_END, ""))
-    # Rows are entered by the kind of a token, or the name of what has been found. Actions are
-    # (None, next row, 0), or (name found, act, how many parts).
-    rows: list[dict[Any, Any]] = [row]
+    # As Lark does, a line's end at the end. What is no token has a kind that no row knows.
+    found = [token for token in find(text + "\n") if token.lastgroup not in ignored]
+    kinds = [token.lastgroup for token in found]
+    kinds.append(_END)
+    rows: list[_Row] = [row]
     values: list[Any] = []
+    at = 0
     try:
-        for kind, value in tokens:
-            if kind in ignored:
-                continue
-            while True:
-                name, act, size = row[kind]
-                if name is None:
-                    row = act
-                    rows.append(row)
-                    values.append(value)
-                    break
-                if act is None:  # a part is all
-                    rows[-1] = row = rows[-2][name][1]
-                    continue
-                if act is _more:
-                    part = values.pop()
-                    del values[len(values) + 2 - size :]
-                    values[-1].append(part)
-                elif size:
-                    values[-size:] = (act(values[-size:]),)
-                else:
-                    values.append(act([]))
-                if size:
-                    del rows[-size:]
-                row = rows[-1][name][1]
+        while True:
+            name, act, size = row[kinds[at]]
+            if name is None:
+                value = found[at][0]
+                at += 1
+                # ``act`` is the next row, ``size`` what is known of the rows after that.
+                known = size.get(kinds[at])
+                if known is None:
+                    known = size[kinds[at]] = _settled(row, act, kinds[at])
+                act, row = known
+                values.append(value if act is None else act([value]))
                 rows.append(row)
-            if len(rows) > MAX_DEPTH:
-                raise NotPlain
+                if len(rows) > MAX_DEPTH:
+                    raise NotPlain
+                continue
+            if act is None:  # a part is all
+                rows[-1] = row = rows[-2][name][1]
+                continue
+            if act is _more:
+                part = values.pop()
+                del values[len(values) + 2 - size :]
+                values[-1].append(part)
+            elif size:
+                values[-size:] = (act(values[-size:]),)
+            else:
+                values.append(act([]))
+            if size:
+                del rows[-size:]
+            row = rows[-1][name][1]
+            rows.append(row)
     except KeyError:
         raise NotPlain from None
     except _Finished:
         return [statement for statement in values[0] if statement is not None]
-    raise NotPlain
+
+
+def _settled(below: _Row, row: _Row, kind: str) -> tuple[_Act, _Row]:
+    """What a token comes to by itself: most are the only part of a part of a part.
+
+    Args:
+        below: the row before the token.
+        row: the row after it.
+        kind: the kind of the next token, to which all this is due.
+
+    Returns:
+        What is made of it, and the row then.
+    """
+    make: _Act = None
+    while True:
+        name, act, size = row.get(kind, (None, None, 0))
+        if name is None or size != 1 or (make and act) or act is _refuse or act is _finish:
+            return make, row
+        make = make or act
+        row = below[name][1]
 
 
 @functools.cache
@@ -177,18 +203,19 @@ def _larks_tables() -> dict[str, Any]:
 
 def _bound(data: dict[str, Any]) -> _Tables:
     """The tables with rows that refer to each other, and to our actions."""
-    rows: list[dict[Any, Any]] = [{} for _ in data["rows"]]
+    rows: list[_Row] = [{} for _ in data["rows"]]
     for row, actions in zip(rows, data["rows"], strict=True):
         for symbol, to in actions.items():
             if isinstance(to, int):
-                row[symbol] = (None, rows[to], 0)
+                row[symbol] = (None, rows[to], {})
             else:
                 name, symbols = to
                 row[symbol] = (name, _RULES[name][symbols], len(symbols.split()))
     start = rows[data["start"]]
     if start[_START][1] is not rows[data["end"]]:
         raise ValueError("a text ends elsewhere")
-    return _Tables(re.compile(data["pattern"]).finditer, frozenset(data["ignored"]), start)
+    pattern = re.compile(rf"{data['pattern']}|(?P<{_OTHER}>[\s\S])")
+    return _Tables(pattern.finditer, frozenset(data["ignored"]), start)
 
 
 # -- what is made of each rule --------------------------------------------------------------------
