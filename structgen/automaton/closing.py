@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from ..errors import CompileLimitExceeded
 from . import evaluate
-from .keys import KeySymbols
+from .key_symbols import KeySymbols
 from .members import MemberTable
 from .rules import Rule, RuleBook
 

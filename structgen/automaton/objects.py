@@ -16,7 +16,8 @@ import weakref
 from typing import TYPE_CHECKING
 
 from .closing import Closing, Members
-from .keys import CLOSE, KeyLeaf, KeySymbols
+from .key_symbols import KeySymbols
+from .keys import CLOSE, KeyLeaf
 from .machine import POP, Alternative
 from .members import MemberTable
 from .rules import Rule

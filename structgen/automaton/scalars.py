@@ -28,7 +28,8 @@ from ..grammar.schema_graph import (
 )
 from .derivatives import RegexAutomaton
 from .encoding import Escapes, json_string
-from .keys import KeyLeaf, KeySymbols, NameLeaf
+from .key_symbols import KeySymbols
+from .keys import KeyLeaf, NameLeaf
 from .leaf import Leaf, LiteralLeaf, StringLeaf
 from .numbers import NumberLeaf, NumberSpec
 from .options import JsonOptions
