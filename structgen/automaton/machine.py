@@ -157,8 +157,9 @@ class Machine:
         self._unions: dict[tuple[int, int], int] = {}
         self.states: list[tuple[int, ...]] = [()]
         self._state_ids: dict[tuple[int, ...], int] = {(): DEAD}
-        self._accepting: list[bool] = [False]
-        self._is_pending: list[bool] = [False]
+        # Few states are: no list of them all, of which each new state would cost an item.
+        self._accepting: set[int] = set()
+        self._pending: set[int] = set()
         self._steps: dict[int, int] = {}
         self._alone: dict[int, int] = {}  # configuration → its state, with what may follow it
         self._resumed: dict[tuple[Frame, int, int, bool], tuple[Alternative, ...]] = {}
@@ -198,7 +199,7 @@ class Machine:
                     if q < 0:
                         return DEAD, i
                     state = self._arrived(leaf, q, configuration >> _TOP_BITS)
-                if state == DEAD or self._is_pending[state]:
+                if state == DEAD or state in self._pending:
                     break
         return state, i
 
@@ -222,7 +223,7 @@ class Machine:
 
     def is_accepting(self, state: int) -> bool:
         """Whether the text may end in ``state``."""
-        return self._accepting[state]
+        return state in self._accepting
 
     def configurations(self, state: int) -> list[tuple[int, int, int]]:
         """The ``(leaf id, leaf state, continuation)`` triples of ``state``."""
@@ -234,7 +235,7 @@ class Machine:
 
     def is_pending(self, state: int) -> bool:
         """Whether ``state`` has to be resolved before anything else is asked of it."""
-        return self._is_pending[state]
+        return state in self._pending
 
     def resolve(self, state: int, tape: Tape) -> int:
         """The state that a pending ``state`` becomes after the text on ``tape``."""
@@ -261,7 +262,7 @@ class Machine:
 
     def forced_byte(self, state: int) -> int:
         """The only byte that may follow, or -1 when there are several or the text may end."""
-        if self._accepting[state]:
+        if state in self._accepting:
             return -1
         forced = -1
         for leaf, q, _ in self.configurations(state):
@@ -314,12 +315,11 @@ class Machine:
                     "too many automaton states", limit=MAX_STATES, actual=state
                 )
             self.states.append(key)
-            self._accepting.append(_ACCEPT in key)
-            waits = False
             for configuration in key:
-                if configuration & _LEAF_MASK == _PENDING and configuration != _ACCEPT:
-                    waits = True
-            self._is_pending.append(waits)
+                if configuration == _ACCEPT:
+                    self._accepting.add(state)
+                elif configuration & _LEAF_MASK == _PENDING:
+                    self._pending.add(state)
             self._state_ids[key] = state
         return state
 
@@ -450,7 +450,7 @@ class Machine:
         Raises:
             NeedsText: the answer depends on the text so far; pass its tape.
         """
-        if self._accepting[state]:
+        if state in self._accepting:
             return b""
         found = self._finish.get(state)
         if found is None:

@@ -7,6 +7,7 @@ are still allowed is the business of `key_symbols`.
 
 from __future__ import annotations
 
+import sys
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
@@ -18,6 +19,9 @@ from .derivatives import char_sets
 
 _FEW_NAMES = 1_000
 """Names that are put into a mask one by one."""
+
+_LAST = chr(sys.maxunicode)
+"""No character comes after it, and hardly any name has it."""
 
 
 def names_alphabet(names: Sequence[str], regexes: Sequence[ir.Regex]) -> Alphabet:
@@ -107,21 +111,20 @@ class NameTrie:
 
     def after(self, node: int, text: str) -> int:
         """The node that ``text`` leads to from ``node``, or -1; those on the way are not made."""
-        first, beyond = self._first[node], self._beyond[node]
-        depth = self.depth[node]
-        deeper = depth + len(text)
-        strings = self._sorted
-
-        def part(string: str) -> str:
-            return string[depth:deeper]
-
-        if beyond - first > 1:
-            first = bisect_left(strings, text, first, beyond, key=part)
-        if first == beyond or part(strings[first]) != text:
+        first, beyond, strings = self._first[node], self._beyond[node], self._sorted
+        if first == beyond:
             return -1
-        if part(strings[beyond - 1]) != text:
-            beyond = bisect_right(strings, text, first, beyond, key=part)
-        return self._node(first, beyond, deeper)
+        # Compared whole, and not from here on: no key has to be made of each.
+        whole = strings[first][: self.depth[node]] + text
+        if beyond - first > 1:
+            first = bisect_left(strings, whole, first, beyond)
+        if first == beyond or not strings[first].startswith(whole):
+            return -1
+        if not strings[beyond - 1].startswith(whole):
+            beyond = bisect_left(strings, whole + _LAST, first, beyond)
+            while strings[beyond].startswith(whole):
+                beyond += 1
+        return self._node(first, beyond, len(whole))
 
     def below(self, node: int) -> list[int]:
         """The indexes of the strings that go through ``node``."""
