@@ -49,7 +49,8 @@ if TYPE_CHECKING:
 
     from structgen import models
     from structgen.confidence import Alternative, Confidence, ValueConfidence
-    from structgen.constraint import Constraint, Cursor, compile
+    from structgen.constraint import Constraint, compile
+    from structgen.cursor import Cursor
     from structgen.explain import Explanation
     from structgen.generator import Generator
     from structgen.logprobs import TokenLogprob, TopToken
@@ -122,7 +123,7 @@ _HOMES = {
     "Choice": "structgen.types",
     "Confidence": "structgen.confidence",
     "Constraint": "structgen.constraint",
-    "Cursor": "structgen.constraint",
+    "Cursor": "structgen.cursor",
     "Explanation": "structgen.explain",
     "GenerationResult": "structgen.results",
     "Generator": "structgen.generator",

@@ -22,7 +22,8 @@ import numpy as np
 from structgen import options
 from structgen.calls import budget, check_abstains, check_adapter, opener, processors
 from structgen.confidence import Confidence
-from structgen.constraint import Constraint, Cursor
+from structgen.constraint import Constraint
+from structgen.cursor import Cursor
 from structgen.errors import IncompleteOutput, TokenNotAllowed
 from structgen.logprobs import TokenLogprob
 from structgen.models.base import Model

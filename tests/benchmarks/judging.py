@@ -33,7 +33,8 @@ from documents import (
 )
 
 import structgen
-from structgen.constraint import Constraint, Cursor
+from structgen.constraint import Constraint
+from structgen.cursor import Cursor
 from structgen.errors import TokenNotAllowed
 from structgen.types import JsonSchema
 from structgen.vocabulary import Vocabulary

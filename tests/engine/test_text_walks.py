@@ -11,7 +11,8 @@ import real_tokenizers
 
 import structgen
 from structgen import JsonSchema, Regex
-from structgen.constraint import Constraint, Cursor
+from structgen.constraint import Constraint
+from structgen.cursor import Cursor
 from structgen.masks import MaskEngine
 from structgen.reach import Reach
 
