@@ -31,6 +31,7 @@ from .automaton.alphabet import Alphabet
 from .automaton.encoding import ASCII_ONLY, may_escape
 from .character_runs import Run
 from .grouping import ranges
+from .lone_runs import LoneRun
 from .recent import Recent
 from .trie import Trie, view
 
@@ -61,14 +62,18 @@ class Slice:
             whole, and the largest value of the dtype for all others.
         partials: tokens that end inside a character after an endless run from the root, by the
             address of an array of the tails that may follow, which is held beside them.
+        lone: for `text_walks`: the run as all of a text. Sets that differ by characters that no
+            token holds have one slice, but may go on otherwise after a character that is cut: so by
+            the tails that may follow, as bytes.
     """
 
-    __slots__ = ("__weakref__", "counts", "partials", "run")
+    __slots__ = ("__weakref__", "counts", "lone", "partials", "run")
 
     def __init__(self, run: Run, counts: Depths) -> None:
         self.run = run
         self.counts = counts
         self.partials: dict[int, tuple[Bools, Int32]] = {}
+        self.lone: dict[bytes, LoneRun] = {}
 
 
 def _frozen(lists: dict[int, list[_T]]) -> dict[int, tuple[_T, ...]]:

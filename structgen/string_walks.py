@@ -20,6 +20,7 @@ from .automaton.encoding import GROUND, Utf8
 from .automaton.leaf import Leaf, StringLeaf, TextLeaf
 from .characters import Characters, Whole
 from .grouping import bits_of
+from .lone_runs import LoneRun
 from .recent import Recent
 from .text_walks import ANEW, TextWalk, TextWalks, apart
 from .vocabulary import Vocabulary
@@ -159,8 +160,18 @@ class StringWalks(WalkStore):
     def _string_walk(self, leaf: Leaf, walks: TextWalks, state: int, memo: WalkMemo) -> LeafWalk:
         """The walk from the root of a string whose text is at ``state``: the same for all strings
         of which the same is left to be read."""
-        content = walks.content(state)
         closed = leaf.after_quote(0)
+        lone = walks.lone_run(state)
+        if lone is not None:
+            run, least, most = lone
+            bounds = run.bounds(least, most)
+            walked = run.walks.get(bounds)
+            if walked is None:
+                walked = run.walks[bounds] = self._lone_run(walks.characters, run, *bounds)
+            row, ids, exits, is_closed = walked
+            inside = (state, bounds[1])
+            return row, ids, exits, (inside, closed) if is_closed else (inside,)
+        content = walks.content(state)
         kept = None if content is None else walks.characters.strings[content]
         if kept is not None:
             row, ids, exits, is_closed = kept
@@ -176,6 +187,33 @@ class StringWalks(WalkStore):
             walks.characters.strings[content] = row, ids, exits, closed in inner
             self.used += ids.nbytes + 300
         return walk
+
+    def _lone_run(
+        self, characters: Characters, run: LoneRun, least: int, most: int
+    ) -> tuple[Bits | None, Ids, Exits, bool]:
+        """The walk of a string of ``run``, within its own bounds, but for where tokens end; and
+        whether some end behind the closing quote."""
+        first, ids = run.tokens(most)
+        row: Bits | None = None
+        if first >= 0:
+            row = run.rows.get(first)
+            if row is None:
+                row = run.rows[first] = self.intern(run.first(first, self.n_words))
+        bounds = run.quote_bounds(least, most)
+        behind = run.quotes_known.get(bounds)
+        if behind is None:
+            quotes = run.quotes(*bounds)
+            behind = EMPTY, (), False
+            if quotes is not None:
+                more, node = self._behind_quotes(characters, np.packbits(quotes).tobytes())
+                behind = more, () if node is None else ((0, node),), True
+            run.quotes_known[bounds] = behind
+            self.used += 300
+        more, exits, is_closed = behind
+        if len(more):
+            ids = np.concatenate((ids, more)) if len(ids) else more
+        self.used += ids.nbytes + 300
+        return row, ids, exits, is_closed
 
     def _walk_names(
         self, leaf: Leaf, state: int, rests: list[tuple[int, str]], characters: Characters

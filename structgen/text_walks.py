@@ -26,6 +26,7 @@ from .automaton.leaf import Names, SymbolAutomaton
 from .character_runs import Run
 from .characters import Characters, Depths, LongEdge, Whole
 from .grouping import distinct, ranges, starts_of
+from .lone_runs import LoneRun
 from .recent import Recent
 
 Int32: TypeAlias = npt.NDArray[np.int32]
@@ -37,6 +38,8 @@ _NARROW = 12
 
 _FEW = 4
 """Characters of which each is looked for by itself, in large subtrees too."""
+
+_FEW_CHARACTERS = b"few"
 
 _ROOT_ALONE = [0]
 
@@ -128,6 +131,7 @@ class TextWalks:
         self._runs_anew: dict[tuple[int, int], list[tuple[int, int]]] = {}
         self._unnamed: Recent[tuple[int, ...], TextWalk] | None = None
         self._known_phases: dict[int, tuple[tuple[int, int], ...] | None] = {}
+        self._lone_keys: dict[int, bytes] = {}
 
     @functools.cached_property
     def _rows(self) -> AtomTable:
@@ -146,11 +150,43 @@ class TextWalks:
         if found is None:
             return state
         expression, at = found
+        if expression is self._symbols and (lone := self.lone_run(at)) is not None:
+            run, _, most = lone
+            return expression.without_most(at) if most > run.longest else state
         if self._far is None:
             # One more for a character that is cut.
             self._far = Far(expression, self.characters.longest + 1, self._points.most_in_order)
         to = self._far.alike(at)
         return state if to == at else self._symbols.in_expression(to)
+
+    def lone_run(self, state: int) -> tuple[LoneRun, int, int] | None:
+        """Where nothing is left from ``state`` but characters of one set, that and how many of them
+        (-1: any number).
+
+        None where there may be more to it, and for sets that are looked for one by one.
+        """
+        found = self._symbols.expression(state)
+        if found is None or found[0] is not self._symbols:
+            return None  # what it ends with is another's
+        only = found[0].only_run(state)
+        if only is None:
+            return None
+        chars, least, most = only
+        points, key = self._points, self._lone_keys.get(chars)
+        if key is None:
+            weights = (w for atom, w in enumerate(points.weights) if chars >> atom & 1)
+            alive = points.tails_of(chars)
+            key = b"" if alive is None else alive.tobytes()
+            key = self._lone_keys[chars] = _FEW_CHARACTERS if sum(weights) <= _FEW else key
+            self.characters.charge(len(key) + 100)
+        if key is _FEW_CHARACTERS:
+            return None
+        cut = points.slice(chars)
+        run = cut.lone.get(key)
+        if run is None:
+            run = cut.lone[key] = LoneRun(self.characters, cut, points.tails_of(chars))
+            self.characters.charge(run.n_bytes)
+        return run, least, most
 
     def content(self, state: int) -> bytes | None:
         """What is the same for equal expressions, whose walks are the same but for the names of

@@ -133,21 +133,58 @@ class RegexAutomaton:
     def read(self, state: int, text: bytes) -> int | None:
         """The state after some characters of ASCII, or None where they lead nowhere."""
         atoms = self.alphabet.ascii_atoms()
-        known = self._pruned
-        for byte in text:
-            moves = known.get(state)
-            if moves is None:
-                moves = self.moves(state)
+        for i, byte in enumerate(text):
+            node = state if state >= 0 else self._body
+            if self._looks is None and not self._flags[node] & 0b01000:
+                # No state on the way need be known to be alive: the last one tells.
+                end = self._read_node(node, text[i:])
+                return end if self._is_alive(end) else None
             atom = atoms[byte]
-            for mask, to in moves:
+            for mask, to in self.moves(state):
                 if mask >> atom & 1:
-                    if to == state and len(moves) == 1 and mask == self.alphabet.everything:
-                        return state  # whatever follows
                     state = to
                     break
             else:
                 return None
         return state
+
+    def _read_node(self, node: int, text: bytes) -> int:
+        """The derivative of an expression without anchors by some characters of ASCII.
+
+        What repeats a set is read at once, and conjunctions part by part: their states on the way
+        are many and nobody asks for them.
+        """
+        nodes, known, atoms = self._nodes, self._moves, self.alphabet.ascii_atoms()
+        i, end = 0, len(text)
+        while i < end:
+            kind, *args = nodes[node]
+            if kind == _REP and nodes[args[0]][0] == _SET:
+                body, least, most = args
+                chars, first = nodes[body][1], i
+                last = end if most < 0 else min(end, i + most)
+                while i < last and chars >> atoms[text[i]] & 1:
+                    i += 1
+                if i == first:
+                    return NONE
+                count = i - first
+                fewer = most - count if most >= 0 else most
+                node = self._repeat(body, max(least - count, 0), fewer)
+                continue
+            if kind == _AND:
+                rest = text[i:]
+                return self._and([self._read_node(part, rest) for part in args])
+            if kind == _NOT:
+                return self._not(self._read_node(args[0], text[i:]))
+            atom = atoms[text[i]]
+            moves = known.get(node)
+            for mask, to in self._derive(node) if moves is None else moves:
+                if mask >> atom & 1:
+                    node = to
+                    break
+            else:
+                return NONE
+            i += 1
+        return node
 
     def accepts(self, text: str) -> bool:
         """Whether the whole of ``text`` matches."""
@@ -405,6 +442,25 @@ class RegexAutomaton:
             if min(parts) >= 0:
                 return self._alt(parts) if kind == _ALT else self._and(parts)
         return -1
+
+    def only_run(self, state: int) -> tuple[int, int, int] | None:
+        """Where nothing may be read but one repeat of a set: its atoms, and its bounds (-1: none).
+
+        None where there may be more.
+        """
+        node = self.started(state)
+        if node < 0:
+            return None
+        repeat = self._nodes[node]
+        if repeat[0] != _REP or (node != state and self.label(node) != self.label(state)):
+            return None
+        body = self._nodes[repeat[1]]
+        return (body[1], repeat[2], repeat[3]) if body[0] == _SET else None
+
+    def without_most(self, state: int) -> int:
+        """For a state of `only_run`: the same repeat, any number of times."""
+        _, body, least, _ = self._nodes[self.started(state)]
+        return self._repeat(body, least, -1)
 
     # -- expressions as such ------------------------------------------------------------------
 
@@ -697,6 +753,8 @@ class RegexAutomaton:
                 flat.add(part)
         if not flat:
             return self._all
+        if len(flat) > 1:
+            flat = self._as_one_repeat(flat)
         if len(flat) == 1:
             return flat.pop()
         flags = 0b111
@@ -706,6 +764,26 @@ class RegexAutomaton:
         for part in flat:
             anchors |= self._flags[part] & 0b01000
         return self._node((_AND, *sorted(flat)), (flags & 0b111) | anchors | 0b10000)
+
+    def _as_one_repeat(self, parts: set[int]) -> set[int]:
+        """``parts`` of a conjunction with all repeats of one set as one: ``[a-z]*`` beside
+        ``.{2,9}`` is ``[a-z]{2,9}``."""
+        repeats: list[tuple[int, ...]] = []
+        for part in parts:
+            node = self._nodes[part]
+            if node[0] == _SET:
+                repeats.append((part, node[1], 1, 1))
+            elif node[0] == _REP and self._nodes[node[1]][0] == _SET:
+                repeats.append((part, self._nodes[node[1]][1], *node[2:]))
+        if len(repeats) < 2:
+            return parts
+        chars, least, most = self.alphabet.everything, 0, -1
+        for _, mask, low, high in repeats:
+            chars &= mask
+            least = max(least, low)
+            most = high if most < 0 else min(most, high) if high >= 0 else most
+        one = self._repeat(self._set(chars), least, most)
+        return {NONE} if one == NONE else {one, *parts.difference([item[0] for item in repeats])}
 
     def _not(self, body: int) -> int:
         if body == NONE:

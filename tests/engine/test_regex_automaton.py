@@ -141,6 +141,49 @@ def test_intersections_and_complements_match_their_definition() -> None:
             assert evaluate.matches(regex, text) == slow.matches(text), (regex, text)
 
 
+def test_what_is_read_at_once_is_what_is_read_character_by_character() -> None:
+    rng = random.Random(12)
+    generator = regex_oracle.PatternGenerator(rng, "python", lookarounds=True)
+    told = 0
+    for _ in seeds(250):
+        try:
+            some: list[ir.Regex] = [parse_python(generator.pattern()) for _ in range(2)]
+        except (PatternError, UnsupportedFeature, CompileLimitExceeded):
+            continue
+        some.append(ir.Repeat(ir.ANY_CHAR, rng.randrange(3), rng.choice([None, 3, 9])))
+        some.append(ir.Complement(ir.Concat((some[0], some[1]))))
+        regex = ir.Intersect((*rng.sample(some, rng.randrange(1, 4)),))
+        automaton = RegexAutomaton(regex)
+        for text in regex_oracle.texts_for(regex, rng, ALPHABET, 10):
+            if not text.isascii():
+                continue
+            for at in range(len(text) + 1):
+                to = automaton.read(automaton.start, text[:at].encode())
+                rest = None if to is None else automaton.read(to, text[at:].encode())
+                ends = rest is not None and automaton.label(rest) >= 0
+                assert ends == automaton.accepts(text), (regex, text, at)
+                told += ends
+    assert told > 200
+
+
+def test_repeats_of_sets_that_hold_together() -> None:
+    rng = random.Random(13)
+    texts = ["".join(t) for n in range(5) for t in itertools.product("ab-", repeat=n)]
+    for _ in range(150):
+        parts = []
+        for _ in range(rng.randrange(2, 4)):
+            chars = "".join(rng.sample("ab-c", rng.randrange(1, 5)))
+            least = rng.randrange(4)
+            most = rng.choice(["", max(least, 1), least + 1, least + 3])
+            parts.append(f"[{chars}]{{{least},{most}}}")
+        regexes = tuple(parse_python(part.replace("-", r"\-")) for part in parts)
+        automaton = RegexAutomaton(ir.Intersect(regexes))
+        assert automaton.is_plain(automaton.started(automaton.start))
+        for text in texts:
+            want = all(re.fullmatch(part.replace("-", r"\-"), text) for part in parts)
+            assert automaton.accepts(text) == want, (parts, text)
+
+
 # -- as masks -----------------------------------------------------------------------------------
 
 

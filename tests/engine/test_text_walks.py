@@ -224,6 +224,58 @@ def test_counters_too_far_away_to_matter_are_told_from_those_that_are_not(patter
     assert alike > 20
 
 
+RUNS = [
+    (r"^.*$", 0, 90),
+    (r"^.*$", 7, 40),
+    (r"^.*$", 0, 12),
+    (r"^.*$", 3, 3),
+    (r"^[-a-z]{0,61}$", 0, None),
+    (r"^[-a-zé]{2,60}$", 0, 13),
+    (r"^[a-zé]+$", 0, None),
+    (r"^[^a]{0,8}$", 1, None),
+    (r"^[é-ÿ]{1,2}$", 0, None),
+]
+
+
+@pytest.mark.parametrize("size", ["few", "many"])
+@pytest.mark.parametrize("options", OPTIONS[:3], ids=lambda o: next(iter(o), "default"))
+def test_texts_that_are_one_run(options: dict[str, Any], size: str) -> None:
+    texts = ["-" * n for n in (2, 3, 12, 13, 14, 40, 59, 60, 61, 62, 89, 91)] + ["é" * 6, "aé"]
+    if size == "many":  # more than are listed one by one
+        texts += [
+            a + b for a in "bcdefghijklmnopqrstuvwxyz- " for b in "abcdefghijklmnopqrstuvwxyz"
+        ]
+    tokens = [bytes([byte]) for byte in range(256)] + [text.encode() for text in texts]
+    tokens += [text.encode() + end for text in texts[:16] for end in (b'"', b'",', b"\xc3", b"\\")]
+    vocabulary = structgen.Vocabulary.from_tokens([*tokens, b""], eos_token_ids=[len(tokens)])
+    rng = random.Random(14)
+    some = [tokens.index(text.encode()) for text in texts[:10]] + [*b"ab-"]
+    for pattern, least, most in RUNS:
+        schema: dict[str, Any] = {"type": "string", "pattern": pattern, "minLength": least}
+        if most is not None:
+            schema["maxLength"] = most
+        constraint = structgen.compile(JsonSchema(schema), vocabulary, **options)
+        engine = constraint._masks
+        assert isinstance(engine, MaskEngine)
+        for has_budget in (False, False, True):
+            cursor = constraint.start()
+            cursor.accept(ord('"'))
+            for _ in range(8):
+                allowed = masked(cursor, vocabulary.size)
+                assert allowed == by_machine(constraint, cursor._state)
+                allowed.discard(len(tokens))
+                if has_budget:
+                    # No token leads further from the end than the engine says.
+                    reach = Reach(engine).most(cursor._state)
+                    for token in allowed:
+                        to = constraint._advance(cursor._state, token, cursor._text)
+                        assert len(constraint._plan(to, cursor._text)) <= reach
+                going_on = [token for token in some if token in allowed] or sorted(allowed)
+                if not going_on:
+                    break
+                cursor.accept(rng.choice(going_on))
+
+
 COUNTED = [
     r"^(?:[a-z]{1,30}-){0,9}[a-z]{0,40}$",
     r"^[-=a-z]{2,60}@[-a-z.]{1,63}(?:\.[-a]{1,20}){0,3}$",
