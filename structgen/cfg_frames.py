@@ -20,8 +20,8 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from .automaton.cfg_machine import CfgMachine
-from .cfg_shared import Spaces
-from .cfg_tokens import EMPTY, Bits, Ids, Tokens, merge
+from .cfg_shared import Prefixes, Spaces
+from .cfg_tokens import Bits, Ids, Rows, gathered
 from .cfg_walks import Walks
 from .node_sets import NODE_BITS
 
@@ -40,13 +40,13 @@ class FrameWalk(NamedTuple):
     """What a goal does from one node.
 
     Attributes:
-        ids: tokens that end before the goal does, or exactly there; empty if ``bits`` is set.
-        bits: the same as a packed mask, where they are many.
+        ids: tokens that end before the goal does, or exactly there.
+        rows: further ones, as packed masks.
         closed: where the goal ends, having read something.
     """
 
     ids: Ids
-    bits: Bits | None
+    rows: Rows
     closed: tuple[Spot, ...]
 
 
@@ -65,7 +65,7 @@ class Frames:
         self._anything = machine.lexer.terminals.rest.anything
         self._walks = walks
         self._n_words = n_words
-        self._nothing = FrameWalk(EMPTY, None, ())
+        self._nothing = FrameWalk((), (), ())
         # One number for each: tuples would be looked at by the garbage collector. Walks under no
         # condition, which are nearly all, are by themselves, as numbers of one word are quicker.
         self._free: dict[int, FrameWalk] = {}
@@ -79,7 +79,7 @@ class Frames:
         self._entries: dict[Spot, int] = {}
         self._alone: dict[int, _Target] = {}
         self._texts = machine.lexer.terminals.literals
-        self._repeats: dict[int, tuple[list[tuple[bytes, int]], _Targets]] = {}
+        self._repeats: dict[int, tuple[list[tuple[int, bytes]], _Targets]] = {}
         self._is_start: dict[int, bool] = {}
         self._is_neutral: dict[int, bool] = {}
         self._meeting: dict[int, bool] = {}
@@ -304,41 +304,43 @@ class Frames:
     ) -> FrameWalk:
         """Walk terminals and goals of goal state ``begin``, or, below 0, those that goal ``~begin``
         begins with; and go on after them."""
-        walk_of, conditions_of, nothing = self._walks.walk, self._lexer.conditions_of, self._nothing
+        conditions_of, is_free_of = self._lexer.conditions_of, self._lexer.is_free_of
         anything, go, nodes = self._anything, self._goals.go, self._walks.nodes
         known_texts, known_spaces, known_tops = nodes.known_texts, self._spaces, self._free
-        is_final, accepts = self._goals.is_final, self._goals.accepts
+        is_final, accepts, join = self._goals.is_final, self._goals.accepts, nodes.join
         is_free = condition == anything
         ids: list[int] = []
-        parts: list[Tokens] = []
-        closed: dict[int, list[int]] = {}
+        rows: list[Bits] = []
         ended: dict[tuple[int, int], list[int]] = {}
         for first, q, terminal, text, number in targets:
             if not first & available:
                 continue
-            if text is not None and (is_free or self._lexer.is_free_of(terminal, condition)):
+            if text is not None and (is_free or is_free_of(terminal, condition)):
                 read = known_texts.get(number + node) or nodes.read(text, number, node)
                 ids += read[0]
-                at = read[1]
-                if at >= 0:
-                    ended.setdefault((go(begin, terminal), anything), []).append(at)
+                if read[1] >= 0:
+                    ended.setdefault((go(begin, terminal), anything), []).append(read[1])
                 continue
-            walk = walk_of(q if is_free and q >= 0 else self._entry(terminal, condition), node)
-            parts.append(walk)
+            entry = q if is_free and q >= 0 else self._entry(terminal, condition)
+            walk = self._walks.walk(entry, node)
+            ids += walk.ids
+            rows += walk.rows
             to = go(begin, terminal) if walk.exits else -1
             for outcome, at in walk.exits:
                 for after in conditions_of[outcome]:
                     if after != anything and not accepts[to]:
                         after = self.settled((to,), after)
                     ended.setdefault((to, after), []).append(at)
+        closed: dict[int, list[int]] = {}
+        # Where goals are gone on with.
         steps: list[tuple[int, int, int]] = []
         again: list[int] = []
-        join = nodes.join
         for (to, after), places in ended.items():
             at = places[0] if len(places) == 1 else join(places)
             spaces, spots = known_spaces.get(after << NODE_BITS | at) or self.spaced(after, at)
-            if spaces:
-                parts += spaces
+            for walk in spaces:
+                ids += walk.ids
+                rows += walk.rows
             if begin < 0 and after == anything and self._starts_again(~begin, to):
                 again += [where for then, where in spots if then == anything]
                 spots = tuple([spot for spot in spots if spot[0] != anything])
@@ -347,30 +349,31 @@ class Frames:
         for first, goal in calls:
             if first & available:
                 inner = self.goal(goal, condition, node, available)
-                parts.append(inner)
+                ids += inner.ids
+                rows += inner.rows
                 if inner.closed:
                     to = go(begin, ~goal)
                     for after, at in inner.closed:
                         steps.append((to, after, at))
         if again:
-            more = self._repeated(~begin, again, ids)
-            for found in more:
-                parts.append(found)
+            for found in self._repeated(~begin, again):
+                ids += found.ids
+                rows += found.rows
                 for then, where in found.closed:
                     closed.setdefault(then, []).append(where)
         for to, after, at in steps:
             if not is_final[to]:
                 known = known_tops.get(to << NODE_BITS | at) if after == anything else None
                 found = known or self.top(to, after, at)
-                if found is not nothing:
-                    parts.append(found)
-                    for then, where in found.closed:
-                        closed.setdefault(then, []).append(where)
+                ids += found.ids
+                rows += found.rows
+                for then, where in found.closed:
+                    closed.setdefault(then, []).append(where)
             if accepts[to]:
                 closed.setdefault(after, []).append(at)
-        tokens, bits = merge(parts, self._n_words, ids)
-        self.used += 300 + 8 * len(tokens) + (0 if bits is None else bits.nbytes)
-        return FrameWalk(tokens, bits, tuple([(w, join(at)) for w, at in closed.items()]))
+        few, packed, size = gathered(ids, rows, self._n_words)
+        self.used += 300 + size
+        return FrameWalk(few, packed, tuple([(w, join(at)) for w, at in closed.items()]))
 
     # -- goals that begin again -------------------------------------------------------------------
 
@@ -386,9 +389,9 @@ class Frames:
             self._is_start[state] = found
         return found
 
-    def _repeated(self, goal: int, where: list[int], ids: list[int]) -> list[FrameWalk]:
+    def _repeated(self, goal: int, where: list[int]) -> list[FrameWalk]:
         """The walks of a goal from all nodes that its prefixes lead to, any number of them, from
-        ``where`` on; tokens that end with a prefix are added to ``ids``.
+        ``where`` on.
 
         Tokens of a hundred hyphens are a chain of nodes: one set of them, not a walk for each.
         """
@@ -396,31 +399,40 @@ class Frames:
         if repeats is None:
             targets, _ = self._start_of(goal)
             go = self._goals.go
-            texts: list[tuple[bytes, int]] = []
+            texts: list[tuple[int, bytes]] = []
             others: _Targets = []
             for target in targets:
                 if target[3] and self._starts_again(goal, go(~goal, target[2])):
-                    texts.append((target[3], target[4]))
+                    texts.append((target[4], target[3]))
                 else:
                     others.append(target)
-            repeats = self._repeats[goal] = texts, others
-        texts, others = repeats
+            repeats = self._repeats[goal] = sorted(texts), others
+        prefixes, others = repeats
+        nodes = self._walks.nodes
+        found = self._prefixes(prefixes, nodes.join(where))
+        out = [FrameWalk(found.ids, found.rows, ())]
+        for then, there in found.bound:
+            out.append(self.goal(goal, then, there, self._available(there, then)))
+        available = nodes.bytes_after(found.node)
+        out.append(self._walk(~goal, others, (), self._anything, found.node, available))
+        return out
+
+    def _prefixes(self, texts: list[tuple[int, bytes]], start: int) -> Prefixes:
+        """What any number of ``texts`` (and their numbers) do from a node on."""
+        key = (tuple([number for number, _ in texts]), self._machine.ignore, start)
+        found = self._walks.prefixes.get(key)
+        if found is not None:
+            return found
         nodes, anything = self._walks.nodes, self._anything
         bytes_after, spaces_begin = nodes.bytes_after, self._spaces_begin
-        out: list[FrameWalk] = []
+        ids: list[int] = []
+        rows: list[Bits] = []
+        bound: list[Spot] = []
         # What is ignored may lead back to a node that is known; texts only lead deeper.
-        known: dict[int, None] = {}
-        todo: list[int] = []
-
-        def add(node: int) -> None:
-            new = nodes.real(node).tolist() if node >= nodes.n_nodes else (node,)
-            todo.extend([n for n in new if n not in known])
-            known.update(dict.fromkeys(new))
-
-        for node in where:
-            add(node)
+        todo = nodes.real(start).tolist()
+        known = dict.fromkeys(todo)
         for node in todo:
-            for text, number in texts:
+            for number, text in texts:
                 here, at = nodes.read(text, number, node)
                 ids += here
                 if at < 0 or at in known:
@@ -430,13 +442,18 @@ class Frames:
                     todo.append(at)
                     continue
                 spaces, spots = self.spaced(anything, at)
-                out += [FrameWalk(walk.ids, walk.bits, ()) for walk in spaces]
+                for walk in spaces:
+                    ids += walk.ids
+                    rows += walk.rows
                 for then, there in spots:
-                    if then == anything:
-                        add(there)
-                    else:
-                        available = self._available(there, then)
-                        out.append(self.goal(goal, then, there, available))
-        joined = nodes.join(todo)
-        out.append(self._walk(~goal, others, (), anything, joined, bytes_after(joined)))
-        return out
+                    if then != anything:
+                        bound.append((then, there))
+                        continue
+                    new = [n for n in nodes.real(there).tolist() if n not in known]
+                    todo += new
+                    known.update(dict.fromkeys(new))
+        few, packed, size = gathered(ids, rows, self._n_words)
+        found = Prefixes(few, packed, nodes.join(todo), tuple(bound))
+        self._walks.prefixes[key] = found
+        self._walks.charge(500 + size)
+        return found

@@ -43,11 +43,15 @@ class LexerWalks:
         begin = node if isinstance(node, int) else nodes.of(node.members)
         found = walks.walk(q, begin)
         ids = np.array(found.ids, np.int32)
-        row = found.bits
-        if row is not None and node != ROOT:
-            # Frames put ids together.
-            flags = np.unpackbits(row.view(np.uint8), bitorder="little")
-            ids, row = np.flatnonzero(flags).astype(np.int32), None
+        row = None
+        if found.rows:
+            row = found.rows[0]
+            for other in found.rows[1:]:
+                row = row | other
+            if node != ROOT:
+                # Frames put ids together.
+                flags = np.unpackbits(row.view(np.uint8), bitorder="little")
+                ids, row = np.concatenate((ids, np.flatnonzero(flags).astype(np.int32))), None
         exits = tuple(
             (outcome, at if at < nodes.n_nodes else walker.cluster(nodes.real(at)))
             for outcome, at in found.exits

@@ -52,7 +52,7 @@ class CfgMaskEngine:
         self._alike: dict[tuple[int, ...], Mask] = {}
         self._used = 0
         self._eos = np.array([t for t in vocabulary.eos_token_ids if t < vocabulary.size], np.int32)
-        self._end = Walk(tuple(self._eos.tolist()), None, (), ())
+        self._end = Walk(tuple(self._eos.tolist()), (), (), ())
 
     # A first mask from disk needs neither. Whoever asks holds `GROW`.
 

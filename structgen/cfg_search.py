@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from .cfg_tokens import EMPTY, Bits, Ids, Part, Tokens, Walk, merge
+from .cfg_tokens import Bits, Walk, gathered_arrays
 
 if TYPE_CHECKING:
     from .cfg_walks import Walks
@@ -38,8 +38,8 @@ class Search:
         self._lexer = walks.lexer
         self._trie = walks.trie
         self._ids: list[int] = []
-        self._parts: list[Ids] = []
-        self._bits: list[Bits] = []
+        self._parts: list[npt.NDArray[np.int32]] = []
+        self._rows: list[Bits] = []
         self._exits: dict[int, list[int]] = {}
         self._ends: dict[int, None] = {}
         self._todo = [(q, node)]
@@ -57,12 +57,9 @@ class Search:
                 self._short_run(state, where)
             else:
                 self._run(state, where)
-        tokens: list[Tokens] = [Part(EMPTY, bits) for bits in self._bits]
-        tokens += [Part(ids, None) for ids in self._parts]
-        tokens.append(Part(tuple(self._ids), None))
-        ids, bits = merge(tokens, walks.n_words)
+        ids, rows = gathered_arrays(self._ids, self._parts, self._rows, walks.n_words)
         exits = tuple((outcome, walks.nodes.join(where)) for outcome, where in self._exits.items())
-        return Walk(ids, bits, exits, tuple(self._ends))
+        return Walk(ids, rows, exits, tuple(self._ends))
 
     def _narrow(self) -> None:
         """Depth first, until that gets too much."""
@@ -254,7 +251,7 @@ class Search:
         if any(inside[0x80:]):
             self._ends[~state] = None
         if len(nodes) == 1 and not nodes[0]:
-            self._bits.append(runs.row)
+            self._rows.append(runs.row)
         else:
             self._parts.append(order.tokens_below(runs, nodes))
         outcome = lexer.label(state)

@@ -21,7 +21,7 @@ from typing import NamedTuple, TypeAlias
 from .automaton.cfg_lexer import Lexer
 from .automaton.cfg_spellings import Spellings
 from .byte_runs import order_of
-from .cfg_tokens import Bits, Ids, Walk
+from .cfg_tokens import Ids, Rows, Walk
 from .node_sets import NodeSets
 from .recent import Recent
 from .vocabulary import Vocabulary
@@ -33,14 +33,14 @@ class SharedWalk(NamedTuple):
 
     Attributes:
         ids: as there.
-        bits: as there.
+        rows: as there.
         exits: where the terminal may end: texts that lead to such an end, with the nodes.
         ends: texts that lead to the states of ``Walk.ends``, and whether they stand for all
             states inside a character that begins there; None where a state has no name.
     """
 
     ids: Ids
-    bits: Bits | None
+    rows: Rows
     exits: tuple[tuple[str, int], ...]
     ends: tuple[tuple[str, bool], ...] | None
 
@@ -49,16 +49,35 @@ Spaces: TypeAlias = "tuple[tuple[Walk, ...], tuple[tuple[int, int], ...]]"
 """What is ignored does from a node: its walks, and where it ends: conditions and nodes."""
 
 
+class Prefixes(NamedTuple):
+    """What any number of texts do from a node, at least none.
+
+    Attributes:
+        ids: tokens that end with them or on the way.
+        rows: further ones, as packed masks.
+        node: where something else may follow.
+        bound: where it may follow under a condition: conditions and nodes.
+    """
+
+    ids: Ids
+    rows: Rows
+    node: int
+    bound: tuple[tuple[int, int], ...]
+
+
 class Known(NamedTuple):
     """What is known of one lexer, in its own numbers. Others fill it.
 
     Attributes:
         walks: by state and node (``state << NODE_BITS | node``).
         spaces: for the terminals that are ignored, by condition and node.
+        prefixes: any number of some texts, what is ignored between them: by the numbers of the
+            texts, what is ignored, and the node.
     """
 
     walks: dict[int, Walk]
     spaces: dict[frozenset[int], dict[int, Spaces]]
+    prefixes: dict[tuple[tuple[int, ...], frozenset[int], int], Prefixes]
 
 
 class Shared:
@@ -80,7 +99,7 @@ class Shared:
         """What is known of ``lexer`` that holds for all grammars that have it."""
         found = self._known.get(lexer)
         if found is None:
-            found = Known({}, {})
+            found = Known({}, {}, {})
             if lexer.permits is None:
                 self._known[lexer] = found
         return found
@@ -162,7 +181,7 @@ class TerminalWalks:
                 outcome = self._lexer.label(self._lexer.before(terminal, to))
                 self._outcomes[terminal, text] = outcome
             exits.append((outcome, at))
-        return Walk(found.ids, found.bits, tuple(exits), None)
+        return Walk(found.ids, found.rows, tuple(exits), None)
 
     def ends(self, name: tuple[int, bytes], node: int) -> tuple[int, ...] | None:
         """`Walk.ends` of the walk at ``node``, if they are known."""
@@ -179,7 +198,7 @@ class TerminalWalks:
         terminal, state = name
         spelling = self._spelling(terminal)
         exits: list[tuple[str, int]] = []
-        size = 600 + 36 * len(walk.ids) + (0 if walk.bits is None else walk.bits.nbytes)
+        size = 600 + 36 * len(walk.ids) + sum([row.nbytes for row in walk.rows])
         for outcome, at in walk.exits:
             # One terminal ends in one way at a time.
             (condition,) = self._lexer.conditions_of[outcome]
@@ -190,7 +209,7 @@ class TerminalWalks:
             exits.append((text, at))
             size += 150
         ends = self._named_ends(spelling, walk.ends)
-        self.shared.walks[state, node] = SharedWalk(walk.ids, walk.bits, tuple(exits), ends)
+        self.shared.walks[state, node] = SharedWalk(walk.ids, walk.rows, tuple(exits), ends)
         self.shared.charge(size)
 
     def _named_ends(

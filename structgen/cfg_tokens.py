@@ -1,11 +1,11 @@
-"""Token ids, few as arrays and many as packed bits, and walks that end in them.
+"""Token ids, few by themselves and many as packed bits, and walks that end in them.
 
 It owns how sets of tokens are put together. It knows no tries, lexers or grammars.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple, Protocol, TypeAlias
 
 import numpy as np
@@ -14,104 +14,88 @@ import numpy.typing as npt
 from .grouping import BIT, bits_of
 
 Bits: TypeAlias = npt.NDArray[np.uint32]
-Ids: TypeAlias = "tuple[int, ...] | npt.NDArray[np.int32]"
-"""Token ids, repeats allowed: few as tuples, which are quicker made and set."""
+Ids: TypeAlias = "tuple[int, ...]"
+"""A few token ids, repeats allowed."""
 
-EMPTY: Ids = ()
+Rows: TypeAlias = "tuple[Bits, ...]"
+"""Packed masks."""
 
 Packed: TypeAlias = "bytes | bytearray | memoryview"
 """A packed mask as bytes."""
 
-_FEW = 100
-"""Up to so many token ids are tuples."""
-_MANY = 150
-"""More than these, and NumPy sets them faster than we do."""
-_DENSE = 400
+_FEW = 300
 """More token ids than this, and they are packed."""
+_FEW_OF_TERMINAL = 100
+"""The same for what a single terminal does, which many walks and masks are put together from."""
+_MANY = 200
+"""More than these, and NumPy sets them faster than we do."""
+_MOST_ROWS = 6
+"""More rows than this, and they become one. Most walks have the same few."""
 
 
 class Tokens(Protocol):
-    """Some token ids, or a packed mask."""
+    """The tokens of a walk."""
 
     @property
     def ids(self) -> Ids:
-        """Token ids; empty if ``bits`` is set."""
+        """Some of them."""
         ...
 
     @property
-    def bits(self) -> Bits | None:
-        """The same as a packed mask, where they are many."""
+    def rows(self) -> Rows:
+        """The others."""
         ...
-
-
-class Part(NamedTuple):
-    """`Tokens`, and nothing else."""
-
-    ids: Ids
-    bits: Bits | None
 
 
 class Walk(NamedTuple):
     """What a lexer does from one node.
 
     Attributes:
-        ids: tokens that end inside, or exactly where a terminal may end; empty if ``bits`` is set.
-        bits: the same as a packed mask, where they are many.
+        ids: tokens that end inside, or exactly where a terminal may end.
+        rows: further ones, as packed masks.
         exits: ``(outcome, node)`` pairs: where terminals may end and a token goes on.
         ends: lexer states in which those tokens end; ``~q`` for all those inside a character that
             begins in ``q`` (`Walks.inside_characters`). None: not known (`Walks.ends`).
     """
 
     ids: Ids
-    bits: Bits | None
+    rows: Rows
     exits: tuple[tuple[int, int], ...]
     ends: tuple[int, ...] | None
 
 
-def _gathered(
-    parts: Iterable[Tokens], few: list[int]
-) -> tuple[list[int], list[npt.NDArray[np.int32]], dict[int, Bits]]:
-    """The ids of all tuples, after ``few``, the arrays of ids, and the different masks."""
-    more: list[npt.NDArray[np.int32]] = []
-    rows: dict[int, Bits] = {}
-    for part in parts:
-        if part.bits is not None:
-            rows[id(part.bits)] = part.bits
-        elif isinstance(part.ids, tuple):
-            few += part.ids
+def gathered(ids: list[int], rows: Sequence[Bits], n_words: int) -> tuple[Ids, Rows, int]:
+    """Token ids and packed masks, repeats allowed, as few of either as a walk may have; and the
+    bytes that they take beside ``rows``."""
+    size = 0
+    if len(ids) > _FEW:
+        different = set(ids)
+        if len(different) > _FEW:
+            rows = [*rows, _row_of(different, n_words)]
+            ids = []
+            size = 4 * n_words
         else:
-            more.append(part.ids)
-    return few, more, rows
+            ids = list(different)
+    if len(rows) > 1:
+        rows = _different(rows)
+        if len(rows) > _MOST_ROWS:
+            rows = (_union(rows),)
+            size += 4 * n_words
+    return tuple(ids), tuple(rows), size + 8 * len(ids) + 8 * len(rows)
 
 
-def merge(
-    parts: Collection[Tokens], n_words: int, further: list[int] | None = None
-) -> tuple[Ids, Bits | None]:
-    """The tokens of several walks as ids, or packed if they are many; with some ids more, whose
-    list may be used."""
-    if len(parts) == 1 and not further:
-        (only,) = parts
-        if only.bits is not None or len(only.ids) <= _FEW or not isinstance(only.ids, tuple):
-            return only.ids, only.bits
-    few, more, rows = _gathered(parts, [] if further is None else further)
-    ids: Ids
-    if not more:
-        ids = tuple(few) if len(few) <= _FEW else np.array(few, np.int32)
-    elif few:
-        ids = np.concatenate((*more, np.array(few, np.int32)))
+def gathered_arrays(
+    ids: list[int], arrays: list[npt.NDArray[np.int32]], rows: list[Bits], n_words: int
+) -> tuple[Ids, Rows]:
+    """As `gathered`, with arrays of token ids as well."""
+    count = sum([len(array) for array in arrays])
+    if len(ids) + count <= _FEW_OF_TERMINAL:
+        ids = ids + [i for array in arrays for i in array.tolist()]
     else:
-        ids = more[0] if len(more) == 1 else np.concatenate(more)
-    if not rows:
-        return (ids, None) if len(ids) <= _DENSE else (EMPTY, bits_of(ids, n_words))
-    first, *others = rows.values()
-    if not others and not len(ids):
-        return EMPTY, first
-    bits = first.copy()
-    for other in others:
-        bits |= other
-    if len(ids):
-        set_bits(bits, ids)
-    return EMPTY, bits
+        rows = [*rows, bits_of(np.concatenate([*arrays, np.array(ids, np.int32)]), n_words)]
+        ids = []
+    few, packed, _ = gathered(ids, rows, n_words)
+    return few, packed
 
 
 def overlay(parts: Iterable[Tokens], nothing: bytes) -> tuple[Packed, bool]:
@@ -123,29 +107,24 @@ def overlay(parts: Iterable[Tokens], nothing: bytes) -> tuple[Packed, bool]:
         parts: the walks.
         nothing: a mask without tokens.
     """
-    few, more, rows = _gathered(parts, [])
+    ids: list[int] = []
+    rows: Sequence[Bits] = []
+    for part in parts:
+        ids += part.ids
+        if part.rows:
+            rows = [*rows, *part.rows]
+    if len(rows) > 1:
+        rows = _different(rows)
     mask: bytearray | memoryview
     if len(rows) > 1:
-        first, second, *others = rows.values()
-        row = first | second
-        for other in others:
-            row |= other
-        mask = packed(row)
+        mask = packed(_union(rows))
     elif rows:
-        (row,) = rows.values()
-        if not few and not more:
-            return packed(row), False
-        mask = bytearray(row)
+        if not ids:
+            return packed(rows[0]), False
+        mask = bytearray(rows[0])
     else:
         mask = bytearray(nothing)
-    if more or len(few) > _MANY:
-        if few:
-            more.append(np.array(few, np.int32))
-        ids = more[0] if len(more) == 1 else np.concatenate(more)
-        set_bits(np.frombuffer(mask, np.uint32), ids)
-    else:
-        for token in few:
-            mask[token >> 3] |= 1 << (token & 7)
+    _set(mask, ids)
     return mask, True
 
 
@@ -154,7 +133,32 @@ def packed(row: Bits) -> memoryview:
     return memoryview(row).cast("B")  # type: ignore[arg-type]
 
 
-def set_bits(out: Bits, ids: Ids) -> None:
+def set_bits(out: Bits, ids: npt.NDArray[np.int32]) -> None:
     """Set the bits of token ids (repeats allowed) in a packed mask."""
-    ids = np.asarray(ids, np.int32)
     np.bitwise_or.at(out, ids >> 5, BIT[ids & 31])
+
+
+def _row_of(ids: Collection[int], n_words: int) -> Bits:
+    mask = bytearray(4 * n_words)
+    _set(mask, ids)
+    return np.frombuffer(mask, np.uint32)
+
+
+def _set(mask: bytearray | memoryview, ids: Collection[int]) -> None:
+    if len(ids) > _MANY:
+        set_bits(np.frombuffer(mask, np.uint32), np.array(list(ids), np.int32))
+    else:
+        for token in ids:
+            mask[token >> 3] |= 1 << (token & 7)
+
+
+def _different(rows: Sequence[Bits]) -> Rows:
+    return tuple({id(row): row for row in rows}.values())
+
+
+def _union(rows: Sequence[Bits]) -> Bits:
+    """All tokens of some rows, of two or more."""
+    out: Bits = rows[0] | rows[1]
+    for row in rows[2:]:
+        np.bitwise_or(out, row, out)
+    return out

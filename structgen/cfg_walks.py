@@ -19,8 +19,8 @@ import numpy.typing as npt
 from .automaton.cfg_lexer import Lexer
 from .byte_runs import Order, order_of
 from .cfg_search import Search
-from .cfg_shared import Spaces, TerminalWalks
-from .cfg_tokens import Walk, merge
+from .cfg_shared import Prefixes, Spaces, TerminalWalks
+from .cfg_tokens import Walk, gathered
 from .node_sets import NODE_BITS, NodeSets, as_mask
 from .trie import Trie
 from .vocabulary import Vocabulary
@@ -29,6 +29,10 @@ _FEW = 10
 """Sets of so many nodes are looked at one by one."""
 _MANY_BYTES = 8
 """Terminals that go on with more bytes than these are walked apart from large nodes."""
+
+_NO_ROWS = np.zeros((0, 256), np.int32)
+_NO_LABELS = np.zeros(0, np.int32)
+_NO_FLAGS = np.zeros(0, bool)
 
 
 class Walks:
@@ -50,10 +54,8 @@ class Walks:
         self._terminals = TerminalWalks(lexer, vocabulary)
         self.nodes: NodeSets = self._terminals.shared.nodes
         self.n_words = (vocabulary.size + 31) // 32
-        self.rows = np.full((64, 256), -1, np.int32)
-        self.labels = np.full(64, -1, np.int32)
-        self.loops = np.zeros(64, bool)
-        self._filled = np.zeros(64, bool)
+        self.rows, self.labels, self.loops = _NO_ROWS, _NO_LABELS, _NO_FLAGS
+        self._filled = _NO_FLAGS
         self._allowed: dict[int, npt.NDArray[np.bool_]] = {}
         self._allowed_masks: dict[int, int] = {}
         self._anything = lexer.terminals.rest.anything
@@ -100,8 +102,7 @@ class Walks:
                 else:
                     found = self._literal(*literal, node)
             self._walks[key] = found
-            size = 400 + 8 * len(found.ids) + (0 if found.bits is None else found.bits.nbytes)
-            self.charge(size)
+            self.charge(400 + 8 * len(found.ids) + 4 * self.n_words * len(found.rows))
         return found
 
     def charge(self, n_bytes: int) -> None:
@@ -115,6 +116,11 @@ class Walks:
         """What is known of the terminals ``ignore``, wherever they are ignored: `cfg_frames` fills
         it. To be asked for again after `renew`."""
         return self._known.spaces.setdefault(ignore, {})
+
+    @property
+    def prefixes(self) -> dict[tuple[tuple[int, ...], frozenset[int], int], Prefixes]:
+        """`Known.prefixes` of the lexer."""
+        return self._known.prefixes
 
     def _of_states(self, q: int, node: int) -> Walk:
         split = self.lexer.split(q)
@@ -192,12 +198,13 @@ class Walks:
                 ends.append(state)
         else:
             if nodes.n_children[at] if at < n_nodes else nodes.bytes_after(at):
-                return Walk(tuple(ids), None, ((outcome, at),), tuple(ends))
-        return Walk(tuple(ids), None, (), tuple(ends))
+                return Walk(tuple(ids), (), ((outcome, at),), tuple(ends))
+        return Walk(tuple(ids), (), (), tuple(ends))
 
     def _joined(self, steps: list[tuple[int, int]]) -> Walk:
         parts = [self.walk(q, node) for q, node in steps]
-        ids, bits = merge(parts, self.n_words)
+        all_ids = [i for part in parts for i in part.ids]
+        ids, rows, _ = gathered(all_ids, [r for part in parts for r in part.rows], self.n_words)
         exits: dict[int, list[int]] = {}
         for part in parts:
             for outcome, node in part.exits:
@@ -207,7 +214,7 @@ class Walks:
             ends.update(dict.fromkeys(part.ends or ()))
         are_known = all(part.ends is not None for part in parts)
         joined = tuple((outcome, self.nodes.join(nodes)) for outcome, nodes in exits.items())
-        return Walk(ids, bits, joined, tuple(ends) if are_known else None)
+        return Walk(ids, rows, joined, tuple(ends) if are_known else None)
 
     def inside_characters(self, q: int) -> tuple[int, ...]:
         """The states in which a token can end inside a character that begins in ``q``."""
@@ -274,7 +281,7 @@ class Walks:
             return
         top = int(states.max())
         if top >= len(self._filled):
-            size = max(2 * len(self._filled), top + 1)
+            size = max(2 * len(self._filled), top + 1, 64)
             for name, fill in (("rows", -1), ("labels", -1), ("loops", 0), ("_filled", 0)):
                 old = getattr(self, name)
                 new = np.full((size, *old.shape[1:]), fill, old.dtype)

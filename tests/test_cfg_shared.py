@@ -42,9 +42,10 @@ def grammar_of(rng: random.Random) -> str:
 
 
 def tokens_of(walk: Walk) -> set[int]:
-    if walk.bits is None:
-        return set(np.asarray(walk.ids).tolist())
-    return set(np.flatnonzero(np.unpackbits(walk.bits.view(np.uint8), bitorder="little")).tolist())
+    found = set(walk.ids)
+    for row in walk.rows:
+        found.update(np.flatnonzero(np.unpackbits(row.view(np.uint8), bitorder="little")).tolist())
+    return found
 
 
 def check_walks(walks: Walks) -> int:
