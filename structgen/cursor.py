@@ -62,7 +62,7 @@ class Cursor:
         self._tokens: list[int] = []
         self._finished = False
         self._left = max_tokens
-        self._tape = Tape()
+        self._tape: Tape | None = None
         self._tape_at = 0
         start = constraint._machine.start
         plan: tuple[int, ...] | None = None
@@ -86,13 +86,15 @@ class Cursor:
 
     def _text(self) -> Tape:
         """The text so far. Only few constraints ask, so it is read when they do."""
-        if self._tape_at > len(self._tokens):
-            self._tape, self._tape_at = Tape(), 0
+        tape = self._tape
+        if tape is None or self._tape_at > len(self._tokens):
+            tape, self._tape_at = Tape(), 0
+            self._tape = tape
         tokens = self._constraint.named.tokens
         for token in self._tokens[self._tape_at :]:
-            self._tape.feed(tokens[token])
+            tape.feed(tokens[token])
         self._tape_at = len(self._tokens)
-        return self._tape
+        return tape
 
     @property
     def is_accepting(self) -> bool:
@@ -220,7 +222,7 @@ class Cursor:
             for beyond in range(len(self._trail), len(self._trail) + n):
                 self._plans.pop(beyond, None)
             if self._tape_at > len(self._tokens):
-                self._tape, self._tape_at = Tape(), 0
+                self._tape, self._tape_at = None, 0
             if self._left is not None:
                 self._left += n
 

@@ -30,7 +30,7 @@ from .grouping import bits_of, words_of, words_of_few
 from .named_tokens import NamedTokens
 from .recent import Recent
 from .vocabulary import Vocabulary
-from .walk_store import EMPTY, NO_WALK, ROOT, Bits, Ids, LeafWalk, Node, ends_of
+from .walk_store import EMPTY, NO_WALK, ROOT, Bits, Ids, LeafWalk, Node, WalkMemo, ends_of
 from .walks import Walker, walker_of
 
 _NO_NODE = -1
@@ -169,9 +169,13 @@ class MaskEngine:
         self._masks: Recent[int, Mask] = masks
         self.ready: dict[int, Mask] = masks
         self._alike: Recent[tuple[Any, ...], Mask] = alike
-        self._walks = walker.memo(walks)
+        self._own_walks = walks
         self._frame_walks: Recent[tuple[Frame, int, int, Node, int], FrameWalk] = frame_walks
         self._most_room = walker.most_opened + 1
+
+    @cached_property
+    def _walks(self) -> WalkMemo:
+        return self._walker.memo(self._own_walks)
 
     @cached_property
     def _named_walks(self) -> _NamedWalks:

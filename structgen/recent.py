@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 _K = TypeVar("_K")
 _V = TypeVar("_V")
 
+_NOTHING: dict[Any, Any] = {}
+"""Replaced, never changed."""
+
 
 class Recent(dict[_K, _V]):
     """A cache in two generations: `turn` drops what was not asked for since the last `turn`.
@@ -15,23 +18,24 @@ class Recent(dict[_K, _V]):
     cost what a dictionary's do: ``cache[key]`` gives the value, or None where there is none.
     """
 
-    __slots__ = ("__weakref__", "old")
+    __slots__ = ("__dict__", "__weakref__")
 
     __hash__ = object.__hash__  # type: ignore[assignment]  # by identity
     __eq__ = object.__eq__
     __ne__ = object.__ne__
 
-    def __init__(self) -> None:
-        self.old: dict[_K, _V] = {}
+    # Every constraint has four, and few ever turn: so they are made without a call of ours.
+    old: dict[_K, _V] = _NOTHING
 
     if TYPE_CHECKING:
 
         def __getitem__(self, key: _K) -> _V | None: ...  # type: ignore[override]
 
     def __missing__(self, key: _K) -> _V | None:
-        if not self.old:
+        old = self.old
+        if not old:
             return None
-        found = self.old.pop(key, None)
+        found = old.pop(key, None)
         if found is not None:
             self[key] = found
         return found

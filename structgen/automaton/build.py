@@ -111,12 +111,12 @@ class _Builder:
 
     def alternatives(self, grammar: ir.Grammar) -> tuple[Alternative, ...]:
         """How a text of ``grammar`` may start."""
+        if isinstance(grammar, ir.Json):
+            return self._json(grammar)
         if isinstance(grammar, ir.Pattern):
             return self._pattern(grammar)
         if isinstance(grammar, ir.Choice):
             return self._choice(grammar)
-        if isinstance(grammar, ir.Json):
-            return self._json(grammar)
         if isinstance(grammar, ir.ContextFree):
             return self._context_free(grammar)
         return tuple(way for part in grammar.parts for way in self.alternatives(part))
@@ -234,7 +234,7 @@ class _Builder:
 
 
 def _machine(grammar: ir.Grammar, ways: tuple[Alternative, ...]) -> Machine:
-    if not _has_rules(grammar):
+    if isinstance(grammar, ir.Json) or not _has_rules(grammar):
         return Machine(ways)
     from .cfg_host import HostMachine
 

@@ -25,12 +25,13 @@ class NestingBound:
 
     Args:
         add: adds a node to the graph and gives its obligation.
+        levels: where the levels that obligations allow are noted.
     """
 
-    def __init__(self, add: Callable[[Node], int]) -> None:
+    def __init__(self, add: Callable[[Node], int], levels: dict[int, int]) -> None:
         self._add = add
         self._obligations: list[int] = []
-        self.levels: dict[int, int] = {}
+        self.levels = levels
 
     def at_most(self, levels: int) -> int:
         """The obligation to open at most ``levels`` objects and arrays inside one another."""

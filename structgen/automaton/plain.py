@@ -44,7 +44,7 @@ class PlainSight:
     Args:
         nodes: the schema's nodes.
         has_string: whether some string meets a node's lengths and patterns.
-        most: numbers below this can be written.
+        max_digits: most digits of a whole number.
         is_writable: whether text can be written.
         typed: the numbers of nodes that name one type and say nothing else.
     """
@@ -53,13 +53,13 @@ class PlainSight:
         self,
         nodes: Sequence[Node],
         has_string: Callable[[Node], bool],
-        most: int,
+        max_digits: int,
         is_writable: Callable[[str], bool],
         typed: Set[int] = frozenset(),
     ) -> None:
         self._nodes = nodes
         self._has_string = has_string
-        self._most = most
+        self._max_digits = max_digits
         self._is_writable = is_writable
         self._typed = typed
         self._known: dict[tuple[int, int, int], bool] = {}
@@ -131,8 +131,9 @@ class PlainSight:
             return False
         least, above = node.minimum, node.exclusive_minimum
         most, below = node.maximum, node.exclusive_maximum
+        far = 10 ** (self._max_digits - 1) - 2
         for bound in (least, above, most, below):
-            if bound is not None and not -self._most + 2 <= bound <= self._most - 2:
+            if bound is not None and not -far <= bound <= far:
                 return False
         if above is not None and (least is None or above >= least):
             least = above

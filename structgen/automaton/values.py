@@ -99,29 +99,17 @@ class JsonLanguage:
         self.options = options
         self.missing = missing
         self.space = whitespace(options.whitespace, options.max_whitespace)
-        self.least_space = self.space.least
-        least_after = self.space.least_after
-        self.least_comma = self.least_space + b"," + least_after
-        self.least_colon = self.least_space + b":" + least_after
-        self.array_leaf = _array_leaf(options.whitespace, options.max_whitespace)
         self._conjunctions: list[tuple[int, ...]] = []
-        self._as_met: list[tuple[int, ...]] = []  # the same, in the order they were given first
+        # Those that were given in another order first, by number.
+        self._as_met: dict[int, tuple[int, ...]] = {}
         self._conjunction_ids: dict[tuple[int, ...], int] = {}
-        self.book = RuleBook()
         self._branches: dict[int, tuple[Branch, ...]] = {}
         self._alternatives: dict[int, tuple[Alternative, ...]] = {}
         self._shapes: dict[int, Shapes] = {}
         self._objects: dict[tuple[int, ...], ObjectPlan] = {}
         self._arrays: dict[tuple[int, ...], ArrayPlan] = {}
-        self._no_strings: set[tuple[ir.Regex, Escapes]] = set()  # languages that are empty
         self._shortest: dict[int, bytes | None] = {}
-        self._solving: dict[int, bytes | None] | None = None
-        self._unsolved: dict[int, None] = {}
-        self._readers: dict[int, set[int]] = {}
-        self._reading = 0
-        self._constants: dict[Any, int] = {}
-        self._overlaps: dict[tuple[int, int], bool] = {}
-        self._nesting = NestingBound(self.add)
+        self._levels: dict[int, int] = {}  # what `_nesting` has made
         self.max_depth = options.max_depth
         self.said = graph.said
         if "unique" in self.said:
@@ -130,15 +118,67 @@ class JsonLanguage:
         self._plain = PlainSight(
             self.nodes,
             self._has_string,
-            10 ** (options.max_digits - 1),
+            options.max_digits,
             lambda text: not missing or text.isascii(),
             graph.typed,
         )
-        self._limited: dict[int, int] = {}
         self.unbounded_root = self.root = self.conjunction_of(graph.root)
         if self.max_depth is not None and not self._watch_from:
             bound = self._nesting.at_most(self.max_depth)
             self.root = self.conjunction([graph.root, bound])
+
+    # What the first mask of most schemas does not ask for is made when something does.
+
+    _solving: dict[int, bytes | None] | None = None
+    _reading = 0
+    _unsolved: dict[int, None]
+    _readers: dict[int, set[int]]
+
+    @cached_property
+    def book(self) -> RuleBook:
+        """The rules about objects' members."""
+        return RuleBook()
+
+    @cached_property
+    def _nesting(self) -> NestingBound:
+        return NestingBound(self.add, self._levels)
+
+    @cached_property
+    def _limited(self) -> dict[int, int]:
+        return {}
+
+    @cached_property
+    def _constants(self) -> dict[Any, int]:
+        return {}
+
+    @cached_property
+    def _overlaps(self) -> dict[tuple[int, int], bool]:
+        return {}
+
+    @cached_property
+    def _no_strings(self) -> set[tuple[ir.Regex, Escapes]]:
+        """Languages that are empty."""
+        return set()
+
+    @cached_property
+    def least_space(self) -> bytes:
+        """The shortest whitespace between brackets and what is inside."""
+        return self.space.least
+
+    @cached_property
+    def least_comma(self) -> bytes:
+        """A comma with the shortest whitespace around it."""
+        return self.space.least + b"," + self.space.least_after
+
+    @cached_property
+    def least_colon(self) -> bytes:
+        """A colon with the shortest whitespace around it."""
+        return self.space.least + b":" + self.space.least_after
+
+    @cached_property
+    def array_leaf(self) -> ArrayLeaf:
+        """The leaf for what stands between items."""
+        return _array_leaf(self.options.whitespace, self.options.max_whitespace)
 
     @cached_property
     def _brancher(self) -> Brancher:
@@ -159,7 +199,9 @@ class JsonLanguage:
 
         Nothing may be asked of it afterwards, nor of its frames.
         """
-        self.book.release()
+        made = self.__dict__.get("book")
+        if made is not None:
+            made.release()
         self.__dict__.clear()
 
     # -- conjunctions -----------------------------------------------------------------------
@@ -173,7 +215,9 @@ class JsonLanguage:
         if found is None:
             found = self._conjunction_ids[key] = len(self._conjunctions)
             self._conjunctions.append(key)
-            self._as_met.append(tuple(given))
+            as_met = tuple(given)
+            if as_met != key:
+                self._as_met[found] = as_met
         return found
 
     def conjunction_of(self, obligation: int) -> int:
@@ -183,7 +227,6 @@ class JsonLanguage:
         if found is None:
             found = self._conjunction_ids[key] = len(self._conjunctions)
             self._conjunctions.append(key)
-            self._as_met.append(key)
         return found
 
     def obligations(self, conjunction: int) -> tuple[int, ...]:
@@ -239,7 +282,7 @@ class JsonLanguage:
 
     def limit_below(self, nodes: tuple[int, ...]) -> int:
         """The depth from which on the values in an object or array of ``nodes`` are limited."""
-        levels = self._nesting.levels
+        levels = self._levels
         if not self._watch_from or (levels and any(2 * n in levels for n in nodes)):
             return UNLIMITED  # it minds its depth by itself
         return self._watch_from
@@ -377,7 +420,8 @@ class JsonLanguage:
         It decides on the order of properties. Nodes that the engine has made have none.
         """
         order: dict[int, int] = {}
-        stack = [ob >> 1 for ob in reversed(self._as_met[conjunction]) if not ob & 1]
+        owed = self._as_met.get(conjunction, self._conjunctions[conjunction])
+        stack = [ob >> 1 for ob in reversed(owed) if not ob & 1]
         while stack:
             number = stack.pop()
             if number not in order:
@@ -568,7 +612,7 @@ class JsonLanguage:
     def plainly_possible(self, conjunction: int) -> bool:
         """A cheap sufficient test that builds nothing."""
         key = self._conjunctions[conjunction]
-        levels = self._nesting.levels
+        levels = self._levels
         room = UNLIMITED
         if levels:
             room = min((levels[ob] for ob in key if ob in levels), default=UNLIMITED)
@@ -625,7 +669,7 @@ class JsonLanguage:
         if conjunction in self._shortest:
             return self._shortest[conjunction]
         key = self._conjunctions[conjunction]
-        levels = self._nesting.levels
+        levels = self._levels
         room = min((levels[ob] for ob in key if ob in levels), default=UNLIMITED)
         if room != UNLIMITED:
             # Nearly always the shortest text of all is shallow enough: no level is then worked out.

@@ -52,7 +52,7 @@ def lower(
     known = Documents(schema, draft, documents)
     if apart and observe is None:
         observe = _see_nothing
-    fill = KeywordReader(format_assertion, skipped)
+    fill = KeywordReader(format_assertion, skipped).read
     reader = Reader(schema, known, fill, observe, is_dynamic=False)
     try:
         graph = reader.read()
@@ -61,7 +61,7 @@ def lower(
         graph = reader.read()
     holders = reader.with_unreached()
     if holders:
-        fill = KeywordReader(format_assertion=False, skipped=skipped)
+        fill = KeywordReader(format_assertion=False, skipped=skipped).read
         UnreachedReader(known, reader.reached(), fill).check(holders)
     return graph
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 from urllib.parse import unquote, urldefrag, urljoin
 
@@ -65,6 +65,9 @@ class Target:
         return child_path(self.above, *self.steps)
 
 
+_IDENTIFYING = frozenset(["$schema", "$id", "id"])
+
+
 class Documents:
     """All documents a schema may refer to.
 
@@ -80,17 +83,33 @@ class Documents:
         self._given: dict[str, Any] = {}
         if documents:
             self._given = {urldefrag(url)[0]: doc for url, doc in documents.items()}
-        self._resources: dict[str, Resource] = {}
-        self._anchors: dict[tuple[str, str], Target] = {}
-        self._dynamic: dict[tuple[str, str], Target] = {}
-        self._scanned: set[int] = set()
         self._resolved: dict[tuple[str, Resource], Target] = {}
-        self._doubled: dict[str, tuple[str, str]] = {}
         self._chosen = dialect
-        own, is_stated = self._dialect(schema, dialect or DEFAULT, dialect is not None)
-        uri = self._identifier(schema, "", own) or ""
+        own, is_stated = dialect or DEFAULT, dialect is not None
+        uri = ""
+        if type(schema) is not dict or not _IDENTIFYING.isdisjoint(schema):
+            own, is_stated = self._dialect(schema, own, is_stated)
+            uri = self._identifier(schema, "", own) or ""
         self.root = Resource(uri, schema, own, "$", is_stated)
-        self._resources[uri] = self.root
+        self._resources = {uri: self.root}
+
+    # What few schemas have is made when one has it.
+
+    @cached_property
+    def _anchors(self) -> dict[tuple[str, str], Target]:
+        return {}
+
+    @cached_property
+    def _dynamic(self) -> dict[tuple[str, str], Target]:
+        return {}
+
+    @cached_property
+    def _scanned(self) -> set[int]:
+        return set()
+
+    @cached_property
+    def _doubled(self) -> dict[str, tuple[str, str]]:
+        return {}
 
     def enter(self, raw: Any, resource: Resource, path: str) -> Resource:
         """The resource that ``raw``, met inside ``resource`` at ``path``, belongs to."""
@@ -126,6 +145,8 @@ class Documents:
             return None
         if dialect.ref_stands_alone and "$ref" in raw:
             return None
+        if not base and "#" not in identifier:
+            return identifier  # what follows comes to this, in a dozen calls
         return urldefrag(urljoin(base, identifier))[0]
 
     def check_dialect(self, raw: Mapping[str, Any], path: str) -> None:
@@ -166,13 +187,14 @@ class Documents:
         if uri is None:
             return default, is_stated
         known = by_uri(uri)
-        return self._custom(uri, known or default), is_stated or known is not None
+        own = known or default
+        if self._given:
+            own = self._custom(uri, own)
+        return own, is_stated or known is not None
 
     def _custom(self, uri: object, default: Dialect) -> Dialect:
         """The dialect of a schema with its own metaschema: that metaschema's, narrowed to the
         vocabularies that it declares."""
-        if not self._given:
-            return default
         metaschema = self._given.get(urldefrag(uri)[0]) if isinstance(uri, str) else None
         if not isinstance(metaschema, Mapping):
             return default

@@ -288,6 +288,16 @@ class Node:
         )
 
 
+_bare = object.__new__
+
+
+def node_at(place: str | HasPath | tuple[HasPath, tuple[str | int, ...]]) -> Node:
+    """``Node(place)`` in half the time: every subschema is one."""
+    node = _bare(Node)
+    node._place = place
+    return node
+
+
 FIELDS = frozenset(Node.__annotations__) - {"_listed"}
 """The names of a node's fields."""
 

@@ -17,7 +17,7 @@ from . import regex_algebra
 from . import schema_checks as checks
 from .dialects import Dialect
 from .formats import format_regex
-from .schema_graph import FRACTION, POINTED, TRUE, TYPE_BITS, Contains, Node, by_key
+from .schema_graph import DIGITS, FRACTION, POINTED, TRUE, TYPE_BITS, Contains, Node, by_key
 from .schema_reader import Place, Reader
 
 Skipped: TypeAlias = "Collection[tuple[str, str]]"
@@ -29,7 +29,7 @@ _IDENTIFIERS = ("$schema", "$id", "$anchor", "$dynamicAnchor")
 
 
 class KeywordReader:
-    """Reads schema objects into nodes; to be given to a `Reader`.
+    """Reads schema objects into nodes; its `read` is to be given to a `Reader`.
 
     Args:
         format_assertion: whether ``format`` is enforced or an annotation.
@@ -41,16 +41,20 @@ class KeywordReader:
         self._skipped = skipped
         self._dialect: Dialect | None = None
         self._handlers: dict[str, Handler] = {}
+        self._but_type: dict[str, Handler] = {}
+        self._types: Mapping[str, int] = {}
         self._ref_stands_alone = False
 
-    def __call__(self, reader: Reader, node: Node, raw: Mapping[str, Any], place: Place) -> None:
+    def read(self, reader: Reader, node: Node, raw: Mapping[str, Any], place: Place) -> None:
         """Read the keywords of ``raw`` into ``node``."""
         if self._skipped:
             raw = {k: v for k, v in raw.items() if not self._is_skipped(place, k)}
         dialect = place.resource.dialect
         if dialect is not self._dialect:
-            self._dialect, self._handlers = dialect, _handlers(dialect.assertions)
-            self._ref_stands_alone = dialect.ref_stands_alone
+            self._dialect, self._ref_stands_alone = dialect, dialect.ref_stands_alone
+            self._handlers, self._but_type, self._types = _handlers(
+                dialect.assertions, dialect.year == 4
+            )
         if self._ref_stands_alone and "$ref" in raw:
             for keyword in _IDENTIFIERS:
                 if keyword in raw:
@@ -58,12 +62,17 @@ class KeywordReader:
             _ref(self, reader, node, raw["$ref"], place)
             return
         handlers = self._handlers
+        name = raw.get("type")
+        if type(name) is str and name in self._types:  # as nearly always
+            node.types = self._types[name]
+            handlers = self._but_type
         for keyword, value in raw.items():
             handler = handlers.get(keyword)
             if handler is not None:
                 handler(self, reader, node, value, place)
         if not _LATER.isdisjoint(raw):
-            for read in dict.fromkeys([_TOGETHER[k] for k in raw if k in _LATER]):
+            later = [_TOGETHER[k] for k in raw if k in _LATER]
+            for read in dict.fromkeys(later) if len(later) > 1 else later:
                 read(reader, node, raw, place)
 
     def _is_skipped(self, place: Place, keyword: str, *inside: str) -> bool:
@@ -100,8 +109,7 @@ Together: TypeAlias = "Callable[[Reader, Node, Mapping[str, Any], Place], None]"
 
 
 def _type(_: KeywordReader, reader: Reader, node: Node, value: Any, place: Place) -> None:
-    bits = TYPE_BITS.get(value, 0) if type(value) is str else 0
-    bits = bits or checks.types("type", value, place)
+    bits = checks.types("type", value, place)
     if not bits & FRACTION and place.resource.dialect.year == 4:
         bits &= ~POINTED  # draft 4, 3.5: "a JSON number without a fraction or exponent part"
     node.types &= bits
@@ -368,9 +376,16 @@ def _identifier(keyword: str) -> Handler:
 
 
 @lru_cache(maxsize=64)
-def _handlers(assertions: frozenset[str]) -> dict[str, Handler]:
-    """The keywords that are read in a dialect with these ``assertions``."""
-    return {k: h for k, h in _HANDLERS.items() if k in assertions or k in _IDENTIFIERS}
+def _handlers(
+    assertions: frozenset[str], is_draft4: bool
+) -> tuple[dict[str, Handler], dict[str, Handler], Mapping[str, int]]:
+    """The keywords that are read in a dialect with these ``assertions``; all but ``type``; and the
+    types by name, if that is read."""
+    found = {k: h for k, h in _HANDLERS.items() if k in assertions or k in _IDENTIFIERS}
+    but_type = {k: h for k, h in found.items() if k != "type"}
+    if "type" not in found:
+        return found, but_type, {}
+    return found, but_type, TYPE_BITS | {"integer": DIGITS} if is_draft4 else TYPE_BITS
 
 
 _HANDLERS: dict[str, Handler] = {

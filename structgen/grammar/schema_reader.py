@@ -17,7 +17,17 @@ from ..errors import CompileLimitExceeded
 from .dialects import DIALECTS, Dialect
 from .schema_checks import not_a_schema, text, wrong
 from .schema_documents import Documents, Resource, Target
-from .schema_graph import DIGITS, FALSE, INTEGER, TRUE, TYPE_BITS, Node, SchemaGraph, child_path
+from .schema_graph import (
+    DIGITS,
+    FALSE,
+    INTEGER,
+    TRUE,
+    TYPE_BITS,
+    Node,
+    SchemaGraph,
+    child_path,
+    node_at,
+)
 
 _PLACED = frozenset(["$schema", "$id", "id", "$anchor", "$dynamicAnchor", "$defs", "definitions"])
 """Keywords that say where a schema is, or hold others that nothing applies."""
@@ -39,6 +49,8 @@ class Place:
         resource: see below.
         scope: see below.
         steps: from ``above`` to here. Paths are written out when a message asks for them.
+        depth: see below.
+        base: see below.
 
     Attributes:
         resource: the resource the schema belongs to.
@@ -55,15 +67,19 @@ class Place:
         resource: Resource,
         scope: tuple[Resource, ...],
         steps: tuple[str | int, ...] = (),
+        depth: int = 0,
+        base: int = 0,
     ) -> None:
         self._above = above
         self._steps = steps
         self.resource = resource
         self.scope = scope
-        if isinstance(above, str):
-            self.depth, self.base = 0, 0
-        else:
-            self.depth, self.base = above.depth + 1, above.base
+        self.depth = depth
+        self.base = base
+
+    def below(self, *steps: str | int) -> Place:
+        """The place ``steps`` below, as far as nothing is known of what stands there."""
+        return Place(self, self.resource, self.scope, steps, self.depth + 1, self.base)
 
     @property
     def path(self) -> str:
@@ -97,6 +113,10 @@ Observer: TypeAlias = "Callable[[Mapping[str, Any], Place], None]"
 """Called once for each node with the raw schema and its place, before its keywords are read."""
 
 
+Fill: TypeAlias = "Callable[[Reader, Node, Mapping[str, Any], Place], None]"
+"""Reads the keywords of a raw schema at a place into a node."""
+
+
 class NotDynamic(Exception):
     """A dynamic reference was met by a `Reader` that does not follow them."""
 
@@ -121,7 +141,7 @@ class Reader:
         self,
         schema: Any,
         documents: Documents,
-        fill: Callable[[Reader, Node, Mapping[str, Any], Place], None],
+        fill: Fill,
         observe: Observer | None = None,
         is_dynamic: bool = True,
     ) -> None:
@@ -217,7 +237,8 @@ class Reader:
         if raw is not own.root and (own.dialect.id_keyword in raw or "$schema" in raw):
             resource = self._documents.enter(raw, own, place.path)
             if resource is not place.resource:
-                place = Place(place, resource, self._enter(place.scope, resource))
+                scope = self._enter(place.scope, resource)
+                place = Place(place, resource, scope, (), place.depth + 1, place.base)
         if "$schema" in raw:
             self._documents.check_dialect(raw, place.path)
         if "$anchor" in raw or "$dynamicAnchor" in raw:
@@ -269,7 +290,7 @@ class Reader:
 
     def _new(self, key: int | tuple[int, tuple[Resource, ...]], place: Place) -> int:
         number = self._numbers[key] = len(self._nodes)
-        self._nodes.append(Node(place))
+        self._nodes.append(node_at(place))
         if number > MAX_NODES:
             raise self._too_many(self._nodes[number])
         return number
@@ -295,24 +316,40 @@ class Reader:
             known = self._numbers.get(id(raw))
             if known is not None:
                 return 2 * known
-            if not raw:
-                return TRUE
             types = _only_type(raw, place)
+            if not types:
+                return self._unread(raw, place, steps)
             number = self._numbers[id(raw)] = len(self._nodes)
-            if types:
-                node = Node((place, steps))
-                node.types = types
-                self._typed.add(number)
-                self._reach_below(place)
-            else:
-                to = Place(place, place.resource, (), steps)
-                node = Node(to)
-                self._work.append((number, raw, to))
+            node = node_at((place, steps))
+            node.types = types
+            self._typed.add(number)
+            self._reach_below(place)
             self._nodes.append(node)
             if number > MAX_NODES:
                 raise self._too_many(node)
             return 2 * number
-        return self.child(raw, Place(place, place.resource, place.scope, steps))
+        return self.child(raw, place.below(*steps))
+
+    def _unread(self, raw: dict[str, Any], place: Place, steps: tuple[str | int, ...]) -> int:
+        """The obligation of a subschema that says more than a type; its node is on the work list.
+
+        No scope and no observer asks for more; see `below`.
+        """
+        numbers = self._numbers
+        known = numbers.get(id(raw))
+        if known is not None:
+            return 2 * known
+        if not raw:
+            return TRUE
+        nodes = self._nodes
+        number = numbers[id(raw)] = len(nodes)
+        to = Place(place, place.resource, (), steps, place.depth + 1, place.base)
+        node = node_at(to)
+        nodes.append(node)
+        self._work.append((number, raw, to))
+        if number > MAX_NODES:
+            raise self._too_many(node)
+        return 2 * number
 
     def members(self, keyword: str, held: Mapping[str, Any], place: Place) -> dict[str, int]:
         """The obligations of the schemas that ``keyword`` of the schema at ``place`` has by name.
@@ -324,31 +361,35 @@ class Reader:
         if place.scope or self._observe is not None:
             return {name: below(raw, place, keyword, name) for name, raw in held.items()}
         alike = self._alike[place.resource.dialect.year == 4]
+        unread = self._unread
         out: dict[str, int] = {}
         for name, raw in held.items():
-            known = 0
             if type(raw) is dict:
                 kind = raw.get("type")
+                known = 0
                 if type(kind) is str and _BEYOND_TYPE.isdisjoint(raw):
                     known = alike.get(kind) or self._alike_node(kind, place)
                 elif "$ref" in raw:
                     known = self._referred(raw, place, keyword, name)
-            out[name] = known or below(raw, place, keyword, name)
+                out[name] = known or unread(raw, place, (keyword, name))
+            else:
+                out[name] = below(raw, place, keyword, name)
         self._reach_below(place)
         return out
 
     def each(self, raw: Any, place: Place, *steps: str | int) -> int:
         """As `below`, of a schema for items, or for members that are not named."""
+        if type(raw) is not dict or place.scope or self._observe is not None:
+            return self.below(raw, place, *steps)
         known = 0
-        if type(raw) is dict and not place.scope and self._observe is None:
-            self._reach_below(place)
-            kind = raw.get("type")
-            if type(kind) is str and _BEYOND_TYPE.isdisjoint(raw):
-                alike = self._alike[place.resource.dialect.year == 4]
-                known = alike.get(kind) or self._alike_node(kind, place)
-            elif "$ref" in raw:
-                known = self._referred(raw, place, *steps)
-        return known or self.below(raw, place, *steps)
+        self._reach_below(place)
+        kind = raw.get("type")
+        if type(kind) is str and _BEYOND_TYPE.isdisjoint(raw):
+            alike = self._alike[place.resource.dialect.year == 4]
+            known = alike.get(kind) or self._alike_node(kind, place)
+        elif "$ref" in raw:
+            known = self._referred(raw, place, *steps)
+        return known or self._unread(raw, place, steps)
 
     def _referred(self, raw: Mapping[str, Any], place: Place, *steps: str | int) -> int:
         """The obligation that a schema below ``place`` leads to if it is a reference and no more.
@@ -363,7 +404,7 @@ class Reader:
         key = (reference, resource)
         known = self._referred_to.get(key)
         if known is None:
-            here = Place(place, resource, (), steps)
+            here = place.below(*steps)
             target = self._documents.resolve(reference, resource, here)
             known = self._referred_to[key] = self._follow(target, here)
         elif known > FALSE:
@@ -382,7 +423,7 @@ class Reader:
         if is_draft4 and types == INTEGER:
             types = DIGITS
         number = len(self._nodes)
-        node = Node("$")
+        node = node_at("$")
         node.types = types
         self._nodes.append(node)
         self._typed.add(number)
@@ -440,8 +481,7 @@ class Reader:
     def _follow(self, target: Target, place: Place) -> int:
         scope = self._enter(place.scope, target.resource)
         base, number = len(self._heights), len(self._nodes)
-        to = Place(target.above, target.resource, scope, target.steps)
-        to.base = base
+        to = Place(target.above, target.resource, scope, target.steps, 0, base)
         self._heights.append(0)
         obligation = self.child(target.raw, to)
         if obligation == 2 * number:

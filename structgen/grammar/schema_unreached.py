@@ -13,8 +13,7 @@ from ..errors import CompileLimitExceeded, UnsupportedFeature
 from .schema_checks import mapping, not_a_schema, text
 from .schema_documents import Documents
 from .schema_graph import TRUE, Node
-from .schema_keywords import KeywordReader
-from .schema_reader import Holder, Place, Reader
+from .schema_reader import Fill, Holder, Place, Reader
 
 MAX_UNREACHED = 1_000
 """Most subschemas that are checked although nothing reaches them."""
@@ -26,12 +25,12 @@ class UnreachedReader(Reader):
     Args:
         documents: what the schemas are part of.
         reached: ids of the schema objects that need no check.
-        skipped: keywords to pass over.
+        fill: see `Reader`.
 
     Cost: some 10 µs for each subschema, of which there are at most `MAX_UNREACHED`.
     """
 
-    def __init__(self, documents: Documents, reached: Iterable[int], fill: KeywordReader) -> None:
+    def __init__(self, documents: Documents, reached: Iterable[int], fill: Fill) -> None:
         super().__init__(True, documents, fill)
         self._met = set(reached)
         self._left = MAX_UNREACHED
@@ -66,7 +65,7 @@ class UnreachedReader(Reader):
         """See `Reader.below`."""
         if not isinstance(raw, (bool, Mapping)):
             raise not_a_schema(raw, place.at(*steps), str(steps[0]))
-        return self.child(raw, Place(place, place.resource, place.scope, steps))
+        return self.child(raw, place.below(*steps))
 
     def members(self, keyword: str, held: Mapping[str, Any], place: Place) -> dict[str, int]:
         """See `Reader.members`."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from structgen.errors import SchemaError
@@ -132,7 +132,10 @@ def _read(text: str) -> Any:
 
 def _value(text: str) -> Any:
     if text[:1] == "{":  # as nearly always: no blanks to look for
-        value, end = _DECODER.raw_decode(text)
+        try:
+            value, end = _scan(text, 0)
+        except StopIteration:
+            end = -1  # what is wrong is told below
         if end == len(text):
             return value
     return _DECODER.decode(text)
@@ -165,6 +168,7 @@ def _no_number(name: str) -> Any:
 
 
 _DECODER = json.JSONDecoder(parse_float=_number, parse_constant=_no_number)
+_scan: Callable[[str, int], tuple[Any, int]] = _DECODER.scan_once  # type: ignore[attr-defined]
 
 
 def _instead(value: Any) -> str:
