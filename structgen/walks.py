@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from .automaton.leaf import Leaf, TextLeaf
 from .automaton.numbers import NumberLeaf
-from .automaton.shared import AUTOMATA
+from .automaton.shared import AUTOMATA, FORMATS
 from .digit_walks import Digits
 from .grouping import distinct, ranges
 from .recent import Recent
@@ -302,7 +302,7 @@ def cache_info() -> CacheInfo:
         sum(walker.entries() for walker in walkers),
         sum(walker.turns for walker in walkers),
         sum(walker.tables for walker in walkers),
-        AUTOMATA.n_bytes,
+        AUTOMATA.n_bytes + FORMATS.n_bytes,
     )
 
 

@@ -13,6 +13,7 @@ from functools import lru_cache
 from typing import Any
 
 from ..grammar import ir
+from ..grammar.formats import format_of
 from ..grammar.schema_graph import (
     ALL_TYPES,
     BOOLEAN,
@@ -33,7 +34,7 @@ from .keys import KeyLeaf, NameLeaf
 from .leaf import Leaf, LiteralLeaf, StringLeaf
 from .numbers import NumberLeaf, NumberSpec
 from .options import JsonOptions
-from .shared import AUTOMATA
+from .shared import AUTOMATA, FORMATS
 from .whitespace import Whitespace
 
 MAX_LITERAL_DIGITS = 400
@@ -175,7 +176,8 @@ def _one_class(matched: int) -> int:
 
 def string_leaf(regex: ir.Regex, escapes: Escapes, missing: frozenset[int]) -> StringLeaf | None:
     """A shared leaf for the JSON strings of a regular language, or None when it is empty."""
-    return AUTOMATA.get(_string_leaf, regex, escapes, missing)
+    kept = AUTOMATA if format_of(regex) is None else FORMATS
+    return kept.get(_string_leaf, regex, escapes, missing)
 
 
 def _string_leaf(regex: ir.Regex, escapes: Escapes, missing: frozenset[int]) -> StringLeaf | None:

@@ -31,6 +31,9 @@ _SLOTS = 1 << 16
 _AT_ONCE = 8
 """So many are weighed again, or dropped, in a row."""
 
+_SELDOM = 64
+"""Times that some automaton is found until that is done, if none is made meanwhile."""
+
 
 class Weighed(Protocol):
     """Something that knows about how many bytes it takes by now."""
@@ -64,6 +67,7 @@ class SharedAutomata:
         self._made = bytearray(_SLOTS)
         self._n_made = 0
         self._n_new = 0
+        self._n_found = 0
         self._lock = threading.Lock()
         self.n_bytes = 0
 
@@ -76,6 +80,9 @@ class SharedAutomata:
         with self._lock:
             found: _T = self._find(key)
             if found is not None:
+                self._n_found += 1
+                if not self._n_found % _SELDOM:
+                    self._weigh_again()
                 return found
             before = self._n_new
         made = make(*arguments)
@@ -156,6 +163,8 @@ class SharedAutomata:
                 self._drop(key)
             else:
                 self._turns.append((key, kept))
+        if self.n_bytes > self._max_bytes:
+            self._make_room()
 
     def _drop(self, key: Hashable) -> None:
         kept = self._kept.pop(key)
@@ -192,3 +201,7 @@ _OWN_REFERENCES = _own_references()
 
 AUTOMATA = SharedAutomata()
 """Those of this process."""
+
+FORMATS = SharedAutomata(MAX_BYTES // 3, 64)
+"""Those of the formats that JSON Schema names: a few, which take milliseconds to make, and are the
+same in all schemas: what others make is not to push them out."""
