@@ -87,8 +87,6 @@ class Terminals:
                 self._collect(terminal, parsed, sets)
         if self._behinds:
             sets |= char_sets(ir.ANY_TEXT)
-        # Then no thread is ever under a condition.
-        self._is_plain = not self._aheads and not self._behinds
         self.alphabet = Alphabet(sets)
         self._writable = self.alphabet.mask(chars.ranges)
         self.end_of_text = 1 << self.alphabet.n_atoms
@@ -102,6 +100,8 @@ class Terminals:
         numbers = {look: i for i, look in enumerate(self._behinds)}
         self._threads = Threads(self.rest, self._writable, self._aheads, numbers)
         self._keys: list[_Key] = []
+        # States without lookarounds or conditions; such are all that follow them.
+        self._is_plain: list[bool] = []
         self._state_ids: dict[object, int] = {}
         self._moves: dict[int, Moves] = {}
         self._raw: dict[int, Moves] = {}
@@ -237,7 +237,7 @@ class Terminals:
     def _items(self, state: int) -> list[Item]:
         """The ways open at ``state``, preferred first, none after an unconditional match."""
         threads, behinds, depth, terminal = self._keys[state]
-        if self._is_plain:
+        if self._is_plain[state]:
             plain: list[Item] = []
             for node, _ in threads:
                 for item in self._threads.expand(node, _never):
@@ -267,7 +267,7 @@ class Terminals:
         items = self._items(state)
         while items and items[-1][1]:
             items.pop()
-        if self._is_plain:
+        if self._is_plain[state]:
             if not items:
                 return NONE
             # Nearly always what is preferred to the match is one more character, whatever follows.
@@ -298,6 +298,9 @@ class Terminals:
     def _all_moves(self, state: int) -> Moves:
         found = self._raw.get(state)
         if found is not None:
+            return found
+        if self._is_plain[state]:
+            found = self._raw[state] = self._plain_moves(state)
             return found
         _, behinds, depth, terminal = self._keys[state]
         rest = self.rest
@@ -333,6 +336,28 @@ class Terminals:
         found = self._raw[state] = tuple((mask, to) for to, mask in merged.items())
         return found
 
+    def _plain_moves(self, state: int) -> Moves:
+        terminal, anything = self._keys[state][3], self.rest.anything
+        parts: list[tuple[int, tuple[tuple[int, int], ...]]] = [(self._writable, ())]
+        for _, mask, after in self._items(state):
+            if not mask:
+                break  # nothing is preferred to it any more
+            thread = (after, anything)
+            split: list[tuple[int, tuple[tuple[int, int], ...]]] = []
+            for chars, threads in parts:
+                if chars & mask:
+                    known = thread in threads
+                    split.append((chars & mask, threads if known else (*threads, thread)))
+                if chars & ~mask:
+                    split.append((chars & ~mask, threads))
+            parts = split
+        merged: dict[int, int] = {}
+        for chars, threads in parts:
+            if threads:
+                to = self._state_of((threads, (), 0, -1), terminal, True)
+                merged[to] = merged.get(to, 0) | chars
+        return tuple((mask, to) for to, mask in merged.items())
+
     def _advance_behinds(
         self, chars: int, behinds: tuple[int, ...]
     ) -> list[tuple[int, tuple[int, ...]]]:
@@ -349,10 +374,7 @@ class Terminals:
         return parts
 
     def _is_alive(self, state: int) -> bool:
-        threads, _, _, _ = self._keys[state]
-        if self._is_plain or not any(
-            self._threads.looks[node] or c != self.rest.anything for node, c in threads
-        ):
+        if self._is_plain[state]:
             return True
         return liveness.is_alive(
             state,
@@ -370,16 +392,16 @@ class Terminals:
         depth: int,
         terminal: int,
     ) -> int:
-        if self._is_plain:
-            return self._state_of((threads, (), 0, -1), terminal)
         if not any(self._threads.looks[node] & HAS_BEHIND for node, _ in threads):
             behinds, depth = (), 0
         depth = min(depth, max(self._behind_widths, default=0))
         # Terminals share states; only messages need to know whose they are.
         owner = terminal if any(self._threads.looks[node] for node, _ in threads) else -1
-        return self._state_of((threads, behinds, depth, owner), terminal)
+        anything = self.rest.anything
+        is_plain = owner < 0 and all(condition == anything for _, condition in threads)
+        return self._state_of((threads, behinds, depth, owner), terminal, is_plain)
 
-    def _state_of(self, key: _Key, terminal: int) -> int:
+    def _state_of(self, key: _Key, terminal: int, is_plain: bool) -> int:
         found = self._state_ids.get(key)
         if found is None:
             found = len(self._keys)
@@ -390,6 +412,7 @@ class Terminals:
                     actual=found,
                 )
             self._keys.append(key)
+            self._is_plain.append(is_plain)
             self._state_ids[key] = found
         return found
 
@@ -398,7 +421,7 @@ class Terminals:
         if node == DEAD:
             return -1
         self.literals[terminal] = text.encode()
-        return self._state_of((((node, self.rest.anything),), (), 0, -1), terminal)
+        return self._state_of((((node, self.rest.anything),), (), 0, -1), terminal, True)
 
     def _start_anywhere(self, parsed: tree.Tree) -> int:
         """The start of a terminal that may end wherever it matches: a language, without order."""
@@ -414,6 +437,7 @@ class Terminals:
         if found is None:
             found = self._state_ids[key] = len(self._keys)
             self._keys.append(key)
+            self._is_plain.append(False)
             may_end = has_begun and self.rest.label(language) >= 0
             self._ends[found] = self.rest.anything if may_end else NONE
         return found
