@@ -131,8 +131,8 @@ def keep_row(name: str, of: str, row: npt.NDArray[np.uint32]) -> None:
 
 
 def _key(*parts: str) -> str:
-    data = json.dumps([_code(), *parts]).encode("utf-8", "surrogatepass")
-    return hashlib.sha256(data).hexdigest()
+    data = "".join([f"{len(part)} {part}" for part in (_code(), *parts)])
+    return hashlib.sha256(data.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 @functools.cache

@@ -79,9 +79,10 @@ def keep(
 
 def find(folder: str, name: str, key: str) -> array_cache.Arrays | None:
     """The arrays kept under a name for a key, on disk or on their way; else None."""
-    waiting = _waiting.get(_File(folder, name, array_cache.root()))
-    if waiting is not None and waiting.key == key:
-        return array_cache.frozen(waiting.make())
+    if _waiting:
+        waiting = _waiting.get(_File(folder, name, array_cache.root()))
+        if waiting is not None and waiting.key == key:
+            return array_cache.frozen(waiting.make())
     return array_cache.load(folder, name, key)
 
 

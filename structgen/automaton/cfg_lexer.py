@@ -24,7 +24,7 @@ from .bits import bits
 from .cfg_terminals import Terminals
 from .derivatives import NONE, Moves
 from .encoding import GROUND, Utf8
-from .leaf import Leaf
+from .leaf import Leaf, Row
 from .shared import AUTOMATA
 
 Outcome = tuple[tuple[int, tuple[int, ...]], ...]
@@ -39,7 +39,13 @@ MAX_SEARCH = 100_000
 
 _NEAR = 50
 _WIDE = 24
-_LOOP = 1
+_EVERY_BYTE = (1 << 256) - 1
+
+
+def as_flags(mask: int) -> npt.NDArray[np.bool_]:
+    """Bytes given as a mask as flags: bool [256]."""
+    packed = np.frombuffer(mask.to_bytes(32, "little"), np.uint8)
+    return np.unpackbits(packed, bitorder="little").view(np.bool_)
 
 
 def shared_lexer(terminals: Sequence[ir.AnyTerminal], chars: ir.CharSet) -> Lexer | None:
@@ -87,7 +93,6 @@ class Lexer(Leaf):
         self._symbol_ids: dict[tuple[int, tuple[tuple[int, int], ...]], int] = {}
         self._symbol_moves: list[Moves | None] = []
         self._symbol_labels: list[int] = []
-        self._widths: list[int] = []
         self._splits: dict[int, tuple[int, ...]] = {}
         self._masks: dict[int, int] = {}
         self._loop_masks: dict[int, int] = {}
@@ -117,12 +122,18 @@ class Lexer(Leaf):
             else:
                 self._leads.append((byte, target, self._encoding.reach(target)))
         self._spellings = {atom: len(found) for atom, found in self._ground.items()}
+        # For sets of atoms: the ASCII characters in them, how many bytes they are spelt with, and
+        # the bytes that they begin with, as a mask.
+        self._ascii: dict[int, list[int]] = {1 << atom: b for atom, b in self._ground.items()}
+        self._widths: dict[int, int] = {}
+        self._begins: dict[int, int] = {}
         atoms = [terminals.alphabet.n_atoms] * 256
         self._beyond_ascii = 0
         for atom, found in self._ground.items():
             for byte in found:
                 atoms[byte] = atom
         self._atom_of_byte = atoms
+        self._atoms_of_bytes = np.array(atoms, np.intp)
         for _, _, reach in self._leads:
             self._beyond_ascii |= reach
 
@@ -356,7 +367,6 @@ class Lexer(Leaf):
             found = self._symbol_ids[key] = len(self._symbols)
             self._symbols.append(key)
             self._symbol_moves.append(None)
-            self._widths.append(-1)
             self._symbol_labels.append(self._outcome(*key))
         return found
 
@@ -460,13 +470,10 @@ class Lexer(Leaf):
         symbol, node = self._keys[q]
         if node != GROUND:
             return 64
-        found: int = self._widths[symbol]
-        if found < 0:
-            live = 0
-            for mask, _ in self._moves(symbol):
-                live |= mask
-            found = self._widths[symbol] = sum(self._spellings.get(a, 4) for a in bits(live))
-        return found
+        live = 0
+        for mask, _ in self._moves(symbol):
+            live |= mask
+        return self._width(live)
 
     def split(self, q: int) -> tuple[int, ...]:
         """States that together do what ``q`` does: each terminal that can go on in very many ways
@@ -560,9 +567,16 @@ class Lexer(Leaf):
         """The bytes that can follow, as a mask."""
         found = self._masks.get(q)
         if found is None:
+            symbol, node = self._keys[q]
             found = 0
-            for byte in self.row(q):
-                found |= 1 << byte
+            if node == GROUND:
+                live = 0
+                for mask, _ in self._moves(symbol):
+                    live |= mask
+                found = self._bytes_of(live)
+            else:
+                for byte in self.row(q):
+                    found |= 1 << byte
             self._masks[q] = found
         return found
 
@@ -578,39 +592,41 @@ class Lexer(Leaf):
             return self._loops[q]
         symbol, node = self._keys[q]
         found: tuple[bytes, Mapping[int, int]] | None = None
+        inside = 0
         if node == GROUND:
-            back = 0
+            back = others = 0
             for mask, to in self._moves(symbol):
                 if to == symbol:
                     back |= mask
-            if back and sum(self._spellings.get(a, 4) for a in bits(back)) >= _LOOP:
-                flags = bytearray(256)
-                for atom in bits(back):
-                    for byte in self._ground.get(atom, ()):
-                        flags[byte] = 1
+                else:
+                    others |= mask
+            if back:
+                for byte in self._characters_of(back):
+                    inside |= 1 << byte
                 for byte, _, reach in self._leads:
-                    flags[byte] = not reach & ~back
-                rest = {byte: to for byte, to in self.row(q).items() if not flags[byte]}
+                    if not reach & ~back:
+                        inside |= 1 << byte
                 # Where most bytes lead away, runs are short, and there are as many as nodes.
-                if sum(flags) >= len(rest):
-                    found = (bytes(flags), rest)
+                leaving = self._bytes_of(back | others) & ~inside
+                if inside.bit_count() >= leaving.bit_count():
+                    rest: dict[int, int] = {}
+                    self._add_characters(rest, symbol, others)
+                    self._add_leads(rest, symbol, leaving)
+                    found = as_flags(inside).tobytes(), rest
+        self._loop_masks[q] = inside if found else 0
         self._loops[q] = found
         return found
 
     def loop_mask(self, q: int) -> int:
         """The bytes of `loop` as a mask."""
-        found = self._loop_masks.get(q)
-        if found is None:
-            loop = self.loop(q)
-            flags = loop[0] if loop else b""
-            found = self._loop_masks[q] = sum(1 << b for b, flag in enumerate(flags) if flag)
-        return found
+        self.loop(q)
+        return self._loop_masks[q]
 
     def _is_wide(self, state: int) -> bool:
         live = 0
         for mask, _ in self.terminals.moves(state):
             live |= mask
-        return sum(self._spellings.get(a, 4) for a in bits(live)) > _WIDE
+        return self._width(live) > _WIDE
 
     def byte_row(self, q: int) -> npt.NDArray[np.int32]:
         """The next state for each byte, -1 where there is none: int32 [256]."""
@@ -627,7 +643,7 @@ class Lexer(Leaf):
             to = self.state((to_symbol, GROUND))
             for atom in bits(mask):
                 targets[atom] = to
-        out: npt.NDArray[np.int32] = targets[self._atom_of_byte]
+        out: npt.NDArray[np.int32] = targets[self._atoms_of_bytes]
         if live & self._beyond_ascii:
             for byte, deeper, reach in self._leads:
                 if reach & live:
@@ -640,25 +656,20 @@ class Lexer(Leaf):
 
     def bytes_under(self, *conditions: int) -> npt.NDArray[np.bool_]:
         """The bytes that may follow under any of ``conditions``: bool [256]."""
-        live = 0
+        mask = 0
         for condition in conditions:
-            if condition == self.terminals.rest.anything:
-                return np.ones(256, bool)
-            for mask, _ in self.terminals.rest.steps(condition):
-                live |= mask
-        allowed = np.zeros(256, bool)
-        for atom in bits(live):
-            allowed[self._ground.get(atom, [])] = True
-        for byte, _, reach in self._leads:
-            allowed[byte] = bool(reach & live)
-        return allowed
+            mask |= self.mask_under(condition)
+        return as_flags(mask)
 
     def mask_under(self, condition: int) -> int:
         """`bytes_under` as a mask."""
         found = self._under.get(condition)
         if found is None:
-            allowed = np.packbits(self.bytes_under(condition), bitorder="little")
-            found = self._under[condition] = int.from_bytes(allowed.tobytes(), "little")
+            rest = self.terminals.rest
+            found = _EVERY_BYTE
+            if condition != rest.anything:
+                found = self._bytes_of(rest.possible(condition)[0])
+            self._under[condition] = found
         return found
 
     def goes_on(self, q: int) -> bool:
@@ -722,8 +733,7 @@ class Lexer(Leaf):
             if self.labels[q] >= 0:
                 for condition in self.conditions_of[self.labels[q]]:
                     under |= self.mask_under(condition)
-            bytes_of = self._ground
-            inside = [byte for atom in bits(back) for byte in bytes_of.get(atom, ())]
+            inside = self._characters_of(back)
             found = self._staying[q] = bytes([b for b in inside if not under >> b & 1])
         return found
 
@@ -747,21 +757,66 @@ class Lexer(Leaf):
 
     # -- bytes ----------------------------------------------------------------------------------
 
+    def _characters_of(self, atoms: int) -> list[int]:
+        """The ASCII characters of some atoms."""
+        found = self._ascii.get(atoms)
+        if found is None:
+            ground = self._ground
+            found = [byte for atom in bits(atoms) for byte in ground.get(atom, ())]
+            self._ascii[atoms] = found
+        return found
+
+    def _bytes_of(self, atoms: int) -> int:
+        """The bytes with which characters of some atoms begin, as a mask."""
+        found = self._begins.get(atoms)
+        if found is None:
+            found = 0
+            for byte in self._characters_of(atoms):
+                found |= 1 << byte
+            if atoms & self._beyond_ascii:
+                for byte, _, reach in self._leads:
+                    if reach & atoms:
+                        found |= 1 << byte
+            self._begins[atoms] = found
+        return found
+
+    def _width(self, atoms: int) -> int:
+        """How many bytes there are in the characters of some atoms, about."""
+        found = self._widths.get(atoms)
+        if found is None:
+            found = self._widths[atoms] = sum(self._spellings.get(a, 4) for a in bits(atoms))
+        return found
+
+    def _add_characters(self, row: dict[int, int], symbol: int, atoms: int) -> None:
+        """Add to a row the ASCII characters of some atoms that ``symbol`` moves on with."""
+        for mask, to in self._moves(symbol):
+            if mask & atoms:
+                state = self.state((to, GROUND))
+                row.update(dict.fromkeys(self._characters_of(mask & atoms), state))
+
+    def _add_leads(self, row: dict[int, int], symbol: int, mask: int) -> None:
+        """Add to a row those bytes of a mask that begin longer characters."""
+        for byte, deeper, _ in self._leads:
+            if mask >> byte & 1:
+                row[byte] = self.state((symbol, deeper))
+
+    def _new_row(self, key: Any) -> Row:
+        symbol, node = key
+        if node != GROUND:
+            return super()._new_row(key)
+        row: Row = {}
+        live = 0
+        for mask, _ in self._moves(symbol):
+            live |= mask
+        self._add_characters(row, symbol, live)
+        if live & self._beyond_ascii:
+            self._add_leads(row, symbol, self._bytes_of(live))
+        return row
+
     def _edges(self, key: Any) -> Mapping[int, Any]:
         symbol, node = key
         edges: dict[int, Any] = {}
         live = 0
-        if node == GROUND:
-            for mask, to in self._moves(symbol):
-                live |= mask
-                target = (to, GROUND)
-                for atom in bits(mask):
-                    for byte in self._ground.get(atom, ()):
-                        edges[byte] = target
-            for byte, deeper, reach in self._leads:
-                if reach & live:
-                    edges[byte] = (symbol, deeper)
-            return edges
         targets: dict[int, int] = {}
         for mask, to in self._moves(symbol):
             live |= mask

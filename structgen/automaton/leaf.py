@@ -254,14 +254,18 @@ class Leaf:
             with GROW:
                 row = self._rows[q]
                 if row is None:
-                    row = {}
-                    last, to = None, -1
-                    for byte, key in self._edges(self._keys[q]).items():
-                        if key is not last:  # as it is for most digits
-                            last, to = key, self.state(key)
-                        row[byte] = to
+                    row = self._new_row(self._keys[q])
                     self._n_edges += len(row)
                     self._rows[q] = row
+        return row
+
+    def _new_row(self, key: Any) -> Row:
+        row: Row = {}
+        last, to = None, -1
+        for byte, after in self._edges(key).items():
+            if after is not last:  # as it is for most digits
+                last, to = after, self.state(after)
+            row[byte] = to
         return row
 
     def step(self, q: int, byte: int) -> int:

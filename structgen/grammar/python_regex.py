@@ -126,7 +126,7 @@ class _Lowering:
         return found.pop(0) if found else None
 
     def sequence(self, items: Any, flags: int) -> Tree:
-        parts = [self.item(str(op), argument, flags) for op, argument in items]
+        parts = [self.item(op.name, argument, flags) for op, argument in items]
         parts = [part for part in parts if part != EMPTY]
         return parts[0] if len(parts) == 1 else Seq(tuple(parts))
 
@@ -138,7 +138,7 @@ class _Lowering:
         if op == "ANY":
             return ir.ANY_CHAR if flags & _DOTALL else _NOT_NEWLINE
         if op == "IN":
-            items = [(str(kind), value) for kind, value in argument]
+            items = [(kind.name, value) for kind, value in argument]
             negate = items[0][0] == "NEGATE"
             return _chars(items[negate:], negate, flags)
         if op == "BRANCH":
@@ -239,23 +239,33 @@ def _chars(items: list[tuple[str, Any]], negate: bool, flags: int) -> ir.CharSet
     """The set of a character class, exactly as ``re`` matches it under ``flags``."""
     ascii_flag = flags & _ASCII
     ranges: list[tuple[int, int]] = []
-    source = ["[^" if negate else "["]
     for kind, value in items:
         if kind == "CATEGORY":
-            escape = _CATEGORY_ESCAPES[str(value)]
+            escape = _CATEGORY_ESCAPES[value.name]
             ranges.extend(unicode_sets.python_class(escape, ascii_flag).ranges)
-            source.append(escape)
         else:
-            low, high = value if kind == "RANGE" else (value, value)
-            ranges.append((low, high))
-            # Spelt as it was: ``re`` treats [x-x] and [x] differently beyond the BMP.
-            source.append(rf"\U{low:08x}" + (rf"-\U{high:08x}" if kind == "RANGE" else ""))
+            ranges.append(value if kind == "RANGE" else (value, value))
     chars = ir.char_set(ranges)
     if negate:
         chars = ir.negate(chars)
     if not flags & _IGNORECASE:
         return chars
-    return unicode_sets.python_ignoring_case("".join(source) + "]", chars, _IGNORECASE | ascii_flag)
+    source = _source(items, negate)
+    return unicode_sets.python_ignoring_case(source, chars, _IGNORECASE | ascii_flag)
+
+
+def _source(items: list[tuple[str, Any]], negate: bool) -> str:
+    """A character class as it is written."""
+    source = ["[^" if negate else "["]
+    for kind, value in items:
+        if kind == "CATEGORY":
+            source.append(_CATEGORY_ESCAPES[value.name])
+        elif kind == "RANGE":
+            # Spelt as it was: ``re`` treats [x-x] and [x] differently beyond the BMP.
+            source.append(rf"\U{value[0]:08x}-\U{value[1]:08x}")
+        else:
+            source.append(rf"\U{value:08x}")
+    return "".join(source) + "]"
 
 
 def _at(pattern: str, position: int | None) -> str:
