@@ -10,7 +10,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
@@ -127,7 +127,13 @@ class Constraint:
         return Cursor(self, int(max_tokens))
 
     def allows(self, text: str) -> bool:
-        """Whether ``text`` is a whole output. Costs what accepting its tokens does."""
+        """Whether ``text`` is a whole output. Costs what accepting its tokens does.
+
+        Raises:
+            TypeError: ``text`` is no str.
+        """
+        if not isinstance(text, str):
+            raise TypeError(f"allows() takes the text as str, got {type(text).__name__}.")
         cursor = self.start()
         try:
             for token in self.named.encode(self.named.spelt(text)):
@@ -141,6 +147,18 @@ class Constraint:
         from .explain import explain
 
         return explain(self.output.grammar, self._options, self._unenforced)
+
+    def __copy__(self) -> Constraint:
+        return self  # immutable
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Constraint:
+        return self
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "a constraint is not pickled: send the output type, and compile it again there. What "
+            "takes long is kept on disk and read by every process."
+        )
 
     def __repr__(self) -> str:
         return f"Constraint({self.output.name}, {self.vocabulary!r})"

@@ -115,7 +115,12 @@ class Cursor:
                 `is_accepting`; bits beyond the vocabulary are 0.
 
         Cost: microseconds for a state met before; up to some milliseconds for a new one.
+
+        Raises:
+            ValueError: ``out`` has another length.
         """
+        if out is not self._out:
+            self._look_at(out)
         if self._finished:
             out[:] = 0
             return
@@ -125,8 +130,6 @@ class Cursor:
             mask = self._constraint._masks.mask(state, self._text)
         # `masks.fill`, in half the time: this is what every token of a sequence costs.
         row, words, bits = mask
-        if out is not self._out:
-            self._look_at(out)
         if self._bytes is None:
             out[:] = np.frombuffer(row, np.uint32)
         else:
@@ -138,12 +141,15 @@ class Cursor:
 
     def _look_at(self, out: npt.NDArray[np.uint32]) -> None:
         """Keep a view of the bytes of ``out``, where it is made as masks are."""
+        size = self._constraint._size
+        if out.shape != ((size + 31) // 32,):
+            raise ValueError(
+                f"a mask for {size:,} tokens is uint32 [{(size + 31) // 32}], got "
+                f"{list(out.shape)}. If the model's logits are wider than its tokenizer, give the "
+                "vocabulary that width: Vocabulary.from_tokenizer_json(path, size=...)."
+            )
         self._out, self._bytes = out, None
-        if (
-            out.dtype == np.uint32
-            and out.flags.c_contiguous
-            and out.size == (self._constraint._size + 31) // 32
-        ):
+        if out.dtype == np.uint32 and out.flags.c_contiguous:
             self._bytes = memoryview(out).cast("B")  # type: ignore[arg-type]
 
     def allowed_count(self) -> int:

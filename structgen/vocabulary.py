@@ -104,7 +104,7 @@ class Vocabulary:
                 f"Token {at} is {token!r}; tokens are bytes objects. Encode text as UTF-8."
             )
         width = len(tokens) if size is None else operator.index(size)
-        eos = tuple(sorted({operator.index(token_id) for token_id in eos_token_ids}))
+        eos = _ids(eos_token_ids)
         if not eos:
             raise VocabularyError(
                 "No end-of-sequence id was given, so no output could ever end. "
@@ -192,7 +192,7 @@ class Vocabulary:
         0.06 s and 0.14 s.
         """
         if eos_token_ids is not None:
-            eos_token_ids = tuple(map(operator.index, eos_token_ids))
+            eos_token_ids = _ids(eos_token_ids)
         if size is not None:
             size = operator.index(size)
         contents = tokenizer_bytes.fingerprint(path)
@@ -375,6 +375,17 @@ class Vocabulary:
         for name, value in state.items():
             self._set(name, MappingProxyType(value) if name == "named_tokens" else value)
         self._set("_fewest", FewestTokens(self.trie))
+
+
+def _ids(given: Iterable[int]) -> tuple[int, ...]:
+    """The ids that end a sequence, ascending."""
+    try:
+        return tuple(sorted({operator.index(token_id) for token_id in given}))
+    except TypeError as error:
+        raise VocabularyError(
+            f"eos_token_ids takes ids, such as [2]; got {given!r}. What id a token has by name "
+            "stands in tokenizer.json, under added_tokens."
+        ) from error
 
 
 def _content_hash(tokens: Sequence[bytes], eos_token_ids: tuple[int, ...]) -> str:

@@ -803,3 +803,23 @@ def test_a_union_makes_no_number_of_a_boolean() -> None:
     assert lower(int | dt.date | bool).parse("true") is True
     # What an int would be made of, were it lax, is the grammar's.
     assert lower(Cfg('start: "true"') | int).parse("true") == "true"
+
+
+def test_patterns_and_choices_that_stand_where_a_type_does() -> None:
+    def field(annotation: Any) -> Any:
+        return pydantic.create_model("M", g=(annotation, ...))
+
+    def in_dataclass(annotation: Any) -> Any:
+        return dataclasses.make_dataclass("M", [("g", annotation)])
+
+    for wrong, advice in (
+        (Regex("a"), r"Annotated\[str, Regex\('a'\)\]"),
+        (Regex("a") | Regex("b"), r"Annotated\[str, "),
+        (Regex, r"Annotated\[str, Regex\(\.\.\.\)\]"),
+        (Choice(["a", "b"]), r"Literal\['a', 'b'\]"),
+        (Choice, "Literal"),
+        (Cfg, "cannot be a part of JSON"),
+    ):
+        for shape in (field, in_dataclass, lambda one: list[one]):
+            with pytest.raises(OutputTypeError, match=advice):
+                lower(shape(wrong))

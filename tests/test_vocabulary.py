@@ -684,3 +684,9 @@ def test_an_added_token_of_the_library(tmp_path: Path) -> None:
     vocabulary = Vocabulary.from_tokenizer_json(tmp_path)
     assert vocabulary.tokens[reference.token_to_id("<think>")] == b"<think>"
     assert reference.token_to_id("<|im_end|>") in vocabulary.eos_token_ids
+
+
+@pytest.mark.parametrize("given", [3, ["</s>"], None])
+def test_ids_that_are_none(given: Any) -> None:
+    with pytest.raises(VocabularyError, match="takes ids"):
+        Vocabulary.from_tokens([b"a", b"b", b"ab", b"</s>"], eos_token_ids=given)

@@ -94,8 +94,15 @@ class TextPattern:
     # -- as a constraint in Annotated[str, ...] ---------------------------------------------
 
     def __get_pydantic_core_schema__(
-        self, source: Any, handler: GetCoreSchemaHandler
+        self, source: Any, handler: GetCoreSchemaHandler | None = None
     ) -> CoreSchema:
+        # Where the class itself stands, Pydantic asks that: then `source` is the handler.
+        if handler is None or source is self:
+            shown, written = ("Regex", "Regex(...)") if handler is None else 2 * (repr(self),)
+            raise OutputTypeError(
+                f"{shown} stands where a type does, and says what a string looks like. "
+                f"Write Annotated[str, {written}]."
+            )
         # Pydantic asks for this, so it is there; those who do without never import it.
         from pydantic_core import core_schema
 

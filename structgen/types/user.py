@@ -82,6 +82,14 @@ class Choice:
         shown = ", ".join(map(repr, self.items[:5]))
         return f"Choice([{shown}{', …' if len(self.items) > 5 else ''}])"
 
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any = None) -> Any:
+        is_class = handler is None  # where the class itself stands, Pydantic asks that
+        written = "..." if is_class else ", ".join(map(repr, self.items))
+        raise OutputTypeError(
+            f"{'Choice' if is_class else repr(self)} stands where a type does. Inside of others, "
+            f"write Literal[{written}] or an Enum."
+        )
+
 
 @dataclass(frozen=True, slots=True, init=False, repr=False)
 class Cfg:
@@ -175,11 +183,11 @@ class Cfg:
     def __ror__(self, other: Any) -> AnyOf:
         return AnyOf(other, self)
 
-    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any = None) -> Any:
         raise OutputTypeError(
-            f"{self!r} cannot be a part of JSON: a grammar is an output type of its own, or one "
-            "part of a union that is. Write a string's contents as Regex, or the JSON into the "
-            "grammar: %json {...}, or terminals={'NAME': Model}."
+            f"{'Cfg' if handler is None else repr(self)} cannot be a part of JSON: a grammar is an "
+            "output type of its own, or one part of a union that is. Write a string's contents as "
+            "Regex, or the JSON into the grammar: %json {...}, or terminals={'NAME': Model}."
         )
 
     def __repr__(self) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import random
 from typing import Any
 
@@ -309,10 +311,9 @@ def test_fill_mask_writes_into_any_array_of_the_right_size() -> None:
             assert np.array_equal(out, expected)
         assert not spread[1::2].any()
         cursor.accept(token(bytes([byte])))
-    with pytest.raises((ValueError, IndexError)):
-        cursor.fill_mask(np.zeros(n - 1, np.uint32))
-    with pytest.raises((ValueError, IndexError)):
-        cursor.fill_mask(np.zeros(n + 1, np.uint32))
+    for wrong in (np.zeros(n - 1, np.uint32), np.zeros(n + 1, np.uint32), table):
+        with pytest.raises(ValueError, match=rf"uint32 \[{n}\].*size="):
+            cursor.fill_mask(wrong)
 
 
 def test_fill_mask_needs_no_cleared_array() -> None:
@@ -320,3 +321,12 @@ def test_fill_mask_needs_no_cleared_array() -> None:
     zeros = np.zeros(n_words(TINY), np.uint32)
     cursor.fill_mask(zeros)
     assert (zeros == read_mask(cursor)).all()
+
+
+def test_constraints_are_copied_by_reference_and_not_pickled() -> None:
+    constraint = build("person", TINY)
+    assert copy.deepcopy({"c": constraint})["c"] is copy.copy(constraint) is constraint
+    with pytest.raises(TypeError, match="compile it again"):
+        pickle.dumps(constraint)
+    with pytest.raises(TypeError, match="as str, got bytes"):
+        constraint.allows(b"{}")  # type: ignore[arg-type]
