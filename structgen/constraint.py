@@ -44,10 +44,11 @@ def compile(output_type: Any, vocabulary: Vocabulary, **options: Any) -> Constra
 
     Args:
         output_type: a Pydantic class, dataclass, `Literal`, `Enum`, list of choices, `Regex`,
-            `JsonSchema`, `int`, `date`, … (see `structgen.types`), or an already lowered
+            `JsonSchema`, `Cfg`, `int`, `date`, … (see `structgen.types`), or an already lowered
             `OutputType`.
-        vocabulary: the model's vocabulary.
-        **options: how JSON is written; see `structgen.automaton.options.JsonOptions`.
+        vocabulary: the model's vocabulary, as wide as its logits.
+        **options: how JSON is written, such as ``whitespace="flexible"``: docs/json-schema.md has
+            them all, under "How JSON is written".
 
     Returns:
         The constraint. Building it is cheap (milliseconds); automaton states and masks appear when

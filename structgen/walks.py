@@ -292,7 +292,12 @@ class CacheInfo(NamedTuple):
 
 
 def cache_info() -> CacheInfo:
-    """A live gauge of the mask caches. Cost: microseconds."""
+    """A live gauge of the mask caches. Cost: microseconds.
+
+    Returns:
+        `CacheInfo`: over all vocabularies in use, the bytes that caches take (``n_bytes``) and may
+        take (``budget``), how much is remembered and was dropped; see its attributes.
+    """
     with _walkers_lock:
         walkers = list(_walkers.values())
     return CacheInfo(

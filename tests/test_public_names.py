@@ -134,6 +134,16 @@ def test_schemas_and_patterns_load_only_what_they_use() -> None:
     assert not loaded & {*MODEL_PACKAGES, *others, "asyncio", "http", "email", "ssl", "sqlite3"}
 
 
+def test_warming_up_for_grammars_loads_what_they_use() -> None:
+    prepare = (
+        "from structgen import Cfg, Vocabulary, compile, warm_up\n"
+        "vocabulary = Vocabulary([bytes([i]) for i in range(256)] + [b''], eos_token_ids=[256])\n"
+        "warm_up(vocabulary, grammars=True)\n"
+    )
+    use = "compile(Cfg('root ::= [a-z]+ x\\nx ::= \"b\"'), vocabulary).start().allowed_count()"
+    assert modules_after(prepare) == modules_after(prepare + use)
+
+
 def test_help_loads_no_model_runtime() -> None:
     loaded = modules_after(
         "import structgen.cli\n"

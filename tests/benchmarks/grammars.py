@@ -1,6 +1,6 @@
 """Masks of context-free grammars: structgen and llguidance on the same Lark text.
 
-    python tests/benchmarks/grammars.py TOKENIZER_JSON [--rounds N] [--clock cpu] [--json FILE]
+    python tests/benchmarks/grammars.py [TOKENIZER] [--rounds N] [--clock cpu] [--json FILE]
 
 One process runs both engines on the same grammars and texts with the same tokens, alternating. For
 each grammar: TTFM is the compilation with the first mask, of a grammar that was never seen (``ttfm
@@ -28,6 +28,7 @@ from typing import Any
 import numpy as np
 from engines import REFUSALS, LLGuidance, Refused, Structgen
 from grammar_texts import JSON_TEXTS, PYTHON_TEXTS, SQL_TEXTS
+from masks import tokenizer_path
 
 import structgen
 from structgen import Cfg, Vocabulary, cfg_shared, grammar_cache, written_later
@@ -160,7 +161,7 @@ def walk(engine: Any, compiled: Any, tokens: list[int], clock: Any) -> list[int]
 def main() -> None:
     """Run the benchmark."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("tokenizer", type=Path)
+    parser.add_argument("tokenizer", nargs="?", default="llama3_1", help="a known name, or a path")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--clock", choices=["wall", "cpu"], default="wall")
     parser.add_argument("--only", choices=list(GRAMMARS))
@@ -168,9 +169,10 @@ def main() -> None:
     arguments = parser.parse_args()
     from tokenizers import Tokenizer
 
-    vocabulary = Vocabulary.from_tokenizer_json(arguments.tokenizer)
-    encode = Tokenizer.from_file(str(arguments.tokenizer)).encode
-    engines = [kind(arguments.tokenizer, vocabulary) for kind in (OurGrammars, TheirGrammars)]
+    tokenizer = tokenizer_path(arguments.tokenizer)
+    vocabulary = Vocabulary.from_tokenizer_json(tokenizer)
+    encode = Tokenizer.from_file(str(tokenizer)).encode
+    engines = [kind(tokenizer, vocabulary) for kind in (OurGrammars, TheirGrammars)]
     clock = time.thread_time_ns if arguments.clock == "cpu" else time.perf_counter_ns
     code = grammar_cache._code()
     results: dict[str, Any] = {}

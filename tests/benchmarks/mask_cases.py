@@ -45,7 +45,10 @@ class Workload:
         # Unpacked on disk, so that memory is the engines'.
         self._file = tempfile.TemporaryFile()  # noqa: SIM115
         places = []
-        with lzma.open(data / "maskbench-dev.jsonl.xz") as file:
+        path = data / "maskbench-dev.jsonl.xz"
+        if not path.is_file():
+            raise SystemExit(f"{path} is missing; docs/benchmarks.md says what DATA has to hold.")
+        with lzma.open(path) as file:
             for line in file:
                 places.append((self._file.tell(), len(line)))
                 self._file.write(line)

@@ -264,8 +264,8 @@ def main() -> None:
     tokenizer = tokenizer_path(arguments.tokenizer)
     names = [OURS, THEIRS, *filter(None, arguments.peers.split(","))]
     source = (arguments.data, tokenizer, arguments.limit, arguments.seed, arguments.case)
+    workload = Workload(*source)  # first: what is missing is told here, not in another process
     afresh = None if arguments.quick else in_new_process(source, names, True, arguments.clock)
-    workload = Workload(*source)
     starts = cold_starts(names, tokenizer, workload.vocabulary, arguments.clock)
     Clock.choose(arguments.clock)
     once = run(workload, tokenizer, names, False)
