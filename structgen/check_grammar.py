@@ -41,6 +41,8 @@ def problems(
 ) -> list[Problem]:
     """Everything that is wrong with a grammar; none means that it compiles and all of it is used.
 
+    Messages do not say how the text was read: that is `cfg.dialect_of`, or ``dialect``.
+
     Args:
         text: the grammar.
         start: the rule to begin with; None for the dialect's own.
@@ -50,6 +52,8 @@ def problems(
     Cost: that of compiling it.
     """
     errors: list[GrammarError] = []
+    text = text.removeprefix(cfg.BYTE_ORDER_MARK)
+    dialect = dialect or cfg.dialect_of(text, path)
     declared = _declared(text)
     given = {name: ir.SpecialToken(name) for name in declared}
     grammar: ir.ContextFree | None = None
@@ -75,7 +79,7 @@ def problems(
             # What has mistakes is left out of it, or made up.
             found += _endless(grammar, [], text)
     if errors or grammar is None:
-        return _sorted([*found, *_unused(text, start, dialect, path, set())])
+        return _sorted([*found, *_unused(text, start, dialect, set())])
     try:
         terminals = Terminals(grammar.terminals, ir.ANY_CHAR)
     except OutputTypeError as error:
@@ -93,7 +97,7 @@ def problems(
         )
     found += _endless(grammar, dead, text)
     used = {*grammar.nonterminals, *(t.name for t in grammar.terminals)}
-    unused = _unused(text, start, dialect, path, used)
+    unused = _unused(text, start, dialect, used)
     found += [*unused, *_malformed(text, unused)]
     if not any(problem.is_error for problem in found):
         try:
@@ -108,7 +112,7 @@ def _distinct(errors: list[GrammarError]) -> list[GrammarError]:
     out: list[GrammarError] = []
     seen: set[tuple[str, int | None]] = set()
     for error in errors:
-        gist = str(error).splitlines()[0].partition(" (Read as ")[0].rstrip(".")
+        gist = str(error).splitlines()[0].rstrip(".")
         if (gist, error.line) in seen or (error.line is None and any(g == gist for g, _ in seen)):
             continue
         seen.add((gist, error.line))
@@ -179,24 +183,24 @@ def _endless(grammar: ir.ContextFree, dead: list[int], text: str) -> list[Proble
     return found
 
 
-def _unused(
-    text: str, start: str | None, dialect: str | None, path: str | None, used: set[str]
-) -> list[Problem]:
-    """Rules and terminals that nothing leads to from the start.
+def _unused(text: str, start: str | None, dialect: str, used: set[str]) -> list[Problem]:
+    """Rules and terminals that nothing leads to from the start; none where there is no start.
 
     Args:
         text: the grammar.
         start: as for `problems`.
         dialect: as for `problems`.
-        path: as for `problems`.
         used: names that are known to be used.
     """
     defined = _defined(text)
-    is_lark = (dialect or cfg.dialect_of(text, path)) == "lark"
+    is_lark = dialect == "lark"
     uses = _uses_in_lark(text) if is_lark else _uses(text, defined)
     begin = start or (
         "start" if is_lark else "root" if "root" in defined else next(iter(defined), "")
     )
+    begin = " ".join(begin.split())
+    if begin not in defined and begin not in used:
+        return []  # which is an error, and says nothing of the rules that there are
     reached = {begin, ""} | used
     todo = list(reached)
     while todo:
@@ -236,7 +240,7 @@ def _uses(text: str, defined: dict[str, int]) -> dict[str, set[str]]:
     """The names that stand from each definition to the next."""
     lines = text.splitlines()
     starts = sorted((line, name) for name, line in defined.items())
-    ends = [line for line, _ in starts[1:]] + [len(lines) + 1]
+    ends = [*(line for line, _ in starts), len(lines) + 1][1:]
     out: dict[str, set[str]] = {}
     for (line, name), end in zip(starts, ends, strict=True):
         here = "\n".join(lines[line - 1 : end - 1]).replace(name, "", 1)

@@ -7,7 +7,6 @@ structgen raises on purpose are one short message and exit code 1; anything else
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import sys
@@ -18,13 +17,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import structgen
-from structgen.errors import OptionError, StructgenError
+from structgen.errors import OptionError, StructgenError, counted
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 DEFAULT_MODEL = "smollm2-135m-instruct"
 
+_DIALECTS = click.Choice(["lark", "gbnf", "ebnf", "iso-ebnf"])
 _CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 _MODEL = click.option(
     "--model",
@@ -81,6 +81,7 @@ def _generation(command: Callable[..., Any]) -> Callable[..., Any]:
             metavar="FILE|NAME",
             help="A file with the grammar that the output must follow, or one of the library's.",
         ),
+        click.option("--dialect", type=_DIALECTS, help="How that grammar is written."),
         click.option("--system", help="A system message."),
         click.option(
             "--raw", is_flag=True, help="Give PROMPT to the model as it is, not as a chat."
@@ -149,12 +150,13 @@ def _prepare(
     regex: str | None,
     choice: tuple[str, ...],
     grammar: str | None,
+    dialect: str | None,
     system: str | None,
     raw: bool,
     **options: Any,
 ) -> tuple[structgen.Generator, Any, dict[str, Any]]:
     """The generator, prompt and search options that arguments ask for."""
-    output_type = _output_type(schema, regex, choice, grammar)
+    output_type = _output_type(schema, regex, choice, grammar, dialect)
     if raw and system:
         raise click.UsageError("--system needs a chat: leave out --raw.")
     text = sys.stdin.read() if prompt == "-" else prompt
@@ -263,26 +265,34 @@ def show_grammar(name: str) -> None:
 
 
 @grammars.command("check")
-@click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
+@click.argument("file", metavar="FILE|NAME")
 @click.option("--start", help="The rule to begin with.")
-@click.option(
-    "--dialect", type=click.Choice(["lark", "gbnf", "ebnf", "iso-ebnf"]), help="How it is written."
-)
+@click.option("--dialect", type=_DIALECTS, help="How it is written.")
 def check_grammar(file: str, start: str | None, dialect: str | None) -> int:
-    """Print everything that is wrong with the grammar FILE; "-" reads standard input."""
+    """Print everything that is wrong with the grammar in FILE; "-" reads standard input.
+
+    NAME is one of the library's.
+    """
     from structgen.check_grammar import problems
+    from structgen.grammar import cfg
 
     shown = "standard input" if file == "-" else file
-    data = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
-    try:
-        text = io.TextIOWrapper(io.BytesIO(data), encoding="utf-8").read()
-    except ValueError as error:
-        raise OptionError(f"{shown} is not UTF-8: {error}.") from None
-    found = problems(text, start, dialect, None if file == "-" else file)
+    path = None if file == "-" else file
+    if file == "-":
+        text = _decoded(sys.stdin.buffer.read(), shown)
+    elif _is_name(file):
+        text, dialect, path = _text_of(file, ""), dialect or "lark", None
+    else:
+        text = _decoded(_bytes_of(file), shown)
+    found = problems(text, start, dialect, path)
     for problem in found:
         click.echo(str(problem))
     errors = sum(problem.is_error for problem in found)
-    click.echo(f"{shown}: {errors} errors, {len(found) - errors} warnings.")
+    if errors and not cfg.is_decided(dialect, path):
+        name = cfg.NAMES[cfg.dialect_of(text, path)]
+        shown += f" (read as {name}; --dialect says otherwise)"
+    warnings = counted(len(found) - errors, "warning")
+    click.echo(f"{shown}: {counted(errors, 'error')}, {warnings}.")
     return 1 if errors else 0
 
 
@@ -300,7 +310,9 @@ def _run(arguments: Sequence[str] | None) -> int:
         error.show()
         return error.exit_code
     except StructgenError as error:
-        click.echo(f"Error: {error}", err=True)
+        # What is an argument in Python is an option here.
+        message = str(error).replace("; dialect= says otherwise", "; --dialect says otherwise")
+        click.echo(f"Error: {message}", err=True)
         return 1
     except (click.Abort, KeyboardInterrupt):
         click.echo("\nStopped.", err=True)
@@ -312,33 +324,71 @@ def _run(arguments: Sequence[str] | None) -> int:
 
 
 def _output_type(
-    schema: Path | None, regex: str | None, choice: tuple[str, ...], grammar: str | None
+    schema: Path | None,
+    regex: str | None,
+    choice: tuple[str, ...],
+    grammar: str | None,
+    dialect: str | None,
 ) -> Any:
     if sum(map(bool, (schema, regex, choice, grammar))) > 1:
         raise click.UsageError("Pass one of --schema, --regex, --choice and --grammar.")
+    if dialect is not None and grammar is None:
+        raise click.UsageError("--dialect says how a grammar is written: pass --grammar, too.")
     if schema is not None:
         try:
-            return structgen.JsonSchema(json.loads(schema.read_text(encoding="utf-8")))
+            return structgen.JsonSchema(json.loads(schema.read_text(encoding="utf-8-sig")))
         except ValueError as error:
             raise OptionError(f"{schema} is not JSON: {error}.") from None
     if regex is not None:
         return structgen.Regex(regex)
     if grammar is not None:
-        return _grammar(grammar)
+        return _grammar(grammar, dialect)
     return structgen.Choice(choice) if choice else None
 
 
-def _grammar(file_or_name: str) -> structgen.Cfg:
+def _grammar(file_or_name: str, dialect: str | None) -> structgen.Cfg:
     """The grammar in a file, else the library's of that name."""
     path = Path(file_or_name)
-    if path.is_file():
-        return structgen.Cfg(path)
-    if path.suffix or path.name != file_or_name:
+    if _is_name(file_or_name):
+        text = _text_of(file_or_name, "--grammar ")
+        return structgen.Cfg(text, dialect=dialect or "lark")
+    if not path.is_file():
         raise OptionError(f"--grammar {file_or_name}: there is no such file.")
+    return structgen.Cfg(path, dialect=dialect)
+
+
+def _is_name(file_or_name: str) -> bool:
+    """Whether this can only be the name of a grammar of the library."""
+    path = Path(file_or_name)
+    return not path.exists() and not path.suffix and path.name == file_or_name
+
+
+def _text_of(name: str, option: str) -> str:
+    """The library's grammar of that name."""
+    from structgen import grammars
+
     try:
-        return structgen.Cfg.named(file_or_name)
+        return grammars.text(name)
     except OptionError as error:
-        raise OptionError(f"--grammar {file_or_name}: there is no such file. {error}") from None
+        raise OptionError(f"{option}{name}: there is no such file. {error}") from None
+
+
+def _bytes_of(file: str) -> bytes:
+    try:
+        return Path(file).read_bytes()
+    except FileNotFoundError:
+        raise OptionError(f"{file}: there is no such file.") from None
+    except OSError as error:
+        raise OptionError(f"{file} cannot be read: {error.strerror}.") from None
+
+
+def _decoded(data: bytes, shown: str) -> str:
+    """Text in UTF-8, line ends read as everywhere."""
+    try:
+        text = data.decode("utf-8-sig")
+    except ValueError as error:
+        raise OptionError(f"{shown} is not UTF-8: {error}.") from None
+    return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
 def _load(name: str) -> structgen.TextModel:

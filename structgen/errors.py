@@ -33,6 +33,11 @@ from __future__ import annotations
 from typing import Any
 
 
+def counted(number: int, noun: str) -> str:
+    """``1 error``, ``2 errors``, for messages."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 class StructgenError(Exception):
     """Base of every error raised by structgen."""
 
@@ -123,10 +128,10 @@ class GrammarError(OutputTypeError):
         self.column = column
 
     def noted(self, note: str) -> GrammarError:
-        """The same error with another sentence before the place."""
-        what, placed, where = str(self).partition("\n  at line ")
+        """The same error with another sentence, before what is shown of patterns and the text."""
+        what, shown, rest = str(self).partition("\n")
         stop = "" if what.endswith((".", "?", "…", ";")) else "."
-        error = GrammarError(f"{what.rstrip()}{stop} {note}{placed}{where}")
+        error = GrammarError(f"{what.rstrip()}{stop} {note}{shown}{rest}")
         error.line, error.column = self.line, self.column
         return error
 

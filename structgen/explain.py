@@ -15,6 +15,7 @@ from urllib.parse import urldefrag
 
 from .automaton.options import JsonOptions, json_options
 from .automaton.values import MAX_DEPTH_COMPARED, MAX_SPELT_NUMBERS
+from .errors import counted
 from .grammar import ir, json_schema
 from .grammar.dialects import DIALECTS, KIND_OF, Dialect, by_uri, is_latest
 from .grammar.formats import ANNOTATION_FORMATS, FORMATS, format_regex
@@ -161,7 +162,8 @@ def explain(
         elif isinstance(part, ir.Pattern):
             rows[Row("$", "pattern", MASKED, part.source)] = None
         elif isinstance(part, ir.ContextFree):
-            note = f"{len(part.rules):,} rules over {len(part.terminals):,} terminals"
+            size = counted(len(part.rules), "rule"), counted(len(part.terminals), "terminal")
+            note = " over ".join(size)
             rows[Row("$", "grammar", MASKED, note)] = None
         else:
             rows[Row("$", "choice", MASKED, f"one of {len(part.texts):,} texts")] = None

@@ -18,9 +18,14 @@ from .cfg_embedded import Errors, Given
 DIALECTS = ("lark", "gbnf", "ebnf", "iso-ebnf")
 """How grammars are written: Lark, GBNF (llama.cpp), EBNF of the W3C, EBNF of ISO 14977."""
 
+BYTE_ORDER_MARK = "\ufeff"
+"""What some editors put before a text in UTF-8; no part of it."""
+
 _LARK_RULE = r"^[ \t]*[?!]*\w+(?:\{[^}\n]*\})?(?:\.-?\d+)?[ \t]*:"
 _DECIDED = (".lark", ".gbnf", ".ebnf")
-_NAMES = {"lark": "Lark", "gbnf": "GBNF", "ebnf": "EBNF", "iso-ebnf": "EBNF of ISO 14977"}
+NAMES = {"lark": "Lark", "gbnf": "GBNF", "ebnf": "EBNF", "iso-ebnf": "EBNF of ISO 14977"}
+"""What the dialects are called in messages."""
+
 _EXTENSIONS = {".lark": "lark", ".gbnf": "gbnf"}
 
 
@@ -47,6 +52,7 @@ def parse(
         GrammarError: the grammar is malformed.
     """
     given = terminals or {}
+    text = text.removeprefix(BYTE_ORDER_MARK)
     for name in given:
         if not re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", text):
             near = difflib.get_close_matches(name, set(re.findall(r"[A-Za-z_][\w-]*", text)), 3)
@@ -56,9 +62,14 @@ def parse(
     try:
         return _parse(text, start, chosen, path, given, errors)
     except GrammarError as error:
-        if dialect is not None or str(path).endswith(_DECIDED):
+        if is_decided(dialect, path):
             raise
-        raise error.noted(f"(Read as {_NAMES[chosen]}; dialect= says otherwise.)") from None
+        raise error.noted(f"(Read as {NAMES[chosen]}; dialect= says otherwise.)") from None
+
+
+def is_decided(dialect: str | None, path: str | None) -> bool:
+    """Whether how a grammar is written has been said, and need not be told from its look."""
+    return dialect is not None or str(path).endswith(_DECIDED)
 
 
 def _parse(
@@ -87,6 +98,7 @@ def choose_dialect() -> str:
 
 def dialect_of(text: str, path: str | None = None) -> str:
     """The dialect of a grammar: by the file's name, else by how its rules are written."""
+    text = text.removeprefix(BYTE_ORDER_MARK)
     for extension, dialect in _EXTENSIONS.items():
         if path is not None and path.endswith(extension):
             return dialect

@@ -22,6 +22,7 @@ from .. import grammar_cache
 from ..errors import GrammarError, PatternError
 from . import (
     cfg_embedded,
+    cfg_lark_imports,
     cfg_lark_mistakes,
     cfg_lark_repair,
     cfg_lark_rules,
@@ -191,7 +192,8 @@ def _load(source: Lifted, start: str, path: str | None) -> Loaded:
             warnings.simplefilter("ignore")
             loader: Any = load_grammar
             text = source.original
-            grammar, _ = loader(source.text, path or "<grammar>", [], False)
+            places = [cfg_lark_imports.beside]
+            grammar, _ = loader(source.text, path or "<grammar>", places, False)
             # A template is no rule.
             names = {str(getattr(d[0], "value", d[0])) for d in grammar.rule_defs if not d[1]}
             if not names:

@@ -34,6 +34,26 @@ def file_of(statement: Statement, path: str | None) -> str | None:
     return None
 
 
+def file_text(file: str) -> str:
+    """What a file says, but for a byte order mark."""
+    with open(file, encoding="utf-8-sig") as stream:
+        return stream.read()
+
+
+def beside(base: str | None, name: str) -> tuple[str, str]:
+    """A file beside the grammar, for Lark's loader: its path and text.
+
+    Lark would read it by itself, with a byte order mark as a part of the text.
+
+    Raises:
+        OSError: there is none; Lark then looks elsewhere.
+    """
+    if base is None or not isinstance(base, str):
+        raise FileNotFoundError(name)
+    path = os.path.join(base, name)
+    return path, file_text(path)
+
+
 def mistakes_in(statement: Statement, source: Lifted, path: str | None) -> Iterator[Mistake]:
     """What is wrong with one import."""
     place, wanted = imports(statement)
@@ -112,8 +132,7 @@ def mistakes_between(found: Iterable[Statement], source: Lifted) -> Iterator[Mis
 def _names_of_file(file: str) -> set[str] | None:
     """What a grammar in a file defines or imports; None if it cannot be read."""
     try:
-        with open(file, encoding="utf-8") as stream:
-            text = stream.read()
+        text = file_text(file)
     except (OSError, ValueError):
         return None
     names: set[str] = set()

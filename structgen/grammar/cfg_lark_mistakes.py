@@ -364,8 +364,7 @@ class _Look:
             yield self._mistake(message, name, statement)
             return
         try:
-            with open(file, encoding="utf-8") as stream:
-                inner = plain(stream.read())
+            inner = plain(cfg_lark_imports.file_text(file))
         except (OSError, ValueError) as error:
             yield self._mistake(f"{file} cannot be read: {error}.", name, statement)
             return

@@ -131,6 +131,7 @@ def _read(text: str) -> Any:
 
 
 def _value(text: str) -> Any:
+    text = text.removeprefix("\ufeff")  # as Windows' editors begin files in UTF-8
     if text[:1] == "{":  # as nearly always: no blanks to look for
         try:
             value, end = _scan(text, 0)

@@ -149,13 +149,13 @@ class Cfg:
             )
         if path is not None:
             try:
-                with open(path, encoding="utf-8") as file:
+                with open(path, encoding="utf-8-sig") as file:
                     text = file.read()
             except (OSError, UnicodeDecodeError) as error:
                 raise GrammarError(f"The grammar file {path} cannot be read: {error}.") from error
         if dialect is not None and dialect not in cfg.DIALECTS:
             raise GrammarError(f"There is no grammar dialect {dialect!r}. {cfg.choose_dialect()}")
-        object.__setattr__(self, "text", str(text))
+        object.__setattr__(self, "text", str(text).removeprefix(cfg.BYTE_ORDER_MARK))
         object.__setattr__(self, "start", start)
         object.__setattr__(self, "dialect", dialect)
         object.__setattr__(self, "path", path)
