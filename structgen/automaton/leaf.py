@@ -33,6 +33,11 @@ GROW = threading.RLock()
 MAX_SEARCH = 2_000_000
 """Most states a search for the shortest completion of one leaf may visit."""
 
+MAX_PROBED = 20_000
+MAX_PROBED_A_CHARACTER = 100
+"""States of a pattern that texts up to the length of its shortest may lead to, and how many more
+for each character of that. The 1,723 patterns of MaskBench have 990 states at most."""
+
 Row = dict[int, int]
 
 
@@ -455,14 +460,21 @@ class TextLeaf(Leaf):
             CompileLimitExceeded: it needs too many states.
         """
         symbols = self.symbols
-        shortest_path(
-            symbols,
-            self.encoding,
-            symbols.start,
-            GROUND,
-            lambda q: symbols.label(q) >= 0,
-            estimate=lambda q: 0,
-        )
+        most = MAX_PROBED + MAX_PROBED_A_CHARACTER * symbols.at_least(symbols.start)
+        visited = itertools.count(1)
+
+        def is_end(q: int) -> bool:
+            if next(visited) > most:
+                raise CompileLimitExceeded(
+                    "a pattern needs too many automaton states: of a counted repeat that may begin "
+                    "anywhere, as in .*a.{20}, each set of beginnings is another. Lower its count, "
+                    "or say what stands before it",
+                    limit=most,
+                    actual=most + 1,
+                )
+            return symbols.label(q) >= 0
+
+        shortest_path(symbols, self.encoding, symbols.start, GROUND, is_end, estimate=lambda q: 0)
 
     def _complete_symbols(self, symbol_state: int, node: int) -> bytes | None:
         """The fewest bytes from ``(symbol state, encoding node)`` to an accepting symbol state."""

@@ -379,3 +379,13 @@ def test_texts_that_cannot_be_shorter_are_not_searched_for() -> None:
     assert len(texts) == len(patterns)
     assert sum(bool(leaf._shortest) for leaf in texts) == 1
     assert constraint.start().min_tokens_to_finish() >= 2
+
+
+def test_states_that_grow_out_of_proportion_show_soon() -> None:
+    with pytest.raises(CompileLimitExceeded, match="begin anywhere") as caught:
+        structgen.compile(Regex("(a|b)*a(a|b){20}"), TINY)
+    assert caught.value.limit < 30_000
+    fewer = structgen.compile(Regex("(a|b)*a(a|b){10}"), TINY)
+    assert accepts(fewer, "ba" * 7, random.Random(0))
+    long = structgen.compile(Regex("([ab]{3}-){6000}"), TINY)  # few for its length
+    assert minimum(long) > 10_000
