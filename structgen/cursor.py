@@ -29,6 +29,8 @@ _MOST_STRAYED = 100
 """Tokens by which one token is taken to lengthen the way to the end, where that depends on the text
 so far and has not been worked out."""
 
+_WORD = np.dtype(np.uint32)
+
 
 class Cursor:
     """The place of one sequence in a constraint. Cheap; not shared between threads.
@@ -149,8 +151,10 @@ class Cursor:
                 "vocabulary that width: Vocabulary.from_tokenizer_json(path, size=...)."
             )
         self._out, self._bytes = out, None
-        if out.dtype == np.uint32 and out.flags.c_contiguous:
-            self._bytes = memoryview(out).cast("B")  # type: ignore[arg-type]
+        if out.dtype is _WORD:
+            view = memoryview(out)  # type: ignore[arg-type]
+            if view.c_contiguous:
+                self._bytes = view.cast("B")
 
     def allowed_count(self) -> int:
         """How many tokens `fill_mask` allows now."""

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from ..grammar import ir
 from . import liveness
 from .derivatives import RegexAutomaton
 from .encoding import GROUND, Utf8
-from .leaf import Names
+from .leaf import GROW, Names
 from .name_trie import ByteEdges, NamesBelow, NameTrie, names_alphabet
 
 _FEW_PATTERNS = 6
@@ -50,9 +51,8 @@ class KeySymbols:
     ) -> None:
         self.alphabet = names_alphabet(names, (*patterns, *must_match))
         self.n_names = n_names
-        self._trie = NameTrie(names, self.alphabet)
-        self._below = NamesBelow(self._trie)
-        self._edges = ByteEdges(self._trie) if self._trie.is_plain else None
+        self._texts = names
+        self._look_at_names()
         self._n_patterns = len(patterns)
         self._automata = [RegexAutomaton(r, self.alphabet) for r in (*patterns, *must_match)]
         self.has_expressions = bool(self._automata)
@@ -62,6 +62,11 @@ class KeySymbols:
         self._moves: dict[int, tuple[tuple[int, int], ...]] = {}
         self._alive: dict[int, bool] = {}
         self.start = self._state(0, 0, False, ())
+
+    def _look_at_names(self) -> None:
+        self._trie = NameTrie(self._texts, self.alphabet)
+        self._below = NamesBelow(self._trie)
+        self._edges = ByteEdges(self._trie) if self._trie.is_plain else None
 
     @property
     def weight(self) -> int:
@@ -77,8 +82,9 @@ class KeySymbols:
         Returns:
             The state, or None when no key at all can be written from it.
         """
-        state = self._state(0, allowed, others, tuple(a.start for a in self._automata))
-        return state if self._is_alive(state) else None
+        starts = tuple([a.start for a in self._automata]) if self._automata else ()
+        state = self._state(0, allowed, others, starts)
+        return state if allowed or self._is_alive(state) else None
 
     def label(self, state: int) -> int:
         """Index of the name, or of the class of unnamed key, that may end here; else -1."""
@@ -293,13 +299,13 @@ class KeySymbols:
         return number if self._keys[state][1] >> number & 1 else -1
 
     def _state(self, node: int, allowed: int, others: bool, patterns: tuple[int, ...]) -> int:
-        if allowed:
-            allowed &= self._below[node] if node >= 0 else 0
+        if allowed and node:  # the first node has all names below
+            allowed &= self._below[node] if node > 0 else 0
         if not others:
             patterns = ()
             if not allowed:
                 node = -1
-        elif self._automata and not self._trie.texts:
+        elif self._automata and not self._texts:
             node = -1  # there are no names to tell apart
         key = (node, allowed, others, patterns)
         found = self._ids.get(key)
@@ -366,3 +372,30 @@ class KeySymbols:
 
     def _successors(self, state: int) -> list[int]:
         return [to for _, to in self._raw(state)]
+
+
+class NewKeySymbols(KeySymbols):
+    """Symbols of an object without patterns, until something asks how its names are spelt.
+
+    The first mask does not, where no token holds the quote of a key and what follows it: so names
+    are not sorted before the second one. From then on it is one of `KeySymbols` like any other, and
+    no attribute of those has to be checked for.
+    """
+
+    def __init__(self, names: Sequence[str], classify: Callable[[int], int]) -> None:
+        super().__init__(names, (), (), classify, len(names))
+
+    def _look_at_names(self) -> None:
+        """Not yet."""
+
+    def __getattr__(self, name: str) -> Any:
+        with GROW:
+            if type(self) is NewKeySymbols:
+                super()._look_at_names()
+                self.__class__ = KeySymbols  # type: ignore[assignment]
+        return object.__getattribute__(self, name)
+
+    @property
+    def weight(self) -> int:
+        """See `leaf.SymbolAutomaton`."""
+        return 3000 + 100 * len(self._texts)

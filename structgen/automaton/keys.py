@@ -196,11 +196,8 @@ class KeyLeaf(Leaf):
     @property
     def weight(self) -> int:
         """See `Leaf.weight`."""
-        return super().weight + self.symbols.weight + 100 * len(self._steps)
-
-    def menu(self, allowed: int, others: bool) -> int | None:
-        """See `KeySymbols.menu`."""
-        return self.symbols.menu(allowed, others)
+        own = 2000 + self._state_bytes * len(self._keys) + 40 * self._n_edges
+        return own + self.symbols.weight + 100 * len(self._steps)
 
     def open(self, menu: int | None, may_close: bool) -> int:
         """State before ``{``; ``menu`` is a start state of the key symbols."""

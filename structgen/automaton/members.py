@@ -9,15 +9,16 @@ of punctuation or of what has been written; that is the business of `objects`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from ..errors import CompileLimitExceeded
 from ..grammar import ir
-from ..grammar.schema_graph import ARRAY, FALSE, OBJECT, TRUE, Keys
+from ..grammar.schema_graph import ARRAY, FALSE, OBJECT, TRUE, Keys, Node
 from . import evaluate
 from .owed import Owed
-from .rules import Rule
+from .rules import Rule, RuleBook
 
 if TYPE_CHECKING:
     from .values import JsonLanguage
@@ -37,6 +38,11 @@ MAX_DEEP = 8
 """Most objects and arrays that are told apart from each other, where alternatives can be followed
 side by side instead: what an object is not makes long conjunctions."""
 
+_INVOLVED = frozenset(
+    ["rules", "min_properties", "max_properties", "pattern_properties", "property_names"]
+)
+"""What a node may say of members beside the schemas of names and which of these are required."""
+
 
 class MemberTable:
     """The members of an object owed to several nodes at once.
@@ -55,15 +61,45 @@ class MemberTable:
         must_match: expressions that every unnamed key has to match.
     """
 
+    # What most tables have nothing of.
+    least = 0
+    most: int | None = None
+    rule = RuleBook.yes
+    counts = speaks_of_unnamed = False
+    must_match: Sequence[ir.Regex] = ()
+    _every: Sequence[tuple[Keys, int]] = ()  # what holds of members, beside what the nodes say
+    _facts: Sequence[Rule] = ()
+    _broad: Sequence[Rule] = ()  # the facts that are about more than one key
+    _possible: int | None = None
+
     def __init__(self, language: JsonLanguage, nodes: tuple[int, ...]) -> None:
         self._language = language
-        self._nodes = [language.nodes[n] for n in nodes]
-        self._book = language.book
+        self._nodes = own = [language.nodes[n] for n in nodes]
+        self._classes: dict[int, int] = {}
+        self.required = 0
+        if len(own) == 1 and _INVOLVED.isdisjoint(vars(own[0])):  # as nearly always
+            (node,) = own
+            self.names = names = list(node.properties)
+            self.index = index = dict(zip(names, range(len(names)), strict=True))
+            for name in node.required:
+                label = index.get(name)
+                if label is None:
+                    label = index[name] = len(names)
+                    names.append(name)
+                self.required |= 1 << label
+            self.ordered = (1 << len(names)) - 1
+            self.bits: dict[ir.Regex, int] = {}
+            self.conjunctions = self._owed_by_one(node)
+            self._matched = [0] * len(names)
+        else:
+            self._read_nodes()
+
+    def _read_nodes(self) -> None:
+        """What `__init__` does, for any nodes."""
         names: dict[str, None] = {}
         required: dict[str, None] = {}
         limits: list[int] = []
         rules: list[Rule] = []
-        self.least = 0
         for node in self._nodes:
             names.update(dict.fromkeys(node.properties))
             required.update(dict.fromkeys(node.required))
@@ -74,48 +110,60 @@ class MemberTable:
                 limits.append(node.max_properties)
         names.update(required)
         self.ordered = (1 << len(names)) - 1
-        # what holds of every member with such a key, beside what the nodes say
-        self._every: list[tuple[Keys, int]] = []
-        self.rule = self._book.yes
-        self._facts: list[Rule] = []
-        self._broad: list[Rule] = []  # the facts that are about more than one key
         spoken_of = self._read_rules(rules, names, required, limits) if rules else []
-        self.most: int | None = min(limits) if limits else None
+        if limits:
+            self.most = min(limits)
         self.names = list(names)
         self.index = dict(zip(self.names, range(len(self.names)), strict=True))
-        self.required = 0
         for name in required:
             self.required |= 1 << self.index[name]
         if self.least <= len(required):
             self.least = 0  # the required names are enough
         regexes: dict[ir.Regex, None] = {}
-        self.must_match: list[ir.Regex] = []
+        must_match: list[ir.Regex] = []
         for node in self._nodes:
             for regex, _ in node.pattern_properties:
                 regexes[regex] = None
             if node.property_names != TRUE:
-                self.must_match.append(language.string_language(node.property_names))
+                must_match.append(self._language.string_language(node.property_names))
+        self.must_match = must_match
         for keys in spoken_of:
             regexes.update(
                 dict.fromkeys(keys.but_patterns if keys.pattern is None else [keys.pattern])
             )
         self.bits = dict(zip(regexes, [1 << i for i in range(len(regexes))], strict=True))
-        self.conjunctions: list[int] = self._owed_by_names()
-        self._matched: list[int] = [0] * len(self.names)
-        self._classes: dict[int, int] = {}
-        self._possible: int | None = None
-        self._touching: dict[int, int] = {}
-        self._labels: dict[int, int] = {}
-        self._refined: dict[Rule, Rule] = {}
-        self._ways: dict[tuple[Rule, int], list[tuple[int, Rule]]] = {}
-        self._absent: dict[tuple[Rule, int], Rule] = {}
+        self.conjunctions = self._owed_by_names()
+        self._matched = [0] * len(self.names)
+        self.counts = self.most is not None or self.least > 0
         if rules:
             self.rule = self._spread(self.rule)
             self._facts = self._book.facts_of(self.rule)
-        self.counts = (
-            self.most is not None or self.least > 0 or bool(self.rule.support & self._book.counting)
-        )
+            self.counts |= bool(self.rule.support & self._book.counting)
         self.speaks_of_unnamed = self.counts or bool(self._broad)
+
+    @cached_property
+    def _book(self) -> RuleBook:
+        return self._language.book
+
+    @cached_property
+    def _touching(self) -> dict[int, int]:
+        return {}
+
+    @cached_property
+    def _labels(self) -> dict[int, int]:
+        return {}
+
+    @cached_property
+    def _refined(self) -> dict[Rule, Rule]:
+        return {}
+
+    @cached_property
+    def _ways(self) -> dict[tuple[Rule, int], list[tuple[int, Rule]]]:
+        return {}
+
+    @cached_property
+    def _absent(self) -> dict[tuple[Rule, int], Rule]:
+        return {}
 
     def _read_rules(
         self,
@@ -129,6 +177,7 @@ class MemberTable:
         Adds to ``names``, ``required`` and ``limits``; gives the keys that are spoken of.
         """
         rest: list[Rule] = []
+        every: list[tuple[Keys, int]] = []
         rule = self._book.all(rules)
         for part in rule.parts if rule.kind == "all" else (rule,):
             if part.kind == "least":
@@ -137,14 +186,15 @@ class MemberTable:
                 limits.append(part.detail - 1)
             elif part.kind == "none":
                 keys, obligation = part.detail
-                self._every.append((keys, obligation ^ 1))
+                every.append((keys, obligation ^ 1))
             elif part.kind == "some" and part.detail[0].name is not None:
                 keys, obligation = part.detail
                 required[keys.name] = names[keys.name] = None
                 if obligation != TRUE:
-                    self._every.append((keys, obligation))
+                    every.append((keys, obligation))
             else:
                 rest.append(part)
+        self._every = every
         self.rule = self._book.all(rest) if rule is not self._book.no else rule
         self._facts = self._book.facts_of(self.rule)
         self._broad = [f for f in self._facts if f.kind == "some" and f.detail[0].name is None]
@@ -163,15 +213,23 @@ class MemberTable:
 
     def _owed_by_names(self) -> list[int]:
         """The conjunctions that the values of all names are owed to."""
-        if len(self._nodes) == 1 and not self._every:  # as nearly always
+        if len(self._nodes) == 1 and not self._every:
             (node,) = self._nodes
             if not node.pattern_properties and node.property_names == TRUE:
-                get, others = node.properties.get, node.additional
-                of = self._language.conjunction_of
-                owed = [get(name, others) for name in self.names]
-                found = {obligation: of(obligation) for obligation in dict.fromkeys(owed)}
-                return [found[obligation] for obligation in owed]
+                return self._owed_by_one(node)
         return [self._named(name) for name in self.names]
+
+    def _owed_by_one(self, node: Node) -> list[int]:
+        """As `_owed_by_names`, where only ``node`` says what the values of its names owe."""
+        of, found, out = self._language.conjunction_of, dict[int, int](), list[int]()
+        for obligation in node.properties.values():
+            conjunction = found.get(obligation)
+            if conjunction is None:
+                conjunction = found[obligation] = of(obligation)
+            out.append(conjunction)
+        if len(out) < len(self.names):  # names that are only required
+            out += [of(node.additional)] * (len(self.names) - len(out))
+        return out
 
     def _named(self, name: str) -> int:
         """The conjunction that the value of ``name`` is owed to."""
@@ -228,7 +286,10 @@ class MemberTable:
         """Bit mask of the names whose value can be written."""
         if self._possible is None:
             owed, is_possible = self.conjunctions[: len(self.names)], self._language.is_possible
-            never = {c for c in dict.fromkeys(owed) if not is_possible(c)}
+            never: list[int] = []
+            for conjunction in dict.fromkeys(owed):
+                if not is_possible(conjunction):
+                    never.append(conjunction)
             mask = (1 << len(owed)) - 1
             if never:
                 for label, conjunction in enumerate(owed):

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import weakref
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from .closing import Closing, Members
@@ -44,7 +45,6 @@ class ObjectPlan:
         self._language = language
         self.limit = language.limit_below(nodes)
         self._table = table = MemberTable(language, nodes)
-        self._closing = Closing(language, table)
         self.names = table.names
         self._counts = table.counts
         # Whether an unnamed key may be right in one state and wrong in another.
@@ -55,10 +55,26 @@ class ObjectPlan:
         self._states: list[State] = []
         self._state_ids: dict[State, int] = {}
         self._leaves: dict[object, KeyLeaf] = {}
-        self._unnamed: bool | None = None
-        self._closings: dict[State, Members | None] = {}
-        self._closable: dict[State, bool] = {}
-        self._open: dict[tuple[State, int], bool] = {}
+
+    # What plain objects hardly need, and the first mask not at all.
+
+    _unnamed: bool | None = None
+
+    @cached_property
+    def _closing(self) -> Closing:
+        return Closing(self._language, self._table)
+
+    @cached_property
+    def _closings(self) -> dict[State, Members | None]:
+        return {}
+
+    @cached_property
+    def _closable(self) -> dict[State, bool]:
+        return {}
+
+    @cached_property
+    def _open(self) -> dict[tuple[State, int], bool]:
+        return {}
 
     # -- states -----------------------------------------------------------------------------
 
@@ -73,7 +89,10 @@ class ObjectPlan:
         table = self._table
         possible = table.possible_names()
         everything = (1 << len(self.names)) - 1
-        return possible, 0, table.without(table.rule, everything & ~possible), ()
+        rule = table.rule
+        if possible != everything:
+            rule = table.without(rule, everything & ~possible)
+        return possible, 0, rule, ()
 
     def _after(self, state: State, label: int, rule: Rule, name: str | None) -> State:
         """The state once the member with key ``label``, which leaves ``rule``, is complete."""
@@ -220,7 +239,7 @@ class ObjectPlan:
             others = self._may_be_unnamed()
         if not allowed and not others:
             return None, may_close
-        return leaf.menu(allowed, others), may_close
+        return leaf.symbols.menu(allowed, others), may_close
 
     # -- the frame --------------------------------------------------------------------------
 

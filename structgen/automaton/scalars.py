@@ -29,7 +29,7 @@ from ..grammar.schema_graph import (
 )
 from .derivatives import RegexAutomaton
 from .encoding import Escapes, json_string
-from .key_symbols import KeySymbols
+from .key_symbols import NewKeySymbols
 from .keys import KeyLeaf, NameLeaf
 from .leaf import Leaf, LiteralLeaf, StringLeaf
 from .numbers import NumberLeaf, NumberSpec
@@ -167,7 +167,7 @@ def key_leaf(
 def _key_leaf(
     names: tuple[str, ...], space: Whitespace, escapes: Escapes, missing: frozenset[int]
 ) -> KeyLeaf:
-    return KeyLeaf(KeySymbols(names, (), (), _one_class, len(names)), space, escapes, missing, True)
+    return KeyLeaf(NewKeySymbols(names, _one_class), space, escapes, missing, True)
 
 
 def _one_class(matched: int) -> int:

@@ -303,10 +303,11 @@ class JsonLanguage:
         if found is None:
             leaves, plans = self.shapes(conjunction)
             try:
-                found = (
-                    *[Alternative(leaf, start) for leaf, start in leaves],
-                    *[plan.open() for plan in plans if plan.is_possible()],
-                )
+                ways = [Alternative(leaf, start) for leaf, start in leaves] if leaves else []
+                for plan in plans:
+                    if plan.is_possible():
+                        ways.append(plan.open())
+                found = tuple(ways)
             except CompileLimitExceeded as error:
                 raise self._at(error, conjunction) from error
             self._alternatives[conjunction] = found
@@ -431,7 +432,10 @@ class JsonLanguage:
         return order
 
     def _object(self, nodes: tuple[int, ...]) -> ObjectPlan:
-        nodes = tuple([n for n in nodes if self.nodes[n].speaks_of_objects])
+        if len(nodes) == 1:
+            nodes = nodes if self.nodes[nodes[0]].speaks_of_objects else ()
+        else:
+            nodes = tuple([n for n in nodes if self.nodes[n].speaks_of_objects])
         plan = self._objects.get(nodes)
         if plan is None:
             plan = self._objects[nodes] = ObjectPlan(self, nodes)
@@ -600,10 +604,14 @@ class JsonLanguage:
     def is_possible(self, conjunction: int) -> bool:
         """Whether any value satisfies the conjunction."""
         key = self._conjunctions[conjunction]
-        if len(key) == 1 and not key[0] & 1 and key[0] >> 1 in self._typed:
-            return True  # a look at what most properties are
-        if key == (FALSE,):
-            return False
+        if len(key) == 1:
+            (obligation,) = key
+            if not obligation & 1 and obligation >> 1 in self._typed:
+                return True  # a look at what most properties are
+            if obligation == FALSE:
+                return False
+            if not self._levels and self._plain.possible(obligation):
+                return True
         if self.plainly_possible(conjunction):
             return True
         # A leaf is only made when some text reaches its end.
