@@ -15,6 +15,7 @@ terminals match is none of its business.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 
 from ..grammar import ir
@@ -66,21 +67,25 @@ class Goals:
         self._cells: list[tuple[int, int]] = [(0, _DONE)]
         self._cell_ids: dict[tuple[int, int], int] = {}
         self._n = n
-        self._ways = [[self._cell(way) for way in ways] for ways in loops.ways]
-        # For each symbol: the items in which it has just been found at the left edge of its rule.
-        self._found: dict[int, dict[Item, None]] = {}
-        corners: list[set[int]] = [set() for _ in range(n)]
+        # What rules come to is found when a symbol, a loop or a goal is asked for.
+        self._loop_ways = loops.ways
+        self._ways: dict[int, list[int]] = {}
+        # For each symbol: where it may be found at the left edge of rules, and the items in which
+        # it has just been found there.
+        self._edges_of: dict[int, list[tuple[int, tuple[int, ...], int]]] = {}
+        self._found: dict[int, list[Item]] = {}
+        self._at_left_edge: dict[int, set[int]] = {}
+        self._below: list[set[int]] = [set() for _ in range(n)]
+        self._corners: dict[int, frozenset[int]] = {}
         for lhs, rhs in loops.rules:
-            cell = self._cell(rhs)
-            for symbol in rhs:
-                cell = self._cells[cell][1]
-                self._found.setdefault(symbol, {})[lhs, cell] = None
+            for i, symbol in enumerate(rhs, 1):
+                self._edges_of.setdefault(symbol, []).append((lhs, rhs, i))
                 if symbol >= 0:
+                    self._at_left_edge.setdefault(lhs, set()).add(symbol)
                     break
-                corners[lhs].add(~symbol)
+                self._below[lhs].add(~symbol)
                 if not self.nullable[~symbol]:
                     break
-        self._corners = [_reachable(i, corners) for i in range(n)]
         self.accepts: list[bool] = []
         self.is_final: list[bool] = []
         self.goal_of: list[int] = []
@@ -91,10 +96,6 @@ class Goals:
         self._gone: dict[tuple[int, int], int] = {}
         self._starts: dict[int, dict[int, int]] = {}
         self._first: dict[int, frozenset[int]] = {}
-        self._at_left_edge: dict[int, set[int]] = {}
-        for symbol, items in self._found.items():
-            for lhs, _ in items if symbol >= 0 else ():
-                self._at_left_edge.setdefault(lhs, set()).add(symbol)
         self._followed: dict[tuple[int, int, int], tuple[frozenset[Item], bool]] = {}
         self._loops: dict[int, int] = {}
         self.origin = self.start(n - 1)[mark] if self.productive[n - 1] else -1
@@ -116,7 +117,7 @@ class Goals:
         found = self._first.get(goal)
         if found is None:
             found = self._first[goal] = frozenset().union(
-                *(self._at_left_edge.get(lhs, ()) for lhs in self._corners[goal])
+                *(self._at_left_edge.get(lhs, ()) for lhs in self._corners_of(goal))
             )
         return found
 
@@ -170,24 +171,31 @@ class Goals:
             For each terminal of a productive rule that can be reached, those that may follow, as a
             mask; and the terminals a text may end with.
         """
-        n = len(self.nullable)
-        reachable = _reachable(n - 1, self._users())
-        rules = [(lhs, rhs) for lhs, rhs in self._rules if lhs in reachable]
-        first = self._edge_terminals(rules)
-        last = self._edge_terminals([(lhs, rhs[::-1]) for lhs, rhs in rules])
-        nullable = self.nullable
-        # What follows each symbol, and then each terminal.
-        after: dict[int, int] = {}
+        n, nullable = len(self.nullable), self.nullable
+        used: list[set[int]] = [set() for _ in nullable]
+        for lhs, rhs in self._rules:
+            used[lhs].update(rhs)
+        reachable = _reachable(n - 1, [{~s for s in symbols if s < 0} for symbols in used])
+        rules = self._rules
+        if len(reachable) < n:
+            rules = [(lhs, rhs) for lhs, rhs in rules if lhs in reachable]
+        empty = {~i for i, is_nullable in enumerate(nullable) if is_nullable}
+        first = self._edge_terminals(rules, empty)
+        last = self._edge_terminals([(lhs, rhs[::-1]) for lhs, rhs in rules], empty)
+        # Which symbols stand next to each other; many rules say the same.
+        pairs: set[tuple[int, int]] = set()
         for _, rhs in rules:
-            following = 0
-            for symbol in reversed(rhs):
-                after[symbol] = after.get(symbol, 0) | following
-                if symbol >= 0:
-                    following = 1 << symbol
-                elif nullable[~symbol]:
-                    following |= first[~symbol]
-                else:
-                    following = first[~symbol]
+            pairs.update(itertools.pairwise(rhs))
+            if not empty.isdisjoint(rhs):
+                for i, symbol in enumerate(rhs):
+                    for following in rhs[i + 1 :]:
+                        pairs.add((symbol, following))
+                        if following not in empty:
+                            break
+        # What follows each symbol, and then each terminal.
+        after = dict.fromkeys(set().union(*[used[lhs] for lhs in reachable]), 0)
+        for symbol, following in pairs:
+            after[symbol] |= 1 << following if following >= 0 else first[~following]
         follow = {symbol: following for symbol, following in after.items() if symbol >= 0}
         # Many nonterminals end with the same terminals.
         ends: dict[int, int] = {}
@@ -200,18 +208,21 @@ class Goals:
         del follow[self._mark]
         return follow, last[n - 1] & ~(1 << self._mark)
 
-    def _edge_terminals(self, rules: list[Rule]) -> list[int]:
+    def _edge_terminals(self, rules: list[Rule], empty: set[int]) -> list[int]:
         """For each nonterminal the terminals it can begin with, as a mask."""
         found = [0] * len(self.nullable)
         users: dict[int, set[int]] = {}
-        for lhs, rhs in rules:
-            for symbol in rhs:
-                if symbol >= 0:
-                    found[lhs] |= 1 << symbol
+        edges = {(lhs, rhs[0]) for lhs, rhs in rules if rhs}
+        for lhs, rhs in rules if empty else ():
+            for before, symbol in itertools.pairwise(rhs):
+                if before not in empty:
                     break
+                edges.add((lhs, symbol))
+        for lhs, symbol in edges:
+            if symbol >= 0:
+                found[lhs] |= 1 << symbol
+            else:
                 users.setdefault(~symbol, set()).add(lhs)
-                if not self.nullable[~symbol]:
-                    break
         todo = [i for i, mask in enumerate(found) if mask]
         while todo:
             inner = todo.pop()
@@ -221,12 +232,6 @@ class Goals:
                     found[user] |= mask
                     todo.append(user)
         return found
-
-    def _users(self) -> list[set[int]]:
-        users: list[set[int]] = [set() for _ in self.nullable]
-        for lhs, rhs in self._rules:
-            users[lhs].update(~s for s in rhs if s < 0)
-        return users
 
     def is_loop(self, state: int) -> bool:
         """Whether every end of the state's goal can go on in all the ways that ``state`` can.
@@ -239,9 +244,28 @@ class Goals:
             loop = self._loops[goal] = self._state(goal, self._at_edge(goal, ~goal), True)
         return state == loop
 
+    def _corners_of(self, goal: int) -> frozenset[int]:
+        """The nonterminals that can stand at the left edge of ``goal``."""
+        found = self._corners.get(goal)
+        if found is None:
+            found = self._corners[goal] = _reachable(goal, self._below)
+        return found
+
     def _at_edge(self, goal: int, symbol: int) -> list[Item]:
-        corners = self._corners[goal]
-        return [item for item in self._found.get(symbol, ()) if item[0] in corners]
+        items = self._found.get(symbol)
+        if items is None:
+            edges = self._edges_of.get(symbol, ())
+            items = list(dict.fromkeys([(lhs, self._cell(rhs[i:])) for lhs, rhs, i in edges]))
+            self._found[symbol] = items
+        corners = self._corners_of(goal)
+        return [item for item in items if item[0] in corners]
+
+    def _ways_of(self, loop: int) -> list[int]:
+        """The cells with which a rule may go on at a loop."""
+        found = self._ways.get(loop)
+        if found is None:
+            found = self._ways[loop] = [self._cell(way) for way in self._loop_ways[loop]]
+        return found
 
     def _state(self, goal: int, items: Iterable[Item], accepts: bool = False) -> int:
         """The state in which ``items`` hold, and what follows from them without reading."""
@@ -281,7 +305,7 @@ class Goals:
             else:
                 symbol, after = self._cells[cell]
                 if symbol < 0 and ~symbol >= self._n:
-                    more = [(lhs, way) for way in self._ways[~symbol - self._n]]
+                    more = [(lhs, way) for way in self._ways_of(~symbol - self._n)]
                 else:
                     open_items.add(at)
                     if symbol < 0 and self.nullable[~symbol]:

@@ -67,14 +67,13 @@ class Loops:
         seen = {~root}
         todo = [~root]
         for symbol in todo:
-            used: set[int] = set()
             if ~symbol >= n:
-                used.update(*self.ways[~symbol - n])
+                ways = self.ways[~symbol - n]
             else:
-                for way in self._without_repeats(~symbol):
-                    self.rules.append((~symbol, way))
-                    used.update(way)
-            more = [other for other in used if other < 0 and other not in seen]
+                ways = self._without_repeats(~symbol)
+                self.rules += [(~symbol, way) for way in ways]
+            used = set().union(*ways).difference(seen)
+            more = [other for other in used if other < 0]
             seen.update(more)
             todo += more
 
@@ -129,6 +128,8 @@ class Loops:
             return found
         left = {rhs: rhs for rhs in found}
         for rhs in found:
+            if self._lists.isdisjoint(rhs):
+                continue
             for i in range(1, len(rhs) - 1) if rhs in left else ():
                 # ``a list b | a b``: then the place before the first element is like those before
                 # the others.

@@ -170,10 +170,11 @@ class Neighbours:
             if demand == self._anything:
                 continue  # nobody cares
             following = follow.get(terminal, 0) | ignored
+            unsettling = ~self._settles(demand)[0]
             for t in bits(everything if terminal in ignore else following):
+                if not self._first[t] & unsettling:
+                    continue  # nearly always
                 if demand < 0:
-                    if not self._first[t] & ~self._settles(demand)[0]:
-                        continue
                     # A guess will not do.
                     exact = self._lexer.terminals.demands(terminal, _MAX_STATES)
                     if exact[2] is None:

@@ -120,6 +120,7 @@ class Terminals:
                 is_dead = unwritable and not unwritable.isdisjoint(text)
                 node = DEAD if is_dead else self._threads.text([atoms[char] for char in text])
                 start = self._start_of_text(i, text, node)
+                self._first[i] = 1 << atoms[text[0]]
             else:
                 literal = self._literal(parsed)
                 if literal:
@@ -270,14 +271,8 @@ class Terminals:
         if self._is_plain[state]:
             if not items:
                 return NONE
-            # Nearly always what is preferred to the match is one more character, whatever follows.
-            atoms, tail = 0, self._threads.tail
-            for _, mask, after in items[:-1]:
-                if tail(after, rest.anything, "") != rest.anything:
-                    break
-                atoms |= mask
-            else:
-                return rest.unless(atoms)
+            tail, anything = self._threads.tail, rest.anything
+            return rest.unless([(mask, tail(after, anything, "")) for _, mask, after in items[:-1]])
         for condition, mask, after in items:
             if not mask:
                 forbidden = NONE

@@ -93,14 +93,36 @@ class RestAutomaton(RegexAutomaton):
             found = self._possible[state] = (allowed, settling)
         return found
 
-    def unless(self, atoms: int) -> int:
-        """The end of the text, or anything but one of ``atoms`` next; as `shortened` says it."""
-        found = self._unless.get(atoms)
-        if found is None:
-            others = self.alphabet.everything & ~atoms
-            found = self._alt((self._cat(self._set(others), self.anything), EPSILON))
-            self._possible[found] = (others, others)
-            self._unless[atoms] = found
+    def unless(self, ways: list[tuple[int, int]]) -> int:
+        """The state of what begins in none of some ways: with one of some atoms, and then as a
+        state says. As `shortened` says it; what it allows is told without derivatives.
+        """
+        full = 0
+        for mask, after in ways:
+            if after == self.anything:
+                full |= mask
+        # Nearly always what is barred is a character, whatever follows.
+        partly = [(mask & ~full, to) for mask, to in ways if mask & ~full and to != NONE]
+        if not partly:
+            found = self._unless.get(full)
+            if found is None:
+                others = self.alphabet.everything & ~full
+                found = self._alt((self._cat(self._set(others), self.anything), EPSILON))
+                self._possible[found] = (others, others)
+                self._unless[full] = found
+            return found
+        barred = NONE
+        for mask, after in ways:
+            barred = self.either(barred, self.then(self.one(mask), after))
+        found = self._not(barred)
+        once = twice = 0
+        for mask, _ in partly:
+            twice |= once & mask
+            once |= mask
+        if twice:
+            return self.shortened(found)
+        everything = self.alphabet.everything
+        self._possible[found] = (everything & ~full, everything & ~full & ~once)
         return found
 
     def shortened(self, state: int) -> int:
