@@ -28,6 +28,7 @@ _PLAIN = re.compile(r"""\"[^"'\\\n\r\0\ud800-\udfff]+\"""")
 """Literals that stand for what is written: the most of them."""
 
 _MARKS = ("[", "-")
+_SYMBOLS = ("r", "t", "s", "x", "..")
 _UNDER_WAY = object()
 _Way = tuple[str, ...]
 
@@ -76,7 +77,7 @@ class _Loading:
         self._helpers: dict[Node, str] = {}
         self._brackets: dict[Node, int] = {}
         self._has_marks = False
-        self._literals: dict[Node, str] = {}
+        self._symbols: dict[Node, _Way] = {}
         self._collect(found)
         self._patterns: dict[str, Any] = {}
         self._to_pattern = load_grammar.TerminalTreeToPattern()
@@ -223,16 +224,15 @@ class _Loading:
         """The sequences of symbols that a node stands for, with marks for what makes sequences of
         the same symbols differ to Lark: brackets left out, aliases."""
         kind = node[0]
-        if kind == "r":
-            if node[1] not in self._rules:
+        if kind in _SYMBOLS:
+            if kind not in ("r", "t"):
+                name = self._name(node)
+            elif node[1] in (self._rules if kind == "r" else self._terms):
+                name = node[1]
+            else:
                 raise NotPlain
-            return [(node[1],)]
-        if kind == "t":
-            if node[1] not in self._terms:
-                raise NotPlain
-            return [(node[1],)]
-        if kind in ("s", "x", ".."):
-            return [(self._name(node),)]
+            self._symbols[node] = (name,)
+            return [(name,)]
         if kind == "{":
             return [(self._instance(node),)]
         if kind == "|":
@@ -258,7 +258,9 @@ class _Loading:
         for number, items in enumerate(node[1]):
             ways: list[_Way] = [()]
             for item in items:
-                several = self._ways(item)
+                # Most items are a symbol, and that one has been met.
+                only = self._symbols.get(item)
+                several = [only] if only else self._ways(item)
                 ways = [way + more for way in ways for more in several]
                 if len(ways) > MAX_ALTERNATIVES:
                     raise NotPlain
@@ -302,10 +304,7 @@ class _Loading:
 
     def _name(self, node: Node) -> str:
         """The name of the terminal that a literal is."""
-        found = self._literals.get(node)
-        if found is None:
-            found = self._literals[node] = str(self._named(literal(*node)).name)
-        return found
+        return str(self._named(literal(*node)).name)
 
 
 def _substituted(node: Node, arguments: dict[str, Node]) -> Node:
@@ -339,12 +338,13 @@ def _used(rules: list[tuple[str, _Way]], start: str) -> list[tuple[str, _Way]]:
 @functools.lru_cache(maxsize=1000)
 def literal(kind: str, text: str, to: str = "") -> Any:
     """The pattern that Lark's loader makes of a literal, a pattern or a range."""
-    from lark import load_grammar
-    from lark.exceptions import LarkError
     from lark.lexer import PatternStr, Token
 
     if kind == "s" and _PLAIN.fullmatch(text):
         return PatternStr(text[1:-1], "", raw=text)
+    from lark import load_grammar
+    from lark.exceptions import LarkError
+
     make: Any = load_grammar
     try:
         if kind == "..":
