@@ -17,7 +17,7 @@ walked as one (`Frames._repeated`).
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import TypeAlias
 
 from .automaton.cfg_machine import CfgMachine
 from .cfg_shared import Prefixes, Spaces
@@ -26,6 +26,7 @@ from .cfg_walks import Walks
 from .node_sets import NODE_BITS
 
 _STATE_BITS = 40
+_STATE_MASK = (1 << _STATE_BITS) - 1
 
 _Target = tuple[int, int, int, "bytes | None", int]
 _Targets = list[_Target]
@@ -36,18 +37,13 @@ Spot = tuple[int, int]
 """What holds of the rest of the text, and a node."""
 
 
-class FrameWalk(NamedTuple):
-    """What a goal does from one node.
+FrameWalk: TypeAlias = "tuple[Ids, Rows, tuple[Spot, ...]]"
+"""What a goal does from one node: tokens that end before the goal does, or exactly there; further
+ones, as packed masks; and where the goal ends, having read something. Tuples and not named ones:
+`walk_store.WalkMemo`."""
 
-    Attributes:
-        ids: tokens that end before the goal does, or exactly there.
-        rows: further ones, as packed masks.
-        closed: where the goal ends, having read something.
-    """
-
-    ids: Ids
-    rows: Rows
-    closed: tuple[Spot, ...]
+NOTHING: FrameWalk = (), (), ()
+"""What a goal does where no token begins it."""
 
 
 class Frames:
@@ -65,7 +61,6 @@ class Frames:
         self._anything = machine.lexer.terminals.rest.anything
         self._walks = walks
         self._n_words = n_words
-        self._nothing = FrameWalk((), (), ())
         # One number for each: tuples would be looked at by the garbage collector. Walks under no
         # condition, which are nearly all, are by themselves, as numbers of one word are quicker.
         self._free: dict[int, FrameWalk] = {}
@@ -107,7 +102,7 @@ class Frames:
         if found is None:
             targets, calls, begins = self._own.get(state) or self._own_of(state)
             available = self._walks.nodes.bytes_after(node)
-            found = self._nothing
+            found = NOTHING
             if begins & available:
                 found = self._walk(state, targets, calls, self._anything, node, available)
             self._free[key] = found
@@ -120,7 +115,7 @@ class Frames:
         if found is None:
             targets, calls, begins = self._own.get(state) or self._own_of(state)
             available = self._walks.bytes_after(node, condition)
-            found = self._nothing
+            found = NOTHING
             if begins & available:
                 found = self._walk(state, targets, calls, condition, node, available)
             self._found[key] = found
@@ -304,22 +299,23 @@ class Frames:
     ) -> FrameWalk:
         """Walk terminals and goals of goal state ``begin``, or, below 0, those that goal ``~begin``
         begins with; and go on after them."""
-        conditions_of, is_free_of = self._lexer.conditions_of, self._lexer.is_free_of
         anything, go, nodes = self._anything, self._goals.go, self._walks.nodes
         known_texts, known_spaces, known_tops = nodes.known_texts, self._spaces, self._free
         is_final, accepts, join = self._goals.is_final, self._goals.accepts, nodes.join
         is_free = condition == anything
         ids: list[int] = []
         rows: list[Bits] = []
-        ended: dict[tuple[int, int], list[int]] = {}
+        # Where terminals end, by condition and goal state, packed.
+        ended: dict[int, list[int]] = {}
+        freely = anything << _STATE_BITS
         for first, q, terminal, text, number in targets:
             if not first & available:
                 continue
-            if text is not None and (is_free or is_free_of(terminal, condition)):
-                read = known_texts.get(number + node) or nodes.read(text, number, node)
-                ids += read[0]
-                if read[1] >= 0:
-                    ended.setdefault((go(begin, terminal), anything), []).append(read[1])
+            if text is not None and (is_free or self._lexer.is_free_of(terminal, condition)):
+                here, at = known_texts.get(number + node) or nodes.read(text, number, node)
+                ids += here
+                if at >= 0:
+                    ended.setdefault(freely | go(begin, terminal), []).append(at)
                 continue
             entry = q if is_free and q >= 0 else self._entry(terminal, condition)
             walk = self._walks.walk(entry, node)
@@ -327,15 +323,15 @@ class Frames:
             rows += walk.rows
             to = go(begin, terminal) if walk.exits else -1
             for outcome, at in walk.exits:
-                for after in conditions_of[outcome]:
+                for after in self._lexer.conditions_of[outcome]:
                     if after != anything and not accepts[to]:
                         after = self.settled((to,), after)
-                    ended.setdefault((to, after), []).append(at)
-        closed: dict[int, list[int]] = {}
+                    ended.setdefault(after << _STATE_BITS | to, []).append(at)
         # Where goals are gone on with.
         steps: list[tuple[int, int, int]] = []
         again: list[int] = []
-        for (to, after), places in ended.items():
+        for key, places in ended.items():
+            after, to = key >> _STATE_BITS, key & _STATE_MASK
             at = places[0] if len(places) == 1 else join(places)
             spaces, spots = known_spaces.get(after << NODE_BITS | at) or self.spaced(after, at)
             for walk in spaces:
@@ -348,32 +344,36 @@ class Frames:
                 steps.append((to, then, where))
         for first, goal in calls:
             if first & available:
-                inner = self.goal(goal, condition, node, available)
-                ids += inner.ids
-                rows += inner.rows
-                if inner.closed:
+                some, more, ends = self.goal(goal, condition, node, available)
+                ids += some
+                rows += more
+                if ends:
                     to = go(begin, ~goal)
-                    for after, at in inner.closed:
+                    for after, at in ends:
                         steps.append((to, after, at))
+        closed: dict[int, list[int]] = {}
         if again:
-            for found in self._repeated(~begin, again):
-                ids += found.ids
-                rows += found.rows
-                for then, where in found.closed:
+            for some, more, ends in self._repeated(~begin, again):
+                ids += some
+                rows += more
+                for then, where in ends:
                     closed.setdefault(then, []).append(where)
         for to, after, at in steps:
             if not is_final[to]:
                 known = known_tops.get(to << NODE_BITS | at) if after == anything else None
-                found = known or self.top(to, after, at)
-                ids += found.ids
-                rows += found.rows
-                for then, where in found.closed:
+                some, more, ends = known or self.top(to, after, at)
+                ids += some
+                rows += more
+                for then, where in ends:
                     closed.setdefault(then, []).append(where)
             if accepts[to]:
                 closed.setdefault(after, []).append(at)
         few, packed, size = gathered(ids, rows, self._n_words)
-        self.used += 300 + size
-        return FrameWalk(few, packed, tuple([(w, join(at)) for w, at in closed.items()]))
+        ends = tuple([(then, join(places)) for then, places in closed.items()])
+        if not (few or packed or ends):
+            return NOTHING
+        self.used += 200 + size
+        return few, packed, ends
 
     # -- goals that begin again -------------------------------------------------------------------
 
@@ -410,7 +410,7 @@ class Frames:
         prefixes, others = repeats
         nodes = self._walks.nodes
         found = self._prefixes(prefixes, nodes.join(where))
-        out = [FrameWalk(found.ids, found.rows, ())]
+        out: list[FrameWalk] = [(found.ids, found.rows, ())]
         for then, there in found.bound:
             out.append(self.goal(goal, then, there, self._available(there, then)))
         available = nodes.bytes_after(found.node)

@@ -19,8 +19,8 @@ from .automaton.cfg_machine import CfgMachine
 from .automaton.cfg_stacks import BOTTOM, unpack
 from .automaton.leaf import GROW
 from .automaton.tape import Tape
-from .cfg_frames import Frames, FrameWalk
-from .cfg_tokens import Walk, overlay, packed
+from .cfg_frames import NOTHING, Frames, FrameWalk
+from .cfg_tokens import Bits, Walk, overlay, packed
 from .cfg_walks import Walks
 from .masks import Mask, fill
 from .vocabulary import Vocabulary
@@ -126,52 +126,57 @@ class CfgMaskEngine:
 
     def _compute(self, state: int) -> Mask:
         self._trim()
-        walks = self._whole(state) if self.machine.is_free else self._by_place(state)
+        parts = self._whole(state) if self.machine.is_free else self._by_place(state)
+        parts.pop(id(NOTHING), None)
         if self.machine.is_accepting(state):
-            walks.append(self._end)
+            parts[id(self._end)] = self._end
         # Often places differ only in what no token reaches. Walks are remembered, and
         # forgotten together with this.
-        parts = {id(walk): walk for walk in walks}
         key = tuple(sorted(parts))
         found = self._alike.get(key)
         if found is None:
-            row, is_new = overlay(parts.values(), self._none)
+            ids: list[int] = []
+            rows: list[Bits] = []
+            for part in parts.values():
+                ids += part[0]
+                rows += part[1]
+            row, is_new = overlay(ids, rows, self._none)
             found = self._alike[key] = row, None, _NO_BITS
             self._used += 400 + len(row) * is_new
         return found
 
-    def _by_place(self, state: int) -> list[Walk | FrameWalk]:
-        return [self._walks.walk(q, node) for q, _, node in self._steps(state)]
+    def _by_place(self, state: int) -> dict[int, Walk | FrameWalk]:
+        walks = [self._walks.walk(q, node) for q, _, node in self._steps(state)]
+        return {id(walk): walk for walk in walks}
 
-    def _whole(self, state: int) -> list[Walk | FrameWalk]:
+    def _whole(self, state: int) -> dict[int, Walk | FrameWalk]:
         """The walks whose tokens are those of ``state``, goals walked once for all stacks."""
         machine, frames = self.machine, self._frames
-        stacks, lexer = machine.stacks, machine.lexer
-        accepts = stacks.goals.accepts
-        out: list[Walk | FrameWalk] = []
+        stacks, lexer, join = machine.stacks, machine.lexer, self._walks.nodes.join
+        shapes, settled, top_of = stacks.shapes, frames.settled, frames.top
+        is_final, accepts = stacks.goals.is_final, stacks.goals.accepts
+        out: dict[int, Walk | FrameWalk] = {}
         # Continuations that are gone on with: (continuation, condition, node).
         todo: list[tuple[int, int, int]] = []
-        # Where terminals lead, for each configuration.
-        begun: dict[tuple[int, int], list[list[int]]] = {}
+        # Where terminals lead: the place and what is demanded there, and a node per configuration.
+        begun: dict[tuple[int, int], list[int]] = {}
         for q, place in machine.configurations(state):
             condition = lexer.threads(q)[0]
-            leads: dict[tuple[int, int], list[int]] = {}
             if machine.entry(place, condition) == q:
-                leads[place, frames.settled(stacks.shapes[place], condition)] = [_ROOT]
-            else:
-                walk = self._walks.walk(q, _ROOT)
-                out.append(walk)
-                for outcome, node in walk.exits:
-                    for end, terminals in lexer.outcomes[outcome]:
-                        at = machine.after(place, terminals)
-                        after = frames.settled(stacks.shapes[at], end)
-                        leads.setdefault((at, after), []).append(node)
+                after = settled(shapes[place], condition)
+                begun.setdefault((place, after), []).append(_ROOT)
+                continue
+            walk = self._walks.walk(q, _ROOT)
+            out[id(walk)] = walk
+            leads: dict[tuple[int, int], list[int]] = {}
+            for outcome, node in walk.exits:
+                for end, terminals in lexer.outcomes[outcome]:
+                    at = machine.after(place, terminals)
+                    leads.setdefault((at, settled(shapes[at], end)), []).append(node)
             for key, nodes in leads.items():
-                begun.setdefault(key, []).append(nodes)
-        join = self._walks.nodes.join
-        for (at, after), groups in begun.items():
+                begun.setdefault(key, []).append(join(nodes))
+        for (at, after), starts in begun.items():
             tops = stacks.places[at]
-            starts = [join(nodes) for nodes in groups]
             if len(starts) > 1:
                 # White space that has ended leads where white space that goes on does, and both
                 # together where one was before it.
@@ -180,13 +185,15 @@ class CfgMaskEngine:
                     starts = [both]
             for start in starts:
                 spaces, spots = frames.spaced(after, start)
-                out += spaces
+                for walk in spaces:
+                    out[id(walk)] = walk
                 # What a place's tops can return to is among its tops already.
                 for then, node in spots:
                     for top, below in tops:
-                        found = frames.top(top, then, node)
-                        out.append(found)
-                        todo += [(below, w, n) for w, n in found.closed]
+                        found = top_of(top, then, node)
+                        out[id(found)] = found
+                        for end, there in found[2]:
+                            todo.append((below, end, there))
         seen = set(todo)
         while todo:
             continuation, condition, node = todo.pop()
@@ -195,10 +202,10 @@ class CfgMaskEngine:
                     continue
                 top, below = unpack(entry)
                 more: list[tuple[int, int, int]] = []
-                if not stacks.goals.is_final[top]:
-                    found = frames.top(top, condition, node)
-                    out.append(found)
-                    more = [(below, w, n) for w, n in found.closed]
+                if not is_final[top]:
+                    found = top_of(top, condition, node)
+                    out[id(found)] = found
+                    more = [(below, end, there) for end, there in found[2]]
                 if accepts[top]:
                     more.append((below, condition, node))
                 for step in more:

@@ -137,13 +137,9 @@ class TerminalWalks:
         known: _Names = lexer.attached.setdefault(TerminalWalks, _Names({}, {}, {}))
         self._names, self._spellings, self._outcomes = known
 
-    def renew(self) -> bool:
-        """Go on with what is shared now. Returns whether that is something else, so that the
-        numbers of sets of nodes mean nothing any more."""
-        if not self.shared.is_stale:
-            return False
+    def renew(self) -> None:
+        """Go on with what is shared now: the numbers of sets of nodes mean nothing any more."""
         self.shared = shared_of(self._vocabulary)
-        return True
 
     def name(self, q: int) -> tuple[int, bytes] | None:
         """The terminal that alone is read in ``q``, and what tells the state from all others;

@@ -5,8 +5,8 @@ It owns how sets of tokens are put together. It knows no tries, lexers or gramma
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
-from typing import NamedTuple, Protocol, TypeAlias
+from collections.abc import Collection, Sequence
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -23,28 +23,14 @@ Rows: TypeAlias = "tuple[Bits, ...]"
 Packed: TypeAlias = "bytes | bytearray | memoryview"
 """A packed mask as bytes."""
 
-_FEW = 300
+_FEW = 100
 """More token ids than this, and they are packed."""
-_FEW_OF_TERMINAL = 100
+_FEW_OF_TERMINAL = 24
 """The same for what a single terminal does, which many walks and masks are put together from."""
 _MANY = 200
 """More than these, and NumPy sets them faster than we do."""
 _MOST_ROWS = 6
 """More rows than this, and they become one. Most walks have the same few."""
-
-
-class Tokens(Protocol):
-    """The tokens of a walk."""
-
-    @property
-    def ids(self) -> Ids:
-        """Some of them."""
-        ...
-
-    @property
-    def rows(self) -> Rows:
-        """The others."""
-        ...
 
 
 class Walk(NamedTuple):
@@ -67,6 +53,8 @@ class Walk(NamedTuple):
 def gathered(ids: list[int], rows: Sequence[Bits], n_words: int) -> tuple[Ids, Rows, int]:
     """Token ids and packed masks, repeats allowed, as few of either as a walk may have; and the
     bytes that they take beside ``rows``."""
+    if len(ids) <= _FEW and len(rows) < 2:
+        return tuple(ids), tuple(rows), 8 * len(ids)
     size = 0
     if len(ids) > _FEW:
         different = set(ids)
@@ -98,21 +86,16 @@ def gathered_arrays(
     return few, packed
 
 
-def overlay(parts: Iterable[Tokens], nothing: bytes) -> tuple[Packed, bool]:
-    """The tokens of several walks as a packed mask, and whether it is no walk's own.
+def overlay(ids: list[int], rows: Sequence[Bits], nothing: bytes) -> tuple[Packed, bool]:
+    """Token ids and packed masks, repeats allowed, as one mask, and whether it is none of ``rows``.
 
     Cost: a copy of the mask, and 0.1 us for each id; of many, NumPy takes 10 for all.
 
     Args:
-        parts: the walks.
+        ids: token ids.
+        rows: packed masks.
         nothing: a mask without tokens.
     """
-    ids: list[int] = []
-    rows: Sequence[Bits] = []
-    for part in parts:
-        ids += part.ids
-        if part.rows:
-            rows = [*rows, *part.rows]
     if len(rows) > 1:
         rows = _different(rows)
     mask: bytearray | memoryview

@@ -79,8 +79,9 @@ class Walks:
     def renew(self) -> bool:
         """Forget all walks if what grammars share has been made anew, and return whether that was
         so: nodes that were sets then have other numbers now."""
-        if not self._terminals.renew():
+        if not self._terminals.shared.is_stale:
             return False
+        self._terminals.renew()
         self.nodes = self._terminals.shared.nodes
         self._known = self._terminals.shared.known_to(self.lexer)
         self._walks = self._known.walks
