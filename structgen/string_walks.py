@@ -22,7 +22,7 @@ from .characters import Characters, Whole
 from .grouping import bits_of
 from .lone_runs import LoneRun
 from .recent import Recent
-from .text_walks import ANEW, TextWalk, TextWalks, apart
+from .text_walks import ANEW, FreeWalk, TextWalk, TextWalks, apart
 from .vocabulary import Vocabulary
 from .walk_store import (
     AFTER,
@@ -60,6 +60,8 @@ class StringWalks(WalkStore):
         super().__init__(vocabulary)
         self._rows: Recent[tuple[int, int, int], tuple[Any, Any, Bits]] = self.cache()
         self._quoted: Recent[tuple[Characters, Any], tuple[Ids, Node | None]] = self.cache()
+        self._groups_at: Recent[tuple[Characters, int], tuple[bool, list[list[int]]]]
+        self._groups_at = self.cache()
         self._free: Recent[tuple[Characters, bytes, tuple[int, ...], Leaf], LeafWalk]
         self._free = self.cache()
         self._after: Recent[tuple[Characters, Any, Leaf], LeafWalk] = self.cache()
@@ -144,18 +146,36 @@ class StringWalks(WalkStore):
                 if characters.is_canonical:
                     return self._walk_names(leaf, state, rests, characters)
         walks = self._texts_of(leaf)
-        found = Found()
-        if isinstance(node, int):
-            place = walks.characters.views.place[node]
-            if place < 0:
-                return None
-            self._walk_text(leaf, walks, state, [place], found, memo)
-            return self.finished(found)
-        texts: dict[int, list[int]] = {}
-        if not self._set_aside(leaf, q, node, texts):
+        groups = self._places_at(walks.characters, node)
+        if groups is None:
             return None
-        self._walk_texts(leaf, texts, found, memo)
+        if len(groups) == 1:
+            free = walks.free_walk(state, groups[0])
+            if free is not None and not free.single:
+                return self._free_walk(leaf, walks.characters, free)
+        found = Found()
+        for together in groups:
+            self._walk_text(leaf, walks, state, together, found, memo)
         return self.finished(found)
+
+    def _places_at(self, characters: Characters, node: Node) -> list[list[int]] | None:
+        """The character nodes at ``node``, as `apart` groups them, those that tokens end in left
+        out; None where some of them are inside a character. The lists must not be changed."""
+        if isinstance(node, int):
+            place = characters.views.place[node]
+            return None if place < 0 else [[place]]
+        key = characters, node.number
+        found = self._groups_at[key]
+        if found is None:
+            members = node.members
+            places: list[int] = characters.place[
+                members[self.trie.n_children[members] > 0]
+            ].tolist()
+            is_inside = bool(places) and min(places) < 0
+            groups = apart(characters, places) if places and not is_inside else []
+            found = self._groups_at[key] = is_inside, groups
+            self.used += 50 * len(places) + 300
+        return None if found[0] else found[1]
 
     def _string_walk(self, leaf: Leaf, walks: TextWalks, state: int, memo: WalkMemo) -> LeafWalk:
         """The walk from the root of a string whose text is at ``state``: the same for all strings
@@ -187,6 +207,19 @@ class StringWalks(WalkStore):
             walks.characters.strings[content] = row, ids, exits, closed in inner
             self.used += ids.nbytes + 300
         return walk
+
+    def _free_walk(self, leaf: Leaf, characters: Characters, free: FreeWalk) -> LeafWalk:
+        """The walk of a text that may be anything and is called the same by all quotes."""
+        shared = leaf.after_text(free.usual)
+        assert shared is not None, "only keys may be anything"
+        after, outcome = shared
+        row, ids, exits, inner = self._free_text(characters, free.whole, free.special, after)
+        ends: tuple[End, ...] = (*free.runs,)
+        if inner:
+            ends = (*ends, (AFTER, inner, free.usual))
+        if len(exits) > 1:
+            return row, ids, ((outcome, self.join([node for _, node in exits])),), ends
+        return row, ids, tuple([(outcome, node) for _, node in exits]), ends
 
     def _lone_run(
         self, characters: Characters, run: LoneRun, least: int, most: int

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable
+from itertools import pairwise
 
 from ..grammar.ir import MAX_CODE_POINT, SURROGATES, Ranges
 from .bits import bits
@@ -88,7 +89,14 @@ class Alphabet:
     def ascii_atoms(self) -> tuple[int, ...]:
         """The atom of each of the code points below 128."""
         if not self._ascii:
-            self._ascii = tuple([self.atom(code) for code in range(0x80)])
+            found: list[int] = []
+            for atom, (first, beyond) in zip(
+                self.atoms, pairwise((*self.starts, MAX_CODE_POINT + 1)), strict=True
+            ):
+                found += [atom] * (min(beyond, 0x80) - first)
+                if beyond >= 0x80:
+                    break
+            self._ascii = tuple(found)
         return self._ascii
 
     def mask(self, ranges: Ranges) -> int:

@@ -93,11 +93,12 @@ class RegexAutomaton:
         self._any = self._set(self.alphabet.everything)
         self._all = self._repeat(self._any, 0, -1)
         self._looks = lookarounds.Looks(self) if lookarounds.are_in(regex) else None
+        self._is_counting = False
         self._body = self._lower(regex)
         self.start = -1
         """Initial state: its own number, because ``^`` holds there and nowhere else."""
-        # Of any text whatever there is one state, and none other like it.
-        self.has_expressions = self._body != self._all
+        # Without bounds to be told from none, no state is like another one.
+        self.has_expressions = self._is_counting
 
     @property
     def weight(self) -> int:
@@ -137,7 +138,7 @@ class RegexAutomaton:
             node = state if state >= 0 else self._body
             if self._looks is None and not self._flags[node] & 0b01000:
                 # No state on the way need be known to be alive: the last one tells.
-                end = self._read_node(node, text[i:])
+                end = self._read_node(node, text[i:], atoms)
                 return end if self._is_alive(end) else None
             atom = atoms[byte]
             for mask, to in self.moves(state):
@@ -148,13 +149,13 @@ class RegexAutomaton:
                 return None
         return state
 
-    def _read_node(self, node: int, text: bytes) -> int:
+    def _read_node(self, node: int, text: bytes, atoms: tuple[int, ...]) -> int:
         """The derivative of an expression without anchors by some characters of ASCII.
 
         What repeats a set is read at once, and conjunctions part by part: their states on the way
         are many and nobody asks for them.
         """
-        nodes, known, atoms = self._nodes, self._moves, self.alphabet.ascii_atoms()
+        nodes, known = self._nodes, self._moves
         i, end = 0, len(text)
         while i < end:
             kind, *args = nodes[node]
@@ -172,9 +173,9 @@ class RegexAutomaton:
                 continue
             if kind == _AND:
                 rest = text[i:]
-                return self._and([self._read_node(part, rest) for part in args])
+                return self._and([self._read_node(part, rest, atoms) for part in args])
             if kind == _NOT:
-                return self._not(self._read_node(args[0], text[i:]))
+                return self._not(self._read_node(args[0], text[i:], atoms))
             atom = atoms[text[i]]
             moves = known.get(node)
             for mask, to in self._derive(node) if moves is None else moves:
@@ -518,6 +519,8 @@ class RegexAutomaton:
             return self._alt([self._lower(part) for part in regex.parts])
         if isinstance(regex, ir.Repeat):
             most = -1 if regex.max is None else regex.max
+            if most > max(regex.min, 1):
+                self._is_counting = True
             return self._repeat(self._lower(regex.body), regex.min, most)
         if isinstance(regex, ir.Intersect):
             return self._of_its_own(self._and([self._lower(part) for part in regex.parts]))

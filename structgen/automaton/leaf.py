@@ -63,7 +63,8 @@ class SymbolAutomaton(Protocol):
     """A lazy deterministic automaton over the atoms of an alphabet, without dead states.
 
     Attributes:
-        has_expressions: whether `expression` may say more than the state itself does.
+        has_expressions: whether the texts of several states may be told to be alike by their
+            `expression`.
     """
 
     alphabet: Alphabet
