@@ -16,6 +16,9 @@ from .errors import GrammarError, OutputTypeError
 from .explain import explain
 from .grammar import cfg, cfg_embedded, cfg_lark_literals, cfg_lark_statements, ir
 
+_NO_RULES = re.compile("The grammar has no rules")
+_NONE = re.compile("The grammar has no rule")
+
 
 @dataclass(frozen=True, slots=True)
 class Problem:
@@ -73,6 +76,11 @@ def problems(
         for name, line in declared.items()
     ]
     if errors:
+        if any(error.line is not None for error in errors):
+            # What could not be read has no rules, and is what is to be told.
+            begin = re.escape(start or "start")
+            is_there = re.search(rf"^[ \t]*[?!]?{begin}\b", text, re.MULTILINE)
+            errors = [e for e in errors if not (_NONE if is_there else _NO_RULES).match(str(e))]
         in_order = sorted(errors, key=lambda error: (error.line or 0, error.column or 0))
         found += [Problem(str(error), error.line, True) for error in _distinct(in_order)]
         if grammar is not None:
@@ -108,14 +116,15 @@ def problems(
 
 
 def _distinct(errors: list[GrammarError]) -> list[GrammarError]:
-    """``errors`` without those that say the same of the same line, or of none."""
+    """``errors`` without those that say the same of the same place, or of none."""
     out: list[GrammarError] = []
-    seen: set[tuple[str, int | None]] = set()
+    seen: set[tuple[str, int | None, int | None]] = set()
     for error in errors:
         gist = str(error).splitlines()[0].rstrip(".")
-        if (gist, error.line) in seen or (error.line is None and any(g == gist for g, _ in seen)):
+        key = gist, error.line, error.column
+        if key in seen or (error.line is None and any(g == gist for g, _, _ in seen)):
             continue
-        seen.add((gist, error.line))
+        seen.add(key)
         out.append(error)
     return out
 

@@ -269,21 +269,16 @@ def show_grammar(name: str) -> None:
 @click.option("--start", help="The rule to begin with.")
 @click.option("--dialect", type=_DIALECTS, help="How it is written.")
 def check_grammar(file: str, start: str | None, dialect: str | None) -> int:
-    """Print everything that is wrong with the grammar in FILE; "-" reads standard input.
-
-    NAME is one of the library's.
-    """
+    """Print all that is wrong with a grammar in FILE ("-": standard input) or of the library."""
     from structgen.check_grammar import problems
     from structgen.grammar import cfg
 
     shown = "standard input" if file == "-" else file
-    path = None if file == "-" else file
-    if file == "-":
-        text = _decoded(sys.stdin.buffer.read(), shown)
-    elif _is_name(file):
-        text, dialect, path = _text_of(file, ""), dialect or "lark", None
+    path = None if file == "-" or _is_name(file) else file
+    if path is None and file != "-":
+        text, dialect = _text_of(file, ""), dialect or "lark"
     else:
-        text = _decoded(_bytes_of(file), shown)
+        text = _text_in(file, shown)
     found = problems(text, start, dialect, path)
     for problem in found:
         click.echo(str(problem))
@@ -373,19 +368,15 @@ def _text_of(name: str, option: str) -> str:
         raise OptionError(f"{option}{name}: there is no such file. {error}") from None
 
 
-def _bytes_of(file: str) -> bytes:
+def _text_in(file: str, shown: str) -> str:
+    """The text of a file in UTF-8, or of standard input, ``-``; line ends read as everywhere."""
     try:
-        return Path(file).read_bytes()
-    except FileNotFoundError:
-        raise OptionError(f"{file}: there is no such file.") from None
-    except OSError as error:
-        raise OptionError(f"{file} cannot be read: {error.strerror}.") from None
-
-
-def _decoded(data: bytes, shown: str) -> str:
-    """Text in UTF-8, line ends read as everywhere."""
-    try:
+        data = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
         text = data.decode("utf-8-sig")
+    except FileNotFoundError:
+        raise OptionError(f"{shown}: there is no such file.") from None
+    except OSError as error:
+        raise OptionError(f"{shown} cannot be read: {error.strerror}.") from None
     except ValueError as error:
         raise OptionError(f"{shown} is not UTF-8: {error}.") from None
     return text.replace("\r\n", "\n").replace("\r", "\n")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from .automaton.cfg_guests import MARK, spelling
 from .errors import GrammarError
@@ -132,7 +132,7 @@ def _id_of(vocabulary: Vocabulary, token: ir.SpecialToken) -> int:
                 "elsewhere. Write the text."
             )
     if token_id is None:
-        hint = _near(name, known)
+        hint = _near(name, vocabulary)
         raise GrammarError(f"The vocabulary has no special token {name}{place}. {hint}")
     if token_id in vocabulary.eos_token_ids:
         raise GrammarError(
@@ -142,11 +142,19 @@ def _id_of(vocabulary: Vocabulary, token: ir.SpecialToken) -> int:
     return token_id
 
 
-def _near(name: str, known: Mapping[str, int]) -> str:
-    names = list(known)
+def _near(name: str, vocabulary: Vocabulary) -> str:
+    """Which names there are, of those that a grammar may have."""
+    ends = vocabulary.eos_token_ids
+    names = [
+        known
+        for known, token_id in vocabulary.named_tokens.items()
+        if token_id not in ends and len(vocabulary.tokens[token_id]) != 1
+    ]
     near = difflib.get_close_matches(name, names, 5, 0.5)
     if near:
         return f"Did you mean {' or '.join(near)}?"
+    if not names and vocabulary.named_tokens:
+        return "Those that it names are text or end the sequence, and cannot be named here."
     if not names:
         return (
             "It names none at all: read it from the model's tokenizer.json, or pass named_tokens= "

@@ -417,7 +417,7 @@ def test_mistakes_are_told_where_they_are_all_at_once(
         (
             'root = a, b c;\na = "x;\nd e = { "y" , nope };\nf = ? g ?;\nd e = "z"',
             "iso-ebnf",
-            [(1, 11), (2, 5), (3, 15), (4, 5), (5, 1)],
+            [(1, 11), (2, 5), (3, 15), (4, 5), (5, 1), (5, 10)],
         ),
     ],
 )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import codecs
 import json
+import pickle
+import random
 import re
 from pathlib import Path
 
@@ -12,12 +14,14 @@ from click.testing import CliRunner
 from engine.walks import TINY
 
 import structgen
-from structgen import Cfg, GrammarError, JsonSchema
+from structgen import Cfg, GrammarError, JsonSchema, OutputTypeError, Regex, Vocabulary
 from structgen.check_grammar import problems
 from structgen.cli import cli, main
 from structgen.explain import explain
+from structgen.grammar import cfg
 
 MARK = codecs.BOM_UTF8
+BYTES = Vocabulary.from_tokens([bytes([b]) for b in range(256)] + [b""], [256])
 
 
 def check(*arguments: str, stdin: bytes | None = None) -> tuple[int, str]:
@@ -173,3 +177,201 @@ def test_the_library_is_checked_by_name(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "json").write_text('root ::= "a"\n')
     assert check("json") == (0, "json: 0 errors, 0 warnings.\n")
+
+
+def told(text: str, dialect: str | None = None) -> list[tuple[int, int, str]]:
+    """Line, column and message of each error; all of them have a caret there."""
+    out = []
+    for problem in problems(text, dialect=dialect):
+        if not problem.is_error:
+            continue
+        message, line, column, shown, caret = re.fullmatch(
+            r"(.*)\n  at line (\d+), column (\d+)\n  (.*)\n  ( *)\^", problem.message, re.DOTALL
+        ).groups()  # type: ignore[union-attr]
+        assert problem.line == int(line)
+        assert shown == text.splitlines()[int(line) - 1]
+        assert len(caret) == int(column) - 1
+        out.append((int(line), int(column), message))
+    return out
+
+
+NOTATIONS = [
+    ('root ::= [z-a] | "a"{3,1}', "gbnf", [(1, 10, "Swap"), (1, 21, "Write {1,3}")]),
+    (
+        'root ::= [z-a] "\\q" x',
+        "ebnf",
+        [(1, 10, "Swap"), (1, 17, "no escape \\q"), (1, 21, "'x' is used")],
+    ),
+    ("root ::= a = b", "gbnf", [(1, 10, "'a'"), (1, 12, "found '='"), (1, 14, "'b'")]),
+    ('root ::= "a" ) b', "gbnf", [(1, 14, "closes none"), (1, 16, "'b'")]),
+    ("root ::= (= 'b' c) d", "ebnf", [(1, 10, "lookahead"), (1, 17, "'c'"), (1, 20, "'d'")]),
+    ('root ::= (= "b") a', "gbnf", [(1, 10, "(= …), is XGrammar's"), (1, 18, "'a'")]),
+    (
+        'term ::= factor | "a" - \nfactor ::= "z" b',
+        None,
+        [(1, 23, "After - must come what is taken away"), (2, 16, "'b'")],
+    ),
+    ("a ::= 'b' - | (c - ) -", "ebnf", [(1, 11, "After -"), (1, 16, "'c'"), (1, 18, "After -"),
+                                        (1, 22, "After -")]),
+    ("root ::= 'a' b", "gbnf", [(1, 10, 'in double quotes: "text"'), (1, 14, "'b'")]),
+    ("root ::= [a-z] - [b] c", "gbnf", [(1, 16, "EBNF does"), (1, 22, "'c'")]),
+    ('root ::= "a", b', "gbnf", [(1, 13, "without commas"), (1, 15, "'b'")]),
+    ("root ::= !<x> b", "gbnf", [(1, 10, "not supported"), (1, 15, "'b'")]),
+    ("root ::= {b}", "gbnf", [(1, 10, "is written (…)*"), (1, 11, "'b'"), (1, 12, "found '}'")]),
+    ("root ::= a . b", "ebnf", [(1, 10, "'a'"), (1, 12, "Any character is [^]"), (1, 14, "'b'")]),
+    (
+        'root ::= a\n  b "x"\nc ::= d',
+        "gbnf",
+        [(1, 10, "'a'"), (2, 3, "A rule ends with its line in GBNF"), (2, 3, "'b'"), (3, 7, "'d'")],
+    ),
+    (
+        "root ::= TagDispatch((\"<t>\", tool)) x Token(12)",
+        "ebnf",
+        [(1, 10, "TagDispatch(…) is a macro"), (1, 37, "'x'"), (1, 39, "<[id]>")],
+    ),
+    ("root ::= a\na[max_tokens=3] ::= b", "ebnf", [(2, 2, "[max_tokens=3], are"), (2, 21, "'b'")]),
+    (
+        'root := a\nb = "b"\nc: "c"\nd -> e',
+        "gbnf",
+        [(1, 6, "found :=. Write root ::= …"), (1, 9, "'a'"), (2, 3, "found =."),
+         (3, 2, "found :."), (4, 3, "found ->."), (4, 6, "'e'")],
+    ),
+    ("<b> ::= <c> | x\n<c> ::= 'd'", None, [(1, 1, "b ::= …"), (1, 15, "'x'"), (2, 1, "c ::= …")]),
+    (r'root ::= [\d\w] "\b" a', "gbnf", [(1, 11, "[0-9]"), (1, 13, "[A-Za-z0-9_]"),
+                                         (1, 18, "x08"), (1, 22, "'a'")]),
+    (r"a ::= '\x41' '\x41B' '\xZ' '\U99999999' b", "ebnf",
+     [(1, 15, "uHHHH"), (1, 23, "2 hex"), (1, 29, "no character"), (1, 41, "'b'")]),
+    ('root ::= %json {"a" b\nc ::= d', "gbnf", [(1, 21, "JSON Schema"), (2, 7, "'d'")]),
+    ("root ::= < a <[1-2]> b", "gbnf", [(1, 10, "without spaces"), (1, 12, "'a'"),
+                                       (1, 14, "Ranges"), (1, 22, "'b'")]),
+    ("root ::= a.b", "ebnf", [(1, 10, "'a'"), (1, 11, "no dots here"), (1, 12, "'b'")]),
+    ("root ::= [ wfc: x ] b", "ebnf", [(1, 10, "constraint"), (1, 21, "'b'")]),
+    ('a = b c - , "", 3 d;\ne = (f, ? g ?;\nh = "i, j;\nk = "l" -\nm = "n" n;', "iso-ebnf",
+     [(1, 5, "'b c'"), (1, 13, "never empty"), (1, 19, "come *"), (1, 19, "'d'"),
+      (2, 5, "never closed. Add )"), (2, 6, "'f'"), (2, 9, "sequence ? g ?"), (3, 5, "Add \"."),
+      (5, 1, "found 'm'"), (5, 9, "found 'n'"), (5, 9, "'n' is used")]),
+    ('a = ? %json {"a" ? , b;\nc = d ] e', "iso-ebnf",
+     [(1, 18, "JSON Schema"), (2, 5, "'d'"), (2, 7, "found ']'"),
+      (2, 9, "'e'"), (2, 10, "found the end")]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "dialect", "expected"), NOTATIONS)
+def test_a_mistake_hides_no_other_in_its_rule(
+    text: str, dialect: str | None, expected: list[tuple[int, int, str]]
+) -> None:
+    found = told(text, dialect)
+    assert [place[:2] for place in found] == [place[:2] for place in expected], found
+    for (_, _, message), (_, _, says) in zip(found, expected, strict=True):
+        assert says in message
+    with pytest.raises(GrammarError) as error:
+        structgen.compile(Cfg(text, dialect=dialect), TINY)
+    assert (error.value.line, error.value.column) in [place[:2] for place in found]
+
+
+def test_mistakes_end_at_every_text() -> None:
+    """Whatever stands there, reading it goes on to its end; and compiling it tells one of them."""
+    rng = random.Random(7)
+    parts = ["root ::= ", "a", " ::= ", '"x"', "'y'", "[a-z]", "(", ")", "|", "*", "{1,2}", "{,2}",
+             "-", "<t>", "<", ";", "\n", " ", "#x41", "%json", "{}", "\\", '"', "[", "]", "=", ":",
+             "(=", "Token(", "? x ?", "?", " = ", "2 * ",
+             "(/", "/)", "(*", "*)", ",", "/*", "!", ".", "<b> ::=", "a[x] ::="]  # fmt: skip
+    for _ in range(3_000):
+        text = "".join(rng.choices(parts, k=rng.randint(1, 12)))
+        for dialect in ("gbnf", "ebnf", "iso-ebnf"):
+            errors: list[GrammarError] = []
+            try:
+                cfg.parse(text, None, dialect, errors=errors)
+            except GrammarError as error:
+                errors.append(error)
+            try:
+                cfg.parse(text, None, dialect)
+                refused = False
+            except GrammarError:
+                refused = True
+            assert refused == bool(errors), (text, dialect, errors)
+
+
+def test_escapes_of_xgrammar() -> None:
+    constraint = structgen.compile(
+        Cfg(r'a ::= "\a\b\e\f\v\0\"\/\-" [\n\]\-]', dialect="ebnf"), BYTES
+    )
+    assert constraint.allows('\a\b\x1b\f\v\0"/-]')
+    assert constraint.allows('\a\b\x1b\f\v\0"/-\n')
+    assert not constraint.allows('\a\b\x1b\f\v\0"/-n')
+
+
+LARK = [
+    ('start: "a" | "b" ;', [(1, 18, "leave the ; out")]),
+    ('start := "a" b', [(1, 8, "start: … in Lark, start ::= … in GBNF or EBNF, not with :=")]),
+    ('start -> "a"\n', [(1, 7, "not with ->")]),
+    ("start ← b\n", [(1, 7, "not with ←")]),
+    ('start ::= "a"', [(1, 8, "dialect='ebnf'")]),
+    ('<b> ::= "a"', [(1, 6, "names without: b: … in Lark, b ::= … in GBNF or EBNF")]),
+    (
+        "grammar Foo;\nstart : term ('+' term)* ;\nterm : INT ;\nINT : [0-9]+ ;\n",
+        [
+            (1, 9, "This is ANTLR"),
+            (2, 15, "in double quotes"),
+            (3, 12, "; out"),
+            (4, 8, "as a pattern: /[0-9]/"),
+        ],
+    ),
+    ('Start: "a"', [(1, 1, "'Start' is neither. Write start or START.")]),
+    ('start: myRule "b"\nmyRule: "x"', [(1, 8, "'myRule' is n"), (2, 1, "my_rule or MY_RULE")]),
+    ('start: {"a"}', [(1, 8, "Lark repeats with * and +")]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "expected"), LARK)
+def test_other_notations_in_lark(text: str, expected: list[tuple[int, int, str]]) -> None:
+    found = told(text, "lark")
+    assert [place[:2] for place in found] == [place[:2] for place in expected], found
+    for (_, _, message), (_, _, says) in zip(found, expected, strict=True):
+        assert says in message
+
+
+def test_the_name_of_a_file_is_no_grammar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "g").mkdir()
+    (tmp_path / "g" / "calc.txt").write_text('start: "a"')
+    monkeypatch.chdir(tmp_path)
+    for name in ("g/calc.txt", str(tmp_path / "g" / "calc.txt")):
+        with pytest.raises(GrammarError, match=re.escape(f"Write Cfg(Path({name!r})).")):
+            Cfg(name)
+        assert structgen.compile(Cfg(Path(name)), TINY).allows("a")
+
+
+def test_a_compiled_pattern_is_a_regex() -> None:
+    assert Regex(re.compile("a+")) == Regex("a+")
+    assert Regex(re.compile("a+", re.I)) == Regex("a+", re.IGNORECASE)
+    assert Regex(re.compile("(?i)a+")) == Regex("(?i)a+", re.I)
+    assert Regex(re.compile("a", re.I), re.I) == Regex("a", re.I)
+    assert Regex(pattern="a", flags=re.I) == Regex("a", re.I)
+    assert pickle.loads(pickle.dumps(Regex("a", re.I))) == Regex("a", re.I)
+    assert structgen.compile(Regex(re.compile("A+", re.I)), TINY).allows("aa")
+    assert (Regex(re.compile("a")) | "b") == (Regex("a") | "b")
+    with pytest.raises(OutputTypeError, match=r"Give all of them to re\.compile"):
+        Regex(re.compile("a"), re.I)
+    with pytest.raises(OutputTypeError, match=r"got bytes. Call .decode\(\) on it"):
+        Regex(re.compile(b"a"))  # type: ignore[arg-type]
+    with pytest.raises(OutputTypeError) as error:
+        Regex("a", flags="im")  # type: ignore[arg-type]
+    assert str(error.value).endswith("got 'im'. Write re.I | re.M.")
+
+
+def test_names_that_are_refused_are_not_suggested() -> None:
+    tokens = [bytes([b]) for b in range(256)]
+    named = {"<|eot_id|>": 256, "<|python_tags|>": 257, "<a>": 97}
+
+    def message(grammar: str, named: dict[str, int]) -> str:
+        vocabulary = Vocabulary.from_tokens(
+            [*tokens, b"", b""], [256], special_token_ids=[257], named_tokens=named
+        )
+        with pytest.raises(GrammarError) as error:
+            structgen.compile(Cfg(grammar), vocabulary)
+        return str(error.value)
+
+    assert message("start: <|python_tag|>", named).endswith("Did you mean <|python_tags|>?")
+    assert message("start: <b>", named).endswith("There are: <|python_tags|>.")
+    assert "end the sequence" in message("start: <|eot|>", {"<|eot_id|>": 256})
+    assert "names none at all" in message("start: <|eot|>", {})

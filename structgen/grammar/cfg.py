@@ -102,7 +102,7 @@ def dialect_of(text: str, path: str | None = None) -> str:
     for extension, dialect in _EXTENSIONS.items():
         if path is not None and path.endswith(extension):
             return dialect
-    if not re.search(r"^\s*[\w-]+\s*::=", text, re.MULTILINE):
+    if not re.search(r"^\s*(?:[\w-]+(?:\[[^\]\n]*\])?|<[^<>\n]+>)\s*::=", text, re.MULTILINE):
         bare = re.sub(r"\(\*.*?\*\)", "", text, flags=re.DOTALL)
         is_iso = cfg_iso.RULE.search(bare) and not re.search(_LARK_RULE, bare, re.MULTILINE)
         return "iso-ebnf" if is_iso or str(path).endswith(".ebnf") else "lark"

@@ -134,7 +134,7 @@ def lift(text: str, given: Mapping[str, Given], errors: Errors = None) -> Lifted
                 embedded[name], at = json_schema(text, found.start())
             except GrammarError as error:
                 report(errors, error)
-                embedded[name], at = ir.Embedded(name, ir.Json(True)), _past(text, at)
+                embedded[name], at = ir.Embedded(name, ir.Json(True)), past(text, at)
         if is_misplaced:
             name = '"x"'
         before = text[done : found.start()]
@@ -158,7 +158,7 @@ def report(errors: Errors, error: GrammarError) -> None:
     errors.append(error)
 
 
-def _past(text: str, at: int) -> int:
+def past(text: str, at: int) -> int:
     """Where something in brackets probably ends that cannot be read."""
     depth = 0
     for found in re.finditer(r'"(?:\\.|[^"\\\n])*"|[{}\[\]]|\n', text[at:]):

@@ -57,8 +57,8 @@ def parse(
     Raises:
         GrammarError: the grammar is malformed.
     """
-    reader = _Reader(text, given or {})
-    rules = reader.rules(errors)
+    reader = _Reader(text, given or {}, errors)
+    rules = reader.rules()
     if not rules:
         raise GrammarError("The grammar has no rules. A rule is written: name = definition;")
     start = next(iter(rules)) if start is None else " ".join(start.split())
@@ -69,10 +69,12 @@ def parse(
             )
         rules[name] = reader.placed(name, terminal, None)
     if start not in rules:
-        raise GrammarError(
+        error = GrammarError(
             f"The grammar has no rule {start!r} to start with. Rules: {', '.join(rules)}. "
             "Name one of them as start."
         )
+        cfg_embedded.report(errors, error)
+        start = next(iter(rules))
     for name, position in reader.references:
         if name not in rules:
             message = f"Rule {name!r} is used but not defined. Define it: {name} = …;"
@@ -85,16 +87,31 @@ def parse(
 
 
 class _Reader:
-    def __init__(self, text: str, given: Mapping[str, Given]) -> None:
+    def __init__(self, text: str, given: Mapping[str, Given], errors: Errors) -> None:
         self.text = text
         self.given = given
+        self.errors = errors
         self.at = 0
         self.depth = 0
+        self.is_cut = False  # whether the end of a line has been passed over unread
         self.references: list[tuple[str, int]] = []
 
     def fail(self, message: str, position: int | None = None) -> NoReturn:
         """Raise an error at a position, the current one by default."""
         raise cfg_embedded.placed(message, self.text, self.at if position is None else position)
+
+    def wrong(self, message: str, position: int | None = None) -> None:
+        """Tell an error: collect it, and then what follows is read as well as can be; or raise."""
+        at = self.at if position is None else position
+        cfg_embedded.report(self.errors, cfg_embedded.placed(message, self.text, at))
+
+    def past_line(self) -> Expression:
+        """What stands for something that ends nowhere, which says nothing of the next line."""
+        end = self.text.find("\n", self.at)
+        self.at = len(self.text) if end < 0 else end
+        self.skip()
+        self.is_cut = True
+        return Literal("x")
 
     def skip(self) -> None:
         """Go past space and comments, which may contain comments."""
@@ -134,8 +151,8 @@ class _Reader:
         self.skip()
         return " ".join(match[0].split())
 
-    def rules(self, errors: Errors = None) -> dict[str, Expression]:
-        """The rules; where errors are collected, what follows a rule with a mistake, too."""
+    def rules(self) -> dict[str, Expression]:
+        """The rules; where errors are collected, those with mistakes, too."""
         rules: dict[str, Expression] = {}
         while self.at < len(self.text):
             begin = self.at
@@ -144,7 +161,7 @@ class _Reader:
                 if self.at < len(self.text):
                     self.rule(rules)
             except GrammarError as error:
-                cfg_embedded.report(errors, error)
+                cfg_embedded.report(self.errors, error)
                 self.depth = 0
                 name = _NAME.match(self.text, begin)
                 if name is not None:
@@ -162,17 +179,32 @@ class _Reader:
         if not self.take("="):
             self.fail(f"After the name of rule {name!r} must come =, found {self.found()}.")
         if name in rules:
-            self.fail(
+            self.wrong(
                 f"Rule {name!r} is defined twice. Write the alternatives in one rule, with | "
                 "between them.",
                 begin,
             )
-        rules[name] = self.alternatives()
-        if not self.take(";", "."):
-            self.fail(
-                f"Between two terms must come a comma, and after rule {name!r} a semicolon; found "
-                f"{self.found()}."
-            )
+        rules.setdefault(name, self.alternatives())
+        while not self.take(";", "."):
+            if not self.is_cut:
+                self.wrong(
+                    f"Between two terms must come a comma, and after rule {name!r} a semicolon; "
+                    f"found {self.found()}."
+                )
+            self.is_cut = False
+            if self.at >= len(self.text) or self._is_rule():
+                break
+            before = self.at
+            self.alternatives()
+            if self.at == before:
+                self.at += 1
+                self.skip()
+                self.alternatives()
+
+    def _is_rule(self) -> bool:
+        """Whether the next rule begins here."""
+        begin = self.text.rfind("\n", 0, self.at) + 1
+        return not self.text[begin : self.at].strip() and RULE.match(self.text, begin) is not None
 
     def alternatives(self) -> Expression:
         self.depth += 1
@@ -206,12 +238,14 @@ class _Reader:
         self.at = match.end()
         self.skip()
         if not self.take("*"):
-            self.fail(f"After a number must come *, as in 3 * digit; found {self.found()}.")
+            self.wrong(f"After a number must come *, as in 3 * digit; found {self.found()}.")
         times = int(match[0])
         return Repeated(self.primary(), times, times)
 
     def primary(self) -> Expression:
         position = self.at
+        if self._is_rule():
+            return Literal("")
         if self.take("(/", "["):
             return Repeated(self.bracketed(position, "/)", "]"), 0, 1)
         if self.take("(:", "{"):
@@ -232,16 +266,17 @@ class _Reader:
     def bracketed(self, opening: int, *closing: str) -> Expression:
         inside = self.alternatives()
         if not self.take(*closing):
-            self.fail(f"This bracket is never closed. Add {closing[-1]}.", opening)
+            self.wrong(f"This bracket is never closed. Add {closing[-1]}.", opening)
         return inside
 
     def literal(self, quote: str) -> Expression:
         end = self.text.find(quote, self.at + 1)
         if end < 0 or "\n" in self.text[self.at : end]:
-            self.fail(f"This literal is never closed. Add {quote}.")
+            self.wrong(f"This literal is never closed. Add {quote}.")
+            return self.past_line()
         out = Literal(self.text[self.at + 1 : end])
         if not out.text:
-            self.fail("A literal is never empty. For nothing at all write nothing.")
+            self.wrong("A literal is never empty. For nothing at all write nothing.")
         self.at = end + 1
         self.skip()
         return out
@@ -251,10 +286,15 @@ class _Reader:
         begin = re.compile(r"\?\s*").match(self.text, opening)
         assert begin is not None
         if self.text.startswith("%json", begin.end()):
-            terminal, self.at = cfg_embedded.json_schema(self.text, begin.end())
+            try:
+                terminal, self.at = cfg_embedded.json_schema(self.text, begin.end())
+            except GrammarError as error:
+                cfg_embedded.report(self.errors, error)
+                return self.past_line()
             closing = re.compile(r"\s*\?").match(self.text, self.at)
             if closing is None:
-                self.fail("After the schema must come ?.")
+                self.wrong("After the schema must come ?.")
+                return Placed(terminal)
             self.at = closing.end()
             self.skip()
             return Placed(terminal)
@@ -264,7 +304,8 @@ class _Reader:
         else:
             match = re.compile(r"\?\s*([^?]+?)\s*\?").match(self.text, opening)
         if match is None:
-            self.fail("This special sequence is never closed. Add ?.", opening)
+            self.wrong("This special sequence is never closed. Add ?.", opening)
+            return self.past_line()
         self.at = match.end()
         self.skip()
         content = " ".join(match[1].split())
@@ -276,12 +317,17 @@ class _Reader:
         if code_point and int(code_point[1], 16) <= ir.MAX_CODE_POINT:
             return Literal(chr(int(code_point[1], 16)))
         if cfg_embedded.TOKEN.fullmatch(content):
-            return Placed(cfg_embedded.special_token(content, self.text, match.start(1)))
-        self.fail(
+            try:
+                return Placed(cfg_embedded.special_token(content, self.text, match.start(1)))
+            except GrammarError as error:
+                cfg_embedded.report(self.errors, error)
+                return Literal("x")
+        self.wrong(
             f"What the special sequence ? {content} ? means is not known. Give it: Cfg(..., "
             f"terminals={{{content!r}: Regex(...)}}); or write ? /pattern/ ? or ? U+00E9 ?.",
             opening,
         )
+        return Literal("x")
 
     def placed(self, name: str, terminal: Given, position: int | None) -> Placed:
         """A terminal that is given; a string is a pattern."""

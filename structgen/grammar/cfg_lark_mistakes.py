@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from ..errors import GrammarError
-from . import cfg_lark_imports, cfg_lark_literals
+from . import cfg_foreign, cfg_lark_imports, cfg_lark_literals
 from .cfg_embedded import Lifted, plain
 from .cfg_lark_statements import (
     NAMES,
@@ -244,7 +244,11 @@ class _Look:
                     continue
                 if not self._is_known(token.text):
                     self._missing.add(token.text)
-                    error = undefined(token.text, where, self._source, token.at, self._defined)
+                    mixed = cfg_foreign.mixed_case(self._source.text, token.at)
+                    if mixed is None:
+                        error = undefined(token.text, where, self._source, token.at, self._defined)
+                    else:
+                        error = self._source.error(cfg_foreign.of_mixed_case(mixed[0]), mixed[1])
                     yield Mistake(error, None, ((token.text, 0),))
                 elif token.kind == "RULE":
                     yield from self._of_use(token, body[number + 1 :], statement)

@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from ..errors import GrammarError
+from . import cfg_foreign
 from .cfg_embedded import Lifted
 from .cfg_lark_syntax import Token, tokens
 
@@ -185,6 +186,9 @@ def syntax_error(source: Lifted) -> GrammarError | None:
         _parse_grammar(source.text, "<grammar>")  # type: ignore[no-untyped-call]
     except UnexpectedInput as error:
         at = source.offset(error.line, error.column) if error.line > 0 else len(source.text)
+        mixed = cfg_foreign.mixed_case(source.text, at)
+        if mixed is not None:
+            return source.error(cfg_foreign.of_mixed_case(mixed[0]), mixed[1])
         here = str(getattr(error, "token", "")).strip()
         message = f"Unexpected {here!r}." if here else "It ends too early here."
         expected = [_SIGNS.get(kind, kind) for kind in sorted(getattr(error, "expected", ()))]
@@ -198,6 +202,9 @@ def syntax_error(source: Lifted) -> GrammarError | None:
         place = re.match(r"(\d+) column (\d+)", where)
         if place is not None:  # else it is a mistake in what parses
             at = source.offset(int(place[1]), int(place[2]))
+            mixed = cfg_foreign.mixed_case(source.text, at)
+            if mixed is not None:
+                return source.error(cfg_foreign.of_mixed_case(mixed[0]), mixed[1])
             message = message.rstrip(" ,")
             return source.error(
                 f"The grammar is malformed: {message}.{_advice(source, at, message)}", at
@@ -222,7 +229,8 @@ def _advice(source: Lifted, at: int, message: str) -> str:
         return ' The literal has to end on its line: "text". A quote inside it is written \\".'
     if here == "/":
         return " The pattern has to end with a slash: /pattern/. A slash inside it is written \\/."
-    return ""
+    advice = cfg_foreign.in_lark(source.original, source.position(at))
+    return f" {advice}" if advice else ""
 
 
 def near(name: str, known: Iterable[str], cutoff: float = 0.6) -> str:

@@ -11,18 +11,19 @@ that masks are as fast as with terminals of one's own.
            ``'...'`` is a literal too; ``[a-z] - [aeiou]`` takes away what is regular; a rule ends
            where the next rule begins; the first rule is ``root``, or whichever comes first
 
-Escapes in literals and classes: ``\n \r \t \xHH \uHHHH \UHHHHHHHH``; before any other character the
-backslash is dropped.
+Escapes in literals and classes: ``\n \r \t \xHH \uHHHH \UHHHHHHHH``, in EBNF ``\a \b \e \f \v \0``,
+too, as in XGrammar; before what is no letter and no digit the backslash is dropped.
+
+Where errors are collected, a mistake is passed over and reading goes on behind it.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from ..errors import GrammarError, PatternError
-from . import cfg_builder, cfg_embedded, ir, regex
+from . import cfg_builder, cfg_embedded, cfg_foreign, ir, regex
 from .cfg_builder import (
     Alternatives,
     Chars,
@@ -34,16 +35,14 @@ from .cfg_builder import (
     Repeated,
     Sequence,
 )
+from .cfg_characters import SPACE, Scanner
 from .cfg_embedded import Errors, Given
 
-_ESCAPES = {"n": "\n", "r": "\r", "t": "\t"}
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*|[0-9]+[A-Za-z_-][A-Za-z0-9_-]*")
-_RULE = re.compile(rf"^[ \t]*(?=(?:{_NAME.pattern})\s*::=)", re.MULTILINE)
+_HEAD = re.compile(rf"({_NAME.pattern})(?:\[[^\]\n]*\])?\s*::=")
+_RULE = re.compile(rf"^[ \t]*(?={_HEAD.pattern})", re.MULTILINE)
+_JUNK = re.compile(r"'[^'\n]*'|[^\s\"'\[(|);<A-Za-z_]+|.")
 _COUNT = re.compile(r"\{\s*(\d+)\s*(?:(,)\s*(\d+)?\s*)?\}")
-_SPACE = {
-    "gbnf": re.compile(r"(?:[ \t\r\n]|#[^\n]*)*"),
-    "ebnf": re.compile(r"(?:[ \t\r\n]|#(?!x[0-9A-Fa-f])[^\n]*|/\*(?:(?!\*/).)*\*/)*", re.DOTALL),
-}
 _MAX_DEPTH = 150
 
 
@@ -66,8 +65,8 @@ def parse(
     Raises:
         GrammarError: the grammar is malformed.
     """
-    reader = _Reader(text, dialect)
-    rules = reader.rules(errors)
+    reader = _Reader(text, dialect, errors)
+    rules = reader.rules()
     for name, terminal in (given or {}).items():
         if name in rules:
             raise GrammarError(
@@ -79,10 +78,16 @@ def parse(
     if start is None:
         start = "root" if dialect == "gbnf" or "root" in rules else next(iter(rules))
     if start not in rules:
-        raise GrammarError(
+        error = GrammarError(
             f"The grammar has no rule {start!r} to start with. Rules: {', '.join(rules)}. "
             "Name one of them as start."
         )
+        if not errors or _RULE.search(text):
+            cfg_embedded.report(errors, error)
+        start = next(iter(rules))
+    # What stands in a rule that could not be read is defined, too.
+    for head in _RULE.finditer(text) if errors else ():
+        rules.setdefault(head[1], Literal("x"))
     for name, position in reader.references:
         if name not in rules:
             error = reader.error(
@@ -106,36 +111,14 @@ def _given(name: str, terminal: Given) -> ir.Embedded | ir.SpecialToken:
     return ir.Embedded(f"terminal {name}", ir.Pattern(pattern, terminal))
 
 
-@dataclass
-class _Reader:
-    text: str
-    dialect: str
-
-    def __post_init__(self) -> None:
-        self.at = 0
+class _Reader(Scanner):
+    def __init__(self, text: str, dialect: str, errors: Errors) -> None:
+        super().__init__(text, dialect, errors)
         self.depth = 0
         self.references: list[tuple[str, int]] = []
 
-    def error(self, message: str, position: int | None = None) -> GrammarError:
-        """An error at a position, the current one by default."""
-        at = self.at if position is None else position
-        before = self.text[:at]
-        line = before.count("\n") + 1
-        return GrammarError(
-            message, text=self.text, line=line, column=at - (before.rfind("\n") + 1) + 1
-        )
-
-    def skip(self) -> None:
-        """Go past space and comments."""
-        match = _SPACE[self.dialect].match(self.text, self.at)
-        assert match is not None
-        self.at = match.end()
-
-    def peek(self, token: str) -> bool:
-        return self.text.startswith(token, self.at)
-
-    def rules(self, errors: Errors = None) -> dict[str, Expression]:
-        """The rules; where errors are collected, what follows a rule with a mistake, too."""
+    def rules(self) -> dict[str, Expression]:
+        """The rules; where errors are collected, those with mistakes, too."""
         rules: dict[str, Expression] = {}
         self.skip()
         while self.at < len(self.text):
@@ -143,7 +126,7 @@ class _Reader:
             try:
                 self.rule(rules)
             except GrammarError as error:
-                cfg_embedded.report(errors, error)
+                cfg_embedded.report(self.errors, error)
                 self.depth = 0
                 name = _NAME.match(self.text, begin)
                 if name is not None:
@@ -155,26 +138,65 @@ class _Reader:
     def rule(self, rules: dict[str, Expression]) -> None:
         """Read one rule."""
         begin = self.at
-        match = _NAME.match(self.text, self.at)
-        if match is None:
-            raise self.error("A rule must begin with its name, then ::=")
-        self.at = match.end()
-        self.skip()
-        if not self.peek("::="):
-            raise self.error(f"After the name of rule {match[0]!r} must come ::=")
-        self.at += 3
-        if match[0] in rules:
-            raise self.error(
-                f"Rule {match[0]!r} is defined twice. Write the alternatives in one rule, with | "
+        name = self.head(bool(rules))
+        if name in rules:
+            self.wrong(
+                f"Rule {name!r} is defined twice. Write the alternatives in one rule, with | "
                 "between them.",
                 begin,
             )
         self.skip()
-        rules[match[0]] = self.alternatives()
+        found = self.alternatives()
         self.skip()
+        while self.peek(")"):
+            self.wrong("This bracket closes none. Leave it out, or add (.")
+            self.at += 1
+            self.alternatives()
+            self.skip()
+        if name:
+            rules.setdefault(name, found)
         if self.peek(";"):
             self.at += 1
             self.skip()
+
+    def head(self, goes_on: bool) -> str:
+        """Go past a rule's name and ``::=``; the name, or nothing where there is none.
+
+        Args:
+            goes_on: whether what is no rule may belong to the one before.
+        """
+        match = _NAME.match(self.text, self.at)
+        bnf = cfg_foreign.bnf_name(self.text, self.at)
+        if bnf is not None:
+            self.wrong(
+                f"The name of a rule stands without angle brackets: {bnf[0]} ::= …, also where it "
+                "is used. With them it is a special token."
+            )
+            name, self.at = bnf
+        elif match is not None and self._is_head():
+            name, self.at = match[0], match.end()
+        elif goes_on and self.dialect == "gbnf":
+            # What stands here is looked through for its own mistakes, and is no rule.
+            self.wrong(
+                "A rule ends with its line in GBNF, except inside brackets, after | and before a "
+                "line that begins with |, and this begins none: name ::= …. Put it on the line "
+                "before, or have the text read as EBNF (dialect), where lines mean nothing."
+            )
+            return ""
+        elif match is None:
+            raise self.error("A rule must begin with its name, then ::=")
+        else:
+            name, self.at = match[0], match.end()
+        self.skip()
+        if not self.peek("::="):
+            message, end = cfg_foreign.head(self.text, self.at, name)
+            if end == self.at:
+                raise self.error(message)
+            self.wrong(message)
+            self.at = end
+        else:
+            self.at += 3
+        return name
 
     def alternatives(self) -> Expression:
         self.depth += 1
@@ -203,19 +225,33 @@ class _Reader:
             if ended and parts:
                 self.at = back
                 break
-            if self.at >= len(self.text) or self.text[self.at] in "|);" or self._is_rule():
+            if self._is_end():
                 self.at = back
                 break
             parts.append(self.item())
         return parts[0] if len(parts) == 1 else Sequence(tuple(parts))
 
+    def _is_end(self) -> bool:
+        """Whether nothing more of a sequence stands here."""
+        return self.at >= len(self.text) or self.text[self.at] in "|);" or self._is_rule()
+
     def _is_rule(self) -> bool:
+        if _HEAD.match(self.text, self.at) or cfg_foreign.bnf_name(self.text, self.at):
+            return True
         match = _NAME.match(self.text, self.at)
         if match is None:
             return False
-        space = _SPACE[self.dialect].match(self.text, match.end())
+        space = SPACE[self.dialect].match(self.text, match.end())
         assert space is not None
         return self.text.startswith("::=", space.end())
+
+    def _is_head(self) -> bool:
+        """Whether a rule begins here, if only in another notation."""
+        match = _NAME.match(self.text, self.at)
+        if match is None:
+            return False
+        rest = self.text[match.end() :].lstrip(" \t")
+        return self._is_rule() or rest.startswith((":", "=", "->", "→", "<-", "←"))
 
     def item(self) -> Expression:
         found = self.repeated()
@@ -228,6 +264,12 @@ class _Reader:
             position = self.at
             self.at += 1
             self.skip()
+            if self._is_end():
+                self.wrong(
+                    "After - must come what is taken away, as in [a-z] - [aeiou]; nothing does.",
+                    position,
+                )
+                break
             found = self.difference(found, self.repeated(), position)
         return found
 
@@ -243,10 +285,11 @@ class _Reader:
                 least = int(count[1])
                 most = least if not count[2] else int(count[3]) if count[3] else None
                 if most is not None and most < least:
-                    raise self.error(
+                    self.wrong(
                         f"A repetition of at least {least} and at most {most} times. Write "
                         f"{{{most},{least}}}."
                     )
+                    most = least
                 found = Repeated(found, least, most)
                 self.at = count.end()
             else:
@@ -272,10 +315,20 @@ class _Reader:
             opening = self.at
             self.at += 1
             self.skip()
+            if self.peek("="):
+                self.wrong(
+                    "A lookahead assertion, (= …), is XGrammar's, and is not supported. Leave it "
+                    "out where what follows in the rules says the same; else write the grammar in "
+                    "Lark, where terminals may look ahead: /a(?=b)/.",
+                    opening,
+                )
+                self.at += 1
+                self.skip()
             found = self.alternatives()
             self.skip()
             if not self.peek(")"):
-                raise self.error("This bracket is never closed. Add ).", opening)
+                self.wrong("This bracket is never closed. Add ).", opening)
+                return found
             self.at += 1
             return found
         if char == '"' or (char == "'" and self.dialect == "ebnf"):
@@ -283,7 +336,7 @@ class _Reader:
         if char == "[":
             return self.char_class()
         if char == "<":
-            return Placed(self.special_token())
+            return self.special_token()
         if self.peek("%json"):
             return self.json()
         if char == "." and self.dialect == "gbnf":
@@ -294,87 +347,43 @@ class _Reader:
             return Chars(ir.char_set([(code, code)]))
         match = _NAME.match(self.text, self.at)
         if match is None:
-            what = repr(char) if char else "the end"
-            message = (
-                f"Expected a literal, a class in [ ], a rule's name or a bracket, found {what}."
+            self.wrong(
+                f"Expected a literal, a class in [ ], a rule's name or a bracket, found {char!r}."
+                f"{cfg_foreign.item(self.text, self.at, self.dialect)}"
             )
-            most = re.compile(r"\{\s*,\s*(\d+)\s*\}").match(self.text, self.at)
-            if most is not None:
-                message += f" At most {most[1]} times is written {{0,{most[1]}}}."
-            raise self.error(message)
+            junk = _JUNK.match(self.text, self.at)
+            assert junk is not None
+            self.at = junk.end()
+            return Literal("x")
+        if cfg_foreign.MACRO.match(self.text, self.at):
+            self.wrong(
+                f"{match[0]}(…) is a macro of XGrammar's, and is not supported. A token is written "
+                "<name> or <[id]>; a pattern is given from outside: terminals={'name': Regex(...)}."
+            )
+            self.at = cfg_foreign.past_brackets(self.text, match.end())
+            return Literal("x")
         self.references.append((match[0], self.at))
         self.at = match.end()
         return Reference(match[0])
 
-    def special_token(self) -> ir.SpecialToken:
+    def special_token(self) -> Expression:
         match = cfg_embedded.TOKEN.match(self.text, self.at)
         if match is None:
-            raise self.error("A special token is written <name>, without spaces.")
+            self.wrong("A special token is written <name>, without spaces.")
+            self.at += 1
+            return Literal("x")
         self.at = match.end()
-        return cfg_embedded.special_token(match[0], self.text, match.start())
+        try:
+            return Placed(cfg_embedded.special_token(match[0], self.text, match.start()))
+        except GrammarError as error:
+            cfg_embedded.report(self.errors, error)
+            return Literal("x")
 
     def json(self) -> Expression:
-        terminal, self.at = cfg_embedded.json_schema(self.text, self.at)
+        try:
+            terminal, self.at = cfg_embedded.json_schema(self.text, self.at)
+        except GrammarError as error:
+            cfg_embedded.report(self.errors, error)
+            self.at = cfg_embedded.past(self.text, self.at + len("%json"))
+            return Literal("x")
         return Placed(terminal)
-
-    def literal(self, quote: str) -> Expression:
-        opening = self.at
-        self.at += 1
-        out: list[str] = []
-        while not self.peek(quote):
-            if self.at >= len(self.text) or self.peek("\n"):
-                raise self.error(f"This literal is never closed. Add {quote}.", opening)
-            out.append(self.character())
-        self.at += 1
-        return Literal("".join(out))
-
-    def char_class(self) -> Expression:
-        opening = self.at
-        self.at += 1
-        negate = self.peek("^")
-        self.at += negate
-        ranges: list[tuple[int, int]] = []
-        while not self.peek("]"):
-            if self.at >= len(self.text) or self.peek("\n"):
-                raise self.error("This class is never closed. Add ].", opening)
-            low = ord(self.character())
-            high = low
-            is_range = self.peek("-") and not self.peek("-]") and self.at + 1 < len(self.text)
-            if is_range:
-                self.at += 1
-                high = ord(self.character())
-                if high < low:
-                    raise self.error(
-                        f"The range {chr(low)}-{chr(high)} is the wrong way round. Swap them.",
-                        opening,
-                    )
-            ranges.append((low, high))
-        self.at += 1
-        chars = ir.char_set(ranges)
-        return Chars(ir.negate(chars) if negate else chars)
-
-    def character(self) -> str:
-        """One character of a literal or class, escapes resolved."""
-        char = self.text[self.at]
-        if self.dialect == "ebnf" and re.match(r"#x[0-9A-Fa-f]", self.text[self.at : self.at + 3]):
-            return chr(self.hexadecimal(self.at + 2, None))
-        if char != "\\":
-            self.at += 1
-            return char
-        kind = self.text[self.at + 1 : self.at + 2]
-        if kind in ("x", "u", "U") and kind:
-            return chr(self.hexadecimal(self.at + 2, {"x": 2, "u": 4, "U": 8}[kind]))
-        if not kind or kind == "\n":
-            raise self.error("A backslash at the end of a line. Write \\\\ for a backslash.")
-        self.at += 2
-        return _ESCAPES.get(kind, kind)
-
-    def hexadecimal(self, at: int, digits: int | None) -> int:
-        match = re.compile(r"[0-9A-Fa-f]+").match(self.text, at)
-        found = "" if match is None else match[0][:digits]
-        if not found or (digits is not None and len(found) < digits):
-            raise self.error(f"Expected {digits or 'some'} hexadecimal digits.")
-        if int(found, 16) > ir.MAX_CODE_POINT:
-            raise self.error(f"There is no character {found}: the last is 10FFFF.")
-        self.at = at + len(found)
-        return int(found, 16)

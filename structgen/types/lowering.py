@@ -107,7 +107,7 @@ def _lower_value(value: Any, name: str) -> OutputType | None:
     if isinstance(value, TextPattern):
         return lower_pattern(value, name)
     if isinstance(value, re.Pattern):
-        return lower_pattern(Regex(value.pattern, value.flags & ~re.UNICODE), name)
+        return lower_pattern(Regex(value), name)
     if isinstance(value, JsonSchema):
         return lower_schema(value)
     if isinstance(value, Cfg):

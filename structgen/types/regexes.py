@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
-from structgen.errors import OutputTypeError, PatternError
+from structgen.errors import OutputTypeError
 from structgen.grammar import ir, regex_algebra
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ class TextPattern:
         return result
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, init=False)
 class Regex(TextPattern):
     """Text that a regular expression matches from end to end, as ``re.fullmatch`` would.
 
@@ -133,26 +133,39 @@ class Regex(TextPattern):
     (followed by), and with the methods of `TextPattern`.
 
     Args:
-        pattern: Python syntax.
+        pattern: Python syntax; or what `re.compile` made, which has its flags.
         flags: of the `re` module, such as ``re.IGNORECASE``.
+
+    Raises:
+        OutputTypeError: one of them is something else.
     """
 
     pattern: str
-    flags: int = 0
+    flags: int
 
-    def __post_init__(self) -> None:
-        if not isinstance(self.pattern, str):
-            hint = " Call .decode() on it." if isinstance(self.pattern, bytes) else ""
+    def __init__(self, pattern: str | re.Pattern[str], flags: int = 0) -> None:
+        if isinstance(flags, bool) or not isinstance(flags, int):
+            named = _flags_named(flags) if isinstance(flags, str) else ""
             raise OutputTypeError(
-                f"Regex takes a pattern as str, got {type(self.pattern).__name__}.{hint}"
-            )
-        if isinstance(self.flags, bool) or not isinstance(self.flags, int):
-            raise PatternError(
                 "Regex flags must be flags of the re module, such as re.IGNORECASE, "
-                f"got {self.flags!r}",
-                pattern=self.pattern,
+                f"got {flags!r}.{named}"
             )
-        object.__setattr__(self, "flags", int(self.flags))
+        source: object = pattern
+        if isinstance(pattern, re.Pattern):
+            source, own = pattern.pattern, pattern.flags
+            if flags & ~own:
+                raise OutputTypeError(
+                    f"Regex({pattern!r}) has the flags it was compiled with, got others beside it, "
+                    f"{re.RegexFlag(flags)!r}. Give all of them to re.compile."
+                )
+            flags = own & ~re.UNICODE  # which every pattern of text has
+        if not isinstance(source, str):
+            hint = " Call .decode() on it." if isinstance(source, bytes) else ""
+            raise OutputTypeError(
+                f"Regex takes a pattern as str, got {type(source).__name__}.{hint}"
+            )
+        object.__setattr__(self, "pattern", source)
+        object.__setattr__(self, "flags", int(flags))
 
     def expression(self) -> list[Any]:
         """What `grammar.regex_algebra` calls an expression."""
@@ -161,6 +174,13 @@ class Regex(TextPattern):
     def __repr__(self) -> str:
         flags = f", {re.RegexFlag(self.flags)!r}" if self.flags else ""
         return f"Regex({self.pattern!r}{flags})"
+
+
+def _flags_named(letters: str) -> str:
+    """What to write for flags that are given by their letters, as a sentence to add."""
+    if not letters or not set(letters.lower()) <= set("aimsx"):
+        return ""
+    return f" Write {' | '.join(f're.{letter}' for letter in letters.upper())}."
 
 
 _SIGNS = {"and": " & ", "or": " | ", "then": " + "}

@@ -147,6 +147,11 @@ class Cfg:
             raise GrammarError(
                 f"{text!r} is no grammar, but the name of one. Write Cfg.named({text!r})."
             )
+        if text and not set("\n:=") & set(text[3:]) and os.path.isfile(text):
+            raise GrammarError(
+                f"{text!r} is the name of a file, and is read as a grammar, as it does not end in "
+                f"{', '.join(_GRAMMAR_FILES)}. Write Cfg(Path({text!r}))."
+            )
         if path is not None:
             try:
                 with open(path, encoding="utf-8-sig") as file:
