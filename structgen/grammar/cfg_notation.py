@@ -236,11 +236,11 @@ class _Reader(Scanner):
         return self.at >= len(self.text) or self.text[self.at] in "|);" or self._is_rule()
 
     def _is_rule(self) -> bool:
-        if _HEAD.match(self.text, self.at) or cfg_foreign.bnf_name(self.text, self.at):
-            return True
         match = _NAME.match(self.text, self.at)
         if match is None:
-            return False
+            return self.peek("<") and cfg_foreign.bnf_name(self.text, self.at) is not None
+        if self.text.startswith("[", match.end()):
+            return _HEAD.match(self.text, self.at) is not None
         space = SPACE[self.dialect].match(self.text, match.end())
         assert space is not None
         return self.text.startswith("::=", space.end())
