@@ -22,9 +22,13 @@ from ..grammar import ir
 from .bits import bits
 from .cfg_loops import Loops, Rule
 
-Item = tuple[int, int]
+_CELL_BITS = 32
+_CELL = (1 << _CELL_BITS) - 1
+
+Item = int
 """A nonterminal of which a rule is being read, and what is still to come of the rule: the number of
-a cell. So rules that go on alike are one."""
+a cell. So rules that go on alike are one. Packed: there are thousands, which as tuples the garbage
+collector would look at."""
 
 _DONE = 0
 """The cell of nothing."""
@@ -93,10 +97,10 @@ class Goals:
         self._ids: dict[tuple[int, bool, frozenset[Item]], int] = {}
         self._edges: list[dict[int, int] | None] = []
         self._symbols: list[Mapping[int, list[Item]] | None] = []
-        self._gone: dict[tuple[int, int], int] = {}
+        self._gone: dict[int, int] = {}
         self._starts: dict[int, dict[int, int]] = {}
         self._first: dict[int, frozenset[int]] = {}
-        self._followed: dict[tuple[int, int, int], tuple[frozenset[Item], bool]] = {}
+        self._followed: list[dict[Item, tuple[frozenset[Item], bool]]] = [{} for _ in range(n)]
         self._loops: dict[int, int] = {}
         self.origin = self.start(n - 1)[mark] if self.productive[n - 1] else -1
 
@@ -137,16 +141,18 @@ class Goals:
         found = self._symbols[state]
         if found is None:
             moved: dict[int, list[Item]] = {}
-            for lhs, cell in self._items[state]:
-                symbol, after = self._cells[cell]
-                moved.setdefault(symbol, []).append((lhs, after))
+            cells = self._cells
+            for item in self._items[state]:
+                cell = item & _CELL
+                symbol, after = cells[cell]
+                moved.setdefault(symbol, []).append(item - cell + after)
             found = self._symbols[state] = dict(sorted(moved.items()))
         return found
 
     def go(self, at: int, symbol: int) -> int:
         """The state after one of the symbols of state ``at``; or, below 0, after one of the
         terminals that goal ``~at`` begins with."""
-        key = (at, symbol)
+        key = (at << _CELL_BITS) + symbol
         found = self._gone.get(key)
         if found is None:
             if at >= 0:
@@ -255,10 +261,13 @@ class Goals:
         items = self._found.get(symbol)
         if items is None:
             edges = self._edges_of.get(symbol, ())
-            items = list(dict.fromkeys([(lhs, self._cell(rhs[i:])) for lhs, rhs, i in edges]))
+            cell = self._cell
+            items = list(
+                dict.fromkeys([lhs << _CELL_BITS | cell(rhs[i:]) for lhs, rhs, i in edges])
+            )
             self._found[symbol] = items
         corners = self._corners_of(goal)
-        return [item for item in items if item[0] in corners]
+        return [item for item in items if item >> _CELL_BITS in corners]
 
     def _ways_of(self, loop: int) -> list[int]:
         """The cells with which a rule may go on at a loop."""
@@ -269,21 +278,20 @@ class Goals:
 
     def _state(self, goal: int, items: Iterable[Item], accepts: bool = False) -> int:
         """The state in which ``items`` hold, and what follows from them without reading."""
-        open_items: set[Item] = set()
+        held: frozenset[Item] = frozenset()
+        followed = self._followed[goal]
         for item in items:
-            key = (goal, *item)
-            known = self._followed.get(key)
+            known = followed.get(item)
             if known is None:
-                known = self._followed[key] = self._follow(goal, item)
-            open_items |= known[0]
+                known = followed[item] = self._follow(goal, item)
+            held = held | known[0] if held else known[0]
             accepts = accepts or known[1]
-        held = frozenset(open_items)
         found = self._ids.get((goal, accepts, held))
         if found is None:
             found = self._ids[goal, accepts, held] = len(self._items)
             self._items.append(held)
             self.accepts.append(accepts)
-            self.is_final.append(accepts and not open_items)
+            self.is_final.append(accepts and not held)
             self.goal_of.append(goal)
             self._edges.append(None)
             self._symbols.append(None)
@@ -293,25 +301,29 @@ class Goals:
         """The items in which symbols are still to come that hold with ``item``, itself included,
         and whether the goal has been found."""
         accepts = False
+        cells, n, nullable = self._cells, self._n, self.nullable
         seen = {item}
         todo = [item]
-        open_items: set[Item] = set()
-        while todo:
-            lhs, cell = at = todo.pop()
-            more: list[Item] = []
+        open_items: list[Item] = []
+        for at in todo:
+            cell = at & _CELL
             if cell == _DONE:
+                lhs = at >> _CELL_BITS
                 accepts = accepts or lhs == goal
                 more = self._at_edge(goal, ~lhs)
             else:
-                symbol, after = self._cells[cell]
-                if symbol < 0 and ~symbol >= self._n:
-                    more = [(lhs, way) for way in self._ways_of(~symbol - self._n)]
+                symbol, after = cells[cell]
+                if symbol < 0 and ~symbol >= n:
+                    more = [at - cell + way for way in self._ways_of(~symbol - n)]
                 else:
-                    open_items.add(at)
-                    if symbol < 0 and self.nullable[~symbol]:
-                        more = [(lhs, after)]
-            todo += [i for i in more if i not in seen]
-            seen.update(more)
+                    open_items.append(at)
+                    if symbol >= 0 or not nullable[~symbol]:
+                        continue
+                    more = [at - cell + after]
+            for other in more:
+                if other not in seen:
+                    seen.add(other)
+                    todo.append(other)
         return frozenset(open_items), accepts
 
 

@@ -123,18 +123,22 @@ class Loops:
 
     def _without_repeats(self, lhs: int) -> list[_Sequence]:
         """The ways of a nonterminal, with loops."""
-        found, replaced = self._rules_of.get(lhs, []), self._replaced
+        found, replaced, lists = self._rules_of.get(lhs, []), self._replaced, self._lists
         if all(replaced.isdisjoint(rhs) for rhs in found):
             return found
         left = {rhs: rhs for rhs in found}
         for rhs in found:
             if self._lists.isdisjoint(rhs):
                 continue
-            for i in range(1, len(rhs) - 1) if rhs in left else ():
+            if lists.isdisjoint(rhs) or rhs not in left:
+                continue
+            for i in range(1, len(rhs) - 1):
+                if rhs[i] not in lists:
+                    continue
                 # ``a list b | a b``: then the place before the first element is like those before
                 # the others.
                 before, after = rhs[:i], rhs[i + 1 :]
-                if rhs[i] in self._lists and before + after in left and self._is_something(before):
+                if before + after in left and self._is_something(before):
                     del left[before + after]
                     left[rhs] = (*before, self._loop(~rhs[i], after))
                     break
