@@ -140,14 +140,18 @@ class AlphabetPoints:
             found = self._slices[chars] = self._characters.slice(self.inside(chars))
         return found
 
-    def inside(self, chars: int) -> npt.NDArray[np.bool_]:
-        """By `Characters.code`: whether a character is of the atoms ``chars``."""
-        lut = np.zeros(self._n_atoms + 1, bool)
+    def holds(self, chars: int) -> npt.NDArray[np.bool_]:
+        """By atom, and for what is no text: whether it is one of ``chars``."""
+        found = np.zeros(self._n_atoms + 1, bool)
         while chars:
             bit = chars & -chars
             chars ^= bit
-            lut[bit.bit_length() - 1] = True
-        inside: npt.NDArray[np.bool_] = lut[self.atoms]
+            found[bit.bit_length() - 1] = True
+        return found
+
+    def inside(self, chars: int) -> npt.NDArray[np.bool_]:
+        """By `Characters.code`: whether a character is of the atoms ``chars``."""
+        inside: npt.NDArray[np.bool_] = self.holds(chars)[self.atoms]
         return inside
 
     def most_in_order(self, masks: Sequence[int], is_searched: bool) -> int | None:

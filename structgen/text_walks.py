@@ -68,6 +68,11 @@ _PATIENCE = 400
 Counts: TypeAlias = "tuple[Depths, int, Int32 | None]"
 
 
+_Phase: TypeAlias = "tuple[int, int, bool, int]"
+"""From how many characters of a run on, the state there, whether the text may end, and the atoms
+that may be read."""
+
+
 class TextWalk(NamedTuple):
     """What a text does from one place.
 
@@ -130,7 +135,8 @@ class TextWalks:
         self._contents: Contents | None = None
         self._runs_anew: dict[tuple[int, int], list[tuple[int, int]]] = {}
         self._unnamed: Recent[tuple[int, ...], TextWalk] | None = None
-        self._known_phases: dict[int, tuple[tuple[int, int], ...] | None] = {}
+        self._known_phases: dict[int, tuple[_Phase, ...] | None] = {}
+        self._root_edges: dict[int, tuple[Places, Int32, Depths]] = {}
         self._lone_keys: dict[int, bytes] = {}
 
     @functools.cached_property
@@ -274,9 +280,11 @@ class TextWalks:
         ``state`` itself where that would not help."""
         found = self._symbols.expression(state)
         levels, longest = self.characters.levels, self.characters.longest
-        if found is None or levels[0] >= longest or self._is_one_run(state):
+        if found is None or levels[0] >= longest:
             return state, longest
         expression, at = found
+        if not expression.has_expressions or self._is_one_run(state):
+            return state, longest
         if not self._nearer:
             most_of = self._points.most_in_order
             self._nearer = [Far(expression, level + 1, most_of) for level in levels]
@@ -295,9 +303,9 @@ class TextWalks:
         phases = self._phases(state)
         if phases is None:
             return most >= 0 and not self._live(state) & ~chars
-        return bool(chars) and not any(self._live(at) & ~chars for _, at in phases)
+        return bool(chars) and not any(live & ~chars for _, _, _, live in phases)
 
-    def _phases(self, state: int) -> tuple[tuple[int, int], ...] | None:
+    def _phases(self, state: int) -> tuple[_Phase, ...] | None:
         """The states in which the run of ``state`` can be left, each from some count on; None where
         there may be many."""
         found = self._known_phases.get(state, False)
@@ -310,9 +318,8 @@ class TextWalks:
         phases = None
         if counts is not None:
             longest = self.characters.longest
-            phases = tuple(
-                [(count, symbols.after_run(state, count)) for count in counts if count <= longest]
-            )
+            states = [(n, symbols.after_run(state, n)) for n in counts if n <= longest]
+            phases = tuple([(n, at, symbols.label(at) >= 0, self._live(at)) for n, at in states])
         self._known_phases[state] = phases
         self.characters.charge(200)
         return phases
@@ -750,39 +757,51 @@ class TextWalks:
     ) -> None:
         """Closing quotes, and tokens that end inside a character, after the run of ``state``."""
         characters, symbols, phases = self.characters, self._symbols, self._phases(state)
-        if phases is None or any(symbols.label(at) >= 0 for _, at in phases):
+        if phases is None or any(is_end for _, _, is_end, _ in phases):
             chosen, steps = _up_to(run.quotes(), most)
-            for count, which in self._by_count(state, steps):
-                label = symbols.label(symbols.after_run(state, count))
+            for at, which in self._by_count(state, steps):
+                label = symbols.label(at)
                 if label >= 0:
                     self._quoted(out, label)[chosen[which]] = True
         cut = self._points.cut
-        if phases is not None and not any(self._live(at) & cut for _, at in phases):
-            return
-        if not with_partials:
+        if not with_partials or (
+            phases is not None and not any(live & cut for _, _, _, live in phases)
+        ):
             return
         chosen, steps = _up_to(run.partials(), most)
         if len(chosen):
             tails = characters.partial_tail[chosen]
             keep = np.zeros(len(chosen), bool)
-            for count, which in self._by_count(state, steps):
-                alive = self._points.tails_of(self._live(self._symbols.after_run(state, count)))
+            for at, which in self._by_count(state, steps):
+                alive = self._points.tails_of(self._live(at))
                 if alive is not None:
                     keep[which] = alive[tails[which]]
             out.ids.append(characters.partial[chosen[keep]])
 
+    def _left(self, chars: int, run: Run) -> tuple[Places, Int32, Depths]:
+        """Where characters of texts lie outside a run, their atoms, and characters before them."""
+        found = self._root_edges.get(chars) if run.is_root else None
+        if found is None:
+            characters = self.characters
+            edges = run.left
+            atoms = self._points.atoms[characters.code[edges]]
+            text = atoms < self._n_atoms
+            edges, atoms = edges[text], atoms[text]
+            found = edges, atoms, run.steps_to(edges) - np.asarray(1, characters.depth.dtype)
+            if run.is_root:
+                self._root_edges[chars] = found
+                characters.charge(sum(array.nbytes for array in found) + 200)
+        return found
+
     def _edges(self, state: int, chars: int, run: Run, most: int) -> list[tuple[int, Places]]:
         """Where characters outside the run lead, and those after the whole of it, by state."""
         characters, symbols = self.characters, self._symbols
-        is_endless = symbols.run(state)[1] < 0
         phases = self._phases(state)
-        if phases is not None and not any(self._live(at) & ~chars for _, at in phases):
-            return []
-        edges = run.left
-        atoms = self._points.atoms[characters.code[edges]]
-        text = atoms < self._n_atoms
-        edges, atoms = edges[text], atoms[text]
-        steps = run.steps_to(edges) - np.asarray(1, characters.depth.dtype)
+        if phases is not None:
+            leaving = [phase for phase in phases if phase[3] & ~chars]
+            return self._edges_by_phase(phases, leaving, chars, run, most) if leaving else []
+        edges, atoms, steps = self._left(chars, run)
+        is_endless = symbols.run(state)[1] < 0
         if most < characters.longest:
             short = steps <= most
             edges, atoms, steps = edges[short], atoms[short], steps[short]
@@ -797,33 +816,61 @@ class TextWalks:
         if not len(edges):
             return []
         targets = np.full(len(edges), _DEAD, np.int64)
-        for count, which in self._by_count(state, steps):
-            at = symbols.after_run(state, count)
-            if count == most or self._live(at) & ~chars:
+        last = symbols.after_run(state, most)
+        for at, which in self._by_count(state, steps):
+            if at == last or self._live(at) & ~chars:
                 targets[which] = self._table(at)[atoms[which]]
         return _grouped(targets, edges)
 
+    def _edges_by_phase(
+        self,
+        phases: tuple[_Phase, ...],
+        leaving: list[_Phase],
+        chars: int,
+        run: Run,
+        most: int,
+    ) -> list[tuple[int, Places]]:
+        """`_edges` where the run can be left in a few states, and nothing else goes on with it."""
+        edges, atoms, steps = self._left(chars, run)
+        wanted = 0
+        for _, _, _, live in leaving:
+            wanted |= live & ~chars
+        chosen = self._points.holds(wanted)[atoms].nonzero()[0]
+        if not len(chosen):
+            return []
+        edges, atoms, steps = edges[chosen], atoms[chosen], steps[chosen]
+        targets = np.full(len(edges), _DEAD, np.int64)
+        for phase in leaving:
+            count, at, _, _ = phase
+            later = phases[phases.index(phase) + 1 :]
+            last = min(most, later[0][0] - 1) if later else most
+            which = (steps >= count) & (steps <= last)
+            targets[which] = self._table(at)[atoms[which]]
+        return _grouped(targets, edges)
+
     def _by_count(self, state: int, steps: Depths) -> list[tuple[int, npt.NDArray[np.int64]]]:
-        """Positions by the number of characters read, as far as that matters."""
+        """States after numbers of characters of a run, with the positions of these in ``steps``, as
+        far as the numbers matter."""
         if not len(steps):
             return []
         phases = self._phases(state)
         if phases is not None:
-            starts = [count for count, _ in phases]
-            if len(starts) == 1:
-                return [(0, np.arange(len(steps)))]
-            phase = np.searchsorted(np.array(starts, steps.dtype), steps, "right")
-            found = [(count, (phase == i).nonzero()[0]) for i, count in enumerate(starts, 1)]
-            return [(count, which) for count, which in found if len(which)]
-        if self._symbols.run(state)[1] < 0:
-            settled = min(self._symbols.settled(state), self.characters.longest)
+            if len(phases) == 1:
+                return [(phases[0][1], np.arange(len(steps)))]
+            starts = np.array([count for count, _, _, _ in phases], steps.dtype)
+            phase = starts.searchsorted(steps, "right")
+            by_phase = [(phases[i][1], (phase == i + 1).nonzero()[0]) for i in range(len(phases))]
+            return [(at, which) for at, which in by_phase if len(which)]
+        symbols = self._symbols
+        if symbols.run(state)[1] < 0:
+            settled = min(symbols.settled(state), self.characters.longest)
             steps = np.minimum(steps, np.asarray(settled, steps.dtype))
         order = np.argsort(steps, kind="stable")
         ordered = steps[order]
         first = starts_of(ordered)
         bounds = pairwise([*first.tolist(), len(order)])
         return [
-            (count, order[a:b])
+            (symbols.after_run(state, count), order[a:b])
             for count, (a, b) in zip(ordered[first].tolist(), bounds, strict=True)
         ]
 
