@@ -50,8 +50,8 @@ def lower(
     """
     draft = dialects.by_name(dialect) if dialect is not None else None
     known = Documents(schema, draft, documents)
-    if apart and observe is None:
-        observe = _see_nothing
+    if (apart or skipped) and observe is None:
+        observe = _see_nothing  # paths are needed everywhere
     fill = KeywordReader(format_assertion, skipped).read
     reader = Reader(schema, known, fill, observe, is_dynamic=False)
     try:

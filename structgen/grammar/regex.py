@@ -89,13 +89,15 @@ def _lower(pattern: str, parse: Callable[[], regex_tree.Tree], search: bool) -> 
 
 def _depth(tree: regex_tree.Tree) -> int:
     """How deep ``tree`` is (without recursion)."""
-    deepest = 0
-    stack: list[tuple[regex_tree.Tree, int]] = [(tree, 1)]
-    while stack:
-        node, depth = stack.pop()
-        deepest = max(deepest, depth)
-        if isinstance(node, (regex_tree.Seq, regex_tree.Alt)):
-            stack.extend((part, depth + 1) for part in node.parts)
-        elif isinstance(node, (regex_tree.Rep, regex_tree.Look)):
-            stack.append((node.body, depth + 1))
-    return deepest
+    depth = 0
+    level: list[regex_tree.Tree] = [tree]
+    while level:
+        depth += 1
+        deeper: list[regex_tree.Tree] = []
+        for node in level:
+            if isinstance(node, (regex_tree.Seq, regex_tree.Alt)):
+                deeper += node.parts
+            elif isinstance(node, (regex_tree.Rep, regex_tree.Look)):
+                deeper.append(node.body)
+        level = deeper
+    return depth

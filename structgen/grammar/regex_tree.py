@@ -141,8 +141,8 @@ def _edges(tree: Tree, left: bool, right: bool, search: bool) -> Tree:
         return Seq(
             (_edges(first, left, False, search), *middle, _edges(last, False, right, search))
         )
-    start = isinstance(tree, ir.StartAnchor) or (tree == LINE_START and not search)
-    end = isinstance(tree, ir.EndAnchor) or (tree in (LINE_END, TEXT_END_OR_NEWLINE) and not search)
+    start = isinstance(tree, ir.StartAnchor) or (not search and tree == LINE_START)
+    end = isinstance(tree, ir.EndAnchor) or (not search and tree in (LINE_END, TEXT_END_OR_NEWLINE))
     inner = EMPTY if (start and left) or (end and right) else tree
     return _surround(inner, left and search and not start, right and search and not end)
 
@@ -172,16 +172,20 @@ def concat(parts: Iterable[ir.Regex]) -> ir.Regex:
                     return ir.NOTHING
                 out.append(item)
                 continue
-            if item == ir.NOTHING:
+            if isinstance(item, ir.Alternate) and not item.parts:
                 return ir.NOTHING
             # Any text swallows what may be empty beside it.
-            if out and out[-1] == ir.ANY_TEXT and is_nullable(item):
+            if out and _is_any_text(out[-1]) and is_nullable(item):
                 continue
-            if item == ir.ANY_TEXT:
+            if _is_any_text(item):
                 while out and is_nullable(out[-1]):
                     out.pop()
             out.append(item)
     return out[0] if len(out) == 1 else ir.Concat(tuple(out))
+
+
+def _is_any_text(regex: ir.Regex) -> bool:
+    return isinstance(regex, ir.Repeat) and regex.max is None and regex == ir.ANY_TEXT
 
 
 def is_nullable(regex: ir.Regex) -> bool:
@@ -205,7 +209,7 @@ def alternate(parts: Iterable[ir.Regex]) -> ir.Regex:
                 item = item.body
                 for inner in item.parts if isinstance(item, ir.Alternate) else (item,):
                     _add(inner, out, ranges)
-            elif item == ir.EPSILON:
+            elif isinstance(item, ir.Concat) and not item.parts:
                 optional = True
             else:
                 _add(item, out, ranges)
@@ -226,9 +230,13 @@ def _add(item: ir.Regex, out: dict[ir.Regex, None], ranges: list[tuple[int, int]
 
 def repeat(body: ir.Regex, low: int, high: int | None) -> ir.Regex:
     """``body`` from ``low`` to ``high`` times, counts kept as counts."""
-    if high == 0 or body == ir.EPSILON:
+    if isinstance(body, ir.CharSet):
+        is_nothing, is_empty = not body.ranges, False
+    else:
+        is_nothing, is_empty = body == ir.NOTHING, body == ir.EPSILON
+    if high == 0 or is_empty:
         return ir.EPSILON
-    if body == ir.NOTHING or (isinstance(body, ir.CharSet) and not body.ranges):
+    if is_nothing:
         return ir.EPSILON if low == 0 else ir.NOTHING
     if low == 1 and high == 1:
         return body

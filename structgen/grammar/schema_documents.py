@@ -43,7 +43,7 @@ class Resource:
         self.is_stated = is_stated
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Target:
     """What a reference leads to.
 

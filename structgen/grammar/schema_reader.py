@@ -13,11 +13,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
-from ..errors import CompileLimitExceeded
+from ..errors import CompileLimitExceeded, SchemaError, StructgenError
+from . import regex_algebra
 from .dialects import DIALECTS, Dialect
 from .schema_checks import not_a_schema, text, wrong
 from .schema_documents import Documents, Resource, Target
 from .schema_graph import (
+    ARRAY,
     DIGITS,
     FALSE,
     INTEGER,
@@ -36,6 +38,15 @@ _BEYOND_TYPE = _PLACED.union(*(d.assertions for d in DIALECTS.values())) - {"typ
 """All keywords that mean something, but ``type``."""
 
 _BEYOND_REF = (_BEYOND_TYPE | {"type"}) - {"$ref"}
+
+_BEYOND_LIST = _BEYOND_TYPE - {"items"}
+
+_HOLDING = _BEYOND_TYPE - (
+    {"enum", "const", "format", "required", "uniqueItems", regex_algebra.KEYWORD}
+    | {"minLength", "maxLength", "pattern", "minItems", "maxItems", "minProperties"}
+    | {"maxProperties", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"}
+)
+"""Keywords that hold schemas, lead to some, or say where one is."""
 
 MAX_NODES = 200_000
 """Most subschemas one schema may reach."""
@@ -161,6 +172,8 @@ class Reader:
         self._alike: tuple[dict[str, int], dict[str, int]] = ({}, {})
         # What references of members and items lead to.
         self._referred_to: dict[tuple[str, Resource], int] = {}
+        # The node of all lists of nothing but what meets an obligation, by that.
+        self._lists: dict[int, int] = {}
         # What references lead to, and the root: how many schemas are inside one another there, and
         # by which number it is known; and the references, with where they stand.
         self._heights = [0]
@@ -210,25 +223,28 @@ class Reader:
             if to is None:
                 return None  # into the midst of what was read elsewhere
             steps.setdefault(base, []).append((depth + 1, to))
+        heights = self._heights
         levels: dict[int, int] = {}
-        path: dict[int, None] = {}
-        stack = [0]
+        opened = {0: heights[0]}
+        # (base, depth of the link that has led there, links still to be looked at)
+        stack = [(0, 0, iter(steps.get(0, ())))]
         while stack:
-            base = stack[-1]
-            if base in levels:
+            base, above, links = stack[-1]
+            for depth, to in links:
+                level = levels.get(to)
+                if level is None:
+                    if to in opened:
+                        return None
+                    opened[to] = heights[to]
+                    stack.append((to, depth, iter(steps.get(to, ()))))
+                    break
+                if depth + level > opened[base]:
+                    opened[base] = depth + level
+            else:
                 stack.pop()
-                continue
-            missing = [to for _, to in steps.get(base, ()) if to not in levels]
-            if not missing:
-                below = [depth + levels[to] for depth, to in steps.get(base, ())]
-                levels[base] = max(self._heights[base], *below, 0)
-                path.pop(base, None)
-                stack.pop()
-                continue
-            path[base] = None
-            if not path.keys().isdisjoint(missing):
-                return None
-            stack += missing
+                level = levels[base] = opened.pop(base)
+                if stack and above + level > opened[stack[-1][0]]:
+                    opened[stack[-1][0]] = above + level
         return levels[0]
 
     def entered(self, raw: Mapping[str, Any], place: Place) -> Place:
@@ -333,7 +349,8 @@ class Reader:
     def _unread(self, raw: dict[str, Any], place: Place, steps: tuple[str | int, ...]) -> int:
         """The obligation of a subschema that says more than a type; its node is on the work list.
 
-        No scope and no observer asks for more; see `below`.
+        No scope and no observer asks for more; see `below`. What holds no schemas is read at once,
+        and gets a place of its own only for a message.
         """
         numbers = self._numbers
         known = numbers.get(id(raw))
@@ -343,10 +360,20 @@ class Reader:
             return TRUE
         nodes = self._nodes
         number = numbers[id(raw)] = len(nodes)
-        to = Place(place, place.resource, (), steps, place.depth + 1, place.base)
-        node = node_at(to)
-        nodes.append(node)
-        self._work.append((number, raw, to))
+        if _HOLDING.isdisjoint(raw):
+            node = node_at((place, steps))
+            nodes.append(node)
+            try:
+                self._fill(self, node, raw, place)
+            except StructgenError:
+                self._fill(self, Node("$"), raw, place.below(*steps))
+                raise
+            self._reach_below(place)
+        else:
+            to = Place(place, place.resource, (), steps, place.depth + 1, place.base)
+            node = node_at(to)
+            nodes.append(node)
+            self._work.append((number, raw, to))
         if number > MAX_NODES:
             raise self._too_many(node)
         return 2 * number
@@ -371,6 +398,8 @@ class Reader:
                     known = alike.get(kind) or self._alike_node(kind, place)
                 elif "$ref" in raw:
                     known = self._referred(raw, place, keyword, name)
+                elif kind == "array" and "items" in raw:
+                    known = self._alike_list(raw, place)
                 out[name] = known or unread(raw, place, (keyword, name))
             else:
                 out[name] = below(raw, place, keyword, name)
@@ -404,9 +433,12 @@ class Reader:
         key = (reference, resource)
         known = self._referred_to.get(key)
         if known is None:
-            here = place.below(*steps)
-            target = self._documents.resolve(reference, resource, here)
-            known = self._referred_to[key] = self._follow(target, here)
+            try:
+                target = self._documents.resolve(reference, resource, place)
+            except SchemaError:
+                self._documents.resolve(reference, resource, place.below(*steps))
+                raise
+            known = self._referred_to[key] = self._follow(target, place, 1)
         elif known > FALSE:
             self._links.append((place.base, place.depth + 1, known >> 1))
         return known
@@ -429,6 +461,31 @@ class Reader:
         self._typed.add(number)
         self._alike[is_draft4][kind] = 2 * number
         return 2 * number
+
+    def _alike_list(self, raw: Mapping[str, Any], place: Place) -> int:
+        """The obligation to be an array whose items are of one type, if that is all that ``raw``, a
+        member of the schema at ``place``, says; else 0. As `_alike_node`."""
+        items = raw["items"]
+        kind = items.get("type") if type(items) is dict else None
+        if type(kind) is not str or not (
+            _BEYOND_LIST.isdisjoint(raw) and _BEYOND_TYPE.isdisjoint(items)
+        ):
+            return 0
+        alike = self._alike[place.resource.dialect.year == 4]
+        item = alike.get(kind) or self._alike_node(kind, place)
+        if not item:
+            return 0
+        if place.depth + 3 > self._heights[place.base]:
+            self._heights[place.base] = place.depth + 3
+        known = self._lists.get(item)
+        if known is None:
+            node = node_at("$")
+            node.types = ARRAY
+            node.items = item
+            node.evaluates_all_items = True
+            known = self._lists[item] = 2 * len(self._nodes)
+            self._nodes.append(node)
+        return known
 
     def _reach_below(self, place: Place) -> None:
         """There are schemas inside the one at ``place``."""
@@ -478,8 +535,11 @@ class Reader:
                     break
         return self._follow(Target(resource.root, resource.path, resource), place)
 
-    def _follow(self, target: Target, place: Place) -> int:
-        scope = self._enter(place.scope, target.resource)
+    def _follow(self, target: Target, place: Place, depth: int = 0) -> int:
+        """The obligation that a reference ``depth`` levels below ``place`` leads to."""
+        scope = place.scope
+        if self._follows_dynamic:
+            scope = self._enter(scope, target.resource)
         base, number = len(self._heights), len(self._nodes)
         to = Place(target.above, target.resource, scope, target.steps, 0, base)
         self._heights.append(0)
@@ -489,7 +549,7 @@ class Reader:
         else:
             self._heights.pop()
         if obligation > FALSE:
-            self._links.append((place.base, place.depth, obligation >> 1))
+            self._links.append((place.base, place.depth + depth, obligation >> 1))
         return obligation
 
     def _enter(self, scope: tuple[Resource, ...], entered: Resource) -> tuple[Resource, ...]:
