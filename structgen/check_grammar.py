@@ -6,7 +6,9 @@ terminals that nothing uses, rules that can never be finished, terminals that ma
 
 from __future__ import annotations
 
+import functools
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from .automaton.build import build
@@ -88,10 +90,9 @@ def problems(
             found += _endless(grammar, [], text)
     if errors or grammar is None:
         return _sorted([*found, *_unused(text, start, dialect, set())])
-    try:
-        terminals = Terminals(grammar.terminals, ir.ANY_CHAR)
-    except OutputTypeError as error:
-        return _sorted([Problem(str(error), None, True), *found])
+    terminals = _terminals(grammar, functools.partial(cfg.locate, text, dialect, path), found)
+    if terminals is None:
+        return _sorted([*found, *_unused(text, start, dialect, set())])
     found += _refused(grammar)
     dead = [
         t
@@ -113,6 +114,31 @@ def problems(
         except OutputTypeError as error:
             found.append(Problem(str(error), None, True))
     return _sorted(found)
+
+
+def _terminals(
+    grammar: ir.ContextFree, locate: Callable[[OutputTypeError], int | None], found: list[Problem]
+) -> Terminals | None:
+    """The terminals; None, and a problem for each of them that is refused, if any is.
+
+    Args:
+        grammar: the grammar.
+        locate: see `cfg.locate`.
+        found: where problems go.
+    """
+    symbols = list(grammar.terminals)
+    while True:
+        try:
+            terminals = Terminals(symbols, ir.ANY_CHAR)
+        except OutputTypeError as error:
+            line = locate(error)
+            found.append(Problem(str(error), line, True))
+            left = [symbol for symbol in symbols if symbol.name != error.terminal]
+            if len(left) == len(symbols):
+                return None
+            symbols = left
+        else:
+            return terminals if len(symbols) == len(grammar.terminals) else None
 
 
 def _distinct(errors: list[GrammarError]) -> list[GrammarError]:
@@ -158,7 +184,7 @@ def _declared(text: str) -> dict[str, int]:
     defined = _defined(text)
     return {
         name: number
-        for number, line in enumerate(text.splitlines(), 1)
+        for number, line in enumerate(text.split("\n"), 1)
         if line.strip().startswith("%declare")
         for name in line.partition("//")[0].split()[1:]
         if name not in defined and name.isupper()
@@ -168,7 +194,7 @@ def _declared(text: str) -> dict[str, int]:
 def _defined(text: str) -> dict[str, int]:
     """Names that the text defines, with their lines."""
     out: dict[str, int] = {}
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate(text.split("\n"), 1):
         match = re.match(
             r"\s*[?!]?([A-Za-z_][\w-]*(?: +\w+)*)(?:\{[\w\s,]*\})?(?:\.-?\d+)?\s*(?:::=|:|=(?!=))",
             line,
@@ -247,7 +273,7 @@ def _uses_in_lark(text: str) -> dict[str, set[str]]:
 
 def _uses(text: str, defined: dict[str, int]) -> dict[str, set[str]]:
     """The names that stand from each definition to the next."""
-    lines = text.splitlines()
+    lines = text.split("\n")
     starts = sorted((line, name) for name, line in defined.items())
     ends = [*(line for line, _ in starts), len(lines) + 1][1:]
     out: dict[str, set[str]] = {}

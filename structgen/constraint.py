@@ -20,6 +20,7 @@ from .automaton.tape import Tape
 from .cursor import Cursor
 from .errors import (
     OptionError,
+    OutputTypeError,
     TokenNotAllowed,
     UnenforcedWarning,
     VocabularyError,
@@ -67,7 +68,12 @@ def compile(output_type: Any, vocabulary: Vocabulary, **options: Any) -> Constra
             f"compile takes a Vocabulary, got {type(vocabulary).__name__} at its place. {fix}"
         )
     output = output_type if isinstance(output_type, OutputType) else lower(output_type)
-    built = build(output.grammar, options, vocabulary.missing_bytes)
+    try:
+        built = build(output.grammar, options, vocabulary.missing_bytes)
+    except OutputTypeError as error:
+        if output.locate is not None:
+            output.locate(error)
+        raise
     for part in built.unenforced:
         for reason in part.values():
             warnings.warn(f"not enforced: {reason}", UnenforcedWarning, stacklevel=2)

@@ -43,7 +43,17 @@ class StructgenError(Exception):
 
 
 class OutputTypeError(StructgenError):
-    """The output type cannot be turned into a grammar."""
+    """The output type cannot be turned into a grammar.
+
+    Attributes:
+        terminal: what the terminal of a grammar is called that it is about; None if about none.
+    """
+
+    terminal: str | None = None
+
+    def put(self, text: str, line: int, column: int) -> None:
+        """Add to the message where in ``text`` that is."""
+        self.args = (f"{self}{_place(text, line, column)}",)
 
 
 class SchemaError(OutputTypeError):
@@ -118,11 +128,7 @@ class GrammarError(OutputTypeError):
         column: int | None = None,
     ) -> None:
         if line is not None and column is not None:
-            message = f"{message}\n  at line {line}, column {column}"
-            lines = text.splitlines()
-            if 0 < line <= len(lines):
-                shown = lines[line - 1].expandtabs(1)
-                message += f"\n  {shown}\n  {' ' * (column - 1)}^"
+            message += _place(text, line, column)
         super().__init__(message)
         self.line = line
         self.column = column
@@ -134,6 +140,17 @@ class GrammarError(OutputTypeError):
         error = GrammarError(f"{what.rstrip()}{stop} {note}{shown}{rest}")
         error.line, error.column = self.line, self.column
         return error
+
+
+def _place(text: str, line: int, column: int) -> str:
+    """A place in a text, and its line with a caret, as lines to add to a message."""
+    out = f"\n  at line {line}, column {column}"
+    # Not at other characters that Python takes for the end of a line: those count lines by \n.
+    lines = text.split("\n")
+    if 0 < line <= len(lines) and (lines[line - 1] or line < len(lines)):
+        shown = lines[line - 1].rstrip("\r").expandtabs(1)
+        out += f"\n  {shown}\n  {' ' * (column - 1)}^"
+    return out
 
 
 class Unsatisfiable(OutputTypeError):

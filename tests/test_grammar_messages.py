@@ -189,7 +189,7 @@ def told(text: str, dialect: str | None = None) -> list[tuple[int, int, str]]:
             r"(.*)\n  at line (\d+), column (\d+)\n  (.*)\n  ( *)\^", problem.message, re.DOTALL
         ).groups()  # type: ignore[union-attr]
         assert problem.line == int(line)
-        assert shown == text.splitlines()[int(line) - 1]
+        assert shown == text.split("\n")[int(line) - 1]
         assert len(caret) == int(column) - 1
         out.append((int(line), int(column), message))
     return out
@@ -329,6 +329,25 @@ def test_other_notations_in_lark(text: str, expected: list[tuple[int, int, str]]
     assert [place[:2] for place in found] == [place[:2] for place in expected], found
     for (_, _, message), (_, _, says) in zip(found, expected, strict=True):
         assert says in message
+
+
+def test_what_terminals_may_not_look_at_is_told_where_it_stands() -> None:
+    text = 'start: A B C /\\bx\\/y/ "c"\nA: "a" | /\\bfoo/\nB: /(?<!x)b/i\nC: /^c/\nlost: "x"\n'
+    found = told(text)
+    assert [place[:2] for place in found] == [(1, 14), (2, 10), (3, 4), (4, 4)]
+    assert "terminal A may look at text before" in found[1][2]
+    assert "in terminal '\\\\bx\\\\/y' may look" in found[0][2]
+    assert "Terminal C has a ^" in found[3][2]
+    assert [p.line for p in problems(text) if not p.is_error] == [5]
+    for bad, line in ((text, None), ('start: A\n%ignore /\\bx/\nA: "a"', 2)):
+        with pytest.raises(OutputTypeError, match=r"at line \d, column \d+\n.*\n *\^$") as error:
+            structgen.compile(Cfg(bad), TINY)
+        assert line is None or f"at line {line}, column 9" in str(error.value)
+
+
+def test_lines_are_counted_by_line_feeds() -> None:
+    (place,) = told('root ::= "a\x0c\u2028" |\n  b')
+    assert place[:2] == (2, 3)
 
 
 def test_the_name_of_a_file_is_no_grammar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Sequence
 
-from ..errors import CompileLimitExceeded, PatternError, UnsupportedFeature
+from ..errors import CompileLimitExceeded, OutputTypeError, PatternError, UnsupportedFeature
 from ..grammar import ir, python_regex, regex_context, regex_facts
 from ..grammar import regex_tree as tree
 from . import liveness
@@ -84,7 +84,11 @@ class Terminals:
         self._names = [t.name for t in terminals]
         for terminal, parsed in zip(terminals, trees, strict=True):
             if parsed is not None:
-                self._collect(terminal, parsed, sets)
+                try:
+                    self._collect(terminal, parsed, sets)
+                except OutputTypeError as error:
+                    error.terminal = terminal.name
+                    raise
         if self._behinds:
             sets |= char_sets(ir.ANY_TEXT)
         self.alphabet = Alphabet(sets)
@@ -459,11 +463,13 @@ class Terminals:
         if self._behind_automata[index].label(behinds[index]) >= 0:
             return True
         if depth < self._behind_widths[index]:
-            raise UnsupportedFeature(
+            error = UnsupportedFeature(
                 f"A lookbehind, a ^ or a \\b in terminal {self._names[terminal]} may look at text "
                 "before the terminal itself.",
                 fix="Remove it, or say it in the rules: which symbols may come before.",
             )
+            error.terminal = self._names[terminal]
+            raise error
         return False
 
     def _literal(self, parsed: tree.Tree) -> bytes:

@@ -11,8 +11,8 @@ import difflib
 import re
 from collections.abc import Mapping
 
-from ..errors import GrammarError
-from . import cfg_iso, cfg_notation, ir
+from ..errors import GrammarError, OutputTypeError
+from . import cfg_embedded, cfg_iso, cfg_notation, ir
 from .cfg_embedded import Errors, Given
 
 DIALECTS = ("lark", "gbnf", "ebnf", "iso-ebnf")
@@ -89,6 +89,20 @@ def _parse(
     if chosen == "iso-ebnf":
         return cfg_iso.parse(text, start, given, errors)
     raise GrammarError(f"There is no grammar dialect {chosen!r}. {choose_dialect()}")
+
+
+def locate(text: str, dialect: str | None, path: str | None, error: OutputTypeError) -> int | None:
+    """Add to an error about a terminal where a grammar has it; the line, or None if it has none."""
+    if error.terminal is None or (dialect or dialect_of(text, path)) != "lark":
+        return None
+    from . import cfg_lark_literals
+
+    at = cfg_lark_literals.place_of(error.terminal, text)
+    if at is None:
+        return None
+    line, column = cfg_embedded.place(text, at)
+    error.put(text, line, column)
+    return line
 
 
 def choose_dialect() -> str:

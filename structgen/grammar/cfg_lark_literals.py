@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 
 from ..errors import PatternError
 from . import cfg_lark_rules, python_regex
 from .cfg_embedded import Lifted
-from .cfg_lark_statements import Mistake, Statement
+from .cfg_lark_statements import Mistake, Statement, statements
 from .cfg_lark_syntax import NotPlain, Token
 
 
@@ -72,6 +73,20 @@ def malformed_patterns(statement: Statement, source: Lifted) -> Iterator[Mistake
             is_all = statement.kind == "term" and len(statement.body) == 1
             shown = statement.name if is_all else repr(pattern.value)
             yield Mistake.at(token, f"Terminal {shown}: {error}", source, statement)
+
+
+def place_of(terminal: str, text: str) -> int | None:
+    """Where a Lark text has the pattern of a terminal, by what messages call that."""
+    for statement in statements(text):
+        if statement.kind == "term" and statement.name == terminal:
+            patterns = [token.at for token in statement.body if token.kind == "REGEXP"]
+            return patterns[0] if len(patterns) == 1 else statement.at
+        for token in statement.body:
+            if token.kind == "REGEXP":
+                with contextlib.suppress(NotPlain):
+                    if repr(cfg_lark_rules.literal("x", token.text).value) == terminal:
+                        return token.at
+    return None
 
 
 def _meaning(literal: str) -> tuple[str, str]:

@@ -113,7 +113,8 @@ def _lower_value(value: Any, name: str) -> OutputType | None:
     if isinstance(value, Cfg):
         given = {name: _terminal(name, item) for name, item in value.terminals}
         grammar = cfg.parse(value.text, value.start, value.dialect, value.path, given)
-        return OutputType(grammar, str, name)
+        locate = functools.partial(cfg.locate, value.text, value.dialect, value.path)
+        return OutputType(grammar, str, name, locate)
     if isinstance(value, AnyOf):
         return _lower_union(value, value.members, name)
     if isinstance(value, SpecialToken):

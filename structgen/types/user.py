@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from structgen.errors import GrammarError, OutputTypeError
@@ -25,11 +25,15 @@ class OutputType:
         parse: turns one such text into the value it stands for; raises `ParseError`.
         named: what to call the type in messages, or what gives that: a schema is long, and few
             messages are written.
+        locate: adds to an error where it is in what the user wrote; None where nothing is to add.
     """
 
     grammar: ir.Grammar
     parse: Callable[[str], Any]
     named: str | Callable[[], str]
+    locate: Callable[[OutputTypeError], object] | None = field(
+        default=None, repr=False, compare=False
+    )
 
     @property
     def name(self) -> str:
