@@ -103,6 +103,33 @@ def test_assertions_that_cannot_be_enforced() -> None:
     structgen.compile(Cfg('start: A "b"?\nA: /"(.|x)*?(?<!x)"|a\\b/'), TINY)
 
 
+def test_an_assertion_that_never_holds_matches_nothing() -> None:
+    assert "never be finished" in refused("start: D\nD: /(?!)/", Unsatisfiable)
+    (warning,) = problems('start: D | "x"\nD: /(?!(a|))|b(?!)/\n')
+    assert "D matches no text at all" in warning.message
+    constraint = structgen.compile(Cfg("start: D\nD: /(?!)|ab/"), TINY)
+    assert constraint.allows("ab")
+    for pattern in ("(?!a)", "(?=a)", "(?!)?", "a*"):
+        assert "empty text" in refused(f"start: D\nD: /{pattern}/", GrammarError)
+
+
+@pytest.mark.parametrize(
+    ("grammar", "line", "column"),
+    [
+        ("start ::= 'a' #xZZ\n", 1, 15),
+        ("start ::= 'a' | #x\n", 1, 17),
+        ("start ::= 'a'\n\n#xylophone\nb ::= 'b'", 3, 1),
+        ("#x\nstart ::= 'a'", 1, 1),
+    ],
+)
+def test_a_code_without_digits_is_no_comment(grammar: str, line: int, column: int) -> None:
+    with pytest.raises(GrammarError, match="put a space after the #") as error:
+        structgen.compile(Cfg(grammar, dialect="ebnf"), TINY)
+    assert (error.value.line, error.value.column) == (line, column)
+    structgen.compile(Cfg("# x\nstart ::= 'a' # x\n#y\n| #x62#X"), TINY)
+    structgen.compile(Cfg('#xy\nroot ::= "a" #x'), TINY)
+
+
 def test_arguments() -> None:
     with pytest.raises(GrammarError, match="takes a grammar as str"):
         Cfg(b"start: 'a'")  # type: ignore[arg-type]
@@ -412,7 +439,7 @@ def test_mistakes_are_told_where_they_are_all_at_once(
         (
             "root ::= a | 'b\na ::= b | #xZZ\n(c ::= d\nd ::= 'x' {,2}",
             "ebnf",
-            [(1, 14), (2, 7), (3, 1), (4, 11)],
+            [(1, 14), (2, 7), (2, 11), (3, 1), (4, 11)],
         ),
         (
             'root = a, b c;\na = "x;\nd e = { "y" , nope };\nf = ? g ?;\nd e = "z"',

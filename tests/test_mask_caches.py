@@ -96,6 +96,40 @@ def test_constraints_go_without_the_collector():
         gc.enable()
 
 
+def test_grammars_go_without_the_collector():
+    grammars = {
+        'start: "x" %json {"type": "object"} A\nA: /q+/\n': 'x{"a":1}q',
+        'start: A %json {"type": "object"} A\nA: /q+(?!a)/\n': 'q{"a":1}qq',
+        'start: "x" A?\nA: /q+/\n': "xqq",
+        # How A may end depends on what follows.
+        'start: A B | C "a"\nA: /a+b?/\nB: /b/\nC: /[ab]+/\n': "abb",
+    }
+    mask = np.zeros((VOCABULARY.size + 31) // 32, np.uint32)
+    gc.disable()
+    try:
+        for grammar, text in grammars.items():
+            gc.collect()
+            constraint = structgen.compile(structgen.Cfg(grammar), VOCABULARY)
+            cursor = constraint.start()
+            for token in text.encode():
+                cursor.fill_mask(mask)
+                cursor.accept(token)
+            budgeted = constraint.start(max_tokens=30)
+            budgeted.fill_mask(mask)
+            gc.collect()
+            del constraint, cursor, budgeted
+            gc.set_debug(gc.DEBUG_SAVEALL)
+            gc.collect()
+            left = [x for x in gc.garbage if type(x).__module__.startswith("structgen")]
+            gc.set_debug(0)
+            gc.garbage.clear()
+            assert not left, (grammar, left)
+    finally:
+        gc.set_debug(0)
+        gc.garbage.clear()
+        gc.enable()
+
+
 def test_automata_go_without_the_collector():
     patterns = ["^(?!ab)[a-z]+$", r"\bx\d{2,9}(?<=9)", "^a|b$", "(?=.*1).{3,8}"]
     gc.collect()

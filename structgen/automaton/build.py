@@ -24,7 +24,7 @@ from .document import Document
 from .early_check import check
 from .encoding import Utf8
 from .leaf import GROW, TextLeaf
-from .machine import Alternative, Machine
+from .machine import Alternative, Machine, Released
 from .options import JsonOptions, json_options
 from .scalars import literal_leaf
 from .spellable import restrict, writable
@@ -103,7 +103,7 @@ class _Builder:
         self._missing = missing
         self.unenforced: list[dict[tuple[str, str], str]] = []
         self.named_tokens: dict[ir.SpecialToken, int] = {}
-        self.languages: list[JsonLanguage] = []
+        self.languages: list[Released] = []
 
     @cached_property
     def _chars(self) -> ir.CharSet:
@@ -134,7 +134,9 @@ class _Builder:
                 guests[number] = self.alternatives(guest.grammar)
             except OutputTypeError as error:
                 raise GrammarError(f"{guest.name} is refused: {error}") from error
-        return CfgFrame(CfgMachine(grammar, self._chars, guests)).open()
+        frame = CfgFrame(CfgMachine(grammar, self._chars, guests))
+        self.languages.append(frame)
+        return frame.open()
 
     def _named_token(self, token: ir.SpecialToken) -> tuple[Alternative, ...]:
         number = self.named_tokens.setdefault(token, len(self.named_tokens))
@@ -229,8 +231,9 @@ class _Builder:
             skipped=left_out,
             apart=apart,
         )
-        self.languages.append(JsonLanguage(graph, options, missing))
-        return self.languages[-1]
+        language = JsonLanguage(graph, options, missing)
+        self.languages.append(language)
+        return language
 
 
 def _machine(grammar: ir.Grammar, ways: tuple[Alternative, ...]) -> Machine:

@@ -37,6 +37,11 @@ class CfgFrame:
         self._begun: dict[tuple[int, int], tuple[Alternative, ...]] = {}
         self._guards: dict[tuple[int, int], tuple[Alternative, ...]] = {}
 
+    def release(self) -> None:
+        """Let go of all that refers back to the frame, see `machine.Machine.languages`."""
+        self._begun.clear()
+        self._guards.clear()
+
     def open(self) -> tuple[Alternative, ...]:
         """How a text may start."""
         return self.begin(self.cfg.stacks.start, self._rest.anything)

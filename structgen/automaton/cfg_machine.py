@@ -12,6 +12,7 @@ and shortest completions; none is ever pending. Token masks are in `cfg_masks`.
 from __future__ import annotations
 
 import functools
+import weakref
 from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -125,7 +126,7 @@ class CfgMachine:
                     f"no text matches the grammar: rule {grammar.nonterminals[grammar.start]!r} "
                     "can never be finished."
                 )
-            self.lexer = lexer or Lexer(terminals, self._may_end)
+            self.lexer = lexer or self._own_lexer(terminals)
             self.stacks = Stacks(goals)
             self._rest = terminals.rest
             self.ignore = frozenset(t for t in grammar.ignore if t not in dead)
@@ -135,7 +136,7 @@ class CfgMachine:
                 self.is_free = self._neighbours.is_free() or self._neighbours.is_safe()
             if lexer and not self.is_free:
                 # How terminals may end depends on places, which are this grammar's own.
-                self.lexer = Lexer(terminals, self._may_end)
+                self.lexer = self._own_lexer(terminals)
             self._completion = Completion(self.stacks, self.lexer, tuple(sorted(self.ignore)))
             self._entries: dict[tuple[int, int], int] = {}
             self._free_entries: dict[tuple[tuple[int, ...], int], int] = {}
@@ -164,8 +165,16 @@ class CfgMachine:
             self._steps: dict[int, int] = {}
             self.states: list[tuple[int, ...]] = [(), start]
 
-    def _may_end(self, place: int, condition: int) -> bool:
-        return self._can_finish(place, condition)
+    def _own_lexer(self, terminals: Terminals) -> Lexer:
+        """A lexer that asks the machine how terminals may end, and does not keep it alive."""
+        machine = weakref.ref(self)
+
+        def permits(place: int, condition: int) -> bool:
+            asked = machine()
+            assert asked is not None, "the lexer of a machine is used after it"
+            return asked._can_finish(place, condition)
+
+        return Lexer(terminals, permits)
 
     @functools.cached_property
     def _neighbours(self) -> Neighbours:

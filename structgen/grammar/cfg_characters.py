@@ -19,9 +19,14 @@ _CONSTRAINT = re.compile(r"\[\s*(?:wfc|vc|WFC|VC|ws)\s*:")
 _CLASSES = {"d": "[0-9]", "w": "[A-Za-z0-9_]", "s": r"[ \t\r\n]"}
 SPACE = {
     "gbnf": re.compile(r"(?:[ \t\r\n]|#[^\n]*)*"),
-    "ebnf": re.compile(r"(?:[ \t\r\n]|#(?!x[0-9A-Fa-f])[^\n]*|/\*(?:(?!\*/).)*\*/)*", re.DOTALL),
+    "ebnf": re.compile(r"(?:[ \t\r\n]|#(?!x)[^\n]*|/\*(?:(?!\*/).)*\*/)*", re.DOTALL),
 }
 """What may stand between two things."""
+
+NO_CODE = (
+    "After #x must come the code of a character in hexadecimal digits, as in #x20. If this is a "
+    "comment, put a space after the #."
+)
 
 
 class Scanner:
@@ -142,6 +147,17 @@ class Scanner:
             self.wrong(f"There is no escape \\{kind} here. Write {meant}, or \\\\ for a backslash.")
         self.at += 2
         return escapes.get(kind, kind)
+
+    def code(self) -> Expression:
+        """A character by its code, ``#x20``."""
+        if not re.match("#x[0-9A-Fa-f]", self.text[self.at : self.at + 3]):
+            self.wrong(NO_CODE)
+            self.at += len("#x")
+            while self.at < len(self.text) and self.text[self.at].isalnum():
+                self.at += 1
+            return Literal("x")
+        code = self.hexadecimal(self.at + 2, None)
+        return Chars(ir.char_set([(code, code)]))
 
     def hexadecimal(self, at: int, digits: int | None) -> int:
         """The code point in so many digits (None: all that there are) at ``at``."""

@@ -7,7 +7,8 @@ that masks are as fast as with terminals of one's own.
 
     GBNF   ``# comment``; the first rule is ``root``; an expression ends with its line, except
            inside brackets, after ``|`` and before a line that begins with ``|``
-    EBNF   ``/* comment */`` and ``# comment``; ``#x20`` is a character, also in classes;
+    EBNF   ``/* comment */`` and ``# comment``; ``#x20`` is a character, also in classes, so that
+           no comment begins with ``#x``;
            ``'...'`` is a literal too; ``[a-z] - [aeiou]`` takes away what is regular; a rule ends
            where the next rule begins; the first rule is ``root``, or whichever comes first
 
@@ -35,7 +36,7 @@ from .cfg_builder import (
     Repeated,
     Sequence,
 )
-from .cfg_characters import SPACE, Scanner
+from .cfg_characters import NO_CODE, SPACE, Scanner
 from .cfg_embedded import Errors, Given
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*|[0-9]+[A-Za-z_-][A-Za-z0-9_-]*")
@@ -184,7 +185,8 @@ class _Reader(Scanner):
             )
             return ""
         elif match is None:
-            raise self.error("A rule must begin with its name, then ::=")
+            is_code = self.dialect == "ebnf" and self.peek("#x")
+            raise self.error(NO_CODE if is_code else "A rule must begin with its name, then ::=")
         else:
             name, self.at = match[0], match.end()
         self.skip()
@@ -343,8 +345,7 @@ class _Reader(Scanner):
             self.at += 1
             return Chars(ir.ANY_CHAR)
         if char == "#" and self.dialect == "ebnf":
-            code = self.hexadecimal(self.at + 2, None)
-            return Chars(ir.char_set([(code, code)]))
+            return self.code()
         match = _NAME.match(self.text, self.at)
         if match is None:
             self.wrong(

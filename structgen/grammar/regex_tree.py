@@ -10,7 +10,7 @@ one expects and simplify what costs nothing: they flatten, merge single characte
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -80,14 +80,23 @@ def has_look(tree: Tree) -> bool:
 
 
 def may_be_empty(tree: Tree) -> bool:
-    """Whether the empty text may match, assertions left aside."""
+    """Whether the empty text may match; of assertions only those that never hold are known."""
+    if isinstance(tree, Look):
+        return not (tree.negate and _always_matches(tree.body))
+    return _is_empty(tree, may_be_empty) or isinstance(tree, ir.StartAnchor | ir.EndAnchor)
+
+
+def _always_matches(tree: Tree) -> bool:
+    """Whether the empty text matches wherever it stands, as far as it is easily told."""
+    return _is_empty(tree, _always_matches)
+
+
+def _is_empty(tree: Tree, of_part: Callable[[Tree], bool]) -> bool:
     if isinstance(tree, Seq):
-        return all(map(may_be_empty, tree.parts))
+        return all(map(of_part, tree.parts))
     if isinstance(tree, Alt):
-        return any(map(may_be_empty, tree.parts))
-    if isinstance(tree, Rep):
-        return tree.min == 0 or may_be_empty(tree.body)
-    return not isinstance(tree, ir.CharSet)
+        return any(map(of_part, tree.parts))
+    return isinstance(tree, Rep) and (tree.min == 0 or of_part(tree.body))
 
 
 def word_boundary(word: ir.CharSet, negate: bool, position: int | None) -> Tree:
