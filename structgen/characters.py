@@ -200,6 +200,7 @@ class Characters:
         tails = arrays["tail_bytes"].tobytes()
         self.tails = [tails[a:b] for a, b in pairwise([0, *ends])]
         self._slices: Recent[bytes, Slice] = cache()
+        self._runs: Recent[tuple[bytes, bytes], Run] = cache()
         self._wholes: Recent[bytes, Whole] = cache()
         self._spelt: Recent[str, tuple[bytes, int]] = cache()
         self._most: Recent[bytes, int] = cache()
@@ -483,7 +484,7 @@ class Characters:
         key = np.packbits(inside).tobytes()
         found = self._slices[key]
         if found is None:
-            run = self.run(inside, _ROOT)
+            run = Run(self, inside, _ROOT)
             ids = run.tokens(self.longest)
             counts = np.full(self.size, np.iinfo(self.depth.dtype).max, self.depth.dtype)
             counts[ids] = self.depth_of_id[ids]
@@ -492,8 +493,16 @@ class Characters:
         return found
 
     def run(self, inside: Bools, places: Int32) -> Run:
-        """The run of a set from ``places``, ascending nodes none of which is below another."""
-        return Run(self, inside, places)
+        """The run of a set from ``places``, ascending nodes none of which is below another.
+
+        Remembered by content: what repeats words leaves them at the same places in every state.
+        """
+        key = np.packbits(inside).tobytes(), places.tobytes()
+        found = self._runs[key]
+        if found is None:
+            found = self._runs[key] = Run(self, inside, places)
+            self._charge(found.left.nbytes + 2 * places.nbytes + len(key[0]) + 1000)
+        return found
 
     def whole(self, places: Int32) -> Whole:
         """All tokens that are text from one of ``places``, none of which is below another."""
