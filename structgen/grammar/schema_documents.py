@@ -149,8 +149,8 @@ class Documents:
             return identifier  # what follows comes to this, in a dozen calls
         return urldefrag(urljoin(base, identifier))[0]
 
-    def check_dialect(self, raw: Mapping[str, Any], path: str) -> None:
-        """Refuse a ``$schema`` at ``path`` that says nothing about how to read the schema.
+    def check_dialect(self, raw: Mapping[str, Any], place: HasPaths) -> None:
+        """Refuse a ``$schema`` at ``place`` that says nothing about how to read the schema.
 
         Raises:
             SchemaError: it names no draft that is known, nor a metaschema among the documents, and
@@ -159,7 +159,7 @@ class Documents:
         uri = raw.get("$schema")
         if not isinstance(uri, str) or by_uri(uri) is not None or is_latest(uri):
             return
-        where = child_path(path, "$schema")
+        where = place.at("$schema")
         metaschema = self._given.get(urldefrag(uri)[0])
         if isinstance(metaschema, Mapping):
             vocabulary = metaschema.get("$vocabulary")

@@ -256,7 +256,7 @@ class Reader:
                 scope = self._enter(place.scope, resource)
                 place = Place(place, resource, scope, (), place.depth + 1, place.base)
         if "$schema" in raw:
-            self._documents.check_dialect(raw, place.path)
+            self._documents.check_dialect(raw, place)
         if "$anchor" in raw or "$dynamicAnchor" in raw:
             self._documents.scan()
         return place
@@ -325,7 +325,9 @@ class Reader:
             SchemaError: ``raw`` is no schema.
         """
         if type(raw) is not dict:
-            if not isinstance(raw, (bool, Mapping)):
+            if raw is True or raw is False:
+                return TRUE if raw else FALSE
+            if not isinstance(raw, Mapping):
                 raise not_a_schema(raw, place.at(*steps), str(steps[0]))
         elif not place.scope and self._observe is None:
             # As `child` does; half of all schemas name a type, and need no place of their own.
