@@ -244,6 +244,11 @@ NOTATIONS = [
     ('root ::= %json {"a" b\nc ::= d', "gbnf", [(1, 21, "JSON Schema"), (2, 7, "'d'")]),
     ("root ::= < a <[1-2]> b", "gbnf", [(1, 10, "without spaces"), (1, 12, "'a'"),
                                        (1, 14, "Ranges"), (1, 22, "'b'")]),
+    ('root ::= "a" // b\nc ::= "d" /* e */ f', "gbnf",
+     [(1, 14, "comment begins with #"), (2, 11, "comment begins"), (2, 19, "'f'")]),
+    ("root ::= \\d+ a", "gbnf", [(1, 10, "in literals and classes only"), (1, 14, "'a'")]),
+    ('a = b { "+" c d } ( e ).\n', "iso-ebnf",
+     [(1, 5, "'b'"), (1, 7, "must come a comma"), (1, 13, "are written c, d."), (1, 21, "'e'")]),
     ("root ::= a.b", "ebnf", [(1, 10, "'a'"), (1, 11, "no dots here"), (1, 12, "'b'")]),
     ("root ::= [ wfc: x ] b", "ebnf", [(1, 10, "constraint"), (1, 21, "'b'")]),
     ('a = b c - , "", 3 d;\ne = (f, ? g ?;\nh = "i, j;\nk = "l" -\nm = "n" n;', "iso-ebnf",
@@ -305,6 +310,7 @@ LARK = [
     ('start: "a" | "b" ;', [(1, 18, "leave the ; out")]),
     ('start := "a" b', [(1, 8, "start: … in Lark, start ::= … in GBNF or EBNF, not with :=")]),
     ('start -> "a"\n', [(1, 7, "not with ->")]),
+    ('{"type": "object"}', [(1, 1, "This is JSON. A JSON Schema is")]),
     ("start ← b\n", [(1, 7, "not with ←")]),
     ('start ::= "a"', [(1, 8, "dialect='ebnf'")]),
     ('<b> ::= "a"', [(1, 6, "names without: b: … in Lark, b ::= … in GBNF or EBNF")]),
@@ -343,6 +349,12 @@ def test_what_terminals_may_not_look_at_is_told_where_it_stands() -> None:
         with pytest.raises(OutputTypeError, match=r"at line \d, column \d+\n.*\n *\^$") as error:
             structgen.compile(Cfg(bad), TINY)
         assert line is None or f"at line {line}, column 9" in str(error.value)
+
+
+def test_an_arrow_is_no_iso() -> None:
+    (place,) = told('start => "a"')
+    assert place[:2] == (1, 7)
+    assert "not with =>" in place[2]
 
 
 def test_lines_are_counted_by_line_feeds() -> None:

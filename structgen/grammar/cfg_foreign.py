@@ -22,6 +22,8 @@ MACRO = re.compile(r"(?:Regex|Substring|TagDispatch|Token|ExcludeToken|Repeat)\(
 def in_lark(text: str, at: int) -> str:
     """What to write in Lark instead of what stands at ``at``; nothing where that is not known."""
     line, column = _line(text, at)
+    if re.match(r"\s*\{\s*\"", text):
+        return "This is JSON. A JSON Schema is an output type of its own: JsonSchema(...)."
     if _ANTLR.match(line):
         return (
             'This is ANTLR. Lark has no such line; it writes a rule as name: "text" OTHER, without '
@@ -105,6 +107,10 @@ def item(text: str, at: int, dialect: str) -> str:
     if most is not None:
         return f" At most {most[1]} times is written {{0,{most[1]}}}."
     here = text[at : at + 1]
+    if text.startswith(("//", "/*"), at):
+        return " A comment begins with #."
+    if here == "\\":
+        return " Escapes stand in literals and classes only."
     if here == "'":
         return ' GBNF writes literals in double quotes: "text".'
     if here == "-" and dialect == "gbnf":

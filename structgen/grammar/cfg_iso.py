@@ -32,10 +32,11 @@ from .cfg_builder import (
 )
 from .cfg_embedded import Errors, Given
 
-RULE = re.compile(r"^[ \t]*[A-Za-z][A-Za-z0-9_ \t]*=(?!=)", re.MULTILINE)
+RULE = re.compile(r"^[ \t]*[A-Za-z][A-Za-z0-9_ \t]*=(?![=>])", re.MULTILINE)
 """How a rule begins."""
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*(?:[ \t]+[A-Za-z0-9_]+)*")
+_TERM = re.compile(r"[A-Za-z0-9\"'\[{?]|\((?!\*)")
 _CODE_POINT = re.compile(r"U\+([0-9A-Fa-f]{4,6})")
 _MAX_DEPTH = 150
 
@@ -78,6 +79,9 @@ def parse(
     for name, position in reader.references:
         if name not in rules:
             message = f"Rule {name!r} is used but not defined. Define it: {name} = …;"
+            if " " in name:
+                terms = name.replace(" ", ", ")
+                message = f"{message} Names may have spaces in them; several are written {terms}."
             cfg_embedded.report(errors, cfg_embedded.placed(message, text, position))
             rules[name] = Literal("x")
     try:
@@ -94,6 +98,8 @@ class _Reader:
         self.at = 0
         self.depth = 0
         self.is_cut = False  # whether the end of a line has been passed over unread
+        self.named = ""
+        self.is_separated = True
         self.references: list[tuple[str, int]] = []
 
     def fail(self, message: str, position: int | None = None) -> NoReturn:
@@ -184,13 +190,12 @@ class _Reader:
                 "between them.",
                 begin,
             )
+        self.named = name
+        self.is_separated = True
         rules.setdefault(name, self.alternatives())
         while not self.take(";", "."):
             if not self.is_cut:
-                self.wrong(
-                    f"Between two terms must come a comma, and after rule {name!r} a semicolon; "
-                    f"found {self.found()}."
-                )
+                self.unseparated()
             self.is_cut = False
             if self.at >= len(self.text) or self._is_rule():
                 break
@@ -200,6 +205,13 @@ class _Reader:
                 self.at += 1
                 self.skip()
                 self.alternatives()
+
+    def unseparated(self) -> None:
+        """Tell that terms, or rules, do not come apart here."""
+        self.wrong(
+            f"Between two terms must come a comma, and after rule {self.named!r} a semicolon; "
+            f"found {self.found()}."
+        )
 
     def _is_rule(self) -> bool:
         """Whether the next rule begins here."""
@@ -218,7 +230,14 @@ class _Reader:
 
     def sequence(self) -> Expression:
         parts = [self.term()]
-        while self.take(","):
+        while True:
+            if not self.take(","):
+                if self.is_cut or self._is_rule() or not _TERM.match(self.text, self.at):
+                    break
+                if self.is_separated:
+                    self.unseparated()
+                # Those who leave one comma out leave them all out, which is one mistake.
+                self.is_separated = False
             parts.append(self.term())
         return parts[0] if len(parts) == 1 else Sequence(tuple(parts))
 

@@ -42,7 +42,7 @@ from .cfg_embedded import Errors, Given
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*|[0-9]+[A-Za-z_-][A-Za-z0-9_-]*")
 _HEAD = re.compile(rf"({_NAME.pattern})(?:\[[^\]\n]*\])?\s*::=")
 _RULE = re.compile(rf"^[ \t]*(?={_HEAD.pattern})", re.MULTILINE)
-_JUNK = re.compile(r"'[^'\n]*'|[^\s\"'\[(|);<A-Za-z_]+|.")
+_JUNK = re.compile(r"'[^'\n]*'|//[^\n]*|/\*(?:[^*]|\*(?!/))*\*/|\\.|[^\s\"'\[(|);<A-Za-z_]+|.")
 _COUNT = re.compile(r"\{\s*(\d+)\s*(?:(,)\s*(\d+)?\s*)?\}")
 _MAX_DEPTH = 150
 
