@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .character_runs import Bools, Int32
+from .recent import Recent
 from .trie import view
 
 if TYPE_CHECKING:
@@ -65,9 +66,9 @@ class LoneRun:
     def __init__(self, characters: Characters, cut: Slice, alive: Bools | None) -> None:
         self._characters = characters
         self.counts = counts = cut.counts
-        self.walks: dict[tuple[int, int], tuple[Any, ...]] = {}
-        self.rows: dict[int, Bits] = {}
-        self.quotes_known: dict[tuple[int, int], tuple[Any, ...]] = {}
+        self.walks: Recent[tuple[int, int], tuple[Any, ...]] = characters.cache()
+        self.rows: Recent[int, Bits] = characters.cache()
+        self.quotes_known: Recent[tuple[int, int], tuple[Any, ...]] = characters.cache()
         self._quotes, self._quote_steps = cut.run.quotes()
         self._partial_ids: Int32 = np.zeros(0, np.int32)
         self._partial_steps = np.zeros(0, np.int64)
@@ -76,12 +77,12 @@ class LoneRun:
             keep = alive[characters.partial_tail[chosen]]
             self._partial_ids = characters.partial[chosen[keep]]
             self._partial_steps = steps[keep].astype(np.int64)
-        # A character that is cut needs room for itself.
         inside = (counts < np.iinfo(counts.dtype).max).nonzero()[0]
         self._level = -1
         if len(inside) + len(self._partial_ids) > _FEW:
             self._level = self._first_level(np.take(counts, inside))
             inside = inside[counts[inside] > self._level]
+        # A character that is cut needs room for itself.
         late = self._partial_steps >= self._level
         ids = np.concatenate((inside.astype(np.int32), self._partial_ids[late]))
         steps = np.concatenate((counts[inside].astype(np.int64), self._partial_steps[late] + 1))

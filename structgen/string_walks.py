@@ -185,7 +185,7 @@ class StringWalks(WalkStore):
         if lone is not None:
             run, least, most = lone
             bounds = run.bounds(least, most)
-            walked = run.walks.get(bounds)
+            walked = run.walks[bounds]
             if walked is None:
                 walked = run.walks[bounds] = self._lone_run(walks.characters, run, *bounds)
             row, ids, exits, is_closed = walked
@@ -229,11 +229,11 @@ class StringWalks(WalkStore):
         first, ids = run.tokens(most)
         row: Bits | None = None
         if first >= 0:
-            row = run.rows.get(first)
+            row = run.rows[first]
             if row is None:
                 row = run.rows[first] = self.intern(run.first(first, self.n_words))
         bounds = run.quote_bounds(least, most)
-        behind = run.quotes_known.get(bounds)
+        behind = run.quotes_known[bounds]
         if behind is None:
             quotes = run.quotes(*bounds)
             behind = EMPTY, (), False
