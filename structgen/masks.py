@@ -26,6 +26,7 @@ from .automaton.machine import BOTTOM, Frame, Machine, NeedsText
 from .automaton.nesting import UNLIMITED
 from .automaton.tape import Tape
 from .cfg_leaves import LexerWalks
+from .forgetting import Forgetting
 from .grouping import bits_of, words_of, words_of_few
 from .named_tokens import NamedTokens
 from .recent import Recent
@@ -132,8 +133,18 @@ def places_of(
         if leaf is None:
             yield from places_of(inner, above)
         else:
-            for end in ends_of(leaf, inner):
-                yield leaf, end, above
+            for to, end in ends_of(leaf, inner):
+                yield to, end, above
+
+
+Place: TypeAlias = "tuple[Leaf, int | tuple[int, int], int]"
+"""A leaf, where in it tokens end (see `walk_store.End`), and the continuation below it."""
+
+
+def places_over(machine: Machine, ends: Iterable[Ends], below: int) -> Iterator[Place]:
+    """`places_of`, with the frames pushed on ``below``."""
+    for leaf, end, frames in places_of(ends):
+        yield leaf, end, machine.push(frames, below)
 
 
 _NOTHING_AFTER: FrameWalk = EMPTY, _NO_NODE, ()
@@ -180,6 +191,10 @@ class MaskEngine:
     @cached_property
     def _named_walks(self) -> _NamedWalks:
         return _NamedWalks(self.named)
+
+    @cached_property
+    def _forgetting(self) -> Forgetting:
+        return Forgetting(self.machine, self._walker)
 
     @cached_property
     def _lexers(self) -> LexerWalks:
@@ -279,7 +294,7 @@ class MaskEngine:
                     if tape is None:
                         raise
                     found = self.walks_after_text(continuation, outcome, node, tape)
-                    parts += [after[1] for after, _, _ in found]
+                    parts += [more for more, _ in found]
         if is_accepting:
             eos = [t for t in self.vocabulary.eos_token_ids if t < self.vocabulary.size]
             parts.append(np.array(eos, np.int32))
@@ -298,32 +313,62 @@ class MaskEngine:
 
     def walks_after_text(
         self, continuation: int, outcome: int, node: Node, tape: Tape
-    ) -> Iterator[tuple[LeafWalk, Leaf, int]]:
-        """As `walks_after`, node by node: what follows depends on the text that led there.
+    ) -> Iterator[tuple[Ids, Iterable[Place]]]:
+        """As `walks_after`, where what follows depends on the text that led there.
 
-        Each walk comes with its leaf and the continuation below it.
+        As far as it does, that is node by node. Tokens, each time with the places in which they
+        end.
         """
         machine, walker = self.machine, self._walker
-        todo = [(continuation, outcome, real) for real in walker.real(node)]
+        todo = [(continuation, outcome, node)]
         while todo:
-            continuation, outcome, real = todo.pop()
-            if continuation == BOTTOM or not walker.trie.n_children[real]:
+            continuation, outcome, node = todo.pop()
+            if continuation == BOTTOM or not walker.has_children(node):
                 continue
             for frame_id, below in machine.continuations[continuation]:
                 frame, at = machine.frames[frame_id]
-                text = None
-                if frame.records(at, outcome):
-                    text = tape.after(walker.trie.string_of(real)).text(outcome)
-                limited = machine.depths[continuation] >= frame.limit
-                for way in frame.resume(at, outcome, text, limited):
-                    pushed = machine.push(way.frames, below)
-                    if way.leaf is None:
-                        todo.append((pushed, 0, real))
-                        continue
-                    walk = self._leaf_walk(way.leaf, way.q, real)
-                    yield walk, way.leaf, pushed
-                    for next_outcome, exit_node in walk[2]:
-                        todo += [(pushed, next_outcome, to) for to in walker.real(exit_node)]
+                room = self._room(frame, continuation)
+                others: Iterable[int] = ()
+                try:
+                    walk = self._frame_walk(frame, at, outcome, node, room)
+                except NeedsText:
+                    walk, others = self._walk_forgetting(frame, at, outcome, node, room)
+                yield walk[0], places_over(machine, walk[2], below)
+                if walk[1] != _NO_NODE:
+                    todo.append((below, 0, walk[1]))
+                for real in others:
+                    text = None
+                    if frame.records(at, outcome):
+                        text = tape.after(walker.trie.string_of(real)).text(outcome)
+                    for way in frame.resume(at, outcome, text, not room):
+                        pushed = machine.push(way.frames, below)
+                        if way.leaf is None:
+                            todo.append((pushed, 0, real))
+                            continue
+                        _, ids, exits, ends = self._leaf_walk(way.leaf, way.q, real)
+                        stops = ends_of(way.leaf, ends)
+                        yield ids, [(leaf, end, pushed) for leaf, end in stops]
+                        todo += [(pushed, after, to) for after, to in exits]
+
+    def _walk_forgetting(
+        self, frame: Frame, at: int, outcome: int, node: Node, room: int
+    ) -> tuple[FrameWalk, Iterable[int]]:
+        """`_frame_walk` as far as no text is needed, and the nodes that need it."""
+        walk = _NOTHING_AFTER
+        if frame.records(at, outcome):
+            apart = self._forgetting.apart(frame, at, outcome, node, not room)
+            if apart is not None:
+                if apart.node is not None:
+                    walk = self._walk_on(frame, apart.at, outcome, apart.node, room)
+                return walk, apart.others
+        return walk, self._walker.real(node)
+
+    def _room(self, frame: Frame, continuation: int) -> int:
+        """How many frames that nest may be pushed over ``frame`` before resuming is limited."""
+        room = self._most_room
+        if frame.limit != UNLIMITED:
+            room = max(0, min(frame.limit - self.machine.depths[continuation], room))
+        return room
 
     def walks_after(
         self, continuation: int, outcome: int, node: Node
@@ -336,9 +381,7 @@ class MaskEngine:
             continuation, outcome, node = todo.pop()
             for frame_id, below in machine.continuations[continuation]:
                 frame, at = machine.frames[frame_id]
-                room = self._most_room
-                if frame.limit != UNLIMITED:
-                    room = max(0, min(frame.limit - machine.depths[continuation], room))
+                room = self._room(frame, continuation)
                 walk = self._frame_walk(frame, at, outcome, node, room)
                 yield walk, below
                 closed = walk[1]
@@ -363,7 +406,19 @@ class MaskEngine:
         if not self._walker.has_children(node):
             return _NOTHING_AFTER
         if frame.records(at, outcome):
-            raise NeedsText
+            found, others = self._walk_forgetting(frame, at, outcome, node, room)
+            if others:
+                raise NeedsText
+            self._frame_walks[key] = found
+            return found
+        return self._walk_on(frame, at, outcome, node, room)
+
+    def _walk_on(self, frame: Frame, at: int, outcome: int, node: Node, room: int) -> FrameWalk:
+        """As `_frame_walk`, where what follows does not depend on the text."""
+        key = (frame, at, outcome, node, room)
+        found = self._frame_walks[key]
+        if found is not None:
+            return found
         parts: list[Ids] = []
         closed: list[Node] = []
         ends: list[Ends] = []

@@ -10,15 +10,16 @@ plans; `constraint` does.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from .automaton.excluding import bytes_of_many
 from .automaton.leaf import GROW, Leaf
 from .automaton.machine import NeedsText
 from .automaton.tape import Tape
-from .masks import MaskEngine, places_of
+from .masks import MaskEngine, Place, places_over
 from .recent import Recent
 from .vocabulary import unfinished
 from .walk_store import Ids, LeafWalk, ends_of
@@ -34,9 +35,6 @@ _MOST_LOOKED_AT = 3_000
 
 _LONGEST_CHARACTER = 12
 """Bytes that the rest of a character takes at most: two escapes."""
-
-_Place: TypeAlias = "tuple[Leaf, int | tuple[int, int], int]"
-"""A leaf, where in it tokens end (see `walk_store.End`), and the continuation below it."""
 
 
 class Reach:
@@ -109,16 +107,12 @@ class Reach:
                 for outcome, node in walk[2]:
                     try:
                         for frame_walk, below in engine.walks_after(continuation, outcome, node):
-                            ends: list[_Place] = [
-                                (leaf, end, machine.push(frames, below))
-                                for leaf, end, frames in places_of(frame_walk[2])
-                            ]
+                            ends = [*places_over(machine, frame_walk[2], below)]
                             flags[self._verdict(ends, most), frame_walk[0]] = 1
                     except NeedsText:
                         walks = engine.walks_after_text(continuation, outcome, node, tape())
-                        for leaf_walk, leaf, below in walks:
-                            ends = [(leaf, end, below) for end in ends_of(leaf, leaf_walk[3])]
-                            flags[self._verdict(ends, most), leaf_walk[1]] = 1
+                        for ids, places in walks:
+                            flags[self._verdict([*places], most), ids] = 1
         near, mixed, far, unknown = flags
         if np.count_nonzero(unknown) <= _MOST_LOOKED_AT:
             mixed |= unknown
@@ -143,16 +137,16 @@ class Reach:
         if row is not None:
             tokens[:] = np.unpackbits(row.view(np.uint8), bitorder="little")
         tokens[ids] = 1
-        ends: list[_Place] = [(leaf, end, continuation) for end in ends_of(leaf, inner)]
+        ends: list[Place] = [(to, end, continuation) for to, end in ends_of(leaf, inner)]
         verdict = self._verdict(ends, most)
         if verdict == _MIXED and leaf.text_state(q) is not None:
             # A token leaves text between two characters, except in the middle of a character or
             # an escape, and after a quote; those are few.
-            between: list[_Place] = [
-                (leaf, at, continuation)
-                for end in ends_of(leaf, inner)
-                for at in self._states(leaf, end)
-                if leaf.text_state(at) is not None
+            between: list[Place] = [
+                (to, at, continuation)
+                for to, end, _ in ends
+                for at in self._states(to, end)
+                if to.text_state(at) is not None
             ]
             verdict = self._verdict(between, most)
             unsettled = self._unsettled()
@@ -160,7 +154,7 @@ class Reach:
             tokens[unsettled] = 0
         flags[verdict] |= tokens
 
-    def _verdict(self, ends: list[_Place], most: int) -> int:
+    def _verdict(self, ends: list[Place], most: int) -> int:
         """Whether all of these places, some or none are near enough to the end."""
         near = far = False
         for leaf, end, continuation in ends:
@@ -203,13 +197,11 @@ class Reach:
             # From a state that only stands for this one completions are as long, in bytes, but may
             # be others.
             measure = distance if q == own[1] else self._bytes_to_close
-            ends = [(leaf, end, continuation, measure) for end in ends_of(leaf, inner)]
+            ends = [(to, end, continuation, measure) for to, end in ends_of(leaf, inner)]
             for outcome, node in exits:
                 for frame_walk, below in self._engine.walks_after(continuation, outcome, node):
-                    ends += [
-                        (to, end, machine.push(up, below), distance)
-                        for to, end, up in places_of(frame_walk[2])
-                    ]
+                    places = places_over(machine, frame_walk[2], below)
+                    ends += [(to, end, at, distance) for to, end, at in places]
             for to, end, at, measure in ends:
                 for q in self._states(to, end):
                     longest = max(longest, measure(to, q, at))
@@ -232,7 +224,7 @@ class Reach:
         Walks do not tell in which states such a text ends: what is searched for may have begun, or
         what had begun may be lost. The search itself is always still open. 0 elsewhere.
         """
-        state = leaf.text_state(q)
+        state = leaf.text_state(q) if leaf.holds_text else None
         part = None if state is None else leaf.symbols.open_part(state)
         if part is None or leaf.symbols.label(part) >= 0:
             return 0  # where nothing has to be found any more, all texts end alike
@@ -243,16 +235,64 @@ class Reach:
 
     def _bytes_to_close(self, leaf: Leaf, end: int, continuation: int) -> int:
         """Bytes that the plan from there has at most."""
+        if self._forgets(continuation):
+            return self._bytes_of_any(leaf, end, continuation)
         plan = self._plan(leaf, end, continuation)
         return self._worst(leaf, end, continuation) if plan is None else len(plan)
+
+    def _forgets(self, continuation: int) -> bool:
+        frames = self._machine.frames
+        links = self._machine.continuations[continuation]
+        return any(frames[link][0].forgotten(frames[link][1]) for link, _ in links)
+
+    def _bytes_of_any(self, leaf: Leaf, end: int, continuation: int) -> int:
+        """As `_bytes_to_close`, where the frame on top has forgotten which values are barred.
+
+        Among more values than may be barred one is not, however many of the shortest ones are.
+        """
+        try:
+            return self._bytes_forgetting(leaf, end, continuation)
+        except NeedsText:
+            return FAR  # of a frame below
+
+    def _bytes_forgetting(self, leaf: Leaf, end: int, continuation: int) -> int:
+        machine = self._machine
+        state = machine.state_of(leaf, end, continuation)
+        if machine.is_pending(state):
+            return self._worst(leaf, end, continuation)
+        best = 0 if machine.is_accepting(state) else FAR
+        for leaf_id, q, below in machine.configurations(state):
+            inside = machine.leaves[leaf_id]
+            if not self._forgets(below):
+                way = machine.completion(inside, q, below)
+                best = best if way is None else min(best, len(way))
+                continue
+            for frame_id, _ in machine.continuations[below]:
+                frame, at = machine.frames[frame_id]
+                outcome = frame.preferred(at)
+                shortest = inside.shortest(q, outcome)
+                if shortest is None or (outcome is None and frame.finish_reads(at, 0)):
+                    continue
+                way = machine.completion(inside, q, below)
+                if way is None:
+                    continue
+                needed: int | None = len(shortest[0])
+                if outcome is None:
+                    needed = bytes_of_many(inside, q, frame.forgotten(at))
+                if needed is not None:
+                    best = min(best, len(way) - len(shortest[0]) + needed)
+        return best
 
     def _tokens_to_close(self, leaf: Leaf, end: int, continuation: int) -> tuple[int, int]:
         """Tokens that the plan from there has: at least, and at most."""
         key = (leaf, end, continuation)
         found = self._closings[key]
         if found is None:
-            plan = self._plan(leaf, end, continuation)
-            if plan is not None:
+            forgets = self._forgets(continuation)
+            plan = None if forgets else self._plan(leaf, end, continuation)
+            if forgets:
+                found = (0, self._bytes_of_any(leaf, end, continuation))
+            elif plan is not None:
                 needed = self._engine.named.count(plan)
                 found = (needed, needed)
             else:

@@ -11,13 +11,14 @@ from __future__ import annotations
 import itertools
 import threading
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from .automaton.excluding import ExcludingLeaf
 from .automaton.leaf import Leaf
 from .grouping import ranges, starts_of
 from .recent import Caches, Recent
@@ -64,13 +65,30 @@ _cluster_numbers = itertools.count(1 << (_NODE_BITS - 1))
 End: TypeAlias = "int | tuple[int, int] | tuple[str, tuple[End, ...], int | None]"
 """A state; a run of text, by its first state and its length (see `Walker.run_ends`); or the ends of
 a walk of the shared leaf before a text that begins in a state (`Leaf.before_text`), or of that
-after one with a label (`Leaf.after_text`). Tuples and not named ones: see `WalkMemo`."""
+after one with a label (`Leaf.after_text`), or of the leaf that goes on (`Leaf.handed`). Tuples and
+not named ones: see `WalkMemo`."""
 
-BEFORE, AFTER = "before", "after"
+BEFORE, AFTER, HANDED = "before", "after", "handed"
+
+Stop: TypeAlias = "tuple[Leaf, int | tuple[int, int]]"
+"""A leaf, and a state of it or a run of text."""
 
 
-def ends_of(leaf: Leaf, ends: Iterable[End]) -> dict[int | tuple[int, int], None]:
-    """The ends of a walk of ``leaf`` in its own states and runs."""
+def ends_of(leaf: Leaf, ends: Iterable[End]) -> Iterator[Stop]:
+    """The ends of a walk of ``leaf``, in states and runs of itself or of the leaf that goes on."""
+    if not leaf.hands_over:
+        for own in _own_ends(leaf, ends):
+            yield leaf, own
+        return
+    assert isinstance(leaf, ExcludingLeaf)
+    for end in ends:
+        if isinstance(end, int):
+            yield leaf, end
+        elif len(end) == 3:
+            yield from ends_of(leaf.base, end[1])
+
+
+def _own_ends(leaf: Leaf, ends: Iterable[End]) -> dict[int | tuple[int, int], None]:
     out: dict[int | tuple[int, int], None] = {}
     for end in ends:
         if isinstance(end, int) or len(end) == 2:

@@ -38,6 +38,13 @@ State = tuple[int, tuple[int, ...], tuple[int, ...]]
 REPEATED = (-1,)
 """Values seen once two of them have been equal, where that is all that matters."""
 
+_FORGOTTEN = -2
+"""In the place of values seen: it does not matter which they are, but how many at most, which comes
+next. See `machine.Frame.forget`."""
+
+_FEW_FORGOTTEN = 8
+"""How many that are at least, so that states are shared."""
+
 
 class ArrayLeaf(Leaf):
     """Array punctuation; ends with `ITEM` where an item starts, with `CLOSE` after ``]``."""
@@ -173,7 +180,7 @@ class ArrayPlan:
     def _ways(self, state: State) -> Iterator[tuple[int, tuple[int, ...]]]:
         """For one more item: the conjunction it owes, and the contains counts after it."""
         count, met, seen = state
-        base = self._item(count, seen if self._unique else ())
+        base = self._item(count, seen if self._unique and not _is_forgotten(seen) else ())
         if not self._contains:
             yield base, met
             return
@@ -212,6 +219,8 @@ class ArrayPlan:
         """Whether another item, and whether ``]``, may follow."""
         count = state[0]
         close = self._is_complete(state)
+        if _is_forgotten(state[2]):
+            return self._max is None or count < self._max, close
         if self._simple:
             most = self._most()
             return most is None or count < most, close
@@ -245,7 +254,7 @@ class ArrayPlan:
         language = self._language
         for conjunction, met in self._ways(state):
             after: State = (min(count + 1, self._count_to), met, seen)
-            if language.is_possible(conjunction) and self._viable(after):
+            if _is_forgotten(seen) or (language.is_possible(conjunction) and self._viable(after)):
                 yield conjunction, after
             elif self._repeats and seen != REPEATED:
                 # Items to come cannot be equal by themselves: this one has to be like another.
@@ -305,6 +314,25 @@ class ArrayPlan:
         if not at & 1:
             return False
         return self._unique or (self._repeats and self._states[at >> 1][2] != REPEATED)
+
+    def forget(self, at: int, outcome: int) -> int | None:
+        """See `machine.Frame`: where there are more items than those that may have been written."""
+        count, met, seen = self._states[at >> 1]
+        if not at & 1 or not self._unique or self._contains or self._repeats:
+            return None
+        most = _FEW_FORGOTTEN
+        while most < len(seen) + 1:
+            most *= 2
+        if self._max is None or count < self._max:
+            needed = max(most, self._min) + 1
+            if count < self._prefix or not self._language.size_at_least(self._item(count), needed):
+                return None
+        return 2 * self._state((count, met, (_FORGOTTEN, most))) + 1
+
+    def forgotten(self, at: int) -> int:
+        """See `machine.Frame`."""
+        seen = self._states[at >> 1][2]
+        return seen[1] if _is_forgotten(seen) else 0
 
     def resume(
         self, at: int, outcome: int, text: bytes | None = None, limited: bool = False
@@ -532,3 +560,7 @@ class ArrayPlan:
                 yield self._language.conjunction_with(
                     conjunction, self._language.obligations(later)
                 )
+
+
+def _is_forgotten(seen: tuple[int, ...]) -> bool:
+    return bool(seen) and seen[0] == _FORGOTTEN

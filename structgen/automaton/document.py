@@ -62,6 +62,14 @@ class Document:
         """See `machine.Frame`."""
         return False
 
+    def forget(self, at: int, outcome: int) -> int | None:
+        """See `machine.Frame`."""
+        return None
+
+    def forgotten(self, at: int) -> int:
+        """See `machine.Frame`."""
+        return 0
+
     def resume(
         self, at: int, outcome: int, text: bytes | None = None, limited: bool = False
     ) -> tuple[Alternative, ...]:

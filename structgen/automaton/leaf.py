@@ -186,6 +186,7 @@ class Leaf:
         is_shared: whether several schemas use one instance, so that walks of it are worth keeping
             when a constraint goes.
         holds_text: whether part of it is text: characters of ``symbols``, spelt by ``encoding``.
+        hands_over: whether `handed` may say something.
         start: where it starts, if always in the same state.
         attached: what others keep about this leaf for as long as it lives, each under its own key.
         number: what no other leaf of the process ever has.
@@ -194,6 +195,7 @@ class Leaf:
 
     is_shared = True
     holds_text = False
+    hands_over = False
     _state_bytes = 500
     start: int
     symbols: SymbolAutomaton
@@ -293,6 +295,10 @@ class Leaf:
     def goes_on(self, q: int) -> bool:
         """Whether any byte may follow ``q``."""
         return bool(self.row(q))
+
+    def handed(self, q: int) -> tuple[Leaf, int] | None:
+        """Another leaf, and its state, that does all that this one does from ``q``, if any."""
+        return None
 
     def label(self, q: int) -> int:
         """Outcome when the leaf ends at ``q``, or -1 when it may not end there."""

@@ -65,6 +65,19 @@ class Frame(Protocol):
         """
         ...
 
+    def forget(self, at: int, outcome: int) -> int | None:
+        """Where `records` says that what follows depends on the text: a state of the frame from
+        which the same follows, whatever the text is, up to the end of the next value inside.
+
+        Not to be resumed there, and some value is certainly possible. None where there is none.
+        """
+        ...
+
+    def forgotten(self, at: int) -> int:
+        """In such a state, and those that follow: how many values at most the next one must not be
+        equal to. 0 in all others."""
+        ...
+
     def finish(self, at: int, outcome: int, text: bytes | None = None) -> bytes | None:
         """The fewest bytes that close this frame after ``outcome``, or an upper bound of them.
 
@@ -209,6 +222,12 @@ class Machine:
         state = self._alone.get(alone)
         if state is None:
             automaton = self.leaves[leaf]
+            handed = automaton.handed(q) if automaton.hands_over else None
+            if handed is not None:
+                state = self._alone[alone] = self._arrived(
+                    self.leaf_id(handed[0]), handed[1], continuation
+                )
+                return state
             outcome = automaton.labels[q]
             goes_on = automaton.goes_on(q)
             if outcome < 0 and goes_on:
@@ -368,6 +387,10 @@ class Machine:
     def _arrive(self, leaf: int, q: int, continuation: int, found: set[int]) -> None:
         """Add a configuration, and what follows if its leaf may end right there."""
         automaton = self.leaves[leaf]
+        handed = automaton.handed(q) if automaton.hands_over else None
+        if handed is not None:
+            automaton, q = handed
+            leaf = self.leaf_id(automaton)
         if automaton.goes_on(q):
             found.add((continuation << _STATE_BITS | q) << _LEAF_BITS | leaf)
         outcome = automaton.labels[q]

@@ -289,6 +289,14 @@ class ObjectPlan:
         _, count, rule, keys = self._states[at >> 1]
         return self._tells_keys_apart(count, rule, keys)
 
+    def forget(self, at: int, outcome: int) -> int | None:
+        """See `machine.Frame`."""
+        return None
+
+    def forgotten(self, at: int) -> int:
+        """See `machine.Frame`."""
+        return 0
+
     def resume(
         self, at: int, outcome: int, text: bytes | None = None, limited: bool = False
     ) -> tuple[Alternative, ...]:

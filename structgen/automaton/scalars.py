@@ -40,8 +40,11 @@ from .whitespace import Whitespace
 MAX_LITERAL_DIGITS = 400
 
 
-def string_regex(nodes: Sequence[Node]) -> ir.Regex | None:
-    """The strings that satisfy the string assertions of all ``nodes``, or None for none."""
+def string_regex(nodes: Sequence[Node], with_barred: bool = False) -> ir.Regex | None:
+    """The strings that satisfy the string assertions of all ``nodes``, or None for none.
+
+    ``with_barred``: also those strings that ``nodes`` bar one by one; see `excluding`.
+    """
     least, most = 0, None
     patterns: dict[ir.Regex, None] = {}
     for node in nodes:
@@ -52,9 +55,10 @@ def string_regex(nodes: Sequence[Node]) -> ir.Regex | None:
     if most is not None and least > most:
         return None
     parts = list(patterns)
-    barred = [ir.literal(v) for n in nodes for v in n.excluded if isinstance(v, str)]
-    if barred:
-        parts.append(ir.Complement(ir.Alternate(tuple(barred))))
+    if not with_barred:
+        barred = [ir.literal(v) for n in nodes for v in n.excluded if isinstance(v, str)]
+        if barred:
+            parts.append(ir.Complement(ir.Alternate(tuple(barred))))
     if least or most is not None:
         parts.append(ir.Repeat(ir.ANY_CHAR, least, most))
     if not parts:
@@ -70,8 +74,13 @@ def number_forms(types: int) -> tuple[int, ...]:
     return (numbers,) if numbers else ()
 
 
-def number_spec(types: int, nodes: Sequence[Node], options: JsonOptions) -> NumberSpec:
-    """What numbers of these ``types`` must be like by the assertions of all ``nodes``."""
+def number_spec(
+    types: int, nodes: Sequence[Node], options: JsonOptions, with_barred: bool = False
+) -> NumberSpec:
+    """What numbers of these ``types`` must be like by the assertions of all ``nodes``.
+
+    ``with_barred``: also those numbers that ``nodes`` bar one by one; see `excluding`.
+    """
     lower: tuple[Decimal, bool] | None = None
     upper: tuple[Decimal, bool] | None = None
     multiples: dict[Decimal, None] = {}
@@ -92,13 +101,13 @@ def number_spec(types: int, nodes: Sequence[Node], options: JsonOptions) -> Numb
                 upper is None or (value, not exclusive) < (upper[0], not upper[1])
             ):
                 upper = (value, exclusive)
+        for value in () if with_barred else node.excluded:
+            if isinstance(value, (int, float, Decimal)) and not isinstance(value, bool):
+                excluded[to_decimal(value).normalize()] = None
         if node.multiple_of is not None:
             multiples[node.multiple_of.normalize()] = None
         if node.not_multiple_of is not None:
             non_multiples[node.not_multiple_of.normalize()] = None
-        for value in node.excluded:
-            if isinstance(value, (int, float, Decimal)) and not isinstance(value, bool):
-                excluded[to_decimal(value).normalize()] = None
     if not types & FRACTION:
         multiples[Decimal(1)] = None
     elif not types & INTEGER:

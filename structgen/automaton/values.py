@@ -13,8 +13,9 @@ module knows the JSON types; `objects` and `arrays` own what happens between the
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from decimal import Decimal
 from functools import cached_property, lru_cache
 from typing import Any, TypeAlias
 
@@ -44,10 +45,13 @@ from . import evaluate
 from .alphabet import Alphabet
 from .arrays import ArrayLeaf, ArrayPlan
 from .branches import Branch, Brancher
-from .encoding import Escapes, json_string
+from .encoding import Escapes, JsonString, json_string
+from .excluding import ExcludingLeaf, bytes_of_many
+from .keys import NameLeaf
 from .leaf import Leaf, StringLeaf
 from .machine import Alternative
 from .nesting import UNLIMITED, NestingBound, height_of_text, watch_from
+from .numbers import NumberLeaf, NumberSpec
 from .objects import ObjectPlan
 from .options import JsonOptions
 from .plain import PlainSight
@@ -149,6 +153,16 @@ class JsonLanguage:
 
     @cached_property
     def _constants(self) -> dict[Any, int]:
+        return {}
+
+    @cached_property
+    def _many(self) -> dict[tuple[int, int], bool]:
+        """Whether so many values satisfy a conjunction."""
+        return {}
+
+    @cached_property
+    def _singles(self) -> dict[Any, tuple[Leaf, int] | None]:
+        """See `_single`."""
         return {}
 
     @cached_property
@@ -360,19 +374,24 @@ class JsonLanguage:
             if any(n.enum is not None for n in nodes):
                 self._enumerate(branch, literals, strings, leaves, plans)
                 continue
-            barred = {json_key(v) for n in nodes for v in n.excluded}
+            barred = {json_key(v): v for n in nodes for v in n.excluded}
             for kind, value, text in _WORDS:
                 if types & kind and not (barred and json_key(value) in barred):
                     literals[text] = None
+            scalars: list[StringLeaf | NumberLeaf | None] = []
             if types & STRING:
-                regex = string_regex(nodes)
-                leaf = None if regex is None else self._string_leaf(regex, nodes)
-                if leaf is not None:
-                    leaves[leaf] = leaf.start
+                regex = string_regex(nodes, with_barred=True)
+                scalars.append(None if regex is None else self._string_leaf(regex, nodes))
             for form in number_forms(types):
-                number = number_leaf(number_spec(form, nodes, self.options))
-                if number is not None:
-                    leaves[number] = number.start
+                # With exponents, what spells one number is as large as all that does.
+                apart = self.options.canonical
+                spec = number_spec(form, nodes, self.options, with_barred=apart)
+                scalars.append(number_leaf(spec))
+            for scalar in scalars:
+                if scalar is not None:
+                    left = self._excluding(scalar, barred) if barred else scalar
+                    if left is not None:
+                        leaves[left] = left.start
             if types & OBJECT:
                 numbers = [n for n in branch.nodes if self.nodes[n].speaks_of_objects]
                 if len(numbers) > 1:
@@ -473,6 +492,52 @@ class JsonLanguage:
         return leaf
 
     # -- scalars ----------------------------------------------------------------------------
+
+    def _excluding(
+        self, leaf: StringLeaf | NumberLeaf, barred: Mapping[Any, Any]
+    ) -> StringLeaf | NumberLeaf | ExcludingLeaf | None:
+        """``leaf`` without the values ``barred``, which are known by their `json_key`; None where
+        nothing is left."""
+        singles = [self._single(leaf, key, value) for key, value in barred.items()]
+        known = [single for single in singles if single is not None]
+        if not known:
+            return leaf
+        found = ExcludingLeaf(leaf, leaf.start, known)
+        return None if found.is_empty() else found
+
+    def _single(
+        self, leaf: StringLeaf | NumberLeaf, key: Any, value: Any
+    ) -> tuple[Leaf, int] | None:
+        """All ways to spell one value as ``leaf`` may, and where that automaton starts; None for
+        what ``leaf`` does not spell."""
+        if isinstance(leaf, StringLeaf):
+            if not isinstance(value, str):
+                return None
+            assert isinstance(leaf.encoding, JsonString)
+            escapes = leaf.encoding.escapes
+            name: tuple[Any, str] = key, escapes
+            if name not in self._singles:
+                named = NameLeaf((value,), escapes, self.missing)
+                start = named.open(1)
+                self._singles[name] = None if start is None else (named, start)
+        else:
+            if not self.options.canonical:
+                return None  # it is told by the leaf itself
+            if not isinstance(value, (int, float, Decimal)) or isinstance(value, bool):
+                return None
+            name = key, leaf.spec.form
+            if name not in self._singles:
+                number = to_decimal(value) or Decimal(0)
+                spec = NumberSpec(
+                    lower=number,
+                    upper=number,
+                    max_digits=leaf.spec.max_digits,
+                    canonical=leaf.spec.canonical,
+                    form=leaf.spec.form,
+                )
+                only = NumberLeaf(spec)
+                self._singles[name] = None if only.is_empty() else (only, only.start)
+        return self._singles[name]
 
     def string_language(self, obligation: int) -> ir.Regex:
         """The strings, as text, that meet ``obligation``."""
@@ -661,7 +726,15 @@ class JsonLanguage:
                     return True
             elif len(nodes) == 1:
                 count = max(count, sum(isinstance(v, str) for v in enum[0].enum or ()))
-        return count >= size
+        if count >= size:
+            return True
+        key = conjunction, size
+        found = self._many.get(key)
+        if found is None:
+            leaves, _ = self.shapes(conjunction)
+            found = any(bytes_of_many(leaf, q, size - 1) is not None for leaf, q in leaves)
+            self._many[key] = found
+        return found
 
     @property
     def is_solving(self) -> bool:
