@@ -202,7 +202,7 @@ def _decoded(data: bytes, key: str) -> Arrays:
 def _path(folder: str, name: str, under: Path | None = None) -> Path:
     if not _SAFE_NAME.fullmatch(folder) or not _SAFE_NAME.fullmatch(name):
         raise ValueError(f"{folder!r}/{name!r} is not a plain folder and file name")
-    return (under or root()) / folder / f"{name}{_SUFFIX}"
+    return (under or root()).joinpath(folder, f"{name}{_SUFFIX}")
 
 
 def _make_room(newest: Path) -> None:

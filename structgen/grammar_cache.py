@@ -131,7 +131,13 @@ def keep_row(name: str, of: str, row: npt.NDArray[np.uint32]) -> None:
 
 
 def _key(*parts: str) -> str:
-    data = "".join([f"{len(part)} {part}" for part in (_code(), *parts)])
+    return _digest(_code(), *parts)
+
+
+@functools.lru_cache(maxsize=8)
+def _digest(*parts: str) -> str:
+    # What is not found is kept a moment later.
+    data = "".join([f"{len(part)} {part}" for part in parts])
     return hashlib.sha256(data.encode("utf-8", "surrogatepass")).hexdigest()
 
 

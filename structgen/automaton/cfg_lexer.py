@@ -115,12 +115,18 @@ class Lexer(Leaf):
         self._entries: dict[tuple[int, Collection[Expected | int]], int] = {}
         self.encoding = self._encoding = Utf8(terminals.alphabet)
         self._ground: dict[int, list[int]] = {}
-        self._leads: list[tuple[int, int, int]] = []
+        self._leads: list[tuple[int, int]] = []
+        # For each atom, and for each set of atoms that lead bytes lead to: bytes, as a mask.
+        self._ascii_bytes: dict[int, int] = {}
+        self._lead_bytes: dict[int, int] = {}
         for byte, target in self._encoding.row(GROUND).items():
             if target < 0:
                 self._ground.setdefault(~target, []).append(byte)
+                self._ascii_bytes[~target] = self._ascii_bytes.get(~target, 0) | 1 << byte
             else:
-                self._leads.append((byte, target, self._encoding.reach(target)))
+                self._leads.append((byte, target))
+                reach = self._encoding.reach(target)
+                self._lead_bytes[reach] = self._lead_bytes.get(reach, 0) | 1 << byte
         self._spellings = {atom: len(found) for atom, found in self._ground.items()}
         # For sets of atoms: the ASCII characters in them, how many bytes they are spelt with, and
         # the bytes that they begin with, as a mask.
@@ -133,8 +139,7 @@ class Lexer(Leaf):
             for byte in found:
                 atoms[byte] = atom
         self._atom_of_byte = atoms
-        self._atoms_of_bytes = np.array(atoms, np.intp)
-        for _, _, reach in self._leads:
+        for reach in self._lead_bytes:
             self._beyond_ascii |= reach
 
     def entry(self, expected: frozenset[int] | tuple[Expected, ...], condition: int) -> int:
@@ -601,11 +606,11 @@ class Lexer(Leaf):
                 else:
                     others |= mask
             if back:
-                for byte in self._characters_of(back):
-                    inside |= 1 << byte
-                for byte, _, reach in self._leads:
+                for atom in bits(back):
+                    inside |= self._ascii_bytes.get(atom, 0)
+                for reach, mask in self._lead_bytes.items():
                     if not reach & ~back:
-                        inside |= 1 << byte
+                        inside |= mask
                 # Where most bytes lead away, runs are short, and there are as many as nodes.
                 leaving = self._bytes_of(back | others) & ~inside
                 if inside.bit_count() >= leaving.bit_count():
@@ -630,25 +635,10 @@ class Lexer(Leaf):
 
     def byte_row(self, q: int) -> npt.NDArray[np.int32]:
         """The next state for each byte, -1 where there is none: int32 [256]."""
-        symbol, node = self._keys[q]
-        if node != GROUND:
-            row = np.full(256, -1, np.int32)
-            for byte, to in self.row(q).items():
-                row[byte] = to
-            return row
-        targets = np.full(self.terminals.alphabet.n_atoms + 1, -1, np.int32)
-        live = 0
-        for mask, to_symbol in self._moves(symbol):
-            live |= mask
-            to = self.state((to_symbol, GROUND))
-            for atom in bits(mask):
-                targets[atom] = to
-        out: npt.NDArray[np.int32] = targets[self._atoms_of_bytes]
-        if live & self._beyond_ascii:
-            for byte, deeper, reach in self._leads:
-                if reach & live:
-                    out[byte] = self.state((symbol, deeper))
-        return out
+        known = self.row(q)
+        row = np.full(256, -1, np.int32)
+        row[list(known)] = list(known.values())
+        return row
 
     def following_bytes(self, outcome: int) -> npt.NDArray[np.bool_]:
         """The bytes that may follow where terminals end with ``outcome``: bool [256]."""
@@ -771,12 +761,11 @@ class Lexer(Leaf):
         found = self._begins.get(atoms)
         if found is None:
             found = 0
-            for byte in self._characters_of(atoms):
-                found |= 1 << byte
-            if atoms & self._beyond_ascii:
-                for byte, _, reach in self._leads:
-                    if reach & atoms:
-                        found |= 1 << byte
+            for atom in bits(atoms):
+                found |= self._ascii_bytes.get(atom, 0)
+            for reach, mask in self._lead_bytes.items():
+                if reach & atoms:
+                    found |= mask
             self._begins[atoms] = found
         return found
 
@@ -796,7 +785,7 @@ class Lexer(Leaf):
 
     def _add_leads(self, row: dict[int, int], symbol: int, mask: int) -> None:
         """Add to a row those bytes of a mask that begin longer characters."""
-        for byte, deeper, _ in self._leads:
+        for byte, deeper in self._leads:
             if mask >> byte & 1:
                 row[byte] = self.state((symbol, deeper))
 
