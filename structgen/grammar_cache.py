@@ -43,6 +43,10 @@ _keys: dict[int, tuple[ir.ContextFree, str]] = {}
 
 _MAX_KEYS = 256
 
+_unseen: dict[str, set[str]] = {}
+"""Keys of rules that were not on disk, so that nothing else about them is, either; each with the
+keys of what this process has kept since."""
+
 _ELSEWHERE = re.compile(r"%import(?:\s|\\)*\.")
 """An import from a file beside the grammar, or what looks like one."""
 
@@ -73,6 +77,9 @@ def get_or_read(text: str, start: str, read: Callable[[], ir.ContextFree]) -> ir
         if not _is_plain(grammar):
             return grammar
         _keep(key, lambda: {"grammar": np.frombuffer(_encoded(grammar), np.uint8)})
+        if len(_unseen) >= _MAX_KEYS:
+            _unseen.clear()
+        _unseen[key] = set()
     _keys[id(grammar)] = grammar, key
     if len(_keys) > _MAX_KEYS:
         _keys.pop(next(iter(_keys)), None)
@@ -107,7 +114,7 @@ def find_flag(name: str, of: str) -> bool | None:
 
     Args:
         name: what.
-        of: all it depends on.
+        of: all it depends on; first a `fingerprint`.
     """
     row = find_row(name, of)
     return None if row is None else bool(row[0])
@@ -121,13 +128,20 @@ def keep_flag(name: str, of: str, holds: bool) -> None:
 def find_row(name: str, of: str) -> npt.NDArray[np.uint32] | None:
     """A row of bits, uint32, if it was kept; as `find_flag`. It is not to be written to."""
     key = _key(name, of)
+    kept = _unseen.get(of[: len(key)])
+    if kept is not None and key not in kept:
+        return None
     known = written_later.find(_FOLDER, key, key)
     return None if known is None else known["array"].astype(np.uint32, copy=False)
 
 
 def keep_row(name: str, of: str, row: npt.NDArray[np.uint32]) -> None:
     """Keep what `find_row` is to find; it is not to be written to any more."""
-    _keep(_key(name, of), lambda: {"array": row})
+    key = _key(name, of)
+    _keep(key, lambda: {"array": row})
+    kept = _unseen.get(of[: len(key)])
+    if kept is not None:
+        kept.add(key)
 
 
 def _key(*parts: str) -> str:

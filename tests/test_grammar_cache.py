@@ -137,6 +137,29 @@ def test_a_first_mask_from_disk_builds_nothing(
     assert found == [fresh] * 4
 
 
+def test_of_a_new_grammar_only_the_rules_are_looked_for(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    vocabulary = real_tokenizers.vocabulary("smollm2")
+    looked_for: list[str] = []
+    find = written_later.find
+
+    def counted(folder: str, name: str, key: str) -> array_cache.Arrays | None:
+        looked_for.append(name)
+        return find(folder, name, key)
+
+    monkeypatch.setattr(written_later, "find", counted)
+    row = np.zeros((vocabulary.size + 31) // 32, np.uint32)
+    for files_met in (1, 3, 3):
+        lowering._lower_cached.cache_clear()
+        looked_for.clear()
+        structgen.compile(Cfg.named("json"), vocabulary).start().fill_mask(row)
+        assert len(looked_for) == files_met
+        # What this process has kept is found, on its way or on disk.
+        monkeypatch.setattr(CfgMaskEngine, "_compute", None)
+        written_later.flush()
+
+
 def test_grammars_without_a_text_are_refused_every_time(folder: Path) -> None:
     vocabulary = real_tokenizers.vocabulary("smollm2")
     rules = "".join(f"r{i}: A B r{i + 1}\n" for i in range(12))
