@@ -42,6 +42,13 @@ _WIDE = 24
 _EVERY_BYTE = (1 << 256) - 1
 
 
+def _as_mask(characters: list[int]) -> int:
+    first, last = characters[0], characters[-1]
+    if len(characters) == last - first + 1:
+        return (1 << last + 1) - (1 << first)
+    return sum([1 << byte for byte in characters])
+
+
 def as_flags(mask: int) -> npt.NDArray[np.bool_]:
     """Bytes given as a mask as flags: bool [256]."""
     packed = np.frombuffer(mask.to_bytes(32, "little"), np.uint8)
@@ -114,31 +121,26 @@ class Lexer(Leaf):
         self._near_inside: dict[int, dict[tuple[int, int], bytes]] = {}
         self._entries: dict[tuple[int, Collection[Expected | int]], int] = {}
         self.encoding = self._encoding = Utf8(terminals.alphabet)
+        ascii_atoms = terminals.alphabet.ascii_atoms()
         self._ground: dict[int, list[int]] = {}
-        self._leads: list[tuple[int, int]] = []
+        for byte, atom in enumerate(ascii_atoms):
+            self._ground.setdefault(atom, []).append(byte)
         # For each atom, and for each set of atoms that lead bytes lead to: bytes, as a mask.
-        self._ascii_bytes: dict[int, int] = {}
+        self._ascii_bytes = {atom: _as_mask(found) for atom, found in self._ground.items()}
         self._lead_bytes: dict[int, int] = {}
-        for byte, target in self._encoding.row(GROUND).items():
-            if target < 0:
-                self._ground.setdefault(~target, []).append(byte)
-                self._ascii_bytes[~target] = self._ascii_bytes.get(~target, 0) | 1 << byte
-            else:
-                self._leads.append((byte, target))
-                reach = self._encoding.reach(target)
-                self._lead_bytes[reach] = self._lead_bytes.get(reach, 0) | 1 << byte
+        row, reach_of = self._encoding.row(GROUND), self._encoding.reach
+        self._leads = [(byte, target) for byte, target in row.items() if target >= 0]
+        for byte, target in self._leads:
+            reach = reach_of(target)
+            self._lead_bytes[reach] = self._lead_bytes.get(reach, 0) | 1 << byte
         self._spellings = {atom: len(found) for atom, found in self._ground.items()}
         # For sets of atoms: the ASCII characters in them, how many bytes they are spelt with, and
         # the bytes that they begin with, as a mask.
         self._ascii: dict[int, list[int]] = {1 << atom: b for atom, b in self._ground.items()}
         self._widths: dict[int, int] = {}
         self._begins: dict[int, int] = {}
-        atoms = [terminals.alphabet.n_atoms] * 256
+        self._atom_of_byte = [*ascii_atoms, *[terminals.alphabet.n_atoms] * 128]
         self._beyond_ascii = 0
-        for atom, found in self._ground.items():
-            for byte in found:
-                atoms[byte] = atom
-        self._atom_of_byte = atoms
         for reach in self._lead_bytes:
             self._beyond_ascii |= reach
 

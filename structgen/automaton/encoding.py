@@ -40,6 +40,18 @@ _BLOCKS = [
     *((lead, (lead & 0x07) << 18) for lead in range(0xF1, 0xF5)),
 ]
 """Each lead byte of UTF-8, and the first character that it begins."""
+_LEADS = (
+    (0xC2, 0xDF, 1),
+    (0xE0, 0xE0, 2),
+    (0xE1, 0xEC, 2),
+    (0xED, 0xED, 2),
+    (0xEE, 0xEF, 2),
+    (0xF0, 0xF0, 3),
+    (0xF1, 0xF3, 3),
+    (0xF4, 0xF4, 3),
+)
+"""Lead bytes of UTF-8, from one to another, as far as no surrogate and nothing overlong divides
+them; and how many bytes follow."""
 _HEX = [(b, int(chr(b), 16)) for b in b"0123456789abcdefABCDEF"]
 _QUOTE, _BACKSLASH, _SLASH, _U = 0x22, 0x5C, 0x2F, 0x75
 
@@ -175,19 +187,25 @@ class Utf8:
         return self._tail_row(remaining, low, first, last)
 
     def _ground(self) -> Row:
-        row: Row = {}
-        for byte in range(0x80):
-            row[byte] = ~self.alphabet.atom(byte)
+        row = {byte: ~atom for byte, atom in enumerate(self.alphabet.ascii_atoms())}
         self._lead_bytes(row)
         return row
 
     def _lead_bytes(self, row: Row) -> None:
-        for byte in range(0xC2, 0xE0):
-            self._tail(row, byte, 1, (byte & 0x1F) << 6, 0x80)
-        for byte in range(0xE0, 0xF0):
-            self._tail(row, byte, 2, (byte & 0x0F) << 12, 0x800)
-        for byte in range(0xF0, 0xF5):
-            self._tail(row, byte, 3, (byte & 0x07) << 18, 0x10000)
+        # Nearly always all characters behind several lead bytes are one atom.
+        for begin, end, remaining in _LEADS:
+            payload, least = 0x1F >> remaining - 1, (0x80, 0x800, 0x10000)[remaining - 1]
+            first = (begin & payload) << 6 * remaining
+            last = ((end & payload) + 1 << 6 * remaining) - 1
+            atom = NO_ATOM
+            if least <= first and last <= 0x10FFFF:
+                atom = self.alphabet.single_atom(first, last)
+            if atom != NO_ATOM:
+                node = self._node(("tail1", remaining, atom), 1 << atom)
+                row.update(dict.fromkeys(range(begin, end + 1), node))
+                continue
+            for byte in range(begin, end + 1):
+                self._tail(row, byte, remaining, (byte & payload) << 6 * remaining, least)
 
     def _tail(self, row: Row, byte: int, remaining: int, low: int, least: int) -> None:
         """Add ``byte`` to ``row``, after which ``remaining`` continuation bytes choose a code point
