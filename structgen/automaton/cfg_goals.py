@@ -329,27 +329,22 @@ class Goals:
 
 def _closure(n: int, rules: Iterable[Rule], empty: bool) -> list[bool]:
     """Nonterminals with a rule of such nonterminals (and, unless ``empty``, terminals) only."""
-    known = [False] * n
-    left: list[tuple[int, list[int]]] = []
-    for lhs, rhs in rules:
-        if not rhs:
-            known[lhs] = True
-        elif not empty or max(rhs) < 0:
-            left.append((lhs, [~s for s in rhs if s < 0]))
+    unknown = set(range(-n, 0))
+    pending = [rule for rule in rules if not empty or max(rule[1], default=-1) < 0]
     # Rules are mostly written after those they are used in, so one round settles nearly all.
-    left.reverse()
+    pending.reverse()
     for _ in range(_ROUNDS):
-        n_left = len(left)
-        for lhs, needed in left:
-            if not known[lhs]:
-                for i in needed:
-                    if not known[i]:
-                        break
-                else:
-                    known[lhs] = True
-        left = [rule for rule in left if not known[rule[0]]]
-        if not left or len(left) == n_left:
-            return known
+        n_pending = len(pending)
+        for lhs, rhs in pending:
+            if ~lhs in unknown and unknown.isdisjoint(rhs):
+                unknown.discard(~lhs)
+        pending = [rule for rule in pending if ~rule[0] in unknown]
+        if not pending or len(pending) == n_pending:
+            break
+    known = [~i not in unknown for i in range(n)]
+    if not pending or len(pending) == n_pending:
+        return known
+    left = [(lhs, [~s for s in rhs if s < 0]) for lhs, rhs in pending]
     users: dict[int, list[int]] = {}
     missing: list[int] = []
     ready: list[int] = []

@@ -62,6 +62,7 @@ class Neighbours:
         self._settling: dict[int, tuple[int, bool]] = {
             ~t: (mask, may_end) for t, (mask, may_end, _) in enumerate(self._demands)
         }
+        self._met: dict[int, tuple[int, int]] = {}
         self._texts: dict[tuple[int, int], dict[int, bytes]] = {}
         self._ends: dict[_Node, dict[int, bytes]] = {}
         # Who else ends when a node does: (node, bytes before), or (node, state to go on in).
@@ -78,6 +79,21 @@ class Neighbours:
         found = self._settling.get(demand)
         if found is None:
             found = self._settling[demand] = self._lexer.terminals.settled_by([demand])
+        return found
+
+    def _meeting(self, demand: int) -> tuple[int, int]:
+        """The terminals of which some first character settles a demand, and those of which some
+        does not, as masks."""
+        found = self._met.get(demand)
+        if found is None:
+            settling = self._settles(demand)[0]
+            some = others = 0
+            for t, first in enumerate(self._first):
+                if first & settling:
+                    some |= 1 << t
+                if first & ~settling:
+                    others |= 1 << t
+            found = self._met[demand] = some, others
         return found
 
     def _can_follow(self, terminal: int, following: int) -> bool:
@@ -116,9 +132,8 @@ class Neighbours:
         def fits(terminal: int, following: int) -> bool:
             for demand in self._left_by(terminal):
                 if demand != self._anything:
-                    settling = self._settles(demand)[0]
-                    for t in bits(following):
-                        if not settling & self._first[t] and not self._hands_on(demand, t):
+                    for t in bits(following & ~self._meeting(demand)[0]):
+                        if not self._hands_on(demand, t):
                             return False
             return True
 
@@ -169,23 +184,22 @@ class Neighbours:
             terminal, demand = todo.pop()
             if demand == self._anything:
                 continue  # nobody cares
-            following = follow.get(terminal, 0) | ignored
-            unsettling = ~self._settles(demand)[0]
-            for t in bits(everything if terminal in ignore else following):
-                if not self._first[t] & unsettling:
-                    continue  # nearly always
+            following = everything if terminal in ignore else follow.get(terminal, 0) | ignored
+            following &= self._meeting(demand)[1]  # nearly always nothing is left
+            for t in bits(following):
                 if demand < 0:
                     # A guess will not do.
                     exact = self._lexer.terminals.demands(terminal, _MAX_STATES)
                     if exact[2] is None:
                         return None
                     self._demands[terminal] = exact
-                    self._settling[~terminal] = exact[:2]
+                    self._settling[demand] = exact[:2]
+                    del self._met[demand]
                     if len(exact[2]) > _MAX_DEMANDS:
                         # Their sum may.
-                        if self._first[t] & ~exact[0]:
+                        if following & self._meeting(demand)[1]:
                             return None
-                        continue
+                        break
                     left[terminal].discard(demand)
                     for known in exact[2]:
                         add(terminal, known)
