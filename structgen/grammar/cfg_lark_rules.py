@@ -149,8 +149,7 @@ class _Loading:
         if len(self._used_templates) < len(self._templates):
             raise NotPlain  # nobody has looked at them
         rules = _used(self._expanded, start)
-        mentioned = {symbol for _, way in rules for symbol in way}
-        mentioned.update(self._ignored)
+        mentioned = set(self._ignored).union(*[way for _, way in rules])
         terminals = [
             (str(definition.name), definition.pattern)
             for definition in self._definitions
@@ -327,8 +326,12 @@ def _substituted(node: Node, arguments: dict[str, Node]) -> Node:
 def _used(rules: list[tuple[str, _Way]], start: str) -> list[tuple[str, _Way]]:
     """Rules without those that no other rule mentions, as Lark's loader leaves them out."""
     while True:
-        used = {symbol for lhs, way in rules for symbol in way if symbol != lhs}
-        used.add(start)
+        mentions: dict[str, set[str]] = {}
+        for lhs, way in rules:
+            mentions.setdefault(lhs, set()).update(way)
+        used = {start}
+        for lhs, symbols in mentions.items():
+            used |= symbols - {lhs}
         kept = [rule for rule in rules if rule[0] in used]
         if len(kept) == len(rules):
             return rules
