@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from .automaton.build import build
 from .automaton.cfg_goals import Goals
 from .automaton.cfg_terminals import Terminals
-from .errors import GrammarError, OutputTypeError
+from .errors import GrammarError, OutputTypeError, Unsatisfiable
 from .explain import explain
 from .grammar import cfg, cfg_embedded, cfg_lark_literals, cfg_lark_statements, ir
 
@@ -56,18 +56,16 @@ def problems(
 
     Cost: that of compiling it.
     """
-    errors: list[GrammarError] = []
     text = text.removeprefix(cfg.BYTE_ORDER_MARK)
     dialect = dialect or cfg.dialect_of(text, path)
     declared = _declared(text)
-    given = {name: ir.SpecialToken(name) for name in declared}
-    grammar: ir.ContextFree | None = None
-    try:
-        grammar = cfg.parse(text, start, dialect, path, given, errors)
-    except GrammarError as error:
-        errors.append(error)
-    except OutputTypeError as error:
-        return [Problem(str(error), None, True)]
+    given: dict[str, cfg_embedded.Given] = {name: ir.SpecialToken(name) for name in declared}
+    errors: list[GrammarError] = []
+    grammar = _read(text, start, dialect, path, given, errors)
+    others = [name for name in _defined(text) if name != start]
+    if grammar is None and others and any(_NONE.match(str(error)) for error in errors):
+        # There is no rule to start with: what else is wrong is told as if another one were it.
+        grammar = _read(text, others[0], dialect, path, given, errors)
     found = [
         Problem(
             f"terminal {name} is declared and not defined: it has to be given, "
@@ -85,60 +83,126 @@ def problems(
             errors = [e for e in errors if not (_NONE if is_there else _NO_RULES).match(str(e))]
         in_order = sorted(errors, key=lambda error: (error.line or 0, error.column or 0))
         found += [Problem(str(error), error.line, True) for error in _distinct(in_order)]
-        if grammar is not None:
-            # What has mistakes is left out of it, or made up.
-            found += _endless(grammar, [], text)
-    if errors or grammar is None:
+    if grammar is None:
         return _sorted([*found, *_unused(text, start, dialect, set())])
-    terminals = _terminals(grammar, functools.partial(cfg.locate, text, dialect, path), found)
-    if terminals is None:
-        return _sorted([*found, *_unused(text, start, dialect, set())])
-    found += _refused(grammar)
-    dead = [
-        t
-        for t, first in enumerate(terminals.starts)
-        if first < 0 and isinstance(grammar.terminals[t], ir.Terminal)
-    ]
+    # What could not be read may be anything: of that no more is said.
+    open_ = {t for t, terminal in enumerate(grammar.terminals) if _is_made_up(terminal)}
+    is_whole = not errors
+    locate = functools.partial(cfg.locate, text, dialect, path)
+    refused, dead = _terminals(grammar, open_, locate, found)
+    refused |= _refused(grammar, open_, text, found)
     for t in dead:
-        name = grammar.terminals[t].name
-        found.append(
-            Problem(f"terminal {name} matches no text at all.", _line_of(text, name), False)
-        )
-    found += _endless(grammar, dead, text)
-    used = {*grammar.nonterminals, *(t.name for t in grammar.terminals)}
+        warning = GrammarError(f"terminal {grammar.terminals[t].name} matches no text at all.")
+        warning.terminal = grammar.terminals[t].name
+        line = locate(warning)
+        found.append(Problem(str(warning), line, False))
+    endless = _endless(grammar, dead, text)
+    found += endless
+    used = {*grammar.nonterminals, *(t.name for t in grammar.terminals)} if is_whole else set()
     unused = _unused(text, start, dialect, used)
-    found += [*unused, *_malformed(text, unused)]
-    if not any(problem.is_error for problem in found):
-        try:
-            build(grammar, {})
-        except OutputTypeError as error:
-            found.append(Problem(str(error), None, True))
+    found += unused
+    if is_whole:
+        found += _malformed(text, unused)
+    if not any(problem.is_error for problem in endless):
+        found += _unmatched(_with_open(grammar, open_ | refused), is_whole and not refused, text)
     return _sorted(found)
 
 
-def _terminals(
-    grammar: ir.ContextFree, locate: Callable[[OutputTypeError], int | None], found: list[Problem]
-) -> Terminals | None:
-    """The terminals; None, and a problem for each of them that is refused, if any is.
+def _read(
+    text: str,
+    start: str | None,
+    dialect: str,
+    path: str | None,
+    given: dict[str, cfg_embedded.Given],
+    errors: list[GrammarError],
+) -> ir.ContextFree | None:
+    """The grammar as far as it can be read, and ``errors`` added to."""
+    try:
+        return cfg.parse(text, start, dialect, path, given, errors)
+    except GrammarError as error:
+        errors.append(error)
+    except OutputTypeError as error:
+        errors.append(GrammarError(str(error)))
+    return None
+
+
+def _is_made_up(terminal: ir.AnyTerminal) -> bool:
+    """Whether something stands in a terminal for what could not be read."""
+    code = ord(cfg_embedded.MADE_UP)
+    if isinstance(terminal, ir.Terminal):
+        return cfg_embedded.MADE_UP in terminal.pattern or f"\\U{code:08x}" in terminal.pattern
+    return isinstance(terminal, ir.Embedded) and f"({code}, {code})" in repr(terminal.grammar)
+
+
+def _with_open(grammar: ir.ContextFree, numbers: set[int]) -> ir.ContextFree:
+    """The grammar in which some terminals are any text, or none: no text is lost by that."""
+    if not numbers:
+        return grammar
+    terminals = tuple(
+        ir.Terminal(terminal.name, "(?s:.)+", splits=True) if t in numbers else terminal
+        for t, terminal in enumerate(grammar.terminals)
+    )
+    first = len(grammar.nonterminals)
+    optional = {t: ~(first + i) for i, t in enumerate(sorted(numbers))}
+    rules = [(n, tuple(optional.get(symbol, symbol) for symbol in way)) for n, way in grammar.rules]
+    rules += [(~n, way) for t, n in optional.items() for way in ((), (t,))]
+    names = (*grammar.nonterminals, *(f"__{t}:" for t in optional))
+    ignore = tuple(t for t in grammar.ignore if t not in numbers)
+    return ir.ContextFree(terminals, names, tuple(dict.fromkeys(rules)), grammar.start, ignore)
+
+
+def _unmatched(grammar: ir.ContextFree, is_whole: bool, text: str) -> list[Problem]:
+    """What is wrong with all of the grammar together.
 
     Args:
         grammar: the grammar.
-        locate: see `cfg.locate`.
-        found: where problems go.
+        is_whole: whether nothing in it is made up.
+        text: as for `problems`.
     """
-    symbols = list(grammar.terminals)
-    while True:
+    try:
+        build(grammar, {})
+    except OutputTypeError as error:
+        if not is_whole and not isinstance(error, Unsatisfiable):
+            return []  # which the real text might not do
+        place = _place_of(text, grammar.nonterminals[grammar.start])
+        return [_placed(str(error), text, place, True)]
+    return []
+
+
+def _terminals(
+    grammar: ir.ContextFree,
+    left_out: set[int],
+    locate: Callable[[OutputTypeError], int | None],
+    found: list[Problem],
+) -> tuple[set[int], list[int]]:
+    """The terminals that are refused, and those that match nothing.
+
+    Args:
+        grammar: the grammar.
+        left_out: terminals that are not to be looked at.
+        locate: see `cfg.locate`.
+        found: where the problems of the refused go.
+    """
+    refused: set[int] = set()
+    dead: list[int] = []
+    for t, terminal in enumerate(grammar.terminals):
+        if t in left_out or not isinstance(terminal, ir.Terminal):
+            continue
         try:
-            terminals = Terminals(symbols, ir.ANY_CHAR)
+            if Terminals([terminal], ir.ANY_CHAR).starts[0] < 0:
+                dead.append(t)
         except OutputTypeError as error:
+            error.terminal = terminal.name
             line = locate(error)
             found.append(Problem(str(error), line, True))
-            left = [symbol for symbol in symbols if symbol.name != error.terminal]
-            if len(left) == len(symbols):
-                return None
-            symbols = left
-        else:
-            return terminals if len(symbols) == len(grammar.terminals) else None
+            refused.add(t)
+    return refused, dead
+
+
+def _placed(message: str, text: str, place: tuple[int, int] | None, is_error: bool) -> Problem:
+    """A problem at a line and column of the text, if it has one."""
+    line, column = place or (None, None)
+    return Problem(str(GrammarError(message, text=text, line=line, column=column)), line, is_error)
 
 
 def _distinct(errors: list[GrammarError]) -> list[GrammarError]:
@@ -159,24 +223,27 @@ def _sorted(found: list[Problem]) -> list[Problem]:
     return sorted(found, key=lambda problem: (not problem.is_error, problem.line or 0))
 
 
-def _refused(grammar: ir.ContextFree) -> list[Problem]:
-    """What is wrong with each embedded terminal."""
-    found: list[Problem] = []
-    for terminal in grammar.terminals:
-        if isinstance(terminal, ir.Embedded):
-            line = re.search(r"at line (\d+)", terminal.name)
-            number = int(line[1]) if line else None
-            try:
-                build(terminal.grammar, {})
-            except OutputTypeError as error:
-                message = f"{terminal.name} is refused: {error}"
-                found.append(Problem(message, number, True))
-                continue
-            for row in explain(terminal.grammar, {}).rows:
-                if row.note.startswith("unknown"):
-                    message = f"{terminal.name}: {row.keyword!r} at {row.path}: {row.note}"
-                    found.append(Problem(message, number, False))
-    return found
+def _refused(
+    grammar: ir.ContextFree, left_out: set[int], text: str, found: list[Problem]
+) -> set[int]:
+    """The embedded terminals that are refused; ``found`` is told what is wrong with each."""
+    refused: set[int] = set()
+    for t, terminal in enumerate(grammar.terminals):
+        if t in left_out or not isinstance(terminal, ir.Embedded):
+            continue
+        at = re.search(r"at line (\d+), column (\d+)", terminal.name)
+        place = (int(at[1]), int(at[2])) if at else None
+        try:
+            build(terminal.grammar, {})
+        except OutputTypeError as error:
+            found.append(_placed(f"{terminal.name} is refused: {error}", text, place, True))
+            refused.add(t)
+            continue
+        for row in explain(terminal.grammar, {}).rows:
+            if row.note.startswith("unknown"):
+                message = f"{terminal.name}: {row.keyword!r} at {row.path}: {row.note}"
+                found.append(_placed(message, text, place, False))
+    return refused
 
 
 def _declared(text: str) -> dict[str, int]:
@@ -214,7 +281,8 @@ def _endless(grammar: ir.ContextFree, dead: list[int], text: str) -> list[Proble
                 f"rule {name!r} can never be finished: each of its alternatives needs a rule or "
                 "terminal that cannot be either. Give it an alternative that ends."
             )
-            found.append(Problem(message, _line_of(text, name), number == grammar.start))
+            is_error = number == grammar.start
+            found.append(_placed(message, text, _place_of(text, name), is_error))
     return found
 
 
@@ -243,8 +311,13 @@ def _unused(text: str, start: str | None, dialect: str, used: set[str]) -> list[
         reached |= new
         todo += new
     return [
-        Problem(f"{name!r} is defined and never used. Remove it, or use it in a rule.", line, False)
-        for name, line in defined.items()
+        _placed(
+            f"{name!r} is defined and never used. Remove it, or use it in a rule.",
+            text,
+            _place_of(text, name),
+            False,
+        )
+        for name in defined
         if name not in reached
     ]
 
@@ -285,5 +358,9 @@ def _uses(text: str, defined: dict[str, int]) -> dict[str, set[str]]:
     return out
 
 
-def _line_of(text: str, name: str) -> int | None:
-    return _defined(text).get(name)
+def _place_of(text: str, name: str) -> tuple[int, int] | None:
+    """Line and column at which a name is defined."""
+    line = _defined(text).get(name)
+    if line is None:
+        return None
+    return line, text.split("\n")[line - 1].index(name.partition(" ")[0]) + 1

@@ -192,6 +192,7 @@ A: B "c"
 B: A
 """
     found = problems(text)
+    assert "'a' at $: unknown keyword" in found.pop().message
     assert all(problem.is_error for problem in found)
     assert [p.line for p in found] == [3, 4, 5, 7, 8, 9, 10, 11, 12, 13]
     parts = (
@@ -208,6 +209,64 @@ B: A
     for problem, part in zip(found, parts, strict=True):
         assert part in problem.message
         assert "^" in problem.message
+
+
+@pytest.mark.parametrize(
+    ("text", "dialect", "place"),
+    [
+        ('start: T "x" | "y"\nT: U V\nU: /a(?=b)/\nV: "c"\n', "lark", (2, 1)),
+        ('start: "a" | /x(?!)/\n', "lark", (1, 14)),
+        ('start: %json {"type": "strin"}\n', "lark", (1, 8)),
+        ('start: %json {"type": "string", "pattern": "["}\n', "lark", (1, 8)),
+        ('start: %json {"type": "string", "minLenght": 3}\n', "lark", (1, 8)),
+        ('start: %json {"minLength": 3, "maxLength": 1, "type": "string"}\n', "lark", (1, 8)),
+        ("start: T\nT: /(?<=x)a/\n", "lark", (2, 4)),
+        ("start: T\nT: /(?>a|ab)c/\n", "lark", (2, 4)),
+        ('start: "a" N N\nN: /[a-z]+/\n', "lark", (1, 1)),
+        ('start: never "a"\nnever: never "x"\n', "lark", (2, 1)),
+        ('start: "a"\n%ignore X\n%declare X\n', "lark", (2, 9)),
+        ('root ::= "a" %json {"type": "strin"}\n', "gbnf", (1, 14)),
+        ("start ::= 'a' #xZZ\n", "ebnf", (1, 15)),
+        ("start ::= 'a' - item\nitem ::= 'x' item 'y' | 'z'\n", "ebnf", (1, 15)),
+        ("start = 'a' - item;\nitem = 'x', item, 'y' | 'z';\n", "iso-ebnf", (1, 13)),
+        ('start = ? %json {"type": "strin"} ?;\n', "iso-ebnf", (1, 11)),
+    ],
+)
+def test_mistakes_elsewhere_hide_nothing(text: str, dialect: str, place: tuple[int, int]) -> None:
+    line, column = place
+    alone = {problem.message for problem in problems(text, dialect=dialect)}
+    assert any(re.search(rf"at line {line}, column {column}\n.*\n *\^$", m) for m in alone)
+    more = {"lark": "zz: undefd zz?\n", "iso-ebnf": "zz = undefd;\n"}.get(dialect)
+    more = text + (more or "zz ::= undefd\n")
+    found = {problem.message for problem in problems(more, dialect=dialect)}
+    assert alone <= found
+    assert any("'undefd' used but not defined" in m or "'undefd' is used" in m for m in found)
+    if dialect == "lark":
+        elsewhere = {p.message.split("\n")[0] for p in problems(text, "nowhere", dialect)}
+        wanted = {m.split("\n")[0] for m in alone if "'start' can never" not in m}
+        assert wanted <= elsewhere
+        assert any("no rule 'nowhere'" in message for message in elsewhere)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "start: N undefd N\nN: /[a-z]+/\n",
+        'start: N ( undefd | UNDEFD ) "a"\nN: /[a-z]+/\n',
+        "start: N M N\nN: /[a-z]+/\nM: UNDEFD /[a-z]+/\n",
+        "start: N b N\nN: /[a-z]+/\nb: ) N\n",
+        "start: N M N\nN: /[a-z]+/\nM: /x*/ | N\n",
+        'start: N %json {"type": } N\nN: /[a-z]+/\n',
+        'start: N %json {"type": "strin"} "b"\nN: /[^ ]+/\n',
+    ],
+)
+def test_what_cannot_be_read_is_blamed_for_nothing_else(text: str) -> None:
+    found = [problem for problem in problems(text) if problem.is_error]
+    assert found
+    assert not any("no text matches" in problem.message for problem in found)
+    # What no reading of it could mend is told.
+    more = text.replace("start: ", "start: N N ")
+    assert any("no text matches" in problem.message for problem in problems(more))
 
 
 def test_an_import_of_nothing_is_an_error() -> None:
@@ -238,7 +297,7 @@ C: %json {} <|x|>
 """
     found = problems(text)
     assert [(p.line, p.is_error) for p in found] == [
-        (1, True), (1, True), (3, True), (4, True), (5, True), (5, True), (6, False),
+        (1, True), (1, True), (2, True), (3, True), (4, True), (5, True), (5, True), (6, False),
     ]  # fmt: skip
     parts = (
         "'a' used but not defined", "must come a JSON Schema", "unterminated", "empty text",

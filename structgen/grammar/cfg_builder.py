@@ -8,11 +8,11 @@ its pattern matches; so do references to rules that are regular themselves.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from . import ir
+from . import cfg_embedded, ir
 
 MAX_PATTERN = 2_000
 """Longest pattern of one terminal made of several parts, in characters."""
@@ -87,30 +87,32 @@ Expression: TypeAlias = (
 )
 
 
-class NotRegular(Exception):
-    """A difference of what is not regular; ``position`` is where."""
-
-    def __init__(self, position: int) -> None:
-        super().__init__(
-            "Only what is regular can be taken away from what is regular: no rules that contain "
-            "themselves, no embedded JSON. Write the rest out."
-        )
-        self.position = position
+_NOT_REGULAR = (
+    "Only what is regular can be taken away from what is regular: no rules that contain "
+    "themselves, no embedded JSON. Write the rest out."
+)
 
 
-def build(rules: Mapping[str, Expression], start: str) -> ir.ContextFree:
+def build(
+    rules: Mapping[str, Expression],
+    start: str,
+    wrong: Callable[[str, int], None],
+) -> ir.ContextFree:
     """The grammar of ``rules``; every reference must have its rule.
 
     Args:
         rules: expressions by name.
         start: the rule to begin with.
+        wrong: is told what is wrong, and at which position of the text; what it raises goes on.
     """
-    return _Builder(rules).build(start)
+    return _Builder(rules, wrong).build(start)
 
 
 class _Builder:
-    def __init__(self, rules: Mapping[str, Expression]) -> None:
+    def __init__(self, rules: Mapping[str, Expression], wrong: Callable[[str, int], None]) -> None:
         self._rules = rules
+        self._wrong = wrong
+        self._told: set[int] = set()
         self._terminals: list[ir.AnyTerminal] = []
         self._numbers: dict[str, int] = {}  # of terminals, by pattern
         self._nonterminals: dict[str, int] = {}
@@ -189,7 +191,10 @@ class _Builder:
     def _difference(self, expression: Difference) -> ir.Regex:
         whole, part = self._regex(expression.whole), self._regex(expression.part)
         if whole is None or part is None:
-            raise NotRegular(expression.position)
+            if expression.position not in self._told:
+                self._told.add(expression.position)
+                self._wrong(_NOT_REGULAR, expression.position)
+            return ir.literal(cfg_embedded.MADE_UP)
         chars = [_as_chars(whole), _as_chars(part)]
         if chars[0] is not None and chars[1] is not None:
             taken = [*ir.negate(chars[0]).ranges, *chars[1].ranges]

@@ -75,7 +75,7 @@ class Scanner:
         while not self.peek(quote):
             if self.at >= len(self.text) or self.peek("\n"):
                 self.wrong(f"This literal is never closed. Add {quote}.", opening)
-                return Literal("x")
+                return Literal(cfg_embedded.MADE_UP)
             out.append(self.character())
         self.at += 1
         return Literal("".join(out))
@@ -155,7 +155,7 @@ class Scanner:
             self.at += len("#x")
             while self.at < len(self.text) and self.text[self.at].isalnum():
                 self.at += 1
-            return Literal("x")
+            return Literal(cfg_embedded.MADE_UP)
         code = self.hexadecimal(self.at + 2, None)
         return Chars(ir.char_set([(code, code)]))
 

@@ -35,6 +35,9 @@ Errors: TypeAlias = "list[GrammarError] | None"
 TOKEN = re.compile(r"<[^\s<>]+>")
 """How a special token is named in a grammar."""
 
+MADE_UP = "\U0010fffd"
+"""Where errors are collected, this stands for what cannot be read: a text that nobody writes."""
+
 _SPACE = re.compile(r"[ \t\r\n]*")
 _RULE = re.compile(
     r"^[ \t]*[?!]*_*[a-z][_a-z0-9]*(?:\{[^}\n]*\})?(?:\.-?\d+)?[ \t]*:", re.MULTILINE
@@ -136,7 +139,7 @@ def lift(text: str, given: Mapping[str, Given], errors: Errors = None) -> Lifted
                 report(errors, error)
                 embedded[name], at = ir.Embedded(name, ir.Json(True)), past(text, at)
         if is_misplaced:
-            name = '"x"'
+            name = f'"{MADE_UP}"'
         before = text[done : found.start()]
         out += [before, f" {name} "]
         length += len(before) + len(name) + 2

@@ -83,11 +83,8 @@ def parse(
                 terms = name.replace(" ", ", ")
                 message = f"{message} Names may have spaces in them; several are written {terms}."
             cfg_embedded.report(errors, cfg_embedded.placed(message, text, position))
-            rules[name] = Literal("x")
-    try:
-        return cfg_builder.build(rules, start)
-    except cfg_builder.NotRegular as error:
-        reader.fail(str(error), error.position)
+            rules[name] = Literal(cfg_embedded.MADE_UP)
+    return cfg_builder.build(rules, start, reader.wrong)
 
 
 class _Reader:
@@ -117,7 +114,7 @@ class _Reader:
         self.at = len(self.text) if end < 0 else end
         self.skip()
         self.is_cut = True
-        return Literal("x")
+        return Literal(cfg_embedded.MADE_UP)
 
     def skip(self) -> None:
         """Go past space and comments, which may contain comments."""
@@ -171,7 +168,7 @@ class _Reader:
                 self.depth = 0
                 name = _NAME.match(self.text, begin)
                 if name is not None:
-                    rules.setdefault(" ".join(name[0].split()), Literal("x"))
+                    rules.setdefault(" ".join(name[0].split()), Literal(cfg_embedded.MADE_UP))
                 following = (m.start() for m in RULE.finditer(self.text, begin + 1))
                 self.at = next((at for at in following if at >= self.at), len(self.text))
         return rules
@@ -340,13 +337,13 @@ class _Reader:
                 return Placed(cfg_embedded.special_token(content, self.text, match.start(1)))
             except GrammarError as error:
                 cfg_embedded.report(self.errors, error)
-                return Literal("x")
+                return Literal(cfg_embedded.MADE_UP)
         self.wrong(
             f"What the special sequence ? {content} ? means is not known. Give it: Cfg(..., "
             f"terminals={{{content!r}: Regex(...)}}); or write ? /pattern/ ? or ? U+00E9 ?.",
             opening,
         )
-        return Literal("x")
+        return Literal(cfg_embedded.MADE_UP)
 
     def placed(self, name: str, terminal: Given, position: int | None) -> Placed:
         """A terminal that is given; a string is a pattern."""

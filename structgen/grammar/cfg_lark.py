@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from .. import grammar_cache
-from ..errors import GrammarError, PatternError
+from ..errors import GrammarError, PatternError, UnsupportedFeature
 from . import (
     cfg_embedded,
     cfg_lark_imports,
@@ -84,6 +84,13 @@ def _read(
             _check_pattern(name, shown, pattern, regex, source)
         except GrammarError as error:
             cfg_embedded.report(errors, error)
+            regex = cfg_embedded.MADE_UP
+        except UnsupportedFeature as error:
+            placed = _error(f"Terminal {shown}: {error}", source, name, pattern.raw)
+            if errors is None:
+                raise UnsupportedFeature(str(placed)) from error
+            errors.append(placed)
+            regex = cfg_embedded.MADE_UP
         numbers[name] = len(terminals)
         terminals.append(ir.Terminal(shown, regex))
     nonterminals = {name: ~number for number, name in enumerate(loaded.nonterminals)}
@@ -110,7 +117,8 @@ def _read(
     for number in skipped:
         if not isinstance(terminals[number], ir.Terminal):
             name = terminals[number].name
-            raise _ignored(name, source)
+            cfg_embedded.report(errors, _ignored(name, source))
+    skipped = tuple([n for n in skipped if isinstance(terminals[n], ir.Terminal)])
     return ir.ContextFree(
         tuple(terminals), tuple(nonterminals), tuple(lowered), ~numbers[start], skipped
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
-from ..errors import PatternError
+from ..errors import PatternError, UnsupportedFeature
 from . import cfg_lark_rules, python_regex
 from .cfg_embedded import Lifted
 from .cfg_lark_statements import Mistake, Statement, statements
@@ -69,7 +69,7 @@ def malformed_patterns(statement: Statement, source: Lifted) -> Iterator[Mistake
             python_regex.parse(pattern.to_regexp(), lazy=True)
         except NotPlain:
             continue
-        except PatternError as error:
+        except (PatternError, UnsupportedFeature) as error:
             is_all = statement.kind == "term" and len(statement.body) == 1
             shown = statement.name if is_all else repr(pattern.value)
             yield Mistake.at(token, f"Terminal {shown}: {error}", source, statement)

@@ -58,6 +58,6 @@ def taken_out(
     for name, count in names:
         if name not in known:
             parameters = ", ".join(f"parameter_{number}" for number in range(count))
-            text += f'\n{name}{f"{{{parameters}}}" if count else ""}: "x"\n'
+            text += f'\n{name}{f"{{{parameters}}}" if count else ""}: "{cfg_embedded.MADE_UP}"\n'
             known.add(name)
     return replace(source, text=text)

@@ -88,18 +88,15 @@ def parse(
         start = next(iter(rules))
     # What stands in a rule that could not be read is defined, too.
     for head in _RULE.finditer(text) if errors else ():
-        rules.setdefault(head[1], Literal("x"))
+        rules.setdefault(head[1], Literal(cfg_embedded.MADE_UP))
     for name, position in reader.references:
         if name not in rules:
             error = reader.error(
                 f"Rule {name!r} is used but not defined. Define it: {name} ::= ...", position
             )
             cfg_embedded.report(errors, error)
-            rules[name] = Literal("x")
-    try:
-        return cfg_builder.build(rules, start)
-    except cfg_builder.NotRegular as error:
-        raise reader.error(str(error), error.position) from None
+            rules[name] = Literal(cfg_embedded.MADE_UP)
+    return cfg_builder.build(rules, start, reader.wrong)
 
 
 def _given(name: str, terminal: Given) -> ir.Embedded | ir.SpecialToken:
@@ -131,7 +128,7 @@ class _Reader(Scanner):
                 self.depth = 0
                 name = _NAME.match(self.text, begin)
                 if name is not None:
-                    rules.setdefault(name[0], Literal("x"))
+                    rules.setdefault(name[0], Literal(cfg_embedded.MADE_UP))
                 following = (m.end() for m in _RULE.finditer(self.text, begin + 1))
                 self.at = next((end for end in following if end >= self.at), len(self.text))
         return rules
@@ -355,14 +352,14 @@ class _Reader(Scanner):
             junk = _JUNK.match(self.text, self.at)
             assert junk is not None
             self.at = junk.end()
-            return Literal("x")
+            return Literal(cfg_embedded.MADE_UP)
         if cfg_foreign.MACRO.match(self.text, self.at):
             self.wrong(
                 f"{match[0]}(…) is a macro of XGrammar's, and is not supported. A token is written "
                 "<name> or <[id]>; a pattern is given from outside: terminals={'name': Regex(...)}."
             )
             self.at = cfg_foreign.past_brackets(self.text, match.end())
-            return Literal("x")
+            return Literal(cfg_embedded.MADE_UP)
         self.references.append((match[0], self.at))
         self.at = match.end()
         return Reference(match[0])
@@ -372,13 +369,13 @@ class _Reader(Scanner):
         if match is None:
             self.wrong("A special token is written <name>, without spaces.")
             self.at += 1
-            return Literal("x")
+            return Literal(cfg_embedded.MADE_UP)
         self.at = match.end()
         try:
             return Placed(cfg_embedded.special_token(match[0], self.text, match.start()))
         except GrammarError as error:
             cfg_embedded.report(self.errors, error)
-            return Literal("x")
+            return Literal(cfg_embedded.MADE_UP)
 
     def json(self) -> Expression:
         try:
@@ -386,5 +383,5 @@ class _Reader(Scanner):
         except GrammarError as error:
             cfg_embedded.report(self.errors, error)
             self.at = cfg_embedded.past(self.text, self.at + len("%json"))
-            return Literal("x")
+            return Literal(cfg_embedded.MADE_UP)
         return Placed(terminal)
