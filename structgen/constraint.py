@@ -1,4 +1,4 @@
-"""Constraints: the engine as the rest of the world sees it.
+"""Constraints: compiled output types, as the rest of the world sees them.
 
 `compile` turns an output type and a vocabulary into an immutable `Constraint` that any number of
 threads and sequences share; `Constraint.start` gives each sequence its own `cursor.Cursor`, which
@@ -8,16 +8,15 @@ is two lists of integers. Works without any model: logits, sampling and prompts 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping
-from functools import cached_property
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
 from .automaton.build import Built, build
-from .automaton.machine import DEAD, Machine, NeedsText
-from .automaton.tape import Tape
+from .automaton.machine import Machine
 from .cursor import Cursor
+from .engine import Engine
 from .errors import (
     OptionError,
     OutputTypeError,
@@ -26,18 +25,16 @@ from .errors import (
     VocabularyError,
 )
 from .masks import MaskEngine
-from .named_tokens import NamedTokens
-from .reach import Reach
 from .types import OutputType, lower
 from .vocabulary import Vocabulary
 
 if TYPE_CHECKING:
+    from .automaton.cfg_machine import CfgMachine
     from .cfg_masks import CfgMaskEngine
-    from .cfg_reach import CfgReach
     from .explain import Explanation
 
-_MAX_MEMO = 200_000
-"""Most entries of each of a constraint's token memos; a full one starts anew."""
+MAX_ENGINE_BYTES = 64 * 1024 * 1024
+"""About how many bytes an automaton may come to before new sequences begin with a new one."""
 
 
 def compile(output_type: Any, vocabulary: Vocabulary, **options: Any) -> Constraint:
@@ -100,19 +97,8 @@ class Constraint:
         self.vocabulary = vocabulary
         self._options = options
         self._unenforced = built.unenforced
-        self._machine = built.machine
-        self.named = NamedTokens(vocabulary, built.named_tokens)
-        self._masks: MaskEngine | CfgMaskEngine
-        if isinstance(built.machine, Machine):
-            self._masks = MaskEngine(built.machine, vocabulary, self.named)
-        else:
-            from .cfg_masks import CfgMaskEngine
-
-            self._masks = CfgMaskEngine(built.machine, vocabulary)
-        self._size = vocabulary.size
-        self._tokens: dict[int, int] = {}
-        self._plans: dict[int, tuple[int, ...]] = {}
-        self._plan_sizes: dict[int, int] = {}
+        self._engine = Engine(output, vocabulary, built)
+        self.named = self._engine.named
 
     def start(self, max_tokens: int | None = None) -> Cursor:
         """A cursor at the start of a new sequence.
@@ -126,12 +112,29 @@ class Constraint:
             OptionError: ``max_tokens`` is no whole number.
         """
         if max_tokens is None:
-            return Cursor(self, None)
+            return Cursor(self._ready(), None)
         if isinstance(max_tokens, bool) or not isinstance(max_tokens, (int, np.integer)):
             raise OptionError(
                 f"max_tokens must be a whole number, or None for no budget; got {max_tokens!r}."
             )
-        return Cursor(self, int(max_tokens))
+        return Cursor(self._ready(), int(max_tokens))
+
+    def _ready(self) -> Engine:
+        """The engine for one more sequence: a new one when this has grown too large."""
+        engine = self._engine
+        if engine.weight() > MAX_ENGINE_BYTES:
+            # Sequences that are under way go on with the one they have.
+            built = build(self.output.grammar, self._options, self.vocabulary.missing_bytes)
+            engine = self._engine = Engine(self.output, self.vocabulary, built)
+        return engine
+
+    @property
+    def _machine(self) -> Machine | CfgMachine:
+        return self._engine._machine
+
+    @property
+    def _masks(self) -> MaskEngine | CfgMaskEngine:
+        return self._engine._masks
 
     def allows(self, text: str) -> bool:
         """Whether ``text`` is a whole output. Costs what accepting its tokens does.
@@ -169,65 +172,3 @@ class Constraint:
 
     def __repr__(self) -> str:
         return f"Constraint({self.output.name}, {self.vocabulary!r})"
-
-    # -- for cursors ------------------------------------------------------------------------
-
-    @cached_property
-    def _reach(self) -> Reach | CfgReach:
-        if isinstance(self._masks, MaskEngine):
-            return Reach(self._masks)
-        from .cfg_reach import CfgReach
-
-        return CfgReach(self._masks)
-
-    def _advance(self, state: int, token_id: int, tape: Callable[[], Tape]) -> int:
-        """The state after a token's bytes, or `DEAD`."""
-        key = state * self._size + token_id
-        to = self._tokens.get(key)
-        if to is not None:
-            return to
-        machine = self._machine
-        data = self.named.tokens[token_id]
-        to, done = machine.read(state, data, 0) if data else (DEAD, 0)
-        shared = True
-        while to != DEAD and machine.is_pending(to):
-            to = machine.resolve(to, tape().after(data[:done]))
-            shared = False
-            if done < len(data):
-                to, done = machine.read(to, data, done)
-        if shared:
-            if len(self._tokens) > _MAX_MEMO:
-                self._tokens.clear()
-            self._tokens[key] = to
-        return to
-
-    def _plan(self, state: int, tape: Callable[[], Tape]) -> tuple[int, ...]:
-        """Tokens that finish from ``state``, without the end-of-sequence token."""
-        plan = self._plans.get(state)
-        if plan is None:
-            completion, is_shared = self._completion(state, tape)
-            plan = tuple(self.named.encode(completion))
-            if is_shared:
-                if len(self._plans) > _MAX_MEMO:
-                    self._plans.clear()
-                self._plans[state] = plan
-        return plan
-
-    def _plan_size(self, state: int, tape: Callable[[], Tape]) -> int:
-        """How many tokens `_plan` has: it is asked of many states of which one will be reached."""
-        size = self._plan_sizes.get(state)
-        if size is None:
-            completion, is_shared = self._completion(state, tape)
-            size = self.named.count(completion)
-            if is_shared:
-                if len(self._plan_sizes) > _MAX_MEMO:
-                    self._plan_sizes.clear()
-                self._plan_sizes[state] = size
-        return size
-
-    def _completion(self, state: int, tape: Callable[[], Tape]) -> tuple[bytes, bool]:
-        """Bytes that finish from ``state``, and whether they do so after every text."""
-        try:
-            return self._machine.shortest_completion(state), True
-        except NeedsText:
-            return self._machine.shortest_completion(state, tape()), False

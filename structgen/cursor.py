@@ -20,7 +20,7 @@ from .errors import BudgetTooSmall, TokenNotAllowed
 from .reach import FAR, Reach
 
 if TYPE_CHECKING:
-    from .constraint import Constraint
+    from .engine import Engine
 
 _FORCED_LIMIT = 4096
 """Most bytes that are forced at once."""
@@ -52,7 +52,7 @@ class Cursor:
         "_trail",
     )
 
-    def __init__(self, constraint: Constraint, max_tokens: int | None) -> None:
+    def __init__(self, constraint: Engine, max_tokens: int | None) -> None:
         self._constraint = constraint
         self._ready = constraint._masks.ready
         self._out: npt.NDArray[np.uint32] | None = None
@@ -306,7 +306,7 @@ class Cursor:
         assert self._left is not None
         # The token itself, the completion after it, and end of sequence.
         reach, spare = self._constraint._reach, self._left - 2
-        if reach.most_roughly(self._state) <= spare or reach.most_bytes(self._state) <= spare:
+        if reach.most_bytes(self._state) <= spare:
             return False
         most = reach.most(self._state)
         if most < FAR:

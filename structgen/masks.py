@@ -175,18 +175,18 @@ class MaskEngine:
         self._walker = walker = walker_of(vocabulary)
         self._by_text: set[int] = set()  # states whose masks depend on the text so far
         # They go with the constraint: walks of frames, too, and of leaves that no other one shares.
-        self._caches = walker.caches(4)
-        masks, alike, walks, frame_walks = self._caches
+        self._caches = walker.caches(5, machine)
+        masks, alike, walks, frame_walks, tables = self._caches
         self._masks: Recent[int, Mask] = masks
         self.ready: dict[int, Mask] = masks
         self._alike: Recent[tuple[Any, ...], Mask] = alike
-        self._own_walks = walks
+        self._own_walks = walks, tables
         self._frame_walks: Recent[tuple[Frame, int, int, Node, int], FrameWalk] = frame_walks
         self._most_room = walker.most_opened + 1
 
     @cached_property
     def _walks(self) -> WalkMemo:
-        return self._walker.memo(self._own_walks)
+        return self._walker.memo(*self._own_walks)
 
     @cached_property
     def _named_walks(self) -> _NamedWalks:

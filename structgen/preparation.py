@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from .constraint import Constraint
 from .constraint import compile as compile_constraint
 from .grammar.formats import format_regex
 from .types import Cfg, JsonSchema
@@ -84,20 +85,28 @@ def warm_up(vocabulary: Vocabulary, *, grammars: bool = False) -> None:
     second time.
     """
     if grammars:
-        cursor = compile_constraint(Cfg('start: "a" start?', dialect="lark"), vocabulary).start()
-        cursor.fill_mask(np.zeros((vocabulary.size + 31) // 32, np.uint32))
+        # One that was compiled before, in whatever process, does without Lark's loader.
+        import lark.load_grammar  # noqa: F401
+
+        constraint = compile_constraint(Cfg('start: "a" start?', dialect="lark"), vocabulary)
+        _walk(constraint, vocabulary.encode_bytes(b"aa"))
     for name in _FORMATS:
         format_regex(name)
     constraint = compile_constraint(JsonSchema(_SCHEMA), vocabulary)
     text = json.dumps(_TEXT, separators=(",", ":"), ensure_ascii=False).encode()
     spelt = json.dumps(_SPELT, separators=(",", ":")).encode()
-    out = np.zeros((vocabulary.size + 31) // 32, np.uint32)
-    for tokens in (
-        vocabulary.encode_bytes(text),
+    _walk(constraint, vocabulary.encode_bytes(text))
+    _walk(
+        constraint,
         [token for byte in spelt for token in vocabulary.encode_bytes(bytes([byte]))],
-    ):
-        cursor = constraint.start()
-        for token in tokens:
-            cursor.fill_mask(out)
-            cursor.accept(token)
+    )
+
+
+def _walk(constraint: Constraint, tokens: list[int]) -> None:
+    """Make all masks on the way through ``tokens``."""
+    cursor = constraint.start()
+    out = np.zeros((constraint.vocabulary.size + 31) // 32, np.uint32)
+    for token in tokens:
         cursor.fill_mask(out)
+        cursor.accept(token)
+    cursor.fill_mask(out)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 _K = TypeVar("_K")
 _V = TypeVar("_V")
@@ -46,8 +46,21 @@ class Recent(dict[_K, _V]):
         self.clear()
 
 
+class Weighed(Protocol):
+    """What takes memory."""
+
+    @property
+    def weight(self) -> int:
+        """About how many bytes."""
+        ...
+
+
 class Caches(list[Recent[Any, Any]]):
-    """Several caches that last equally long."""
+    """Several caches that last equally long, for ``owner``."""
+
+    def __init__(self, count: int, owner: Weighed) -> None:
+        super().__init__([Recent() for _ in range(count)])
+        self.owner = owner
 
     __hash__ = object.__hash__  # type: ignore[assignment]
     __eq__ = object.__eq__  # by identity

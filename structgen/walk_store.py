@@ -21,7 +21,7 @@ import numpy.typing as npt
 from .automaton.excluding import ExcludingLeaf
 from .automaton.leaf import Leaf
 from .grouping import ranges, starts_of
-from .recent import Caches, Recent
+from .recent import Caches, Recent, Weighed
 from .trie import Trie, view
 from .vocabulary import Vocabulary
 
@@ -125,13 +125,19 @@ class WalkMemo:
     and walks plain tuples, which the collector leaves alone once it has seen that they hold nothing
     but numbers and arrays. Exits, of which few are different, are one for all. A leaf that is
     dropped may be gone before its walks are.
+
+    Attributes:
+        tables: what wide walks read of a leaf; see `walks`.
     """
 
-    __slots__ = ("_exits", "_kept")
+    __slots__ = ("_exits", "_kept", "tables")
 
-    def __init__(self, kept: Recent[int, LeafWalk], exits: Recent[Exits, Exits]) -> None:
+    def __init__(
+        self, kept: Recent[int, LeafWalk], exits: Recent[Exits, Exits], tables: Recent[Leaf, Any]
+    ) -> None:
         self._kept = kept
         self._exits = exits
+        self.tables = tables
 
     def get(self, leaf: Leaf, q: int, node: Node) -> LeafWalk | None:
         """The walk, or None."""
@@ -205,7 +211,7 @@ class WalkStore:
         self._caches: weakref.WeakSet[Recent[Any, Any]] = weakref.WeakSet()
         self._groups: weakref.WeakSet[Caches] = weakref.WeakSet()
         self._exits: Recent[Exits, Exits] = self.cache()
-        self.walks = self.memo(self.cache())
+        self.walks = self.memo(self.cache(), self.cache())
         self._interned: Recent[bytes, Bits] = self.cache()
         self.masks: Recent[tuple[bytes | None, bytes], tuple[Any, Any, Bits]] = self.cache()
         self._clusters: weakref.WeakValueDictionary[bytes, Cluster] = weakref.WeakValueDictionary()
@@ -226,32 +232,48 @@ class WalkStore:
             self._caches.add(made)
         return made
 
-    def caches(self, count: int) -> Caches:
-        """Several at once, which are ruled as long as the list is held: it is noted once."""
-        made = Caches([Recent() for _ in range(count)])
+    def caches(self, count: int, owner: Weighed) -> Caches:
+        """Several at once, which are ruled as long as the list is held: it is noted once.
+
+        ``owner`` is what they are about, an automaton of one constraint.
+        """
+        made = Caches(count, owner)
         with self._caches_lock:
             self._groups.add(made)
         return made
 
-    def memo(self, kept: Recent[int, Any]) -> WalkMemo:
-        """A memo of walks that keeps them in ``kept``."""
-        return WalkMemo(kept, self._exits)
+    def memo(self, kept: Recent[int, Any], tables: Recent[Leaf, Any]) -> WalkMemo:
+        """A memo of walks that keeps them in ``kept``, and tables of leaves in ``tables``."""
+        return WalkMemo(kept, self._exits, tables)
 
     def charge(self, n_bytes: int) -> None:
-        """Count ``n_bytes`` of cache; half the budget is for what was used last."""
+        """Count ``n_bytes`` of cache; the generation used last may have two fifths of the budget.
+
+        One mask may add a good deal before it is charged: where the generation before would keep
+        more than the rest, it goes at once.
+        """
         self.used += n_bytes
-        if self.used > self.budget // 2:
+        if self.used > self.budget * 2 // 5:
             self.held, self.used = self.used, 0
-            self.turns += 1
             self._turn()
+            if self.held > self.budget * 3 // 5:
+                self.held = 0
+                self._turn()
 
     def _turn(self) -> None:
+        self.turns += 1
         for cache in self._all_caches():
             cache.turn()
 
     def entries(self) -> int:
         """How many things are remembered."""
         return sum(len(cache) + len(cache.old) for cache in self._all_caches())
+
+    def weight_of_owners(self) -> int:
+        """About how many bytes the automata of live constraints take."""
+        with self._caches_lock:
+            owners = [group.owner for group in self._groups]
+        return sum(owner.weight for owner in owners)
 
     def _all_caches(self) -> list[Recent[Any, Any]]:
         with self._caches_lock:

@@ -23,7 +23,6 @@ from .automaton.numbers import NumberLeaf
 from .automaton.shared import AUTOMATA, FORMATS
 from .digit_walks import Digits
 from .grouping import distinct, ranges
-from .recent import Recent
 from .string_walks import ROOT_PLACE, StringWalks
 from .vocabulary import Vocabulary
 from .walk_store import HANDED, NO_WALK, ROOT, End, Exits, Found, LeafWalk, Node, WalkMemo
@@ -34,10 +33,6 @@ _SPARSE_VISITS = 256
 
 class Walker(StringWalks):
     """The caches and walks of one vocabulary."""
-
-    def __init__(self, vocabulary: Vocabulary) -> None:
-        super().__init__(vocabulary)
-        self._tables: Recent[Leaf, _Table] = self.cache()
 
     # -- one leaf ---------------------------------------------------------------------------
 
@@ -64,7 +59,7 @@ class Walker(StringWalks):
             elif not is_wide:
                 found = self._sparse_walk(leaf, q, node, memo)
             if found is None:
-                found = self._wide_walk(leaf, q, node)
+                found = self._wide_walk(leaf, q, node, memo)
         if node == ROOT and found[1].nbytes > 4 * self.n_words:
             found = self._with_row(found)
         memo.put(leaf, q, node, found)
@@ -248,21 +243,12 @@ class Walker(StringWalks):
 
     # -- level by level ---------------------------------------------------------------------
 
-    def _table_of(self, leaf: Leaf) -> _Table:
-        found: _Table | None
-        found = self._tables[leaf] if leaf.is_shared else leaf.attached.get(_Table)
-        if found is None:
-            found = _Table(leaf, self.charge)
-            if leaf.is_shared:
-                self._tables[leaf] = found
-            else:
-                leaf.attached[_Table] = found
-        return found
-
-    def _wide_walk(self, leaf: Leaf, q: int, node: Node) -> LeafWalk:
+    def _wide_walk(self, leaf: Leaf, q: int, node: Node, memo: WalkMemo) -> LeafWalk:
         """As `_sparse_walk`, level by level over arrays."""
         trie = self.trie
-        table = self._table_of(leaf)
+        table: _Table | None = memo.tables[leaf]
+        if table is None:
+            table = memo.tables[leaf] = _Table(leaf, self.charge)
         nodes = np.array(self.real(node), np.int64)
         states = np.full(len(nodes), q, np.int64)
         seen_nodes: list[npt.NDArray[np.int64]] = []
@@ -318,7 +304,7 @@ class _Table:
                 new = np.full((size, *old.shape[1:]), fill, old.dtype)
                 new[: len(old)] = old
                 setattr(self, name, new)
-            self._charge(self.rows.nbytes)
+            self._charge(1024 * (size - len(old)))
         missing = ~self._filled[states]
         if not missing.any():
             return
@@ -344,6 +330,8 @@ class CacheInfo(NamedTuple):
         tables: bytes of what depends on the vocabularies alone and is never dropped.
         automata: bytes of the automata that schemas share, whatever the vocabulary; see
             `automaton.shared`.
+        constraints: about how many bytes the automata of live constraints take. They grow with
+            what is written; past 64 MB a constraint begins with a new one.
     """
 
     vocabularies: int
@@ -353,6 +341,7 @@ class CacheInfo(NamedTuple):
     turns: int
     tables: int
     automata: int
+    constraints: int
 
 
 def cache_info() -> CacheInfo:
@@ -372,6 +361,7 @@ def cache_info() -> CacheInfo:
         sum(walker.turns for walker in walkers),
         sum(walker.tables for walker in walkers),
         AUTOMATA.n_bytes + FORMATS.n_bytes,
+        sum(walker.weight_of_owners() for walker in walkers),
     )
 
 

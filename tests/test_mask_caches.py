@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import gc
+import itertools
+import json
 import random
 import weakref
 
 import numpy as np
 import pytest
+import real_tokenizers
 
 import structgen
-from structgen import JsonSchema, Vocabulary
+from structgen import JsonSchema, Regex, Vocabulary
 from structgen.automaton.derivatives import RegexAutomaton
 from structgen.grammar.regex import parse_python
 from structgen.walks import walker_of
@@ -196,6 +199,64 @@ def test_masks_stay_right_when_the_budget_runs_out():
         assert info.n_bytes >= walker.used
     finally:
         walker.budget = before
+
+
+def test_one_wide_pattern_stays_within_the_budget():
+    path = real_tokenizers.path("smollm2")
+    vocabulary = Vocabulary.from_tokenizer_json(path)
+    walker = walker_of(vocabulary)
+    rng = random.Random(3)
+    mask = np.zeros((vocabulary.size + 31) // 32, np.uint32)
+    before, walker.budget = walker.budget, 1_000_000
+    most = 0
+    try:
+        for n, max_tokens in itertools.product((20, 21), (None, 60)):
+            constraint = structgen.compile(Regex(rf"(?:\w{{1,{n}}} ){{0,9}}(?=x)\S+"), vocabulary)
+            cursor = constraint.start(max_tokens)
+            for _ in range(12):
+                cursor.fill_mask(mask)
+                info = structgen.cache_info()
+                most = max(most, walker.used + walker.held)
+                assert info.constraints > 0
+                bits = np.unpackbits(mask.view(np.uint8), bitorder="little")
+                cursor.accept(int(rng.choice(np.flatnonzero(bits).tolist())))
+                if cursor.is_finished:
+                    break
+        assert walker.turns
+        assert 500_000 < most <= walker.budget
+    finally:
+        walker.budget = before
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "array", "uniqueItems": True, "items": {"type": "integer"}},
+        {"type": "object", "minProperties": 2, "additionalProperties": {"type": "integer"}},
+    ],
+)
+def test_a_constraint_in_use_does_not_grow_for_ever(schema, monkeypatch):
+    monkeypatch.setattr(structgen.constraint, "MAX_ENGINE_BYTES", 400_000)
+    monkeypatch.setattr(structgen.engine, "_WEIGHED_EVERY", 100)
+    constraint = structgen.compile(JsonSchema(schema), VOCABULARY)
+    rng = random.Random(5)
+    engines, most = set(), 0
+    under_way = constraint.start()
+    for byte in b'{"a"' if schema["type"] == "object" else b"[1,":
+        under_way.accept(byte)
+    for _ in range(150):
+        numbers = rng.sample(range(10**6), 6)
+        value = numbers if schema["type"] == "array" else {str(n): n for n in numbers}
+        assert constraint.allows(json.dumps(value, separators=(",", ":")))
+        assert not constraint.allows("[1,1]")
+        assert not constraint.allows('{"a":1}')
+        engines.add(id(constraint._engine))
+        most = max(most, constraint._machine.weight)
+    assert len(engines) > 2
+    assert most < 1_500_000
+    for byte in b':1,"b":2}' if schema["type"] == "object" else b"2]":
+        under_way.accept(byte)
+    assert under_way.is_accepting
 
 
 def test_warming_up_leaves_no_view_of_the_vocabulary_to_be_made():

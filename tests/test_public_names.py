@@ -140,7 +140,14 @@ def test_warming_up_for_grammars_loads_what_they_use() -> None:
         "vocabulary = Vocabulary([bytes([i]) for i in range(256)] + [b''], eos_token_ids=[256])\n"
         "warm_up(vocabulary, grammars=True)\n"
     )
-    use = "compile(Cfg('root ::= [a-z]+ x\\nx ::= \"b\"'), vocabulary).start().allowed_count()"
+    use = (  # never compiled before, so that nothing is kept of it
+        "import os\n"
+        "name = os.urandom(8).hex()\n"
+        "for text in (f'root ::= [a-z]+ \"-{name}\"', f'start: X \"-{name}\"\\nX: /[a-z]+/\\n'):\n"
+        "    cursor = compile(Cfg(text), vocabulary).start()\n"
+        "    cursor.accept(ord('b'))\n"
+        "    cursor.allowed_count()\n"
+    )
     assert modules_after(prepare) == modules_after(prepare + use)
 
 

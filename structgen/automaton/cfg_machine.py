@@ -204,6 +204,18 @@ class CfgMachine:
                 fix="Put a literal between the two, or let the terminal look less far ahead.",
             )
 
+    @property
+    def n_states(self) -> int:
+        """How many states have been reached; 0 as long as the first mask is all that was asked."""
+        return len(self.states) if "states" in self.__dict__ else 0
+
+    @property
+    def weight(self) -> int:
+        """About how many bytes its states take; see `machine.Machine.weight`."""
+        if not self.n_states:
+            return 0
+        return 400 * (len(self.states) + len(self._steps)) + 300 * len(self._entries)
+
     # -- the recogniser ---------------------------------------------------------------------------
 
     def step(self, state: int, byte: int) -> int:

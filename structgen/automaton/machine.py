@@ -182,6 +182,22 @@ class Machine:
             self._enter(start, BOTTOM, found)
             self.start = self._intern(found)
 
+    @property
+    def n_states(self) -> int:
+        """How many states have been reached."""
+        return len(self.states)
+
+    @property
+    def weight(self) -> int:
+        """About how many bytes it takes by now, without leaves that other machines share."""
+        weight = 300 * (len(self.states) + len(self._steps) + len(self._alone))
+        # With what their values keep for each of their own states.
+        weight += 8000 * len(self.frames) + 300 * len(self.continuations)
+        for leaf in self.leaves:
+            if not leaf.is_shared:
+                weight += leaf.weight
+        return weight
+
     # -- the recogniser ---------------------------------------------------------------------
 
     def step(self, state: int, byte: int) -> int:

@@ -215,8 +215,8 @@ def test_counters_too_far_away_to_matter_are_told_from_those_that_are_not(patter
                 # No token leads further from the end than the engine says.
                 reach = Reach(engine).most(cursor._state)
                 for token in allowed:
-                    to = constraint._advance(cursor._state, token, cursor._text)
-                    assert len(constraint._plan(to, cursor._text)) <= reach
+                    to = constraint._engine._advance(cursor._state, token, cursor._text)
+                    assert len(constraint._engine._plan(to, cursor._text)) <= reach
                 going_on = [token for token in letters if token in allowed]
                 if not going_on:
                     break
@@ -268,8 +268,8 @@ def test_texts_that_are_one_run(options: dict[str, Any], size: str) -> None:
                     # No token leads further from the end than the engine says.
                     reach = Reach(engine).most(cursor._state)
                     for token in allowed:
-                        to = constraint._advance(cursor._state, token, cursor._text)
-                        assert len(constraint._plan(to, cursor._text)) <= reach
+                        to = constraint._engine._advance(cursor._state, token, cursor._text)
+                        assert len(constraint._engine._plan(to, cursor._text)) <= reach
                 going_on = [token for token in some if token in allowed] or sorted(allowed)
                 if not going_on:
                     break
@@ -351,8 +351,8 @@ def test_keys_that_may_be_anything_are_told_apart(order: Any) -> None:
             reach = Reach(engine).most(cursor._state)
             allowed -= set(vocabulary.eos_token_ids)
             for token in allowed:
-                to = constraint._advance(cursor._state, token, cursor._text)
-                assert len(constraint._plan(to, cursor._text)) <= reach
+                to = constraint._engine._advance(cursor._state, token, cursor._text)
+                assert len(constraint._engine._plan(to, cursor._text)) <= reach
             if not allowed:
                 break
             likely = [token for token in allowed if token > 255 or token in b'{"/:,an1']
@@ -445,8 +445,8 @@ def test_numbers_whose_digits_only_are_counted(spelling: Any, digits: str) -> No
                 if not allowed:
                     break
                 for token in rng.sample(sorted(allowed), min(len(allowed), 40)):
-                    to = constraint._advance(state, token, cursor._text)
-                    assert len(constraint._plan(to, cursor._text)) <= reach
+                    to = constraint._engine._advance(state, token, cursor._text)
+                    assert len(constraint._engine._plan(to, cursor._text)) <= reach
                 longer = [t for t in sorted(allowed) if tokens[t].isdigit()]
                 some = longer if longer and rng.random() < 0.8 else sorted(allowed)
                 cursor.accept(rng.choice(some))

@@ -1,0 +1,134 @@
+"""Engines: an automaton as it has grown so far, with its masks and memos.
+
+An `Engine` is what the cursors of one constraint share: the machine, whose states appear as they
+are reached, the masks of those states, where tokens lead and how outputs may be finished. Machines
+only grow; how much they weigh is told here, so that `constraint` can begin with a new one. Nothing
+here knows of sequences.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from .automaton.build import Built
+from .automaton.machine import DEAD, Machine, NeedsText
+from .automaton.tape import Tape
+from .masks import MaskEngine
+from .named_tokens import NamedTokens
+from .reach import Reach
+from .types import OutputType
+from .vocabulary import Vocabulary
+
+if TYPE_CHECKING:
+    from .automaton.cfg_machine import CfgMachine
+    from .cfg_masks import CfgMaskEngine
+    from .cfg_reach import CfgReach
+
+_MAX_MEMO = 200_000
+"""Most entries of each token memo; a full one starts anew."""
+
+_WEIGHED_EVERY = 2_000
+"""States and tokens by which an engine grows before it is weighed again."""
+
+
+class Engine:
+    """One machine over one vocabulary. Thread-safe.
+
+    Attributes:
+        output: the lowered output type.
+        vocabulary: the vocabulary.
+        named: the special tokens that the grammar names.
+    """
+
+    def __init__(self, output: OutputType, vocabulary: Vocabulary, built: Built) -> None:
+        self.output = output
+        self.vocabulary = vocabulary
+        self._machine: Machine | CfgMachine = built.machine
+        self.named = NamedTokens(vocabulary, built.named_tokens)
+        self._masks: MaskEngine | CfgMaskEngine
+        if isinstance(built.machine, Machine):
+            self._masks = MaskEngine(built.machine, vocabulary, self.named)
+        else:
+            from .cfg_masks import CfgMaskEngine
+
+            self._masks = CfgMaskEngine(built.machine, vocabulary)
+        self._size = vocabulary.size
+        self._tokens: dict[int, int] = {}
+        self._plans: dict[int, tuple[int, ...]] = {}
+        self._plan_sizes: dict[int, int] = {}
+        self._weighed_at = 0
+        self._weight = 0
+
+    def weight(self) -> int:
+        """About how many bytes the machine and the memos take; looked at every few thousand states.
+
+        What other constraints share, and what the vocabulary's byte budget rules, is left out.
+        """
+        grown = self._machine.n_states + len(self._tokens)
+        if grown > self._weighed_at + _WEIGHED_EVERY:
+            self._weighed_at = grown
+            memos = len(self._tokens) + len(self._plans) + len(self._plan_sizes)
+            self._weight = self._machine.weight + 150 * memos
+        return self._weight
+
+    @cached_property
+    def _reach(self) -> Reach | CfgReach:
+        if isinstance(self._masks, MaskEngine):
+            return Reach(self._masks)
+        from .cfg_reach import CfgReach
+
+        return CfgReach(self._masks)
+
+    def _advance(self, state: int, token_id: int, tape: Callable[[], Tape]) -> int:
+        """The state after a token's bytes, or `DEAD`."""
+        key = state * self._size + token_id
+        to = self._tokens.get(key)
+        if to is not None:
+            return to
+        machine = self._machine
+        data = self.named.tokens[token_id]
+        to, done = machine.read(state, data, 0) if data else (DEAD, 0)
+        shared = True
+        while to != DEAD and machine.is_pending(to):
+            to = machine.resolve(to, tape().after(data[:done]))
+            shared = False
+            if done < len(data):
+                to, done = machine.read(to, data, done)
+        if shared:
+            if len(self._tokens) > _MAX_MEMO:
+                self._tokens.clear()
+            self._tokens[key] = to
+        return to
+
+    def _plan(self, state: int, tape: Callable[[], Tape]) -> tuple[int, ...]:
+        """Tokens that finish from ``state``, without the end-of-sequence token."""
+        plan = self._plans.get(state)
+        if plan is None:
+            completion, is_shared = self._completion(state, tape)
+            plan = tuple(self.named.encode(completion))
+            if is_shared:
+                if len(self._plans) > _MAX_MEMO:
+                    self._plans.clear()
+                self._plans[state] = plan
+        return plan
+
+    def _plan_size(self, state: int, tape: Callable[[], Tape]) -> int:
+        """How many tokens `_plan` has: it is asked of many states of which one will be reached."""
+        size = self._plan_sizes.get(state)
+        if size is None:
+            completion, is_shared = self._completion(state, tape)
+            size = self.named.count(completion)
+            if is_shared:
+                if len(self._plan_sizes) > _MAX_MEMO:
+                    self._plan_sizes.clear()
+                self._plan_sizes[state] = size
+        return size
+
+    def _completion(self, state: int, tape: Callable[[], Tape]) -> tuple[bytes, bool]:
+        """Bytes that finish from ``state``, and whether they do so after every text."""
+        try:
+            return self._machine.shortest_completion(state), True
+        except NeedsText:
+            return self._machine.shortest_completion(state, tape()), False
