@@ -61,6 +61,8 @@ class CfgReach:
                 self._walker.charge(100)
         return found
 
+    most_roughly = most_bytes
+
     def most(self, state: int) -> int:
         """Tokens of the longest completion after any one token from ``state``."""
         return max((needed for needed, _, _ in self.classes(state)), default=0)

@@ -306,7 +306,7 @@ class Cursor:
         assert self._left is not None
         # The token itself, the completion after it, and end of sequence.
         reach, spare = self._constraint._reach, self._left - 2
-        if reach.most_bytes(self._state) <= spare:
+        if reach.most_roughly(self._state) <= spare or reach.most_bytes(self._state) <= spare:
             return False
         most = reach.most(self._state)
         if most < FAR:

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .automaton.excluding import bytes_of_many
-from .automaton.leaf import GROW, Leaf
+from .automaton.leaf import GROW, Leaf, StringLeaf
 from .automaton.machine import NeedsText
 from .automaton.tape import Tape
 from .masks import MaskEngine, Place, places_over
@@ -49,8 +49,18 @@ class Reach:
         self._vocabulary = engine.vocabulary
         self._walker: Walker = walker_of(engine.vocabulary)
         self._reaches: Recent[int, int] = self._walker.cache()
+        self._reaches_roughly: Recent[int, int] = self._walker.cache()
+        self._after: Recent[tuple[Leaf, int], int] = self._walker.cache()
         self._reaches_in_bytes: Recent[int, int] = self._walker.cache()
         self._closings: Recent[tuple[Leaf, int, int], tuple[int, int]] = self._walker.cache()
+
+    def most_roughly(self, state: int) -> int:
+        """As `most_bytes`, or more, without a look at the places inside strings.
+
+        What their expressions say of all places alike will do far from the end of a budget, and
+        costs a look-up: the places of a first mask would cost more than the mask.
+        """
+        return self._remembered(self._reaches_roughly, state, None)
 
     def most(self, state: int) -> int:
         """Upper bound, in tokens, on the completion after any one token from ``state``.
@@ -69,13 +79,19 @@ class Reach:
         return self._remembered(self._reaches_in_bytes, state, self._bytes_to_close)
 
     def _remembered(
-        self, cache: Recent[int, int], state: int, distance: Callable[[Leaf, int, int], int]
+        self,
+        cache: Recent[int, int],
+        state: int,
+        distance: Callable[[Leaf, int, int], int] | None,
     ) -> int:
         found = cache[state]
         if found is None:
             with GROW:
                 try:
-                    found = self._most(state, distance)
+                    if distance is None:
+                        found = self._roughly(state)
+                    else:
+                        found = self._most(state, distance)
                 except NeedsText:
                     found = FAR
                 cache[state] = found
@@ -207,6 +223,42 @@ class Reach:
                     longest = max(longest, measure(to, q, at))
                     longest = max(longest, self._bytes_from_open(to, q, at))
         return longest
+
+    def _roughly(self, state: int) -> int:
+        machine, engine = self._machine, self._engine
+        longest = 0
+        for leaf_id, q, continuation in machine.configurations(state):
+            leaf = machine.leaves[leaf_id]
+            _, _, exits, inner = engine.root_walk(leaf, q, continuation)
+            for to, end in ends_of(leaf, inner):
+                longest = max(longest, self._farthest(to, end, continuation))
+            for outcome, node in exits:
+                for frame_walk, below in engine.walks_after(continuation, outcome, node):
+                    for to, end, at in places_over(machine, frame_walk[2], below):
+                        longest = max(longest, self._farthest(to, end, at))
+        return longest
+
+    def _farthest(self, leaf: Leaf, end: int | tuple[int, int], continuation: int) -> int:
+        """Most bytes that plans from where tokens end have; of strings, from anywhere in them."""
+        if type(leaf) is StringLeaf and leaf.most_left is not None:
+            after = self._after_string(leaf, continuation)
+            return min(FAR, leaf.most_left + 2 + after)
+        longest = 0
+        for at in self._states(leaf, end):
+            longest = max(longest, self._bytes_to_close(leaf, at, continuation))
+            longest = max(longest, self._bytes_from_open(leaf, at, continuation))
+        return longest
+
+    def _after_string(self, leaf: Leaf, continuation: int) -> int:
+        """Most bytes that a plan takes after the closing quote."""
+        key = leaf, continuation
+        found = self._after[key]
+        if found is None:
+            shortest = leaf.shortest(leaf.start)
+            whole = self._bytes_to_close(leaf, leaf.start, continuation)
+            found = self._after[key] = whole - (0 if shortest is None else len(shortest[0]))
+            self._walker.charge(200)
+        return found
 
     def _distances(
         self, leaf: Leaf, end: int | tuple[int, int], continuation: int

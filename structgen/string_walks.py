@@ -71,6 +71,7 @@ class StringWalks(WalkStore):
         self._before = self.cache()
         # What is made for a leaf holds its automaton, and goes with the leaf.
         self._texts: weakref.WeakKeyDictionary[Leaf, TextWalks] = weakref.WeakKeyDictionary()
+        self._tails: weakref.WeakKeyDictionary[Utf8, set[int]] = weakref.WeakKeyDictionary()
         self._characters: dict[tuple[str, frozenset[int]], Characters] = {}
 
     def leaf_walk(self, leaf: Leaf, q: int, node: Node, memo: WalkMemo) -> LeafWalk:
@@ -560,6 +561,22 @@ class StringWalks(WalkStore):
             self.charge(4 * len(ids) + 300)
         return found
 
+    def _tails_of(self, encoding: Utf8) -> set[int]:
+        """Where in a character tokens may end, as nodes of ``encoding``."""
+        found = self._tails.get(encoding)
+        if found is None:
+            found = {GROUND}
+            for tail in self.characters(encoding).tails:
+                node = GROUND
+                for byte in tail:
+                    node = encoding.row(node).get(byte, -1)
+                    if node < 0:
+                        break
+                else:
+                    found.add(node)
+            self._tails[encoding] = found
+        return found
+
     def run_ends(self, leaf: Leaf, state: int, most: int) -> list[int]:
         """The leaf states in which tokens may end on a run: all that matter for completions.
 
@@ -574,15 +591,7 @@ class StringWalks(WalkStore):
         if most < 0:
             states = self._texts_of(leaf).special_states(state, -1 - most)
             return [q for at in states for q in self.run_ends(leaf, at, 0)]
-        tails = {GROUND}
-        for tail in self._texts_of(leaf).characters.tails:
-            node = GROUND
-            for byte in tail:
-                node = encoding.row(node).get(byte, -1)
-                if node < 0:
-                    break
-            else:
-                tails.add(node)
+        tails = self._tails_of(encoding)
         chars, length = symbols.run(state)
         last = min(most, symbols.settled(state)) if length < 0 else most
         out: list[int] = []

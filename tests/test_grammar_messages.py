@@ -163,7 +163,8 @@ def test_one_is_no_plural() -> None:
 def test_the_library_is_checked_by_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert check("sql-select") == (0, "sql-select: 0 errors, 0 warnings.\n")
+    for name in ("sql-select", "unified-diff"):
+        assert check(name) == (0, f"{name}: 0 errors, 0 warnings.\n")
     for name, says in (
         ("sql-selct", "sql-selct: there is no such file. There is no grammar called 'sql-selct'. "
          "Did you mean sql-select"),

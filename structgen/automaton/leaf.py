@@ -543,10 +543,16 @@ def read_text(leaf: Leaf, q: int, data: bytes, start: int) -> tuple[int, int]:
 
 
 class StringLeaf(TextLeaf):
-    """JSON strings whose value a symbol automaton accepts, quotes included."""
+    """JSON strings whose value a symbol automaton accepts, quotes included.
+
+    Attributes:
+        most_left: bytes that suffice to end any text that has begun, without the quotes; None where
+            that is not known.
+    """
 
     _OPEN = "open"
     _CLOSED = "closed"
+    most_left: int | None = None
 
     def __init__(self, symbols: SymbolAutomaton, encoding: Utf8) -> None:
         super().__init__(symbols, encoding)

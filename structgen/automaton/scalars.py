@@ -34,6 +34,7 @@ from .keys import KeyLeaf, NameLeaf
 from .leaf import Leaf, LiteralLeaf, StringLeaf
 from .numbers import NumberLeaf, NumberSpec
 from .options import JsonOptions
+from .rests import longest_rest
 from .shared import AUTOMATA, FORMATS
 from .whitespace import Whitespace
 
@@ -193,7 +194,9 @@ def _string_leaf(regex: ir.Regex, escapes: Escapes, missing: frozenset[int]) -> 
     symbols = RegexAutomaton(regex)
     if symbols.is_empty():
         return None
-    return StringLeaf(symbols, json_string(symbols.alphabet, escapes, missing))
+    leaf = StringLeaf(symbols, json_string(symbols.alphabet, escapes, missing))
+    leaf.most_left = longest_rest(regex, escapes in ("canonical", "canonical-ascii"))
+    return leaf
 
 
 def number_leaf(spec: NumberSpec) -> NumberLeaf | None:
