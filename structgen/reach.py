@@ -227,7 +227,8 @@ class Reach:
     def _roughly(self, state: int) -> int:
         machine, engine = self._machine, self._engine
         longest = 0
-        for leaf_id, q, continuation in machine.configurations(state):
+        # Those whose walks the mask was made of: completions are as long, in bytes.
+        for leaf_id, q, continuation in engine.configurations(state):
             leaf = machine.leaves[leaf_id]
             _, _, exits, inner = engine.root_walk(leaf, q, continuation)
             for to, end in ends_of(leaf, inner):
