@@ -38,6 +38,11 @@ LIMITS = {
     "`minLength` beside": (formats.MOST_LEAST["idn-email"], formats.MOST_LEAST["idn-hostname"]),
     "states of a pattern": (derivatives.MAX_NODES, derivatives.MAX_SIZE),
     "no longer than its shortest": (leaf.MAX_PROBED, leaf.MAX_PROBED_A_CHARACTER),
+    "bytes that these states take": (
+        leaf.MAX_PROBED_BYTES,
+        derivatives.ROOM * derivatives.MAX_NODES,
+        derivatives.ROOM * derivatives.MAX_SIZE,
+    ),
     "in one `enum`": (values.MAX_CONTAINERS,),
     "`minItems`": (arrays.MAX_ITEMS_OWED, closing.MAX_MEMBERS_OWED),
     "choose an object's members": (closing.MAX_SEARCH,),

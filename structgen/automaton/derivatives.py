@@ -31,6 +31,12 @@ MAX_SIZE = 3_000_000
 _MOST_BEFORE = 3
 """Most factors before a repeat that are compared to find out that another alternative covers it."""
 
+ROOM = 10
+"""How much more of both patterns may have whose states grow steadily with the text."""
+
+_NO_END = 1 << 60
+"""The upper bound of a repeat without one, among upper bounds."""
+
 _MOST_LEAST = 1 << 48
 """Lower bounds on lengths are told up to here."""
 
@@ -40,6 +46,9 @@ MAX_RUN = 1 << 16
 NONE, EPSILON = 0, 1
 SET, CAT, ALT, REP, AND, NOT, _START, _END = range(2, 10)
 _SET, _CAT, _ALT, _REP, _AND, _NOT = SET, CAT, ALT, REP, AND, NOT
+
+_Counted = tuple[tuple[int, ...], int, int]
+"""What stands before a repeat, what it repeats, and what comes after."""
 
 Moves = tuple[tuple[int, int], ...]
 """Disjoint ``(atom mask, next state)`` pairs."""
@@ -79,6 +88,7 @@ class RegexAutomaton:
         # text is empty, bit 3 holds an anchor or lookaround, bit 4 holds more than sums and repeats
         self._flags = bytearray((0, 0b111))
         self._size = 0
+        self._room = 1
         # per node: a lower bound on the characters of a text
         self._least = array("q", (0, 0))
         self._moves: dict[int, Moves] = {}
@@ -88,6 +98,7 @@ class RegexAutomaton:
         self._runs: dict[int, tuple[int, int]] = {}
         self._chars: dict[int, int] = {}
         self._found_runs: dict[int, tuple[int, int, int]] = {}
+        self._counted: dict[int, tuple[tuple[_Counted, int, int], ...]] = {}
         self._open_parts: dict[int, int | None] = {}
         self._settled: dict[int, int] = {}
         self._any = self._set(self.alphabet.everything)
@@ -99,6 +110,11 @@ class RegexAutomaton:
         """Initial state: its own number, because ``^`` holds there and nowhere else."""
         # Without bounds to be told from none, no state is like another one.
         self.has_expressions = self._is_counting
+
+    def give_room(self) -> None:
+        """Let it grow to `ROOM` times the usual limits: where one text leads to few states of many,
+        so that no limit is met in use."""
+        self._room = ROOM
 
     @property
     def weight(self) -> int:
@@ -539,17 +555,17 @@ class RegexAutomaton:
         found = self._ids.get(key)
         if found is None:
             found = len(self._nodes)
-            if found > MAX_NODES:
+            if found > MAX_NODES * self._room:
                 raise CompileLimitExceeded(
                     "a pattern needs too many automaton states; simplify its counted repeats",
-                    limit=MAX_NODES,
+                    limit=MAX_NODES * self._room,
                     actual=found,
                 )
             self._size += len(key)
-            if self._size > MAX_SIZE:
+            if self._size > MAX_SIZE * self._room:
                 raise CompileLimitExceeded(
                     "a pattern needs too many alternatives at once; simplify its counted repeats",
-                    limit=MAX_SIZE,
+                    limit=MAX_SIZE * self._room,
                     actual=self._size,
                 )
             self._nodes.append(key)
@@ -660,7 +676,7 @@ class RegexAutomaton:
                     left, rest = node[1:]
                 node = self._nodes[left]
             if node[0] == _REP:
-                most = node[3] if node[3] >= 0 and rest != self._all else 1 << 60
+                most = node[3] if node[3] >= 0 and rest != self._all else _NO_END
                 groups.setdefault((node[1], rest, *before), []).append((node[2], most, part))
         out = parts
         for group in groups.values():
@@ -674,7 +690,62 @@ class RegexAutomaton:
                         out = set(parts)
                     out.discard(part)
                 widest = max(widest, most)
-        return out
+        return self._adjoined(out) if len(out) > 1 else out
+
+    def _adjoined(self, parts: set[int]) -> set[int]:
+        """``parts`` with ``q·r{a,b}·s`` and ``q·r{c,d}·s`` as one ``q·r{a,d}·s`` where no count is
+        left out between them: in ``(?:a|b|ab){1000}`` any of hundreds of counts may be left."""
+        groups: dict[_Counted, list[tuple[int, int, int]]] = {}
+        n_counted = 0
+        for part in parts:
+            counted = self._counted.get(part)
+            if counted is None:
+                counted = self._counted[part] = self._find_counted(part)
+            n_counted += len(counted)
+            for key, least, most in counted:
+                groups.setdefault(key, []).append((least, most, part))
+        if len(groups) == n_counted:
+            return parts
+        gone: set[int] = set()
+        joined: set[int] = set()
+        for (before, body, rest), group in groups.items():
+            if len(group) < 2:
+                continue
+            group.sort()
+            chain: list[int] = []
+            first = last = 0
+            for least, most, part in [*group, (_NO_END, _NO_END, NONE)]:
+                if part in gone:
+                    continue
+                if chain and least <= last + 1 and part != NONE:
+                    chain.append(part)
+                    last = max(last, most)
+                    continue
+                if len(chain) > 1:
+                    one = self._cat(
+                        self._repeat(body, first, -1 if last == _NO_END else last), rest
+                    )
+                    for factor in reversed(before):
+                        one = self._cat(factor, one)
+                    gone.update(chain)
+                    joined.add(one)
+                chain, first, last = [part], least, most
+        return self._subsume(parts - gone | joined) if gone else parts
+
+    def _find_counted(self, part: int) -> tuple[tuple[_Counted, int, int], ...]:
+        """The repeats in a sequence: what stands before, is repeated and comes after; bounds."""
+        found: list[tuple[_Counted, int, int]] = []
+        before: tuple[int, ...] = ()
+        rest = part
+        while rest != EPSILON and len(before) <= _MOST_BEFORE:
+            node = self._nodes[rest]
+            left, rest = node[1:] if node[0] == _CAT else (rest, EPSILON)
+            factor = self._nodes[left]
+            if factor[0] == _REP:
+                most = factor[3] if factor[3] >= 0 else _NO_END
+                found.append(((before, factor[1], rest), factor[2], most))
+            before += (left,)
+        return tuple(found)
 
     def _without_covered(self, parts: set[int]) -> set[int]:
         """Drop ``q·[x]*·s`` when ``[x]*·s`` is there and ``q`` has no other characters: of what

@@ -38,6 +38,13 @@ MAX_PROBED_A_CHARACTER = 100
 """States of a pattern that texts up to the length of its shortest may lead to, and how many more
 for each character of that. The 1,723 patterns of MaskBench have 990 states at most."""
 
+MAX_PROBED_BYTES = 64 << 20
+"""Most memory that these states may take."""
+
+_MANY_STATES = 500
+_FEWEST_LEVELS = 32
+"""So many states, at so many lengths of text, tell how fast states grow."""
+
 Row = dict[int, int]
 
 
@@ -458,30 +465,66 @@ class TextLeaf(Leaf):
         return None if text is None or wanted not in (None, 0) else (text, 0)
 
     def probe(self) -> None:
-        """Search for a shortest text in all directions alike, and forget it.
+        """Look at what texts of each length up to the shortest that ends lead to.
 
-        Texts of each length up to that are looked at, so that a language whose states grow out of
-        all proportion shows.
+        So a language whose states grow out of all proportion shows. Where they grow steadily, by a
+        few more a character, not all are looked at: here and there along a shortest text.
 
         Raises:
             CompileLimitExceeded: it needs too many states.
         """
-        symbols = self.symbols
-        most = MAX_PROBED + MAX_PROBED_A_CHARACTER * symbols.at_least(symbols.start)
-        visited = itertools.count(1)
+        start = self.symbols.start
+        expression = self.symbols.expression(start)
+        most_bytes = MAX_PROBED_BYTES + (expression[0].weight if expression else 0)
+        n_levels = self._probe(start, most_bytes)
+        if not n_levels or expression is None:
+            return
+        path = shortest_path(
+            self.symbols, self.encoding, start, GROUND, lambda q: self.symbols.label(q) >= 0
+        )
+        at = 0
+        while path and at < len(path) - _FEWEST_LEVELS:
+            at = min(at + 2 * n_levels, len(path) - _FEWEST_LEVELS)
+            n_levels = self._probe(path[at][0], most_bytes) or _FEWEST_LEVELS
+        # What one text leads to is a small part of them; a long life may meet many.
+        expression[0].give_room()
 
-        def is_end(q: int) -> bool:
-            if next(visited) > most:
+    def _probe(self, start: int, most_bytes: int) -> int:
+        """Look at the states after a symbol state, up to the first that may end, until all take
+        ``most_bytes``.
+
+        Returns:
+            0, or, where they grow steadily, after how many characters that was seen.
+        """
+        symbols = self.symbols
+        most = MAX_PROBED + MAX_PROBED_A_CHARACTER * symbols.at_least(start)
+        expression = symbols.expression(start)
+        seen = {start}
+        level = [start]
+        widths: list[int] = []
+        weights: list[int] = []
+        while level and not any(symbols.label(q) >= 0 for q in level):
+            following: list[int] = []
+            for q in level:
+                for _, to in symbols.moves(q):
+                    if to not in seen:
+                        seen.add(to)
+                        following.append(to)
+            weight = expression[0].weight if expression else 0
+            if len(seen) > most or weight > most_bytes:
                 raise CompileLimitExceeded(
                     "a pattern needs too many automaton states: of a counted repeat that may begin "
                     "anywhere, as in .*a.{20}, each set of beginnings is another. Lower its count, "
                     "or say what stands before it",
-                    limit=most,
-                    actual=most + 1,
+                    limit=most if len(seen) > most else most_bytes,
+                    actual=len(seen) if len(seen) > most else weight,
                 )
-            return symbols.label(q) >= 0
-
-        shortest_path(symbols, self.encoding, symbols.start, GROUND, is_end, estimate=lambda q: 0)
+            widths.append(len(following))
+            weights.append(weight)
+            if len(seen) > _MANY_STATES and _is_steady(widths, weights):
+                return len(widths)
+            level = following
+        return 0
 
     def _complete_symbols(self, symbol_state: int, node: int) -> bytes | None:
         """The fewest bytes from ``(symbol state, encoding node)`` to an accepting symbol state."""
@@ -514,6 +557,26 @@ class TextLeaf(Leaf):
             self._completed += len(suffix)
         self._completions[symbol_state, node] = suffix
         return suffix
+
+
+def _is_steady(widths: list[int], weights: list[int]) -> bool:
+    """Whether states grow no faster than the square of the length of text, each as large as ever.
+
+    Args:
+        widths: how many states are new, by the length of text,
+        weights: and the bytes that all states so far take.
+    """
+    n, window = len(widths), _FEWEST_LEVELS // 4
+    if n < _FEWEST_LEVELS:
+        return False
+    half = n // 2
+    now, then = sum(widths[-window:]), sum(widths[half - window : half])
+    grown, grown_then = (
+        weights[-1] - weights[-1 - window],
+        weights[half - 1] - weights[half - 1 - window],
+    )
+    # The square makes four of one; and a state that lists counts becomes twice as large.
+    return now <= 4.5 * then and grown * then <= 1.4 * grown_then * now
 
 
 def read_text(leaf: Leaf, q: int, data: bytes, start: int) -> tuple[int, int]:

@@ -16,6 +16,8 @@ what only ``u`` forbids and can mean one thing alone is accepted (as ECMA-262's 
 Modifiers, ``(?i:…)`` and ``(?ms-i:…)``, are those of ECMA-262's edition of 2025; case is folded as
 under the flags ``iu`` (simple case folding, `unicode_sets.folded`).
 
+What flag ``v`` reads, and when, is `ecma_sets`'.
+
 Everything else that ``u`` refuses is an error here: octal escapes, and letters without a meaning,
 ``\A \Z \a \h`` (Annex B reads ``\Z`` as the letter Z, which is never what its author meant).
 Backreferences are not regular and are an error too. Group names may repeat: nothing depends on
@@ -46,6 +48,7 @@ _MODIFIERS = re.compile(r"\?([ims]*)(?:-([ims]*))?:")
 # In a class: characters and four-digit escapes by themselves, up to those that mean more.
 _ATOM = r"(?:[^\\\]\[^-]|\\u(?![dD][89a-fA-F])[0-9a-fA-F]{4})"
 _CLASS_ITEM = re.compile(f"({_ATOM})(?:-({_ATOM}))?(?!-)")
+_SYNTAX = frozenset("^$\\.*+?()[]{}|/")
 _LETTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
 _HINTS = {
     "A": "write ^ for the start",
@@ -89,22 +92,34 @@ def parse(pattern: str) -> Tree:
         PatternError: malformed, or a backreference.
         UnsupportedFeature: a flag as elsewhere than in ECMA-262: ``(?i)``.
     """
-    return _Parser(pattern).parse()
+    return Parser(pattern).parse()
 
 
 def _seq(terms: list[Tree]) -> Tree:
     return terms[0] if len(terms) == 1 else Seq(tuple(terms))
 
 
-class _Parser:
-    """A cursor over the pattern, and a stack of open groups instead of recursion."""
+class Parser:
+    """A cursor over the pattern, and a stack of open groups instead of recursion.
+
+    Attributes:
+        pattern: the whole pattern.
+        i: how far it has been read.
+        flags: those that hold here.
+        lenient_at: the last place that flag ``u`` would refuse, None where there is none.
+        class_escapes: what a backslash may make a character of inside a class.
+    """
+
+    class_escapes = _SYNTAX | {"-"}
 
     def __init__(self, pattern: str) -> None:
         self.pattern = pattern
         self.i = 0
+        self.lenient_at: int | None = None
         self.flags: frozenset[str] = frozenset()
 
     def parse(self) -> Tree:
+        """The tree of the whole pattern."""
         stack = [_Group("", 0, self.flags)]
         pattern = self.pattern
         while self.i < len(pattern):
@@ -154,6 +169,7 @@ class _Parser:
         return stack[0].close()
 
     def error(self, what: str, position: int, is_valid: bool = False) -> PatternError:
+        """An error about ``position``."""
         return PatternError(
             f"ECMA-262 regular expression: {what}",
             pattern=self.pattern,
@@ -233,6 +249,7 @@ class _Parser:
         if self.pattern.startswith("?", self.i):  # lazy: the same language
             self.i += 1
         if isinstance(term, Look):
+            self.lenient_at = at
             return term if low else EMPTY
         return Rep(term, low, high)
 
@@ -249,17 +266,21 @@ class _Parser:
             return least, least, end + 1
         return least, int(high) if high else None, end + 1
 
-    def character(self, char: str, at: int) -> ir.CharSet:
+    def character(self, char: str, at: int) -> Tree:
+        """What matches here: ``char`` has been read. (Classes of flag ``v`` may match strings.)"""
         if char == ".":
             return ir.ANY_CHAR if "s" in self.flags else unicode_sets.ECMA_DOT
         if char == "[":
             return self.char_class(at)
         if char == "\\":
             found = self.escape(at, in_class=False)
-            return self.fold(found if isinstance(found, ir.CharSet) else _single(found))
-        return self.fold(_single(ord(char)))
+            return self.fold(found if isinstance(found, ir.CharSet) else single(found))
+        if char in "]{}":
+            self.lenient_at = at
+        return self.fold(single(ord(char)))
 
-    def char_class(self, at: int) -> ir.CharSet:
+    def char_class(self, at: int) -> Tree:
+        """The class whose bracket, at ``at``, has been read; moves past it."""
         pattern = self.pattern
         negate = pattern.startswith("^", self.i)
         self.i += negate
@@ -292,6 +313,7 @@ class _Parser:
                         raise self.error("range out of order", start)
                     ranges.append((low, high))
                     continue
+                self.lenient_at = dash
                 ranges.append((0x2D, 0x2D))
                 ranges.extend(_ranges(high))
             ranges.extend(_ranges(low))
@@ -299,6 +321,7 @@ class _Parser:
         return ir.negate(chars) if negate else chars
 
     def class_atom(self) -> int | ir.CharSet:
+        """A code point or set inside a class; moves past it."""
         at = self.i
         self.i += 1
         if self.pattern[at] == "\\":
@@ -351,9 +374,12 @@ class _Parser:
             if char in _LETTERS and char not in _HINTS:
                 hint = f"for the letter, write {char}"
             raise self.error(f"\\{char} has no meaning; {hint}", at)
+        if char not in (self.class_escapes if in_class else _SYNTAX):
+            self.lenient_at = at
         return ord(char)
 
     def hex_digits(self, at: int, count: int) -> int | None:
+        """The value of so many hexadecimal digits at ``at``, None where they are not there."""
         digits = self.pattern[at : at + count]
         return int(digits, 16) if len(digits) == count and _HEX.issuperset(digits) else None
 
@@ -381,6 +407,7 @@ class _Parser:
         return unit
 
     def property(self, at: int, negate: bool) -> ir.CharSet:
+        r"""The set of the ``\p{...}`` whose backslash is at ``at``; moves past it."""
         end = self.pattern.find("}", at)
         name, equals, value = self.pattern[at + 3 : end].partition("=")
         found = None
@@ -389,11 +416,16 @@ class _Parser:
         if found is None:
             raise self.error("unknown Unicode property", at)
         self.i = end + 1
-        return ir.negate(found) if negate else found
+        return self.without(found) if negate else found
+
+    def without(self, chars: ir.CharSet) -> ir.CharSet:
+        r"""What ``\P`` makes of a property."""
+        return ir.negate(chars)
 
 
 @lru_cache(maxsize=512)
-def _single(code_point: int) -> ir.CharSet:
+def single(code_point: int) -> ir.CharSet:
+    """The set of one code point."""
     return ir.char_set([(code_point, code_point)])
 
 

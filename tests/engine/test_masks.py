@@ -77,6 +77,8 @@ OUTPUTS: dict[str, tuple[Any, dict[str, Any]]] = {
     "keys by pattern": (JsonSchema(KEYS), {"whitespace": "[ \n]{0,4}"}),
     "text": (Regex(r"[^\n]{1,40}\n(é|ß|漢|\U0001f600)*\d{4}-\d\d"), {}),
     "words": (Regex(r"(\w+ ){2,5}\w+[.!?]"), {}),
+    "ambiguous counts": (Regex(r"(?:a|e|b|ae|eb){2,6}(?:[a-z]+ ?){0,1000}"), {}),
+    "a thousand ambiguous": (Regex(r"(?:a|b|ab|é|th|t|h){1000}"), {}),
     "choice": (Choice(["yes", "yes please", "no", "nö", "😀😃", ""]), {}),
 }
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import structgen
 from engine.walks import TINY, accepts, examples, minimum, seeds, walk
 from structgen import CompileLimitExceeded, PatternError, Regex, Unsatisfiable, UnsupportedFeature
-from structgen.automaton import evaluate
+from structgen.automaton import derivatives, evaluate
 from structgen.automaton.derivatives import RegexAutomaton
 from structgen.automaton.encoding import JsonString, Utf8
 from structgen.automaton.leaf import Leaf, StringLeaf, TextLeaf
@@ -357,9 +357,13 @@ def test_counted_repeats_that_are_searched_for_need_few_states(pattern: str) -> 
     assert automaton._size < 40 * 3000
 
 
-def test_alternatives_that_grow_are_a_limit() -> None:
+def test_alternatives_that_grow_are_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    schema = {"type": "string", "pattern": "a{5000}b"}
+    structgen.compile(structgen.JsonSchema(schema), TINY)  # any count up to 5,000 is one part
+    monkeypatch.setattr(derivatives, "MAX_SIZE", 20_000)
+    schema = {"type": "string", "pattern": "^(?:a|aaa){1000}$"}
     with pytest.raises(CompileLimitExceeded, match="alternatives at once") as caught:
-        structgen.compile(structgen.JsonSchema({"type": "string", "pattern": "a{5000}b"}), TINY)
+        structgen.compile(structgen.JsonSchema(schema), TINY)
     assert caught.value.path == "$.pattern"
 
 
@@ -389,3 +393,49 @@ def test_states_that_grow_out_of_proportion_show_soon() -> None:
     assert accepts(fewer, "ba" * 7, random.Random(0))
     long = structgen.compile(Regex("([ab]{3}-){6000}"), TINY)  # few for its length
     assert minimum(long) > 10_000
+
+
+AMBIGUOUS = [
+    "a|b|ab",
+    "a|ab|abc|b|bc|c",
+    "a|aa|ba",
+    "(?:ab?|b)c?",
+    "a|b|aba",
+    "[ab]{1,3}c?",
+    "ab|a|b+",
+]
+
+
+@given(RANDOM)
+def test_counts_of_what_can_be_split_in_several_ways_are_exact(rng: random.Random) -> None:
+    least = rng.randrange(9)
+    most = rng.choice([least, least, least + 1, least + 4, ""])
+    tail = rng.choice(["", "a", "(?:ab|c)*", "(?:b|ab){2,3}"])
+    pattern = f"{rng.choice(['', 'b?'])}(?:{rng.choice(AMBIGUOUS)}){{{least},{most}}}{tail}"
+    automaton = RegexAutomaton(parse_python(pattern))
+    compiled = re.compile(pattern)
+    for _ in range(20):
+        text = "".join(rng.choice("aabbc") for _ in range(rng.randrange(16)))
+        assert automaton.accepts(text) == bool(compiled.fullmatch(text)), (pattern, text)
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    ["(?:a|b|ab){1000}", "(?:a|b|ab){500,1000}", "(?:[ab]+ ?){1000}", "(?:ab|a|bc|c|bca){1000}"],
+)
+def test_a_thousand_rounds_that_can_be_split_in_several_ways(pattern: str) -> None:
+    structgen.compile(Regex(pattern), TINY)
+    automaton = RegexAutomaton(parse_python(pattern))
+    state: int | None = automaton.start
+    for char in "ab" * 150:
+        assert state is not None
+        state = automaton.follow(state, automaton.alphabet.atom(ord(char)))
+    assert len(automaton._nodes) < 10_000
+    assert automaton._size < 10 * len(automaton._nodes)
+    assert automaton._size < 40_000
+
+
+def test_what_grows_late_in_a_text_shows_too() -> None:
+    for pattern in ("(?:a|b|ab){300}(a|b)*a(a|b){20}", "[ab]{2000}(a|b)*a(a|b){20}"):
+        with pytest.raises(CompileLimitExceeded, match="begin anywhere"):
+            structgen.compile(Regex(pattern), TINY)
