@@ -47,14 +47,9 @@ NOTHING: FrameWalk = (), (), ()
 
 
 class Frames:
-    """Walks of one machine's goals.
-
-    Attributes:
-        used: bytes held, about.
-    """
+    """Walks of one machine's goals."""
 
     def __init__(self, machine: CfgMachine, walks: Walks, n_words: int) -> None:
-        self.used = 0
         self._machine = machine
         self._goals = machine.stacks.goals
         self._lexer = machine.lexer
@@ -91,7 +86,6 @@ class Frames:
         self._spaces = self._walks.spaces(self._machine.ignore)
         for numbered in (self._alone, self._own, self._starts, self._repeats):
             numbered.clear()
-        self.used = 0
 
     def top(self, state: int, condition: int, node: int) -> FrameWalk:
         """The walk of goal state ``state`` at ``node``, the text being bound by ``condition``."""
@@ -372,7 +366,7 @@ class Frames:
         ends = tuple([(then, join(places)) for then, places in closed.items()])
         if not (few or packed or ends):
             return NOTHING
-        self.used += 200 + size
+        self._walks.charge(200 + size)
         return few, packed, ends
 
     # -- goals that begin again -------------------------------------------------------------------

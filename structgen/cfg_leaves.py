@@ -15,9 +15,6 @@ from .vocabulary import Vocabulary
 from .walk_store import EMPTY, ROOT, LeafWalk, Node
 from .walks import Walker
 
-_MAX_BYTES = 16 * 1024 * 1024
-"""Most bytes of walks that one lexer keeps."""
-
 
 class LexerWalks:
     """The walks of the lexers of one constraint.
@@ -33,12 +30,12 @@ class LexerWalks:
         self._walks: dict[Lexer, Walks] = {}
 
     def walk(self, lexer: Lexer, q: int, node: Node) -> LeafWalk:
-        """See `walks.Walker.leaf_walk`; not remembered under its budget."""
+        """See `walks.Walker.leaf_walk`; remembered by the lexer's own walks."""
         walks = self._walks.get(lexer)
         if walks is None:
             walks = self._walks[lexer] = Walks(lexer, self._vocabulary)
-        elif not walks.renew() and walks.used > _MAX_BYTES:
-            walks.clear()
+        else:
+            walks.renew()
         nodes, walker = walks.nodes, self._walker
         begin = node if isinstance(node, int) else nodes.of(node.members)
         found = walks.walk(q, begin)

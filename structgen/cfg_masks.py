@@ -10,6 +10,7 @@ This module knows automata only through `CfgMachine`.
 from __future__ import annotations
 
 import functools
+import weakref
 from collections.abc import Callable
 
 import numpy as np
@@ -25,13 +26,18 @@ from .cfg_walks import Walks
 from .masks import Mask, fill
 from .vocabulary import Vocabulary
 
-MAX_CACHE_BYTES = 64 * 1024 * 1024
-"""Most bytes of walks and masks that one grammar keeps for one vocabulary."""
-
 _NO_BITS = np.array([], np.uint32)
 _ROOT = 0
+_PER_STATE = 200
+"""Bytes of a mask that is known already, remembered for one more state."""
+
 _WORTH_KEEPING = 20_000
 """First masks over smaller vocabularies are not worth a file."""
+
+
+# Those with walks; whoever looks holds `GROW`.
+_engines: weakref.WeakKeyDictionary[Vocabulary, weakref.WeakSet[CfgMaskEngine]]
+_engines = weakref.WeakKeyDictionary()
 
 
 class CfgMaskEngine:
@@ -50,7 +56,6 @@ class CfgMaskEngine:
         self._n_words = (vocabulary.size + 31) // 32
         self._none = bytes(4 * self._n_words)
         self._alike: dict[tuple[int, ...], Mask] = {}
-        self._used = 0
         self._eos = np.array([t for t in vocabulary.eos_token_ids if t < vocabulary.size], np.int32)
         self._end = Walk(tuple(self._eos.tolist()), (), (), ())
 
@@ -58,6 +63,7 @@ class CfgMaskEngine:
 
     @functools.cached_property
     def _walks(self) -> Walks:
+        _engines.setdefault(self.vocabulary, weakref.WeakSet()).add(self)
         return Walks(self.machine.lexer, self.vocabulary)
 
     @functools.cached_property
@@ -71,18 +77,21 @@ class CfgMaskEngine:
             with GROW:
                 found = self._first() if state == self.machine.start else self._compute(state)
                 self.ready[state] = found
-                self._used += 200
         return found
 
     def _trim(self) -> None:
-        """Start the caches anew when they have outgrown the budget, or nodes their numbers."""
-        too_much = self._used + self._walks.used + self._frames.used > MAX_CACHE_BYTES
-        if self._walks.renew() or too_much:
-            self._frames.clear()
-            self._walks.clear()
-            self.ready.clear()
-            self._alike.clear()
-            self._used = 0
+        """Start the caches of all grammars anew when the vocabulary's budget has been spent since
+        they were, and nodes have outgrown their numbers."""
+        if self._walks.is_stale:
+            for engine in list(_engines[self.vocabulary]):
+                engine._forget()
+
+    def _forget(self) -> None:
+        """Forget all masks and walks."""
+        self.__dict__.pop("_frames", None)
+        self.__dict__.pop("_walks", None)
+        self.ready.clear()
+        self._alike.clear()
 
     def _steps(self, state: int) -> list[tuple[int, int, int]]:
         """The walks that make up the mask of ``state``: lexer state, place and node of each."""
@@ -142,7 +151,8 @@ class CfgMaskEngine:
                 rows += part[1]
             row, is_new = overlay(ids, rows, self._none)
             found = self._alike[key] = row, None, _NO_BITS
-            self._used += 400 + len(row) * is_new
+            self._walks.charge(400 + len(row) * is_new)
+        self._walks.charge(_PER_STATE)
         return found
 
     def _by_place(self, state: int) -> dict[int, Walk | FrameWalk]:

@@ -86,10 +86,12 @@ class Shared:
     Attributes:
         nodes: the sets.
         walks: by the name of the state and the node where they begin.
+        charge: counts bytes of what is remembered.
     """
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         walker = self._walker = walker_of(vocabulary)
+        self.charge = walker.charge
         self.nodes = NodeSets(vocabulary.trie, order_of(vocabulary), walker.charge)
         self.walks: Recent[tuple[bytes, int], SharedWalk] = walker.cache()
         self._made = walker.turns
@@ -108,10 +110,6 @@ class Shared:
     def is_stale(self) -> bool:
         """Whether all of it has been charged to a budget that has been spent since."""
         return self._walker.turns > self._made + 1
-
-    def charge(self, n_bytes: int) -> None:
-        """Count some bytes."""
-        self._walker.charge(n_bytes)
 
 
 class _Names(NamedTuple):

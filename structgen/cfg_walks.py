@@ -44,7 +44,7 @@ class Walks:
         rows: int32 [states, 256]; the next state, or -1, of the states that `cover` has seen.
         labels: int32 [states]; their outcomes, or -1.
         loops: bool [states]; whether a run leads back to them.
-        used: bytes held, about, without what is shared.
+        charge: counts bytes of what is remembered, all of it the vocabulary's.
     """
 
     def __init__(self, lexer: Lexer, vocabulary: Vocabulary) -> None:
@@ -60,21 +60,25 @@ class Walks:
         self._allowed_masks: dict[int, int] = {}
         self._anything = lexer.terminals.rest.anything
         self._inside: dict[int, tuple[int, ...]] = {}
-        # Those of a lexer that grammars share are theirs as well, and charged to the vocabulary.
+        # Those of a lexer that grammars share are theirs as well.
         self._is_shared = lexer.permits is None
         self._known = self._terminals.shared.known_to(lexer)
         self._walks: dict[int, Walk] = self._known.walks
         # States in which one terminal is read that has a name, those of one text excepted.
         self._named: dict[int, tuple[int, bytes]] = {}
         self._ends: dict[int, tuple[int, ...]] = {}
-        self.used = 0
+        self.charge = self._terminals.shared.charge
 
     def clear(self) -> None:
         """Forget all walks that are not shared."""
         if not self._is_shared:
             self._walks.clear()
         self._ends.clear()
-        self.used = 0
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether `renew` would forget all walks."""
+        return self._terminals.shared.is_stale
 
     def renew(self) -> bool:
         """Forget all walks if what grammars share has been made anew, and return whether that was
@@ -105,13 +109,6 @@ class Walks:
             self._walks[key] = found
             self.charge(400 + 8 * len(found.ids) + 4 * self.n_words * len(found.rows))
         return found
-
-    def charge(self, n_bytes: int) -> None:
-        """Count some bytes of what is known of the lexer."""
-        if self._is_shared:
-            self._terminals.shared.charge(n_bytes)
-        else:
-            self.used += n_bytes
 
     def spaces(self, ignore: frozenset[int]) -> dict[int, Spaces]:
         """What is known of the terminals ``ignore``, wherever they are ignored: `cfg_frames` fills
@@ -160,7 +157,7 @@ class Walks:
         found = self._ends.get(key)
         if found is None:
             found = self._ends[key] = self._find_ends(q, node)
-            self.used += 100
+            self.charge(100)
         return found
 
     def _find_ends(self, q: int, node: int) -> tuple[int, ...]:

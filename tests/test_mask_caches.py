@@ -133,6 +133,58 @@ def test_grammars_go_without_the_collector():
         gc.enable()
 
 
+def test_grammars_share_the_budget_of_their_vocabulary():
+    tokens = [*TOKENS, *(a + b for a in TOKENS[97:123] for b in TOKENS[97:123]), b"x" * 9]
+    vocabulary = Vocabulary.from_tokens([*tokens, b""], eos_token_ids=[len(tokens)])
+    walker = walker_of(vocabulary)
+    mask = np.zeros((vocabulary.size + 31) // 32, np.uint32)
+    texts = {
+        'start: "(" start ")" start | A\nA: /[a-k]+/\n': "(ab)((kk)a)b",
+        'start: A B | C "a"\nA: /a+b?/\nB: /b/\nC: /[ab]+/\n': "aaabb",
+        'start: W (" " W)*\nW: /[a-z]{1,4}(?![a-m])/\n': "nnn z yyy",
+    }
+
+    def masks(constraint, text):
+        out = []
+        cursor = constraint.start()
+        for token in text.encode():
+            cursor.fill_mask(mask)
+            out.append(mask.tobytes())
+            cursor.accept(token)
+        return out
+
+    before = walker.used
+    made = [(structgen.compile(structgen.Cfg(g), vocabulary), text) for g, text in texts.items()]
+    expected = [masks(constraint, text) for constraint, text in made]
+    spent = walker.used - before
+    engines = [constraint._masks for constraint, _ in made]
+    rows = {id(m[0]): len(m[0]) for engine in engines for m in engine.ready.values()}
+    n_bytes = sum(rows.values())
+    assert spent >= n_bytes + 200 * sum(len(engine.ready) for engine in engines)
+    assert structgen.cache_info().n_bytes >= spent
+
+    # The budget is spent by one of them, and what the others hold goes, too.
+    idle = engines[0]
+    assert idle.ready
+    assert "_walks" in idle.__dict__
+    walker.charge(walker.budget)
+    walker.charge(walker.budget)
+    fresh, text = made[2]
+    fresh._masks.ready.clear()
+    assert masks(fresh, text) == expected[2]
+    assert not idle.ready
+    assert "_walks" not in idle.__dict__
+
+    # Ever so little of it, and masks are what they were.
+    walker.budget = 20_000
+    turns = walker.turns
+    for _ in range(4):
+        for (constraint, text), wanted in zip(made, expected, strict=True):
+            constraint._masks.ready.clear()
+            assert masks(constraint, text) == wanted
+    assert walker.turns > turns + 2
+
+
 def test_automata_go_without_the_collector():
     patterns = ["^(?!ab)[a-z]+$", r"\bx\d{2,9}(?<=9)", "^a|b$", "(?=.*1).{3,8}"]
     gc.collect()
