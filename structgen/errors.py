@@ -102,7 +102,13 @@ class PatternError(OutputTypeError):
         self, message: str, *, pattern: str, position: int | None = None, is_valid: bool = False
     ) -> None:
         if position is not None:
-            message = f"{message}, at position {position}\n  {pattern}\n  {' ' * position}^"
+            line = pattern.count("\n", 0, position)
+            column = position - pattern.rfind("\n", 0, position) - 1
+            shown = pattern.split("\n")[line].expandtabs(1)
+            message += f", at position {position}"
+            if "\n" in pattern:
+                message += f" (line {line + 1}, column {column + 1})"
+            message += f"\n  {shown}\n  {' ' * column}^"
         else:
             message = f"{message}\n  {pattern}"
         super().__init__(message)

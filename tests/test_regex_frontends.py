@@ -648,3 +648,16 @@ def test_properties_are_those_of_node() -> None:
         assert verdicts is not None, name
         inside = {p for low, high in regex.ranges for p in range(low, high + 1)}
         assert [ord(c) in inside for c in points] == verdicts, name
+
+
+def test_a_mistake_in_a_pattern_of_several_lines_has_line_and_column() -> None:
+    with pytest.raises(PatternError) as caught:
+        parse_python("(?x)\n a b\n\tc [z-a]\n d")
+    *_, shown, caret = str(caught.value).split("\n")
+    assert "position 14 (line 3, column 5)" in str(caught.value)
+    assert (shown, caret) == ("   c [z-a]", "      ^")
+
+
+def test_conditionals_are_said_to_be_what_they_are() -> None:
+    with pytest.raises(PatternError, match="conditional on a group, which is not supported"):
+        parse_python("(a)?(?(1)b|c)")

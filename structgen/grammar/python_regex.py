@@ -162,10 +162,13 @@ class _Lowering:
         if op in ("POSSESSIVE_REPEAT", "ATOMIC_GROUP"):
             return self.without_backtracking(op, argument, flags)
         if op in ("GROUPREF", "GROUPREF_EXISTS"):
-            what = "a backreference" if op == "GROUPREF" else "a conditional on a group"
+            what = (
+                "uses a backreference, which no regular language can express"
+                if op == "GROUPREF"
+                else "is conditional on a group, which is not supported"
+            )
             raise PatternError(
-                f"Python regular expression uses {what}, which no regular language can express; "
-                "spell out the alternatives",
+                f"Python regular expression {what}; spell out the alternatives",
                 pattern=self.pattern,
                 position=self.position(op),
             )
