@@ -130,11 +130,11 @@ class Constraint:
 
     @property
     def _machine(self) -> Machine | CfgMachine:
-        return self._engine._machine
+        return self._engine.machine
 
     @property
     def _masks(self) -> MaskEngine | CfgMaskEngine:
-        return self._engine._masks
+        return self._engine.masks
 
     def allows(self, text: str) -> bool:
         """Whether ``text`` is a whole output. Costs what accepting its tokens does.

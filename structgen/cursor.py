@@ -40,7 +40,7 @@ class Cursor:
 
     __slots__ = (
         "_bytes",
-        "_constraint",
+        "_engine",
         "_finished",
         "_left",
         "_out",
@@ -52,9 +52,9 @@ class Cursor:
         "_trail",
     )
 
-    def __init__(self, constraint: Engine, max_tokens: int | None) -> None:
-        self._constraint = constraint
-        self._ready = constraint._masks.ready
+    def __init__(self, engine: Engine, max_tokens: int | None) -> None:
+        self._engine = engine
+        self._ready = engine.masks.ready
         self._out: npt.NDArray[np.uint32] | None = None
         self._bytes: memoryview | None = None
         # The state at the start and after each accepted token; and, by its index, the rest of the
@@ -66,14 +66,14 @@ class Cursor:
         self._left = max_tokens
         self._tape: Tape | None = None
         self._tape_at = 0
-        start = constraint._machine.start
+        start = engine.machine.start
         plan: tuple[int, ...] | None = None
         if max_tokens is not None:
-            plan = constraint._plan(start, self._text)
+            plan = engine.plan(start, self._text)
             minimum = len(plan) + 1
             if max_tokens < minimum:
                 raise BudgetTooSmall(
-                    f"a budget of {_tokens(max_tokens)} is too small: {constraint.output.name} "
+                    f"a budget of {_tokens(max_tokens)} is too small: {engine.output.name} "
                     f"needs at least {_tokens(minimum)}, the end-of-sequence token included.",
                     minimum=minimum,
                     budget=max_tokens,
@@ -92,7 +92,7 @@ class Cursor:
         if tape is None or self._tape_at > len(self._tokens):
             tape, self._tape_at = Tape(), 0
             self._tape = tape
-        tokens = self._constraint.named.tokens
+        tokens = self._engine.named.tokens
         for token in self._tokens[self._tape_at :]:
             tape.feed(tokens[token])
         self._tape_at = len(self._tokens)
@@ -101,7 +101,7 @@ class Cursor:
     @property
     def is_accepting(self) -> bool:
         """Whether the output may end now: every EOS id is allowed. False once it has ended."""
-        return not self._finished and self._constraint._machine.is_accepting(self._state)
+        return not self._finished and self._engine.machine.is_accepting(self._state)
 
     @property
     def is_finished(self) -> bool:
@@ -129,7 +129,7 @@ class Cursor:
         state = self._trail[-1]
         mask = self._ready.get(state)
         if mask is None:
-            mask = self._constraint._masks.mask(state, self._text)
+            mask = self._engine.masks.mask(state, self._text)
         # `masks.fill`, in half the time: this is what every token of a sequence costs.
         row, words, bits = mask
         if self._bytes is None:
@@ -143,7 +143,7 @@ class Cursor:
 
     def _look_at(self, out: npt.NDArray[np.uint32]) -> None:
         """Keep a view of the bytes of ``out``, where it is made as masks are."""
-        size = self._constraint._size
+        size = self._engine.size
         if out.shape != ((size + 31) // 32,):
             raise ValueError(
                 f"a mask for {size:,} tokens is uint32 [{(size + 31) // 32}], got "
@@ -158,7 +158,7 @@ class Cursor:
 
     def allowed_count(self) -> int:
         """How many tokens `fill_mask` allows now."""
-        out = np.zeros((self._constraint._size + 31) // 32, np.uint32)
+        out = np.zeros((self._engine.size + 31) // 32, np.uint32)
         self.fill_mask(out)
         return int(np.unpackbits(out.view(np.uint8)).sum())
 
@@ -171,16 +171,16 @@ class Cursor:
         """
         if type(token_id) is not int:
             token_id = _whole_number(token_id)
-        constraint = self._constraint
-        size = constraint._size
+        engine = self._engine
+        size = engine.size
         if self._left is None and not self._finished and 0 <= token_id < size:
             # What every token costs once it has been met; the ids of EOS are never among them.
-            to = constraint._tokens.get(self._trail[-1] * size + token_id)
+            to = engine.after_token.get(self._trail[-1] * size + token_id)
             if to:
                 self._trail.append(to)
                 self._tokens.append(token_id)
                 return
-        vocabulary = constraint.vocabulary
+        vocabulary = engine.vocabulary
         if self._finished:
             raise TokenNotAllowed("the output has already ended.", token_id=token_id)
         if token_id in vocabulary.eos_token_ids:
@@ -194,7 +194,7 @@ class Cursor:
             return
         to = DEAD
         if 0 <= token_id < vocabulary.size:
-            to = constraint._advance(self._trail[-1], token_id, self._text)
+            to = engine.advance(self._trail[-1], token_id, self._text)
         if to == DEAD:
             raise TokenNotAllowed(self._why_not(token_id), token_id=token_id)
         plan: tuple[int, ...] | None = None
@@ -272,10 +272,10 @@ class Cursor:
         forced, state = self._forced()
         if not forced:
             return [], frozenset()
-        vocabulary = self._constraint.vocabulary
-        tokens = self._constraint.named.respelt((spell or vocabulary.encode_bytes)(forced))
+        vocabulary = self._engine.vocabulary
+        tokens = self._engine.named.respelt((spell or vocabulary.encode_bytes)(forced))
         n_closed = len(tokens)
-        machine = self._constraint._machine
+        machine = self._engine.machine
         following = machine.next_bytes(state)
         if following or not machine.is_accepting(state):
             n_closed = self._first_open(tokens, forced, following)
@@ -295,7 +295,7 @@ class Cursor:
         """
         if self._finished:
             return 0
-        own = len(self._constraint._plan(self._state, self._text)) + 1
+        own = len(self._engine.plan(self._state, self._text)) + 1
         plan = self._plans.get(len(self._trail) - 1)
         return own if plan is None else min(own, len(plan) + 1)
 
@@ -305,7 +305,7 @@ class Cursor:
         """Whether some token allowed by the grammar might not be affordable."""
         assert self._left is not None
         # The token itself, the completion after it, and end of sequence.
-        reach, spare = self._constraint._reach, self._left - 2
+        reach, spare = self._engine.reach, self._left - 2
         if reach.most_roughly(self._state) <= spare or reach.most_bytes(self._state) <= spare:
             return False
         most = reach.most(self._state)
@@ -316,7 +316,7 @@ class Cursor:
 
     def _text_after(self, tokens: list[int]) -> Callable[[], Tape]:
         """Gives the text after ``tokens`` from here."""
-        known = self._constraint.named.tokens
+        known = self._engine.named.tokens
         return lambda: self._text().after(b"".join(known[t] for t in tokens))
 
     def _held(self) -> tuple[int, ...]:
@@ -324,14 +324,14 @@ class Cursor:
         here = len(self._trail) - 1
         state, plan = self._trail[-1], self._plans.get(here)
         if plan is None:
-            plan = self._constraint._plan(state, self._text)
+            plan = self._engine.plan(state, self._text)
             self._plans[here] = plan
         return plan
 
     def _plan_after(self, token_id: int, to: int) -> tuple[int, ...] | None:
         """Affordable tokens that finish after ``token_id``, or None."""
         assert self._left is not None
-        best = self._constraint._plan(to, self._text_after([token_id]))
+        best = self._engine.plan(to, self._text_after([token_id]))
         held = self._held()
         if held and held[0] == token_id and len(held) - 1 < len(best):
             best = held[1:]
@@ -340,10 +340,10 @@ class Cursor:
     def _restrict(self, out: npt.NDArray[np.uint32]) -> None:
         """Clear the bits of tokens after which the output could not be finished in time."""
         assert self._left is not None
-        constraint = self._constraint
+        engine = self._engine
         held = self._held()
         # The token itself and the end of the sequence have to be paid for as well.
-        reach, spare = constraint._reach, self._left - 2
+        reach, spare = engine.reach, self._left - 2
         if not isinstance(reach, Reach):
             reach.restrict(self._state, spare, out)
             if held:
@@ -354,8 +354,8 @@ class Cursor:
         flags = np.zeros(len(out) * 32, np.uint8)
         flags[hopeless] = 1
         for token in tokens:
-            to = constraint._advance(self._state, token, self._text)
-            needed = constraint._plan_size(to, self._text_after([token]))
+            to = engine.advance(self._state, token, self._text)
+            needed = engine.plan_size(to, self._text_after([token]))
             flags[token] = needed + 2 > self._left
         if held:
             flags[held[0]] = 0  # what is held is affordable, whatever else follows that token
@@ -365,7 +365,7 @@ class Cursor:
 
     def _forced(self) -> tuple[bytes, int]:
         """The forced bytes, and the state after them."""
-        machine = self._constraint._machine
+        machine = self._engine.machine
         forced = bytearray()
         state = self._state
         while not self._finished and len(forced) < _FORCED_LIMIT:
@@ -384,7 +384,7 @@ class Cursor:
         if self._left is None:
             return len(tokens)
         try:
-            rest = self._constraint._machine.shortest_completion(state)
+            rest = self._engine.machine.shortest_completion(state)
         except NeedsText:
             pass
         else:
@@ -392,15 +392,15 @@ class Cursor:
                 return len(tokens)
         at = self._state
         for i, token in enumerate(tokens):
-            at = self._constraint._advance(at, token, self._text)
-            needed = self._constraint._plan_size(at, self._text_after(tokens[: i + 1]))
+            at = self._engine.advance(at, token, self._text)
+            needed = self._engine.plan_size(at, self._text_after(tokens[: i + 1]))
             if needed + 1 > self._left - i - 1:
                 return i
         return len(tokens)
 
     def _reaches(self, text: bytes, following: Collection[int]) -> bool:
         """Whether some token begins with ``text`` and goes on with one of ``following``."""
-        trie = self._constraint.vocabulary.trie
+        trie = self._engine.vocabulary.trie
         node = trie.node_of(text)
         return (
             node is not None
@@ -410,7 +410,7 @@ class Cursor:
 
     def _first_open(self, tokens: list[int], forced: bytes, following: Collection[int]) -> int:
         """Index of the first token from whose start some token could reach beyond ``forced``."""
-        vocabulary = self._constraint.vocabulary
+        vocabulary = self._engine.vocabulary
         start = len(forced)
         first = len(tokens)
         for i in range(len(tokens) - 1, -1, -1):
@@ -423,7 +423,7 @@ class Cursor:
 
     def _needless(self, first: int, rest: bytes, following: Collection[int]) -> frozenset[int]:
         """Tokens that only begin ``rest``, but are neither ``first`` nor reach an open place."""
-        trie = self._constraint.vocabulary.trie
+        trie = self._engine.vocabulary.trie
         needless: list[int] = []
         node = 0
         for length in range(1, len(rest)):
@@ -437,14 +437,14 @@ class Cursor:
         return frozenset(needless) - {first}
 
     def _why_not(self, token_id: int) -> str:
-        vocabulary = self._constraint.vocabulary
+        vocabulary = self._engine.vocabulary
         if not 0 <= token_id < vocabulary.size:
             return f"token {token_id} does not exist: the vocabulary has {vocabulary.size:,} ids."
-        named = self._constraint.named
+        named = self._engine.named
         text = named.texts[token_id]
         if not text:
             return f"token {token_id} stands for no text (a special or unused id)."
-        following = self._constraint._machine.next_bytes(self._state)
+        following = self._engine.machine.next_bytes(self._state)
         allowed = bytes(sorted(following - {MARK}))
         if not allowed and following:
             may = "a special token has to follow"

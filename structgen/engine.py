@@ -40,22 +40,26 @@ class Engine:
         output: the lowered output type.
         vocabulary: the vocabulary.
         named: the special tokens that the grammar names.
+        machine: the automaton.
+        masks: the masks of its states.
+        size: how many tokens the vocabulary has.
+        after_token: the state after a token, by state times ``size`` plus token id; of those met.
     """
 
     def __init__(self, output: OutputType, vocabulary: Vocabulary, built: Built) -> None:
         self.output = output
         self.vocabulary = vocabulary
-        self._machine: Machine | CfgMachine = built.machine
+        self.machine: Machine | CfgMachine = built.machine
         self.named = NamedTokens(vocabulary, built.named_tokens)
-        self._masks: MaskEngine | CfgMaskEngine
+        self.masks: MaskEngine | CfgMaskEngine
         if isinstance(built.machine, Machine):
-            self._masks = MaskEngine(built.machine, vocabulary, self.named)
+            self.masks = MaskEngine(built.machine, vocabulary, self.named)
         else:
             from .cfg_masks import CfgMaskEngine
 
-            self._masks = CfgMaskEngine(built.machine, vocabulary)
-        self._size = vocabulary.size
-        self._tokens: dict[int, int] = {}
+            self.masks = CfgMaskEngine(built.machine, vocabulary)
+        self.size = vocabulary.size
+        self.after_token: dict[int, int] = {}
         self._plans: dict[int, tuple[int, ...]] = {}
         self._plan_sizes: dict[int, int] = {}
         self._weighed_at = 0
@@ -66,28 +70,29 @@ class Engine:
 
         What other constraints share, and what the vocabulary's byte budget rules, is left out.
         """
-        grown = self._machine.n_states + len(self._tokens)
+        grown = self.machine.n_states + len(self.after_token)
         if grown > self._weighed_at + _WEIGHED_EVERY:
             self._weighed_at = grown
-            memos = len(self._tokens) + len(self._plans) + len(self._plan_sizes)
-            self._weight = self._machine.weight + 150 * memos
+            memos = len(self.after_token) + len(self._plans) + len(self._plan_sizes)
+            self._weight = self.machine.weight + 150 * memos
         return self._weight
 
     @cached_property
-    def _reach(self) -> Reach | CfgReach:
-        if isinstance(self._masks, MaskEngine):
-            return Reach(self._masks)
+    def reach(self) -> Reach | CfgReach:
+        """How far from the end tokens lead; only budgets ask."""
+        if isinstance(self.masks, MaskEngine):
+            return Reach(self.masks)
         from .cfg_reach import CfgReach
 
-        return CfgReach(self._masks)
+        return CfgReach(self.masks)
 
-    def _advance(self, state: int, token_id: int, tape: Callable[[], Tape]) -> int:
+    def advance(self, state: int, token_id: int, tape: Callable[[], Tape]) -> int:
         """The state after a token's bytes, or `DEAD`."""
-        key = state * self._size + token_id
-        to = self._tokens.get(key)
+        key = state * self.size + token_id
+        to = self.after_token.get(key)
         if to is not None:
             return to
-        machine = self._machine
+        machine = self.machine
         data = self.named.tokens[token_id]
         to, done = machine.read(state, data, 0) if data else (DEAD, 0)
         shared = True
@@ -97,12 +102,12 @@ class Engine:
             if done < len(data):
                 to, done = machine.read(to, data, done)
         if shared:
-            if len(self._tokens) > _MAX_MEMO:
-                self._tokens.clear()
-            self._tokens[key] = to
+            if len(self.after_token) > _MAX_MEMO:
+                self.after_token.clear()
+            self.after_token[key] = to
         return to
 
-    def _plan(self, state: int, tape: Callable[[], Tape]) -> tuple[int, ...]:
+    def plan(self, state: int, tape: Callable[[], Tape]) -> tuple[int, ...]:
         """Tokens that finish from ``state``, without the end-of-sequence token."""
         plan = self._plans.get(state)
         if plan is None:
@@ -114,8 +119,8 @@ class Engine:
                 self._plans[state] = plan
         return plan
 
-    def _plan_size(self, state: int, tape: Callable[[], Tape]) -> int:
-        """How many tokens `_plan` has: it is asked of many states of which one will be reached."""
+    def plan_size(self, state: int, tape: Callable[[], Tape]) -> int:
+        """How many tokens `plan` has: it is asked of many states of which one will be reached."""
         size = self._plan_sizes.get(state)
         if size is None:
             completion, is_shared = self._completion(state, tape)
@@ -129,6 +134,6 @@ class Engine:
     def _completion(self, state: int, tape: Callable[[], Tape]) -> tuple[bytes, bool]:
         """Bytes that finish from ``state``, and whether they do so after every text."""
         try:
-            return self._machine.shortest_completion(state), True
+            return self.machine.shortest_completion(state), True
         except NeedsText:
-            return self._machine.shortest_completion(state, tape()), False
+            return self.machine.shortest_completion(state, tape()), False

@@ -7,12 +7,18 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import settings
 
 import structgen
 from structgen import array_cache
 
 if TYPE_CHECKING:  # or every test would import the runtime
     from structgen.models.genai import TextModel
+
+
+# Machines may be busy: no test is about time.
+settings.register_profile("structgen", deadline=None)
+settings.load_profile("structgen")
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -69,7 +69,7 @@ def test_a_token_is_allowed_exactly_when_what_it_needs_fits(name: str) -> None:
             needed = vocabulary.count_tokens(machine.shortest_completion(to))
             for most in (needed - 1, needed):
                 mask = np.full((vocabulary.size + 31) // 32, 0xFFFFFFFF, np.uint32)
-                constraint._engine._reach.restrict(state, most, mask)
+                constraint._engine.reach.restrict(state, most, mask)
                 assert bool(mask[token >> 5] >> (token & 31) & 1) is (most == needed)
 
 
@@ -94,7 +94,7 @@ def test_what_budgets_ask_is_worked_out_once_and_not_by_token(
     count(CfgReach, "_needed", "walks")
     count(CfgMachine, "step", "steps")
     count(CfgMachine, "shortest_completion", "completions")
-    count(Engine, "_advance", "tokens")
+    count(Engine, "advance", "tokens")
     first = masks_on_the_way(constraint, ids, 0)
     assert 0 < counted["walks"] <= len(ids)
     looked_at = sum(np.unpackbits(np.frombuffer(mask, np.uint8)).sum() for mask in first)

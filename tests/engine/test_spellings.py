@@ -127,9 +127,10 @@ def test_a_vocabulary_without_a_delete_character(options: dict[str, Any]) -> Non
         for token in vocabulary.encode_bytes(escaped.encode()):
             cursor.accept(token)
         assert cursor.is_accepting
-    cursor = structgen.compile(JsonSchema({"type": "string"}), vocabulary, **options).start()
+    constraint = structgen.compile(JsonSchema({"type": "string"}), vocabulary, **options)
+    cursor = constraint.start()
     cursor.accept(0x22)
-    wanted = brute_force_ids(cursor._constraint, cursor._state, vocabulary)
+    wanted = brute_force_ids(constraint, cursor._state, vocabulary)
     assert set(allowed(cursor, vocabulary)) == wanted
     key = {"type": "object", "properties": {"\x7f": {"const": 1}}, "required": ["\x7f"]}
     constraint = structgen.compile(JsonSchema(key), vocabulary, **options)

@@ -13,6 +13,7 @@ import structgen
 from structgen import JsonSchema, Regex
 from structgen.constraint import Constraint
 from structgen.cursor import Cursor
+from structgen.engine import Engine
 from structgen.masks import MaskEngine
 from structgen.reach import Reach
 
@@ -79,9 +80,10 @@ OPTIONS: list[dict[str, Any]] = [
 ]
 
 
-def by_machine(constraint: Constraint, state: int) -> set[int]:
+def by_machine(constraint: Constraint | Engine, state: int) -> set[int]:
     """The tokens that the machine can read from ``state``: trie and machine, byte by byte."""
-    trie, machine = constraint.vocabulary.trie, constraint._machine
+    trie = constraint.vocabulary.trie
+    machine = constraint.machine if isinstance(constraint, Engine) else constraint._machine
     first, count, byte = (a.tolist() for a in (trie.first_child, trie.n_children, trie.byte))
     out: set[int] = set()
     stack = [(state, 0)]
@@ -215,8 +217,8 @@ def test_counters_too_far_away_to_matter_are_told_from_those_that_are_not(patter
                 # No token leads further from the end than the engine says.
                 reach = Reach(engine).most(cursor._state)
                 for token in allowed:
-                    to = constraint._engine._advance(cursor._state, token, cursor._text)
-                    assert len(constraint._engine._plan(to, cursor._text)) <= reach
+                    to = constraint._engine.advance(cursor._state, token, cursor._text)
+                    assert len(constraint._engine.plan(to, cursor._text)) <= reach
                 going_on = [token for token in letters if token in allowed]
                 if not going_on:
                     break
@@ -268,8 +270,8 @@ def test_texts_that_are_one_run(options: dict[str, Any], size: str) -> None:
                     # No token leads further from the end than the engine says.
                     reach = Reach(engine).most(cursor._state)
                     for token in allowed:
-                        to = constraint._engine._advance(cursor._state, token, cursor._text)
-                        assert len(constraint._engine._plan(to, cursor._text)) <= reach
+                        to = constraint._engine.advance(cursor._state, token, cursor._text)
+                        assert len(constraint._engine.plan(to, cursor._text)) <= reach
                 going_on = [token for token in some if token in allowed] or sorted(allowed)
                 if not going_on:
                     break
@@ -351,8 +353,8 @@ def test_keys_that_may_be_anything_are_told_apart(order: Any) -> None:
             reach = Reach(engine).most(cursor._state)
             allowed -= set(vocabulary.eos_token_ids)
             for token in allowed:
-                to = constraint._engine._advance(cursor._state, token, cursor._text)
-                assert len(constraint._engine._plan(to, cursor._text)) <= reach
+                to = constraint._engine.advance(cursor._state, token, cursor._text)
+                assert len(constraint._engine.plan(to, cursor._text)) <= reach
             if not allowed:
                 break
             likely = [token for token in allowed if token > 255 or token in b'{"/:,an1']
@@ -381,14 +383,14 @@ def test_strings_of_which_the_same_is_left_share_a_walk(remainder: str) -> None:
 
     def walk(cursor: Cursor) -> tuple[bytes | None, set[int], int]:
         """What is left to be read, its mask, and the most bytes that end a token's way."""
-        engine = cursor._constraint._masks
+        engine = cursor._engine.masks
         assert isinstance(engine, MaskEngine)
         ((leaf_id, q, _),) = engine.configurations(cursor._state)
         leaf = engine.machine.leaves[leaf_id]
         state = leaf.text_state(q)
         assert state is not None
         content = engine._walker._texts_of(leaf).content(state)
-        found = masked(cursor, cursor._constraint.vocabulary.size)
+        found = masked(cursor, cursor._engine.vocabulary.size)
         return content, found, Reach(engine).most(cursor._state)
 
     first = walk(after("a", b"a", shared))
@@ -396,7 +398,7 @@ def test_strings_of_which_the_same_is_left_share_a_walk(remainder: str) -> None:
     second = walk(cursor)
     assert first == second == walk(after("(?:kl|b)", b"b", alone))
     assert first[0] is not None
-    assert second[1] == by_machine(cursor._constraint, cursor._state)
+    assert second[1] == by_machine(cursor._engine, cursor._state)
     # Something else is left one character later, or of a shorter text.
     assert walk(after("a", b"aa", shared))[0] != first[0]
 
@@ -445,8 +447,8 @@ def test_numbers_whose_digits_only_are_counted(spelling: Any, digits: str) -> No
                 if not allowed:
                     break
                 for token in rng.sample(sorted(allowed), min(len(allowed), 40)):
-                    to = constraint._engine._advance(state, token, cursor._text)
-                    assert len(constraint._engine._plan(to, cursor._text)) <= reach
+                    to = constraint._engine.advance(state, token, cursor._text)
+                    assert len(constraint._engine.plan(to, cursor._text)) <= reach
                 longer = [t for t in sorted(allowed) if tokens[t].isdigit()]
                 some = longer if longer and rng.random() < 0.8 else sorted(allowed)
                 cursor.accept(rng.choice(some))
