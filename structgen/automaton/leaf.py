@@ -41,7 +41,7 @@ for each character of that. The 1,723 patterns of MaskBench have 990 states at m
 MAX_PROBED_BYTES = 64 << 20
 """Most memory that these states may take."""
 
-_MANY_STATES = 500
+_TELLING_STATES = 500
 _FEWEST_LEVELS = 32
 """So many states, at so many lengths of text, tell how fast states grow."""
 
@@ -521,7 +521,7 @@ class TextLeaf(Leaf):
                 )
             widths.append(len(following))
             weights.append(weight)
-            if len(seen) > _MANY_STATES and _is_steady(widths, weights):
+            if len(seen) > _TELLING_STATES and _is_steady(widths, weights):
                 return len(widths)
             level = following
         return 0
