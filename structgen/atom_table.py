@@ -10,7 +10,7 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-from .automaton.leaf import SymbolAutomaton
+from .automaton.symbols import SymbolAutomaton
 from .grouping import distinct
 
 Int32 = npt.NDArray[np.int32]

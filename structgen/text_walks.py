@@ -22,7 +22,7 @@ import numpy.typing as npt
 from .atom_table import AtomTable
 from .automaton.contents import Contents
 from .automaton.counters import Far
-from .automaton.leaf import Names, SymbolAutomaton
+from .automaton.symbols import Names, SymbolAutomaton
 from .character_runs import Run
 from .characters import Characters, Depths, LongEdge, Whole
 from .grouping import distinct, ranges, starts_of

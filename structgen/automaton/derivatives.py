@@ -254,7 +254,7 @@ class RegexAutomaton:
         return self._advance(self.started(state), count, chars) if count else state
 
     def phases(self, state: int) -> tuple[int, ...] | None:
-        """See `leaf.SymbolAutomaton`: told of a repeat of one set, whatever follows it."""
+        """See `symbols.SymbolAutomaton`: told of a repeat of one set, whatever follows it."""
         node = self.started(state)
         if node < 0 or self.label(node) != self.label(state):
             return None
@@ -271,21 +271,21 @@ class RegexAutomaton:
         return bounds if least else (0, *bounds[2:])
 
     def free(self, state: int) -> None:
-        """See `leaf.SymbolAutomaton`: no state of an expression has a list of special texts."""
+        """See `symbols.SymbolAutomaton`: no state of an expression has a list of special texts."""
 
     def unnamed(self, state: int) -> None:
-        """See `leaf.SymbolAutomaton`."""
+        """See `symbols.SymbolAutomaton`."""
 
     def at_least(self, state: int) -> int:
-        """See `leaf.SymbolAutomaton`."""
+        """See `symbols.SymbolAutomaton`."""
         return self._least[state if state >= 0 else self._body]
 
     def is_open(self, state: int) -> bool:
-        """See `leaf.SymbolAutomaton`: so it is for patterns that are searched for."""
+        """See `symbols.SymbolAutomaton`: so it is for patterns that are searched for."""
         return self.open_part(state) is not None
 
     def open_part(self, state: int) -> int | None:
-        """See `leaf.SymbolAutomaton`."""
+        """See `symbols.SymbolAutomaton`."""
         found = self._open_parts.get(state, -1)
         if found == -1:
             node = self.started(state)
@@ -315,30 +315,30 @@ class RegexAutomaton:
         return kind == _REP and args[0] == self._any and args[2] == -1
 
     def expression(self, state: int) -> tuple[RegexAutomaton, int]:
-        """See `leaf.SymbolAutomaton`."""
+        """See `symbols.SymbolAutomaton`."""
         return self, state
 
     def in_expression(self, state: int) -> int:
-        """See `leaf.SymbolAutomaton`."""
+        """See `symbols.SymbolAutomaton`."""
         return state
 
     def special(self, state: int) -> list[tuple[int, int]]:
-        """See `leaf.SymbolAutomaton`."""
+        """See `symbols.SymbolAutomaton`."""
         return []
 
     def names(self, state: int) -> None:
-        """See `leaf.SymbolAutomaton`."""
+        """See `symbols.SymbolAutomaton`."""
 
     def rests(self, state: int, most: int) -> list[tuple[int, str]] | None:
-        """See `leaf.SymbolAutomaton`."""
+        """See `symbols.SymbolAutomaton`."""
         return None
 
     def special_texts(self, state: int) -> dict[str, int]:
-        """See `leaf.SymbolAutomaton`."""
+        """See `symbols.SymbolAutomaton`."""
         return {}
 
     def special_label(self, state: int, number: int) -> int:
-        """See `leaf.SymbolAutomaton`."""
+        """See `symbols.SymbolAutomaton`."""
         return -1
 
     def _find_run(self, node: int) -> tuple[int, int, int]:

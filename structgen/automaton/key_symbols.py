@@ -15,8 +15,9 @@ from ..grammar import ir
 from . import liveness
 from .derivatives import RegexAutomaton
 from .encoding import GROUND, Utf8
-from .leaf import GROW, Names
+from .leaf import GROW
 from .name_trie import ByteEdges, NamesBelow, NameTrie, names_alphabet
+from .symbols import Names
 
 _FEW_PATTERNS = 6
 
@@ -70,7 +71,7 @@ class KeySymbols:
 
     @property
     def weight(self) -> int:
-        """See `leaf.SymbolAutomaton`."""
+        """See `symbols.SymbolAutomaton`."""
         weight = 2000 + 550 * len(self._keys) + self._trie.weight
         for automaton in self._automata:
             weight += automaton.weight
@@ -137,7 +138,7 @@ class KeySymbols:
         return found
 
     def follow(self, state: int, atom: int) -> int | None:
-        """See `leaf.SymbolAutomaton`."""
+        """See `symbols.SymbolAutomaton`."""
         node, allowed, others, _ = self._keys[state]
         if others and self._automata:
             return next((to for mask, to in self.moves(state) if mask >> atom & 1), None)
@@ -148,7 +149,7 @@ class KeySymbols:
         return to if self._is_alive(to) else None
 
     def read(self, state: int, text: bytes) -> int | None:
-        """See `leaf.SymbolAutomaton`."""
+        """See `symbols.SymbolAutomaton`."""
         node, allowed, others, _ = self._keys[state]
         if others and self._automata:
             atoms = self.alphabet.ascii_atoms()
@@ -166,7 +167,7 @@ class KeySymbols:
         return to if self._is_alive(to) else None
 
     def run(self, state: int) -> tuple[int, int]:
-        """See `leaf.SymbolAutomaton`."""
+        """See `symbols.SymbolAutomaton`."""
         node, _, others, patterns = self._keys[state]
         if node >= 0 or not others:
             return 0, 0
@@ -184,7 +185,7 @@ class KeySymbols:
         return (chars, length) if chars else (0, 0)
 
     def after_run(self, state: int, count: int) -> int:
-        """See `leaf.SymbolAutomaton`."""
+        """See `symbols.SymbolAutomaton`."""
         if not count:
             return state
         _, _, others, patterns = self._keys[state]
@@ -195,12 +196,12 @@ class KeySymbols:
         return self._state(-1, 0, others, tuple(after))
 
     def settled(self, state: int) -> int:
-        """See `leaf.SymbolAutomaton`."""
+        """See `symbols.SymbolAutomaton`."""
         patterns = zip(self._automata, self._keys[state][3], strict=True)
         return max((a.settled(at) for a, at in patterns if at != _LOST), default=0)
 
     def phases(self, state: int) -> None:
-        """See `leaf.SymbolAutomaton`."""
+        """See `symbols.SymbolAutomaton`."""
 
     @functools.cached_property
     def _decides(self) -> str:
@@ -217,18 +218,18 @@ class KeySymbols:
         return "all"
 
     def expression(self, state: int) -> tuple[RegexAutomaton, int] | None:
-        """See `leaf.SymbolAutomaton`."""
+        """See `symbols.SymbolAutomaton`."""
         node, _, others, patterns = self._keys[state]
         if node >= 0 or not others or self._decides != "one":
             return None
         return self._automata[0], patterns[0]
 
     def in_expression(self, state: int) -> int:
-        """See `leaf.SymbolAutomaton`."""
+        """See `symbols.SymbolAutomaton`."""
         return self._state(-1, 0, True, (state,))
 
     def free(self, state: int) -> int | None:
-        """See `leaf.SymbolAutomaton`."""
+        """See `symbols.SymbolAutomaton`."""
         _, _, others, patterns = self._keys[state]
         if not others or any(at != _LOST for at in patterns):
             return None
@@ -236,26 +237,26 @@ class KeySymbols:
         return free if self._is_alive(free) else None
 
     def unnamed(self, state: int) -> int | None:
-        """See `leaf.SymbolAutomaton`: so it is where no expression bars a key."""
+        """See `symbols.SymbolAutomaton`: so it is where no expression bars a key."""
         _, _, others, patterns = self._keys[state]
         if not others or not self._automata or self._decides != "none":
             return None
         return self._state(-1, 0, True, patterns)
 
     def at_least(self, state: int) -> int:
-        """See `leaf.SymbolAutomaton`."""
+        """See `symbols.SymbolAutomaton`."""
         return 0
 
     def is_open(self, state: int) -> bool:
-        """See `leaf.SymbolAutomaton`; `free` says it better."""
+        """See `symbols.SymbolAutomaton`; `free` says it better."""
         return False
 
     def open_part(self, state: int) -> int | None:
-        """See `leaf.SymbolAutomaton`."""
+        """See `symbols.SymbolAutomaton`."""
         return None
 
     def special(self, state: int) -> list[tuple[int, int]]:
-        """See `leaf.SymbolAutomaton`."""
+        """See `symbols.SymbolAutomaton`."""
         node, allowed, others, patterns = self._keys[state]
         if node < 0:
             return []
@@ -267,7 +268,7 @@ class KeySymbols:
         ]
 
     def names(self, state: int) -> Names | None:
-        """See `leaf.SymbolAutomaton`."""
+        """See `symbols.SymbolAutomaton`."""
         node, allowed, others, _ = self._keys[state]
         edges = self._edges
         if others or node < 0 or edges is None:
@@ -275,7 +276,7 @@ class KeySymbols:
         return Names(edges, self._trie.ends, self._below, node, allowed)
 
     def rests(self, state: int, most: int) -> list[tuple[int, str]] | None:
-        """See `leaf.SymbolAutomaton`."""
+        """See `symbols.SymbolAutomaton`."""
         node, allowed, others, _ = self._keys[state]
         if others or node < 0 or self._edges is None or allowed.bit_count() > most:
             return None
@@ -290,12 +291,12 @@ class KeySymbols:
         return out
 
     def special_texts(self, state: int) -> Mapping[str, int]:
-        """See `leaf.SymbolAutomaton`: what is left of each name, and which name it is."""
+        """See `symbols.SymbolAutomaton`: what is left of each name, and which name it is."""
         node = self._keys[state][0]
         return self._trie.rests(node) if node >= 0 else {}
 
     def special_label(self, state: int, number: int) -> int:
-        """See `leaf.SymbolAutomaton`."""
+        """See `symbols.SymbolAutomaton`."""
         return number if self._keys[state][1] >> number & 1 else -1
 
     def _state(self, node: int, allowed: int, others: bool, patterns: tuple[int, ...]) -> int:
@@ -397,5 +398,5 @@ class NewKeySymbols(KeySymbols):
 
     @property
     def weight(self) -> int:
-        """See `leaf.SymbolAutomaton`."""
+        """See `symbols.SymbolAutomaton`."""
         return 3000 + 100 * len(self._texts)

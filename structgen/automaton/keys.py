@@ -14,14 +14,8 @@ from typing import Any
 
 from .encoding import GROUND, Escapes, json_string
 from .key_symbols import KeySymbols
-from .leaf import (
-    Leaf,
-    StringLeaf,
-    read_text,
-    shortest_path,
-    spell_edge,
-    spell_edges,
-)
+from .leaf import Leaf, StringLeaf, read_text
+from .symbols import shortest_path, spell_edge, spell_edges
 from .whitespace import Whitespace
 
 CLOSE = 0
