@@ -19,6 +19,9 @@ from .explain import explain
 from .grammar import cfg, cfg_embedded, cfg_lark_literals, cfg_lark_statements, ir
 
 _NO_RULES = re.compile("The grammar has no rules")
+_MOST_STARTS = 5
+"""Rules that are tried in the place of one that cannot be read."""
+
 _NONE = re.compile("The grammar has no rule")
 
 
@@ -63,9 +66,11 @@ def problems(
     errors: list[GrammarError] = []
     grammar = _read(text, start, dialect, path, given, errors)
     others = [name for name in _defined(text) if name != start]
-    if grammar is None and others and any(_NONE.match(str(error)) for error in errors):
-        # There is no rule to start with: what else is wrong is told as if another one were it.
-        grammar = _read(text, others[0], dialect, path, given, errors)
+    if grammar is None and any(_NONE.match(str(error)) for error in errors):
+        # There is no rule to start with, or none that can be read: what else is wrong is told as if
+        # another one were it.
+        for other in others[:_MOST_STARTS]:
+            grammar = grammar or _read(text, other, dialect, path, given, errors)
     found = [
         Problem(
             f"terminal {name} is declared and not defined: it has to be given, "
@@ -102,7 +107,12 @@ def problems(
     unused = _unused(text, start, dialect, used)
     found += unused
     if is_whole:
-        found += _malformed(text, unused)
+        found += _malformed(text, {problem.line or 0 for problem in unused}, False)
+    elif dialect == "lark":
+        # What cannot be read may have led to rules that now nothing leads to.
+        told = {problem.line for problem in found if problem.is_error}
+        lines = set(range(1, text.count("\n") + 2)) - told
+        found += _malformed(text, lines, True)
     if not any(problem.is_error for problem in endless):
         found += _unmatched(_with_open(grammar, open_ | refused), is_whole and not refused, text)
     return _sorted(found)
@@ -322,12 +332,11 @@ def _unused(text: str, start: str | None, dialect: str, used: set[str]) -> list[
     ]
 
 
-def _malformed(text: str, unused: list[Problem]) -> list[Problem]:
-    """Patterns that nobody has read, as nothing uses them."""
-    lines = {problem.line for problem in unused}
+def _malformed(text: str, lines: set[int], is_error: bool) -> list[Problem]:
+    """Patterns on ``lines`` that nobody has read, as nothing uses them."""
     source = cfg_embedded.plain(text)
     return [
-        Problem(str(mistake.error), mistake.error.line, False)
+        Problem(str(mistake.error), mistake.error.line, is_error)
         for statement in cfg_lark_statements.statements(text)
         if cfg_embedded.place(text, statement.at)[0] in lines
         for mistake in cfg_lark_literals.malformed_patterns(statement, source)

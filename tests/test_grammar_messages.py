@@ -407,3 +407,11 @@ def test_names_that_are_refused_are_not_suggested() -> None:
     assert message("start: <b>", named).endswith("There are: <|python_tags|>.")
     assert "end the sequence" in message("start: <|eot|>", {"<|eot_id|>": 256})
     assert "names none at all" in message("start: <|eot|>", {})
+
+
+@pytest.mark.parametrize("start", ['foo "x', 'foo bar "x', "foo"])
+def test_patterns_are_read_whatever_leads_to_them(start: str) -> None:
+    found = problems(f"start: {start}\nbar: /(/\nA: /[/\n")
+    errors = [(p.line, "malformed" in p.message) for p in found if p.is_error]
+    assert errors.count((2, True)) == errors.count((3, True)) == 1
+    assert [line for line, _ in errors].count(1) == 1
