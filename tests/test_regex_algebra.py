@@ -142,3 +142,17 @@ def test_walks_write_texts_of_the_pattern() -> None:
         result = walk(constraint, random.Random(seed), max_tokens=minimum(constraint) + seed)
         assert result.ended
         assert re.fullmatch("(?:aa|ba|bb){2,4}", result.text)
+
+
+def test_patterns_that_overlap() -> None:
+    texts = ["".join(t) for n in range(4) for t in itertools.product("ab", repeat=n)]
+    patterns = ["a*", "b+", "a|bb", "(ab)*", "(?!a).*", "a{2,}", ".*b(?<=ab)", "", "aab?"]
+    within = Regex("[ab]{0,3}")
+    verdicts = set()
+    for one, other in itertools.product(patterns, repeat=2):
+        common = [t for t in texts if re.fullmatch(one, t) and re.fullmatch(other, t)]
+        assert (Regex(one) & within).overlaps(Regex(other)) == bool(common), (one, other)
+        verdicts.add(bool(common))
+    assert verdicts == {True, False}
+    assert Regex("[a-z]+").overlaps("admin")
+    assert not (Regex("[a-z]+") - "admin").overlaps("admin")
