@@ -19,9 +19,6 @@ from .explain import explain
 from .grammar import cfg, cfg_embedded, cfg_lark_literals, cfg_lark_statements, ir
 
 _NO_RULES = re.compile("The grammar has no rules")
-_MOST_STARTS = 5
-"""Rules that are tried in the place of one that cannot be read."""
-
 _NONE = re.compile("The grammar has no rule")
 
 
@@ -66,11 +63,9 @@ def problems(
     errors: list[GrammarError] = []
     grammar = _read(text, start, dialect, path, given, errors)
     others = [name for name in _defined(text) if name != start]
-    if grammar is None and any(_NONE.match(str(error)) for error in errors):
-        # There is no rule to start with, or none that can be read: what else is wrong is told as if
-        # another one were it.
-        for other in others[:_MOST_STARTS]:
-            grammar = grammar or _read(text, other, dialect, path, given, errors)
+    if grammar is None and others and any(_NONE.match(str(error)) for error in errors):
+        # There is no rule to start with: what else is wrong is told as if another one were it.
+        grammar = _read(text, others[0], dialect, path, given, errors)
     found = [
         Problem(
             f"terminal {name} is declared and not defined: it has to be given, "

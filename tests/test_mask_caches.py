@@ -39,6 +39,16 @@ def random_schema(rng):
     }
 
 
+def left_for_the_collector():
+    """Our own objects that only the collector frees."""
+    gc.set_debug(gc.DEBUG_SAVEALL)
+    gc.collect()
+    left = [x for x in gc.garbage if type(x).__module__.startswith("structgen")]
+    gc.set_debug(0)
+    gc.garbage.clear()
+    return left
+
+
 def check_one_walk(rng):
     constraint = structgen.compile(JsonSchema(random_schema(rng)), VOCABULARY)
     cursor = constraint.start(max_tokens=60)
@@ -121,11 +131,7 @@ def test_grammars_go_without_the_collector():
             budgeted.fill_mask(mask)
             gc.collect()
             del constraint, cursor, budgeted
-            gc.set_debug(gc.DEBUG_SAVEALL)
-            gc.collect()
-            left = [x for x in gc.garbage if type(x).__module__.startswith("structgen")]
-            gc.set_debug(0)
-            gc.garbage.clear()
+            left = left_for_the_collector()
             assert not left, (grammar, left)
     finally:
         gc.set_debug(0)
@@ -225,11 +231,7 @@ def test_refused_schemas_go_without_the_collector():
             gc.collect()
             with pytest.raises(structgen.StructgenError):
                 structgen.compile(JsonSchema(schema), VOCABULARY, max_depth=50)
-            gc.set_debug(gc.DEBUG_SAVEALL)
-            gc.collect()
-            left = [x for x in gc.garbage if type(x).__module__.startswith("structgen")]
-            gc.set_debug(0)
-            gc.garbage.clear()
+            left = left_for_the_collector()
             assert not left, (schema, left)
     finally:
         gc.set_debug(0)
