@@ -113,7 +113,7 @@ class Completion:
         for terminal in self._ignore:
             if self._lexer.terminals.starts[terminal] < 0:
                 continue
-            for after, text in self._lexer.exits_of(terminal, condition).items():
+            for after, text in self._lexer.exits.of(terminal, condition).items():
                 if self._rest.label(after) >= 0:
                     best = self._better(best, (len(text), text, None))
         return best
@@ -172,7 +172,7 @@ class Completion:
         edges = goals.edges(state) if state >= 0 else goals.start(~state)
         for symbol, to in edges.items():
             if symbol >= 0:
-                for after, more in lexer.exits_of(symbol, condition).items():
+                for after, more in lexer.exits.of(symbol, condition).items():
                     self._reach(source, (to, after), text + more)
                 continue
             inner = (symbol, condition)
@@ -185,5 +185,5 @@ class Completion:
             # Only a condition makes it worth while to write what is ignored.
             for terminal in self._ignore:
                 if lexer.terminals.starts[terminal] >= 0:
-                    for after, more in lexer.exits_of(terminal, condition).items():
+                    for after, more in lexer.exits.of(terminal, condition).items():
                         self._reach(source, (state, after), text + more)

@@ -22,9 +22,10 @@ from ..grammar import ir
 from .cfg_completion import Completion
 from .cfg_goals import Goals
 from .cfg_guests import Guest
-from .cfg_lexer import Expected, Lexer, shared_lexer
+from .cfg_lexer import Lexer, shared_lexer
 from .cfg_neighbours import Neighbours
 from .cfg_stacks import Stacks
+from .cfg_terminal_sets import Expected
 from .cfg_terminals import Terminals
 from .leaf import GROW
 from .machine import DEAD, MAX_STATES, Alternative
@@ -414,7 +415,7 @@ class CfgMachine:
                 chosen.append((terminal, None))
                 continue
             start = self.lexer.terminals.starts[terminal]
-            exits = self.lexer.exits(terminal, start, condition, _MAX_EXITS)
+            exits = self.lexer.exits.from_state(terminal, start, condition, _MAX_EXITS)
             if exits is None:
                 chosen.append((terminal, after))
                 continue
@@ -525,7 +526,8 @@ class CfgMachine:
     def complete(self, q: int, place: int) -> bytes | None:
         """A short way from one configuration to acceptance."""
         best: bytes | None = None
-        for (terminal, condition), text in self.lexer.near_exits_inside(q).items():
+        exits, inside = self.lexer.exits, self.lexer.threads(q)
+        for (terminal, condition), text in exits.near_inside(inside).items():
             if best is not None and len(text) >= len(best):
                 continue
             rest = self._neighbours.of_place(self.after(place, (terminal,)), condition)
@@ -534,7 +536,7 @@ class CfgMachine:
         if best is not None:
             return best
         # What is near does not do; look at everything.
-        for (terminal, condition), text in self.lexer.exits_inside(q).items():
+        for (terminal, condition), text in exits.inside(inside).items():
             rest = self._completion.of_place(self.after(place, (terminal,)), condition)
             if rest is not None and (best is None or len(text) + len(rest) < len(best)):
                 best = text + rest

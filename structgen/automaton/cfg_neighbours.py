@@ -153,7 +153,7 @@ class Neighbours:
         if demand < 0 or terminal not in lexer.terminals.literals:
             return False
         start = lexer.terminals.starts[terminal]
-        return bool(lexer.exits(terminal, start, demand, _MAX_PENDING))
+        return bool(lexer.exits.from_state(terminal, start, demand, _MAX_PENDING))
 
     def _left_by(self, terminal: int) -> set[int]:
         assert self._left is not None
@@ -206,7 +206,9 @@ class Neighbours:
                     break
                 if self._lexer.is_met_at_once(t, demand) is not False:
                     continue
-                exits = self._lexer.exits(t, self._lexer.terminals.starts[t], demand, _MAX_PENDING)
+                exits = self._lexer.exits.from_state(
+                    t, self._lexer.terminals.starts[t], demand, _MAX_PENDING
+                )
                 total += 1
                 if exits is None or total > _MAX_SURVEY:
                     return None
@@ -292,10 +294,10 @@ class Neighbours:
         if found is None:
             mask = self._settles(demand)[0] & self._first[terminal]
             if mask:
-                text, after = self._lexer.shortest_beginning(terminal, mask)
+                text, after = self._lexer.exits.shortest_beginning(terminal, mask)
                 found = {after: text}
             elif demand >= 0 and self._first[terminal]:
-                found = self._lexer.near_exits_of(terminal, demand)
+                found = self._lexer.exits.near_of(terminal, demand)
             else:
                 found = {}
             self._texts[key] = found
