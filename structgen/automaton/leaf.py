@@ -12,6 +12,7 @@ finite sets of byte strings (`LiteralLeaf`) and small hand-made tables (`TableLe
 
 from __future__ import annotations
 
+import functools
 import itertools
 import re
 import threading
@@ -20,11 +21,12 @@ from collections.abc import Hashable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..errors import CompileLimitExceeded
-from .encoding import GROUND, Utf8
+from .encoding import GROUND, Utf8, may_escape
+from .rests import longest_rest
 from .symbols import MAX_SEARCH, SymbolAutomaton, shortest_path, spell_edge, spell_edges
 
 if TYPE_CHECKING:
-    pass
+    from ..grammar import ir
 
 GROW = threading.RLock()
 """Held while any automaton grows: states are shared between threads, growth is brief."""
@@ -471,19 +473,30 @@ def read_text(leaf: Leaf, q: int, data: bytes, start: int) -> tuple[int, int]:
 class StringLeaf(TextLeaf):
     """JSON strings whose value a symbol automaton accepts, quotes included.
 
-    Attributes:
-        most_left: bytes that suffice to end any text that has begun, without the quotes; None where
-            that is not known.
+    Args:
+        symbols: the automaton.
+        encoding: how its symbols are spelt.
+        regex: what it was made from, if that is an expression.
     """
 
     _OPEN = "open"
     _CLOSED = "closed"
-    most_left: int | None = None
 
-    def __init__(self, symbols: SymbolAutomaton, encoding: Utf8) -> None:
+    def __init__(
+        self, symbols: SymbolAutomaton, encoding: Utf8, regex: ir.Regex | None = None
+    ) -> None:
         super().__init__(symbols, encoding)
+        self._regex = regex
         self.inside = self.start
         self.start = self.state(self._OPEN)
+
+    @functools.cached_property
+    def most_left(self) -> int | None:
+        """Bytes that suffice to end any text that has begun, without the quotes; None where that is
+        not known. Only budgets ask."""
+        if self._regex is None:
+            return None
+        return longest_rest(self._regex, not may_escape(ord("a"), self.encoding.spelling))
 
     def _edges(self, key: Any) -> dict[int, Any]:
         if key == self._OPEN:

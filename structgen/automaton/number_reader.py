@@ -234,7 +234,8 @@ class NumberReader:
         matter that a mark has in this place."""
         if self.is_plain:
             side = self.sides[s.negative]
-            pivots = {0}
+            # A zero among digits before the point is one like the others.
+            pivots = set() if s.phase == WHOLE and not self._counts_zeros else {0}
             if s.phase == FRACTION or s.phase == DOT:
                 texts = [m.fraction for m in side.marks]
             else:
@@ -288,12 +289,17 @@ class NumberReader:
     def _whole_digit(self, s: State, digit: int) -> State:
         side = self.sides[s.negative]
         index = s.digits
-        return s._replace(
-            digits=index + 1,
-            compared=tuple(
+        compared = tuple(
+            [
                 compare(c, digit, m.whole, index) if index < len(m.whole) else GREATER
                 for m, c in zip(side.marks, s.compared, strict=True)
-            ),
+            ]
+        )
+        if self.is_plain and not self._counts_zeros:
+            return State(WHOLE, s.negative, index + 1, compared, remainders=s.remainders)
+        return s._replace(
+            digits=index + 1,
+            compared=compared,
             scientific=self._significant(s, digit, index),
             **self._with_digit(s, digit),
         )

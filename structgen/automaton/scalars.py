@@ -34,7 +34,6 @@ from .keys import KeyLeaf, NameLeaf
 from .leaf import Leaf, LiteralLeaf, StringLeaf
 from .numbers import NumberLeaf, NumberSpec
 from .options import JsonOptions
-from .rests import longest_rest
 from .shared import AUTOMATA, FORMATS
 from .whitespace import Whitespace
 
@@ -194,9 +193,7 @@ def _string_leaf(regex: ir.Regex, escapes: Escapes, missing: frozenset[int]) -> 
     symbols = RegexAutomaton(regex)
     if symbols.is_empty():
         return None
-    leaf = StringLeaf(symbols, json_string(symbols.alphabet, escapes, missing))
-    leaf.most_left = longest_rest(regex, escapes in ("canonical", "canonical-ascii"))
-    return leaf
+    return StringLeaf(symbols, json_string(symbols.alphabet, escapes, missing), regex)
 
 
 def number_leaf(spec: NumberSpec) -> NumberLeaf | None:
