@@ -21,6 +21,9 @@ from .symbols import Names
 
 _FEW_PATTERNS = 6
 
+_MANY_CHARACTERS = 20
+"""Of two atoms so many have more texts than any object has names."""
+
 _LOST = -(1 << 40)
 """Pattern state of a pattern that can no longer match."""
 
@@ -361,12 +364,25 @@ class KeySymbols:
 
     def _is_plainly_alive(self, state: int) -> bool:
         """Whether a name may be read, or what one expression takes: expressions have no states
-        that lead nowhere, and off the names' trie no text is a name that is barred."""
+        that lead nowhere, off the names' trie no text is a name that is barred, and on it are no
+        more such texts than names."""
         node, allowed, others, patterns = self._keys[state]
         if allowed:
             return True
-        is_free = others and node < 0 and bool(self._automata)
-        return is_free and self._decides == "one" and patterns[0] >= 0
+        if not others or not self._automata or self._decides != "one" or patterns[0] < 0:
+            return False
+        return node < 0 or self._takes_more_than_names(patterns[0])
+
+    def _takes_more_than_names(self, at: int) -> bool:
+        """Whether the first expression is plain to see to take more texts than there are names."""
+        automaton = self._automata[0]
+        if automaton.is_open(at):
+            return True
+        chars, most = automaton.run(at)
+        if most < 0:
+            return True  # however long a text has become, it can be ended
+        n_texts: int = chars.bit_count() ** min(most, _MANY_CHARACTERS)
+        return n_texts > len(self._texts)
 
     def _names_or_ends(self, state: int) -> bool:
         return self._is_plainly_alive(state) or self.label(state) >= 0

@@ -11,7 +11,7 @@ from hypothesis import given
 import structgen
 from engine import strategies
 from engine.test_json_schema import EVERYTHING, RANDOM, compile_or_none
-from engine.walks import TINY, examples
+from engine.walks import TINY, allowed, examples
 from structgen import JsonSchema, Unsatisfiable, Vocabulary
 from structgen.automaton.keys import CLOSE, KeyLeaf
 from structgen.automaton.leaf import Leaf
@@ -106,3 +106,32 @@ def test_a_witness_is_not_written_over(schema: Any, options: dict[str, Any]) -> 
     assert accepts('{"k":"s","b":1}')
     assert not accepts('{"k":"s","k":1}')
     assert not accepts('{"k":"s","b":1,"k":1}')
+
+
+@pytest.mark.parametrize(
+    ("pattern", "more"),
+    [
+        ("^[ab]$", False),
+        ("^(a|b|ab)$", True),
+        ("^[ab]{1,9}$", True),
+        ("a|b", True),
+        ("^a*b?$", True),
+    ],
+)
+def test_a_pattern_that_only_names_match_has_no_other_keys(pattern: str, more: bool) -> None:
+    """Names that were written bar all that a pattern takes, or not."""
+    schema = {
+        "type": "object",
+        "properties": {"a": {"const": 1}, "b": {"const": 2}},
+        "patternProperties": {pattern: {}},
+        "additionalProperties": False,
+    }
+    vocabulary = Vocabulary.from_tokens([*(bytes([b]) for b in range(256)), b""], [256])
+    cursor = structgen.compile(JsonSchema(schema), vocabulary).start()
+    for byte in b'{"a":1,"b":2':
+        cursor.accept(byte)
+    assert (ord(",") in allowed(cursor, vocabulary)) == more
+    if more:
+        for byte in b',"':
+            cursor.accept(byte)
+        assert ord("a") in allowed(cursor, vocabulary)
