@@ -106,8 +106,9 @@ class RegexAutomaton:
         self._looks = lookarounds.Looks(self) if lookarounds.are_in(regex) else None
         self._is_counting = False
         self._body = self._lower(regex)
-        self.start = -1
-        """Initial state: its own number, because ``^`` holds there and nowhere else."""
+        anchored = self._looks is not None or self._flags[self._body] & 0b1000
+        self.start = -1 if anchored else self._body
+        """Initial state: with a number of its own where ``^`` might hold there and nowhere else."""
         # Without bounds to be told from none, no state is like another one.
         self.has_expressions = self._is_counting
 
