@@ -49,11 +49,12 @@ class LexerWalks:
                 # Frames put ids together.
                 flags = np.unpackbits(row.view(np.uint8), bitorder="little")
                 ids, row = np.concatenate((ids, np.flatnonzero(flags).astype(np.int32))), None
-        exits = tuple(
-            (outcome, at if at < nodes.n_nodes else walker.cluster(nodes.real(at)))
-            for outcome, at in found.exits
-        )
+        exits: list[tuple[int, Node]] = []
+        for outcome, at in found.exits:
+            to: Node = at if at < nodes.n_nodes else walker.cluster(nodes.real(at))
+            if walker.has_children(to):
+                exits.append((outcome, to))
         ends: dict[int, None] = {}
         for end in walks.ends(q, begin):
             ends.update(dict.fromkeys(walks.inside_characters(~end) if end < 0 else (end,)))
-        return row, ids if len(ids) else EMPTY, exits, tuple(ends)
+        return row, ids if len(ids) else EMPTY, tuple(exits), tuple(ends)

@@ -31,7 +31,20 @@ from .grouping import bits_of, words_of, words_of_few
 from .named_tokens import NamedTokens
 from .recent import Recent
 from .vocabulary import Vocabulary
-from .walk_store import EMPTY, NO_WALK, ROOT, Bits, Ids, LeafWalk, Node, WalkMemo, ends_of
+from .walk_store import (
+    EMPTY,
+    NO_WALK,
+    NODE_BITS,
+    ROOT,
+    Bits,
+    Cluster,
+    Exits,
+    Ids,
+    LeafWalk,
+    Node,
+    WalkMemo,
+    ends_of,
+)
 from .walks import Walker, walker_of
 
 _NO_NODE = -1
@@ -201,7 +214,7 @@ class MaskEngine:
         return LexerWalks(self._walker, self.vocabulary)
 
     def mask(self, state: int, tape: Callable[[], Tape]) -> Mask:
-        """The mask of ``state``. Cost: a dictionary look-up once computed.
+        """The mask of ``state``. Cost: a dictionary look-up once computed; see `ready`.
 
         ``tape`` gives the text so far; it is only asked for where the mask depends on it, and then
         the mask is computed anew each time.
@@ -217,20 +230,25 @@ class MaskEngine:
                     self._by_text.add(state)
                 else:
                     self._masks[state] = found
-                    self._walker.charge(100)
+                    walker = self._walker
+                    walker.used += 100
+                    if walker.used > walker.budget * 2 // 5:
+                        walker.charge(0)
                     return found
             return self._compute(state, tape())
 
     def _leaf_walk(self, leaf: Leaf, q: int, node: Node) -> LeafWalk:
         memo = self._walker.walks if leaf.is_shared else self._walks
         found = memo.get(leaf, q, node)
-        if found is not None:
-            return found
-        if isinstance(leaf, NamedTokenLeaf):
+        return self._walk_anew(leaf, q, node, memo) if found is None else found
+
+    def _walk_anew(self, leaf: Leaf, q: int, node: Node, memo: WalkMemo) -> LeafWalk:
+        """As `_leaf_walk`, where ``memo`` does not hold the walk yet."""
+        if type(leaf) is NamedTokenLeaf:
             # A token of its own: no other one goes on with it.
             at_root = node == ROOT and q == leaf.start
             return self._named_walks[leaf] if at_root else NO_WALK
-        if isinstance(leaf, Lexer):
+        if type(leaf) is Lexer:
             found = self._lexers.walk(leaf, q, node)
             memo.put(leaf, q, node, found)
             self._walker.used += found[1].nbytes + 400
@@ -239,8 +257,13 @@ class MaskEngine:
 
     def root_walk(self, leaf: Leaf, q: int, continuation: int) -> LeafWalk:
         """What ``leaf`` does from its state ``q`` with whole tokens."""
-        last = self._walker.last_walk(leaf, q) if continuation == BOTTOM else None
-        return self._leaf_walk(leaf, q, ROOT) if last is None else last
+        walker = self._walker
+        last = walker.last_walk(leaf, q) if continuation == BOTTOM else None
+        if last is not None:
+            return last
+        memo = walker.walks if leaf.is_shared else self._walks
+        found = memo.kept[(leaf.number << 32 | q) << NODE_BITS]  # the root is node 0
+        return self._walk_anew(leaf, q, ROOT, memo) if found is None else found
 
     def _compute(self, state: int, tape: Tape | None) -> Mask:
         machine = self.machine
@@ -275,30 +298,25 @@ class MaskEngine:
     ) -> Mask:
         parts: list[Ids] = []
         rows: list[Bits] = []
-        machine, walker = self.machine, self._walker
+        leaves = self.machine.leaves
         for leaf_id, q, continuation in configurations:
-            leaf = machine.leaves[leaf_id]
-            row, ids, exits, _ = self.root_walk(leaf, q, continuation)
+            row, ids, exits, _ = self.root_walk(leaves[leaf_id], q, continuation)
             if len(ids):
                 parts.append(ids)
             if row is not None:
                 rows.append(row)
             for outcome, node in exits:
-                if not walker.has_children(node):
-                    continue  # nothing can follow here: most exits are at the very end of a token
-                try:
+                if tape is None:
                     for (more, _, _), _ in self.walks_after(continuation, outcome, node):
                         if len(more):
                             parts.append(more)
-                except NeedsText:
-                    if tape is None:
-                        raise
+                else:
                     found = self.walks_after_text(continuation, outcome, node, tape)
                     parts += [more for more, _ in found]
         if is_accepting:
             eos = [t for t in self.vocabulary.eos_token_ids if t < self.vocabulary.size]
             parts.append(np.array(eos, np.int32))
-        mask = pack(walker, rows, parts)
+        mask = pack(self._walker, rows, parts)
         return self._without_named(mask, configurations) if self.named.textual else mask
 
     def _without_named(self, mask: Mask, configurations: list[tuple[int, int, int]]) -> Mask:
@@ -365,31 +383,31 @@ class MaskEngine:
 
     def _room(self, frame: Frame, continuation: int) -> int:
         """How many frames that nest may be pushed over ``frame`` before resuming is limited."""
-        room = self._most_room
-        if frame.limit != UNLIMITED:
-            room = max(0, min(frame.limit - self.machine.depths[continuation], room))
-        return room
+        most = self._most_room
+        room = frame.limit - self.machine.depths[continuation]
+        return most if room > most else room if room > 0 else 0
 
     def walks_after(
         self, continuation: int, outcome: int, node: Node
-    ) -> Iterator[tuple[FrameWalk, int]]:
+    ) -> list[tuple[FrameWalk, int]]:
         """The walks of all frames that ``node`` leads through, with what lies below each."""
         machine = self.machine
+        out: list[tuple[FrameWalk, int]] = []
         todo = [(continuation, outcome, node)]
-        seen = set(todo)
-        while todo:
-            continuation, outcome, node = todo.pop()
+        for continuation, outcome, node in todo:  # which grows, by a few: most tokens end before
             for frame_id, below in machine.continuations[continuation]:
                 frame, at = machine.frames[frame_id]
-                room = self._room(frame, continuation)
+                room = self._most_room
+                if frame.limit != UNLIMITED:
+                    room = self._room(frame, continuation)
                 walk = self._frame_walk(frame, at, outcome, node, room)
-                yield walk, below
+                out.append((walk, below))
                 closed = walk[1]
-                if closed != _NO_NODE:
+                if closed != _NO_NODE and below != BOTTOM:
                     rest = (below, 0, closed)
-                    if rest not in seen:
-                        seen.add(rest)
+                    if rest not in todo:
                         todo.append(rest)
+        return out
 
     def _frame_walk(self, frame: Frame, at: int, outcome: int, node: Node, room: int) -> FrameWalk:
         """What ``frame`` does from ``node``, where its leaf has ended with ``outcome``.
@@ -401,43 +419,57 @@ class MaskEngine:
             room = self._most_room
         key = (frame, at, outcome, node, room)
         found = self._frame_walks[key]
-        if found is not None:
-            return found
-        if not self._walker.has_children(node):
-            return _NOTHING_AFTER
-        if frame.records(at, outcome):
-            found, others = self._walk_forgetting(frame, at, outcome, node, room)
-            if others:
-                raise NeedsText
+        if found is None:
+            if frame.records(at, outcome):
+                found, others = self._walk_forgetting(frame, at, outcome, node, room)
+                if others:
+                    raise NeedsText
+            else:
+                found = self._resumed_walk(frame, at, outcome, node, room)
             self._frame_walks[key] = found
-            return found
-        return self._walk_on(frame, at, outcome, node, room)
+        return found
 
     def _walk_on(self, frame: Frame, at: int, outcome: int, node: Node, room: int) -> FrameWalk:
         """As `_frame_walk`, where what follows does not depend on the text."""
         key = (frame, at, outcome, node, room)
         found = self._frame_walks[key]
-        if found is not None:
-            return found
+        if found is None:
+            found = self._resumed_walk(frame, at, outcome, node, room)
+            self._frame_walks[key] = found
+        return found
+
+    def _resumed_walk(
+        self, frame: Frame, at: int, outcome: int, node: Node, room: int
+    ) -> FrameWalk:
+        """As `_walk_on`, anew."""
+        walker = self._walker
+        number = node.number if type(node) is Cluster else node
         parts: list[Ids] = []
         closed: list[Node] = []
         ends: list[Ends] = []
         for way in self.machine.resumed(frame, at, outcome, not room):
-            if way.leaf is None:
-                self._close(way.frames, 0, node, room, parts, closed, ends)
-                continue
-            _, ids, exits, inner = self._leaf_walk(way.leaf, way.q, node)
-            if len(ids):
-                parts.append(ids)
-            if inner:
-                ends.append((way.leaf, inner, way.frames))
+            leaf, frames = way.leaf, way.frames
+            exits: Exits
+            if leaf is None:
+                exits = ((0, node),)
+            else:
+                memo = walker.walks if leaf.is_shared else self._walks
+                walk = memo.kept[(leaf.number << 32 | way.q) << NODE_BITS | number]
+                if walk is None:
+                    walk = self._walk_anew(leaf, way.q, node, memo)
+                _, ids, exits, inner = walk
+                if len(ids):
+                    parts.append(ids)
+                if inner:
+                    ends.append((leaf, inner, frames))
             for next_outcome, exit_node in exits:
-                self._close(way.frames, next_outcome, exit_node, room, parts, closed, ends)
+                if frames:
+                    self._close(frames, next_outcome, exit_node, room, parts, closed, ends)
+                else:
+                    closed.append(exit_node)
         ids = EMPTY if not parts else parts[0] if len(parts) == 1 else np.concatenate(parts)
-        closed_at = self._walker.join(closed) if closed else _NO_NODE
-        result = self._frame_walks[key] = ids, closed_at, tuple(ends)
-        self._walker.used += ids.nbytes + 300
-        return result
+        walker.used += ids.nbytes + 300
+        return ids, walker.join(closed) if closed else _NO_NODE, tuple(ends)
 
     def _close(
         self,
@@ -453,18 +485,17 @@ class MaskEngine:
 
         ``room`` is that of the last one.
         """
-        if not self._walker.has_children(node):
-            return
-        last = len(frames) - 1
-        for i, (frame, at) in enumerate(frames):
+        for frame, at in frames:
+            frames = frames[1:]
             here = room
-            if room < self._most_room:
-                here = max(0, room - sum(above.nests for above, _ in frames[i:last]))
+            if room < self._most_room:  # those that nest above the last one
+                nested = frame.nests and bool(frames)
+                here = max(0, room - nested - sum(above.nests for above, _ in frames[:-1]))
             ids, closed_at, inner = self._frame_walk(frame, at, outcome, node, here)
             if len(ids):
                 parts.append(ids)
             if inner:
-                ends.append((None, inner, frames[i + 1 :]))
+                ends.append((None, inner, frames))
             if closed_at == _NO_NODE:
                 return
             outcome, node = 0, closed_at

@@ -131,12 +131,9 @@ class StringWalks(WalkStore):
                 leaf.attached[self] = found
         return found
 
-    def _text_walk(self, leaf: Leaf, q: int, node: Node, memo: WalkMemo) -> LeafWalk | None:
-        """The walk of a text from ``q``; None where no text, or one that may end anywhere."""
-        if not leaf.holds_text or type(leaf) is TextLeaf:
-            return None
-        state = leaf.text_state(q)
-        if state is None:
+    def _text_walk(self, leaf: Leaf, state: int, node: Node, memo: WalkMemo) -> LeafWalk | None:
+        """The walk of a text at ``state`` of its symbols; None where it may end anywhere."""
+        if type(leaf) is TextLeaf:
             return None
         if node == ROOT:
             if type(leaf) is StringLeaf:
@@ -337,15 +334,15 @@ class StringWalks(WalkStore):
         return self.finished(found)
 
     def _without_text(self, walk: LeafWalk) -> tuple[LeafWalk, Node | None, bytes]:
-        """A walk of what stands before a text without its exit to there, and that, if tokens go on
-        there, and the bytes with which they do."""
+        """A walk of what stands before a text without its exit to there, and that, if there is
+        one, and the bytes with which tokens go on."""
         row, ids, exits, ends = walk
         text: Node | None = None
         others: list[tuple[int, Node]] = []
         for outcome, node in exits:
             if outcome != 1:
                 others.append((outcome, node))
-            elif self.has_children(node):
+            else:
                 text = node
         firsts: Iterable[int] = ()
         if isinstance(text, int):

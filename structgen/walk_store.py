@@ -13,7 +13,7 @@ import threading
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, final
 
 import numpy as np
 import numpy.typing as npt
@@ -38,6 +38,7 @@ _FEW_MEMBERS = 24
 """Nodes whose children are gathered one by one."""
 
 
+@final
 class Cluster:
     """Several trie nodes walked as one.
 
@@ -58,8 +59,8 @@ class Cluster:
 Node: TypeAlias = "int | Cluster"
 Exits: TypeAlias = "tuple[tuple[int, Node], ...]"
 
-_NODE_BITS = 40
-_cluster_numbers = itertools.count(1 << (_NODE_BITS - 1))
+NODE_BITS = 40
+_cluster_numbers = itertools.count(1 << (NODE_BITS - 1))
 
 
 End: TypeAlias = "int | tuple[int, int] | tuple[str, tuple[End, ...], int | None]"
@@ -111,7 +112,8 @@ LeafWalk: TypeAlias = "tuple[Bits | None, Ids, Exits, tuple[End, ...]]"
 - Further tokens that end inside the leaf, as bits ``[ceil(size / 32)]``; or None, and None unless
   the walk starts at the root.
 - Tokens that end inside the leaf or exactly where it may end.
-- ``(outcome, node)`` pairs: where the leaf may end, and with which outcome.
+- ``(outcome, node)`` pairs: where the leaf may end, and with which outcome; only where some token
+  goes on, as most do not.
 - Where those tokens end; only budgets ask, through `ends_of`.
 """
 
@@ -127,22 +129,24 @@ class WalkMemo:
     dropped may be gone before its walks are.
 
     Attributes:
+        kept: the walks, by ``(leaf number << 32 | state) << NODE_BITS | number of the node``. Only
+            to be read.
         tables: what wide walks read of a leaf; see `walks`.
     """
 
-    __slots__ = ("_exits", "_kept", "tables")
+    __slots__ = ("_exits", "kept", "tables")
 
     def __init__(
         self, kept: Recent[int, LeafWalk], exits: Recent[Exits, Exits], tables: Recent[Leaf, Any]
     ) -> None:
-        self._kept = kept
+        self.kept = kept
         self._exits = exits
         self.tables = tables
 
     def get(self, leaf: Leaf, q: int, node: Node) -> LeafWalk | None:
         """The walk, or None."""
-        at = node if isinstance(node, int) else node.number
-        return self._kept[(leaf.number << 32 | q) << _NODE_BITS | at]
+        at = node.number if type(node) is Cluster else node
+        return self.kept[(leaf.number << 32 | q) << NODE_BITS | at]
 
     def put(self, leaf: Leaf, q: int, node: Node, walk: LeafWalk) -> None:
         """Remember ``walk``."""
@@ -152,8 +156,8 @@ class WalkMemo:
             if known is None:
                 known = self._exits[exits] = exits
             exits = known
-        at = node if isinstance(node, int) else node.number
-        self._kept[(leaf.number << 32 | q) << _NODE_BITS | at] = row, ids, exits, ends
+        at = node.number if type(node) is Cluster else node
+        self.kept[(leaf.number << 32 | q) << NODE_BITS | at] = row, ids, exits, ends
 
 
 class Found:
@@ -290,10 +294,11 @@ class WalkStore:
 
     def packed(self, bits: Bits) -> bytes:
         """One object for the bytes of all rows equal to ``bits``."""
-        if type(bits.base) is not bytes:
-            bits = self.intern(bits)
-        assert isinstance(bits.base, bytes)
-        return bits.base
+        base = bits.base
+        if type(base) is not bytes:
+            base = self.intern(bits).base
+            assert type(base) is bytes
+        return base
 
     # -- trie nodes, one or many ------------------------------------------------------------
 
@@ -329,9 +334,9 @@ class WalkStore:
 
     def has_children(self, node: Node) -> bool:
         """Whether any token goes on after ``node``."""
-        if isinstance(node, int):
-            return bool(self._views[1][node])
-        return bool(self.children(node))
+        if type(node) is Cluster:
+            return bool(self.children(node))
+        return bool(self._views[1][node])
 
     def children(self, cluster: Cluster) -> dict[int, Node]:
         """Byte → child of a cluster."""

@@ -25,7 +25,18 @@ from .digit_walks import Digits
 from .grouping import distinct, ranges
 from .string_walks import ROOT_PLACE, StringWalks
 from .vocabulary import Vocabulary
-from .walk_store import HANDED, NO_WALK, ROOT, End, Exits, Found, LeafWalk, Node, WalkMemo
+from .walk_store import (
+    HANDED,
+    NO_WALK,
+    ROOT,
+    Cluster,
+    End,
+    Exits,
+    Found,
+    LeafWalk,
+    Node,
+    WalkMemo,
+)
 
 _SPARSE_VISITS = 256
 """Trie nodes a sparse walk may visit before the wide walk takes over."""
@@ -49,9 +60,13 @@ class Walker(StringWalks):
             memo.put(leaf, q, node, less)
             self.used += less[1].nbytes + 400
             return less
-        found = self._walk_before_text(leaf, q, node, memo)
-        if found is None:
-            found = self._text_walk(leaf, q, node, memo)
+        found: LeafWalk | None = None
+        if leaf.holds_text:
+            state = leaf.text_state(q)
+            if state is None:
+                found = self._walk_before_text(leaf, q, node, memo)
+            else:
+                found = self._text_walk(leaf, state, node, memo)
         if found is None:
             is_wide = node == ROOT and self._is_wide(leaf)
             if is_wide and self._digits.is_walked:
@@ -60,11 +75,16 @@ class Walker(StringWalks):
                 found = self._sparse_walk(leaf, q, node, memo)
             if found is None:
                 found = self._wide_walk(leaf, q, node, memo)
-        if node == ROOT and found[1].nbytes > 4 * self.n_words:
-            found = self._with_row(found)
+        size = found[1].nbytes
+        if node == ROOT:
+            if size > 4 * self.n_words:
+                found = self._with_row(found)
+                size = 0
+            if leaf.is_shared:
+                size += leaf.grown()
         memo.put(leaf, q, node, found)
         # What walks cost is looked at once a mask, when that is charged.
-        self.used += found[1].nbytes + 400 + (leaf.grown() if leaf.is_shared else 0)
+        self.used += size + 400
         return found
 
     def alike(self, leaf: Leaf, q: int) -> int:
@@ -143,8 +163,9 @@ class Walker(StringWalks):
 
     def _exits_without(self, exits: Exits, gone: set[int]) -> Exits:
         out: list[tuple[int, Node]] = []
+        count = self._views[1]
         for outcome, node in exits:
-            members = [real for real in self.real(node) if real not in gone]
+            members = [real for real in self.real(node) if count[real] and real not in gone]
             if members:
                 one = len(members) == 1
                 left: Node = members[0] if one else self.cluster(np.array(members, np.int32))
@@ -173,11 +194,12 @@ class Walker(StringWalks):
             if ids:
                 found.ids += ids
                 found.ends[state] = None
+            if not self.trie.n_children[node]:
+                continue
             outcome = leaf.label(state)
             if outcome >= 0:
                 found.exits.setdefault(outcome, []).append(node)
-            if self.trie.n_children[node]:
-                found.include(self.leaf_walk(leaf, state, node, memo))
+            found.include(self.leaf_walk(leaf, state, node, memo))
         return self.finished(found)
 
     def _sparse_walk(self, leaf: Leaf, q: int, node: Node, memo: WalkMemo) -> LeafWalk | None:
@@ -187,15 +209,13 @@ class Walker(StringWalks):
         found = Found()
         ids, exits, ends = found.ids, found.exits, found.ends
         texts: dict[int, list[int]] = {}
-        stack: list[tuple[int, Node]] = [(q, node)]
+        stack: list[tuple[int, Node]] = [(q, node)]  # only where tokens go on
         visits = 0
         while stack:
             state, at = stack.pop()
-            if isinstance(at, int) and not count[at]:
-                continue
             if is_text and self._set_aside(leaf, state, at, texts):
                 continue
-            if isinstance(at, int):
+            if type(at) is not Cluster:
                 n = count[at]
                 row = leaf.row(state)
                 if len(row) < n:
@@ -223,16 +243,20 @@ class Walker(StringWalks):
             if visits > _SPARSE_VISITS:
                 return None
             for to, child_node in pairs:
-                if isinstance(child_node, int):
+                if type(child_node) is not Cluster:
                     a, b = token_start[child_node], token_start[child_node + 1]
                     if a != b:
                         ids += token_ids[a:b]
                         ends[to] = None
+                    if not count[child_node]:
+                        continue
                 else:
                     here = self.ids_at(child_node)
                     if here:
                         ids += here
                         ends[to] = None
+                    if not self.children(child_node):
+                        continue
                 outcome = labels[to]
                 if outcome >= 0:
                     exits.setdefault(outcome, []).append(child_node)
@@ -270,7 +294,7 @@ class Walker(StringWalks):
         table.cover(all_states)
         labels = table.labels[all_states]
         exits: list[tuple[int, Node]] = []
-        leaving = labels >= 0
+        leaving = (labels >= 0) & (trie.n_children[all_nodes] > 0)
         if leaving.any():
             out_nodes, out_labels = all_nodes[leaving], labels[leaving]
             for outcome in distinct(out_labels).tolist():
