@@ -12,7 +12,7 @@ import numpy as np
 from .automaton.cfg_lexer import Lexer
 from .cfg_walks import Walks
 from .vocabulary import Vocabulary
-from .walk_store import EMPTY, ROOT, LeafWalk, Node
+from .walk_store import ROOT, LeafWalk, Node
 from .walks import Walker
 
 
@@ -57,4 +57,4 @@ class LexerWalks:
         ends: dict[int, None] = {}
         for end in walks.ends(q, begin):
             ends.update(dict.fromkeys(walks.inside_characters(~end) if end < 0 else (end,)))
-        return row, ids if len(ids) else EMPTY, tuple(exits), tuple(ends)
+        return row, ids.tobytes(), tuple(exits), tuple(ends)

@@ -12,6 +12,7 @@ This module knows automata only through `machine.Machine` and `leaf.Leaf`, and n
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
 from typing import Any, TypeAlias
@@ -32,18 +33,18 @@ from .named_tokens import NamedTokens
 from .recent import Recent
 from .vocabulary import Vocabulary
 from .walk_store import (
-    EMPTY,
     NO_WALK,
     NODE_BITS,
     ROOT,
     Bits,
     Cluster,
     Exits,
-    Ids,
     LeafWalk,
     Node,
+    Tokens,
     WalkMemo,
     ends_of,
+    ids_of,
 )
 from .walks import Walker, walker_of
 
@@ -67,25 +68,21 @@ def fill(mask: Mask, out: Bits) -> None:
         out[words] = bits
 
 
-def pack(walker: Walker, rows: list[Bits], parts: list[Ids]) -> Mask:
-    """Rows of bits and token ids (repeats allowed) as one mask.
+def pack(walker: Walker, row: Bits | None, tokens: Tokens) -> Mask:
+    """A row of bits, if any, and tokens as one mask.
 
     On MaskBench four in five have been met before, in another schema or state.
     """
-    ids = parts[0] if len(parts) == 1 else np.concatenate(parts) if parts else EMPTY
-    row: bytes | None = None
-    if rows:
-        first = rows[0]
-        row = walker.packed(first if len(rows) == 1 else np.bitwise_or.reduce(rows))
-    key = row, ids.tobytes()
-    mask = walker.masks[key]
+    bits = None if row is None else walker.packed(row)
+    mask = walker.masks[bits, tokens]
     if mask is None:
-        mask = walker.masks[key] = _packed(walker, row, ids)
-        walker.used += 300 + ids.nbytes + 3 * mask[2].nbytes
+        mask = walker.masks[bits, tokens] = _packed(walker, bits, tokens)
+        walker.used += 300 + len(tokens) + 3 * mask[2].nbytes
     return mask
 
 
-def _packed(walker: Walker, row: bytes | None, ids: Ids) -> Mask:
+def _packed(walker: Walker, row: bytes | None, tokens: Tokens) -> Mask:
+    ids = ids_of(tokens)
     if len(ids) <= _FEW:
         words, bits = words_of_few(ids.tolist())
     elif len(ids) <= _SOME:
@@ -117,8 +114,8 @@ class _NamedWalks(dict[NamedTokenLeaf, LeafWalk]):
         end = leaf.start
         while leaf.row(end):
             (end,) = leaf.row(end).values()
-        ids = np.array([self._named.ids[leaf.number]], np.int32)
-        found = self[leaf] = None, ids, (), (end,)
+        token = array("i", [self._named.ids[leaf.number]]).tobytes()
+        found = self[leaf] = None, token, (), (end,)
         return found
 
 
@@ -128,7 +125,7 @@ Ends: TypeAlias = "tuple[Leaf | None, tuple[Any, ...], Frames]"
 """Where the tokens of one walk end: what was walked, None for frames; the ends, as in `LeafWalk` or
 `FrameWalk`; and the frames above the one below, topmost first; or further ones."""
 
-FrameWalk: TypeAlias = "tuple[Ids, Node, tuple[Ends, ...]]"
+FrameWalk: TypeAlias = "tuple[Tokens, Node, tuple[Ends, ...]]"
 """What a frame does from one trie node, until it is closed: tokens that end before that, or exactly
 there; the node (real or virtual) where it is closed, or -1; and the stacks in which those tokens
 end, see `places_of`. Tuples and not named ones: see `walk_store.WalkMemo`."""
@@ -160,7 +157,7 @@ def places_over(machine: Machine, ends: Iterable[Ends], below: int) -> Iterator[
         yield leaf, end, machine.push(frames, below)
 
 
-_NOTHING_AFTER: FrameWalk = EMPTY, _NO_NODE, ()
+_NOTHING_AFTER: FrameWalk = b"", _NO_NODE, ()
 _NO_BITS = np.array([], np.uint32)
 
 _FEW = 24
@@ -251,7 +248,7 @@ class MaskEngine:
         if type(leaf) is Lexer:
             found = self._lexers.walk(leaf, q, node)
             memo.put(leaf, q, node, found)
-            self._walker.used += found[1].nbytes + 400
+            self._walker.used += len(found[1]) + 400
             return found
         return self._walker.walk_anew(leaf, q, node, memo)
 
@@ -296,27 +293,25 @@ class MaskEngine:
     def _put_together(
         self, configurations: list[tuple[int, int, int]], is_accepting: bool, tape: Tape | None
     ) -> Mask:
-        parts: list[Ids] = []
-        rows: list[Bits] = []
+        tokens = bytearray()  # there may be thousands of configurations
+        bits: Bits | None = None
         leaves = self.machine.leaves
         for leaf_id, q, continuation in configurations:
-            row, ids, exits, _ = self.root_walk(leaves[leaf_id], q, continuation)
-            if len(ids):
-                parts.append(ids)
+            row, more, exits, _ = self.root_walk(leaves[leaf_id], q, continuation)
+            tokens += more
             if row is not None:
-                rows.append(row)
+                bits = row if bits is None else bits | row
             for outcome, node in exits:
                 if tape is None:
                     for (more, _, _), _ in self.walks_after(continuation, outcome, node):
-                        if len(more):
-                            parts.append(more)
+                        tokens += more
                 else:
-                    found = self.walks_after_text(continuation, outcome, node, tape)
-                    parts += [more for more, _ in found]
+                    for more, _ in self.walks_after_text(continuation, outcome, node, tape):
+                        tokens += more
         if is_accepting:
             eos = [t for t in self.vocabulary.eos_token_ids if t < self.vocabulary.size]
-            parts.append(np.array(eos, np.int32))
-        mask = pack(self._walker, rows, parts)
+            tokens += array("i", eos).tobytes()
+        mask = pack(self._walker, bits, bytes(tokens))
         return self._without_named(mask, configurations) if self.named.textual else mask
 
     def _without_named(self, mask: Mask, configurations: list[tuple[int, int, int]]) -> Mask:
@@ -331,7 +326,7 @@ class MaskEngine:
 
     def walks_after_text(
         self, continuation: int, outcome: int, node: Node, tape: Tape
-    ) -> Iterator[tuple[Ids, Iterable[Place]]]:
+    ) -> Iterator[tuple[Tokens, Iterable[Place]]]:
         """As `walks_after`, where what follows depends on the text that led there.
 
         As far as it does, that is node by node. Tokens, each time with the places in which they
@@ -444,10 +439,11 @@ class MaskEngine:
         """As `_walk_on`, anew."""
         walker = self._walker
         number = node.number if type(node) is Cluster else node
-        parts: list[Ids] = []
         closed: list[Node] = []
         ends: list[Ends] = []
-        for way in self.machine.resumed(frame, at, outcome, not room):
+        ways = self.machine.resumed(frame, at, outcome, not room)
+        tokens: bytes | bytearray = b"" if len(ways) == 1 else bytearray()
+        for way in ways:
             leaf, frames = way.leaf, way.frames
             exits: Exits
             if leaf is None:
@@ -457,19 +453,17 @@ class MaskEngine:
                 walk = memo.kept[(leaf.number << 32 | way.q) << NODE_BITS | number]
                 if walk is None:
                     walk = self._walk_anew(leaf, way.q, node, memo)
-                _, ids, exits, inner = walk
-                if len(ids):
-                    parts.append(ids)
+                _, more, exits, inner = walk
+                tokens += more
                 if inner:
                     ends.append((leaf, inner, frames))
             for next_outcome, exit_node in exits:
                 if frames:
-                    self._close(frames, next_outcome, exit_node, room, parts, closed, ends)
+                    tokens += self._close(frames, next_outcome, exit_node, room, closed, ends)
                 else:
                     closed.append(exit_node)
-        ids = EMPTY if not parts else parts[0] if len(parts) == 1 else np.concatenate(parts)
-        walker.used += ids.nbytes + 300
-        return ids, walker.join(closed) if closed else _NO_NODE, tuple(ends)
+        walker.used += len(tokens) + 300
+        return bytes(tokens), walker.join(closed) if closed else _NO_NODE, tuple(ends)
 
     def _close(
         self,
@@ -477,26 +471,26 @@ class MaskEngine:
         outcome: int,
         node: Node,
         room: int,
-        parts: list[Ids],
         closed: list[Node],
         ends: list[Ends],
-    ) -> None:
+    ) -> Tokens:
         """Walk on through ``frames`` (top first); nodes where the last one is closed are added.
 
         ``room`` is that of the last one.
         """
+        tokens = b""
         for frame, at in frames:
             frames = frames[1:]
             here = room
             if room < self._most_room:  # those that nest above the last one
                 nested = frame.nests and bool(frames)
                 here = max(0, room - nested - sum(above.nests for above, _ in frames[:-1]))
-            ids, closed_at, inner = self._frame_walk(frame, at, outcome, node, here)
-            if len(ids):
-                parts.append(ids)
+            more, closed_at, inner = self._frame_walk(frame, at, outcome, node, here)
+            tokens += more
             if inner:
                 ends.append((None, inner, frames))
             if closed_at == _NO_NODE:
-                return
+                return tokens
             outcome, node = 0, closed_at
         closed.append(node)
+        return tokens

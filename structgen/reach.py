@@ -22,7 +22,7 @@ from .automaton.tape import Tape
 from .masks import MaskEngine, Place, places_over
 from .recent import Recent
 from .vocabulary import unfinished
-from .walk_store import Ids, LeafWalk, ends_of
+from .walk_store import Ids, LeafWalk, ends_of, ids_of
 from .walks import Walker, walker_of
 
 FAR = 1 << 60
@@ -124,11 +124,11 @@ class Reach:
                     try:
                         for frame_walk, below in engine.walks_after(continuation, outcome, node):
                             ends = [*places_over(machine, frame_walk[2], below)]
-                            flags[self._verdict(ends, most), frame_walk[0]] = 1
+                            flags[self._verdict(ends, most), ids_of(frame_walk[0])] = 1
                     except NeedsText:
                         walks = engine.walks_after_text(continuation, outcome, node, tape())
                         for ids, places in walks:
-                            flags[self._verdict([*places], most), ids] = 1
+                            flags[self._verdict([*places], most), ids_of(ids)] = 1
         near, mixed, far, unknown = flags
         if np.count_nonzero(unknown) <= _MOST_LOOKED_AT:
             mixed |= unknown
@@ -152,7 +152,7 @@ class Reach:
         tokens = np.zeros(flags.shape[1], np.uint8)
         if row is not None:
             tokens[:] = np.unpackbits(row.view(np.uint8), bitorder="little")
-        tokens[ids] = 1
+        tokens[ids_of(ids)] = 1
         ends: list[Place] = [(to, end, continuation) for to, end in ends_of(leaf, inner)]
         verdict = self._verdict(ends, most)
         if verdict == _MIXED and leaf.text_state(q) is not None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import weakref
+from array import array
 from collections.abc import Iterable
 from typing import Any, TypeAlias
 
@@ -27,7 +28,6 @@ from .vocabulary import Vocabulary
 from .walk_store import (
     AFTER,
     BEFORE,
-    EMPTY,
     ROOT,
     Bits,
     End,
@@ -36,8 +36,10 @@ from .walk_store import (
     Ids,
     LeafWalk,
     Node,
+    Tokens,
     WalkMemo,
     WalkStore,
+    ids_of,
 )
 
 _LONGEST_NAME = 80
@@ -47,7 +49,7 @@ _FEW_NAMES = 200
 
 ROOT_PLACE = 0
 
-_Rest: TypeAlias = "tuple[Ids, Node | None, tuple[End, ...] | None]"
+_Rest: TypeAlias = "tuple[Tokens, Node | None, tuple[End, ...] | None]"
 """Of a name of which a text is left: the tokens that begin the text, or go on after it in the
 leaf that follows; where tokens leave that leaf; and where in it they end, or None where no token
 reaches the closing quote. Without a leaf, the same for the quote alone."""
@@ -59,7 +61,7 @@ class StringWalks(WalkStore):
     def __init__(self, vocabulary: Vocabulary) -> None:
         super().__init__(vocabulary)
         self._rows: Recent[tuple[int, int, int], tuple[Any, Any, Bits]] = self.cache()
-        self._quoted: Recent[tuple[Characters, Any], tuple[Ids, Node | None]] = self.cache()
+        self._quoted: Recent[tuple[Characters, Any], tuple[Tokens, Node | None]] = self.cache()
         self._groups_at: Recent[tuple[Characters, int], tuple[bool, list[list[int]]]]
         self._groups_at = self.cache()
         self._free: Recent[tuple[Characters, bytes, tuple[int, ...], Leaf], LeafWalk]
@@ -81,8 +83,8 @@ class StringWalks(WalkStore):
     def _with_row(self, walk: LeafWalk) -> LeafWalk:
         """``walk`` with its tokens as bits, which take less, and which masks need anyway."""
         row, ids, exits, ends = walk
-        more = bits_of(ids, self.n_words)
-        return self.intern(more if row is None else row | more), EMPTY, exits, ends
+        more = bits_of(ids_of(ids), self.n_words)
+        return self.intern(more if row is None else row | more), b"", exits, ends
 
     @property
     def tables(self) -> int:
@@ -199,11 +201,11 @@ class StringWalks(WalkStore):
         self._walk_text(leaf, walks, state, [ROOT_PLACE], found, memo)
         walk = self.finished(found)
         if content is not None:
-            if walk[1].nbytes > 4 * self.n_words:
+            if len(walk[1]) > 4 * self.n_words:
                 walk = self._with_row(walk)
             row, ids, exits, inner = walk
             walks.characters.strings[content] = row, ids, exits, closed in inner
-            self.used += ids.nbytes + 300
+            self.used += len(ids) + 300
         return walk
 
     def _free_walk(self, leaf: Leaf, characters: Characters, free: FreeWalk) -> LeafWalk:
@@ -221,10 +223,10 @@ class StringWalks(WalkStore):
 
     def _lone_run(
         self, characters: Characters, run: LoneRun, least: int, most: int
-    ) -> tuple[Bits | None, Ids, Exits, bool]:
+    ) -> tuple[Bits | None, Tokens, Exits, bool]:
         """The walk of a string of ``run``, within its own bounds, but for where tokens end; and
         whether some end behind the closing quote."""
-        first, ids = run.tokens(most)
+        first, some = run.tokens(most)
         row: Bits | None = None
         if first >= 0:
             row = run.rows[first]
@@ -234,23 +236,22 @@ class StringWalks(WalkStore):
         behind = run.quotes_known[bounds]
         if behind is None:
             quotes = run.quotes(*bounds)
-            behind = EMPTY, (), False
+            behind = b"", (), False
             if quotes is not None:
                 more, node = self._behind_quotes(characters, np.packbits(quotes).tobytes())
                 behind = more, () if node is None else ((0, node),), True
             run.quotes_known[bounds] = behind
             self.used += 300
         more, exits, is_closed = behind
-        if len(more):
-            ids = np.concatenate((ids, more)) if len(ids) else more
-        self.used += ids.nbytes + 300
+        ids = some.tobytes() + more
+        self.used += len(ids) + 300
         return row, ids, exits, is_closed
 
     def _walk_names(
         self, leaf: Leaf, state: int, rests: list[tuple[int, str]], characters: Characters
     ) -> LeafWalk:
         """The walk from the root of a text that is one of a few names, by what is left of them."""
-        parts: list[Ids] = []
+        ids = bytearray()
         exits: dict[int, list[Node]] = {}
         ends: list[End] = [(state, -1 - ROOT_PLACE)]
         shared = leaf.after_text(rests[0][0])
@@ -263,9 +264,9 @@ class StringWalks(WalkStore):
             found = known[text]
             if found is None:
                 found = known[text] = self._rest(characters, after, text)
-                self.used += found[0].nbytes + len(text) + 300
-            ids, node, after_ends = found
-            parts.append(ids)
+                self.used += len(found[0]) + len(text) + 300
+            more, node, after_ends = found
+            ids += more
             if after_ends is None:
                 continue
             if shared is not None:
@@ -277,14 +278,12 @@ class StringWalks(WalkStore):
                 outcome = leaf.label(to)
             if node is not None:
                 exits.setdefault(outcome, []).append(node)
-        ids = parts[0] if len(parts) == 1 else np.concatenate(parts)
         joined = tuple([(outcome, self.join(nodes)) for outcome, nodes in exits.items()])
-        return None, ids, joined, tuple(ends)
+        return None, bytes(ids), joined, tuple(ends)
 
     def _rest(self, characters: Characters, after: Leaf | None, text: str) -> _Rest:
         """What `_walk_names` needs to know of a name of which ``text`` is left."""
-        some, quote = characters.spelt(text)
-        ids = np.frombuffer(some, np.int32)
+        ids, quote = characters.spelt(text)
         if quote < 0:
             return ids, None, None
         node: Node | None = None
@@ -295,7 +294,7 @@ class StringWalks(WalkStore):
             _, more, exits, ends = self._after_quotes(characters, (quote,), after)
             if exits:
                 ((_, node),) = exits
-        return np.concatenate((ids, more)) if len(more) else ids, node, ends
+        return ids + more, node, ends
 
     def _walk_before_text(self, leaf: Leaf, q: int, node: Node, memo: WalkMemo) -> LeafWalk | None:
         """The walk of what stands before a text, where a shared leaf does that, and of the text."""
@@ -444,15 +443,15 @@ class StringWalks(WalkStore):
                 characters, np.packbits(quotes).tobytes(), after
             )
             row: Bits | None = None
-            ids = np.concatenate((whole.ids, more))
+            ids = whole.ids.tobytes() + more
             if whole.counts is not None:
                 flags = np.zeros(self.n_words * 32, bool)
                 flags[: len(whole.counts)] = whole.counts <= characters.longest
-                flags[ids] = True
+                flags[ids_of(ids)] = True
                 row = self.intern(np.packbits(flags, bitorder="little").view("<u4"))
-                ids = EMPTY
+                ids = b""
             found = self._free[key] = row, ids, exits, ends
-            self.charge(4 * len(ids) + len(whole.places) + 500)
+            self.charge(len(ids) + len(whole.places) + 500)
         return found
 
     def _add_text(
@@ -467,7 +466,7 @@ class StringWalks(WalkStore):
             found.add_row(self._row(*walk.counts))
         if walk.row is not None:
             found.add_row(self.intern(walk.row))
-        found.parts += walk.ids
+        found.parts += [ids.tobytes() for ids in walk.ids]
         found.ends.update(dict.fromkeys(walk.runs))
         if memo is None or not (walk.quotes or walk.single):
             return
@@ -518,7 +517,7 @@ class StringWalks(WalkStore):
 
     def _behind_quotes(
         self, characters: Characters, which: bytes | tuple[int, ...]
-    ) -> tuple[Ids, Node | None]:
+    ) -> tuple[Tokens, Node | None]:
         """Tokens that end right after some quotes, and the node where others go on.
 
         ``which`` of `Characters.quotes`: their numbers, or a packed mask.
@@ -537,7 +536,7 @@ class StringWalks(WalkStore):
             node: Node | None = None
             if len(going_on):
                 node = int(going_on[0]) if len(going_on) == 1 else self.cluster(going_on)
-            found = self._quoted[key] = (np.array(ids, np.int32), node)
+            found = self._quoted[key] = (array("i", ids).tobytes(), node)
             self.charge(4 * len(ids) + 300)
         return found
 
@@ -549,13 +548,13 @@ class StringWalks(WalkStore):
         found = self._after[key]
         if found is None:
             ids, node = self._behind_quotes(characters, which)
-            ends: tuple[End, ...] = (leaf.start,) if len(ids) else ()
+            ends: tuple[End, ...] = (leaf.start,) if ids else ()
             exits: Exits = ()
             if node is not None:
                 _, more, exits, inner = self.leaf_walk(leaf, leaf.start, node, self.walks)
-                ids, ends = np.concatenate((ids, more)), (*ends, *inner)
+                ids, ends = ids + more, (*ends, *inner)
             found = self._after[key] = None, ids, exits, ends
-            self.charge(4 * len(ids) + 300)
+            self.charge(len(ids) + 300)
         return found
 
     def _tails_of(self, encoding: Utf8) -> set[int]:

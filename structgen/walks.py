@@ -36,6 +36,7 @@ from .walk_store import (
     LeafWalk,
     Node,
     WalkMemo,
+    ids_of,
 )
 
 _SPARSE_VISITS = 256
@@ -58,7 +59,7 @@ class Walker(StringWalks):
             assert isinstance(leaf, ExcludingLeaf)
             less = self._walk_without(leaf, q, node, memo)
             memo.put(leaf, q, node, less)
-            self.used += less[1].nbytes + 400
+            self.used += len(less[1]) + 400
             return less
         found: LeafWalk | None = None
         if leaf.holds_text:
@@ -75,7 +76,7 @@ class Walker(StringWalks):
                 found = self._sparse_walk(leaf, q, node, memo)
             if found is None:
                 found = self._wide_walk(leaf, q, node, memo)
-        size = found[1].nbytes
+        size = len(found[1])
         if node == ROOT:
             if size > 4 * self.n_words:
                 found = self._with_row(found)
@@ -142,7 +143,7 @@ class Walker(StringWalks):
                     gone_ids += self.ids_at(child)
                     gone.add(child)
                     _, more, outs, _ = self.leaf_walk(base, to, child, memo)
-                    gone_ids += more.tolist()
+                    gone_ids += ids_of(more).tolist()
                     gone.update(real for _, out in outs for real in self.real(out))
                     continue
                 if self.ids_at(child):
@@ -156,7 +157,8 @@ class Walker(StringWalks):
                 for token in gone_ids:
                     bits[token >> 5] &= ~np.uint32(1 << (token & 31))
                 row = self.intern(bits)
-            ids = ids[np.isin(ids, gone_ids, invert=True)]
+            left = ids_of(ids)
+            ids = left[np.isin(left, gone_ids, invert=True)].tobytes()
         if gone:
             exits = self._exits_without(exits, gone)
         return row, ids, exits, (*stops,)
@@ -185,7 +187,7 @@ class Walker(StringWalks):
         once."""
         walk = self._digits.walk(leaf, q)
         found = Found()
-        found.parts.append(walk.ids)
+        found.parts.append(walk.ids.tobytes())
         found.ends.update(dict.fromkeys(walk.ends))
         for outcome, nodes in walk.exits.items():
             found.exits[outcome] = [int(nodes[0]) if len(nodes) == 1 else self.cluster(nodes)]
@@ -290,7 +292,7 @@ class Walker(StringWalks):
             return NO_WALK
         all_nodes, all_states = np.concatenate(seen_nodes), np.concatenate(seen_states)
         first, last = trie.token_start[all_nodes], trie.token_start[all_nodes + 1]
-        ids = trie.token_ids[ranges(first, last)]
+        ids = trie.token_ids[ranges(first, last)].tobytes()
         table.cover(all_states)
         labels = table.labels[all_states]
         exits: list[tuple[int, Node]] = []
