@@ -31,6 +31,9 @@ _GAP = 3000
 _MOST_SPANS = 12
 """Separate ranges that are taken one by one; of more, all nodes are gathered."""
 
+_SPARSE = 4
+"""One token in so many, or fewer: they are looked at one by one rather than all."""
+
 _NONE: Int32 = np.zeros(0, np.int32)
 
 
@@ -126,6 +129,7 @@ class Run:
     def tokens(self, most: int) -> Int32:
         """The tokens that end within the run's first ``most`` characters, and between two."""
         characters = self._characters
+        longest = characters.longest
         if self._spans is None:
             # What is below the places but not below where the run is left: the ranges between.
             places, left = self.places, self.left
@@ -133,26 +137,53 @@ class Run:
             first = np.sort(np.concatenate((start[places], end[left])), kind="stable")
             last = np.sort(np.concatenate((start[left], end[places])), kind="stable")
             ranks = ranges(first, last)
-            nodes = characters.token_node[ranks]
-            keep = nodes < characters.n
-            if most < characters.longest:
-                above = np.searchsorted(places, nodes, "right") - 1
-                keep &= characters.depth[nodes] - characters.depth[places[above]] <= most
-            found: Int32 = characters.token_ids[ranks[keep]]
+            depths = characters.token_depth[ranks]
+            limits: Any = longest if self._base is None else min(self._base + most, longest)
+            if self._base is None and most < longest:
+                bounds = np.append(np.searchsorted(ranks, start[places]), len(ranks))
+                above = characters.depth[places].astype(np.int64)
+                limits = np.repeat(np.minimum(above + most, longest), np.diff(bounds))
+            found: Int32 = characters.token_ids[ranks[depths <= limits]]
             return found
-        parts = [_NONE]
+        assert self._base is not None
+        limit = min(self._base + most, longest)
+        parts = [
+            characters.token_ids[low : low + len(depths)][depths <= limit]
+            for low, depths in self._token_depths()
+        ]
+        return np.concatenate(parts) if len(parts) > 1 else parts[0] if parts else _NONE
+
+    def counts(self) -> Depths:
+        """Of a run from the root, for all token ids: the characters of each token that ends within
+        it and between two, and the largest value of the dtype for all others."""
+        characters = self._characters
+        parts = self._token_depths()
+        most = _most_of(characters.depth)
+        if sum(len(depths) for _, depths in parts) * _SPARSE < characters.size:
+            counts = np.full(characters.size, most, characters.depth.dtype)
+            for low, depths in parts:
+                inside = depths != most
+                counts[characters.token_ids[low : low + len(depths)][inside]] = depths[inside]
+            return counts
+        by_rank = np.full(len(characters.token_ids) + 1, most, characters.depth.dtype)
+        for low, depths in parts:
+            by_rank[low : low + len(depths)] = depths
+        return by_rank.take(characters.rank_of_id)
+
+    def _token_depths(self) -> list[tuple[int, Depths]]:
+        """`Characters.token_depth` by spans, from some rank on; the largest value for tokens that
+        leave the run."""
+        characters = self._characters
+        found: list[tuple[int, Depths]] = []
         for a, b, left in self._by_span():
             low, high = int(characters.token_start[a]), len(characters.token_ids)
             if b < characters.n:
                 high = int(characters.token_start[b])
-            keep = _between(low, high, characters.token_start[left], characters.token_end[left])
-            nodes = characters.token_node[low:high]
-            keep &= nodes < characters.n
-            if most < characters.longest:
-                assert self._base is not None
-                keep &= np.take(characters.depth, nodes) <= self._base + most
-            parts.append(characters.token_ids[low:high][keep])
-        return parts[-1] if len(parts) <= 2 else np.concatenate(parts)
+            start, end = characters.token_start[left], characters.token_end[left]
+            depths = _outside(low, high, start, end, characters.depth)
+            depths |= characters.token_depth[low:high]
+            found.append((low, depths))
+        return found
 
     def nodes_after(self, count: int) -> npt.NDArray[np.int64]:
         """The nodes after exactly ``count`` characters of the run, ascending."""
@@ -166,9 +197,9 @@ class Run:
         parts = [np.zeros(0, np.int64)]
         for a, b, left in self._by_span():
             assert self._base is not None
-            keep = _between(a, b, left, characters.end[left])
-            keep &= depth[a:b] == self._base + count
-            parts.append(keep.nonzero()[0] + a)
+            depths = _outside(a, b, left, characters.end[left], depth)
+            depths |= depth[a:b]
+            parts.append((depths == self._base + count).nonzero()[0] + a)
         return np.concatenate(parts)
 
     def _by_span(self) -> list[tuple[int, int, Int32]]:
@@ -239,14 +270,20 @@ def _topmost(nodes: npt.NDArray[np.int64], end: Int32) -> Int32:
     return nodes[keep].astype(np.int32)
 
 
-def _between(first: int, beyond: int, starts: Int32, ends: Int32) -> Bools:
-    """For ``first .. beyond - 1``: whether it lies in none of some ranges, in order and apart."""
+def _outside(first: int, beyond: int, starts: Int32, ends: Int32, depth: Depths) -> Depths:
+    """For ``first .. beyond - 1``: 0, or the largest value of the dtype of ``depth`` for what lies
+    in one of some ranges, in order and apart."""
     lengths = np.empty(2 * len(starts) + 1, np.int64)
-    lengths[::2] = np.append(starts, beyond)
+    lengths[:-1:2] = starts
+    lengths[-1] = beyond
     lengths[0] -= first
     lengths[2::2] -= ends
     lengths[1::2] = ends - starts
-    pattern = np.zeros(len(lengths), bool)
-    pattern[::2] = True
-    found: Bools = np.repeat(pattern, lengths)
-    return found
+    pattern = np.zeros(len(lengths), depth.dtype)
+    pattern[1::2] = _most_of(depth)
+    return pattern.repeat(lengths)
+
+
+def _most_of(depth: Depths) -> int:
+    """The largest value of a dtype, which no depth is."""
+    return int(np.iinfo(depth.dtype).max)

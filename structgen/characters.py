@@ -153,6 +153,8 @@ class Characters:
         points: int32; the code points that occur, ascending.
         token_start: int32 [n]; with `token_end` the range, in `token_ids`, of the tokens below.
         token_node: int32; where each of `token_ids` ends, or ``n`` inside a character.
+        token_depth: `depth` there, or the largest value of its dtype inside a character.
+        rank_of_id: int64 [size]; where each id stands in `token_ids`, their number for none.
         quotes: the nodes right after a closing quote.
         partial: ids of the tokens that end inside a character; `partial_node`, where that character
             begins, ascending; `partial_tail`, which of `tails` (its bytes so far).
@@ -288,7 +290,10 @@ class Characters:
                 place, length = up, length + 1
         self.towards_quotes = _frozen(towards)
         self.top = self._children[: self._child_start[1]]
-        self.depth_of_id = self.depth[self.node_of_id]
+        self.token_depth = self.depth[self.token_node]
+        self.token_depth[self.token_node == self.n] = np.iinfo(self.depth.dtype).max
+        self.rank_of_id = np.full(self.size, len(self.token_ids), np.int64)
+        self.rank_of_id[self.token_ids] = np.arange(len(self.token_ids))
 
     # -- nodes ----------------------------------------------------------------------------------
 
@@ -422,7 +427,8 @@ class Characters:
         found = self._short.get(level)
         if found is None:
             flags = np.zeros((self.size + 31) // 32 * 32, bool)
-            flags[: self.size] = (self.depth_of_id <= level) & (self._partial_depths <= level)
+            depths = self.depth[self.node_of_id]
+            flags[: self.size] = (depths <= level) & (self._partial_depths <= level)
             bits = np.packbits(flags, bitorder="little").view("<u4")
             found = self._short[level] = bits, self.depth[self.quote_parent] <= level
         return found
@@ -485,9 +491,7 @@ class Characters:
         found = self._slices[key]
         if found is None:
             run = Run(self, inside, _ROOT)
-            ids = run.tokens(self.longest)
-            counts = np.full(self.size, np.iinfo(self.depth.dtype).max, self.depth.dtype)
-            counts[ids] = self.depth_of_id[ids]
+            counts = run.counts()
             found = self._slices[key] = Slice(run, counts)
             self._charge(counts.nbytes + run.left.nbytes + 5000)
         return found

@@ -10,7 +10,7 @@ follows a text is `string_walks`' business.
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -77,11 +77,16 @@ class LoneRun:
             keep = alive[characters.partial_tail[chosen]]
             self._partial_ids = characters.partial[chosen[keep]]
             self._partial_steps = steps[keep].astype(np.int64)
-        inside = (counts < np.iinfo(counts.dtype).max).nonzero()[0]
         self._level = -1
-        if len(inside) + len(self._partial_ids) > _FEW:
-            self._level = self._first_level(np.take(counts, inside))
-            inside = inside[counts[inside] > self._level]
+        is_inside = counts != np.iinfo(counts.dtype).max
+        n_inside = int(np.count_nonzero(is_inside))
+        if n_inside + len(self._partial_ids) > _FEW:
+            # A number of characters that few tokens exceed.
+            lengths = range(characters.longest)
+            few = n_inside - _FEW // 2
+            self._level = bisect_left(lengths, few, key=self._up_to)
+            is_inside &= counts > self._level
+        inside = is_inside.nonzero()[0]
         # A character that is cut needs room for itself.
         late = self._partial_steps >= self._level
         ids = np.concatenate((inside.astype(np.int32), self._partial_ids[late]))
@@ -93,10 +98,9 @@ class LoneRun:
         last = int(self._steps[-1]) if len(steps) else 0
         self.longest = max(self._last_quote, last, self._level)
 
-    def _first_level(self, counts: npt.NDArray[np.int64]) -> int:
-        """A number of characters that few tokens exceed."""
-        longer = len(counts) - np.cumsum(np.bincount(counts))
-        return int(np.searchsorted(-longer, -(_FEW // 2)))
+    def _up_to(self, most: int) -> int:
+        """Tokens of the set of at most so many characters."""
+        return int(np.count_nonzero(self.counts <= most))
 
     @property
     def n_bytes(self) -> int:
