@@ -431,7 +431,11 @@ class RegexAutomaton:
     def _alive_for(self, node: int, most: int) -> int:
         """The largest count up to ``most`` after which the run's states are still alive."""
         chars = self._find_run(node)[0]
-        low, high = 0, most
+        # Mostly all are, or all but as many as what follows the run needs: so from above.
+        low, high, step = most, most, 1
+        while low and not self._is_alive(self._advance(node, low, chars)):
+            high = low - 1
+            low, step = max(low - step, 0), 2 * step
         while low < high:
             middle = (low + high + 1) // 2
             if self._is_alive(self._advance(node, middle, chars)):
@@ -973,7 +977,7 @@ class RegexAutomaton:
             groups[targets] = groups.get(targets, 0) | mask
         merged: dict[int, int] = {}
         for targets, mask in groups.items():
-            to = combine(targets)
+            to = combine(targets) if len(targets) > 1 else targets[0]
             if to != NONE:
                 merged[to] = merged.get(to, 0) | mask
         return tuple((mask, to) for to, mask in merged.items())
