@@ -25,6 +25,7 @@ from .automaton.cfg_lexer import Lexer
 from .automaton.leaf import GROW, Leaf
 from .automaton.machine import BOTTOM, Frame, Machine, NeedsText
 from .automaton.nesting import UNLIMITED
+from .automaton.opening import OpeningLeaf
 from .automaton.tape import Tape
 from .cfg_leaves import LexerWalks
 from .forgetting import Forgetting
@@ -264,6 +265,10 @@ class MaskEngine:
 
     def _compute(self, state: int, tape: Tape | None) -> Mask:
         machine = self.machine
+        if state == machine.start:
+            opening = self._opening(state)
+            if opening is not None:
+                return opening
         configurations = machine.configurations(state)
         is_accepting = machine.is_accepting(state)
         if tape is not None:
@@ -281,6 +286,23 @@ class MaskEngine:
             found = self._alike[key] = self._put_together(configurations, is_accepting, None)
             self._walker.used += 200
         return found
+
+    def _opening(self, state: int) -> Mask | None:
+        """The mask before the first brace of a document that is plainly an object; None for other
+        documents, and where some token holds part of a key as well."""
+        machine, walker = self.machine, self._walker
+        for leaf_id, q, _ in machine.configurations(state):
+            leaf = machine.leaves[leaf_id]
+            if type(leaf) is not OpeningLeaf:
+                break
+            found = walker.openings[leaf, q]
+            if found is None:
+                row, tokens, exits, _ = walker.leaf_walk(*leaf.before_key(q), ROOT, walker.walks)
+                if exits:
+                    break
+                found = walker.openings[leaf, q] = pack(walker, row, tokens)
+            return found
+        return None
 
     def configurations(self, state: int) -> list[tuple[int, int, int]]:
         """Those of ``state``, or others with the same tokens and completions after them."""

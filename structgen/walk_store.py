@@ -204,6 +204,7 @@ class WalkStore:
         held: bytes charged in the generation before, much of it dropped or used again since.
         turns: how often the caches have been turned.
         masks: masks by the row and the token ids that they consist of; see `masks.pack`.
+        openings: masks before the first brace, by leaf and state; see `masks.MaskEngine`.
     """
 
     def __init__(self, vocabulary: Vocabulary) -> None:
@@ -227,6 +228,7 @@ class WalkStore:
         self.walks = self.memo(self.cache(), self.cache())
         self._interned: Recent[bytes, Bits] = self.cache()
         self.masks: Recent[tuple[bytes | None, Tokens], tuple[Any, Any, Bits]] = self.cache()
+        self.openings: Recent[tuple[Leaf, int], tuple[Any, Any, Bits]] = self.cache()
         self._clusters: weakref.WeakValueDictionary[bytes, Cluster] = weakref.WeakValueDictionary()
         self._views = (
             view(self.trie.first_child),

@@ -76,7 +76,10 @@ def build(
             machine = CfgMachine(grammar, writable(missing_bytes))
         else:
             with GROW:  # leaves are shared with the constraints of other threads
-                machine = _machine(grammar, builder.alternatives(grammar))
+                if isinstance(grammar, ir.Json):
+                    machine = Machine(builder.document(grammar))
+                else:
+                    machine = _machine(grammar, builder.alternatives(grammar))
     except RecursionError:
         raise CompileLimitExceeded(
             f"the output type is nested too deeply{_deepest(grammar)}; take parts of it out into "
@@ -112,7 +115,7 @@ class _Builder:
     def alternatives(self, grammar: ir.Grammar) -> tuple[Alternative, ...]:
         """How a text of ``grammar`` may start."""
         if isinstance(grammar, ir.Json):
-            return self._json(grammar)
+            return self.document(grammar, alone=False)
         if isinstance(grammar, ir.Pattern):
             return self._pattern(grammar)
         if isinstance(grammar, ir.Choice):
@@ -170,7 +173,8 @@ class _Builder:
         literal = literal_leaf(tuple(text.encode() for text in texts))
         return (Alternative(literal, literal.start),)
 
-    def _json(self, grammar: ir.Json) -> tuple[Alternative, ...]:
+    def document(self, grammar: ir.Json, alone: bool = True) -> tuple[Alternative, ...]:
+        """How a JSON text of ``grammar`` may start; ``alone`` where nothing else may start so."""
         options = self._options
         if grammar.options:
             options = replace(options, **grammar.options)
@@ -187,7 +191,7 @@ class _Builder:
         self.unenforced.append(left_out)
         while True:
             try:
-                return self._json_ways(grammar.schema, options, outside, left_out)
+                return self._json_ways(grammar.schema, options, outside, left_out, alone)
             except UnsupportedFeature as error:
                 key = (error.path, error.keyword or "")
                 if options.on_unsupported == "error" or error.keyword is None or key in left_out:
@@ -200,9 +204,14 @@ class _Builder:
         options: JsonOptions,
         missing: frozenset[int],
         left_out: Collection[tuple[str, str]],
+        alone: bool,
     ) -> tuple[Alternative, ...]:
         language = self._language(schema, options, missing, left_out)
         check(language)
+        if alone and options.whitespace != "flexible":
+            opening = language.opening()
+            if opening is not None:
+                return (opening,)
         ways = language.alternatives(language.root)
         if not ways:
             # Once more, each schema by itself, so that the message can say where it stands.
@@ -237,7 +246,7 @@ class _Builder:
 
 
 def _machine(grammar: ir.Grammar, ways: tuple[Alternative, ...]) -> Machine:
-    if isinstance(grammar, ir.Json) or not _has_rules(grammar):
+    if not _has_rules(grammar):
         return Machine(ways)
     from .cfg_host import HostMachine
 

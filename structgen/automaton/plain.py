@@ -82,6 +82,31 @@ class PlainSight:
             found = self._known[key] = self._possible(obligation >> 1, room, hops + 1, types)
         return found
 
+    def opened(self, obligation: int) -> tuple[bool, bool] | None:
+        """What may follow the brace of an object that ``obligation`` asks for: a key, and ``}``.
+
+        None where it asks for anything else, or where this, or whether there is such an object, or
+        one with any of its members, is not plain to see.
+        """
+        if obligation & 1:
+            return None
+        node = self._nodes[obligation >> 1]
+        if node.types != OBJECT or not _BEYOND_MEMBERS.isdisjoint(vars(node)):
+            return None
+        properties, required, additional = node.properties, node.required, node.additional
+        if not (self._is_writable("".join(properties)) and self._is_writable("".join(required))):
+            return None
+        typed, possible = self._typed, self.possible
+        for owed in properties.values():
+            if owed >> 1 not in typed and not possible(owed):
+                return None
+        if additional != FALSE:
+            if not possible(additional):
+                return None
+        elif any(name not in properties for name in required):
+            return None
+        return bool(properties or required or additional != FALSE), not required
+
     def _possible(self, number: int, room: int, hops: int, types: int) -> bool:
         node = self._nodes[number]
         types &= node.types
@@ -308,6 +333,7 @@ IN_PLACE = frozenset(
     ]
 )
 """Fields of which any takes a schema that has none of them beyond what is plain by itself."""
+_BEYOND_MEMBERS = IN_PLACE | {"enum", "excluded", "min_properties", "max_properties"}
 _WORTH_A_LOOK = IN_PLACE | {"enum", "min_items"}
 _ASSERTIONS = frozenset(
     [

@@ -53,6 +53,7 @@ from .machine import Alternative
 from .nesting import UNLIMITED, NestingBound, height_of_text, watch_from
 from .numbers import NumberLeaf, NumberSpec
 from .objects import ObjectPlan
+from .opening import PlainRoot
 from .options import JsonOptions
 from .plain import PlainSight
 from .plain_patterns import has_string
@@ -300,6 +301,12 @@ class JsonLanguage:
         if not self._watch_from or (levels and any(2 * n in levels for n in nodes)):
             return UNLIMITED  # it minds its depth by itself
         return self._watch_from
+
+    def opening(self) -> Alternative | None:
+        """As `alternatives` of the root, if that is plainly an object: none of it is built yet."""
+        owed = self._conjunctions[self.root]
+        opened = self._plain.opened(owed[0]) if len(owed) == 1 else None
+        return None if opened is None else PlainRoot(self).open(*opened)
 
     def alternatives(self, conjunction: int, limited: bool = False) -> tuple[Alternative, ...]:
         """How a value of this conjunction may start; empty when nothing satisfies it.

@@ -143,6 +143,28 @@ def test_a_mask_that_can_be_checked_by_hand() -> None:
     assert read_mask(cursor, HAND).tolist() == [1 << END, 0]
 
 
+def test_first_tokens_that_hold_part_of_a_key() -> None:
+    bytes_ = [bytes([b]) for b in range(256)]
+    longer = [b'{"', b'{"a', b'{"b', b'{"ab":', b'{"ab":1', b'{"ab":1}', b"{}", b"{}}"]
+    plain = Vocabulary.from_tokens([*bytes_, b'{"', b"{}", b""], [258])
+    vocabulary = Vocabulary.from_tokens([*bytes_, *longer, b""], [264])
+    for schema, open_, close in (
+        ({"properties": {"ab": {"type": "integer"}}, "additionalProperties": False}, True, True),
+        ({"required": ["ab"], "properties": {"ab": {"type": "integer"}}}, True, False),
+        ({"additionalProperties": False}, False, True),
+    ):
+        schema = {"type": "object", **schema}
+        cursor = structgen.compile(JsonSchema(schema), vocabulary).start()
+        texts = {vocabulary.tokens[i] for i in allowed(cursor, vocabulary)}
+        wanted = {b'{"', b'{"a', b'{"ab":', b'{"ab":1', b'{"ab":1}'} if open_ else set()
+        assert texts == {b"{"} | wanted | ({b"{}"} if close else set())
+        cursor = structgen.compile(JsonSchema(schema), plain).start()
+        texts = {plain.tokens[i] for i in allowed(cursor, plain)}
+        assert texts == {b"{"} | ({b'{"'} if open_ else set()) | ({b"{}"} if close else set())
+        with_budget = structgen.compile(JsonSchema(schema), plain).start(max_tokens=12)
+        assert {plain.tokens[i] for i in allowed(with_budget, plain)} == texts
+
+
 def test_ids_beyond_the_first_word() -> None:
     tokens = [b"x"] * 31 + [b"y", b"x", b"y"] + [b""] * 40 + [b"y"]
     vocabulary = Vocabulary.from_tokens(tokens, [50, 73], size=130)

@@ -16,7 +16,9 @@ from structgen.automaton.derivatives import RegexAutomaton
 from structgen.automaton.encoding import json_string
 from structgen.automaton.evaluate import matches, shortest_match
 from structgen.automaton.leaf import StringLeaf
+from structgen.automaton.machine import Machine
 from structgen.automaton.nesting import forced_height, height_of_text, watch_from
+from structgen.automaton.opening import OpeningLeaf
 from structgen.automaton.options import JsonOptions
 from structgen.automaton.plain import PlainNodes
 from structgen.automaton.plain_patterns import fewest_characters, has_string
@@ -25,7 +27,7 @@ from structgen.automaton.values import JsonLanguage
 from structgen.errors import CompileLimitExceeded
 from structgen.grammar import ir, json_schema, regex_tree
 from structgen.grammar.regex import parse_ecma
-from structgen.grammar.schema_graph import FALSE, TRUE, SchemaGraph
+from structgen.grammar.schema_graph import FALSE, OBJECT, TRUE, SchemaGraph
 
 OPTIONS = JsonOptions(max_depth=None)
 
@@ -83,6 +85,33 @@ def test_schemas_whose_references_lead_in_no_circle_force_no_more_depth_than_the
     exact = forced_height(graph.nodes)
     watched = watch_from(graph, 64)
     assert watched <= (0 if exact is None else 64 - exact)
+
+
+@given(st.randoms(use_true_random=False))
+def test_what_plain_objects_open_with_is_what_their_frames_open_with(r: random.Random) -> None:
+    graph = read(r)
+    if graph is None:
+        return
+    # Schemas that only demand a type or members are what it is for.
+    own = [2 * n for n in range(1, len(graph.nodes)) if graph.nodes[n].types == OBJECT]
+    for obligation in own:
+        graph.root = obligation
+        language = JsonLanguage(graph, OPTIONS)
+        opening = language.opening()
+        if opening is None:
+            continue
+        ways = JsonLanguage(graph, OPTIONS)
+        whole = Machine(ways.alternatives(ways.root))
+        lazy = Machine((opening,))
+        assert whole.next_bytes(whole.start) == lazy.next_bytes(lazy.start) == {0x7B}
+        shortest = whole.shortest_completion(whole.start)
+        assert len(lazy.shortest_completion(lazy.start)) == len(shortest)
+        following = whole.next_bytes(whole.step(whole.start, 0x7B))
+        assert lazy.next_bytes(lazy.step(lazy.start, 0x7B)) == following
+        assert isinstance(opening.leaf, OpeningLeaf)
+        before, at = opening.leaf.before_key(opening.q)
+        assert set(before.row(before.step(at, 0x7B))) == following
+        assert lazy.read(lazy.start, shortest)[0] in lazy._accepting
 
 
 _SETS = [ir.char_set([pair]) for pair in ((97, 97), (98, 98), (97, 99), (99, 102), (48, 57))]
