@@ -60,7 +60,7 @@ def _check_plans(language: JsonLanguage, candidates: list[int]) -> None:
         if not key:
             continue
         if len(key) == 1 and plain.is_plain(key[0]):
-            children += map(language.conjunction_of, plain.children(key[0]))
+            children += plain.children(key[0])
         else:
             with language.placed(conjunction):
                 for plan in language.shapes(conjunction)[1]:

@@ -221,14 +221,9 @@ class MemberTable:
 
     def _owed_by_one(self, node: Node) -> list[int]:
         """As `_owed_by_names`, where only ``node`` says what the values of its names owe."""
-        of, found, out = self._language.conjunction_of, dict[int, int](), list[int]()
-        for obligation in node.properties.values():
-            conjunction = found.get(obligation)
-            if conjunction is None:
-                conjunction = found[obligation] = of(obligation)
-            out.append(conjunction)
+        out = list(node.properties.values())
         if len(out) < len(self.names):  # names that are only required
-            out += [of(node.additional)] * (len(self.names) - len(out))
+            out += [node.additional] * (len(self.names) - len(out))
         return out
 
     def _named(self, name: str) -> int:
@@ -257,7 +252,7 @@ class MemberTable:
         found = self._classes.get(matched)
         if found is None:
             if not matched and len(self._nodes) == 1 and not self._every:  # as nearly always
-                conjunction = self._language.conjunction_of(self._nodes[0].additional)
+                conjunction = self._nodes[0].additional
             else:
                 owed: list[int] = []
                 for node in self._nodes:
@@ -285,10 +280,11 @@ class MemberTable:
     def possible_names(self) -> int:
         """Bit mask of the names whose value can be written."""
         if self._possible is None:
-            owed, is_possible = self.conjunctions[: len(self.names)], self._language.is_possible
+            owed, language = self.conjunctions[: len(self.names)], self._language
+            typed = language.typed
             never: list[int] = []
             for conjunction in dict.fromkeys(owed):
-                if not is_possible(conjunction):
+                if conjunction not in typed and not language.is_possible(conjunction):
                     never.append(conjunction)
             mask = (1 << len(owed)) - 1
             if never:

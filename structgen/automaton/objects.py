@@ -265,14 +265,10 @@ class ObjectPlan:
     def is_possible(self) -> bool:
         """Whether any object satisfies the nodes."""
         table = self._table
-        if not self._is_involved and table.rule.kind == "all":
-            plainly_possible = self._language.plainly_possible
-            owed, rest = table.conjunctions, table.required
-            while rest and plainly_possible(owed[(rest & -rest).bit_length() - 1]):
-                rest &= rest - 1
-            if not rest:
-                return True
-        return self.shortest_text() is not None
+        if not self._is_involved:
+            return table.rule.kind == "all" and not table.required & ~table.possible_names()
+        everything = (1 << len(self.names)) - 1
+        return self._may_close((everything, 0, table.rule, ()))
 
     def open(self) -> Alternative:
         """How such an object starts."""

@@ -46,7 +46,7 @@ class PlainSight:
         has_string: whether some string meets a node's lengths and patterns.
         max_digits: most digits of a whole number.
         is_writable: whether text can be written.
-        typed: the numbers of nodes that name one type and say nothing else.
+        typed: the obligations that name one type and say nothing else.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class PlainSight:
             return obligation == TRUE and types == ALL_TYPES
         if obligation & 1 or hops > _MAX_HOPS:
             return False
-        if room and types == ALL_TYPES and obligation >> 1 in self._typed:
+        if room and types == ALL_TYPES and obligation in self._typed:
             return True
         key = (obligation, room, types)
         found = self._known.get(key)

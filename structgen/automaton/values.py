@@ -7,8 +7,9 @@ machine: one leaf for all scalars of a kind, an object or array leaf with its fr
 knows which conjunctions nothing satisfies, so that no mask leads into a dead end, and the shortest
 text of each.
 
-Conjunctions are integers; everything about one is computed when it is first asked for. This
-module knows the JSON types; `objects` and `arrays` own what happens between the brackets.
+Conjunctions are integers, that of one obligation being the obligation itself; everything about one
+is computed when it is first asked for. This module knows the JSON types; `objects` and `arrays` own
+what happens between the brackets.
 """
 
 from __future__ import annotations
@@ -100,10 +101,11 @@ class JsonLanguage:
         self, graph: SchemaGraph, options: JsonOptions, missing: frozenset[int] = frozenset()
     ) -> None:
         self.nodes = list(graph.nodes)
-        self._typed = graph.typed
+        self.typed = graph.typed
         self.options = options
         self.missing = missing
         self.space = whitespace(options.whitespace, options.max_whitespace)
+        # Those of several obligations, by ``-1 - number``: nearly all are of one.
         self._conjunctions: list[tuple[int, ...]] = []
         # Those that were given in another order first, by number.
         self._as_met: dict[int, tuple[int, ...]] = {}
@@ -127,7 +129,7 @@ class JsonLanguage:
             lambda text: not missing or text.isascii(),
             graph.typed,
         )
-        self.unbounded_root = self.root = self.conjunction_of(graph.root)
+        self.unbounded_root = self.root = graph.root
         if self.max_depth is not None and not self._watch_from:
             bound = self._nesting.at_most(self.max_depth)
             self.root = self.conjunction([graph.root, bound])
@@ -225,45 +227,45 @@ class JsonLanguage:
         """The number of the conjunction of ``obligations``."""
         given = dict.fromkeys(obligations)
         given.pop(TRUE, None)
-        key = (FALSE,) if FALSE in given else tuple(sorted(given))
+        if FALSE in given:
+            return FALSE
+        if len(given) < 2:
+            return next(iter(given), TRUE)
+        key = tuple(sorted(given))
         found = self._conjunction_ids.get(key)
         if found is None:
-            found = self._conjunction_ids[key] = len(self._conjunctions)
             self._conjunctions.append(key)
+            found = self._conjunction_ids[key] = -len(self._conjunctions)
             as_met = tuple(given)
             if as_met != key:
                 self._as_met[found] = as_met
         return found
 
-    def conjunction_of(self, obligation: int) -> int:
-        """The number of the conjunction of one obligation."""
-        key = (obligation,) if obligation != TRUE else ()
-        found = self._conjunction_ids.get(key)
-        if found is None:
-            found = self._conjunction_ids[key] = len(self._conjunctions)
-            self._conjunctions.append(key)
-        return found
-
     def obligations(self, conjunction: int) -> tuple[int, ...]:
         """The obligations that the conjunction consists of."""
-        return self._conjunctions[conjunction]
+        if conjunction < 0:
+            return self._conjunctions[~conjunction]
+        return () if conjunction == TRUE else (conjunction,)
+
+    def _node(self, conjunction: int) -> Node | None:
+        """The node that the conjunction says to hold, and nothing else; None where it says more."""
+        return None if conjunction < 0 or conjunction & 1 else self.nodes[conjunction >> 1]
 
     def conjunction_with(self, conjunction: int, more: Iterable[int]) -> int:
         """The conjunction of ``conjunction`` and further obligations."""
-        return self.conjunction([*self._conjunctions[conjunction], *more])
+        return self.conjunction([*self.obligations(conjunction), *more])
 
     def branches(self, conjunction: int) -> tuple[Branch, ...]:
         """The conjunction's branches, without those that contradict themselves by type."""
         found = self._branches.get(conjunction)
         if found is None:
-            key = self._conjunctions[conjunction]
-            node = self.nodes[key[0] >> 1] if len(key) == 1 and not key[0] & 1 else None
+            node = self._node(conjunction)
             if node is not None and not node.applies_in_place:  # as most are
-                own = (key[0] >> 1,) if node.asserts else ()
+                own = (conjunction >> 1,) if node.asserts else ()
                 found = (Branch(node.types, own),) if node.types else ()
             else:
                 with self.placed(conjunction):
-                    found = tuple(self._brancher.expand(key))
+                    found = tuple(self._brancher.expand(self.obligations(conjunction)))
             self._branches[conjunction] = found
         return found
 
@@ -353,17 +355,16 @@ class JsonLanguage:
             raise self._at(error, conjunction) from error
 
     def _at(self, error: CompileLimitExceeded, conjunction: int) -> CompileLimitExceeded:
-        paths = (self.nodes[ob >> 1].path for ob in self._conjunctions[conjunction])
+        paths = (self.nodes[ob >> 1].path for ob in self.obligations(conjunction))
         return error.at(next((path for path in paths if path != "$"), "$"))
 
     def _build(self, conjunction: int) -> Shapes:
-        owed = self._conjunctions[conjunction]
-        if not owed:
+        if conjunction == TRUE:
             return self._any_of(ALL_TYPES)
-        if len(owed) == 1 and not owed[0] & 1:
-            node = self.nodes[owed[0] >> 1]
+        node = self._node(conjunction)
+        if node is not None:
             if node.types == OBJECT and node.enum is None and not node.applies_in_place:
-                return (), (self._object((owed[0] >> 1,)),)
+                return (), (self._object((conjunction >> 1,)),)
             if node.says_types_only:
                 return self._any_of(node.types)
             if node.lists_strings_only:
@@ -447,7 +448,7 @@ class JsonLanguage:
         It decides on the order of properties. Nodes that the engine has made have none.
         """
         order: dict[int, int] = {}
-        owed = self._as_met.get(conjunction, self._conjunctions[conjunction])
+        owed = self._as_met.get(conjunction) or self.obligations(conjunction)
         stack = [ob >> 1 for ob in reversed(owed) if not ob & 1]
         while stack:
             number = stack.pop()
@@ -675,15 +676,10 @@ class JsonLanguage:
 
     def is_possible(self, conjunction: int) -> bool:
         """Whether any value satisfies the conjunction."""
-        key = self._conjunctions[conjunction]
-        if len(key) == 1:
-            (obligation,) = key
-            if not obligation & 1 and obligation >> 1 in self._typed:
-                return True  # a look at what most properties are
-            if obligation == FALSE:
-                return False
-            if not self._levels and self._plain.possible(obligation):
-                return True
+        if conjunction in self.typed:
+            return True  # a look at what most properties are
+        if conjunction == FALSE:
+            return False
         if self.plainly_possible(conjunction):
             return True
         # A leaf is only made when some text reaches its end.
@@ -691,13 +687,13 @@ class JsonLanguage:
 
     def plainly_possible(self, conjunction: int) -> bool:
         """A cheap sufficient test that builds nothing."""
-        key = self._conjunctions[conjunction]
         levels = self._levels
-        room = UNLIMITED
-        if levels:
-            room = min((levels[ob] for ob in key if ob in levels), default=UNLIMITED)
-            if room != UNLIMITED:
-                key = tuple(ob for ob in key if ob not in levels)
+        if not levels:
+            return conjunction >= 0 and self._plain.possible(conjunction)
+        key = self.obligations(conjunction)
+        room = min((levels[ob] for ob in key if ob in levels), default=UNLIMITED)
+        if room != UNLIMITED:
+            key = tuple(ob for ob in key if ob not in levels)
         if len(key) != 1:
             return not key
         return self._plain.possible(key[0], room)
@@ -756,9 +752,9 @@ class JsonLanguage:
         """
         if conjunction in self._shortest:
             return self._shortest[conjunction]
-        key = self._conjunctions[conjunction]
         levels = self._levels
-        room = min((levels[ob] for ob in key if ob in levels), default=UNLIMITED)
+        key = self.obligations(conjunction) if levels else ()
+        room = min([levels[ob] for ob in key if ob in levels], default=UNLIMITED)
         if room != UNLIMITED:
             # Nearly always the shortest text of all is shallow enough: no level is then worked out.
             text = self.shortest(self.conjunction(ob for ob in key if ob not in levels))

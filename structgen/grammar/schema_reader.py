@@ -297,7 +297,7 @@ class Reader:
             types = 0 if self._observe is not None else _only_type(raw, place)
             if types:
                 self._nodes[number].types = types
-                self._typed.add(number)
+                self._typed.add(2 * number)
                 if place.depth >= self._heights[place.base]:
                     self._heights[place.base] = place.depth + 1
             else:
@@ -340,7 +340,7 @@ class Reader:
             number = self._numbers[id(raw)] = len(self._nodes)
             node = node_at((place, steps))
             node.types = types
-            self._typed.add(number)
+            self._typed.add(2 * number)
             self._reach_below(place)
             self._nodes.append(node)
             if number > MAX_NODES:
@@ -460,7 +460,7 @@ class Reader:
         node = node_at("$")
         node.types = types
         self._nodes.append(node)
-        self._typed.add(number)
+        self._typed.add(2 * number)
         self._alike[is_draft4][kind] = 2 * number
         return 2 * number
 
