@@ -12,7 +12,8 @@ from __future__ import annotations
 import heapq
 import itertools
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from ..errors import CompileLimitExceeded, UnsupportedFeature
@@ -44,6 +45,10 @@ next. See `machine.Frame.forget`."""
 
 _FEW_FORGOTTEN = 8
 """How many that are at least, so that states are shared."""
+
+
+_INVOLVED = frozenset(["contains", "unique", "repeats"])
+"""What a node may say of items beside the schemas of each and how many there may be."""
 
 
 class ArrayLeaf(Leaf):
@@ -100,7 +105,11 @@ class ArrayPlan:
         self._language = language
         self.limit = language.limit_below(nodes)
         self._nodes = [language.nodes[n] for n in nodes]
-        self._min = max((n.min_items for n in self._nodes), default=0)
+        if len(nodes) == 1 and _INVOLVED.isdisjoint(vars(self._nodes[0])):  # as nearly always
+            (node,) = self._nodes
+            self._min, self._max, self._prefix = node.min_items, node.max_items, len(node.prefix)
+        elif nodes:
+            self._read_nodes()
         if self._min > MAX_ITEMS_OWED:
             path = next(n.path for n in self._nodes if n.min_items == self._min)
             raise CompileLimitExceeded(
@@ -108,9 +117,45 @@ class ArrayPlan:
                 limit=MAX_ITEMS_OWED,
                 actual=self._min,
             )
+        starts = max([c.start for c in self._contains]) if self._contains else 0
+        self._simple = not (self._contains or self._unique or self._repeats)
+        self._count_to = max(self._prefix, self._min, self._max or 0, starts)
+        self._limit: int | None = None
+        self._states: list[State] = []
+        self._state_ids: dict[State, int] = {}
+        self._owed: dict[tuple[int, tuple[int, ...]], int] = {}
+
+    # What most arrays have nothing of.
+
+    _min = _prefix = 0
+    _max: int | None = None
+    _unique = _repeats = False
+    _contains: Sequence[Contains] = ()
+
+    # What the plainest do not need.
+
+    @cached_property
+    def _values(self) -> list[Any]:
+        return []
+
+    @cached_property
+    def _value_ids(self) -> dict[Any, int]:
+        return {}
+
+    @cached_property
+    def _closings(self) -> dict[State, tuple[bytes, ...] | None]:
+        return {}
+
+    @cached_property
+    def _spares(self) -> dict[int, tuple[bytes, ...]]:
+        return {}
+
+    def _read_nodes(self) -> None:
+        """What `__init__` does, for any nodes."""
+        self._min = max(n.min_items for n in self._nodes)
         limits = [n.max_items for n in self._nodes if n.max_items is not None]
-        self._max: int | None = min(limits) if limits else None
-        self._prefix = max((len(n.prefix) for n in self._nodes), default=0)
+        self._max = min(limits) if limits else None
+        self._prefix = max(len(n.prefix) for n in self._nodes)
         self._unique = any(n.unique for n in self._nodes)
         self._repeats = any(n.repeats for n in self._nodes)
         contains: dict[Contains, None] = {}
@@ -134,16 +179,6 @@ class ArrayPlan:
                 keyword="uniqueItems",
                 fix="Move it out of the negated part, or use anyOf.",
             )
-        starts = max((c.start for c in self._contains), default=0)
-        self._count_to = max(self._prefix, self._min, self._max or 0, starts)
-        self._limit: int | None = None
-        self._states: list[State] = []
-        self._state_ids: dict[State, int] = {}
-        self._values: list[Any] = []
-        self._value_ids: dict[Any, int] = {}
-        self._closings: dict[State, tuple[bytes, ...] | None] = {}
-        self._spares: dict[int, tuple[bytes, ...]] = {}
-        self._owed: dict[tuple[int, tuple[int, ...]], int] = {}
 
     # -- what items owe ---------------------------------------------------------------------
 
@@ -152,7 +187,13 @@ class ArrayPlan:
         key = (min(index, self._prefix), seen)
         found = self._owed.get(key)
         if found is None:
-            owed = [n.prefix[index] if index < len(n.prefix) else n.items for n in self._nodes]
+            nodes = self._nodes
+            if len(nodes) == 1 and not seen:  # as nearly always
+                (node,) = nodes
+                found = node.prefix[index] if index < self._prefix else node.items
+                self._owed[key] = found
+                return found
+            owed = [n.prefix[index] if index < len(n.prefix) else n.items for n in nodes]
             if seen:
                 values = [self._values[v] for v in seen]
                 scalars = tuple(v for v in values if not isinstance(v, (dict, list)))
@@ -208,22 +249,18 @@ class ArrayPlan:
             self._states.append(state)
         return found
 
-    @property
-    def _simple(self) -> bool:
-        return not (self._contains or self._unique or self._repeats)
-
     def _start(self) -> State:
         return 0, (0,) * len(self._contains), ()
 
     def _may(self, state: State) -> tuple[bool, bool]:
         """Whether another item, and whether ``]``, may follow."""
         count = state[0]
+        if self._simple:
+            most = self._most()
+            return most is None or count < most, count >= self._min
         close = self._is_complete(state)
         if _is_forgotten(state[2]):
             return self._max is None or count < self._max, close
-        if self._simple:
-            most = self._most()
-            return most is None or count < most, close
         if self._max is not None and count >= self._max:
             return False, close
         if (
@@ -274,13 +311,14 @@ class ArrayPlan:
         if self._limit is None:
             # -1 stands for "no limit": None is "not computed yet".
             limit = -1 if self._max is None else self._max
-            if any(n.prefix or n.items != TRUE for n in self._nodes):
-                for index in range(self._prefix + 1):
-                    if 0 <= limit <= index:
-                        break
-                    if not self._language.is_possible(self._item(index)):
-                        limit = index
-                        break
+            typed = self._language.typed
+            for index in range(self._prefix + 1) if self._nodes else ():
+                if 0 <= limit <= index:
+                    break
+                item = self._item(index)
+                if item not in typed and not self._language.is_possible(item):
+                    limit = index
+                    break
             self._limit = limit
         return None if self._limit < 0 else self._limit
 
@@ -299,6 +337,9 @@ class ArrayPlan:
 
     def is_possible(self) -> bool:
         """Whether any array satisfies the nodes."""
+        if self._simple:
+            most = self._most()
+            return most is None or self._min <= most
         if not self._min and not self._contains and not self._repeats:
             return True
         return self.shortest_text() is not None
@@ -342,15 +383,19 @@ class ArrayPlan:
         if not at & 1:
             if outcome == CLOSE:
                 return POP
+            ways: Iterable[tuple[int, State]]
             if self._simple:
-                ways: Any = [(self._item(state[0]), (min(state[0] + 1, self._count_to), (), ()))]
+                count = state[0]
+                after_it = count + 1 if count < self._count_to else count
+                ways = ((self._item(count), (after_it, (), ())),)
             else:
                 ways = self._open_ways(state)
-            return tuple(
-                Alternative(way.leaf, way.q, (*way.frames, (self, 2 * self._state(after) + 1)))
-                for conjunction, after in ways
-                for way in self._language.alternatives(conjunction, limited)
-            )
+            out: list[Alternative] = []
+            for conjunction, after in ways:
+                own = self, 2 * self._state(after) + 1
+                for way in self._language.alternatives(conjunction, limited):
+                    out += (Alternative(way.leaf, way.q, (*way.frames, own)),)
+            return tuple(out)
         if text is not None:
             state = (state[0], state[1], self._with_value(state[2], text))
         leaf = self._language.array_leaf

@@ -46,6 +46,7 @@ class ObjectPlan:
         self.limit = language.limit_below(nodes)
         self._table = table = MemberTable(language, nodes)
         self.names = table.names
+        self._n_names = len(table.names)
         self._counts = table.counts
         # Whether an unnamed key may be right in one state and wrong in another.
         self._told_by_state = table.speaks_of_unnamed
@@ -54,11 +55,15 @@ class ObjectPlan:
         self._in_order = language.options.property_order == "schema"
         self._states: list[State] = []
         self._state_ids: dict[State, int] = {}
-        self._leaves: dict[object, KeyLeaf] = {}
 
     # What plain objects hardly need, and the first mask not at all.
 
     _unnamed: bool | None = None
+    _one_leaf: KeyLeaf | None = None  # that of all states, where unnamed keys are told by none
+
+    @cached_property
+    def _leaves(self) -> dict[object, KeyLeaf]:
+        return {}
 
     @cached_property
     def _closing(self) -> Closing:
@@ -88,10 +93,9 @@ class ObjectPlan:
     def _initial(self) -> State:
         table = self._table
         possible = table.possible_names()
-        everything = (1 << len(self.names)) - 1
         rule = table.rule
-        if possible != everything:
-            rule = table.without(rule, everything & ~possible)
+        if self._is_involved:
+            rule = table.without(rule, ((1 << self._n_names) - 1) & ~possible)
         return possible, 0, rule, ()
 
     def _after(self, state: State, label: int, rule: Rule, name: str | None) -> State:
@@ -99,7 +103,7 @@ class ObjectPlan:
         before, count, _, keys = state
         table = self._table
         left = self._left_after(before, label)
-        if label < len(self.names):
+        if label < self._n_names:
             before &= ~(1 << label)
         elif name is not None:
             keys = tuple(sorted({*keys, name}))
@@ -114,7 +118,7 @@ class ObjectPlan:
 
         In order, whatever the schema lists before this key stays absent.
         """
-        if label < len(self.names):
+        if label < self._n_names:
             left &= ~(1 << label)
         return left & ~(self._table.ordered & ((1 << label) - 1)) if self._in_order else left
 
@@ -141,13 +145,10 @@ class ObjectPlan:
         ]
 
     def _open_ways(self, state: State, label: int, name: str | None) -> list[tuple[int, State]]:
-        """The ways for such a member that do not lead into a dead end."""
-        ways = self._ways(state, label, name)
-        if not self._is_involved:
-            return ways
+        """The ways for such a member that do not lead into a dead end, where some may."""
         return [
             (conjunction, after)
-            for conjunction, after in ways
+            for conjunction, after in self._ways(state, label, name)
             if self._may_close(after) and self._language.is_possible(conjunction)
         ]
 
@@ -170,14 +171,16 @@ class ObjectPlan:
         """Class of an unnamed key, counted from 0; -1 when no value would do."""
         label = self._table.label_of(matched)
         possible = self._language.is_possible(self._table.conjunctions[label])
-        return label - len(self.names) if possible else -1
+        return label - self._n_names if possible else -1
 
     def _may_be_unnamed(self) -> bool:
         """Whether some value may stand after an unnamed key that matches no pattern."""
         found = self._unnamed
         if found is None:
-            found = self._class_of(0) >= 0
-            if not self._language.is_solving:
+            conjunction = self._table.conjunctions[self._table.label_of(0)]
+            language = self._language
+            found = conjunction in language.typed or language.is_possible(conjunction)
+            if not language.is_solving:
                 self._unnamed = found
         return found
 
@@ -190,26 +193,26 @@ class ObjectPlan:
 
     def _leaf(self, state: State) -> KeyLeaf:
         """The leaf for keys: one for all states that allow the same unnamed keys."""
-        table = self._table
-        key: object = None
-        if self._told_by_state:
-            key = state if table.bits else (self.class_in(state, 0), state[3])
+        if not self._told_by_state:
+            leaf = self._one_leaf
+            if leaf is None:
+                leaf = self._one_leaf = self._new_leaf(state)
+            return leaf
+        key = state if self._table.bits else (self.class_in(state, 0), state[3])
         leaf = self._leaves.get(key)
-        if leaf is None and not (self._told_by_state or table.bits or table.must_match):
-            options, space = self._language.options, self._language.space
-            leaf = key_leaf(tuple(self.names), space, options.named, self._language.missing)
-            self._leaves[key] = leaf
         if leaf is None:
-            classify = _Classifier(self, state if self._told_by_state else None)
-            names = self.names + [k for k in state[3] if k not in self.names]
-            symbols = KeySymbols(
-                names, list(table.bits), table.must_match, classify, len(self.names)
-            )
-            language = self._language
-            leaf = self._leaves[key] = KeyLeaf(
-                symbols, language.space, language.options.named, language.missing
-            )
+            leaf = self._leaves[key] = self._new_leaf(state)
         return leaf
+
+    def _new_leaf(self, state: State) -> KeyLeaf:
+        table, language = self._table, self._language
+        how = language.space, language.options.named, language.missing
+        if not (self._told_by_state or table.bits or table.must_match):
+            return key_leaf(tuple(self.names), *how)
+        classify = _Classifier(self, state if self._told_by_state else None)
+        names = self.names + [k for k in state[3] if k not in self.names]
+        symbols = KeySymbols(names, list(table.bits), table.must_match, classify, self._n_names)
+        return KeyLeaf(symbols, *how)
 
     def _menu(self, state: State, leaf: KeyLeaf) -> tuple[int | None, bool]:
         """The keys that may come next, as a menu of the key symbols of ``leaf``, which is the leaf
@@ -217,7 +220,9 @@ class ObjectPlan:
         left, count, rule, _ = state
         table = self._table
         missing = left & table.required
-        may_close = not missing and count >= table.least and table.holds_now(rule)
+        may_close = not missing
+        if self._is_involved:
+            may_close &= count >= table.least and table.holds_now(rule)
         allowed = left
         first = missing & table.ordered if self._in_order else 0
         others = not first
@@ -236,7 +241,7 @@ class ObjectPlan:
             if others and not self._told_by_state:
                 others = self._may_close(self._after(state, len(self.names), rule, None))
         if others and not table.bits:
-            others = self._may_be_unnamed()
+            others = self._may_be_unnamed() if self._unnamed is None else self._unnamed
         if not allowed and not others:
             return None, may_close
         return leaf.symbols.menu(allowed, others), may_close
@@ -267,8 +272,7 @@ class ObjectPlan:
         table = self._table
         if not self._is_involved:
             return table.rule.kind == "all" and not table.required & ~table.possible_names()
-        everything = (1 << len(self.names)) - 1
-        return self._may_close((everything, 0, table.rule, ()))
+        return self._may_close(((1 << self._n_names) - 1, 0, table.rule, ()))
 
     def open(self) -> Alternative:
         """How such an object starts."""
@@ -280,7 +284,7 @@ class ObjectPlan:
 
     def records(self, at: int, outcome: int) -> bool:
         """Whether `resume` needs the text of the key that has just been written."""
-        if at & 1 or not self._is_involved or outcome <= len(self.names):
+        if at & 1 or not self._is_involved or outcome <= self._n_names:
             return False
         _, count, rule, keys = self._states[at >> 1]
         return self._tells_keys_apart(count, rule, keys)
@@ -305,11 +309,15 @@ class ObjectPlan:
         if outcome == CLOSE:
             return POP
         name = None if text is None else json.loads(text)
+        if self._is_involved:
+            ways = self._open_ways(state, outcome - 1, name)
+        else:
+            ways = self._ways(state, outcome - 1, name)
         out: list[Alternative] = []
-        for conjunction, after in self._open_ways(state, outcome - 1, name):
+        for conjunction, after in ways:
             own = self, 2 * self._state(after) + 1
             for way in self._language.alternatives(conjunction, limited):
-                out.append(Alternative(way.leaf, way.q, (*way.frames, own)))
+                out += (Alternative(way.leaf, way.q, (*way.frames, own)),)
         return tuple(out)
 
     # -- completion -------------------------------------------------------------------------
@@ -349,7 +357,7 @@ class ObjectPlan:
 
     def shortest_text(self) -> bytes | None:
         """The shortest whole object, or None when there is none (or none known yet)."""
-        everything = (1 << len(self.names)) - 1
+        everything = (1 << self._n_names) - 1
         rest = self._close(self._owed((everything, 0, self._table.rule, ())), True)
         return None if rest is None else b"{" + self._language.least_space + rest
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from functools import cached_property
 from typing import Any
 
 from ..errors import OptionError
@@ -15,7 +16,7 @@ from ..grammar.dialects import by_name
 from .encoding import Escapes
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class JsonOptions:
     """How JSON is written.
 
@@ -103,21 +104,21 @@ class JsonOptions:
                     f"got {url!r}: {type(document).__name__}."
                 )
 
-    @property
+    @cached_property
     def canonical(self) -> bool:
         """Whether each name and number has one spelling only."""
         if self.spelling is None:
             return self.property_order != "any"
         return self.spelling == "canonical"
 
-    @property
+    @cached_property
     def named(self) -> Escapes:
         """Spelling of strings the schema names, or gives a pattern or format."""
         if self.canonical:
             return "canonical-ascii" if self.ensure_ascii else "canonical"
         return self.free
 
-    @property
+    @cached_property
     def free(self) -> Escapes:
         """Spelling of all other strings."""
         return "any-ascii" if self.ensure_ascii else "any"

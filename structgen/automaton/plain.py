@@ -46,7 +46,7 @@ class PlainSight:
         has_string: whether some string meets a node's lengths and patterns.
         max_digits: most digits of a whole number.
         is_writable: whether text can be written.
-        typed: the obligations that name one type and say nothing else.
+        typed: the obligations that name one type, or none, and say nothing else.
     """
 
     def __init__(

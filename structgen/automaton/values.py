@@ -104,6 +104,8 @@ class JsonLanguage:
         self.typed = graph.typed
         self.options = options
         self.missing = missing
+        # What scalars of which only the type is asked depend on.
+        self._how = options.free, missing, options.max_digits, options.canonical
         self.space = whitespace(options.whitespace, options.max_whitespace)
         # Those of several obligations, by ``-1 - number``: nearly all are of one.
         self._conjunctions: list[tuple[int, ...]] = []
@@ -323,6 +325,10 @@ class JsonLanguage:
                 known = self._limited[conjunction] = self.conjunction_with(conjunction, [bound])
             conjunction = known
         found = self._alternatives.get(conjunction)
+        if found is None and conjunction in self.typed:
+            types = self.nodes[conjunction >> 1].types
+            if not types & (OBJECT | ARRAY):
+                found = self._alternatives[conjunction] = _free_scalars(types, *self._how)
         if found is None:
             leaves, plans = self.shapes(conjunction)
             try:
@@ -362,15 +368,12 @@ class JsonLanguage:
         if conjunction == TRUE:
             return self._any_of(ALL_TYPES)
         node = self._node(conjunction)
-        if node is not None:
-            if node.types == OBJECT and node.enum is None and not node.applies_in_place:
-                return (), (self._object((conjunction >> 1,)),)
-            if node.says_types_only:
-                return self._any_of(node.types)
-            if node.lists_strings_only:
-                assert node.enum is not None
-                listed = dict.fromkeys(node.enum, True)
-                return self._listed(listed), ()
+        if node is not None and not node.applies_in_place:
+            if node.enum is None:
+                if not node.excluded:
+                    return self._asserted(node, (conjunction >> 1,))
+            elif node.lists_strings_only:
+                return self._listed(dict.fromkeys(node.enum, True)), ()
         literals: dict[bytes, None] = {}
         strings: dict[str, bool] = {}
         leaves: dict[Leaf, int] = {}
@@ -386,20 +389,10 @@ class JsonLanguage:
             for kind, value, text in _WORDS:
                 if types & kind and not (barred and json_key(value) in barred):
                     literals[text] = None
-            scalars: list[StringLeaf | NumberLeaf | None] = []
-            if types & STRING:
-                regex = string_regex(nodes, with_barred=True)
-                scalars.append(None if regex is None else self._string_leaf(regex, nodes))
-            for form in number_forms(types):
-                # With exponents, what spells one number is as large as all that does.
-                apart = self.options.canonical
-                spec = number_spec(form, nodes, self.options, with_barred=apart)
-                scalars.append(number_leaf(spec))
-            for scalar in scalars:
-                if scalar is not None:
-                    left = self._excluding(scalar, barred) if barred else scalar
-                    if left is not None:
-                        leaves[left] = left.start
+            for scalar in self._scalars(types, nodes):
+                left = self._excluding(scalar, barred) if barred else scalar
+                if left is not None:
+                    leaves[left] = left.start
             if types & OBJECT:
                 numbers = [n for n in branch.nodes if self.nodes[n].speaks_of_objects]
                 if len(numbers) > 1:
@@ -416,6 +409,43 @@ class JsonLanguage:
             leaves[literal] = literal.start
         return tuple(leaves.items()), tuple(plans)
 
+    def _asserted(self, node: Node, nodes: tuple[int]) -> Shapes:
+        """The shapes of values of which ``node``, whose number is in ``nodes``, says all."""
+        types = node.types
+        if types == OBJECT:
+            return (), (self._object(nodes),)
+        if types == ARRAY:
+            return (), (self._array(nodes),)
+        if node.says_types_only:
+            return self._any_of(types)
+        leaves: list[Leaf] = [*self._scalars(types, [node])]
+        words = [text for kind, _, text in _WORDS if types & kind]
+        if words:
+            leaves.append(literal_leaf(tuple(words)))
+        plans: list[ObjectPlan | ArrayPlan] = []
+        if types & OBJECT:
+            plans.append(self._object(nodes))
+        if types & ARRAY:
+            plans.append(self._array(nodes))
+        return tuple([(leaf, leaf.start) for leaf in leaves]), tuple(plans)
+
+    def _scalars(self, types: int, nodes: Sequence[Node]) -> list[StringLeaf | NumberLeaf]:
+        """The leaves of the strings and numbers among ``types`` that meet the assertions of all
+        ``nodes``, and may be among what these bar by value: `_excluding` takes that out."""
+        leaves: list[StringLeaf | NumberLeaf] = []
+        if types & STRING:
+            regex = string_regex(nodes, with_barred=True)
+            string = None if regex is None else self._string_leaf(regex, nodes)
+            if string is not None:
+                leaves.append(string)
+        # With exponents, what spells one number is as large as all that does.
+        apart = self.options.canonical
+        for form in number_forms(types):
+            number = number_leaf(number_spec(form, nodes, self.options, with_barred=apart))
+            if number is not None:
+                leaves.append(number)
+        return leaves
+
     def _listed(self, strings: dict[str, bool]) -> tuple[tuple[Leaf, int], ...]:
         """The leaf, with its start, of those of ``strings`` that are allowed, if there are any.
 
@@ -430,9 +460,7 @@ class JsonLanguage:
 
     def _any_of(self, types: int) -> Shapes:
         """The shapes of values of which nothing but ``types`` is asked."""
-        options = self.options
-        how = options.free, self.missing, options.max_digits, options.canonical
-        leaves = scalar_leaves(types & ~(OBJECT | ARRAY), *how)
+        leaves = scalar_leaves(types & ~(OBJECT | ARRAY), *self._how)
         if types & (OBJECT | ARRAY) == 0:
             return leaves, ()
         plans: list[ObjectPlan | ArrayPlan] = []
@@ -469,7 +497,7 @@ class JsonLanguage:
         return plan
 
     def _array(self, nodes: tuple[int, ...]) -> ArrayPlan:
-        nodes = tuple(n for n in nodes if self.nodes[n].speaks_of_arrays)
+        nodes = tuple([n for n in nodes if self.nodes[n].speaks_of_arrays])
         plan = self._arrays.get(nodes)
         if plan is None:
             plan = self._arrays[nodes] = ArrayPlan(self, nodes)
@@ -817,6 +845,15 @@ class JsonLanguage:
 
 
 Shapes: TypeAlias = "tuple[tuple[tuple[Leaf, int], ...], tuple[ObjectPlan | ArrayPlan, ...]]"
+
+
+@lru_cache(maxsize=256)
+def _free_scalars(
+    types: int, escapes: Escapes, missing: frozenset[int], max_digits: int, canonical: bool
+) -> tuple[Alternative, ...]:
+    """The alternatives of scalars of which nothing but ``types`` is asked, in any schema."""
+    leaves = scalar_leaves(types, escapes, missing, max_digits, canonical)
+    return tuple([Alternative(leaf, start) for leaf, start in leaves])
 
 
 @lru_cache(maxsize=64)

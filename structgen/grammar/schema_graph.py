@@ -311,7 +311,7 @@ class SchemaGraph:
         root: what the document owes.
         height: most nodes on a way down from the root, or more; None where references lead in
             circles.
-        typed: the obligations that name one type and say nothing else.
+        typed: the obligations that name one type, or none, and say nothing else.
         lists_containers: whether any ``enum`` or ``const`` lists objects or arrays.
         said: the fields that any node sets: what none speaks of needs no look at each.
     """

@@ -166,7 +166,7 @@ class Reader:
         # by the id of the raw schema, with the scope where there is any
         self._numbers: dict[int | tuple[int, tuple[Resource, ...]], int] = {}
         self._work: list[tuple[int, Mapping[str, Any], Place]] = []
-        self._typed: set[int] = set()
+        self._typed: set[int] = {TRUE}
         # The node that all members and items share which name a type and say nothing else, by that
         # name; integers are another matter in draft 4.
         self._alike: tuple[dict[str, int], dict[str, int]] = ({}, {})
