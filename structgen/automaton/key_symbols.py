@@ -27,6 +27,9 @@ _MANY_CHARACTERS = 20
 _LOST = -(1 << 40)
 """Pattern state of a pattern that can no longer match."""
 
+_NO_KEY = (-1, 0, False, ())
+"""The state in which nothing may be written."""
+
 
 class KeySymbols:
     """The symbol automaton of an object's keys.
@@ -53,19 +56,22 @@ class KeySymbols:
         classify: Callable[[int], int],
         n_names: int,
     ) -> None:
-        self.alphabet = names_alphabet(names, (*patterns, *must_match))
+        expressions = (*patterns, *must_match)
+        self.alphabet = names_alphabet(names, expressions)
         self.n_names = n_names
         self._texts = names
         self._look_at_names()
         self._n_patterns = len(patterns)
-        self._automata = [RegexAutomaton(r, self.alphabet) for r in (*patterns, *must_match)]
-        self.has_expressions = bool(self._automata)
+        self._automata: list[RegexAutomaton] = []
+        for regex in expressions:
+            self._automata.append(RegexAutomaton(regex, self.alphabet))
+        self.has_expressions = bool(expressions)
         self._classify = classify
-        self._keys: list[tuple[int, int, bool, tuple[int, ...]]] = []
-        self._ids: dict[tuple[int, int, bool, tuple[int, ...]], int] = {}
+        self._keys: list[tuple[int, int, bool, tuple[int, ...]]] = [_NO_KEY]
+        self._ids: dict[tuple[int, int, bool, tuple[int, ...]], int] = {_NO_KEY: 0}
         self._moves: dict[int, tuple[tuple[int, int], ...]] = {}
         self._alive: dict[int, bool] = {}
-        self.start = self._state(0, 0, False, ())
+        self.start = 0
 
     def _look_at_names(self) -> None:
         self._trie = NameTrie(self._texts, self.alphabet)
@@ -363,13 +369,15 @@ class KeySymbols:
         return liveness.is_alive(state, self._alive, self._names_or_ends, self._successors)
 
     def _is_plainly_alive(self, state: int) -> bool:
-        """Whether a name may be read, or what one expression takes: expressions have no states
-        that lead nowhere, off the names' trie no text is a name that is barred, and on it are no
-        more such texts than names."""
+        """Whether a name may be read, or an unnamed key where no expressions are, or what one
+        expression takes: expressions have no states that lead nowhere, off the names' trie no text
+        is a name that is barred, and on it are no more such texts than names."""
         node, allowed, others, patterns = self._keys[state]
-        if allowed:
-            return True
-        if not others or not self._automata or self._decides != "one" or patterns[0] < 0:
+        if allowed or not others:
+            return allowed != 0
+        if not self._automata:
+            return self._classify(0) >= 0
+        if self._decides != "one" or patterns[0] < 0:
             return False
         return node < 0 or self._takes_more_than_names(patterns[0])
 

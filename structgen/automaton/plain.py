@@ -110,6 +110,8 @@ class PlainSight:
     def _possible(self, number: int, room: int, hops: int, types: int) -> bool:
         node = self._nodes[number]
         types &= node.types
+        if _NARROWING.isdisjoint(vars(node)):  # as half of those that do not only name a type
+            return types & (_SURELY if room else _SURELY & ~(OBJECT | ARRAY)) != 0
         if node.applies_in_place:
             return self._possible_in_place(node, room, hops, types)
         if node.excluded:
@@ -335,6 +337,24 @@ IN_PLACE = frozenset(
 """Fields of which any takes a schema that has none of them beyond what is plain by itself."""
 _BEYOND_MEMBERS = IN_PLACE | {"enum", "excluded", "min_properties", "max_properties"}
 _WORTH_A_LOOK = IN_PLACE | {"enum", "min_items"}
+_SURELY = NULL | BOOLEAN | STRING | DIGITS | ARRAY | OBJECT
+_NARROWING = IN_PLACE - {"pattern_properties"} | {
+    "enum",
+    "excluded",
+    "minimum",
+    "maximum",
+    "exclusive_minimum",
+    "exclusive_maximum",
+    "multiple_of",
+    "not_multiple_of",
+    "min_length",
+    "patterns",
+    "required",
+    "min_properties",
+    "min_items",
+}
+"""Without any of these fields, a value of each type in `_SURELY` meets a node that allows it: an
+empty one, unless it is a number."""
 _ASSERTIONS = frozenset(
     [
         "enum",

@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 import threading
 import weakref
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import Any, Protocol, TypeVar
 
@@ -22,17 +22,21 @@ MAX_COUNT = 256
 is thirty objects for every full collection of garbage."""
 
 LARGE = 128 * 1024
-"""Bytes from which on an automaton is kept only once it has been made a second time: hardly any is.
+"""Bytes from which on an automaton stays only if it is made a second time: hardly any is.
 When a schema with hundreds of them goes, those that were kept would, strewn as they are among the
 others, hold all their memory back from the system."""
 
 _SLOTS = 1 << 16
 
 _AT_ONCE = 8
-"""So many are weighed again, or dropped, in a row."""
+"""So many new ones are weighed in a row, by when some text has been walked through them; and so
+many are dropped, as what is done here is seldom at hand in the processor's caches."""
+
+_AGAIN = 2
+"""So many of the others are weighed again beside them."""
 
 _SELDOM = 64
-"""Times that some automaton is found until that is done, if none is made meanwhile."""
+"""Times that some automaton is found until as many are weighed again as would be new."""
 
 
 class Weighed(Protocol):
@@ -53,14 +57,17 @@ class SharedAutomata:
     Thread-safe. What is not kept goes on working for those that hold it, and is found meanwhile.
 
     Attributes:
-        n_bytes: bytes that are kept, each automaton as it was last weighed.
+        n_bytes: bytes that are kept, each automaton as it was last weighed; not yet counted are the
+            newest, fewer than `_AT_ONCE`.
     """
 
     def __init__(self, max_bytes: int = MAX_BYTES, max_count: int = MAX_COUNT) -> None:
         self._max_bytes = max_bytes
         self._max_count = max_count
-        self._kept: OrderedDict[Hashable, _Kept] = OrderedDict()
-        self._turns: deque[tuple[Hashable, _Kept]] = deque()  # not weighed for longest first
+        self._kept: OrderedDict[Hashable, Any] = OrderedDict()
+        self._fresh: list[Hashable] = []  # what is kept and has not been weighed
+        # What the others took; not weighed for longest first.
+        self._weights: OrderedDict[Hashable, int] = OrderedDict()
         self._held: dict[Hashable, weakref.ref[Any]] = {}
         # Of what the large ones were made from, by hash. Numbers, one by one, would each hold back
         # the megabyte of memory that they happen to be in.
@@ -82,7 +89,7 @@ class SharedAutomata:
             if found is not None:
                 self._n_found += 1
                 if not self._n_found % _SELDOM:
-                    self._weigh_again()
+                    self._weigh_again(_AT_ONCE)
                 return found
             before = self._n_new
         made = make(*arguments)
@@ -94,46 +101,55 @@ class SharedAutomata:
                 if found is not None:
                     return found
             self._n_new += 1
-            self._keep(key, made)
+            self._kept[key] = made
+            self._fresh.append(key)
+            if not self._n_new % _AT_ONCE:
+                self._weigh_fresh()
         return made
 
     def clear(self) -> None:
         """Forget everything, as in a new process."""
         with self._lock:
             self._kept.clear()
-            self._turns.clear()
+            self._fresh.clear()
+            self._weights.clear()
             self._held.clear()
             self.n_bytes = 0
 
     def _find(self, key: Hashable) -> Any:
-        kept = self._kept.get(key)
-        if kept is not None:
+        found = self._kept.get(key)
+        if found is not None:
             self._kept.move_to_end(key)
-            return kept.automaton
-        held = self._held.get(key)
-        return None if held is None else held()
+        elif key in self._held:
+            found = self._held[key]()
+        return found
 
-    def _keep(self, key: Hashable, made: Any) -> None:
-        weight = made.weight
-        if weight >= LARGE and self._is_new(key):
-            self._hold(key, made)
-            return
-        if not self._n_new % _AT_ONCE:
-            self._weigh_again()
-        if weight > self._max_bytes // 4:
-            self._hold(key, made)
-            return
-        kept = self._kept[key] = _Kept(made, weight)
-        self._turns.append((key, kept))
-        self.n_bytes += weight
-        if self.n_bytes > self._max_bytes or len(self._kept) > self._max_count:
-            self._make_room()
-
-    def _make_room(self) -> None:
-        """Drop what was not asked for longest: some at once, as what is done here is seldom at hand
-        in the processor's caches."""
+    def _weigh_fresh(self) -> None:
+        """Weigh what is new, and some of the others: all at once would take milliseconds."""
+        weights = self._weights
+        for key in self._fresh:
+            made = self._kept.get(key)
+            if made is None or key in weights:
+                continue  # it has been dropped already, or that and made again
+            weight = weights[key] = made.weight
+            self.n_bytes += weight
+            # The largest would push out everything else.
+            if weight > self._max_bytes // 4 or (weight >= LARGE and self._is_new(key)):
+                self._drop(key)
+        self._fresh.clear()
+        self._weigh_again(_AGAIN)
         most = max(self._max_count - _AT_ONCE, 0)
-        while self._kept and (self.n_bytes > self._max_bytes or len(self._kept) > most):
+        while len(self._kept) > most:
+            self._drop(next(iter(self._kept)))
+
+    def _weigh_again(self, count: int) -> None:
+        for _ in range(min(count, len(self._weights))):
+            key, weighed = self._weights.popitem(last=False)
+            weight = self._weights[key] = self._kept[key].weight
+            self.n_bytes += weight - weighed
+            if weight > self._max_bytes // 4:
+                self._drop(key)
+        while self.n_bytes > self._max_bytes:
             self._drop(next(iter(self._kept)))
 
     def _is_new(self, key: Hashable) -> bool:
@@ -147,29 +163,9 @@ class SharedAutomata:
         self._made[slot] = 1
         return True
 
-    def _weigh_again(self) -> None:
-        """Weigh as many as there are new ones; all at once would take milliseconds."""
-        count = _AT_ONCE
-        while count and self._turns:
-            key, kept = self._turns.popleft()
-            if kept.automaton is None:
-                continue  # it was dropped
-            count -= 1
-            weight = kept.automaton.weight
-            self.n_bytes += weight - kept.weight
-            kept.weight = weight
-            # Large ones would push out everything else.
-            if weight > self._max_bytes // 4:
-                self._drop(key)
-            else:
-                self._turns.append((key, kept))
-        if self.n_bytes > self._max_bytes:
-            self._make_room()
-
     def _drop(self, key: Hashable) -> None:
-        kept = self._kept.pop(key)
-        self.n_bytes -= kept.weight
-        dropped, kept.automaton = kept.automaton, None
+        self.n_bytes -= self._weights.pop(key, 0)  # 0 where it is new
+        dropped = self._kept.pop(key)
         if sys.getrefcount(dropped) > _OWN_REFERENCES:
             self._hold(key, dropped)
 
@@ -178,16 +174,6 @@ class SharedAutomata:
         if len(self._held) >= 2 * self._max_count:
             self._held = {k: ref for k, ref in self._held.items() if ref() is not None}
         self._held[key] = weakref.ref(automaton)
-
-
-class _Kept:
-    """An automaton, and what it weighed last."""
-
-    __slots__ = ("automaton", "weight")
-
-    def __init__(self, automaton: Any, weight: int) -> None:
-        self.automaton = automaton
-        self.weight = weight
 
 
 def _own_references() -> int:

@@ -14,6 +14,7 @@ what happens between the brackets.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from decimal import Decimal
@@ -86,6 +87,9 @@ MAX_DEPTH_COMPARED = 128
 _WORDS = ((NULL, None, b"null"), (BOOLEAN, True, b"true"), (BOOLEAN, False, b"false"))
 
 _ONE_ATOM = Alphabet(())
+
+_spelt_as_it_is = re.compile(r"[ !#-\[\]-~]*").fullmatch
+"""Printable ASCII without quotes and backslashes: what no option asks to be escaped."""
 
 
 class JsonLanguage:
@@ -598,6 +602,8 @@ class JsonLanguage:
 
     def spell(self, name: str) -> bytes:
         """``name`` as a JSON string in its shortest allowed spelling."""
+        if _spelt_as_it_is(name):
+            return b'"%b"' % name.encode()
         speller = json_string(_ONE_ATOM, self.options.named, self.missing)
         return b'"' + b"".join(speller.spell(ord(c)) for c in name) + b'"'
 
@@ -708,7 +714,10 @@ class JsonLanguage:
             return True  # a look at what most properties are
         if conjunction == FALSE:
             return False
-        if self.plainly_possible(conjunction):
+        if self._levels:
+            if self.plainly_possible(conjunction):
+                return True
+        elif conjunction >= 0 and self._plain.possible(conjunction):
             return True
         # A leaf is only made when some text reaches its end.
         return bool(self.shapes(conjunction)[0]) or self.shortest(conjunction) is not None
