@@ -465,7 +465,7 @@ class Machine:
 
     def frame_id(self, frame: Frame, at: int) -> int:
         """This machine's number for a frame in a state."""
-        key = id(frame) << _STATE_BITS | at  # no tuple, which the collector would look at
+        key = at << 64 | id(frame)  # no tuple, which the collector would look at
         found = self._frame_ids.get(key)
         if found is None:
             found = self._frame_ids[key] = len(self.frames)

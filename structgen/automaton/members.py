@@ -74,7 +74,11 @@ class MemberTable:
 
     def __init__(self, language: JsonLanguage, nodes: tuple[int, ...]) -> None:
         self._language = language
-        self._nodes = own = [language.nodes[n] for n in nodes]
+        all_nodes = language.nodes
+        if len(nodes) == 1:
+            self._nodes = own = [all_nodes[nodes[0]]]
+        else:
+            self._nodes = own = [all_nodes[n] for n in nodes]
         self._classes: dict[int, int] = {}
         self.required = 0
         if len(own) == 1 and _INVOLVED.isdisjoint(vars(own[0])):  # as nearly always

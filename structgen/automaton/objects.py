@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import weakref
+from collections.abc import Iterable
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -36,7 +37,8 @@ class ObjectPlan:
     """The frame of an object owed to the object assertions of several nodes at once.
 
     Machine states are ``2 * i`` while punctuation and a key are written, ``2 * i + 1`` during the
-    member's value, for the i-th interned `State`.
+    member's value, for the i-th interned `State`; or, where nothing else tells states apart, for
+    the mask of names still allowed.
     """
 
     nests = True
@@ -53,13 +55,19 @@ class ObjectPlan:
         # Whether more than the names still allowed tells one state from another.
         self._is_involved = self._counts or bool(table.rule.support)
         self._in_order = language.options.property_order == "schema"
-        self._states: list[State] = []
-        self._state_ids: dict[State, int] = {}
 
     # What plain objects hardly need, and the first mask not at all.
 
     _unnamed: bool | None = None
     _one_leaf: KeyLeaf | None = None  # that of all states, where unnamed keys are told by none
+
+    @cached_property
+    def _states(self) -> list[State]:
+        return []
+
+    @cached_property
+    def _state_ids(self) -> dict[State, int]:
+        return {}
 
     @cached_property
     def _leaves(self) -> dict[object, KeyLeaf]:
@@ -83,7 +91,14 @@ class ObjectPlan:
 
     # -- states -----------------------------------------------------------------------------
 
-    def _state(self, state: State) -> int:
+    def _state_at(self, at: int) -> State:
+        if self._is_involved:
+            return self._states[at >> 1]
+        return at >> 1, 0, self._table.rule, ()
+
+    def _number(self, state: State) -> int:
+        if not self._is_involved:
+            return state[0]
         found = self._state_ids.get(state)
         if found is None:
             found = self._state_ids[state] = len(self._states)
@@ -136,9 +151,8 @@ class ObjectPlan:
     def _ways(self, state: State, label: int, name: str | None) -> list[tuple[int, State]]:
         """For a member with key ``label``: the conjunction its value owes, and the state after."""
         if not self._is_involved:
-            left, count, rule, _ = state
-            left = self._left_after(left, label)
-            return [(self._table.conjunctions[label], (left, count, rule, ()))]
+            left, _, rule, _ = state
+            return [(self._table.conjunctions[label], (self._left_after(left, label), 0, rule, ()))]
         return [
             (conjunction, self._after(state, label, rule, name))
             for conjunction, rule in self._table.ways(state[2], label)
@@ -279,14 +293,14 @@ class ObjectPlan:
         state = self._initial()
         leaf = self._leaf(state)
         return Alternative(
-            leaf, leaf.open(*self._menu(state, leaf)), ((self, 2 * self._state(state)),)
+            leaf, leaf.open(*self._menu(state, leaf)), ((self, 2 * self._number(state)),)
         )
 
     def records(self, at: int, outcome: int) -> bool:
         """Whether `resume` needs the text of the key that has just been written."""
         if at & 1 or not self._is_involved or outcome <= self._n_names:
             return False
-        _, count, rule, keys = self._states[at >> 1]
+        _, count, rule, keys = self._state_at(at)
         return self._tells_keys_apart(count, rule, keys)
 
     def forget(self, at: int, outcome: int) -> int | None:
@@ -301,21 +315,24 @@ class ObjectPlan:
         self, at: int, outcome: int, text: bytes | None = None, limited: bool = False
     ) -> tuple[Alternative, ...]:
         """What may follow; see `machine.Frame`."""
-        state = self._states[at >> 1]
+        is_plain = not self._is_involved
+        state = (at >> 1, 0, self._table.rule, ()) if is_plain else self._states[at >> 1]
         if at & 1:
             leaf = self._leaf(state)
             menu, may_close = self._menu(state, leaf)
             return (Alternative(leaf, leaf.after_value(menu, may_close), ((self, at - 1),)),)
         if outcome == CLOSE:
             return POP
-        name = None if text is None else json.loads(text)
-        if self._is_involved:
-            ways = self._open_ways(state, outcome - 1, name)
+        ways: Iterable[tuple[int, int]]
+        if is_plain:
+            label = outcome - 1
+            ways = ((self._table.conjunctions[label], self._left_after(state[0], label)),)
         else:
-            ways = self._ways(state, outcome - 1, name)
+            name = None if text is None else json.loads(text)
+            ways = [(c, self._number(s)) for c, s in self._open_ways(state, outcome - 1, name)]
         out: list[Alternative] = []
         for conjunction, after in ways:
-            own = self, 2 * self._state(after) + 1
+            own = self, 2 * after + 1
             for way in self._language.alternatives(conjunction, limited):
                 out += (Alternative(way.leaf, way.q, (*way.frames, own)),)
         return tuple(out)
@@ -324,7 +341,7 @@ class ObjectPlan:
 
     def finish(self, at: int, outcome: int, text: bytes | None = None) -> bytes | None:
         """The fewest bytes that close the object; see `machine.Frame`."""
-        state = self._states[at >> 1]
+        state = self._state_at(at)
         if at & 1:
             return self._close(self._owed(state), False)
         if outcome == CLOSE:
@@ -352,7 +369,7 @@ class ObjectPlan:
         """The outcome that `finish` counts on; see `machine.Frame`."""
         if at & 1:
             return None
-        members = self._owed(self._states[at >> 1])
+        members = self._owed(self._state_at(at))
         return 1 + members[0][0] if members else CLOSE
 
     def shortest_text(self) -> bytes | None:
