@@ -75,11 +75,15 @@ class PlainSight:
             return False
         if room and types == ALL_TYPES and obligation in self._typed:
             return True
+        node = self._nodes[obligation >> 1]
+        surely = node.types & types & (_SURELY if room else _SURELY_FLAT)
+        if surely and _NARROWING.isdisjoint(vars(node)):
+            return True  # as half of those that do not only name a type
         key = (obligation, room, types)
         found = self._known.get(key)
         if found is None:
             self._known[key] = False  # the answer inside itself
-            found = self._known[key] = self._possible(obligation >> 1, room, hops + 1, types)
+            found = self._known[key] = self._possible(node, room, hops + 1, types)
         return found
 
     def opened(self, obligation: int) -> tuple[bool, bool] | None:
@@ -98,7 +102,7 @@ class PlainSight:
             return None
         typed, possible = self._typed, self.possible
         for owed in properties.values():
-            if owed >> 1 not in typed and not possible(owed):
+            if owed not in typed and not possible(owed):
                 return None
         if additional != FALSE:
             if not possible(additional):
@@ -107,11 +111,8 @@ class PlainSight:
             return None
         return bool(properties or required or additional != FALSE), not required
 
-    def _possible(self, number: int, room: int, hops: int, types: int) -> bool:
-        node = self._nodes[number]
+    def _possible(self, node: Node, room: int, hops: int, types: int) -> bool:
         types &= node.types
-        if _NARROWING.isdisjoint(vars(node)):  # as half of those that do not only name a type
-            return types & (_SURELY if room else _SURELY & ~(OBJECT | ARRAY)) != 0
         if node.applies_in_place:
             return self._possible_in_place(node, room, hops, types)
         if node.excluded:
@@ -144,11 +145,11 @@ class PlainSight:
     def _lists_one(self, node: Node, types: int) -> bool:
         if node.speaks_of_strings or node.speaks_of_numbers:
             return False
-        return any(
-            _KINDS.get(type(value), 0) & types
-            and (not isinstance(value, str) or self._is_writable(value))
-            for value in (node.enum or ())[:_MAX_LISTED]
-        )
+        for value in (node.enum or ())[:_MAX_LISTED]:
+            kind = _KINDS.get(type(value), 0) & types
+            if kind and (kind != STRING or self._is_writable(value)):
+                return True
+        return False
 
     def _has_number(self, node: Node) -> bool:
         """Whether there is a whole number between the bounds."""
@@ -337,7 +338,8 @@ IN_PLACE = frozenset(
 """Fields of which any takes a schema that has none of them beyond what is plain by itself."""
 _BEYOND_MEMBERS = IN_PLACE | {"enum", "excluded", "min_properties", "max_properties"}
 _WORTH_A_LOOK = IN_PLACE | {"enum", "min_items"}
-_SURELY = NULL | BOOLEAN | STRING | DIGITS | ARRAY | OBJECT
+_SURELY_FLAT = NULL | BOOLEAN | STRING | DIGITS
+_SURELY = _SURELY_FLAT | ARRAY | OBJECT
 _NARROWING = IN_PLACE - {"pattern_properties"} | {
     "enum",
     "excluded",
