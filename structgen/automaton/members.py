@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import CompileLimitExceeded
 from ..grammar import ir
-from ..grammar.schema_graph import ARRAY, FALSE, OBJECT, TRUE, Keys, Node
+from ..grammar.schema_graph import ARRAY, FALSE, OBJECT, TRUE, Keys
 from . import evaluate
 from .owed import Owed
 from .rules import Rule, RuleBook
@@ -91,10 +91,14 @@ class MemberTable:
                     label = index[name] = len(names)
                     names.append(name)
                 self.required |= 1 << label
-            self.ordered = (1 << len(names)) - 1
+            count = len(names)
+            self.ordered = (1 << count) - 1
             self.bits: dict[ir.Regex, int] = {}
-            self.conjunctions = self._owed_by_one(node)
-            self._matched = [0] * len(names)
+            # With those of names that are only required, and of all unnamed keys.
+            self.conjunctions = owed = list(node.properties.values())
+            owed += [node.additional] * (1 + count - len(owed))
+            self._classes[0] = count
+            self._matched = [0] * (1 + count)
         else:
             self._read_nodes()
 
@@ -220,15 +224,8 @@ class MemberTable:
         if len(self._nodes) == 1 and not self._every:
             (node,) = self._nodes
             if not node.pattern_properties and node.property_names == TRUE:
-                return self._owed_by_one(node)
+                return [node.properties.get(name, node.additional) for name in self.names]
         return [self._named(name) for name in self.names]
-
-    def _owed_by_one(self, node: Node) -> list[int]:
-        """As `_owed_by_names`, where only ``node`` says what the values of its names owe."""
-        out = list(node.properties.values())
-        if len(out) < len(self.names):  # names that are only required
-            out += [node.additional] * (len(self.names) - len(out))
-        return out
 
     def _named(self, name: str) -> int:
         """The conjunction that the value of ``name`` is owed to."""
@@ -255,19 +252,14 @@ class MemberTable:
         """The label of the unnamed keys that match just these patterns (a bit mask)."""
         found = self._classes.get(matched)
         if found is None:
-            if not matched and len(self._nodes) == 1 and not self._every:  # as nearly always
-                conjunction = self._nodes[0].additional
-            else:
-                owed: list[int] = []
-                for node in self._nodes:
-                    children = [
-                        child
-                        for regex, child in node.pattern_properties
-                        if matched & self.bits[regex]
-                    ]
-                    owed += children or [node.additional]
-                owed += [ob for keys, ob in self._every if self._includes(keys, matched)]
-                conjunction = self._language.conjunction(owed)
+            owed: list[int] = []
+            for node in self._nodes:
+                children = [
+                    child for regex, child in node.pattern_properties if matched & self.bits[regex]
+                ]
+                owed += children or [node.additional]
+            owed += [ob for keys, ob in self._every if self._includes(keys, matched)]
+            conjunction = self._language.conjunction(owed)
             found = self._classes[matched] = len(self.conjunctions)
             self.conjunctions.append(conjunction)
             self._matched.append(matched)

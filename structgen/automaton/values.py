@@ -312,8 +312,7 @@ class JsonLanguage:
 
     def opening(self) -> Alternative | None:
         """As `alternatives` of the root, if that is plainly an object: none of it is built yet."""
-        owed = self._conjunctions[self.root]
-        opened = self._plain.opened(owed[0]) if len(owed) == 1 else None
+        opened = self._plain.opened(self.root) if self.root >= 0 else None
         return None if opened is None else PlainRoot(self).open(*opened)
 
     def alternatives(self, conjunction: int, limited: bool = False) -> tuple[Alternative, ...]:
