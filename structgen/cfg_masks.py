@@ -24,6 +24,7 @@ from .cfg_frames import NOTHING, Frames, FrameWalk
 from .cfg_tokens import Bits, Walk, overlay, packed
 from .cfg_walks import Walks
 from .masks import Mask, fill
+from .recent import Recent
 from .vocabulary import Vocabulary
 
 _NO_BITS = np.array([], np.uint32)
@@ -52,7 +53,7 @@ class CfgMaskEngine:
     def __init__(self, machine: CfgMachine, vocabulary: Vocabulary) -> None:
         self.machine = machine
         self.vocabulary = vocabulary
-        self.ready: dict[int, Mask] = {}
+        self.ready: Recent[int, Mask] = Recent()  # which only says None more readily
         self._n_words = (vocabulary.size + 31) // 32
         self._none = bytes(4 * self._n_words)
         self._alike: dict[tuple[int, ...], Mask] = {}
@@ -72,7 +73,7 @@ class CfgMaskEngine:
 
     def mask(self, state: int, tape: Callable[[], Tape] | None = None) -> Mask:
         """The mask of ``state``. Cost: a dictionary look-up once computed."""
-        found = self.ready.get(state)
+        found = self.ready[state]
         if found is None:
             with GROW:
                 found = self._first() if state == self.machine.start else self._compute(state)

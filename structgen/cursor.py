@@ -127,7 +127,7 @@ class Cursor:
             out[:] = 0
             return
         state = self._trail[-1]
-        mask = self._ready.get(state)
+        mask = self._ready[state]
         if mask is None:
             mask = self._engine.masks.mask(state, self._text)
         # `masks.fill`, in half the time: this is what every token of a sequence costs.

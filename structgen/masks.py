@@ -23,7 +23,7 @@ import numpy.typing as npt
 from .automaton.cfg_guests import NamedTokenLeaf
 from .automaton.cfg_lexer import Lexer
 from .automaton.leaf import GROW, Leaf
-from .automaton.machine import BOTTOM, Frame, Machine, NeedsText
+from .automaton.machine import BOTTOM, POP, Alternative, Frame, Machine, NeedsText
 from .automaton.nesting import UNLIMITED
 from .automaton.opening import OpeningLeaf
 from .automaton.tape import Tape
@@ -69,20 +69,8 @@ def fill(mask: Mask, out: Bits) -> None:
         out[words] = bits
 
 
-def pack(walker: Walker, row: Bits | None, tokens: Tokens) -> Mask:
-    """A row of bits, if any, and tokens as one mask.
-
-    On MaskBench four in five have been met before, in another schema or state.
-    """
-    bits = None if row is None else walker.packed(row)
-    mask = walker.masks[bits, tokens]
-    if mask is None:
-        mask = walker.masks[bits, tokens] = _packed(walker, bits, tokens)
-        walker.used += 300 + len(tokens) + 3 * mask[2].nbytes
-    return mask
-
-
 def _packed(walker: Walker, row: bytes | None, tokens: Tokens) -> Mask:
+    """The bytes of a row, if any, and tokens as one mask."""
     ids = ids_of(tokens)
     if len(ids) <= _FEW:
         words, bits = words_of_few(ids.tolist())
@@ -189,7 +177,7 @@ class MaskEngine:
         self._caches = walker.caches(5, machine)
         masks, alike, walks, frame_walks, tables = self._caches
         self._masks: Recent[int, Mask] = masks
-        self.ready: dict[int, Mask] = masks
+        self.ready = masks
         self._alike: Recent[tuple[Any, ...], Mask] = alike
         self._own_walks = walks, tables
         self._frame_walks: Recent[tuple[Frame, int, int, Node, int], FrameWalk] = frame_walks
@@ -217,13 +205,24 @@ class MaskEngine:
         ``tape`` gives the text so far; it is only asked for where the mask depends on it, and then
         the mask is computed anew each time.
         """
+        machine = self.machine
         with GROW:
             found = self._masks[state]
             if found is not None:
                 return found
+            configurations = machine.configurations(state)
+            is_accepting = state in machine.accepting
             if state not in self._by_text:
                 try:
-                    found = self._compute(state, None)
+                    if state == machine.start:
+                        found = self._opening(configurations)
+                    for leaf_id, _, _ in configurations if found is None else ():
+                        leaf = machine.leaves[leaf_id]
+                        if leaf.holds_text and leaf.symbols.has_expressions:
+                            found = self._mask_of_alike(configurations, is_accepting)
+                            break
+                    if found is None:
+                        found = self._put_together(configurations, is_accepting, None)
                 except NeedsText:
                     self._by_text.add(state)
                 else:
@@ -233,7 +232,7 @@ class MaskEngine:
                     if walker.used > walker.budget * 2 // 5:
                         walker.charge(0)
                     return found
-            return self._compute(state, tape())
+            return self._put_together(configurations, is_accepting, tape())
 
     def _leaf_walk(self, leaf: Leaf, q: int, node: Node) -> LeafWalk:
         memo = self._walker.walks if leaf.is_shared else self._walks
@@ -263,22 +262,10 @@ class MaskEngine:
         found = memo.kept[(leaf.number << 32 | q) << NODE_BITS]  # the root is node 0
         return self._walk_anew(leaf, q, ROOT, memo) if found is None else found
 
-    def _compute(self, state: int, tape: Tape | None) -> Mask:
-        machine = self.machine
-        if state == machine.start:
-            opening = self._opening(state)
-            if opening is not None:
-                return opening
-        configurations = machine.configurations(state)
-        is_accepting = machine.is_accepting(state)
-        if tape is not None:
-            return self._put_together(configurations, is_accepting, tape)
-        for leaf_id, _, _ in configurations:
-            leaf = machine.leaves[leaf_id]
-            if leaf.holds_text and leaf.symbols.has_expressions:
-                break  # several states may be alike
-        else:
-            return self._put_together(configurations, is_accepting, None)
+    def _mask_of_alike(
+        self, configurations: list[tuple[int, int, int]], is_accepting: bool
+    ) -> Mask:
+        """The mask of ``configurations`` where several states may be alike."""
         configurations = self._alike_ones(configurations)
         key = is_accepting, *configurations
         found = self._alike[key]
@@ -287,12 +274,12 @@ class MaskEngine:
             self._walker.used += 200
         return found
 
-    def _opening(self, state: int) -> Mask | None:
+    def _opening(self, configurations: list[tuple[int, int, int]]) -> Mask | None:
         """The mask before the first brace of a document that is plainly an object; None for other
         documents, and where some token holds part of a key as well."""
-        machine, walker = self.machine, self._walker
-        for leaf_id, q, _ in machine.configurations(state):
-            leaf = machine.leaves[leaf_id]
+        leaves, walker = self.machine.leaves, self._walker
+        for leaf_id, q, _ in configurations:
+            leaf = leaves[leaf_id]
             if type(leaf) is not OpeningLeaf:
                 break
             found = walker.openings[leaf, q]
@@ -300,7 +287,8 @@ class MaskEngine:
                 row, tokens, exits, _ = walker.leaf_walk(*leaf.before_key(q), ROOT, walker.walks)
                 if exits:
                     break
-                found = walker.openings[leaf, q] = pack(walker, row, tokens)
+                bits = None if row is None else walker.packed(row)
+                found = walker.openings[leaf, q] = _packed(walker, bits, tokens)
             return found
         return None
 
@@ -317,7 +305,7 @@ class MaskEngine:
     ) -> Mask:
         tokens = bytearray()  # there may be thousands of configurations
         bits: Bits | None = None
-        leaves = self.machine.leaves
+        leaves, walker = self.machine.leaves, self._walker
         for leaf_id, q, continuation in configurations:
             row, more, exits, _ = self.root_walk(leaves[leaf_id], q, continuation)
             tokens += more
@@ -333,7 +321,12 @@ class MaskEngine:
         if is_accepting:
             eos = [t for t in self.vocabulary.eos_token_ids if t < self.vocabulary.size]
             tokens += array("i", eos).tobytes()
-        mask = pack(self._walker, bits, bytes(tokens))
+        # On MaskBench four in five have been met before, in another schema or state.
+        key = None if bits is None else walker.packed(bits), bytes(tokens)
+        mask = walker.masks[key]
+        if mask is None:
+            mask = walker.masks[key] = _packed(walker, *key)
+            walker.used += 300 + len(tokens) + 3 * mask[2].nbytes
         return self._without_named(mask, configurations) if self.named.textual else mask
 
     def _without_named(self, mask: Mask, configurations: list[tuple[int, int, int]]) -> Mask:
@@ -408,15 +401,16 @@ class MaskEngine:
         self, continuation: int, outcome: int, node: Node
     ) -> list[tuple[FrameWalk, int]]:
         """The walks of all frames that ``node`` leads through, with what lies below each."""
-        machine = self.machine
+        machine, most_room = self.machine, self._most_room
+        depths = machine.depths
         out: list[tuple[FrameWalk, int]] = []
         todo = [(continuation, outcome, node)]
         for continuation, outcome, node in todo:  # which grows, by a few: most tokens end before
             for frame_id, below in machine.continuations[continuation]:
                 frame, at = machine.frames[frame_id]
-                room = self._most_room
-                if frame.limit != UNLIMITED:
-                    room = self._room(frame, continuation)
+                room = frame.limit - depths[continuation]
+                if room > most_room or room < 0:
+                    room = most_room if room > 0 else 0
                 walk = self._frame_walk(frame, at, outcome, node, room)
                 out.append((walk, below))
                 closed = walk[1]
@@ -442,7 +436,10 @@ class MaskEngine:
                 if others:
                     raise NeedsText
             else:
-                found = self._resumed_walk(frame, at, outcome, node, room)
+                ways = self.machine.resumed(frame, at, outcome, not room)
+                if ways is POP:
+                    return b"", node, ()  # not worth remembering
+                found = self._walk_ways(ways, node, room)
             self._frame_walks[key] = found
         return found
 
@@ -451,19 +448,16 @@ class MaskEngine:
         key = (frame, at, outcome, node, room)
         found = self._frame_walks[key]
         if found is None:
-            found = self._resumed_walk(frame, at, outcome, node, room)
-            self._frame_walks[key] = found
+            ways = self.machine.resumed(frame, at, outcome, not room)
+            found = self._frame_walks[key] = self._walk_ways(ways, node, room)
         return found
 
-    def _resumed_walk(
-        self, frame: Frame, at: int, outcome: int, node: Node, room: int
-    ) -> FrameWalk:
-        """As `_walk_on`, anew."""
+    def _walk_ways(self, ways: tuple[Alternative, ...], node: Node, room: int) -> FrameWalk:
+        """What a frame does from ``node`` that goes on in one of ``ways``."""
         walker = self._walker
         number = node.number if type(node) is Cluster else node
         closed: list[Node] = []
         ends: list[Ends] = []
-        ways = self.machine.resumed(frame, at, outcome, not room)
         tokens: bytes | bytearray = b"" if len(ways) == 1 else bytearray()
         for way in ways:
             leaf, frames = way.leaf, way.frames

@@ -75,6 +75,7 @@ class StringWalks(WalkStore):
         self._texts: weakref.WeakKeyDictionary[Leaf, TextWalks] = weakref.WeakKeyDictionary()
         self._tails: weakref.WeakKeyDictionary[Utf8, set[int]] = weakref.WeakKeyDictionary()
         self._characters: dict[tuple[str, frozenset[int]], Characters] = {}
+        self._latest: tuple[Utf8 | None, Characters | None] = None, None
 
     def leaf_walk(self, leaf: Leaf, q: int, node: Node, memo: WalkMemo) -> LeafWalk:
         """Walk ``leaf`` from state ``q`` at ``node``; remembered in ``memo``."""
@@ -97,6 +98,9 @@ class StringWalks(WalkStore):
 
     def characters(self, encoding: Utf8) -> Characters:
         """The vocabulary's characters as ``encoding`` spells them."""
+        latest, found = self._latest
+        if latest is encoding and found is not None:
+            return found
         spelling, barred = encoding.spelling, encoding.barred
         found = self._characters.get((spelling, barred))
         if found is None:
@@ -105,6 +109,7 @@ class StringWalks(WalkStore):
                 self.trie, self.size, spelling, barred, arrays, self.cache, self.charge
             )
             self._characters[spelling, barred] = found
+        self._latest = encoding, found
         return found
 
     def _character_arrays(self, spelling: str, barred: frozenset[int]) -> character_nodes.Arrays:
@@ -252,7 +257,7 @@ class StringWalks(WalkStore):
     ) -> LeafWalk:
         """The walk from the root of a text that is one of a few names, by what is left of them."""
         ids = bytearray()
-        exits: dict[int, list[Node]] = {}
+        exits: list[tuple[int, Node]] = []
         ends: list[End] = [(state, -1 - ROOT_PLACE)]
         shared = leaf.after_text(rests[0][0])
         after = None if shared is None else shared[0]  # one for all names
@@ -260,7 +265,6 @@ class StringWalks(WalkStore):
         if known is None:
             known = self._rests[characters, after] = self.cache()
         for name, text in rests:
-            shared = leaf.after_text(name)
             found = known[text]
             if found is None:
                 found = known[text] = self._rest(characters, after, text)
@@ -269,17 +273,19 @@ class StringWalks(WalkStore):
             ids += more
             if after_ends is None:
                 continue
+            shared = leaf.after_text(name)
             if shared is not None:
                 ends.append((AFTER, after_ends, name))
-                outcome = shared[1]
+                outcome = shared[1]  # of this name alone
             else:
                 to = leaf.after_quote(name)
                 ends.append(to)
                 outcome = leaf.label(to)
             if node is not None:
-                exits.setdefault(outcome, []).append(node)
-        joined = tuple([(outcome, self.join(nodes)) for outcome, nodes in exits.items()])
-        return None, bytes(ids), joined, tuple(ends)
+                exits.append((outcome, node))
+        if after is None and exits:  # then the closing quote ends all names alike
+            exits = [(exits[0][0], self.join([node for _, node in exits]))]
+        return None, bytes(ids), tuple(exits), tuple(ends)
 
     def _rest(self, characters: Characters, after: Leaf | None, text: str) -> _Rest:
         """What `_walk_names` needs to know of a name of which ``text`` is left."""

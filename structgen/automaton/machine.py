@@ -149,6 +149,7 @@ class Machine:
 
     Attributes:
         languages: what is to be released when the machine goes.
+        accepting: the states in which the text may end. Only to be read.
     """
 
     languages: Sequence[Released] = ()
@@ -171,7 +172,7 @@ class Machine:
         self.states: list[tuple[int, ...]] = [()]
         self._state_ids: dict[tuple[int, ...], int] = {(): DEAD}
         # Few states are: no list of them all, of which each new state would cost an item.
-        self._accepting: set[int] = set()
+        self.accepting: set[int] = set()
         self._pending: set[int] = set()
         self._steps: dict[int, int] = {}
         self._alone: dict[int, int] = {}  # configuration → its state, with what may follow it
@@ -258,7 +259,7 @@ class Machine:
 
     def is_accepting(self, state: int) -> bool:
         """Whether the text may end in ``state``."""
-        return state in self._accepting
+        return state in self.accepting
 
     def configurations(self, state: int) -> list[tuple[int, int, int]]:
         """The ``(leaf id, leaf state, continuation)`` triples of ``state``."""
@@ -297,7 +298,7 @@ class Machine:
 
     def forced_byte(self, state: int) -> int:
         """The only byte that may follow, or -1 when there are several or the text may end."""
-        if state in self._accepting:
+        if state in self.accepting:
             return -1
         forced = -1
         for leaf, q, _ in self.configurations(state):
@@ -352,7 +353,7 @@ class Machine:
             self.states.append(key)
             for configuration in key:
                 if configuration == _ACCEPT:
-                    self._accepting.add(state)
+                    self.accepting.add(state)
                 elif configuration & _LEAF_MASK == _PENDING:
                     self._pending.add(state)
             self._state_ids[key] = state
@@ -489,7 +490,7 @@ class Machine:
         Raises:
             NeedsText: the answer depends on the text so far; pass its tape.
         """
-        if state in self._accepting:
+        if state in self.accepting:
             return b""
         found = self._finish.get(state)
         if found is None:
