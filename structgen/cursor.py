@@ -176,6 +176,8 @@ class Cursor:
         if self._left is None and not self._finished and 0 <= token_id < size:
             # What every token costs once it has been met; the ids of EOS are never among them.
             to = engine.after_token.get(self._trail[-1] * size + token_id)
+            if to is None and token_id not in engine.vocabulary.eos_token_ids:
+                to = engine.advance_anew(self._trail[-1], token_id, self._text)
             if to:
                 self._trail.append(to)
                 self._tokens.append(token_id)

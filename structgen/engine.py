@@ -88,23 +88,23 @@ class Engine:
 
     def advance(self, state: int, token_id: int, tape: Callable[[], Tape]) -> int:
         """The state after a token's bytes, or `DEAD`."""
-        key = state * self.size + token_id
-        to = self.after_token.get(key)
-        if to is not None:
-            return to
+        to = self.after_token.get(state * self.size + token_id)
+        return self.advance_anew(state, token_id, tape) if to is None else to
+
+    def advance_anew(self, state: int, token_id: int, tape: Callable[[], Tape]) -> int:
+        """`advance`, where `after_token` does not know."""
         machine = self.machine
         data = self.named.tokens[token_id]
         to, done = machine.read(state, data, 0) if data else (DEAD, 0)
-        shared = True
-        while to != DEAD and machine.is_pending(to):
-            to = machine.resolve(to, tape().after(data[:done]))
-            shared = False
-            if done < len(data):
-                to, done = machine.read(to, data, done)
-        if shared:
-            if len(self.after_token) > _MAX_MEMO:
-                self.after_token.clear()
-            self.after_token[key] = to
+        if to in machine.pending:
+            while to in machine.pending:
+                to = machine.resolve(to, tape().after(data[:done]))
+                if done < len(data) and to != DEAD:
+                    to, done = machine.read(to, data, done)
+            return to
+        if len(self.after_token) > _MAX_MEMO:
+            self.after_token.clear()
+        self.after_token[state * self.size + token_id] = to
         return to
 
     def plan(self, state: int, tape: Callable[[], Tape]) -> tuple[int, ...]:

@@ -11,6 +11,8 @@ one place.
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from .cfg_guests import GuardedLeaf, Guest, NamedTokenLeaf
 from .cfg_lexer import Lexer
 from .cfg_machine import CfgMachine
@@ -161,6 +163,19 @@ class HostMachine(Machine):
         for place, condition in frame.arrivals(at, outcome):
             self._reached.setdefault((frame, condition), {})[place] = None
 
+    # What has been reached has to be told of every time.
+
+    def _following(self, continuation: int, outcome: int) -> Collection[int]:
+        found: set[int] = set()
+        self._resume(continuation, outcome, found)
+        return found
+
+    def _only_way(self, continuation: int, outcome: int) -> None:
+        return None
+
+    def _may_end_before(self, continuation: int, outcome: int, byte: int) -> bool:
+        return True
+
     def _intern(self, found: set[int]) -> int:
         while self._reached:
             (frame, condition), places = self._reached.popitem()
@@ -169,6 +184,12 @@ class HostMachine(Machine):
         return super()._intern(found)
 
     # What an error left behind in the middle of a state belongs to no other.
+
+    def read(self, state: int, data: bytes, start: int = 0) -> tuple[int, int]:
+        """See `Machine.read`."""
+        with GROW:
+            self._reached.clear()
+            return super().read(state, data, start)
 
     def _grow(self, state: int, byte: int) -> int:
         with GROW:

@@ -79,6 +79,9 @@ class CfgMachine:
         is_free: whether no terminal's demand on what follows can lead to a dead end.
     """
 
+    pending: frozenset[int] = frozenset()
+    """The states that `is_pending` tells: none."""
+
     def __init__(
         self,
         grammar: ir.ContextFree,

@@ -134,7 +134,7 @@ class ExcludingLeaf(Leaf):
             at, barred = self._keys[q]
             if not barred:
                 to, end = self.base.read(at, data, i)
-                return (-1 if to < 0 else self.state((to, ()))), end
+                return (to if to < 0 else self.state((to, ()))), end
             q = self.step(q, data[i])
             if q < 0 or self.labels[q] >= 0:
                 return q, i + 1

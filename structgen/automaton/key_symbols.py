@@ -170,9 +170,18 @@ class KeySymbols:
             return state
         if node >= 0:
             node = self._trie.after(node, text.decode("ascii"))
-        if node < 0 and not others:
+        if node >= 0:
+            left = allowed & self._below[node]
+            if left:
+                key = node, left, others, ()
+                found = self._ids.get(key)
+                if found is None:
+                    found = self._ids[key] = len(self._keys)
+                    self._keys.append(key)
+                return found
+        if not others:
             return None
-        to = self._state(node, allowed, others, ())
+        to = self._state(node, 0, True, ())
         return to if self._is_alive(to) else None
 
     def run(self, state: int) -> tuple[int, int]:

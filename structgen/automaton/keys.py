@@ -14,12 +14,17 @@ from typing import Any
 
 from .encoding import GROUND, Escapes, json_string
 from .key_symbols import KeySymbols
-from .leaf import Leaf, StringLeaf, read_text
-from .symbols import shortest_path, spell_edge, spell_edges
+from .leaf import ENDED, Leaf, StringLeaf, read_text
+from .symbols import NO_STATE, shortest_path, spell_edge, spell_edges
 from .whitespace import Whitespace
 
 CLOSE = 0
 """Outcome of a `KeyLeaf` that wrote ``}``; outcome ``1 + i`` is the i-th key class."""
+
+_KEY_BEGINS = ENDED - 1
+"""What `BeforeKey` reads up to where a key begins."""
+
+_QUOTE = 0x22
 
 
 class NameLeaf(StringLeaf):
@@ -146,20 +151,13 @@ def before_key(space: Whitespace) -> BeforeKey:
     return BeforeKey(space)
 
 
-_PUNCTUATION = {
-    "first": (0x22, 0x7D),
-    "comma": (0x22,),
-    "colon": (0x3A,),
-    "value": (),
-    "next": (0x2C, 0x7D),
-}
-"""The bytes other than whitespace that may follow in each phase of a `KeyLeaf`."""
-
-
 class KeyLeaf(Leaf):
     """Object punctuation and keys: from ``{`` or the end of a value to the next value or ``}``.
 
     Ends with outcome `CLOSE`, or ``1 + label`` of the key that was written.
+
+    A state is ``("before", q, menu)``, q being one of `BeforeKey`, ``("key", symbol state, encoding
+    node)``, or ``("after", q, label)``, q being one of `AfterKey`.
 
     Args:
         symbols: the keys.
@@ -183,7 +181,6 @@ class KeyLeaf(Leaf):
         self.is_shared = is_shared
         self.symbols: KeySymbols = symbols
         self.encoding = json_string(symbols.alphabet, escapes, missing)
-        self._space = space
         self._steps: dict[int, int] = {}
         self._before_key, self._after_key = before_key(space), after_key(space)
 
@@ -195,7 +192,16 @@ class KeyLeaf(Leaf):
 
     def open(self, menu: int | None, may_close: bool) -> int:
         """State before ``{``; ``menu`` is a start state of the key symbols."""
-        return self.state(("open", menu, may_close))
+        return self._before("open", menu, may_close)
+
+    def after_value(self, menu: int | None, may_close: bool) -> int:
+        """State after a member's value."""
+        return self._before("next", 0, menu, may_close)
+
+    def _before(self, *key: Any) -> int:
+        *at, menu, may_close = key
+        q = self._before_key.state((*at, menu is not None, may_close))
+        return self.state(("before", q, menu))
 
     def text_state(self, q: int) -> int | None:
         """See `Leaf.text_state`."""
@@ -209,32 +215,63 @@ class KeyLeaf(Leaf):
             return row.get(byte, -1)
         to = self._steps.get(q << 8 | byte)
         if to is None:
-            key = self._keys[q]
-            if key[0] != "key":
-                after = self._punctuation(key, byte)
+            kind, at, more = self._keys[q]
+            if kind != "key":
+                after = self._punctuation(kind, at, more, byte)
                 to = -1 if after is None else self.state(after)
-            elif byte == 0x22 and key[2] == GROUND:
-                label = self.symbols.label(key[1])
+            elif byte == _QUOTE and more == GROUND:
+                label = self.symbols.label(at)
                 to = self.after_quote(label) if label >= 0 else -1
             else:
-                spelt = spell_edge(self.symbols, self.encoding, key[1:], byte)
+                spelt = spell_edge(self.symbols, self.encoding, (at, more), byte)
                 to = -1 if spelt is None else self.in_text(*spelt)
             self._steps[q << 8 | byte] = to
         return to
 
-    read = read_text
+    def read(self, q: int, data: bytes, start: int) -> tuple[int, int]:
+        """See `Leaf.read`. Of what is read only the last state is made."""
+        kind, at, more = key = self._keys[q]
+        if kind == "before":
+            at, start = self._before_key.read(at, data, start)
+            if at >= 0:
+                return self.state((kind, at, more)), start
+            if at != _KEY_BEGINS:
+                return at, start
+            kind, at, more = key = "key", more, GROUND
+        if kind == "key":
+            if start < len(data) and (more != GROUND or data[start] != _QUOTE):
+                at, more, start = read_text(self, at, more, data, start)
+                if at == NO_STATE:
+                    return -1, start
+                key = kind, at, more
+            if start == len(data):
+                q = self._ids.get(key, -1)
+                return (self._add(key, -1) if q < 0 else q), start
+            start += 1
+            more = self.symbols.label(at)
+            if more < 0:
+                return -1, start
+            kind, at = "after", self._after_key.start
+            if start == len(data):
+                return self.state((kind, at, more)), start
+        at, start = self._after_key.read(at, data, start)
+        if at < 0:
+            return (-1 if at > ENDED else at - 1 - more), start
+        return self.state((kind, at, more)), start
+
+    def takes(self, q: int, byte: int) -> bool:
+        """See `Leaf.takes`."""
+        kind, at, _ = self._keys[q]
+        if kind == "key":
+            return self.step(q, byte) >= 0
+        return (self._before_key if kind == "before" else self._after_key).takes(at, byte)
 
     def goes_on(self, q: int) -> bool:
         """See `Leaf.goes_on`."""
-        phase, *rest = self._keys[q]
-        if phase == "closed":
-            return False
-        if phase in ("key", "colon", "comma", "open"):
+        kind, at, _ = self._keys[q]
+        if kind == "key":
             return True
-        at, *rest = rest
-        if self._space.edges[at]:
-            return True
-        return phase != "value" and (rest[0] is not None or bool(rest[1]))
+        return (self._before_key if kind == "before" else self._after_key).goes_on(at)
 
     def in_text(self, symbol_state: int, node: int = GROUND) -> int:
         """See `Leaf.in_text`."""
@@ -242,33 +279,23 @@ class KeyLeaf(Leaf):
 
     def after_quote(self, label: int) -> int:
         """See `Leaf.after_quote`."""
-        return self.state(("colon", 0, label))
+        return self.state(("after", self._after_key.start, label))
 
     def before_text(self, q: int) -> tuple[Leaf, int, int | None] | None:
         """See `Leaf.before_text`."""
-        phase, *rest = self._keys[q]
-        if phase in ("open", "first", "next"):
-            *spaces, menu, may_close = rest
-            key = phase, *spaces, menu is not None, may_close
-        elif phase == "comma":
-            space, menu = rest
-            key = phase, space
-        else:
-            return None
-        return self._before_key, self._before_key.state(key), menu
+        kind, at, menu = self._keys[q]
+        return (self._before_key, at, menu) if kind == "before" else None
 
     def own_before(self, q: int, symbol_state: int | None) -> int:
         """See `Leaf.own_before`."""
-        phase, *rest = self._before_key.key(q)
-        if phase == "key":
-            assert symbol_state is not None
-            return self.in_text(symbol_state)
-        if phase == "comma":
-            return self.state((phase, *rest, symbol_state))
-        if phase == "closed":
-            return self.state((phase,))
-        *spaces, _, may_close = rest
-        return self.state((phase, *spaces, symbol_state, may_close))
+        return self.state(self._behind(q, symbol_state))
+
+    def _behind(self, q: int, menu: int | None) -> tuple[str, int | None, int | None]:
+        """What describes the state that ``q`` of `BeforeKey` stands for."""
+        label = self._before_key.labels[q]
+        if label > CLOSE:
+            return "key", menu, GROUND
+        return "before", q, None if label == CLOSE else menu
 
     def after_text(self, label: int) -> tuple[Leaf, int]:
         """See `Leaf.after_text`."""
@@ -276,66 +303,38 @@ class KeyLeaf(Leaf):
 
     def own(self, q: int, label: int) -> int:
         """See `Leaf.own`."""
-        return self.state((*self._after_key.key(q), label))
-
-    def after_value(self, menu: int | None, may_close: bool) -> int:
-        """State after a member's value."""
-        return self.state(("next", 0, menu, may_close))
+        return self.state(("after", q, label))
 
     def _edges(self, key: Any) -> Mapping[int, Any]:
-        phase, *rest = key
-        if phase == "open":
-            return {0x7B: ("first", 0, *rest)}
-        if phase == "key":
-            symbol_state, node = rest
-            edges: dict[int, Any] = {
-                byte: ("key", *to)
-                for byte, to in spell_edges(
-                    self.symbols, self.encoding, (symbol_state, node)
-                ).items()
-            }
-            if node == GROUND:
-                label = self.symbols.label(symbol_state)
-                if label >= 0:
-                    edges[0x22] = ("colon", 0, label)
-            return edges
-        if phase == "closed":
-            return {}
-        following = (*self._space.edges[rest[0]], *_PUNCTUATION[phase])
-        edges = {byte: self._punctuation(key, byte) for byte in following}
-        return {byte: to for byte, to in edges.items() if to is not None}
+        kind, at, more = key
+        if kind == "before":
+            return {byte: self._behind(to, more) for byte, to in self._before_key.row(at).items()}
+        if kind == "after":
+            return {byte: (kind, to, more) for byte, to in self._after_key.row(at).items()}
+        edges: dict[int, Any] = {
+            byte: (kind, *to)
+            for byte, to in spell_edges(self.symbols, self.encoding, (at, more)).items()
+        }
+        if more == GROUND:
+            label = self.symbols.label(at)
+            if label >= 0:
+                edges[_QUOTE] = ("after", self._after_key.start, label)
+        return edges
 
-    def _punctuation(self, key: Any, byte: int) -> Any:
+    def _punctuation(self, kind: str, at: int, more: Any, byte: int) -> Any:
         """What describes the state after ``byte``, outside the text of a key; None for none."""
-        phase, *rest = key
-        if phase == "open":
-            return ("first", 0, *rest) if byte == 0x7B else None
-        if phase == "closed":
-            return None
-        at, *rest = rest
-        space = self._space
-        to = space.edges[at].get(byte)
-        if to is not None:
-            return (phase, to, *rest)
-        if byte not in _PUNCTUATION[phase] or not space.may_end[at]:
-            return None
-        if phase == "colon":
-            return ("value", space.after_mark, *rest)
-        if phase == "comma":
-            return ("key", *rest, GROUND)
-        menu, may_close = rest
-        if byte == 0x7D:
-            return ("closed",) if may_close else None
-        if menu is None:
-            return None
-        return ("key", menu, GROUND) if phase == "first" else ("comma", space.after_mark, menu)
+        if kind == "after":
+            to = self._after_key.step(at, byte)
+            return None if to < 0 else (kind, to, more)
+        to = self._before_key.step(at, byte)
+        return None if to < 0 else self._behind(to, more)
 
     def _label(self, key: Any) -> int:
-        phase, *rest = key
-        if phase == "closed":
-            return CLOSE
-        if phase == "value" and self._space.may_end[rest[0]]:
-            return int(1 + rest[1])
+        kind, at, more = key
+        if kind == "before":
+            return CLOSE if self._before_key.labels[at] == CLOSE else -1
+        if kind == "after" and self._after_key.labels[at] >= 0:
+            return int(1 + more)
         return -1
 
     def _search(self, q: int, wanted: int | None) -> tuple[bytes, int] | None:
@@ -384,6 +383,6 @@ class KeyLeaf(Leaf):
             label = symbols.label(path[-1][0] if path else symbol_state)
         if text is None:
             return None
-        colon = self.shortest(self.state(("colon", 0, label)))
+        colon = self._after_key.shortest(self._after_key.start)
         assert colon is not None, "whitespace always ends"
-        return text + b'"' + colon[0], colon[1]
+        return text + b'"' + colon[0], 1 + label

@@ -23,7 +23,14 @@ from typing import TYPE_CHECKING, Any
 from ..errors import CompileLimitExceeded
 from .encoding import GROUND, Utf8, may_escape
 from .rests import longest_rest
-from .symbols import MAX_SEARCH, SymbolAutomaton, shortest_path, spell_edge, spell_edges
+from .symbols import (
+    MAX_SEARCH,
+    NO_STATE,
+    SymbolAutomaton,
+    shortest_path,
+    spell_edge,
+    spell_edges,
+)
 
 if TYPE_CHECKING:
     from ..grammar import ir
@@ -45,6 +52,9 @@ _FEWEST_LEVELS = 32
 
 Row = dict[int, int]
 
+ENDED = -2
+"""`Leaf.read` tells an end after which nothing may follow by this, less the outcome."""
+
 
 _MANY_STATES = 16
 
@@ -60,6 +70,8 @@ class Leaf:
         holds_text: whether part of it is text: characters of ``symbols``, spelt by ``encoding``.
         hands_over: whether `handed` may say something.
         start: where it starts, if always in the same state.
+        leads: for states of the symbols from which every text of printable ASCII without quotes
+            and backslashes leads to the same one, that one; for others None; of those met.
         attached: what others keep about this leaf for as long as it lives, each under its own key.
         number: what no other leaf of the process ever has.
         labels: `label` of each state. Only to be read.
@@ -79,6 +91,7 @@ class Leaf:
         self._rows: list[Row | None] = []
         self.labels: list[int] = []
         self._shortest: dict[tuple[int, int | None], tuple[bytes, int] | None] = {}
+        self.leads: dict[int, int | None] = {}
         self.attached: dict[Any, Any] = {}
         self.number = next(_numbers)
         self._n_edges = 0
@@ -120,11 +133,16 @@ class Leaf:
             with GROW:
                 found = self._ids.get(key)
                 if found is None:
-                    found = len(self._keys)
-                    self._keys.append(key)
-                    self._rows.append(None)
-                    self.labels.append(self._label(key))
-                    self._ids[key] = found
+                    found = self._add(key, self._label(key))
+        return found
+
+    def _add(self, key: Hashable, label: int) -> int:
+        """A new state, with `GROW` held."""
+        found = len(self._keys)
+        self._keys.append(key)
+        self._rows.append(None)
+        self.labels.append(label)
+        self._ids[key] = found
         return found
 
     def row(self, q: int) -> Row:
@@ -155,18 +173,32 @@ class Leaf:
     def read(self, q: int, data: bytes, start: int) -> tuple[int, int]:
         """Read ``data[start:]`` from ``q``, up to the first place where the leaf may end.
 
+        To be called with `GROW` held.
+
         Returns:
-            The state there, or at the end of the data, or -1 for none; and how far was read.
+            The state there, or at the end of the data, or -1 for none; and how far was read. Where
+            the leaf has to end it is `ENDED` less the outcome instead: no state need be made.
         """
+        rows, labels = self._rows, self.labels
         for i in range(start, len(data)):
-            q = self.step(q, data[i])
-            if q < 0 or self.labels[q] >= 0:
-                return q, i + 1
+            row = rows[q]
+            q = self.step(q, data[i]) if row is None else row.get(data[i], -1)
+            if q < 0:
+                return -1, i + 1
+            if labels[q] >= 0:
+                row = rows[q]
+                goes_on = self.goes_on(q) if row is None else row
+                return q if goes_on else ENDED - labels[q], i + 1
         return q, len(data)
 
     def goes_on(self, q: int) -> bool:
         """Whether any byte may follow ``q``."""
         return bool(self.row(q))
+
+    def takes(self, q: int, byte: int) -> bool:
+        """Whether ``byte`` may follow ``q``."""
+        row = self._rows[q]
+        return self.step(q, byte) >= 0 if row is None else byte in row
 
     def handed(self, q: int) -> tuple[Leaf, int] | None:
         """Another leaf, and its state, that does all that this one does from ``q``, if any."""
@@ -444,30 +476,54 @@ def _is_steady(widths: list[int], weights: list[int]) -> bool:
     return now <= 4.5 * then and grown * then <= 1.4 * grown_then * now
 
 
-def read_text(leaf: Leaf, q: int, data: bytes, start: int) -> tuple[int, int]:
-    """`Leaf.read` where it cannot end inside its text: by characters, as far as they are plain.
+def read_text(
+    leaf: Leaf, symbol_state: int, node: int, data: bytes, start: int
+) -> tuple[int, int, int]:
+    """Read on inside a text of ``leaf``, up to a quote that stands there for itself.
 
-    Of those only the last one's state is kept.
+    Returns:
+        The symbol state and the encoding's node there, or at the end of the data, and how far was
+        read; `NO_STATE` where that leads nowhere.
     """
-    end = len(data)
+    symbols, leads, end = leaf.symbols, leaf.leads, len(data)
     while start < end:
-        symbol_state = leaf.text_state(q)
-        if symbol_state is not None:
+        if node == GROUND:
+            if data[start] == _QUOTE:
+                break
             plain = _PLAIN(data, start)
             if plain is not None:
                 start = plain.end()
-                to = leaf.symbols.read(symbol_state, plain[0])
+                known = symbol_state in leads
+                to = leads[symbol_state] if known else None
                 if to is None:
-                    return -1, start
-                if to != symbol_state:
-                    q = leaf.in_text(to)
-                if start == end:
-                    break
-        q = leaf.step(q, data[start])
+                    to = symbols.read(symbol_state, plain[0])
+                    if to is None:
+                        return NO_STATE, node, start
+                    if not known and (to == symbol_state or (to in leads and leads[to] == to)):
+                        leads[symbol_state] = _lead(symbols, symbol_state, to)
+                symbol_state = to
+                continue
+        spelt = spell_edge(symbols, leaf.encoding, (symbol_state, node), data[start])
         start += 1
-        if q < 0 or leaf.labels[q] >= 0:
-            break
-    return q, start
+        if spelt is None:
+            return NO_STATE, node, start
+        symbol_state, node = spelt
+    return symbol_state, node, start
+
+
+def _lead(symbols: SymbolAutomaton, state: int, to: int) -> int | None:
+    """``to``, where one text leads from ``state``, and from itself, if every plain text leads there
+    from ``state``; None if not."""
+    chars, most = symbols.run(state)
+    if most < 0 and symbols.settled(state) <= (to != state):
+        atoms = symbols.alphabet.ascii_atoms()
+        if all(chars >> atoms[byte] & 1 for byte in _PLAIN_BYTES):
+            return to
+    return None
+
+
+_QUOTE = 0x22
+_PLAIN_BYTES = [byte for byte in range(0x20, 0x7F) if byte not in (_QUOTE, 0x5C)]
 
 
 class StringLeaf(TextLeaf):
@@ -529,11 +585,35 @@ class StringLeaf(TextLeaf):
         if isinstance(key, str) or key[0] == self._OPEN:
             to: Hashable = self._edges(key).get(byte)
             return to
-        if byte == 0x22 and key[1] == GROUND:
+        if byte == _QUOTE and key[1] == GROUND:
             return self._CLOSED if self.symbols.label(key[0]) >= 0 else None
         return spell_edge(self.symbols, self.encoding, key, byte)
 
-    read = read_text
+    def read(self, q: int, data: bytes, start: int) -> tuple[int, int]:
+        """See `Leaf.read`. Of what is read only the last state is made."""
+        key = self._keys[q]
+        if key == self._CLOSED:
+            return -1, start + 1
+        if key == self._OPEN or key[0] == self._OPEN:
+            if data[start] != _QUOTE:
+                return -1, start + 1
+            q = self.inside if key == self._OPEN else self.state((key[1], GROUND))
+            key = self._keys[q]
+            start += 1
+            if start == len(data):
+                return q, start
+        symbol_state, node = key
+        if node != GROUND or data[start] != _QUOTE:
+            symbol_state, node, start = read_text(self, symbol_state, node, data, start)
+            if symbol_state == NO_STATE:
+                return -1, start
+            if start == len(data):
+                if symbol_state == key[0] and node == key[1]:
+                    return q, start  # as in most strings
+                key = symbol_state, node
+                q = self._ids.get(key, -1)
+                return (self._add(key, -1) if q < 0 else q), start
+        return ENDED if self.symbols.label(symbol_state) >= 0 else -1, start + 1
 
     def goes_on(self, q: int) -> bool:
         """See `Leaf.goes_on`."""
@@ -587,6 +667,21 @@ class LiteralLeaf(Leaf):
     def _label(self, key: Any) -> int:
         label: int = self._ends[key]
         return label
+
+    def read(self, q: int, data: bytes, start: int) -> tuple[int, int]:
+        """See `Leaf.read`. Of what is read only the last state is made."""
+        node, end = self._keys[q], len(data)
+        while start < end:
+            node = self._children[node].get(data[start], -1)
+            start += 1
+            if node < 0:
+                return -1, start
+            label = self._ends[node]
+            if label >= 0:
+                if not self._children[node]:
+                    return ENDED - label, start
+                break
+        return self.state(node), start
 
 
 class TableLeaf(Leaf):

@@ -19,11 +19,11 @@ masks from `masks`, which walks a machine through a trie.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Protocol
 
 from ..errors import CompileLimitExceeded
-from .leaf import GROW, Leaf
+from .leaf import ENDED, GROW, Leaf
 from .tape import Tape
 
 DEAD = 0
@@ -150,6 +150,7 @@ class Machine:
     Attributes:
         languages: what is to be released when the machine goes.
         accepting: the states in which the text may end. Only to be read.
+        pending: the states that `is_pending` tells. Only to be read.
     """
 
     languages: Sequence[Released] = ()
@@ -167,15 +168,19 @@ class Machine:
         # (frame id, continuation below) links of each continuation
         self.continuations: list[tuple[tuple[int, int], ...]] = [()]
         self.depths: list[int] = [0]  # frames that nest, alike in all stacks of a continuation
-        self._continuation_ids: dict[tuple[tuple[int, int], ...], int] = {(): BOTTOM}
+        self._continuation_ids: dict[tuple[tuple[int, int], ...], int] = {}  # of several links
+        self._over_ids: dict[int, int] = {}  # of one
         self._unions: dict[tuple[int, int], int] = {}
         self.states: list[tuple[int, ...]] = [()]
-        self._state_ids: dict[tuple[int, ...], int] = {(): DEAD}
+        self._state_ids: dict[tuple[int, ...], int] = {(): DEAD}  # of those not in `_alone`
         # Few states are: no list of them all, of which each new state would cost an item.
         self.accepting: set[int] = set()
-        self._pending: set[int] = set()
+        self.pending: set[int] = set()
         self._steps: dict[int, int] = {}
-        self._alone: dict[int, int] = {}  # configuration → its state, with what may follow it
+        # configuration → its state, with what may follow it; states of one are known by no more
+        self._alone: dict[int, int] = {}
+        # what may follow an outcome over a continuation
+        self._after: dict[int, tuple[int, ...]] = {}
         self._resumed: dict[tuple[Frame, int, int, bool], tuple[Alternative, ...]] = {}
         self._finish: dict[int, bytes] = {}
         with GROW:
@@ -211,30 +216,109 @@ class Machine:
     def read(self, state: int, data: bytes, start: int = 0) -> tuple[int, int]:
         """The state after ``data[start:]``, and up to where it was read.
 
-        That is all of it, but where the state has to be resolved first, or is `DEAD`. What one leaf
-        reads makes no states on the way.
+        That is all of it, but where the state has to be resolved first, or is `DEAD`. States are
+        made at the end, and on the way only where there is more than one way on.
         """
         i, n = start, len(data)
         with GROW:
             while i < n:
                 configurations = self.states[state]
-                if len(configurations) != 1 or configurations[0] & _LEAF_MASK == _PENDING:
-                    state = self.step(state, data[i])
+                if len(configurations) == 1 and configurations[0] & _LEAF_MASK != _PENDING:
+                    state, i = self._read_alone(configurations[0], data, i, state)
+                elif state << 8 | data[i] in self._steps:
+                    state = self._steps[state << 8 | data[i]]
                     i += 1
                 else:
-                    (configuration,) = configurations
-                    leaf = configuration & _LEAF_MASK
-                    automaton = self.leaves[leaf]
-                    q, i = automaton.read(configuration >> _LEAF_BITS & _STATE_MASK, data, i)
-                    if q < 0:
-                        return DEAD, i
-                    state = self._arrived(leaf, q, configuration >> _TOP_BITS)
-                if state == DEAD or state in self._pending:
+                    state, i = self._read_apart(state, data, i)
+                if state == DEAD or state in self.pending:
                     break
         return state, i
 
-    def _arrived(self, leaf: int, q: int, continuation: int) -> int:
-        """The state of one configuration, with what follows if its leaf may end right there."""
+    def _read_apart(self, state: int, data: bytes, i: int) -> tuple[int, int]:
+        """`read` from several configurations: more than a byte where one alone goes on with it."""
+        byte, takers = data[i], 0
+        for configuration in self.states[state]:
+            if self._takes(configuration, byte):
+                only = configuration
+                takers += 1
+        if takers == 1:
+            return self._read_alone(only, data, i)
+        return self._grow(state, byte), i + 1
+
+    def _takes(self, configuration: int, byte: int) -> bool:
+        """Whether the leaf of a configuration goes on with ``byte``."""
+        leaf = configuration & _LEAF_MASK
+        if leaf == _PENDING:
+            return False
+        return self.leaves[leaf].takes(configuration >> _LEAF_BITS & _STATE_MASK, byte)
+
+    def _may_end_before(self, continuation: int, outcome: int, byte: int) -> bool:
+        """Whether ``byte`` may belong to what follows an outcome."""
+        return any(
+            configuration & _LEAF_MASK == _PENDING or self._takes(configuration, byte)
+            for configuration in self._following(continuation, outcome)
+        )
+
+    def _read_alone(
+        self, configuration: int, data: bytes, i: int, state: int = -1
+    ) -> tuple[int, int]:
+        """`read` from one configuration, that of ``state`` if given, as long as there is one."""
+        leaf, continuation = configuration & _LEAF_MASK, configuration >> _TOP_BITS
+        q = before = configuration >> _LEAF_BITS & _STATE_MASK
+        automaton, n = self.leaves[leaf], len(data)
+        while True:
+            q, i = automaton.read(q, data, i)
+            if q >= 0:
+                outcome = automaton.labels[q]
+                if automaton.hands_over or outcome >= 0:
+                    if i == n or self._may_end_before(continuation, outcome, data[i]):
+                        return self._arrived(leaf, q, continuation, True), i
+                    continue  # such as a number, with a digit
+                if q == before and state >= 0:
+                    return state, i
+                return self._lone(leaf, q, continuation), i
+            if q > ENDED:
+                return DEAD, i
+            way = self._only_way(continuation, ENDED - q)
+            if way is None:
+                return self._intern({*self._following(continuation, ENDED - q)}), i
+            automaton, q, continuation = way
+            leaf, state = self.leaf_id(automaton), -1
+            if i == n:
+                return self._lone(leaf, q, continuation) if automaton.goes_on(q) else DEAD, i
+
+    def _only_way(self, continuation: int, outcome: int) -> tuple[Leaf, int, int] | None:
+        """The leaf, its state and the continuation that follow an outcome, where nothing else can.
+
+        None also where they depend on the text, and where that leaf may end at once.
+        """
+        while True:
+            links = self.continuations[continuation]
+            if len(links) != 1:
+                return None
+            frame_id, below = links[0]
+            frame, at = self.frames[frame_id]
+            limited = self.depths[continuation] >= frame.limit
+            ways = self._resumed.get((frame, at, outcome, limited))
+            if ways is None:  # what is remembered depends on no text
+                if frame.records(at, outcome):
+                    return None
+                ways = self.resumed(frame, at, outcome, limited)
+            if len(ways) != 1:
+                return None
+            (way,) = ways
+            leaf = way.leaf
+            if leaf is not None:
+                if leaf.labels[way.q] >= 0 or leaf.hands_over:
+                    return None
+                return leaf, way.q, self.push(way.frames, below)
+            continuation, outcome = self.push(way.frames, below), 0
+
+    def _arrived(self, leaf: int, q: int, continuation: int, goes_on: bool | None = None) -> int:
+        """The state of one configuration, with what follows if its leaf may end right there.
+
+        ``goes_on`` says whether the leaf can go on, where that is known.
+        """
         alone = (continuation << _STATE_BITS | q) << _LEAF_BITS | leaf
         state = self._alone.get(alone)
         if state is None:
@@ -246,16 +330,25 @@ class Machine:
                 )
                 return state
             outcome = automaton.labels[q]
-            goes_on = automaton.goes_on(q)
+            if goes_on is None:
+                goes_on = automaton.goes_on(q)
             if outcome < 0 and goes_on:
-                state = self._interned((alone,))
-            else:
-                found = {alone} if goes_on else set()
-                if outcome >= 0:
-                    self._resume(continuation, outcome, found)
-                state = self._intern(found)
-            self._alone[alone] = state
+                return self._lone(leaf, q, continuation)
+            found = {alone} if goes_on else set()
+            if outcome >= 0:
+                found.update(self._following(continuation, outcome))
+            state = self._alone[alone] = self._intern(found)
         return state
+
+    def _following(self, continuation: int, outcome: int) -> Collection[int]:
+        """The configurations that follow an outcome over a continuation."""
+        key = continuation << _STATE_BITS | outcome
+        following = self._after.get(key)
+        if following is None:
+            found: set[int] = set()
+            self._resume(continuation, outcome, found)
+            following = self._after[key] = (*found,)
+        return following
 
     def is_accepting(self, state: int) -> bool:
         """Whether the text may end in ``state``."""
@@ -271,7 +364,7 @@ class Machine:
 
     def is_pending(self, state: int) -> bool:
         """Whether ``state`` has to be resolved before anything else is asked of it."""
-        return state in self._pending
+        return state in self.pending
 
     def resolve(self, state: int, tape: Tape) -> int:
         """The state that a pending ``state`` becomes after the text on ``tape``."""
@@ -333,34 +426,54 @@ class Machine:
     def _intern(self, found: set[int]) -> int:
         if len(found) > 1:
             found = self._merged(found)
+        if len(found) == 1:
+            (only,) = found
+            leaf, q = only & _LEAF_MASK, only >> _LEAF_BITS & _STATE_MASK
+            if leaf != _PENDING and self.leaves[leaf].labels[q] < 0:
+                return self._lone(leaf, q, only >> _TOP_BITS)
+            return self._interned((only,))
         if len(found) > MAX_CONFIGURATIONS:
             raise CompileLimitExceeded(
                 "too many alternatives are open at once",
                 limit=MAX_CONFIGURATIONS,
                 actual=len(found),
             )
-        return self._interned((*sorted(found),) if len(found) > 1 else (*found,))
+        return self._interned((*sorted(found),))
+
+    def _lone(self, leaf: int, q: int, continuation: int) -> int:
+        """The state of one configuration inside its leaf."""
+        alone = (continuation << _STATE_BITS | q) << _LEAF_BITS | leaf
+        state = self._alone.get(alone)
+        if state is None:
+            state = len(self.states)
+            if state > MAX_STATES:
+                raise _too_many_states(state)
+            self.states.append((alone,))
+            self._alone[alone] = state
+        return state
 
     def _interned(self, key: tuple[int, ...]) -> int:
-        """The state of the configurations in ``key``, which ascend."""
+        """The state of the configurations in ``key``, which ascend: not of one inside its leaf."""
         state = self._state_ids.get(key)
         if state is None:
             state = len(self.states)
             if state > MAX_STATES:
-                raise CompileLimitExceeded(
-                    "too many automaton states", limit=MAX_STATES, actual=state
-                )
+                raise _too_many_states(state)
             self.states.append(key)
+            self._state_ids[key] = state
             for configuration in key:
                 if configuration == _ACCEPT:
                     self.accepting.add(state)
                 elif configuration & _LEAF_MASK == _PENDING:
-                    self._pending.add(state)
-            self._state_ids[key] = state
+                    self.pending.add(state)
         return state
 
     def _merged(self, found: set[int]) -> set[int]:
         """``found`` with configurations that differ only in their continuations made one."""
+        if len(found) == 2:
+            first, second = found
+            if (first ^ second) & _TOP_MASK:
+                return found
         tops: dict[int, int] = {}
         out: set[int] = set()
         for configuration in found:
@@ -393,12 +506,24 @@ class Machine:
         return found
 
     def _continuation(self, links: tuple[tuple[int, int], ...]) -> int:
+        if len(links) == 1:
+            return self._over(*links[0])
         found = self._continuation_ids.get(links)
         if found is None:
             found = self._continuation_ids[links] = len(self.continuations)
             frame_id, below = links[0]
             self.depths.append(self.depths[below] + self.frames[frame_id][0].nests)
             self.continuations.append(links)
+        return found
+
+    def _over(self, frame_id: int, below: int) -> int:
+        """The continuation of one link."""
+        key = below << _STATE_BITS | frame_id
+        found = self._over_ids.get(key)
+        if found is None:
+            found = self._over_ids[key] = len(self.continuations)
+            self.depths.append(self.depths[below] + self.frames[frame_id][0].nests)
+            self.continuations.append(((frame_id, below),))
         return found
 
     def _arrive(self, leaf: int, q: int, continuation: int, found: set[int]) -> None:
@@ -428,7 +553,7 @@ class Machine:
         """Add what follows one frame."""
         frame, at = self.frames[link[0]]
         if frame.records(at, outcome):
-            found.add(pack(_PENDING, outcome, self._continuation((link,))))
+            found.add(pack(_PENDING, outcome, self._over(*link)))
         else:
             ways = self.resumed(frame, at, outcome, depth >= frame.limit)
             self._enter(ways, link[1], found)
@@ -458,25 +583,22 @@ class Machine:
 
     def leaf_id(self, leaf: Leaf) -> int:
         """This machine's number for ``leaf``."""
-        found = self._leaf_ids.get(id(leaf))
+        found = self._leaf_ids.get(leaf.number)
         if found is None:
-            found = self._leaf_ids[id(leaf)] = len(self.leaves)
+            found = self._leaf_ids[leaf.number] = len(self.leaves)
             self.leaves.append(leaf)
-        return found
-
-    def frame_id(self, frame: Frame, at: int) -> int:
-        """This machine's number for a frame in a state."""
-        key = at << 64 | id(frame)  # no tuple, which the collector would look at
-        found = self._frame_ids.get(key)
-        if found is None:
-            found = self._frame_ids[key] = len(self.frames)
-            self.frames.append((frame, at))
         return found
 
     def push(self, frames: tuple[tuple[Frame, int], ...], below: int) -> int:
         """The continuation ``frames`` (top first) over ``below``."""
-        for frame, at in reversed(frames):
-            below = self._continuation(((self.frame_id(frame, at), below),))
+        for pushed in reversed(frames):
+            frame, at = pushed
+            key = at << 64 | id(frame)  # no tuple, which the collector would look at
+            number = self._frame_ids.get(key)
+            if number is None:
+                number = self._frame_ids[key] = len(self.frames)
+                self.frames.append(pushed)
+            below = self._over(number, below)
         return below
 
     # -- completion -------------------------------------------------------------------------
@@ -615,6 +737,10 @@ class Machine:
             text = tape.after(out).text(outcome)
         rest = frame.finish(at, outcome, text)
         return None if rest is None else out + rest
+
+
+def _too_many_states(actual: int) -> CompileLimitExceeded:
+    return CompileLimitExceeded("too many automaton states", limit=MAX_STATES, actual=actual)
 
 
 def _shorter(a: bytes | None, b: bytes | None) -> bytes | None:

@@ -44,18 +44,23 @@ class NameTrie:
 
     A node is a range of the sorted strings: those that begin alike. ``ends[node]`` is the index of
     the string that ends there, or -1.
+
+    Attributes:
+        order: the indexes of the strings, sorted.
+        first, beyond: for each node the range of these, from ``first`` to before ``beyond``.
     """
 
     def __init__(self, names: Sequence[str], alphabet: Alphabet) -> None:
         self.texts = names
         self._alphabet = alphabet
-        self._order = sorted(range(len(names)), key=names.__getitem__)
-        self._sorted = [names[index] for index in self._order]
+        self.order = sorted(range(len(names)), key=names.__getitem__)
+        self._sorted = [names[index] for index in self.order]
+        self._stride = len(names) + 1
         # Numbers, and no tuples of them: there are as many nodes as masks inside of keys.
-        self._first: list[int] = []
-        self._beyond: list[int] = []
+        self.first: list[int] = []
+        self.beyond: list[int] = []
         self._ids: dict[int, int] = {}  # by depth and the first string
-        self._children: list[dict[int, int] | None] = []
+        self._children: dict[int, dict[int, int]] = {}
         self.ends: list[int] = []
         self.depth: list[int] = []
         self._node(0, len(names), 0)
@@ -68,17 +73,16 @@ class NameTrie:
 
     def _node(self, first: int, beyond: int, depth: int) -> int:
         """The node of the sorted strings ``first`` to ``beyond``, which begin alike."""
-        key = depth * (len(self._order) + 1) + first
+        key = depth * self._stride + first
         node = self._ids.get(key)
         if node is not None:
             return node
         node = self._ids[key] = len(self.ends)
-        self._first.append(first)
-        self._beyond.append(beyond)
-        self._children.append(None)
+        self.first.append(first)
+        self.beyond.append(beyond)
         # The shortest of those that begin alike comes first.
         ends_here = first < beyond and len(self._sorted[first]) == depth
-        self.ends.append(self._order[first] if ends_here else -1)
+        self.ends.append(self.order[first] if ends_here else -1)
         self.depth.append(depth)
         return node
 
@@ -89,7 +93,7 @@ class NameTrie:
 
     def children(self, node: int) -> dict[int, int]:
         """The children of ``node`` by atom."""
-        found = self._children[node]
+        found = self._children.get(node)
         if found is None:
             atom = self._alphabet.atom
             found = {atom(ord(char)): child for char, child in self.by_character(node)}
@@ -99,7 +103,7 @@ class NameTrie:
     def by_character(self, node: int) -> Iterator[tuple[str, int]]:
         """The children of ``node``, each with its character."""
         depth = self.depth[node]
-        first, beyond = self._first[node], self._beyond[node]
+        first, beyond = self.first[node], self.beyond[node]
         first += self.ends[node] >= 0
         while first < beyond:
             char = self._sorted[first][depth]
@@ -111,7 +115,7 @@ class NameTrie:
 
     def after(self, node: int, text: str) -> int:
         """The node that ``text`` leads to from ``node``, or -1; those on the way are not made."""
-        first, beyond, strings = self._first[node], self._beyond[node], self._sorted
+        first, beyond, strings = self.first[node], self.beyond[node], self._sorted
         if first == beyond:
             return -1
         # Compared whole, and not from here on: no key has to be made of each.
@@ -120,16 +124,20 @@ class NameTrie:
             first = bisect_left(strings, whole, first, beyond)
         if first == beyond or not strings[first].startswith(whole):
             return -1
-        if not strings[beyond - 1].startswith(whole):
-            beyond = bisect_left(strings, whole + _LAST, first, beyond)
-            while strings[beyond].startswith(whole):
-                beyond += 1
-        return self._node(first, beyond, len(whole))
+        end = first + 1
+        if end < beyond and strings[end].startswith(whole):
+            if strings[beyond - 1].startswith(whole):
+                end = beyond
+            else:
+                end = bisect_left(strings, whole + _LAST, end, beyond)
+                while strings[end].startswith(whole):
+                    end += 1
+        return self._node(first, end, len(whole))
 
     def below(self, node: int) -> list[int]:
         """The indexes of the strings that go through ``node``."""
-        first, beyond = self._first[node], self._beyond[node]
-        return self._order[first:beyond]
+        first, beyond = self.first[node], self.beyond[node]
+        return self.order[first:beyond]
 
     def rests(self, node: int) -> dict[str, int]:
         """What is left of each string that goes through ``node``, and its index."""
@@ -167,7 +175,12 @@ class NamesBelow(dict[int, int]):
         self[0] = (1 << len(trie.texts)) - 1
 
     def __missing__(self, node: int) -> int:
-        found = self._trie.below(node)
+        trie = self._trie
+        first, beyond = trie.first[node], trie.beyond[node]
+        if beyond == first + 1:
+            mask = self[node] = 1 << trie.order[first]
+            return mask
+        found = trie.below(node)
         mask = 0
         if len(found) <= _FEW_NAMES:
             for index in found:
