@@ -91,10 +91,16 @@ class Workload:
 
 @dataclass
 class Walk:
-    """One instance in one engine: its verdict, and nanoseconds of each mask with its commit."""
+    """One instance in one engine: its verdict, and nanoseconds.
+
+    Attributes:
+        steps: those of each mask with its commit.
+        first_mask: those of the first mask alone.
+    """
 
     accepted: bool
     steps: array[int]
+    first_mask: int
     problem: str = ""
 
 

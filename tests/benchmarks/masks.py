@@ -7,8 +7,8 @@
 One process runs all engines on the same cases with the same tokens. They alternate case by case,
 and so does who goes first. For each case (compact JSON, all instances, end of sequence included):
 
-once     compiled once; every instance walked. TTFM is the compilation with the first mask, TBM a
-         mask and its commit.
+once     compiled once; every instance walked. TTFM is the compilation with the first mask (whose
+         commit counts among the steps), TBM a mask and its commit.
 again    every instance walked again over that compiled constraint.
 afresh   compiled anew for every instance, in a second process without the first one's caches.
 
@@ -98,13 +98,15 @@ def walk(session: Session, tokens: Sequence[int], out: memoryview) -> Walk:
     """Mask, look at the bit, commit; until the end or the first token that is not allowed."""
     mask, commit, clock, cost = session.mask, session.commit, Clock.now, Clock.cost
     steps = array("q")
+    first = 0
     for token in tokens:
         started = clock()
         mask()
         took = clock() - started - cost
+        first = first or took
         if not out[token >> 5] >> (token & 31) & 1:
             steps.append(took)
-            return Walk(False, steps, session.problem())
+            return Walk(False, steps, first, session.problem())
         try:
             started = clock()
             committed = commit(token)
@@ -113,8 +115,8 @@ def walk(session: Session, tokens: Sequence[int], out: memoryview) -> Walk:
             committed = False
         steps.append(took)
         if committed is False:
-            return Walk(False, steps, session.problem() or "mask and commit disagree")
-    return Walk(True, steps, session.problem())
+            return Walk(False, steps, first, session.problem() or "mask and commit disagree")
+    return Walk(True, steps, first, session.problem())
 
 
 def run_once(engine: Engine, case: Case, result: Result) -> None:
@@ -125,7 +127,7 @@ def run_once(engine: Engine, case: Case, result: Result) -> None:
     result.compile.append(Clock.now() - started)
     for tokens in case.instances:
         result.once.append(walk(engine.start(compiled), tokens, out))
-    result.ttfm = result.compile[0] + (result.once[0].steps[0] if result.once else 0)
+    result.ttfm = result.compile[0] + (result.once[0].first_mask if result.once else 0)
     for tokens in case.instances:
         result.again.append(walk(engine.start(compiled), tokens, out))
 
