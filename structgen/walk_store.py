@@ -38,6 +38,9 @@ DEFAULT_CACHE_BYTES = 64 * 1024 * 1024
 
 ROOT = 0
 
+_FEW_GROUPS = 256
+"""Groups of caches among which those that are gone are not looked for."""
+
 _FEW_MEMBERS = 24
 """Nodes whose children are gathered one by one."""
 
@@ -223,7 +226,9 @@ class WalkStore:
         self.turns = 0
         self._caches_lock = threading.Lock()
         self._caches: weakref.WeakSet[Recent[Any, Any]] = weakref.WeakSet()
-        self._groups: weakref.WeakSet[Caches] = weakref.WeakSet()
+        # Those of constraints, of which many come and go: what is gone is told at times.
+        self._groups: list[weakref.ref[Caches]] = []
+        self._most_groups = _FEW_GROUPS
         self._exits: Recent[Exits, Exits] = self.cache()
         self.walks = self.memo(self.cache(), self.cache())
         self._interned: Recent[bytes, Bits] = self.cache()
@@ -254,7 +259,10 @@ class WalkStore:
         """
         made = Caches(count, owner)
         with self._caches_lock:
-            self._groups.add(made)
+            if len(self._groups) >= self._most_groups:
+                self._groups = [group for group in self._groups if group() is not None]
+                self._most_groups = max(_FEW_GROUPS, 2 * len(self._groups))
+            self._groups.append(weakref.ref(made))
         return made
 
     def memo(self, kept: Recent[int, Any], tables: Recent[Leaf, Any]) -> WalkMemo:
@@ -287,12 +295,15 @@ class WalkStore:
     def weight_of_owners(self) -> int:
         """About how many bytes the automata of live constraints take."""
         with self._caches_lock:
-            owners = [group.owner for group in self._groups]
+            owners = [group.owner for group in self._live_groups()]
         return sum(owner.weight for owner in owners)
 
     def _all_caches(self) -> list[Recent[Any, Any]]:
         with self._caches_lock:
-            return [*self._caches, *(cache for group in self._groups for cache in group)]
+            return [*self._caches, *(cache for group in self._live_groups() for cache in group)]
+
+    def _live_groups(self) -> list[Caches]:
+        return [made for group in self._groups if (made := group()) is not None]
 
     def intern(self, bits: Bits) -> Bits:
         """One array for all rows equal to ``bits``."""

@@ -59,7 +59,7 @@ def lower(
     except NotDynamic:
         reader = Reader(schema, known, fill, observe)
         graph = reader.read()
-    holders = reader.with_unreached()
+    holders = reader.with_unreached() if reader.holders else []
     if holders:
         fill = KeywordReader(format_assertion=False, skipped=skipped).read
         UnreachedReader(known, reader.reached(), fill).check(holders)

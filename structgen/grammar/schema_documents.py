@@ -75,6 +75,10 @@ class Documents:
         schema: the root schema.
         dialect: the draft to assume where ``$schema`` does not say, or None for the default.
         documents: further documents by absolute URL.
+
+    Attributes:
+        root: the schema's own resource.
+        is_known: whether its ``$schema`` names one of the drafts.
     """
 
     def __init__(
@@ -86,9 +90,12 @@ class Documents:
         self._resolved: dict[tuple[str, Resource], Target] = {}
         self._chosen = dialect
         own, is_stated = dialect or DEFAULT, dialect is not None
+        self.is_known = False
         uri = ""
         if type(schema) is not dict or not _IDENTIFYING.isdisjoint(schema):
-            own, is_stated = self._dialect(schema, own, is_stated)
+            known, is_known = self._dialect(schema, own, False)
+            self.is_known = is_known
+            own, is_stated = known, is_stated or is_known
             uri = self._identifier(schema, "", own) or ""
         self.root = Resource(uri, schema, own, "$", is_stated)
         self._resources = {uri: self.root}

@@ -198,7 +198,8 @@ def _regex(_: KeywordReader, reader: Reader, node: Node, value: Any, place: Plac
 
 
 def _properties(_: KeywordReader, reader: Reader, node: Node, value: Any, place: Place) -> None:
-    checks.members("properties", value, place)
+    if type(value) is not dict or not "".join(value).isascii():  # hardly ever
+        checks.members("properties", value, place)
     node.properties = reader.members("properties", value, place)
 
 

@@ -117,6 +117,8 @@ class Place:
 
 _NOTHING: Mapping[str, Any] = {}
 
+_bare = object.__new__
+
 Holder: TypeAlias = "tuple[Mapping[str, Any], Place]"
 """A schema with definitions, and where it stands."""
 
@@ -211,12 +213,11 @@ class Reader:
                 observe(raw, place)
             fill(self, nodes[number], raw, place)
         said: set[str] = set().union(*map(vars, nodes))
-        return SchemaGraph(nodes, top, self._height(), self._typed, self.lists_containers, said)
+        height = self._height() if self._links else heights[0]
+        return SchemaGraph(nodes, top, height, self._typed, self.lists_containers, said)
 
     def _height(self) -> int | None:
         """Most schemas on a way down, through references; None where these lead in circles."""
-        if not self._links:
-            return self._heights[0]
         steps: dict[int, list[tuple[int, int]]] = {}
         for base, depth, number in self._links:
             to = self._bases.get(number)
@@ -255,7 +256,7 @@ class Reader:
             if resource is not place.resource:
                 scope = self._enter(place.scope, resource)
                 place = Place(place, resource, scope, (), place.depth + 1, place.base)
-        if "$schema" in raw:
+        if "$schema" in raw and not (raw is self._document and self._documents.is_known):
             self._documents.check_dialect(raw, place)
         if "$anchor" in raw or "$dynamicAnchor" in raw:
             self._documents.scan()
@@ -293,7 +294,10 @@ class Reader:
         key = (id(raw), place.scope) if place.scope else id(raw)
         number = self._numbers.get(key)
         if number is None:
-            number = self._new(key, place)
+            number = self._numbers[key] = len(self._nodes)
+            self._nodes.append(node_at(place))
+            if number > MAX_NODES:
+                raise self._too_many(self._nodes[number])
             types = 0 if self._observe is not None else _only_type(raw, place)
             if types:
                 self._nodes[number].types = types
@@ -303,13 +307,6 @@ class Reader:
             else:
                 self._work.append((number, raw, place))
         return 2 * number
-
-    def _new(self, key: int | tuple[int, tuple[Resource, ...]], place: Place) -> int:
-        number = self._numbers[key] = len(self._nodes)
-        self._nodes.append(node_at(place))
-        if number > MAX_NODES:
-            raise self._too_many(self._nodes[number])
-        return number
 
     def _too_many(self, last: Node) -> CompileLimitExceeded:
         return CompileLimitExceeded(
@@ -362,8 +359,9 @@ class Reader:
             return TRUE
         nodes = self._nodes
         number = numbers[id(raw)] = len(nodes)
+        node = _bare(Node)  # `node_at`, without the call
         if _HOLDING.isdisjoint(raw):
-            node = node_at((place, steps))
+            node._place = place, steps
             nodes.append(node)
             try:
                 self._fill(self, node, raw, place)
@@ -372,8 +370,7 @@ class Reader:
                 raise
             self._reach_below(place)
         else:
-            to = Place(place, place.resource, (), steps, place.depth + 1, place.base)
-            node = node_at(to)
+            node._place = to = Place(place, place.resource, (), steps, place.depth + 1, place.base)
             nodes.append(node)
             self._work.append((number, raw, to))
         if number > MAX_NODES:
@@ -405,7 +402,8 @@ class Reader:
                 out[name] = known or unread(raw, place, (keyword, name))
             else:
                 out[name] = below(raw, place, keyword, name)
-        self._reach_below(place)
+        if place.depth + 1 >= self._heights[place.base]:  # as `_reach_below` has it
+            self._heights[place.base] = place.depth + 2
         return out
 
     def each(self, raw: Any, place: Place, *steps: str | int) -> int:

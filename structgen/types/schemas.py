@@ -131,7 +131,6 @@ def _read(text: str) -> Any:
 
 
 def _value(text: str) -> Any:
-    text = text.removeprefix("\ufeff")  # as Windows' editors begin files in UTF-8
     if text[:1] == "{":  # as nearly always: no blanks to look for
         try:
             value, end = _scan(text, 0)
@@ -139,7 +138,7 @@ def _value(text: str) -> Any:
             end = -1  # what is wrong is told below
         if end == len(text):
             return value
-    return _DECODER.decode(text)
+    return _DECODER.decode(text.removeprefix("\ufeff"))  # as Windows' editors begin files in UTF-8
 
 
 def _is_shallow(value: Any) -> bool:
