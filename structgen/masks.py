@@ -31,7 +31,7 @@ from .cfg_leaves import LexerWalks
 from .forgetting import Forgetting
 from .grouping import bits_of, words_of, words_of_few
 from .named_tokens import NamedTokens
-from .recent import Recent
+from .recent import Caches, Recent
 from .vocabulary import Vocabulary
 from .walk_store import (
     NO_WALK,
@@ -173,19 +173,30 @@ class MaskEngine:
         self.named = NamedTokens(vocabulary) if named is None else named
         self._walker = walker = walker_of(vocabulary)
         self._by_text: set[int] = set()  # states whose masks depend on the text so far
-        # They go with the constraint: walks of frames, too, and of leaves that no other one shares.
-        self._caches = walker.caches(5, machine)
-        masks, alike, walks, frame_walks, tables = self._caches
-        self._masks: Recent[int, Mask] = masks
-        self.ready = masks
-        self._alike: Recent[tuple[Any, ...], Mask] = alike
-        self._own_walks = walks, tables
-        self._frame_walks: Recent[tuple[Frame, int, int, Node, int], FrameWalk] = frame_walks
+        self._masks: Recent[int, Mask] = Recent()
+        self.ready = self._masks
         self._most_room = walker.most_opened + 1
+
+    # What a mask that all schemas share does not ask for.
+
+    _is_noted = False
+
+    @cached_property
+    def _caches(self) -> Caches:
+        """What goes with the constraint: also walks of frames, and of leaves of its own."""
+        return self._walker.caches(self._masks, 4, self.machine)
+
+    @cached_property
+    def _alike(self) -> Recent[tuple[Any, ...], Mask]:
+        return self._caches[1]
+
+    @cached_property
+    def _frame_walks(self) -> Recent[tuple[Frame, int, int, Node, int], FrameWalk]:
+        return self._caches[2]
 
     @cached_property
     def _walks(self) -> WalkMemo:
-        return self._walker.memo(*self._own_walks)
+        return self._walker.memo(*self._caches[3:])
 
     @cached_property
     def _named_walks(self) -> _NamedWalks:
@@ -216,6 +227,8 @@ class MaskEngine:
                 try:
                     if state == machine.start:
                         found = self._opening(configurations)
+                    if found is None and not self._is_noted:
+                        self._is_noted = bool(self._caches)  # ruled from here on
                     for leaf_id, _, _ in configurations if found is None else ():
                         leaf = machine.leaves[leaf_id]
                         if leaf.holds_text and leaf.symbols.has_expressions:

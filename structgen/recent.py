@@ -66,8 +66,8 @@ class Weighed(Protocol):
 class Caches(list[Recent[Any, Any]]):
     """Several caches that last equally long, for ``owner``."""
 
-    def __init__(self, count: int, owner: Weighed) -> None:
-        super().__init__([Recent() for _ in range(count)])
+    def __init__(self, held: list[Recent[Any, Any]], owner: Weighed) -> None:
+        super().__init__(held)
         self.owner = owner
 
     __hash__ = object.__hash__  # type: ignore[assignment]

@@ -252,12 +252,12 @@ class WalkStore:
             self._caches.add(made)
         return made
 
-    def caches(self, count: int, owner: Weighed) -> Caches:
-        """Several at once, which are ruled as long as the list is held: it is noted once.
+    def caches(self, first: Recent[Any, Any], count: int, owner: Weighed) -> Caches:
+        """``first`` and ``count`` more, ruled as long as the list is held: it is noted once.
 
         ``owner`` is what they are about, an automaton of one constraint.
         """
-        made = Caches(count, owner)
+        made = Caches([first, *(Recent() for _ in range(count))], owner)
         with self._caches_lock:
             if len(self._groups) >= self._most_groups:
                 self._groups = [group for group in self._groups if group() is not None]
