@@ -103,7 +103,7 @@ class _NamedWalks(dict[NamedTokenLeaf, LeafWalk]):
         end = leaf.start
         while leaf.row(end):
             (end,) = leaf.row(end).values()
-        token = array("i", [self._named.ids[leaf.number]]).tobytes()
+        token = array("i", [self._named.ids[leaf.named]]).tobytes()
         found = self[leaf] = None, token, (), (end,)
         return found
 
@@ -345,7 +345,7 @@ class MaskEngine:
     def _without_named(self, mask: Mask, configurations: list[tuple[int, int, int]]) -> Mask:
         """``mask`` without named tokens that only stand there for their text."""
         leaves = [self.machine.leaves[leaf] for leaf, _, _ in configurations]
-        meant = {self.named.ids[n.number] for n in leaves if isinstance(n, NamedTokenLeaf)}
+        meant = {self.named.ids[n.named] for n in leaves if isinstance(n, NamedTokenLeaf)}
         bits = np.zeros(self._walker.n_words, np.uint32)
         fill(mask, bits)
         for token in self.named.textual - meant:

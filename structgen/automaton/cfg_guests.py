@@ -33,13 +33,17 @@ def spelling(number: int) -> bytes:
 
 
 class NamedTokenLeaf(LiteralLeaf):
-    """One named token."""
+    """One named token.
+
+    Attributes:
+        named: which of them it is.
+    """
 
     is_shared = False
 
     def __init__(self, number: int) -> None:
         super().__init__([spelling(number)])
-        self.number = number
+        self.named = number
 
 
 class Guest:
