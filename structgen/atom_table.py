@@ -49,6 +49,8 @@ class AtomTable:
 
     def cover(self, numbers: Int32) -> None:
         """Make sure that states have their rows."""
+        if not len(numbers):
+            return
         missing = numbers
         if int(numbers.max()) < len(self._filled):
             missing = numbers[~self._filled[numbers]]

@@ -28,6 +28,7 @@ from .characters import Characters, Depths, LongEdge, Whole
 from .grouping import distinct, ranges, starts_of
 from .lone_runs import LoneRun
 from .recent import Recent
+from .trie import view
 
 Int32: TypeAlias = npt.NDArray[np.int32]
 Places: TypeAlias = npt.NDArray[np.int32]
@@ -53,7 +54,8 @@ _DEEP = 5
 """Levels after which there is little left but chains,"""
 
 _CHAINS = 400
-"""so that this many nodes are walked one by one."""
+_FEW_CHAINS = 16
+"""so that this many nodes are walked one by one, if they are in few chains."""
 
 _LARGE = 2000
 """Nodes, with all below them, from which runs are taken as a whole,"""
@@ -591,6 +593,7 @@ class TextWalks:
         characters, is_open = self.characters, self._symbols.is_open
         end, code = characters.views.end, characters.views.code
         start, stop = characters.views.own_start, characters.views.own_stop
+        all_partials = characters.partials
         quote, atom_of, ids = (
             len(characters.points),
             self._points.atom_of,
@@ -599,12 +602,13 @@ class TextWalks:
         found: list[int] = []
         aside: dict[int, list[int]] = {}
         stack = pairs
-        runs = out.runs
         patience = _PATIENCE
+        met: set[int] = set()
+        # By state: where few characters lead; or the next states by atom.
+        known: dict[int, tuple[tuple[tuple[int, bytes, int], ...] | None, Sequence[int]]] = {}
         while stack:
             at, here = stack.pop()
             child, beyond = here + 1, end[here]
-            narrow = self._narrow(at)
             if set_aside:
                 patience -= 1
                 if not patience:
@@ -613,18 +617,24 @@ class TextWalks:
                 if beyond - here > _SMALL and (is_open(at) or not self._is_few(at)):
                     aside.setdefault(at, []).append(here)
                     continue
-            runs.add((at, 0))
+            met.add(at)
             first, last = start[here], stop[here]
             if first != last:
                 found += ids[first:last]
-            partials = characters.partials.get(here)
+            partials = all_partials.get(here)
             if partials:
                 tails = self._points.tails_of(self._live(at))
                 if tails is not None:
                     alive = memoryview(tails)  # type: ignore[arg-type]
                     found += [token for token, tail in partials if alive[tail]]
             if child == beyond:
-                continue
+                continue  # where the state leads need not be known
+            moves = known.get(at)
+            if moves is None:
+                narrow = self._narrow(at)
+                table = () if narrow is not None else view(self._table(at))
+                moves = known[at] = narrow, table
+            narrow, table = moves
             if narrow is not None:
                 which = characters.quote_below(here)
                 if which >= 0:
@@ -634,7 +644,6 @@ class TextWalks:
                 for point, spelt, to in narrow:
                     stack += [(to, x) for x in characters.spelt_below(here, point, spelt)]
                 continue
-            table = self._table(at)
             while child < beyond:
                 symbol = code[child]
                 if symbol == quote:
@@ -642,10 +651,11 @@ class TextWalks:
                     if label >= 0:
                         out.single.setdefault(label, []).append(characters.quote_index[child])
                 else:
-                    to = int(table[atom_of[symbol]])
+                    to = table[atom_of[symbol]]
                     if to != _DEAD:
                         stack.append((to, child))
                 child = end[child]
+        out.runs.update([(at, 0) for at in met])
         if found:
             out.ids.append(np.array(found, np.int32))
         groups = [
@@ -680,13 +690,17 @@ class TextWalks:
         while len(nodes):
             sizes = characters.end[nodes] - nodes
             # Deep down there are a few long chains, which would take as many levels.
-            if int(sizes.sum()) <= (_SMALL if len(seen) < _DEEP else _CHAINS):
+            is_deep = len(seen) >= _DEEP and len(nodes) <= _FEW_CHAINS
+            if int(sizes.sum()) <= (_CHAINS if is_deep else _SMALL):
                 states = [table.states[number] for number in at.tolist()]
                 self._one_by_one(list(zip(states, nodes.tolist(), strict=True)), out)
                 break
             seen.append((nodes, at))
+            # Where no token goes on, where the state leads need not be known.
+            inner = sizes > 1
+            nodes, at = nodes[inner], at[inner]
             table.cover(at)
-            going_on = table.goes_on[at] & (sizes > 1)
+            going_on = table.goes_on[at]
             children, counts = characters.children_of(nodes[going_on])
             to = table.rows[np.repeat(at[going_on], counts), atoms[characters.code[children]]]
             alive = to >= 0
