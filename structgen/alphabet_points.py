@@ -119,16 +119,16 @@ class AlphabetPoints:
         starts = np.asarray(self._starts)
         low = np.searchsorted(starts, first, "right") - 1
         high = np.searchsorted(starts, last, "right") - 1
-        kinds, which = np.unique(low * len(starts) + high, return_inverse=True)
-        of_kind: list[int] = []
-        for kind in kinds.tolist():
+        spans = (low * len(starts) + high).tolist()
+        of_span: dict[int, int] = {}
+        for span in set(spans):
             mask = 0
-            for atom in self._atoms[kind // len(starts) : kind % len(starts) + 1]:
+            for atom in self._atoms[span // len(starts) : span % len(starts) + 1]:
                 mask |= 1 << atom if atom >= 0 else 0
-            of_kind.append(mask)
+            of_span[span] = mask
         by_tail = [0] * len(self._characters.tails)
-        for at, of in zip(tail.tolist(), which.reshape(-1).tolist(), strict=True):
-            by_tail[at] |= of_kind[of]
+        for at, span in zip(tail.tolist(), spans, strict=True):
+            by_tail[at] |= of_span[span]
         masks: dict[int, int] = {}
         kinds_of_tails = [masks.setdefault(mask, len(masks)) for mask in by_tail]
         return list(masks), np.array(kinds_of_tails, np.int64)
