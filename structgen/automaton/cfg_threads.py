@@ -42,7 +42,7 @@ class RestAutomaton(RegexAutomaton):
         """The state of ``regex``."""
         if self._looks is None and lookarounds.are_in(regex):
             self._looks = lookarounds.Looks(self)
-        return self._lower(regex)
+        return self._lower(regex, {})
 
     def both(self, a: int, b: int) -> int:
         """Intersection."""

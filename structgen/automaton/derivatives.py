@@ -56,17 +56,38 @@ Moves = tuple[tuple[int, int], ...]
 
 def char_sets(regex: ir.Regex) -> set[ir.Ranges]:
     """All character sets that occur in ``regex`` (iterative: nesting costs no stack)."""
+    return _made_of(regex)[0]
+
+
+def _made_of(regex: ir.Regex) -> tuple[set[ir.Ranges], set[type[ir.Regex]]]:
+    """The character sets in an expression, and of what kinds its parts are.
+
+    Formats are made of few parts, each of which stands in many places: it is looked at once.
+    """
     found: set[ir.Ranges] = set()
+    kinds: set[type[ir.Regex]] = set()
+    seen: set[int] = set()
     stack: list[ir.Regex] = [regex]
     while stack:
         node = stack.pop()
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
+        kinds.add(type(node))
         if isinstance(node, ir.CharSet):
             found.add(node.ranges)
         elif isinstance(node, (ir.Concat, ir.Alternate, ir.Intersect)):
             stack.extend(node.parts)
         elif isinstance(node, (ir.Repeat, ir.Complement, ir.Lookahead, ir.Lookbehind)):
             stack.append(node.body)
-    return found
+    return found, kinds
+
+
+def _may_look_around(kinds: set[type[ir.Regex]]) -> bool:
+    """Whether an expression of such parts can be one of `lookarounds.are_in`."""
+    has_anchors = ir.StartAnchor in kinds or ir.EndAnchor in kinds
+    has_own = ir.Intersect in kinds or ir.Complement in kinds
+    return ir.Lookahead in kinds or ir.Lookbehind in kinds or (has_anchors and has_own)
 
 
 class RegexAutomaton:
@@ -81,7 +102,8 @@ class RegexAutomaton:
     """
 
     def __init__(self, regex: ir.Regex, alphabet: Alphabet | None = None) -> None:
-        self.alphabet = alphabet or Alphabet(char_sets(regex))
+        sets, its_kinds = _made_of(regex)
+        self.alphabet = alphabet or Alphabet(sets)
         self._nodes: list[tuple[int, ...]] = [(NONE,), (EPSILON,)]
         self._ids: dict[tuple[int, ...], int] = {(NONE,): NONE, (EPSILON,): EPSILON}
         # per node: bit 0 nullable at the end, bit 1 nullable in the middle, bit 2 nullable when the
@@ -103,9 +125,10 @@ class RegexAutomaton:
         self._settled: dict[int, int] = {}
         self._any = self._set(self.alphabet.everything)
         self._all = self._repeat(self._any, 0, -1)
-        self._looks = lookarounds.Looks(self) if lookarounds.are_in(regex) else None
+        looks_around = _may_look_around(its_kinds) and lookarounds.are_in(regex)
+        self._looks = lookarounds.Looks(self) if looks_around else None
         self._is_counting = False
-        self._body = self._lower(regex)
+        self._body = self._lower(regex, {})
         anchored = self._looks is not None or self._flags[self._body] & 0b1000
         self.start = -1 if anchored else self._body
         """Initial state: with a number of its own where ``^`` might hold there and nowhere else."""
@@ -528,30 +551,37 @@ class RegexAutomaton:
 
     # -- construction -----------------------------------------------------------------------
 
-    def _lower(self, regex: ir.Regex) -> int:
+    def _lower(self, regex: ir.Regex, known: dict[int, int]) -> int:
+        """The node of an expression; ``known``: those of the parts met so far, by their `id`."""
+        found = known.get(id(regex))
+        if found is not None:
+            return found
         if isinstance(regex, ir.CharSet):
-            return self._set(self.alphabet.mask(regex.ranges))
-        if isinstance(regex, ir.Concat):
+            node = self._set(self.alphabet.mask(regex.ranges))
+        elif isinstance(regex, ir.Concat):
             node = EPSILON
             for part in reversed(regex.parts):
-                node = self._cat(self._lower(part), node)
-            return node
-        if isinstance(regex, ir.Alternate):
-            return self._alt([self._lower(part) for part in regex.parts])
-        if isinstance(regex, ir.Repeat):
+                node = self._cat(self._lower(part, known), node)
+        elif isinstance(regex, ir.Alternate):
+            node = self._alt([self._lower(part, known) for part in regex.parts])
+        elif isinstance(regex, ir.Repeat):
             most = -1 if regex.max is None else regex.max
             if most > max(regex.min, 1):
                 self._is_counting = True
-            return self._repeat(self._lower(regex.body), regex.min, most)
-        if isinstance(regex, ir.Intersect):
-            return self._of_its_own(self._and([self._lower(part) for part in regex.parts]))
-        if isinstance(regex, ir.Complement):
-            return self._of_its_own(self._not(self._lower(regex.body)))
-        if self._looks is not None:
-            return self._looks.lower(regex, self._lower)
-        if isinstance(regex, ir.StartAnchor):
-            return self._node((_START,), 0b1100)
-        return self._node((_END,), 0b1101)
+            node = self._repeat(self._lower(regex.body, known), regex.min, most)
+        elif isinstance(regex, ir.Intersect):
+            both = self._and([self._lower(part, known) for part in regex.parts])
+            node = self._of_its_own(both)
+        elif isinstance(regex, ir.Complement):
+            node = self._of_its_own(self._not(self._lower(regex.body, known)))
+        elif self._looks is not None:
+            node = self._looks.lower(regex, lambda part: self._lower(part, known))
+        elif isinstance(regex, ir.StartAnchor):
+            node = self._node((_START,), 0b1100)
+        else:
+            node = self._node((_END,), 0b1101)
+        known[id(regex)] = node
+        return node
 
     def _of_its_own(self, node: int) -> int:
         return node if self._looks is None else self._looks.of_its_own(node)
