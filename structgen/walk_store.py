@@ -206,7 +206,8 @@ class WalkStore:
         used: bytes charged since the last turn.
         held: bytes charged in the generation before, much of it dropped or used again since.
         turns: how often the caches have been turned.
-        masks: masks by the row and the token ids that they consist of; see `masks.pack`.
+        masks: masks by the row and the token ids that they consist of; see `masks.MaskEngine`.
+        met: in how many states those were met that are not in a row of their own.
         openings: masks before the first brace, by leaf and state; see `masks.MaskEngine`.
     """
 
@@ -233,6 +234,7 @@ class WalkStore:
         self.walks = self.memo(self.cache(), self.cache())
         self._interned: Recent[bytes, Bits] = self.cache()
         self.masks: Recent[tuple[bytes | None, Tokens], tuple[Any, Any, Bits]] = self.cache()
+        self.met: Recent[tuple[bytes | None, Tokens], int] = self.cache()
         self.openings: Recent[tuple[Leaf, int], tuple[Any, Any, Bits]] = self.cache()
         self._clusters: weakref.WeakValueDictionary[bytes, Cluster] = weakref.WeakValueDictionary()
         self._views = (
