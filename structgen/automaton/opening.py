@@ -45,6 +45,10 @@ class OpeningLeaf(Leaf):
         before = before_key(self._space)
         return before, before.state(self._keys[q])
 
+    def goes_on(self, q: int) -> bool:
+        """See `Leaf.goes_on`."""
+        return self.labels[q] < 0
+
     def _edges(self, key: Any) -> Mapping[int, Any]:
         return {} if key == _READ else {_BRACE: _READ}
 

@@ -45,7 +45,7 @@ class PlainSight:
         nodes: the schema's nodes.
         has_string: whether some string meets a node's lengths and patterns.
         max_digits: most digits of a whole number.
-        is_writable: whether text can be written.
+        is_ascii: whether no text can be relied on but ASCII: the vocabulary lacks some bytes.
         typed: the obligations that name one type, or none, and say nothing else.
     """
 
@@ -54,13 +54,13 @@ class PlainSight:
         nodes: Sequence[Node],
         has_string: Callable[[Node], bool],
         max_digits: int,
-        is_writable: Callable[[str], bool],
+        is_ascii: bool,
         typed: Set[int] = frozenset(),
     ) -> None:
         self._nodes = nodes
         self._has_string = has_string
         self._max_digits = max_digits
-        self._is_writable = is_writable
+        self._is_ascii = is_ascii
         self._typed = typed
         self._known: dict[tuple[int, int, int], bool] = {}
 
@@ -98,7 +98,7 @@ class PlainSight:
         if node.types != OBJECT or not _BEYOND_MEMBERS.isdisjoint(vars(node)):
             return None
         properties, required, additional = node.properties, node.required, node.additional
-        if not (self._is_writable("".join(properties)) and self._is_writable("".join(required))):
+        if self._is_ascii and not "".join((*properties, *required)).isascii():
             return None
         typed, possible = self._typed, self.possible
         for owed in properties.values():
@@ -147,7 +147,7 @@ class PlainSight:
             return False
         for value in (node.enum or ())[:_MAX_LISTED]:
             kind = _KINDS.get(type(value), 0) & types
-            if kind and (kind != STRING or self._is_writable(value)):
+            if kind and (kind != STRING or not self._is_ascii or value.isascii()):
                 return True
         return False
 
@@ -199,7 +199,7 @@ class PlainSight:
         properties = node.properties
         return all(
             self.possible(properties.get(name, node.additional), inside, hops)
-            and self._is_writable(name)
+            and (not self._is_ascii or name.isascii())
             for name in node.required
         )
 

@@ -132,7 +132,7 @@ class JsonLanguage:
             self.nodes,
             self._has_string,
             options.max_digits,
-            lambda text: not missing or text.isascii(),
+            bool(missing),
             graph.typed,
         )
         self.unbounded_root = self.root = graph.root

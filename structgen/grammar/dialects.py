@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 from ..errors import OptionError
@@ -60,7 +60,7 @@ class Dialect:
             return f"http://json-schema.org/draft-0{self.year}/schema#"
         return f"https://json-schema.org/draft/{self.name.removeprefix('draft')}/schema"
 
-    @property
+    @cached_property
     def ref_stands_alone(self) -> bool:
         """Whether everything beside ``$ref`` is ignored."""
         return self.year <= 7

@@ -68,7 +68,11 @@ class KeywordReader:
             handlers = self._but_type
         for keyword, value in raw.items():
             handler = handlers.get(keyword)
-            if handler is not None:
+            if handler is None:
+                continue
+            if handler is _properties and type(value) is dict and "".join(value).isascii():
+                node.properties = reader.members(keyword, value, place)  # of nearly every object
+            else:
                 handler(self, reader, node, value, place)
         if not _LATER.isdisjoint(raw):
             later = [_TOGETHER[k] for k in raw if k in _LATER]
@@ -198,8 +202,7 @@ def _regex(_: KeywordReader, reader: Reader, node: Node, value: Any, place: Plac
 
 
 def _properties(_: KeywordReader, reader: Reader, node: Node, value: Any, place: Place) -> None:
-    if type(value) is not dict or not "".join(value).isascii():  # hardly ever
-        checks.members("properties", value, place)
+    checks.members("properties", value, place)
     node.properties = reader.members("properties", value, place)
 
 
@@ -209,6 +212,12 @@ def _additional(_: KeywordReader, reader: Reader, node: Node, value: Any, place:
 
 
 def _required(_: KeywordReader, reader: Reader, node: Node, value: Any, place: Place) -> None:
+    try:
+        if type(value) is list and "".join(value).isascii():  # as nearly always
+            node.required = tuple(dict.fromkeys(value))
+            return
+    except TypeError:
+        pass  # told below
     node.required = checks.names("required", value, place)
 
 

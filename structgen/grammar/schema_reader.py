@@ -192,7 +192,8 @@ class Reader:
             CompileLimitExceeded: more than `MAX_NODES` subschemas.
         """
         root = self._documents.root
-        top = self.child(self._document, Place("$", root, self._enter((), root)))
+        scope = self._enter((), root) if self._follows_dynamic else ()
+        top = self.child(self._document, Place("$", root, scope))
         self._bases[top >> 1] = 0
         nodes, heights, work, fill, observe = (
             self._nodes,
@@ -368,7 +369,8 @@ class Reader:
             except StructgenError:
                 self._fill(self, Node("$"), raw, place.below(*steps))
                 raise
-            self._reach_below(place)
+            if place.depth + 1 >= self._heights[place.base]:  # as `_reach_below` has it
+                self._heights[place.base] = place.depth + 2
         else:
             node._place = to = Place(place, place.resource, (), steps, place.depth + 1, place.base)
             nodes.append(node)
@@ -455,7 +457,8 @@ class Reader:
         if is_draft4 and types == INTEGER:
             types = DIGITS
         number = len(self._nodes)
-        node = node_at("$")
+        node = _bare(Node)  # `node_at`, without the call
+        node._place = "$"
         node.types = types
         self._nodes.append(node)
         self._typed.add(2 * number)
