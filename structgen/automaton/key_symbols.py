@@ -92,8 +92,15 @@ class KeySymbols:
         Returns:
             The state, or None when no key at all can be written from it.
         """
-        starts = tuple([a.start for a in self._automata]) if self._automata else ()
-        state = self._state(0, allowed, others, starts)
+        if others and self._automata:
+            state = self._state(0, allowed, others, tuple([a.start for a in self._automata]))
+        else:  # as nearly always
+            key = (0 if allowed or others else -1, allowed, others, ())
+            found = self._ids.get(key)
+            if found is None:
+                found = self._ids[key] = len(self._keys)
+                self._keys.append(key)
+            state = found
         return state if allowed or self._is_alive(state) else None
 
     def label(self, state: int) -> int:

@@ -318,15 +318,20 @@ class ObjectPlan:
         is_plain = not self._is_involved
         state = (at >> 1, 0, self._table.rule, ()) if is_plain else self._states[at >> 1]
         if at & 1:
-            leaf = self._leaf(state)
+            leaf = self._one_leaf or self._leaf(state)
             menu, may_close = self._menu(state, leaf)
             return (Alternative(leaf, leaf.after_value(menu, may_close), ((self, at - 1),)),)
         if outcome == CLOSE:
             return POP
         ways: Iterable[tuple[int, int]]
         if is_plain:
-            label = outcome - 1
-            ways = ((self._table.conjunctions[label], self._left_after(state[0], label)),)
+            # `_ways`, at hand: every member of most objects comes by here.
+            left, label, table = at >> 1, outcome - 1, self._table
+            if label < self._n_names:
+                left &= ~(1 << label)
+            if self._in_order:
+                left &= ~(table.ordered & ((1 << label) - 1))
+            ways = ((table.conjunctions[label], left),)
         else:
             name = None if text is None else json.loads(text)
             ways = [(c, self._number(s)) for c, s in self._open_ways(state, outcome - 1, name)]
