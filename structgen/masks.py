@@ -271,20 +271,22 @@ class MaskEngine:
     def _leaf_walk(self, leaf: Leaf, q: int, node: Node) -> LeafWalk:
         memo = self._walker.walks if leaf.is_shared else self._walks
         found = memo.get(leaf, q, node)
-        return self._walk_anew(leaf, q, node, memo) if found is None else found
+        if found is None:
+            anew = self._walk_of_grammar if leaf.of_grammar else self._walker.walk_anew
+            found = anew(leaf, q, node, memo)
+        return found
 
-    def _walk_anew(self, leaf: Leaf, q: int, node: Node, memo: WalkMemo) -> LeafWalk:
-        """As `_leaf_walk`, where ``memo`` does not hold the walk yet."""
-        if type(leaf) is NamedTokenLeaf:
+    def _walk_of_grammar(self, leaf: Leaf, q: int, node: Node, memo: WalkMemo) -> LeafWalk:
+        """The walk of a lexer, or of a named token."""
+        if isinstance(leaf, NamedTokenLeaf):
             # A token of its own: no other one goes on with it.
             at_root = node == ROOT and q == leaf.start
             return self._named_walks[leaf] if at_root else NO_WALK
-        if type(leaf) is Lexer:
-            found = self._lexers.walk(leaf, q, node)
-            memo.put(leaf, q, node, found)
-            self._walker.used += len(found[1]) + 400
-            return found
-        return self._walker.walk_anew(leaf, q, node, memo)
+        assert isinstance(leaf, Lexer)
+        found = self._lexers.walk(leaf, q, node)
+        memo.put(leaf, q, node, found)
+        self._walker.used += len(found[1]) + 400
+        return found
 
     def root_walk(self, leaf: Leaf, q: int, continuation: int) -> LeafWalk:
         """What ``leaf`` does from its state ``q`` with whole tokens."""
@@ -294,7 +296,10 @@ class MaskEngine:
             return last
         memo = walker.walks if leaf.is_shared else self._walks
         found = memo.kept[(leaf.number << 32 | q) << NODE_BITS]  # the root is node 0
-        return self._walk_anew(leaf, q, ROOT, memo) if found is None else found
+        if found is None:
+            anew = self._walk_of_grammar if leaf.of_grammar else walker.walk_anew
+            found = anew(leaf, q, ROOT, memo)
+        return found
 
     def _mask_of_alike(
         self, configurations: list[tuple[int, int, int]], is_accepting: bool
@@ -467,7 +472,7 @@ class MaskEngine:
         key = (frame, at, outcome, node, room)
         found = self._frame_walks[key]
         if found is None:
-            if frame.records(at, outcome):
+            if frame.may_record and frame.records(at, outcome):
                 found, others = self._walk_forgetting(frame, at, outcome, node, room)
                 if others:
                     raise NeedsText
@@ -494,7 +499,7 @@ class MaskEngine:
         number = node.number if type(node) is Cluster else node
         closed: list[Node] = []
         ends: list[Ends] = []
-        tokens: bytes | bytearray = b"" if len(ways) == 1 else bytearray()
+        tokens = b""
         for way in ways:
             leaf, frames = way.leaf, way.frames
             exits: Exits
@@ -504,7 +509,8 @@ class MaskEngine:
                 memo = walker.walks if leaf.is_shared else self._walks
                 walk = memo.kept[(leaf.number << 32 | way.q) << NODE_BITS | number]
                 if walk is None:
-                    walk = self._walk_anew(leaf, way.q, node, memo)
+                    anew = self._walk_of_grammar if leaf.of_grammar else walker.walk_anew
+                    walk = anew(leaf, way.q, node, memo)
                 _, more, exits, inner = walk
                 tokens += more
                 if inner:
@@ -515,7 +521,10 @@ class MaskEngine:
                 else:
                     closed.append(exit_node)
         walker.used += len(tokens) + 300
-        return bytes(tokens), walker.join(closed) if closed else _NO_NODE, tuple(ends)
+        closed_at: Node = _NO_NODE
+        if closed:
+            closed_at = walker.join(closed) if closed[1:] else closed[0]
+        return tokens, closed_at, tuple(ends)
 
     def _close(
         self,

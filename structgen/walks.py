@@ -66,6 +66,8 @@ class Walker(StringWalks):
             state = leaf.text_state(q)
             if state is None:
                 found = self._walk_before_text(leaf, q, node, memo)
+                if found is not None and node != ROOT:
+                    return found  # of parts that are remembered, for one frame, which is, too
             else:
                 found = self._text_walk(leaf, state, node, memo)
         if found is None:
@@ -81,7 +83,7 @@ class Walker(StringWalks):
             if size > 4 * self.n_words:
                 found = self._with_row(found)
                 size = 0
-            if leaf.is_shared:
+            if leaf.is_shared and q >= leaf.tell_from:  # its states have numbers as they come
                 size += leaf.grown()
         memo.put(leaf, q, node, found)
         # What walks cost is looked at once a mask, when that is charged.

@@ -33,6 +33,8 @@ from structgen import (
     TokenNotAllowed,
     Vocabulary,
 )
+from structgen.automaton.cfg_guests import NamedTokenLeaf
+from structgen.automaton.leaf import LiteralLeaf
 from structgen.check_grammar import problems
 
 CALL, END, TOOL, STOP = "<|call|>", "<|end|>", "<tool>", "<|stop|>"
@@ -149,6 +151,11 @@ def test_to_what_stands_before_a_token_is_the_end() -> None:
     assert reads(constraint, "cc", CALL)
     assert reads(constraint, "aacd")
     assert reads(constraint, "cd", CALL)
+
+
+def test_walks_are_not_taken_for_those_of_other_leaves() -> None:
+    other = LiteralLeaf([b"x"])  # walks are known by the number of their leaf
+    assert NamedTokenLeaf(other.number).number > other.number
 
 
 def test_text_is_not_the_token() -> None:

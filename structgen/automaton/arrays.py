@@ -100,6 +100,7 @@ class ArrayPlan:
     """
 
     nests = True
+    may_record = False
 
     def __init__(self, language: JsonLanguage, nodes: tuple[int, ...]) -> None:
         self._language = language
@@ -158,6 +159,7 @@ class ArrayPlan:
         self._prefix = max(len(n.prefix) for n in self._nodes)
         self._unique = any(n.unique for n in self._nodes)
         self._repeats = any(n.repeats for n in self._nodes)
+        self.may_record = self._unique or self._repeats
         contains: dict[Contains, None] = {}
         for node in self._nodes:
             contains.update(

@@ -40,6 +40,7 @@ class NamedTokenLeaf(LiteralLeaf):
     """
 
     is_shared = False
+    of_grammar = True
 
     def __init__(self, number: int) -> None:
         super().__init__([spelling(number)])

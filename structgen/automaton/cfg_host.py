@@ -30,7 +30,7 @@ class CfgFrame:
         cfg: the grammar.
     """
 
-    nests = False
+    nests = may_record = False
     limit = UNLIMITED
 
     def __init__(self, cfg: CfgMachine) -> None:

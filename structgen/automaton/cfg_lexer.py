@@ -70,6 +70,7 @@ class Lexer(Leaf):
     """
 
     is_shared = False
+    of_grammar = True
 
     def __init__(
         self, terminals: Terminals, permits: Callable[[int, int], bool] | None = None

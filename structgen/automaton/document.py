@@ -42,7 +42,7 @@ class Document:
         shortest: the shortest text of the value.
     """
 
-    nests = False
+    nests = may_record = False
 
     def __init__(
         self, value: tuple[Alternative, ...], space: Whitespace, limit: int, shortest: bytes

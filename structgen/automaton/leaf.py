@@ -75,11 +75,14 @@ class Leaf:
         attached: what others keep about this leaf for as long as it lives, each under its own key.
         number: what no other leaf of the process ever has.
         labels: `label` of each state. Only to be read.
+        tell_from: below so many states `grown` has nothing to tell.
+        of_grammar: whether it is a context-free grammar's, which has walks of its own.
     """
 
     is_shared = True
     holds_text = False
     hands_over = False
+    of_grammar = False
     _state_bytes = 500
     start: int
     symbols: SymbolAutomaton
@@ -96,7 +99,7 @@ class Leaf:
         self.number = next(_numbers)
         self._n_edges = 0
         self._told = 0
-        self._tell_from = 0
+        self.tell_from = 0
 
     @property
     def weight(self) -> int:
@@ -108,9 +111,9 @@ class Leaf:
 
     def grown(self) -> int:
         """By how many bytes it has grown since this was last told, if by many states."""
-        if len(self._keys) < self._tell_from:
+        if len(self._keys) < self.tell_from:
             return 0
-        self._tell_from = len(self._keys) + _MANY_STATES
+        self.tell_from = len(self._keys) + _MANY_STATES
         told, self._told = self._told, self.weight
         return self._told - told
 

@@ -46,10 +46,12 @@ class Frame(Protocol):
     Attributes:
         nests: whether it counts towards the depth of the stack.
         limit: the depth, with this frame on top, from which on it is resumed as ``limited``.
+        may_record: whether `records` may ever say so; hardly any frame's does.
     """
 
     nests: bool
     limit: int
+    may_record: bool
 
     def records(self, at: int, outcome: int) -> bool:
         """Whether what follows depends on the text just written (a key, or an array's item)."""
@@ -552,7 +554,7 @@ class Machine:
     ) -> None:
         """Add what follows one frame."""
         frame, at = self.frames[link[0]]
-        if frame.records(at, outcome):
+        if frame.may_record and frame.records(at, outcome):
             found.add(pack(_PENDING, outcome, self._over(*link)))
         else:
             ways = self.resumed(frame, at, outcome, depth >= frame.limit)

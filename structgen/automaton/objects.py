@@ -53,7 +53,7 @@ class ObjectPlan:
         # Whether an unnamed key may be right in one state and wrong in another.
         self._told_by_state = table.speaks_of_unnamed
         # Whether more than the names still allowed tells one state from another.
-        self._is_involved = self._counts or bool(table.rule.support)
+        self._is_involved = self.may_record = self._counts or bool(table.rule.support)
         self._in_order = language.options.property_order == "schema"
 
     # What plain objects hardly need, and the first mask not at all.

@@ -65,6 +65,7 @@ class PlainRoot:
     """The frame of a document's object up to its brace; see `machine.Frame`."""
 
     nests = True
+    may_record = False
     limit = UNLIMITED  # the object's own frame minds how deep its members are
 
     def __init__(self, language: JsonLanguage) -> None:
