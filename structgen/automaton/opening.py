@@ -92,11 +92,11 @@ class PlainRoot:
         self, at: int, outcome: int, text: bytes | None = None, limited: bool = False
     ) -> tuple[Alternative, ...]:
         """See `machine.Frame`: the object, its brace being read."""
-        out: list[Alternative] = []
-        for way in self._language.alternatives(self._language.root):
-            assert way.leaf is not None
-            out.append(Alternative(way.leaf, way.leaf.step(way.q, _BRACE), way.frames))
-        return tuple(out)
+        # As `JsonLanguage.alternatives`, but that there is such an object is known.
+        (plan,) = self._language.shapes(self._language.root)[1]
+        way = plan.open()
+        assert way.leaf is not None
+        return (Alternative(way.leaf, way.leaf.step(way.q, _BRACE), way.frames),)
 
     def finish(self, at: int, outcome: int, text: bytes | None = None) -> bytes | None:
         """See `machine.Frame`."""
