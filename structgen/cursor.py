@@ -29,8 +29,6 @@ _MOST_STRAYED = 100
 """Tokens by which one token is taken to lengthen the way to the end, where that depends on the text
 so far and has not been worked out."""
 
-_WORD = np.dtype(np.uint32)
-
 
 class Cursor:
     """The place of one sequence in a constraint. Cheap; not shared between threads.
@@ -143,18 +141,18 @@ class Cursor:
 
     def _look_at(self, out: npt.NDArray[np.uint32]) -> None:
         """Keep a view of the bytes of ``out``, where it is made as masks are."""
-        size = self._engine.size
-        if out.shape != ((size + 31) // 32,):
+        n_words = (self._engine.size + 31) // 32
+        view = memoryview(out)  # type: ignore[arg-type]
+        if view.format == "I" and view.shape == (n_words,) and view.c_contiguous:
+            self._out, self._bytes = out, view.cast("B")
+            return
+        if out.shape != (n_words,):
             raise ValueError(
-                f"a mask for {size:,} tokens is uint32 [{(size + 31) // 32}], got "
+                f"a mask for {self._engine.size:,} tokens is uint32 [{n_words}], got "
                 f"{list(out.shape)}. If the model's logits are wider than its tokenizer, give the "
                 "vocabulary that width: Vocabulary.from_tokenizer_json(path, size=...)."
             )
         self._out, self._bytes = out, None
-        if out.dtype is _WORD:
-            view = memoryview(out)  # type: ignore[arg-type]
-            if view.c_contiguous:
-                self._bytes = view.cast("B")
 
     def allowed_count(self) -> int:
         """How many tokens `fill_mask` allows now."""

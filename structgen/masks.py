@@ -22,6 +22,7 @@ import numpy.typing as npt
 
 from .automaton.cfg_guests import NamedTokenLeaf
 from .automaton.cfg_lexer import Lexer
+from .automaton.keys import CLOSE
 from .automaton.leaf import GROW, Leaf
 from .automaton.machine import BOTTOM, POP, Alternative, Frame, Machine, NeedsText
 from .automaton.nesting import UNLIMITED
@@ -324,8 +325,8 @@ class MaskEngine:
             found = walker.openings[leaf, q]
             if found is None:
                 row, tokens, exits, _ = walker.leaf_walk(*leaf.before_key(q), ROOT, walker.walks)
-                if exits:
-                    break
+                if any(outcome != CLOSE for outcome, _ in exits):
+                    break  # nothing follows the end of the document
                 bits = None if row is None else walker.packed(row)
                 found = walker.openings[leaf, q] = _packed(walker, bits, tokens)
             return found
