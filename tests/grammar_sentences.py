@@ -12,7 +12,7 @@ from collections.abc import Iterable
 import lark
 from lark.grammar import NonTerminal, Rule, Symbol
 
-from structgen.automaton.derivatives import RegexAutomaton
+from structgen.automaton.regex_automaton import RegexAutomaton
 from structgen.grammar.regex import parse_python
 
 _ORDINARY = "abcdefgxyzABCXYZ0123456789_-+*/.,:;!?()[]{}<>=|&'\"@#$%^~` \t\n\\"

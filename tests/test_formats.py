@@ -17,8 +17,8 @@ import idna
 import jsonschema_rs
 import pytest
 
-from structgen.automaton.derivatives import RegexAutomaton
 from structgen.automaton.evaluate import shortest_match
+from structgen.automaton.regex_automaton import RegexAutomaton
 from structgen.grammar import formats_idn, ir
 from structgen.grammar.formats import ANNOTATION_FORMATS, FEWEST, FORMATS, format_regex
 

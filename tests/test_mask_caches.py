@@ -14,7 +14,7 @@ import real_tokenizers
 
 import structgen
 from structgen import JsonSchema, Regex, Vocabulary
-from structgen.automaton.derivatives import RegexAutomaton
+from structgen.automaton.regex_automaton import RegexAutomaton
 from structgen.grammar.regex import parse_python
 from structgen.walks import walker_of
 

@@ -19,13 +19,13 @@ from ..grammar import ir, json_schema
 from ..grammar.schema_graph import child_path
 from .cfg_guests import MAX_NAMED, NamedTokenLeaf
 from .contradiction import contradiction
-from .derivatives import RegexAutomaton
 from .document import Document
 from .early_check import check
 from .encoding import Utf8
 from .leaf import GROW, TextLeaf
 from .machine import Alternative, Machine, Released
 from .options import JsonOptions, json_options
+from .regex_automaton import RegexAutomaton
 from .scalars import literal_leaf
 from .spellable import restrict, writable
 from .values import JsonLanguage

@@ -10,8 +10,8 @@ from __future__ import annotations
 from ..errors import CompileLimitExceeded
 from .bits import bits
 from .cfg_terminal_sets import MAX_SEARCH, TerminalSets, Threads
-from .derivatives import NONE
 from .encoding import GROUND, Utf8
+from .expressions import NONE
 
 _NEAR = 50
 

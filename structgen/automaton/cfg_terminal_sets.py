@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterable
 
 from . import liveness
 from .cfg_terminals import Terminals
-from .derivatives import NONE, Moves
+from .derivatives import Moves
+from .expressions import NONE
 
 Outcome = tuple[tuple[int, tuple[int, ...]], ...]
 """Pairs of a condition on the rest and the terminals that may end under it."""

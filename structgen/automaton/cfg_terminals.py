@@ -25,7 +25,9 @@ from . import liveness
 from .alphabet import Alphabet
 from .cfg_guests import Guest
 from .cfg_threads import DEAD, HAS_BEHIND, Item, RestAutomaton, Threads
-from .derivatives import EPSILON, NONE, Moves, RegexAutomaton, char_sets
+from .derivatives import Moves, char_sets
+from .expressions import EPSILON, NONE
+from .regex_automaton import RegexAutomaton
 
 _Key = tuple[tuple[tuple[int, int], ...], tuple[int, ...], int, int]
 """A state: threads (what is left, condition), positions of lookbehind automata, characters read (as

@@ -17,7 +17,9 @@ from ..grammar import ir
 from ..grammar import regex_tree as tree
 from . import lookarounds
 from .alphabet import Alphabet
-from .derivatives import EPSILON, NONE, Moves, RegexAutomaton
+from .derivatives import Moves
+from .expressions import EPSILON, NONE
+from .regex_automaton import RegexAutomaton
 
 DEAD, EMPTY = 0, 1
 _SET, _CAT, _ALT, _REP, _AHEAD, _BEHIND, _TEXT = range(2, 9)

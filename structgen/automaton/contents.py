@@ -3,7 +3,7 @@
 Nodes of one automaton are numbers that no other one knows, over an alphabet of its own. A content
 is a digest of the node's structure, with sets of characters as code points: so what is found out
 about the texts of an expression can be kept for all patterns in which the same is left to be read,
-as ``.{0,40}`` is in most schemas. It knows derivatives' nodes, and nothing of what is kept.
+as ``.{0,40}`` is in most schemas. It knows the nodes of `expressions`, and nothing of what is kept.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from __future__ import annotations
 from hashlib import blake2b
 from typing import TYPE_CHECKING
 
-from . import derivatives as kinds
+from . import expressions as kinds
 
 if TYPE_CHECKING:
-    from .derivatives import RegexAutomaton
+    from .regex_automaton import RegexAutomaton
 
 _SIZE = 16
 """Bytes of a content: two that are equal by chance are not to be expected."""

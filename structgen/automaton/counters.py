@@ -4,7 +4,8 @@
 word, yet for hundreds of characters nothing follows from the counts. `Far.alike` gives, for a
 state, one that reads the same texts of at most so many characters, and can go on after the same
 ones: it drops upper bounds that such a text cannot reach. Lower bounds stay, so that shortest
-completions are the same too. It knows derivatives' nodes, and of tokens only how much one holds.
+completions are the same too. It knows the nodes of `expressions`, and of tokens only how much one
+holds.
 """
 
 from __future__ import annotations
@@ -12,10 +13,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from . import derivatives as kinds
+from . import expressions as kinds
 
 if TYPE_CHECKING:
-    from .derivatives import RegexAutomaton
+    from .regex_automaton import RegexAutomaton
 
 MAX_SPELLING = 12
 """Most bytes of one character: two escaped surrogates."""

@@ -30,7 +30,7 @@ from ..grammar.schema_graph import (
     json_key,
     to_decimal,
 )
-from .derivatives import RegexAutomaton
+from .regex_automaton import RegexAutomaton
 from .shared import AUTOMATA
 
 _LONGEST_READ = 200

@@ -13,10 +13,10 @@ from typing import Any
 
 from ..grammar import ir
 from . import liveness
-from .derivatives import RegexAutomaton
 from .encoding import GROUND, Utf8
 from .leaf import GROW
 from .name_trie import ByteEdges, NamesBelow, NameTrie, names_alphabet
+from .regex_automaton import RegexAutomaton
 from .symbols import Names
 
 _FEW_PATTERNS = 6

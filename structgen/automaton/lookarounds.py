@@ -25,9 +25,10 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from ..errors import CompileLimitExceeded
 from ..grammar import ir
+from .expressions import ALT, AND, CAT, EPSILON, NONE, NOT, REP
 
 if TYPE_CHECKING:
-    from .derivatives import Moves, RegexAutomaton
+    from .derivatives import Derivatives, Moves
 
 MAX_WORK = 2_000_000
 """Most derivatives of parts that are taken for one pattern: some ten seconds."""
@@ -35,11 +36,9 @@ MAX_WORK = 2_000_000
 MAX_CONDITIONS = 256
 """Most sets of lookaheads that one place can be passed under."""
 
-NONE, EPSILON = 0, 1
-# Kinds of nodes; those below ten are `derivatives`' own. An _AHEAD holds what the rest of the text
-# must match, a _BEHIND the derivative by the text so far and whether it is negated, an _OWN a state
-# that ends before the text may.
-_CAT, _ALT, _REP, _AND, _NOT = 3, 4, 5, 6, 7
+# Kinds of nodes beside those of `expressions`. An _AHEAD holds what the rest of the text must
+# match, a _BEHIND the derivative by the text so far and whether it is negated, an _OWN a state that
+# ends before the text may.
 _AHEAD, _BEHIND, _WITH, _OWN = 10, 11, 12, 13
 
 Conditions: TypeAlias = "frozenset[frozenset[int]]"
@@ -76,10 +75,10 @@ def are_in(regex: ir.Regex) -> bool:
 class Looks:
     """What one automaton does with its lookarounds. Bit 3 of a node's flags says it has some.
 
-    Anchors are lookarounds here; there are no `derivatives._START` and `derivatives._END`.
+    Anchors are lookarounds here; there are no `expressions.START` and `expressions.END`.
     """
 
-    def __init__(self, automaton: RegexAutomaton) -> None:
+    def __init__(self, automaton: Derivatives) -> None:
         # The automaton holds this: held back, it would take the collector to free them.
         self._held_by = weakref.ref(automaton)
         self._work = 0
@@ -90,7 +89,7 @@ class Looks:
         self._behinds: dict[int, frozenset[int]] = {}
 
     @property
-    def _automaton(self) -> RegexAutomaton:
+    def _automaton(self) -> Derivatives:
         automaton = self._held_by()
         assert automaton is not None
         return automaton
@@ -164,13 +163,13 @@ class Looks:
         if found is None:
             kind, *args = automaton._nodes[node]
             self._count_work(len(args))
-            if kind == _ALT:
+            if kind == ALT:
                 parts = [self._ahead_of_end(part) for part in args]
                 found = automaton._overlay(parts, automaton._alt)
-            elif kind == _AND:
+            elif kind == AND:
                 parts = [self._ahead_of_end(part) for part in args]
                 found = automaton._overlay(parts, automaton._and, every=True)
-            elif kind == _NOT:
+            elif kind == NOT:
                 found = self._complement(self._ahead_of_end(args[0]))
             else:
                 found = self._consume(node, EPSILON, False)
@@ -220,15 +219,15 @@ class Looks:
     def _ways(self, node: int, then: int, behind: bool) -> list[Moves]:
         automaton = self._automaton
         kind, *args = automaton._nodes[node]
-        if kind == _ALT:
+        if kind == ALT:
             return [self._consume(part, then, behind) for part in args]
-        if kind == _CAT:
+        if kind == CAT:
             left, right = args
             ways = [self._consume(left, automaton._cat(right, then), behind)]
             for rests in self._empty(left):
                 ways.append(self._under(rests, self._consume(right, then, behind), behind))
             return ways
-        if kind == _REP:
+        if kind == REP:
             body, least, most = args
             rest = automaton._repeat(body, max(least - 1, 0), most - 1 if most > 0 else most)
             ways = [self._consume(body, automaton._cat(rest, then), behind)]
@@ -243,7 +242,7 @@ class Looks:
         if kind == _WITH:
             rest, inner = args
             return [self._under(frozenset((rest,)), self._consume(inner, then, behind), behind)]
-        return []  # _AHEAD and _BEHIND read nothing; an _AND or _NOT here is an _OWN
+        return []  # _AHEAD and _BEHIND read nothing; an AND or NOT here is an _OWN
 
     def _under(self, rests: frozenset[int], moves: Moves, behind: bool) -> Moves:
         """``moves`` where the rest of the text matches all of ``rests`` as well."""
@@ -280,14 +279,14 @@ class Looks:
                 found = _NEVER if rest == NONE else _as_condition(rest, automaton._all)
         elif kind == _WITH:
             found = frozenset(rests | {args[0]} for rests in self._empty(args[1]))
-        elif kind == _CAT:
+        elif kind == CAT:
             found = self._empty(args[0])
             if found:
                 right = self._empty(args[1])
                 found = frozenset(a | b for a in found for b in right)
-        elif kind == _ALT:
+        elif kind == ALT:
             found = frozenset(rests for part in args for rests in self._empty(part))
-        elif kind == _REP:
+        elif kind == REP:
             found = _ALWAYS if args[1] == 0 else self._empty(args[0])
         if frozenset() in found:
             return _ALWAYS
@@ -343,7 +342,7 @@ class Looks:
         chain: list[int] = []  # as long as the pattern: no recursion
         while node not in self._behinds and automaton._flags[node] & 0b1000:
             chain.append(node)
-            if automaton._nodes[node][0] != _CAT:
+            if automaton._nodes[node][0] != CAT:
                 break
             node = automaton._nodes[node][2]
         held = self._behinds.get(node, frozenset())
@@ -352,7 +351,7 @@ class Looks:
             if kind == _BEHIND:
                 held |= {args[0]}
             else:
-                for part in args[:1] if kind in (_CAT, _REP) else args:
+                for part in args[:1] if kind in (CAT, REP) else args:
                     held |= self._behinds_of(part)
             self._behinds[node] = held
         return held
@@ -363,7 +362,7 @@ class Looks:
         chain: list[int] = []  # as long as the pattern: no recursion
         while (node, bit) not in self._shifted and self._behinds_of(node):
             chain.append(node)
-            if automaton._nodes[node][0] != _CAT:
+            if automaton._nodes[node][0] != CAT:
                 break
             node = automaton._nodes[node][2]
         found = self._shifted.get((node, bit), node)
@@ -372,9 +371,9 @@ class Looks:
             kind, *args = automaton._nodes[node]
             if kind == _BEHIND:
                 found = self._behind(self._step(args[0], bit), args[1])
-            elif kind == _CAT:
+            elif kind == CAT:
                 found = automaton._cat(self._shift(args[0], bit), found)
-            elif kind == _REP:
+            elif kind == REP:
                 found = automaton._repeat(self._shift(args[0], bit), args[1], args[2])
             else:
                 found = self._rebuilt(kind, [self._shift(part, bit) for part in args])
@@ -383,11 +382,11 @@ class Looks:
 
     def _rebuilt(self, kind: int, parts: list[int]) -> int:
         automaton = self._automaton
-        if kind == _ALT:
+        if kind == ALT:
             return automaton._alt(parts)
-        if kind == _AND:
+        if kind == AND:
             return automaton._and(parts)
-        if kind == _NOT:
+        if kind == NOT:
             return automaton._not(parts[0])
         return self._ahead(parts[0]) if kind == _AHEAD else self._with(parts[0], parts[1])
 

@@ -27,13 +27,13 @@ from ..grammar.schema_graph import (
     Node,
     to_decimal,
 )
-from .derivatives import RegexAutomaton
 from .encoding import Escapes, json_string
 from .key_symbols import NewKeySymbols
 from .keys import KeyLeaf, NameLeaf
 from .leaf import Leaf, LiteralLeaf, StringLeaf
 from .numbers import NumberLeaf, NumberSpec
 from .options import JsonOptions
+from .regex_automaton import RegexAutomaton
 from .shared import AUTOMATA, FORMATS
 from .whitespace import Whitespace
 

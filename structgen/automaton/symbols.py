@@ -1,6 +1,6 @@
 """Automata over characters, and how their texts are spelt as bytes.
 
-`SymbolAutomaton` is what regular expressions (`derivatives`), keys (`key_symbols`) and others
+`SymbolAutomaton` is what regular expressions (`regex_automaton`), keys (`key_symbols`) and others
 answer to; its symbols are atoms of an alphabet, which an encoding (`encoding`) spells. Here stand
 the edges and the shortest ways of the two together. Leaves, their states and what is remembered of
 them are the business of `leaf`.
@@ -18,7 +18,7 @@ from .alphabet import Alphabet
 from .encoding import GROUND, Utf8
 
 if TYPE_CHECKING:
-    from .derivatives import RegexAutomaton
+    from .regex_automaton import RegexAutomaton
 
 MAX_SEARCH = 2_000_000
 """Most states a search for the shortest completion of one leaf may visit."""

@@ -13,7 +13,7 @@ from functools import lru_cache
 from ..errors import CompileLimitExceeded, OptionError, OutputTypeError
 from ..grammar import ir
 from ..grammar.regex import parse_python
-from .derivatives import RegexAutomaton
+from .regex_automaton import RegexAutomaton
 
 JSON_WHITESPACE = ir.char_set([(0x20, 0x20), (0x09, 0x0A), (0x0D, 0x0D)])
 

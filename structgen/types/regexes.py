@@ -102,7 +102,7 @@ class TextPattern:
             UnsupportedFeature: a pattern is not regular.
             CompileLimitExceeded: it has too many states.
         """
-        from structgen.automaton.derivatives import RegexAutomaton
+        from structgen.automaton.regex_automaton import RegexAutomaton
 
         return not RegexAutomaton(regex_algebra.lower((self & other).expression())).is_empty()
 

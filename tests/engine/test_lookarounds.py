@@ -10,7 +10,7 @@ import regex_oracle
 
 from engine.walks import seeds
 from structgen import CompileLimitExceeded, PatternError, UnsupportedFeature
-from structgen.automaton.derivatives import RegexAutomaton
+from structgen.automaton.regex_automaton import RegexAutomaton
 from structgen.grammar import ir
 from structgen.grammar.regex import parse_ecma, parse_python
 

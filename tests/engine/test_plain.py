@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from engine import strategies
 from structgen import StructgenError
-from structgen.automaton.derivatives import RegexAutomaton
 from structgen.automaton.encoding import json_string
 from structgen.automaton.evaluate import matches, shortest_match
 from structgen.automaton.leaf import StringLeaf
@@ -23,6 +22,7 @@ from structgen.automaton.options import JsonOptions
 from structgen.automaton.plain import PlainNodes
 from structgen.automaton.plain_patterns import fewest_characters, has_string
 from structgen.automaton.position_sets import MOST_SETS, has_few_sets
+from structgen.automaton.regex_automaton import RegexAutomaton
 from structgen.automaton.values import JsonLanguage
 from structgen.errors import CompileLimitExceeded
 from structgen.grammar import ir, json_schema, regex_tree

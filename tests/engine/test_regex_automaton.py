@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 import structgen
 from engine.walks import TINY, accepts, examples, minimum, seeds, walk
 from structgen import CompileLimitExceeded, PatternError, Regex, Unsatisfiable, UnsupportedFeature
-from structgen.automaton import derivatives, evaluate
-from structgen.automaton.derivatives import RegexAutomaton
+from structgen.automaton import evaluate, expressions
 from structgen.automaton.encoding import JsonString, Utf8
 from structgen.automaton.leaf import Leaf, StringLeaf, TextLeaf
+from structgen.automaton.regex_automaton import RegexAutomaton
 from structgen.automaton.scalars import string_regex
 from structgen.constraint import Constraint
 from structgen.grammar import ir
@@ -360,7 +360,7 @@ def test_counted_repeats_that_are_searched_for_need_few_states(pattern: str) -> 
 def test_alternatives_that_grow_are_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     schema = {"type": "string", "pattern": "a{5000}b"}
     structgen.compile(structgen.JsonSchema(schema), TINY)  # any count up to 5,000 is one part
-    monkeypatch.setattr(derivatives, "MAX_SIZE", 20_000)
+    monkeypatch.setattr(expressions, "MAX_SIZE", 20_000)
     schema = {"type": "string", "pattern": "^(?:a|aaa){1000}$"}
     with pytest.raises(CompileLimitExceeded, match="alternatives at once") as caught:
         structgen.compile(structgen.JsonSchema(schema), TINY)
