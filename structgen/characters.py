@@ -62,7 +62,7 @@ class Slice:
             whole, and the largest value of the dtype for all others.
         partials: tokens that end inside a character after an endless run from the root, by the
             address of an array of the tails that may follow, which is held beside them.
-        lone: for `text_walks`: the run as all of a text. Sets that differ by characters that no
+        lone: for `text_runs`: the run as all of a text. Sets that differ by characters that no
             token holds have one slice, but may go on otherwise after a character that is cut: so by
             the tails that may follow, as bytes.
     """

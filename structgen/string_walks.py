@@ -23,7 +23,9 @@ from .characters import Characters, Whole
 from .grouping import bits_of
 from .lone_runs import LoneRun
 from .recent import Recent
-from .text_walks import ANEW, FreeWalk, TextWalk, TextWalks, apart
+from .text_ends import ANEW, FreeWalk, TextWalk
+from .text_steps import apart
+from .text_walks import TextWalks
 from .vocabulary import Vocabulary
 from .walk_store import (
     AFTER,
