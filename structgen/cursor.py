@@ -14,7 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from .automaton.cfg_guests import MARK
-from .automaton.machine import DEAD, NeedsText
+from .automaton.frames import NeedsText
+from .automaton.machine import DEAD
 from .automaton.tape import Tape
 from .errors import BudgetTooSmall, TokenNotAllowed
 from .reach import FAR, Reach

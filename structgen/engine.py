@@ -13,7 +13,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from .automaton.build import Built
-from .automaton.machine import DEAD, Machine, NeedsText
+from .automaton.frames import NeedsText
+from .automaton.machine import DEAD, Machine
 from .automaton.tape import Tape
 from .masks import MaskEngine
 from .named_tokens import NamedTokens

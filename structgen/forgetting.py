@@ -11,8 +11,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from .automaton.excluding import bytes_of_many
+from .automaton.frames import Frame
 from .automaton.leaf import Leaf
-from .automaton.machine import Frame, Machine
+from .automaton.machine import Machine
 from .recent import Recent
 from .walk_store import Node
 from .walks import Walker

@@ -22,11 +22,13 @@ import numpy.typing as npt
 
 from .automaton.cfg_guests import NamedTokenLeaf
 from .automaton.cfg_lexer import Lexer
+from .automaton.frames import POP, Alternative, Frame, NeedsText
 from .automaton.keys import CLOSE
 from .automaton.leaf import GROW, Leaf
-from .automaton.machine import BOTTOM, POP, Alternative, Frame, Machine, NeedsText
+from .automaton.machine import Machine
 from .automaton.nesting import UNLIMITED
 from .automaton.opening import OpeningLeaf
+from .automaton.stacks import BOTTOM
 from .automaton.tape import Tape
 from .cfg_leaves import LexerWalks
 from .forgetting import Forgetting

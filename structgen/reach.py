@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from .automaton.excluding import bytes_of_many
+from .automaton.frames import NeedsText
 from .automaton.leaf import GROW, Leaf, StringLeaf
-from .automaton.machine import NeedsText
 from .automaton.tape import Tape
 from .masks import MaskEngine, Place, places_over
 from .recent import Recent

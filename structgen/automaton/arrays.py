@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import CompileLimitExceeded, UnsupportedFeature
 from ..grammar.schema_graph import FALSE, TRUE, Contains, Node, json_key
+from .frames import POP, Alternative
 from .leaf import Leaf
-from .machine import POP, Alternative
 from .whitespace import Whitespace
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ REPEATED = (-1,)
 
 _FORGOTTEN = -2
 """In the place of values seen: it does not matter which they are, but how many at most, which comes
-next. See `machine.Frame.forget`."""
+next. See `frames.Frame.forget`."""
 
 _FEW_FORGOTTEN = 8
 """How many that are at least, so that states are shared."""
@@ -359,7 +359,7 @@ class ArrayPlan:
         return self._unique or (self._repeats and self._states[at >> 1][2] != REPEATED)
 
     def forget(self, at: int, outcome: int) -> int | None:
-        """See `machine.Frame`: where there are more items than those that may have been written."""
+        """See `frames.Frame`: where there are more items than those that may have been written."""
         count, met, seen = self._states[at >> 1]
         if not at & 1 or not self._unique or self._contains or self._repeats:
             return None
@@ -373,14 +373,14 @@ class ArrayPlan:
         return 2 * self._state((count, met, (_FORGOTTEN, most))) + 1
 
     def forgotten(self, at: int) -> int:
-        """See `machine.Frame`."""
+        """See `frames.Frame`."""
         seen = self._states[at >> 1][2]
         return seen[1] if _is_forgotten(seen) else 0
 
     def resume(
         self, at: int, outcome: int, text: bytes | None = None, limited: bool = False
     ) -> tuple[Alternative, ...]:
-        """What may follow; see `machine.Frame`."""
+        """What may follow; see `frames.Frame`."""
         state = self._states[at >> 1]
         if not at & 1:
             if outcome == CLOSE:
@@ -424,7 +424,7 @@ class ArrayPlan:
     # -- completion -------------------------------------------------------------------------
 
     def finish(self, at: int, outcome: int, text: bytes | None = None) -> bytes | None:
-        """The fewest bytes that close the array; see `machine.Frame`."""
+        """The fewest bytes that close the array; see `frames.Frame`."""
         state = self._states[at >> 1]
         if at & 1:
             if text is not None:
@@ -455,7 +455,7 @@ class ArrayPlan:
         return bool(self._contains or self._repeats or self._states[at >> 1][0] < self._min)
 
     def finish_variants(self, at: int, outcome: int) -> tuple[bytes, ...]:
-        """See `machine.Frame`."""
+        """See `frames.Frame`."""
         spare = self._spare_items(at >> 1)
         closings = (self._close(spare[:i] + spare[i + 1 :], False) for i in range(len(spare)))
         return tuple(closing for closing in closings if closing is not None)
@@ -477,7 +477,7 @@ class ArrayPlan:
         return found
 
     def preferred(self, at: int) -> int | None:
-        """The outcome that `finish` counts on; see `machine.Frame`."""
+        """The outcome that `finish` counts on; see `frames.Frame`."""
         if at & 1:
             return None
         return ITEM if self._closing(self._states[at >> 1]) else CLOSE

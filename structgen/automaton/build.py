@@ -22,8 +22,9 @@ from .contradiction import contradiction
 from .document import Document
 from .early_check import check
 from .encoding import Utf8
+from .frames import Alternative, Released
 from .leaf import GROW, TextLeaf
-from .machine import Alternative, Machine, Released
+from .machine import Machine
 from .options import JsonOptions, json_options
 from .regex_automaton import RegexAutomaton
 from .scalars import literal_leaf

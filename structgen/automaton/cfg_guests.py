@@ -16,8 +16,9 @@ from typing import Any, Protocol
 from .alphabet import Alphabet
 from .derivatives import Moves
 from .encoding import GROUND, Utf8
+from .frames import Alternative, NeedsText
 from .leaf import Leaf, LiteralLeaf
-from .machine import Alternative, Machine, NeedsText
+from .machine import Machine
 from .tape import Tape
 
 MARK = 0xFF

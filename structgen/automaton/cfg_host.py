@@ -16,9 +16,11 @@ from collections.abc import Collection
 from .cfg_guests import GuardedLeaf, Guest, NamedTokenLeaf
 from .cfg_lexer import Lexer
 from .cfg_machine import CfgMachine
+from .frames import POP, Alternative
 from .leaf import GROW, Leaf
-from .machine import BOTTOM, POP, Alternative, Machine
+from .machine import Machine
 from .nesting import UNLIMITED
+from .stacks import BOTTOM
 from .tape import Tape
 
 
@@ -105,43 +107,43 @@ class CfgFrame:
         """A short way to the end of the text from lexer state ``q``."""
         return self.cfg.complete(q, at >> 1)
 
-    # -- see `machine.Frame` ----------------------------------------------------------------------
+    # -- see `frames.Frame` ----------------------------------------------------------------------
 
     def records(self, at: int, outcome: int) -> bool:
-        """See `machine.Frame`."""
+        """See `frames.Frame`."""
         return False
 
     def forget(self, at: int, outcome: int) -> int | None:
-        """See `machine.Frame`."""
+        """See `frames.Frame`."""
         return None
 
     def forgotten(self, at: int) -> int:
-        """See `machine.Frame`."""
+        """See `frames.Frame`."""
         return 0
 
     def resume(
         self, at: int, outcome: int, text: bytes | None = None, limited: bool = False
     ) -> tuple[Alternative, ...]:
-        """See `machine.Frame`."""
+        """See `frames.Frame`."""
         arrivals = self.arrivals(at, outcome)
         return tuple(way for arrival in arrivals for way in self.begin(*arrival))
 
     def finish(self, at: int, outcome: int, text: bytes | None = None) -> bytes | None:
-        """See `machine.Frame`."""
+        """See `frames.Frame`."""
         ways = [self.cfg.complete_place(*arrival) for arrival in self.arrivals(at, outcome)]
         known = [way for way in ways if way is not None]
         return min(known, key=lambda way: (len(way), way), default=None)
 
     def finish_reads(self, at: int, outcome: int) -> bool:
-        """See `machine.Frame`."""
+        """See `frames.Frame`."""
         return False
 
     def finish_variants(self, at: int, outcome: int) -> tuple[bytes, ...]:
-        """See `machine.Frame`."""
+        """See `frames.Frame`."""
         return ()
 
     def preferred(self, at: int) -> int | None:
-        """See `machine.Frame`."""
+        """See `frames.Frame`."""
         return None
 
 

@@ -27,8 +27,9 @@ from .cfg_neighbours import Neighbours
 from .cfg_stacks import Stacks
 from .cfg_terminal_sets import Expected
 from .cfg_terminals import Terminals
+from .frames import Alternative
 from .leaf import GROW
-from .machine import DEAD, MAX_STATES, Alternative
+from .machine import DEAD, MAX_STATES
 from .tape import Tape
 
 _LEXER_BITS = 32

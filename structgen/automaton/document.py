@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from .frames import POP, Alternative
 from .leaf import Leaf
-from .machine import POP, Alternative
 from .whitespace import Whitespace
 
 _BEFORE, _AFTER = 0, 1
@@ -38,7 +38,7 @@ class Document:
     Args:
         value: how the value starts.
         space: whitespace around it.
-        limit: see `machine.Frame`.
+        limit: see `frames.Frame`.
         shortest: the shortest text of the value.
     """
 
@@ -59,37 +59,37 @@ class Document:
         return (*self._value, Alternative(self._leaf, self._leaf.start, ((self, _BEFORE),)))
 
     def records(self, at: int, outcome: int) -> bool:
-        """See `machine.Frame`."""
+        """See `frames.Frame`."""
         return False
 
     def forget(self, at: int, outcome: int) -> int | None:
-        """See `machine.Frame`."""
+        """See `frames.Frame`."""
         return None
 
     def forgotten(self, at: int) -> int:
-        """See `machine.Frame`."""
+        """See `frames.Frame`."""
         return 0
 
     def resume(
         self, at: int, outcome: int, text: bytes | None = None, limited: bool = False
     ) -> tuple[Alternative, ...]:
-        """See `machine.Frame`."""
+        """See `frames.Frame`."""
         if at == _BEFORE:
             return self._value
         return (*POP, Alternative(self._leaf, self._leaf.start))
 
     def finish(self, at: int, outcome: int, text: bytes | None = None) -> bytes | None:
-        """See `machine.Frame`."""
+        """See `frames.Frame`."""
         return b"" if at == _AFTER else self._shortest
 
     def finish_reads(self, at: int, outcome: int) -> bool:
-        """See `machine.Frame`."""
+        """See `frames.Frame`."""
         return False
 
     def finish_variants(self, at: int, outcome: int) -> tuple[bytes, ...]:
-        """See `machine.Frame`."""
+        """See `frames.Frame`."""
         return ()
 
     def preferred(self, at: int) -> int | None:
-        """See `machine.Frame`."""
+        """See `frames.Frame`."""
         return None

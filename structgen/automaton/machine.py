@@ -1,134 +1,39 @@
 """The pushdown recogniser: leaf automata over hash-consed continuations, lazily determinised.
 
-A configuration is a leaf automaton in some state over a *continuation*: the frames still open below
-it, as a set of links, each a frame over another continuation. When the leaf may end with an
-outcome, the top frames say what may follow: `Frame.resume` gives alternatives, each a new leaf and
-the frames to push. A machine state is the interned set of configurations that the bytes so far can
-have led to; nearly always there is one, over one link. Configurations that differ only in what lies
-below are merged (a graph-structured stack: Tomita 1986), so that how many there are depends on the
-schema and not on the depth of the text. Everything is an integer: configurations, continuations,
-states; transitions sit in one flat dict. States and continuations appear when first reached.
+A configuration is a leaf automaton in some state over a *continuation* (`stacks`), the frames still
+open below it. When the leaf may end with an outcome, the top frames say what may follow:
+`Frame.resume` gives alternatives, each a new leaf and the frames to push. A machine state is the
+interned set of configurations that the bytes so far can have led to; nearly always there is one,
+over one link. Configurations that differ only in what lies below are merged. Everything is an
+integer: configurations, continuations, states; transitions sit in one flat dict. States appear when
+first reached.
 
 A few frames (unique items, keys that must be distinct) go on differently after different texts.
 Such a place is a *pending* configuration; `Machine.resolve` replaces it, given the text, and every
 state is resolved before the next byte.
 
-The machine knows nothing of JSON or tokens. Frames come from a `Grammar` (see `values`), token
-masks from `masks`, which walks a machine through a trie.
+The machine knows nothing of JSON or tokens, and of the shortest ways to an end (`completions`) only
+whose they are. Frames come from a `Grammar` (see `values`), token masks from `masks`, which walks a
+machine through a trie.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Protocol
 
 from ..errors import CompileLimitExceeded
+from .completions import Completions
+from .frames import Alternative, Frame, Released
 from .leaf import ENDED, GROW, Leaf
+from .stacks import BOTTOM
 from .tape import Tape
 
 DEAD = 0
 """The state from which nothing is accepted; every machine's state 0."""
 
-BOTTOM = 0
-"""The empty continuation: the text may end here."""
-
 MAX_STATES = 2_000_000
 MAX_CONFIGURATIONS = 20_000
 """Most states of one machine, and most configurations of one state."""
-
-MAX_VARIANTS = 100
-"""Most completions of one place that are compared where they depend on the text."""
-
-
-class Frame(Protocol):
-    """A kind of open value. ``at`` is the frame's own integer state.
-
-    Attributes:
-        nests: whether it counts towards the depth of the stack.
-        limit: the depth, with this frame on top, from which on it is resumed as ``limited``.
-        may_record: whether `records` may ever say so; hardly any frame's does.
-    """
-
-    nests: bool
-    limit: int
-    may_record: bool
-
-    def records(self, at: int, outcome: int) -> bool:
-        """Whether what follows depends on the text just written (a key, or an array's item)."""
-        ...
-
-    def resume(
-        self, at: int, outcome: int, text: bytes | None = None, limited: bool = False
-    ) -> tuple[Alternative, ...]:
-        """What may follow when the leaf above ends with ``outcome``.
-
-        ``text`` is given where `records` says so. ``limited`` says that the stack is as deep as it
-        may become without care: what is pushed from here on has to mind its own depth.
-        """
-        ...
-
-    def forget(self, at: int, outcome: int) -> int | None:
-        """Where `records` says that what follows depends on the text: a state of the frame from
-        which the same follows, whatever the text is, up to the end of the next value inside.
-
-        Not to be resumed there, and some value is certainly possible. None where there is none.
-        """
-        ...
-
-    def forgotten(self, at: int) -> int:
-        """In such a state, and those that follow: how many values at most the next one must not be
-        equal to. 0 in all others."""
-        ...
-
-    def finish(self, at: int, outcome: int, text: bytes | None = None) -> bytes | None:
-        """The fewest bytes that close this frame after ``outcome``, or an upper bound of them.
-
-        ``text`` is only needed where `records` and `finish_reads` say so.
-        """
-        ...
-
-    def finish_reads(self, at: int, outcome: int) -> bool:
-        """Whether `finish` depends on the text, where `records` says that `resume` does."""
-        ...
-
-    def finish_variants(self, at: int, outcome: int) -> tuple[bytes, ...]:
-        """Everything that `finish` may come to there, whatever the text; empty when unknown."""
-        ...
-
-    def preferred(self, at: int) -> int | None:
-        """The outcome with which `finish` would have the leaf above end, or None for any."""
-        ...
-
-
-class Released(Protocol):
-    """What lives as long as a machine."""
-
-    def release(self) -> None:
-        """Let go of all that refers back."""
-        ...
-
-
-class NeedsText(Exception):
-    """The answer depends on text that a state does not hold; ask again with a `Tape`."""
-
-
-class Alternative:
-    """One way to go on: ``leaf`` in state ``q``, over ``frames`` (top first) pushed on the stack.
-
-    Without a leaf nothing is read: the topmost frame below is resumed with outcome 0.
-    """
-
-    __slots__ = ("frames", "leaf", "q")
-
-    def __init__(
-        self, leaf: Leaf | None, q: int = 0, frames: tuple[tuple[Frame, int], ...] = ()
-    ) -> None:
-        self.leaf = leaf
-        self.q = q
-        self.frames = frames
-
-
-POP = (Alternative(None),)
 
 _LEAF_BITS = 24
 _STATE_BITS = 32
@@ -141,7 +46,7 @@ _PENDING = _LEAF_MASK
 """Leaf number of a configuration that waits for the text that led to it."""
 
 
-class Machine:
+class Machine(Completions):
     """A lazy deterministic recogniser of one language.
 
     Args:
@@ -163,16 +68,9 @@ class Machine:
             language.release()
 
     def __init__(self, start: tuple[Alternative, ...]) -> None:
+        super().__init__()
         self.leaves: list[Leaf] = []
         self._leaf_ids: dict[int, int] = {}
-        self.frames: list[tuple[Frame, int]] = []
-        self._frame_ids: dict[int, int] = {}
-        # (frame id, continuation below) links of each continuation
-        self.continuations: list[tuple[tuple[int, int], ...]] = [()]
-        self.depths: list[int] = [0]  # frames that nest, alike in all stacks of a continuation
-        self._continuation_ids: dict[tuple[tuple[int, int], ...], int] = {}  # of several links
-        self._over_ids: dict[int, int] = {}  # of one
-        self._unions: dict[tuple[int, int], int] = {}
         self.states: list[tuple[int, ...]] = [()]
         self._state_ids: dict[tuple[int, ...], int] = {(): DEAD}  # of those not in `_alone`
         # Few states are: no list of them all, of which each new state would cost an item.
@@ -489,45 +387,6 @@ class Machine:
         out.update(continuation << _TOP_BITS | top for top, continuation in tops.items())
         return out
 
-    def _union(self, a: int, b: int) -> int:
-        """The continuation of all stacks of ``a`` and ``b``, neither of them empty."""
-        if a == b:
-            return a
-        key = (a, b) if a < b else (b, a)
-        found = self._unions.get(key)
-        if found is None:
-            belows: dict[int, int] = {}
-            links: set[tuple[int, int]] = set()
-            for frame_id, below in (*self.continuations[a], *self.continuations[b]):
-                if below == BOTTOM:
-                    links.add((frame_id, below))
-                    continue
-                known = belows.get(frame_id)
-                belows[frame_id] = below if known is None else self._union(known, below)
-            found = self._unions[key] = self._continuation((*sorted({*links, *belows.items()}),))
-        return found
-
-    def _continuation(self, links: tuple[tuple[int, int], ...]) -> int:
-        if len(links) == 1:
-            return self._over(*links[0])
-        found = self._continuation_ids.get(links)
-        if found is None:
-            found = self._continuation_ids[links] = len(self.continuations)
-            frame_id, below = links[0]
-            self.depths.append(self.depths[below] + self.frames[frame_id][0].nests)
-            self.continuations.append(links)
-        return found
-
-    def _over(self, frame_id: int, below: int) -> int:
-        """The continuation of one link."""
-        key = below << _STATE_BITS | frame_id
-        found = self._over_ids.get(key)
-        if found is None:
-            found = self._over_ids[key] = len(self.continuations)
-            self.depths.append(self.depths[below] + self.frames[frame_id][0].nests)
-            self.continuations.append(((frame_id, below),))
-        return found
-
     def _arrive(self, leaf: int, q: int, continuation: int, found: set[int]) -> None:
         """Add a configuration, and what follows if its leaf may end right there."""
         automaton = self.leaves[leaf]
@@ -591,18 +450,6 @@ class Machine:
             self.leaves.append(leaf)
         return found
 
-    def push(self, frames: tuple[tuple[Frame, int], ...], below: int) -> int:
-        """The continuation ``frames`` (top first) over ``below``."""
-        for pushed in reversed(frames):
-            frame, at = pushed
-            key = at << 64 | id(frame)  # no tuple, which the collector would look at
-            number = self._frame_ids.get(key)
-            if number is None:
-                number = self._frame_ids[key] = len(self.frames)
-                self.frames.append(pushed)
-            below = self._over(number, below)
-        return below
-
     # -- completion -------------------------------------------------------------------------
 
     def shortest_completion(self, state: int, tape: Tape | None = None) -> bytes:
@@ -628,127 +475,9 @@ class Machine:
                     self._finish[state] = found
         return found
 
-    def completion(
-        self, leaf: Leaf, q: int, continuation: int, tape: Tape | None = None
-    ) -> bytes | None:
-        """As `shortest_completion`, from one configuration; None if that one is hopeless."""
-        best = self._completion(leaf, q, continuation, tape, None)
-        # The nearest end of the leaf may be the start of something long: what the frame itself
-        # would have chosen counts too, so that no completion is longer than `finish` promised.
-        for frame_id, _ in self.continuations[continuation]:
-            frame, at = self.frames[frame_id]
-            wanted = frame.preferred(at)
-            if wanted is not None:
-                best = _shorter(best, self._completion(leaf, q, continuation, tape, wanted))
-        return best
-
-    def _completion(
-        self, leaf: Leaf, q: int, continuation: int, tape: Tape | None, wanted: int | None
-    ) -> bytes | None:
-        shortest = leaf.shortest(q, wanted)
-        if shortest is None:
-            return None
-        return self._close(continuation, shortest[1], shortest[0], tape)
-
-    def _close(
-        self, continuation: int, outcome: int, out: bytes, tape: Tape | None
-    ) -> bytes | None:
-        """``out`` and the bytes after it that close every frame of ``continuation``.
-
-        The fewest that the frames offer. Where they depend on the text so far, only what each frame
-        in turn offers as fewest is followed down.
-        """
-        if tape is None:
-            best = out if continuation == BOTTOM else None
-            for frame_id, below in self.continuations[continuation]:
-                rest = self._rest(below)
-                own = None if rest is None else self._finish_frame(frame_id, outcome, out, None)
-                if rest is not None and own is not None:
-                    best = _shorter(best, own + rest)
-            return best
-        todo = [(out, continuation)]
-        while todo:
-            out, continuation = todo.pop()
-            if continuation == BOTTOM:
-                return out
-            ways: list[tuple[bytes, int]] = []
-            for frame_id, below in self.continuations[continuation]:
-                own = self._finish_frame(frame_id, outcome, out, tape)
-                if own is not None:
-                    ways.append((own, below))
-            todo += sorted(ways, key=lambda way: (len(way[0]), way), reverse=True)
-            outcome = 0
-        return None
-
-    def completion_variants(self, leaf: Leaf, q: int, continuation: int) -> list[bytes]:
-        """What `completion` may be, whatever the text so far; empty when unknown, or too much."""
-        shortest = leaf.shortest(q, None)
-        if shortest is None:
-            return []
-        out, outcome = [shortest[0]], shortest[1]
-        while continuation != BOTTOM and len(out) <= MAX_VARIANTS:
-            links = self.continuations[continuation]
-            if len(links) != 1:
-                return []
-            frame_id, continuation = links[0]
-            frame, at = self.frames[frame_id]
-            if frame.records(at, outcome) and frame.finish_reads(at, outcome):
-                ways = frame.finish_variants(at, outcome)
-            else:
-                own = frame.finish(at, outcome)
-                ways = () if own is None else (own,)
-            out = [text + way for text in out for way in ways]
-            outcome = 0
-        return out if len(out) <= MAX_VARIANTS else []
-
-    def _rest(self, continuation: int) -> bytes | None:
-        """The fewest bytes that close ``continuation`` after outcome 0, over all its stacks."""
-        # continuation → (bytes in all, those for its own frame, the continuation then)
-        known: dict[int, tuple[int, bytes, int] | None] = {BOTTOM: (0, b"", BOTTOM)}
-        todo = [continuation]
-        while todo:
-            links = self.continuations[todo[-1]]
-            missing = [below for _, below in links if below not in known]
-            if missing:
-                todo += missing
-                continue
-            ways: list[tuple[int, bytes, int]] = []
-            for frame_id, below in links:
-                rest = known[below]
-                own = None if rest is None else self._finish_frame(frame_id, 0, b"", None)
-                if rest is not None and own is not None:
-                    ways.append((len(own) + rest[0], own, below))
-            known[todo.pop()] = min(ways) if ways else None
-        out = bytearray()
-        while continuation != BOTTOM:
-            way = known[continuation]
-            if way is None:
-                return None
-            out += way[1]
-            continuation = way[2]
-        return bytes(out)
-
-    def _finish_frame(
-        self, frame_id: int, outcome: int, out: bytes, tape: Tape | None
-    ) -> bytes | None:
-        frame, at = self.frames[frame_id]
-        text = None
-        if frame.records(at, outcome) and frame.finish_reads(at, outcome):
-            if tape is None:
-                raise NeedsText
-            text = tape.after(out).text(outcome)
-        rest = frame.finish(at, outcome, text)
-        return None if rest is None else out + rest
-
 
 def _too_many_states(actual: int) -> CompileLimitExceeded:
     return CompileLimitExceeded("too many automaton states", limit=MAX_STATES, actual=actual)
-
-
-def _shorter(a: bytes | None, b: bytes | None) -> bytes | None:
-    if a is None or b is None:
-        return b if a is None else a
-    return min(a, b, key=lambda way: (len(way), way))
 
 
 def pack(leaf: int, q: int, continuation: int) -> int:

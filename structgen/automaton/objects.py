@@ -18,9 +18,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from .closing import Closing, Members
+from .frames import POP, Alternative
 from .key_symbols import KeySymbols
 from .keys import CLOSE, KeyLeaf
-from .machine import POP, Alternative
 from .members import MemberTable
 from .rules import Rule
 from .scalars import key_leaf
@@ -304,17 +304,17 @@ class ObjectPlan:
         return self._tells_keys_apart(count, rule, keys)
 
     def forget(self, at: int, outcome: int) -> int | None:
-        """See `machine.Frame`."""
+        """See `frames.Frame`."""
         return None
 
     def forgotten(self, at: int) -> int:
-        """See `machine.Frame`."""
+        """See `frames.Frame`."""
         return 0
 
     def resume(
         self, at: int, outcome: int, text: bytes | None = None, limited: bool = False
     ) -> tuple[Alternative, ...]:
-        """What may follow; see `machine.Frame`."""
+        """What may follow; see `frames.Frame`."""
         is_plain = not self._is_involved
         state = (at >> 1, 0, self._table.rule, ()) if is_plain else self._states[at >> 1]
         if at & 1:
@@ -345,7 +345,7 @@ class ObjectPlan:
     # -- completion -------------------------------------------------------------------------
 
     def finish(self, at: int, outcome: int, text: bytes | None = None) -> bytes | None:
-        """The fewest bytes that close the object; see `machine.Frame`."""
+        """The fewest bytes that close the object; see `frames.Frame`."""
         state = self._state_at(at)
         if at & 1:
             return self._close(self._owed(state), False)
@@ -363,15 +363,15 @@ class ObjectPlan:
         return best
 
     def finish_reads(self, at: int, outcome: int) -> bool:
-        """See `machine.Frame`."""
+        """See `frames.Frame`."""
         return True
 
     def finish_variants(self, at: int, outcome: int) -> tuple[bytes, ...]:
-        """See `machine.Frame`."""
+        """See `frames.Frame`."""
         return ()
 
     def preferred(self, at: int) -> int | None:
-        """The outcome that `finish` counts on; see `machine.Frame`."""
+        """The outcome that `finish` counts on; see `frames.Frame`."""
         if at & 1:
             return None
         members = self._owed(self._state_at(at))

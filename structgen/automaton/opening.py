@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from .frames import Alternative
 from .keys import before_key
 from .leaf import Leaf
-from .machine import Alternative
 from .nesting import UNLIMITED
 from .whitespace import Whitespace
 
@@ -62,7 +62,7 @@ def _opening_leaf(space: Whitespace) -> OpeningLeaf:
 
 
 class PlainRoot:
-    """The frame of a document's object up to its brace; see `machine.Frame`."""
+    """The frame of a document's object up to its brace; see `frames.Frame`."""
 
     nests = True
     may_record = False
@@ -77,21 +77,21 @@ class PlainRoot:
         return Alternative(leaf, leaf.open(has_key, may_close), ((self, 0),))
 
     def records(self, at: int, outcome: int) -> bool:
-        """See `machine.Frame`."""
+        """See `frames.Frame`."""
         return False
 
     def forget(self, at: int, outcome: int) -> int | None:
-        """See `machine.Frame`."""
+        """See `frames.Frame`."""
         return None
 
     def forgotten(self, at: int) -> int:
-        """See `machine.Frame`."""
+        """See `frames.Frame`."""
         return 0
 
     def resume(
         self, at: int, outcome: int, text: bytes | None = None, limited: bool = False
     ) -> tuple[Alternative, ...]:
-        """See `machine.Frame`: the object, its brace being read."""
+        """See `frames.Frame`: the object, its brace being read."""
         # As `JsonLanguage.alternatives`, but that there is such an object is known.
         (plan,) = self._language.shapes(self._language.root)[1]
         way = plan.open()
@@ -99,18 +99,18 @@ class PlainRoot:
         return (Alternative(way.leaf, way.leaf.step(way.q, _BRACE), way.frames),)
 
     def finish(self, at: int, outcome: int, text: bytes | None = None) -> bytes | None:
-        """See `machine.Frame`."""
+        """See `frames.Frame`."""
         shortest = self._language.shortest(self._language.root)
         return None if shortest is None else shortest[1:]
 
     def finish_reads(self, at: int, outcome: int) -> bool:
-        """See `machine.Frame`."""
+        """See `frames.Frame`."""
         return False
 
     def finish_variants(self, at: int, outcome: int) -> tuple[bytes, ...]:
-        """See `machine.Frame`."""
+        """See `frames.Frame`."""
         return ()
 
     def preferred(self, at: int) -> int | None:
-        """See `machine.Frame`."""
+        """See `frames.Frame`."""
         return None

@@ -49,9 +49,9 @@ from .arrays import ArrayLeaf, ArrayPlan
 from .branches import Branch, Brancher
 from .encoding import Escapes, JsonString, json_string
 from .excluding import ExcludingLeaf, bytes_of_many
+from .frames import Alternative
 from .keys import NameLeaf
 from .leaf import Leaf, StringLeaf
-from .machine import Alternative
 from .nesting import UNLIMITED, NestingBound, height_of_text, watch_from
 from .numbers import NumberLeaf, NumberSpec
 from .objects import ObjectPlan

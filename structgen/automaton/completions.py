@@ -1,0 +1,137 @@
+"""Short ways to the end of a text: a leaf's, and those that close the frames below it.
+
+Only budgets, `min_tokens_to_finish` and messages ask for them. They are the same each time. A leaf
+and a stack is all that is known here; which of them a state is made of, `machine` knows.
+"""
+
+from __future__ import annotations
+
+from .frames import NeedsText
+from .leaf import Leaf
+from .stacks import BOTTOM, Stacks
+from .tape import Tape
+
+MAX_VARIANTS = 100
+"""Most completions of one place that are compared where they depend on the text."""
+
+
+class Completions(Stacks):
+    """Completions over the stacks that have been reached."""
+
+    def completion(
+        self, leaf: Leaf, q: int, continuation: int, tape: Tape | None = None
+    ) -> bytes | None:
+        """Bytes from one configuration; None if that one is hopeless."""
+        best = self._completion(leaf, q, continuation, tape, None)
+        # The nearest end of the leaf may be the start of something long: what the frame itself
+        # would have chosen counts too, so that no completion is longer than `finish` promised.
+        for frame_id, _ in self.continuations[continuation]:
+            frame, at = self.frames[frame_id]
+            wanted = frame.preferred(at)
+            if wanted is not None:
+                best = _shorter(best, self._completion(leaf, q, continuation, tape, wanted))
+        return best
+
+    def _completion(
+        self, leaf: Leaf, q: int, continuation: int, tape: Tape | None, wanted: int | None
+    ) -> bytes | None:
+        shortest = leaf.shortest(q, wanted)
+        if shortest is None:
+            return None
+        return self._close(continuation, shortest[1], shortest[0], tape)
+
+    def _close(
+        self, continuation: int, outcome: int, out: bytes, tape: Tape | None
+    ) -> bytes | None:
+        """``out`` and the bytes after it that close every frame of ``continuation``.
+
+        The fewest that the frames offer. Where they depend on the text so far, only what each frame
+        in turn offers as fewest is followed down.
+        """
+        if tape is None:
+            best = out if continuation == BOTTOM else None
+            for frame_id, below in self.continuations[continuation]:
+                rest = self._rest(below)
+                own = None if rest is None else self._finish_frame(frame_id, outcome, out, None)
+                if rest is not None and own is not None:
+                    best = _shorter(best, own + rest)
+            return best
+        todo = [(out, continuation)]
+        while todo:
+            out, continuation = todo.pop()
+            if continuation == BOTTOM:
+                return out
+            ways: list[tuple[bytes, int]] = []
+            for frame_id, below in self.continuations[continuation]:
+                own = self._finish_frame(frame_id, outcome, out, tape)
+                if own is not None:
+                    ways.append((own, below))
+            todo += sorted(ways, key=lambda way: (len(way[0]), way), reverse=True)
+            outcome = 0
+        return None
+
+    def completion_variants(self, leaf: Leaf, q: int, continuation: int) -> list[bytes]:
+        """What `completion` may be, whatever the text so far; empty when unknown, or too much."""
+        shortest = leaf.shortest(q, None)
+        if shortest is None:
+            return []
+        out, outcome = [shortest[0]], shortest[1]
+        while continuation != BOTTOM and len(out) <= MAX_VARIANTS:
+            links = self.continuations[continuation]
+            if len(links) != 1:
+                return []
+            frame_id, continuation = links[0]
+            frame, at = self.frames[frame_id]
+            if frame.records(at, outcome) and frame.finish_reads(at, outcome):
+                ways = frame.finish_variants(at, outcome)
+            else:
+                own = frame.finish(at, outcome)
+                ways = () if own is None else (own,)
+            out = [text + way for text in out for way in ways]
+            outcome = 0
+        return out if len(out) <= MAX_VARIANTS else []
+
+    def _rest(self, continuation: int) -> bytes | None:
+        """The fewest bytes that close ``continuation`` after outcome 0, over all its stacks."""
+        # continuation → (bytes in all, those for its own frame, the continuation then)
+        known: dict[int, tuple[int, bytes, int] | None] = {BOTTOM: (0, b"", BOTTOM)}
+        todo = [continuation]
+        while todo:
+            links = self.continuations[todo[-1]]
+            missing = [below for _, below in links if below not in known]
+            if missing:
+                todo += missing
+                continue
+            ways: list[tuple[int, bytes, int]] = []
+            for frame_id, below in links:
+                rest = known[below]
+                own = None if rest is None else self._finish_frame(frame_id, 0, b"", None)
+                if rest is not None and own is not None:
+                    ways.append((len(own) + rest[0], own, below))
+            known[todo.pop()] = min(ways) if ways else None
+        out = bytearray()
+        while continuation != BOTTOM:
+            way = known[continuation]
+            if way is None:
+                return None
+            out += way[1]
+            continuation = way[2]
+        return bytes(out)
+
+    def _finish_frame(
+        self, frame_id: int, outcome: int, out: bytes, tape: Tape | None
+    ) -> bytes | None:
+        frame, at = self.frames[frame_id]
+        text = None
+        if frame.records(at, outcome) and frame.finish_reads(at, outcome):
+            if tape is None:
+                raise NeedsText
+            text = tape.after(out).text(outcome)
+        rest = frame.finish(at, outcome, text)
+        return None if rest is None else out + rest
+
+
+def _shorter(a: bytes | None, b: bytes | None) -> bytes | None:
+    if a is None or b is None:
+        return b if a is None else a
+    return min(a, b, key=lambda way: (len(way), way))
