@@ -17,8 +17,9 @@ import numpy.typing as npt
 
 from .automaton.excluding import bytes_of_many
 from .automaton.frames import NeedsText
-from .automaton.leaf import GROW, Leaf, StringLeaf
+from .automaton.leaf import GROW, Leaf
 from .automaton.tape import Tape
+from .automaton.text_leaf import StringLeaf
 from .masks import MaskEngine, Place, places_over
 from .recent import Recent
 from .vocabulary import unfinished

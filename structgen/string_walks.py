@@ -18,7 +18,8 @@ import numpy.typing as npt
 
 from . import character_nodes
 from .automaton.encoding import GROUND, Utf8
-from .automaton.leaf import Leaf, StringLeaf, TextLeaf
+from .automaton.leaf import Leaf
+from .automaton.text_leaf import StringLeaf, TextLeaf
 from .characters import Characters, Whole
 from .grouping import bits_of
 from .lone_runs import LoneRun

@@ -18,9 +18,10 @@ import numpy as np
 import numpy.typing as npt
 
 from .automaton.excluding import ExcludingLeaf
-from .automaton.leaf import Leaf, TextLeaf
+from .automaton.leaf import Leaf
 from .automaton.numbers import NumberLeaf
 from .automaton.shared import AUTOMATA, FORMATS
+from .automaton.text_leaf import TextLeaf
 from .digit_walks import Digits
 from .grouping import distinct, ranges
 from .string_walks import ROOT_PLACE, StringWalks

@@ -34,7 +34,7 @@ from structgen import (
     Vocabulary,
 )
 from structgen.automaton.cfg_guests import NamedTokenLeaf
-from structgen.automaton.leaf import LiteralLeaf
+from structgen.automaton.literal_leaf import LiteralLeaf
 from structgen.check_grammar import problems
 
 CALL, END, TOOL, STOP = "<|call|>", "<|end|>", "<tool>", "<|stop|>"

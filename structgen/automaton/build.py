@@ -23,12 +23,14 @@ from .document import Document
 from .early_check import check
 from .encoding import Utf8
 from .frames import Alternative, Released
-from .leaf import GROW, TextLeaf
+from .leaf import GROW
 from .machine import Machine
 from .options import JsonOptions, json_options
+from .probing import probe
 from .regex_automaton import RegexAutomaton
 from .scalars import literal_leaf
 from .spellable import restrict, writable
+from .text_leaf import TextLeaf
 from .values import JsonLanguage
 
 if TYPE_CHECKING:
@@ -163,7 +165,7 @@ class _Builder:
                 f"no text matches the pattern {grammar.source!r}: its parts contradict each other."
             )
         leaf = TextLeaf(symbols, Utf8(symbols.alphabet))
-        leaf.probe()
+        probe(leaf.symbols, leaf.encoding)
         return (Alternative(leaf, leaf.start),)
 
     def _choice(self, grammar: ir.Choice) -> tuple[Alternative, ...]:

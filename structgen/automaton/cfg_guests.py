@@ -17,7 +17,8 @@ from .alphabet import Alphabet
 from .derivatives import Moves
 from .encoding import GROUND, Utf8
 from .frames import Alternative, NeedsText
-from .leaf import Leaf, LiteralLeaf
+from .leaf import Leaf
+from .literal_leaf import LiteralLeaf
 from .machine import Machine
 from .tape import Tape
 

@@ -16,6 +16,7 @@ from ..grammar.schema_graph import Node, child_path
 from .arrays import ArrayPlan
 from .plain import IN_PLACE, PlainNodes, worth_a_look
 from .plain_patterns import has_string
+from .probing import probe
 
 if TYPE_CHECKING:
     from .values import JsonLanguage
@@ -125,7 +126,7 @@ def _check_patterns(language: JsonLanguage) -> None:
                 try:
                     leaf = language.free_leaf(alone)
                     if leaf is not None:
-                        leaf.probe()
+                        probe(leaf.symbols, leaf.encoding)
                 except CompileLimitExceeded as error:
                     raise error.at(child_path(node.path, "pattern")) from error
             for name in filter(None, formats):

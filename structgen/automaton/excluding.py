@@ -13,8 +13,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
-from .leaf import Leaf, StringLeaf
+from .leaf import Leaf
 from .numbers import NumberLeaf
+from .text_leaf import StringLeaf
 
 Barred: TypeAlias = "tuple[tuple[int, int], ...]"
 """Of the barred automata that can still go on, each one's number and its state."""

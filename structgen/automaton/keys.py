@@ -14,8 +14,9 @@ from typing import Any
 
 from .encoding import GROUND, Escapes, json_string
 from .key_symbols import KeySymbols
-from .leaf import ENDED, Leaf, StringLeaf, read_text
+from .leaf import ENDED, Leaf
 from .symbols import NO_STATE, shortest_path, spell_edge, spell_edges
+from .text_leaf import StringLeaf, read_text
 from .whitespace import Whitespace
 
 CLOSE = 0

@@ -30,11 +30,13 @@ from ..grammar.schema_graph import (
 from .encoding import Escapes, json_string
 from .key_symbols import NewKeySymbols
 from .keys import KeyLeaf, NameLeaf
-from .leaf import Leaf, LiteralLeaf, StringLeaf
+from .leaf import Leaf
+from .literal_leaf import LiteralLeaf
 from .numbers import NumberLeaf, NumberSpec
 from .options import JsonOptions
 from .regex_automaton import RegexAutomaton
 from .shared import AUTOMATA, FORMATS
+from .text_leaf import StringLeaf
 from .whitespace import Whitespace
 
 MAX_LITERAL_DIGITS = 400

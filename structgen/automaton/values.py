@@ -51,7 +51,7 @@ from .encoding import Escapes, JsonString, json_string
 from .excluding import ExcludingLeaf, bytes_of_many
 from .frames import Alternative
 from .keys import NameLeaf
-from .leaf import Leaf, StringLeaf
+from .leaf import Leaf
 from .nesting import UNLIMITED, NestingBound, height_of_text, watch_from
 from .numbers import NumberLeaf, NumberSpec
 from .objects import ObjectPlan
@@ -73,6 +73,7 @@ from .scalars import (
     string_regex,
 )
 from .string_reader import StringReader
+from .text_leaf import StringLeaf
 from .whitespace import whitespace
 
 MAX_CONTAINERS = 500

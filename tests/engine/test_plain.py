@@ -14,7 +14,6 @@ from engine import strategies
 from structgen import StructgenError
 from structgen.automaton.encoding import json_string
 from structgen.automaton.evaluate import matches, shortest_match
-from structgen.automaton.leaf import StringLeaf
 from structgen.automaton.machine import Machine
 from structgen.automaton.nesting import forced_height, height_of_text, watch_from
 from structgen.automaton.opening import OpeningLeaf
@@ -22,7 +21,9 @@ from structgen.automaton.options import JsonOptions
 from structgen.automaton.plain import PlainNodes
 from structgen.automaton.plain_patterns import fewest_characters, has_string
 from structgen.automaton.position_sets import MOST_SETS, has_few_sets
+from structgen.automaton.probing import probe
 from structgen.automaton.regex_automaton import RegexAutomaton
+from structgen.automaton.text_leaf import StringLeaf
 from structgen.automaton.values import JsonLanguage
 from structgen.errors import CompileLimitExceeded
 from structgen.grammar import ir, json_schema, regex_tree
@@ -143,7 +144,7 @@ def test_strings_that_are_plain_to_see_exist_and_are_found_among_few_states(
         return
     automaton = RegexAutomaton(regex)
     leaf = StringLeaf(automaton, json_string(automaton.alphabet, "canonical"))
-    leaf.probe()
+    probe(leaf.symbols, leaf.encoding)
     assert len(automaton._nodes) < 20_000
     shortest = leaf.shortest(leaf.start)
     assert shortest is not None

@@ -16,9 +16,10 @@ from engine.walks import TINY, accepts, examples, minimum, seeds, walk
 from structgen import CompileLimitExceeded, PatternError, Regex, Unsatisfiable, UnsupportedFeature
 from structgen.automaton import evaluate, expressions
 from structgen.automaton.encoding import JsonString, Utf8
-from structgen.automaton.leaf import Leaf, StringLeaf, TextLeaf
+from structgen.automaton.leaf import Leaf
 from structgen.automaton.regex_automaton import RegexAutomaton
 from structgen.automaton.scalars import string_regex
+from structgen.automaton.text_leaf import StringLeaf, TextLeaf
 from structgen.constraint import Constraint
 from structgen.grammar import ir
 from structgen.grammar.formats import format_regex

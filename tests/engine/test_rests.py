@@ -11,9 +11,10 @@ import structgen
 from engine.walks import TINY, allowed, minimum, seeds
 from structgen import JsonSchema
 from structgen.automaton.encoding import Escapes
-from structgen.automaton.leaf import Leaf, StringLeaf
+from structgen.automaton.leaf import Leaf
 from structgen.automaton.rests import longest_rest
 from structgen.automaton.scalars import string_leaf
+from structgen.automaton.text_leaf import StringLeaf
 from structgen.grammar import ir
 from structgen.grammar.formats import format_regex
 from structgen.grammar.regex import parse_python
