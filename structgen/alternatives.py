@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from structgen.automaton.machine import DEAD
+from structgen.automaton.states import DEAD
 from structgen.byte_walk import Walk
 from structgen.constraint import Constraint
 from structgen.errors import ParseError

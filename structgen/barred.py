@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from structgen.alternatives import is_json
 from structgen.automaton.cfg_guests import MARK
-from structgen.automaton.machine import DEAD
+from structgen.automaton.states import DEAD
 from structgen.byte_walk import Walk
 from structgen.constraint import Constraint
 from structgen.errors import OptionError, TokenNotAllowed

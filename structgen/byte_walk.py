@@ -6,7 +6,7 @@ Cursors go from token to token; between two, and inside one, this goes. It knows
 from __future__ import annotations
 
 from structgen.automaton.frames import NeedsText
-from structgen.automaton.machine import DEAD
+from structgen.automaton.states import DEAD
 from structgen.automaton.tape import Tape
 from structgen.constraint import Constraint
 

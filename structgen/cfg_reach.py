@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from .automaton.cfg_machine import CfgMachine
 from .automaton.leaf import GROW
-from .automaton.machine import DEAD
+from .automaton.states import DEAD
 from .cfg_masks import CfgMaskEngine
 from .cfg_tokens import Bits, set_bits
 from .grouping import bits_of

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from .automaton.cfg_guests import MARK
 from .automaton.frames import NeedsText
-from .automaton.machine import DEAD
+from .automaton.states import DEAD
 from .automaton.tape import Tape
 from .errors import BudgetTooSmall, TokenNotAllowed
 from .reach import FAR, Reach

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 
 from .automaton.build import Built
 from .automaton.frames import NeedsText
-from .automaton.machine import DEAD, Machine
+from .automaton.machine import Machine
+from .automaton.states import DEAD
 from .automaton.tape import Tape
 from .masks import MaskEngine
 from .named_tokens import NamedTokens

@@ -29,7 +29,7 @@ from .cfg_terminal_sets import Expected
 from .cfg_terminals import Terminals
 from .frames import Alternative
 from .leaf import GROW
-from .machine import DEAD, MAX_STATES
+from .states import DEAD, MAX_STATES
 from .tape import Tape
 
 _LEXER_BITS = 32

@@ -3,10 +3,9 @@
 A configuration is a leaf automaton in some state over a *continuation* (`stacks`), the frames still
 open below it. When the leaf may end with an outcome, the top frames say what may follow:
 `Frame.resume` gives alternatives, each a new leaf and the frames to push. A machine state is the
-interned set of configurations that the bytes so far can have led to; nearly always there is one,
-over one link. Configurations that differ only in what lies below are merged. Everything is an
-integer: configurations, continuations, states; transitions sit in one flat dict. States appear when
-first reached.
+interned set of configurations (`states`) that the bytes so far can have led to; nearly always there
+is one, over one link. Everything is an integer: configurations, continuations, states; transitions
+sit in one flat dict. States appear when first reached.
 
 A few frames (unique items, keys that must be distinct) go on differently after different texts.
 Such a place is a *pending* configuration; `Machine.resolve` replaces it, given the text, and every
@@ -21,32 +20,27 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from ..errors import CompileLimitExceeded
 from .completions import Completions
 from .frames import Alternative, Frame, Released
 from .leaf import ENDED, GROW, Leaf
 from .stacks import BOTTOM
+from .states import (
+    ACCEPT,
+    DEAD,
+    LEAF_BITS,
+    LEAF_MASK,
+    PENDING,
+    STATE_BITS,
+    STATE_MASK,
+    TOP_BITS,
+    States,
+    pack,
+    unpack,
+)
 from .tape import Tape
 
-DEAD = 0
-"""The state from which nothing is accepted; every machine's state 0."""
 
-MAX_STATES = 2_000_000
-MAX_CONFIGURATIONS = 20_000
-"""Most states of one machine, and most configurations of one state."""
-
-_LEAF_BITS = 24
-_STATE_BITS = 32
-_LEAF_MASK = (1 << _LEAF_BITS) - 1
-_STATE_MASK = (1 << _STATE_BITS) - 1
-_TOP_BITS = _LEAF_BITS + _STATE_BITS
-_TOP_MASK = (1 << _TOP_BITS) - 1
-_ACCEPT = -1
-_PENDING = _LEAF_MASK
-"""Leaf number of a configuration that waits for the text that led to it."""
-
-
-class Machine(Completions):
+class Machine(Completions, States):
     """A lazy deterministic recogniser of one language.
 
     Args:
@@ -56,8 +50,6 @@ class Machine(Completions):
 
     Attributes:
         languages: what is to be released when the machine goes.
-        accepting: the states in which the text may end. Only to be read.
-        pending: the states that `is_pending` tells. Only to be read.
     """
 
     languages: Sequence[Released] = ()
@@ -69,16 +61,7 @@ class Machine(Completions):
 
     def __init__(self, start: tuple[Alternative, ...]) -> None:
         super().__init__()
-        self.leaves: list[Leaf] = []
-        self._leaf_ids: dict[int, int] = {}
-        self.states: list[tuple[int, ...]] = [()]
-        self._state_ids: dict[tuple[int, ...], int] = {(): DEAD}  # of those not in `_alone`
-        # Few states are: no list of them all, of which each new state would cost an item.
-        self.accepting: set[int] = set()
-        self.pending: set[int] = set()
         self._steps: dict[int, int] = {}
-        # configuration → its state, with what may follow it; states of one are known by no more
-        self._alone: dict[int, int] = {}
         # what may follow an outcome over a continuation
         self._after: dict[int, tuple[int, ...]] = {}
         self._resumed: dict[tuple[Frame, int, int, bool], tuple[Alternative, ...]] = {}
@@ -123,7 +106,7 @@ class Machine(Completions):
         with GROW:
             while i < n:
                 configurations = self.states[state]
-                if len(configurations) == 1 and configurations[0] & _LEAF_MASK != _PENDING:
+                if len(configurations) == 1 and configurations[0] & LEAF_MASK != PENDING:
                     state, i = self._read_alone(configurations[0], data, i, state)
                 elif state << 8 | data[i] in self._steps:
                     state = self._steps[state << 8 | data[i]]
@@ -147,15 +130,15 @@ class Machine(Completions):
 
     def _takes(self, configuration: int, byte: int) -> bool:
         """Whether the leaf of a configuration goes on with ``byte``."""
-        leaf = configuration & _LEAF_MASK
-        if leaf == _PENDING:
+        leaf = configuration & LEAF_MASK
+        if leaf == PENDING:
             return False
-        return self.leaves[leaf].takes(configuration >> _LEAF_BITS & _STATE_MASK, byte)
+        return self.leaves[leaf].takes(configuration >> LEAF_BITS & STATE_MASK, byte)
 
     def _may_end_before(self, continuation: int, outcome: int, byte: int) -> bool:
         """Whether ``byte`` may belong to what follows an outcome."""
         return any(
-            configuration & _LEAF_MASK == _PENDING or self._takes(configuration, byte)
+            configuration & LEAF_MASK == PENDING or self._takes(configuration, byte)
             for configuration in self._following(continuation, outcome)
         )
 
@@ -163,8 +146,8 @@ class Machine(Completions):
         self, configuration: int, data: bytes, i: int, state: int = -1
     ) -> tuple[int, int]:
         """`read` from one configuration, that of ``state`` if given, as long as there is one."""
-        leaf, continuation = configuration & _LEAF_MASK, configuration >> _TOP_BITS
-        q = before = configuration >> _LEAF_BITS & _STATE_MASK
+        leaf, continuation = configuration & LEAF_MASK, configuration >> TOP_BITS
+        q = before = configuration >> LEAF_BITS & STATE_MASK
         automaton, n = self.leaves[leaf], len(data)
         while True:
             q, i = automaton.read(q, data, i)
@@ -219,7 +202,7 @@ class Machine(Completions):
 
         ``goes_on`` says whether the leaf can go on, where that is known.
         """
-        alone = (continuation << _STATE_BITS | q) << _LEAF_BITS | leaf
+        alone = (continuation << STATE_BITS | q) << LEAF_BITS | leaf
         state = self._alone.get(alone)
         if state is None:
             automaton = self.leaves[leaf]
@@ -242,7 +225,7 @@ class Machine(Completions):
 
     def _following(self, continuation: int, outcome: int) -> Collection[int]:
         """The configurations that follow an outcome over a continuation."""
-        key = continuation << _STATE_BITS | outcome
+        key = continuation << STATE_BITS | outcome
         following = self._after.get(key)
         if following is None:
             found: set[int] = set()
@@ -250,28 +233,12 @@ class Machine(Completions):
             following = self._after[key] = (*found,)
         return following
 
-    def is_accepting(self, state: int) -> bool:
-        """Whether the text may end in ``state``."""
-        return state in self.accepting
-
-    def configurations(self, state: int) -> list[tuple[int, int, int]]:
-        """The ``(leaf id, leaf state, continuation)`` triples of ``state``."""
-        return [
-            (c & _LEAF_MASK, c >> _LEAF_BITS & _STATE_MASK, c >> _TOP_BITS)
-            for c in self.states[state]
-            if c != _ACCEPT and c & _LEAF_MASK != _PENDING
-        ]
-
-    def is_pending(self, state: int) -> bool:
-        """Whether ``state`` has to be resolved before anything else is asked of it."""
-        return state in self.pending
-
     def resolve(self, state: int, tape: Tape) -> int:
         """The state that a pending ``state`` becomes after the text on ``tape``."""
         with GROW:
             found: set[int] = set()
             for configuration in self.states[state]:
-                if configuration == _ACCEPT or configuration & _LEAF_MASK != _PENDING:
+                if configuration == ACCEPT or configuration & LEAF_MASK != PENDING:
                     found.add(configuration)
                     continue
                 _, outcome, continuation = unpack(configuration)
@@ -323,70 +290,6 @@ class Machine(Completions):
             self._steps[state << 8 | byte] = result
             return result
 
-    def _intern(self, found: set[int]) -> int:
-        if len(found) > 1:
-            found = self._merged(found)
-        if len(found) == 1:
-            (only,) = found
-            leaf, q = only & _LEAF_MASK, only >> _LEAF_BITS & _STATE_MASK
-            if leaf != _PENDING and self.leaves[leaf].labels[q] < 0:
-                return self._lone(leaf, q, only >> _TOP_BITS)
-            return self._interned((only,))
-        if len(found) > MAX_CONFIGURATIONS:
-            raise CompileLimitExceeded(
-                "too many alternatives are open at once",
-                limit=MAX_CONFIGURATIONS,
-                actual=len(found),
-            )
-        return self._interned((*sorted(found),))
-
-    def _lone(self, leaf: int, q: int, continuation: int) -> int:
-        """The state of one configuration inside its leaf."""
-        alone = (continuation << _STATE_BITS | q) << _LEAF_BITS | leaf
-        state = self._alone.get(alone)
-        if state is None:
-            state = len(self.states)
-            if state > MAX_STATES:
-                raise _too_many_states(state)
-            self.states.append((alone,))
-            self._alone[alone] = state
-        return state
-
-    def _interned(self, key: tuple[int, ...]) -> int:
-        """The state of the configurations in ``key``, which ascend: not of one inside its leaf."""
-        state = self._state_ids.get(key)
-        if state is None:
-            state = len(self.states)
-            if state > MAX_STATES:
-                raise _too_many_states(state)
-            self.states.append(key)
-            self._state_ids[key] = state
-            for configuration in key:
-                if configuration == _ACCEPT:
-                    self.accepting.add(state)
-                elif configuration & _LEAF_MASK == _PENDING:
-                    self.pending.add(state)
-        return state
-
-    def _merged(self, found: set[int]) -> set[int]:
-        """``found`` with configurations that differ only in their continuations made one."""
-        if len(found) == 2:
-            first, second = found
-            if (first ^ second) & _TOP_MASK:
-                return found
-        tops: dict[int, int] = {}
-        out: set[int] = set()
-        for configuration in found:
-            continuation = configuration >> _TOP_BITS
-            if configuration == _ACCEPT or continuation == BOTTOM:
-                out.add(configuration)
-                continue
-            top = configuration & _TOP_MASK
-            known = tops.get(top)
-            tops[top] = continuation if known is None else self._union(known, continuation)
-        out.update(continuation << _TOP_BITS | top for top, continuation in tops.items())
-        return out
-
     def _arrive(self, leaf: int, q: int, continuation: int, found: set[int]) -> None:
         """Add a configuration, and what follows if its leaf may end right there."""
         automaton = self.leaves[leaf]
@@ -395,14 +298,14 @@ class Machine(Completions):
             automaton, q = handed
             leaf = self.leaf_id(automaton)
         if automaton.goes_on(q):
-            found.add((continuation << _STATE_BITS | q) << _LEAF_BITS | leaf)
+            found.add((continuation << STATE_BITS | q) << LEAF_BITS | leaf)
         outcome = automaton.labels[q]
         if outcome >= 0:
             self._resume(continuation, outcome, found)
 
     def _resume(self, continuation: int, outcome: int, found: set[int]) -> None:
         if continuation == BOTTOM:
-            found.add(_ACCEPT)
+            found.add(ACCEPT)
             return
         depth = self.depths[continuation]
         for link in self.continuations[continuation]:
@@ -414,7 +317,7 @@ class Machine(Completions):
         """Add what follows one frame."""
         frame, at = self.frames[link[0]]
         if frame.may_record and frame.records(at, outcome):
-            found.add(pack(_PENDING, outcome, self._over(*link)))
+            found.add(pack(PENDING, outcome, self._over(*link)))
         else:
             ways = self.resumed(frame, at, outcome, depth >= frame.limit)
             self._enter(ways, link[1], found)
@@ -442,14 +345,6 @@ class Machine(Completions):
         with GROW:
             return self._arrived(self.leaf_id(leaf), q, continuation)
 
-    def leaf_id(self, leaf: Leaf) -> int:
-        """This machine's number for ``leaf``."""
-        found = self._leaf_ids.get(leaf.number)
-        if found is None:
-            found = self._leaf_ids[leaf.number] = len(self.leaves)
-            self.leaves.append(leaf)
-        return found
-
     # -- completion -------------------------------------------------------------------------
 
     def shortest_completion(self, state: int, tape: Tape | None = None) -> bytes:
@@ -474,18 +369,3 @@ class Machine(Completions):
                 if tape is None:
                     self._finish[state] = found
         return found
-
-
-def _too_many_states(actual: int) -> CompileLimitExceeded:
-    return CompileLimitExceeded("too many automaton states", limit=MAX_STATES, actual=actual)
-
-
-def pack(leaf: int, q: int, continuation: int) -> int:
-    """One integer for a configuration."""
-    return (continuation << _STATE_BITS | q) << _LEAF_BITS | leaf
-
-
-def unpack(configuration: int) -> tuple[int, int, int]:
-    """The ``(leaf id, leaf state, continuation)`` of a configuration."""
-    rest = configuration >> _LEAF_BITS
-    return configuration & _LEAF_MASK, rest & _STATE_MASK, rest >> _STATE_BITS

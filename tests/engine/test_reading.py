@@ -11,7 +11,8 @@ import pytest
 import structgen
 from engine.walks import TINY
 from structgen import JsonSchema
-from structgen.automaton.machine import DEAD, Machine
+from structgen.automaton.machine import Machine
+from structgen.automaton.states import DEAD
 from structgen.automaton.tape import Tape
 
 TEXT = {"type": "string"}
