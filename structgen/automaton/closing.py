@@ -238,7 +238,7 @@ class Closing:
 
     def _member(self, name: str, value: bytes) -> bytes:
         """The text of a member."""
-        return self._language.spell(name) + self._language.least_colon + value
+        return self._language.scalars.spell(name) + self._language.least_colon + value
 
     # -- members that only count ------------------------------------------------------------
 

@@ -124,7 +124,7 @@ def _check_patterns(language: JsonLanguage) -> None:
                     max_length=node.max_length,
                 )
                 try:
-                    leaf = language.free_leaf(alone)
+                    leaf = language.scalars.free_leaf(alone)
                     if leaf is not None:
                         probe(leaf.symbols, leaf.encoding)
                 except CompileLimitExceeded as error:
@@ -138,6 +138,6 @@ def _check_patterns(language: JsonLanguage) -> None:
                         actual=node.min_length,
                     )
             if len(own) < len(formats) and (own or node.min_length):
-                leaf = language.free_leaf(node)
+                leaf = language.scalars.free_leaf(node)
                 if leaf is not None:
                     leaf.shortest(leaf.start)
