@@ -79,9 +79,11 @@ class Derivatives(Sums):
         self._looks = lookarounds.Looks(self) if looks_around else None
         self._is_counting = False
         self._body = self._lower(regex, {})
-        anchored = self._looks is not None or self._flags[self._body] & 0b1000
-        self.start = -1 if anchored else self._body
-        """Initial state: with a number of its own where ``^`` might hold there and nowhere else."""
+        # With sums and repeats alone there is a text; who goes on from other states knows of one.
+        is_plain = self._looks is None and not self._flags[self._body] & 0b11000
+        self.start = self._body if is_plain and self._body != NONE else -1
+        """Initial state: with a number of its own where ``^`` might hold there and nowhere else, or
+        where there might be no text."""
 
     def label(self, state: int) -> int:
         """0 when the text may end here, else -1."""

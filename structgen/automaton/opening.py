@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from .frames import Alternative
 from .keys import before_key
 from .leaf import Leaf
+from .machine import Machine
 from .nesting import UNLIMITED
 from .whitespace import Whitespace
 
@@ -99,9 +100,9 @@ class PlainRoot:
         return (Alternative(way.leaf, way.leaf.step(way.q, _BRACE), way.frames),)
 
     def finish(self, at: int, outcome: int, text: bytes | None = None) -> bytes | None:
-        """See `frames.Frame`."""
-        shortest = self._language.shortest(self._language.root)
-        return None if shortest is None else shortest[1:]
+        """See `frames.Frame`: of equally short objects the one that its own leaf would choose."""
+        opened = Machine(self.resume(at, outcome))
+        return opened.shortest_completion(opened.start)
 
     def finish_reads(self, at: int, outcome: int) -> bool:
         """See `frames.Frame`."""

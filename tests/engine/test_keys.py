@@ -135,3 +135,43 @@ def test_a_pattern_that_only_names_match_has_no_other_keys(pattern: str, more: b
         for byte in b',"':
             cursor.accept(byte)
         assert ord("a") in allowed(cursor, vocabulary)
+
+
+BYTES = Vocabulary.from_tokens([b"", *[bytes([i]) for i in range(256)]], [0])
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"propertyNames": {"type": "integer"}},
+        {"propertyNames": {"minLength": 3, "maxLength": 2}},
+        {"propertyNames": {"pattern": "^a+$", "maxLength": 0}},
+        {"propertyNames": {"pattern": "^a+$", "not": {"pattern": "^a"}}},
+        {"propertyNames": {"allOf": [{"pattern": "^a+$"}, {"pattern": "^b+$"}]}},
+        {"propertyNames": {"pattern": r"[^\s\S]"}},
+        {"patternProperties": {"a$b": {}}, "additionalProperties": False},
+        {"patternProperties": {"^$schema$": {}}, "additionalProperties": False},
+    ],
+    ids=str,
+)
+def test_no_key_begins_that_cannot_end(schema: dict[str, Any]) -> None:
+    cursor = structgen.compile(JsonSchema({"type": "object", **schema}), BYTES).start()
+    cursor.accept(1 + ord("{"))
+    assert cursor.allowed_count() == 1
+    cursor.accept(1 + ord("}"))
+    assert cursor.is_accepting
+
+
+def test_the_least_budget_is_that_of_the_text_whose_tokens_are_counted() -> None:
+    """Of two equally short objects the one whose key comes first is written in fewer tokens."""
+    schema = {
+        "type": "object",
+        "properties": {"name": {"type": "null"}, "a1": {"type": "array", "maxItems": 0}},
+        "required": ["name", "a1"],
+        "additionalProperties": False,
+    }
+    texts = [b"", *[bytes([i]) for i in range(256)], b'{"a1":[],"']
+    constraint = structgen.compile(
+        JsonSchema(schema), Vocabulary.from_tokens(texts, [0]), property_order="any"
+    )
+    assert constraint.start().min_tokens_to_finish() == len('{"a1":[],"name":null}') - 10 + 2
