@@ -112,6 +112,7 @@ class Result:
         outcome: ``"compiled"``, ``"refused"``, ``"timeout"`` or ``"failed"``.
         compile: nanoseconds of each compilation.
         ttfm: nanoseconds of the first compilation and mask.
+        first_step: the same with the commit of the first token.
         once, again, afresh: walks, one an instance.
     """
 
@@ -119,6 +120,7 @@ class Result:
     reason: str = ""
     compile: list[int] = field(default_factory=list)
     ttfm: int = 0
+    first_step: int = 0
     once: list[Walk] = field(default_factory=list)
     again: list[Walk] = field(default_factory=list)
     afresh: list[Walk] = field(default_factory=list)

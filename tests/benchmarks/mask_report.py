@@ -70,11 +70,12 @@ def collect(
             pairs = list(comparable(ours, others, regime))
             measures[regime] = _joined([p[2] for p in pairs]), _joined([p[3] for p in pairs])
     both = [
-        (mine.ttfm, other.ttfm)
+        (mine, other)
         for mine, other in zip(once.results[OURS], once.results[theirs], strict=True)
         if mine.outcome == other.outcome == "compiled"
     ]
-    measures["ttfm"] = _columns(both)
+    measures["ttfm"] = _columns([(mine.ttfm, other.ttfm) for mine, other in both])
+    measures["first_step"] = _columns([(mine.first_step, other.first_step) for mine, other in both])
     if afresh is not None:
         a, b = afresh.results[OURS], afresh.results[theirs]
         measures["instance"] = _columns(
@@ -101,6 +102,7 @@ ROWS: tuple[tuple[str, str, tuple[str, ...], float, str], ...] = (
     ("again", "TBM, second pass", TBM, 1e3, "µs"),
     ("afresh", "TBM, compiled afresh", TBM, 1e3, "µs"),
     ("ttfm", "TTFM", TTFM, 1e6, "ms"),
+    ("first_step", "TTFM and the first commit", ("p50", "p95"), 1e6, "ms"),
     ("instance", "whole instance, compiled afresh", ("mean", "p50", "p99", "max"), 1e6, "ms"),
 )
 

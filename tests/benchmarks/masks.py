@@ -127,7 +127,9 @@ def run_once(engine: Engine, case: Case, result: Result) -> None:
     result.compile.append(Clock.now() - started)
     for tokens in case.instances:
         result.once.append(walk(engine.start(compiled), tokens, out))
-    result.ttfm = result.compile[0] + (result.once[0].first_mask if result.once else 0)
+    first = result.once[0] if result.once else Walk(True, array("q", [0]), 0)
+    result.ttfm = result.compile[0] + first.first_mask
+    result.first_step = result.compile[0] + sum(first.steps[:1])
     for tokens in case.instances:
         result.again.append(walk(engine.start(compiled), tokens, out))
 
