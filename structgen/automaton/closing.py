@@ -340,6 +340,25 @@ class Closing:
                     return found
         return None
 
+    def spare_key(self, used: tuple[str, ...], label: int) -> str | None:
+        """An unnamed key with this label that is not in ``used``; None when there are no more."""
+        wanted = self._table.matched_by(label)
+        for name, matched in self._known_keys():
+            if matched == wanted and name not in used:
+                return name
+        for taken in ((), used):
+            found = next((name for name, m in self._search_keys(taken) if m == wanted), None)
+            if found not in used:  # or there is none at all
+                return found
+        return None
+
+    def _search_keys(self, used: tuple[str, ...]) -> list[tuple[str, int]]:
+        """A shortest unnamed key not in ``used`` for each set of patterns that one can match."""
+        found = self._searched.get(used)
+        if found is None:
+            found = self._searched[used] = self._all_keys({*self._table.names, *used})
+        return found
+
     def _known_keys(self) -> list[tuple[str, int]]:
         """Ordinary unnamed keys, with the patterns they match."""
         if self._samples is None:
@@ -365,15 +384,11 @@ class Closing:
                     known.setdefault(matched, name)
         yield from [(name, matched) for matched, name in sorted(known.items())]
         # One search does for all, but where its key for a set of patterns has been used.
-        if () not in self._searched:
-            self._searched[()] = self._all_keys(set(table.names))
-        others = [(name, m) for name, m in self._searched[()] if m not in known]
+        others = [(name, m) for name, m in self._search_keys(()) if m not in known]
         yield from (key for key in others if key[0] not in used)
         gone = {m for name, m in others if name in used}
         if gone:
-            if used not in self._searched:
-                self._searched[used] = self._all_keys(taken)
-            yield from (key for key in self._searched[used] if key[1] in gone)
+            yield from (key for key in self._search_keys(used) if key[1] in gone)
 
     def _all_keys(self, taken: set[str]) -> list[tuple[str, int]]:
         """A shortest key outside ``taken`` for each set of patterns that such a key can match."""

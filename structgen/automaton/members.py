@@ -265,6 +265,15 @@ class MemberTable:
             self._matched.append(matched)
         return found
 
+    def matched_by(self, label: int) -> int:
+        """The patterns that unnamed keys with this label match (a bit mask)."""
+        return self._matched[label]
+
+    @property
+    def takes_any_key(self) -> bool:
+        """Whether no expression tells unnamed keys apart: there are always more of them."""
+        return not self.bits and not self.must_match
+
     def _includes(self, keys: Keys, matched: int) -> bool:
         """Whether the unnamed keys that match just ``matched`` are among ``keys``."""
         if keys.name is not None:

@@ -171,13 +171,28 @@ class ObjectPlan:
         key = (state, label)
         found = self._open.get(key)
         if found is None:
+            name = self._example(state, label) if label >= self._n_names else None
             found = any(
                 self._may_close(after) and self._language.is_possible(conjunction)
-                for conjunction, after in self._ways(state, label, None)
+                for conjunction, after in self._ways(state, label, name)
             )
             if not self._language.is_solving:
                 self._open[key] = found
         return found
+
+    def _example(self, state: State, label: int) -> str | None:
+        """Some unnamed key that a member with this label may have, where it matters that such a
+        key has been used: those that are left may be too few.
+
+        Any of its class will do: whichever is used, as many of each class are left.
+        """
+        table = self._table
+        if table.takes_any_key:
+            return None
+        after = self._ways(state, label, None)
+        if not any(self._tells_keys_apart(count, rule, ("",)) for _, (_, count, rule, _) in after):
+            return None
+        return self._closing.spare_key(state[3], label)
 
     # -- keys -------------------------------------------------------------------------------
 
