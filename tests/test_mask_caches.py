@@ -75,7 +75,8 @@ def test_masks_stay_right_while_schemas_come_and_go():
         gc.collect()  # plans are freed, and their addresses used again
 
 
-def test_constraints_go_without_the_collector():
+@pytest.mark.parametrize("whitespace", ["compact", "spaced", "flexible"])
+def test_constraints_go_without_the_collector(whitespace):
     rng = random.Random(9)
     schemas = [random_schema(rng) for _ in range(10)]
     rules = {"required": ["a"], "additionalProperties": {"type": "null"}, "minProperties": 2}
@@ -85,7 +86,8 @@ def test_constraints_go_without_the_collector():
     gc.disable()
     try:
         for schema in schemas:
-            constraint = structgen.compile(JsonSchema(schema), VOCABULARY)
+            constraint = structgen.compile(JsonSchema(schema), VOCABULARY, whitespace=whitespace)
+            assert constraint.start().min_tokens_to_finish() < 60
             cursor = constraint.start(max_tokens=60)
             while not cursor.is_finished:
                 cursor.fill_mask(mask)
@@ -109,7 +111,8 @@ def test_constraints_go_without_the_collector():
         gc.enable()
 
 
-def test_grammars_go_without_the_collector():
+@pytest.mark.parametrize("whitespace", ["compact", "flexible"])
+def test_grammars_go_without_the_collector(whitespace):
     grammars = {
         'start: "x" %json {"type": "object"} A\nA: /q+/\n': 'x{"a":1}q',
         'start: A %json {"type": "object"} A\nA: /q+(?!a)/\n': 'q{"a":1}qq',
@@ -122,7 +125,8 @@ def test_grammars_go_without_the_collector():
     try:
         for grammar, text in grammars.items():
             gc.collect()
-            constraint = structgen.compile(structgen.Cfg(grammar), VOCABULARY)
+            cfg = structgen.Cfg(grammar)
+            constraint = structgen.compile(cfg, VOCABULARY, whitespace=whitespace)
             cursor = constraint.start()
             for token in text.encode():
                 cursor.fill_mask(mask)
@@ -130,7 +134,7 @@ def test_grammars_go_without_the_collector():
             budgeted = constraint.start(max_tokens=30)
             budgeted.fill_mask(mask)
             gc.collect()
-            del constraint, cursor, budgeted
+            del cfg, constraint, cursor, budgeted
             left = left_for_the_collector()
             assert not left, (grammar, left)
     finally:

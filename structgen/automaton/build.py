@@ -220,11 +220,7 @@ class _Builder:
             # Once more, each schema by itself, so that the message can say where it stands.
             raise contradiction(self._language(schema, options, missing, left_out, apart=True))
         if options.whitespace == "flexible":
-            # Only here: the shortest text of a huge minLength, say, is not worth writing down.
-            shortest = language.shortest(language.root)
-            if shortest is None:
-                raise contradiction(self._language(schema, options, missing, left_out, apart=True))
-            ways = Document(ways, language.space, language.limit_below(()), shortest).open()
+            ways = Document(ways, language.space, language.limit_below(())).open()
         return ways
 
     def _language(

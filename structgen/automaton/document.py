@@ -6,10 +6,13 @@ Only flexible whitespace is allowed there, so that a compact text has nothing ar
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property, lru_cache
 from typing import Any
 
 from .frames import POP, Alternative
 from .leaf import Leaf
+from .machine import Machine
+from .tape import Tape
 from .whitespace import Whitespace
 
 _BEFORE, _AFTER = 0, 1
@@ -32,6 +35,11 @@ class _SpaceLeaf(Leaf):
         return 0 if key and self._space.may_end[key] else -1
 
 
+@lru_cache(maxsize=16)
+def _space_leaf(space: Whitespace) -> _SpaceLeaf:
+    return _SpaceLeaf(space)
+
+
 class Document:
     """The frame below a top-level value.
 
@@ -39,24 +47,33 @@ class Document:
         value: how the value starts.
         space: whitespace around it.
         limit: see `frames.Frame`.
-        shortest: the shortest text of the value.
     """
 
     nests = may_record = False
 
-    def __init__(
-        self, value: tuple[Alternative, ...], space: Whitespace, limit: int, shortest: bytes
-    ) -> None:
+    def __init__(self, value: tuple[Alternative, ...], space: Whitespace, limit: int) -> None:
         self.limit = limit
-        self._shortest = shortest
-        self._value = tuple(
-            Alternative(way.leaf, way.q, (*way.frames, (self, _AFTER))) for way in value
-        )
-        self._leaf = _SpaceLeaf(space)
+        # Without this frame below: what referred to it from here would leave it to the collector.
+        self._value = value
+        self._leaf = _space_leaf(space)
 
     def open(self) -> tuple[Alternative, ...]:
         """How a text starts: with the value, or with whitespace."""
-        return (*self._value, Alternative(self._leaf, self._leaf.start, ((self, _BEFORE),)))
+        return (*self._ways(), Alternative(self._leaf, self._leaf.start, ((self, _BEFORE),)))
+
+    def _ways(self) -> tuple[Alternative, ...]:
+        """How the value starts, over this frame."""
+        own = self, _AFTER
+        return tuple([Alternative(way.leaf, way.q, (*way.frames, own)) for way in self._value])
+
+    @cached_property
+    def _completion(self) -> bytes:
+        """A short text of the value: the one that the value's own ways would be completed with.
+
+        Not a shorter one, where there is: a completion would begin with a blank to come by it.
+        """
+        value = Machine(self._value)
+        return value.shortest_completion(value.start, Tape())
 
     def records(self, at: int, outcome: int) -> bool:
         """See `frames.Frame`."""
@@ -75,12 +92,12 @@ class Document:
     ) -> tuple[Alternative, ...]:
         """See `frames.Frame`."""
         if at == _BEFORE:
-            return self._value
+            return self._ways()
         return (*POP, Alternative(self._leaf, self._leaf.start))
 
     def finish(self, at: int, outcome: int, text: bytes | None = None) -> bytes | None:
         """See `frames.Frame`."""
-        return b"" if at == _AFTER else self._shortest
+        return b"" if at == _AFTER else self._completion
 
     def finish_reads(self, at: int, outcome: int) -> bool:
         """See `frames.Frame`."""

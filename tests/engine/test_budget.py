@@ -153,6 +153,44 @@ def test_the_minimum_counts_no_name_twice() -> None:
             assert oracle.is_valid(schema, result.text), result.text
 
 
+@pytest.mark.parametrize(
+    "schema",
+    [
+        # The completion of the object's first key is longer than the shortest object by a byte.
+        {
+            "type": "object",
+            "properties": {"a": {"type": "number"}},
+            "patternProperties": {"b$": {}},
+            "additionalProperties": False,
+            "minProperties": 3,
+        },
+        # What is owed depends on the key.
+        {
+            "type": "object",
+            "patternProperties": {"b$": {}},
+            "additionalProperties": False,
+            "minProperties": 2,
+        },
+        {"type": "array", "items": {"enum": [1, 2, 30]}, "uniqueItems": True, "minItems": 3},
+        {"type": ["null", "string"], "minLength": 9},
+    ],
+)
+def test_completions_begin_with_no_blank(schema: Any) -> None:
+    ascii_only = [bytes([byte]) for byte in range(0x20, 0x7F)]  # no tab, and no line feed
+    vocabulary = Vocabulary.from_tokens([*ascii_only, b""], eos_token_ids=[len(ascii_only)])
+    compact = structgen.compile(JsonSchema(schema), vocabulary)
+    flexible = structgen.compile(JsonSchema(schema), vocabulary, whitespace="flexible")
+    least = compact.start().min_tokens_to_finish()
+    cursor = flexible.start()
+    assert cursor.min_tokens_to_finish() == least
+    cursor.accept(vocabulary.tokens.index(b" "))  # one may be written, and then no more is owed
+    assert cursor.min_tokens_to_finish() == least
+    for seed in seeds(5):
+        result = walk(flexible, random.Random(seed), max_tokens=least + seed % 3)
+        assert result.ended
+        assert oracle.is_valid(schema, result.text), result.text
+
+
 @pytest.mark.parametrize("budget", [0, -1])
 def test_no_budget_at_all(budget: int) -> None:
     with pytest.raises(BudgetTooSmall):
