@@ -30,6 +30,8 @@ _MOST_STRAYED = 100
 """Tokens by which one token is taken to lengthen the way to the end, where that depends on the text
 so far and has not been worked out."""
 
+_WORD = np.dtype(np.uint32)
+
 
 class Cursor:
     """The place of one sequence in a constraint. Cheap; not shared between threads.
@@ -118,7 +120,7 @@ class Cursor:
         Cost: microseconds for a state met before; up to some milliseconds for a new one.
 
         Raises:
-            ValueError: ``out`` has another length.
+            ValueError: ``out`` has another length, or is no array.
         """
         if out is not self._out:
             self._look_at(out)
@@ -143,10 +145,14 @@ class Cursor:
     def _look_at(self, out: npt.NDArray[np.uint32]) -> None:
         """Keep a view of the bytes of ``out``, where it is made as masks are."""
         n_words = (self._engine.size + 31) // 32
-        view = memoryview(out)  # type: ignore[arg-type]
-        if view.format == "I" and view.shape == (n_words,) and view.c_contiguous:
-            self._out, self._bytes = out, view.cast("B")
-            return
+        if type(out) is np.ndarray and out.dtype is _WORD:
+            view = memoryview(out)  # type: ignore[arg-type]
+            if view.shape == (n_words,) and view.c_contiguous:
+                self._out, self._bytes = out, view.cast("B")
+                return
+        elif not isinstance(out, np.ndarray):
+            kind = type(out).__name__
+            raise ValueError(f"a mask is a NumPy array of uint32 [{n_words}], got {kind}.")
         if out.shape != (n_words,):
             raise ValueError(
                 f"a mask for {self._engine.size:,} tokens is uint32 [{n_words}], got "

@@ -13,6 +13,7 @@ import numpy as np
 
 from .constraint import Constraint
 from .constraint import compile as compile_constraint
+from .errors import VocabularyError
 from .grammar.formats import format_regex
 from .types import Cfg, JsonSchema
 from .vocabulary import Vocabulary
@@ -83,7 +84,15 @@ def warm_up(vocabulary: Vocabulary, *, grammars: bool = False) -> None:
 
     Cost: 0.1 to 0.2 s at 128k tokens, and as much again for grammars; nothing to speak of the
     second time.
+
+    Raises:
+        VocabularyError: ``vocabulary`` is something else.
     """
+    if not isinstance(vocabulary, Vocabulary):
+        raise VocabularyError(
+            f"warm_up takes a Vocabulary, got {type(vocabulary).__name__}: that of a model is "
+            "model.vocabulary, that of a constraint constraint.vocabulary."
+        )
     if grammars:
         # One that was compiled before, in whatever process, does without Lark's loader.
         import lark.load_grammar  # noqa: F401

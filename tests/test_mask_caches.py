@@ -15,6 +15,7 @@ import real_tokenizers
 import structgen
 from structgen import JsonSchema, Regex, Vocabulary
 from structgen.automaton.regex_automaton import RegexAutomaton
+from structgen.errors import VocabularyError
 from structgen.grammar.regex import parse_python
 from structgen.walks import walker_of
 
@@ -332,3 +333,9 @@ def test_warming_up_leaves_no_view_of_the_vocabulary_to_be_made():
         cursor.fill_mask(mask)
         cursor.accept(byte)
     assert walker._characters == made
+
+
+def test_only_vocabularies_are_warmed_up() -> None:
+    constraint = structgen.compile(bool, VOCABULARY)
+    with pytest.raises(VocabularyError, match="warm_up takes a Vocabulary, got Constraint"):
+        structgen.warm_up(constraint)  # type: ignore[arg-type]

@@ -311,6 +311,9 @@ def test_fill_mask_writes_into_any_array_of_the_right_size() -> None:
             assert np.array_equal(out, expected)
         assert not spread[1::2].any()
         cursor.accept(token(bytes([byte])))
+    for other in ([0] * n, bytearray(4 * n), None):
+        with pytest.raises(ValueError, match=rf"NumPy array of uint32 \[{n}\], got "):
+            cursor.fill_mask(other)  # type: ignore[arg-type]
     for wrong in (np.zeros(n - 1, np.uint32), np.zeros(n + 1, np.uint32), table):
         with pytest.raises(ValueError, match=rf"uint32 \[{n}\].*size="):
             cursor.fill_mask(wrong)
