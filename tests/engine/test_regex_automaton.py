@@ -20,6 +20,7 @@ from structgen.automaton.leaf import Leaf
 from structgen.automaton.regex_automaton import RegexAutomaton
 from structgen.automaton.scalars import string_regex
 from structgen.automaton.text_leaf import StringLeaf, TextLeaf
+from structgen.automaton.values import JsonLanguage
 from structgen.constraint import Constraint
 from structgen.grammar import ir
 from structgen.grammar.formats import format_regex
@@ -379,9 +380,12 @@ def test_long_chains_of_optional_parts(pattern: str) -> None:
 def test_texts_that_cannot_be_shorter_are_not_searched_for() -> None:
     patterns = [f"only here {i}$" for i in range(16)]
     schema = {"type": "string", "minLength": 30, "anyOf": [{"pattern": p} for p in patterns]}
-    constraint = structgen.compile(structgen.JsonSchema(schema), TINY, whitespace="flexible")
+    constraint = structgen.compile(structgen.JsonSchema(schema), TINY)
+    (language,) = constraint._machine.languages
+    assert isinstance(language, JsonLanguage)
     texts = [leaf for leaf in constraint._machine.leaves if isinstance(leaf, StringLeaf)]
     assert len(texts) == len(patterns)
+    assert language.shortest(language.root) is not None
     assert sum(bool(leaf._shortest) for leaf in texts) == 1
     assert constraint.start().min_tokens_to_finish() >= 2
 
