@@ -16,7 +16,7 @@ from collections.abc import Collection
 from .cfg_guests import GuardedLeaf, Guest, NamedTokenLeaf
 from .cfg_lexer import Lexer
 from .cfg_machine import CfgMachine
-from .frames import POP, Alternative
+from .frames import POP, Alternative, Textless
 from .leaf import GROW, Leaf
 from .machine import Machine
 from .nesting import UNLIMITED
@@ -24,7 +24,7 @@ from .stacks import BOTTOM
 from .tape import Tape
 
 
-class CfgFrame:
+class CfgFrame(Textless):
     """The open text of a grammar. ``at`` is ``2 * place``, 1 more while a guest is written, the
     place then being the one after it.
 
@@ -32,7 +32,7 @@ class CfgFrame:
         cfg: the grammar.
     """
 
-    nests = may_record = False
+    nests = False
     limit = UNLIMITED
 
     def __init__(self, cfg: CfgMachine) -> None:
@@ -109,18 +109,6 @@ class CfgFrame:
 
     # -- see `frames.Frame` ----------------------------------------------------------------------
 
-    def records(self, at: int, outcome: int) -> bool:
-        """See `frames.Frame`."""
-        return False
-
-    def forget(self, at: int, outcome: int) -> int | None:
-        """See `frames.Frame`."""
-        return None
-
-    def forgotten(self, at: int) -> int:
-        """See `frames.Frame`."""
-        return 0
-
     def resume(
         self, at: int, outcome: int, text: bytes | None = None, limited: bool = False
     ) -> tuple[Alternative, ...]:
@@ -133,18 +121,6 @@ class CfgFrame:
         ways = [self.cfg.complete_place(*arrival) for arrival in self.arrivals(at, outcome)]
         known = [way for way in ways if way is not None]
         return min(known, key=lambda way: (len(way), way), default=None)
-
-    def finish_reads(self, at: int, outcome: int) -> bool:
-        """See `frames.Frame`."""
-        return False
-
-    def finish_variants(self, at: int, outcome: int) -> tuple[bytes, ...]:
-        """See `frames.Frame`."""
-        return ()
-
-    def preferred(self, at: int) -> int | None:
-        """See `frames.Frame`."""
-        return None
 
 
 class HostMachine(Machine):

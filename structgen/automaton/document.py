@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from functools import cached_property, lru_cache
 from typing import Any
 
-from .frames import POP, Alternative
+from .frames import POP, Alternative, Textless
 from .leaf import Leaf
 from .machine import Machine
 from .tape import Tape
@@ -40,7 +40,7 @@ def _space_leaf(space: Whitespace) -> _SpaceLeaf:
     return _SpaceLeaf(space)
 
 
-class Document:
+class Document(Textless):
     """The frame below a top-level value.
 
     Args:
@@ -49,7 +49,7 @@ class Document:
         limit: see `frames.Frame`.
     """
 
-    nests = may_record = False
+    nests = False
 
     def __init__(self, value: tuple[Alternative, ...], space: Whitespace, limit: int) -> None:
         self.limit = limit
@@ -75,18 +75,6 @@ class Document:
         value = Machine(self._value)
         return value.shortest_completion(value.start, Tape())
 
-    def records(self, at: int, outcome: int) -> bool:
-        """See `frames.Frame`."""
-        return False
-
-    def forget(self, at: int, outcome: int) -> int | None:
-        """See `frames.Frame`."""
-        return None
-
-    def forgotten(self, at: int) -> int:
-        """See `frames.Frame`."""
-        return 0
-
     def resume(
         self, at: int, outcome: int, text: bytes | None = None, limited: bool = False
     ) -> tuple[Alternative, ...]:
@@ -98,15 +86,3 @@ class Document:
     def finish(self, at: int, outcome: int, text: bytes | None = None) -> bytes | None:
         """See `frames.Frame`."""
         return b"" if at == _AFTER else self._completion
-
-    def finish_reads(self, at: int, outcome: int) -> bool:
-        """See `frames.Frame`."""
-        return False
-
-    def finish_variants(self, at: int, outcome: int) -> tuple[bytes, ...]:
-        """See `frames.Frame`."""
-        return ()
-
-    def preferred(self, at: int) -> int | None:
-        """See `frames.Frame`."""
-        return None

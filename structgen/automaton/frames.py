@@ -72,6 +72,36 @@ class Frame(Protocol):
         ...
 
 
+class Textless:
+    """What frames answer that go on alike whatever the text was: a base of such frames."""
+
+    may_record = False
+
+    def records(self, at: int, outcome: int) -> bool:
+        """See `Frame`."""
+        return False
+
+    def forget(self, at: int, outcome: int) -> int | None:
+        """See `Frame`."""
+        return None
+
+    def forgotten(self, at: int) -> int:
+        """See `Frame`."""
+        return 0
+
+    def finish_reads(self, at: int, outcome: int) -> bool:
+        """See `Frame`."""
+        return False
+
+    def finish_variants(self, at: int, outcome: int) -> tuple[bytes, ...]:
+        """See `Frame`."""
+        return ()
+
+    def preferred(self, at: int) -> int | None:
+        """See `Frame`."""
+        return None
+
+
 class Released(Protocol):
     """What lives as long as a machine."""
 

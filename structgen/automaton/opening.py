@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from .frames import Alternative
+from .frames import Alternative, Textless
 from .keys import before_key
 from .leaf import Leaf
 from .machine import Machine
@@ -62,11 +62,10 @@ def _opening_leaf(space: Whitespace) -> OpeningLeaf:
     return OpeningLeaf(space)
 
 
-class PlainRoot:
+class PlainRoot(Textless):
     """The frame of a document's object up to its brace; see `frames.Frame`."""
 
     nests = True
-    may_record = False
     limit = UNLIMITED  # the object's own frame minds how deep its members are
 
     def __init__(self, language: JsonLanguage) -> None:
@@ -76,18 +75,6 @@ class PlainRoot:
         """How the document starts."""
         leaf = _opening_leaf(self._language.space)
         return Alternative(leaf, leaf.open(has_key, may_close), ((self, 0),))
-
-    def records(self, at: int, outcome: int) -> bool:
-        """See `frames.Frame`."""
-        return False
-
-    def forget(self, at: int, outcome: int) -> int | None:
-        """See `frames.Frame`."""
-        return None
-
-    def forgotten(self, at: int) -> int:
-        """See `frames.Frame`."""
-        return 0
 
     def resume(
         self, at: int, outcome: int, text: bytes | None = None, limited: bool = False
@@ -103,15 +90,3 @@ class PlainRoot:
         """See `frames.Frame`: of equally short objects the one that its own leaf would choose."""
         opened = Machine(self.resume(at, outcome))
         return opened.shortest_completion(opened.start)
-
-    def finish_reads(self, at: int, outcome: int) -> bool:
-        """See `frames.Frame`."""
-        return False
-
-    def finish_variants(self, at: int, outcome: int) -> tuple[bytes, ...]:
-        """See `frames.Frame`."""
-        return ()
-
-    def preferred(self, at: int) -> int | None:
-        """See `frames.Frame`."""
-        return None
