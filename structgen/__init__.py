@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from structgen.results import GenerationResult
     from structgen.stream import Stream
     from structgen.trace import Trace, TraceStep
-    from structgen.types import Cfg, Choice, JsonSchema, Regex, SpecialToken
+    from structgen.types import Call, Cfg, Choice, JsonSchema, Regex, SpecialToken
     from structgen.vocabulary import Vocabulary
     from structgen.walks import cache_info
 
@@ -70,6 +70,7 @@ __all__ = [
     "Alternative",
     "BatchError",
     "BudgetTooSmall",
+    "Call",
     "Cfg",
     "Choice",
     "CompileLimitExceeded",
@@ -119,6 +120,7 @@ __all__ = [
 
 _HOMES = {
     "Alternative": "structgen.confidence",
+    "Call": "structgen.types",
     "Cfg": "structgen.types",
     "Choice": "structgen.types",
     "Confidence": "structgen.confidence",

@@ -39,6 +39,7 @@ ERRORS = {
 }
 NAMES = ERRORS | {
     "Alternative",
+    "Call",
     "Cfg",
     "Choice",
     "Confidence",

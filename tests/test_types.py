@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import datetime as dt
 import enum
 import functools
 import json
+import pickle
 import re
 import typing
 import uuid
@@ -39,7 +41,7 @@ from structgen.errors import (
     UnsupportedFeature,
 )
 from structgen.grammar import ir, json_schema
-from structgen.types import Cfg, Choice, JsonSchema, OutputType, Regex, lower
+from structgen.types import Call, Cfg, Choice, JsonSchema, OutputType, Regex, lower
 
 
 class Color(enum.Enum):
@@ -227,7 +229,7 @@ def test_models_parse_into_their_class() -> None:
          {"movies": [{"title": "M", "year": 1}], "best": None}),
         (list[Movie], '[{"title":"M"}]', [{"title": "M"}]),
         (Pair, '{"left":1}', Pair(1)),
-        (book, '{"title":"T","tags":["a"]}', {"title": "T", "tags": ["a"]}),
+        (book, '{"title":"T","tags":["a"]}', Call(book, {"title": "T", "tags": ["a"]})),
         (list[int], "[1,2]", [1, 2]),
         (list, '[1,"a"]', [1, "a"]),
         (dict[str, int], '{"a":1}', {"a": 1}),
@@ -528,7 +530,158 @@ def test_method_and_callable_without_parameters() -> None:
         def stop(self) -> None: ...
 
     assert list(schema_of(Robot().move)["properties"]) == ["x"]
-    assert lower(Robot().stop).parse("{}") == {}
+    robot = Robot()
+    assert lower(robot.stop).parse("{}") == Call(robot.stop, {})
+
+
+made: list[str] = []
+
+
+def delete_user(user_id: int) -> None:
+    made.append("delete_user")
+
+
+def greet_user(
+    name: str, times: int = 1, /, *more: int, loud: bool = False, **extra: float
+) -> tuple[Any, ...]:
+    made.append("greet_user")
+    return name, times, more, loud, extra
+
+
+class Action(BaseModel):
+    call: Optional[delete_user]  # type: ignore[valid-type]  # noqa: UP045
+    others: list[Union[delete_user, greet_user]] = []  # type: ignore[valid-type]  # noqa: UP007
+
+
+@dataclasses.dataclass
+class Step:
+    action: Action
+    then: greet_user  # type: ignore[valid-type]
+
+
+class Plan(typing_extensions.TypedDict):
+    steps: dict[str, delete_user]  # type: ignore[valid-type]
+
+
+DELETE = Call(delete_user, {"user_id": 3})
+GREET = Call(greet_user, {"name": "Ada"})
+NAMED_DELETE = '{"name":"delete_user","arguments":{"user_id":3}}'
+NAMED_GREET = '{"name":"greet_user","arguments":{"name":"Ada"}}'
+
+
+@pytest.mark.parametrize(
+    ("output_type", "text", "value"),
+    [
+        (delete_user, '{"user_id":3}', DELETE),
+        (functools.partial(delete_user), '{"user_id":3}', None),
+        (TypeAdapter(delete_user), '{"user_id":3}', DELETE),
+        (Annotated[delete_user, Field(description="x")], '{"user_id":3}', DELETE),
+        (list[delete_user], '[{"user_id":3}]', [DELETE]),
+        (dict[str, delete_user], '{"a":{"user_id":3}}', {"a": DELETE}),
+        (tuple[delete_user, int], '[{"user_id":3},1]', (DELETE, 1)),
+        (set[delete_user], '[{"user_id":3}]', {DELETE}),
+        (Optional[delete_user], '{"user_id":3}', DELETE),  # noqa: UP045
+        (Union[delete_user, int], "3", 3),  # noqa: UP007
+        (Union[delete_user, greet_user], NAMED_GREET, GREET),  # noqa: UP007
+        (Union[delete_user, greet_user, None], NAMED_DELETE, DELETE),  # noqa: UP007
+        (list[Union[delete_user, greet_user]], f"[{NAMED_GREET}]", [GREET]),  # noqa: UP007
+        ([delete_user, greet_user], NAMED_DELETE, DELETE),
+        ((delete_user, greet_user), NAMED_GREET, GREET),
+        ([delete_user], NAMED_DELETE, DELETE),
+        (Cfg('start: "x"') | delete_user, '{"user_id":3}', DELETE),
+        (Cfg('start: "x"') | delete_user | greet_user, NAMED_GREET, GREET),
+        (
+            Annotated[Union[delete_user, greet_user], AfterValidator(lambda call: [call])],  # noqa: UP007
+            NAMED_GREET,
+            [GREET],
+        ),
+        (Action, '{"call":{"user_id":3}}', Action.model_construct(call=DELETE)),
+        (
+            Step,
+            f'{{"action":{{"call":null,"others":[{NAMED_DELETE}]}},"then":{{"name":"Ada"}}}}',
+            Step(Action.model_construct(call=None, others=[DELETE]), GREET),
+        ),
+        (Plan, '{"steps":{"a":{"user_id":3}}}', {"steps": {"a": DELETE}}),
+    ],
+)  # fmt: skip
+def test_functions_parse_to_calls_and_are_never_called(
+    output_type: Any, text: str, value: Any
+) -> None:
+    made.clear()
+    parsed = lower(output_type).parse(text)
+    assert made == []
+    if value is not None:
+        assert parsed == value
+        assert type(parsed) is type(value)
+
+
+def test_calls_are_made_as_the_signature_says() -> None:
+    text = '{"name":"A","times":2,"more":[3,4],"loud":true,"extra":{"x":0.5}}'
+    call = lower(greet_user).parse(text)
+    assert call.name == "greet_user"
+    assert call.function is greet_user
+    assert call.arguments["more"] == [3, 4]
+    assert call.call() == ("A", 2, (3, 4), True, {"x": 0.5})
+    # What comes before *more has to be passed with it, although the model left it out.
+    assert lower(greet_user).parse('{"name":"A","more":[9]}').call() == ("A", 1, (9,), False, {})
+    assert GREET.call() == ("Ada", 1, (), False, {})
+    assert GREET() == GREET.call()
+    fixed = lower(functools.partial(greet_user, "B")).parse('{"loud":true}')
+    assert fixed.name == "greet_user"
+    assert fixed.call() == ("B", 1, (), True, {})
+
+    class Robot:
+        def move(self, x: int) -> int:
+            return x
+
+    assert lower([Robot().move]).parse('{"name":"move","arguments":{"x":7}}').call() == 7
+
+
+def test_calls_are_values() -> None:
+    assert repr(DELETE) == "Call(delete_user(user_id=3))"
+    assert DELETE == Call(delete_user, {"user_id": 3}) != Call(delete_user, {"user_id": 4})
+    assert hash(DELETE) == hash(Call(delete_user, {"user_id": 3}))
+    assert copy.deepcopy(DELETE) == DELETE == pickle.loads(pickle.dumps(DELETE))
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        DELETE.function = greet_user  # type: ignore[misc]
+    with pytest.raises(TypeError):
+        DELETE.arguments["user_id"] = 4  # type: ignore[index]
+
+
+def test_arguments_are_checked_when_parsing() -> None:
+    def limited(count: Annotated[int, Field(le=3)]) -> None: ...
+
+    with pytest.raises(ParseError, match=r"less than or equal to 3 at \$.count"):
+        lower(limited).parse('{"count":4}')
+    with pytest.raises(ParseError):
+        lower(delete_user).parse('{"user_id":1,"other":2}')
+    with pytest.raises(ParseError):
+        lower([delete_user, greet_user]).parse('{"user_id":3}')
+
+
+def test_functions_of_one_name_cannot_be_told_apart() -> None:
+    def renamed(x: int) -> None: ...
+
+    renamed.__name__ = "delete_user"
+    with pytest.raises(OutputTypeError, match="both called 'delete_user'"):
+        lower([delete_user, renamed])
+    with pytest.raises(OutputTypeError, match="both called 'delete_user'"):
+        lower(list[Union[delete_user, renamed]])  # type: ignore[valid-type]  # noqa: UP007
+
+
+class Options(typing_extensions.TypedDict):
+    size: int
+    color: typing_extensions.NotRequired[str]
+
+
+def test_keyword_arguments_of_a_typed_dict() -> None:
+    def paint(what: str, **options: typing_extensions.Unpack[Options]) -> Any:
+        return what, options
+
+    schema = schema_of(paint)
+    assert schema["required"] == ["what", "options"]
+    call = lower(paint).parse('{"what":"wall","options":{"size":3}}')
+    assert call.call() == ("wall", {"size": 3})
 
 
 # Errors
@@ -546,8 +699,6 @@ def no_types(x):  # type: ignore[no-untyped-def]
     return x
 
 
-def positional(x: int, /) -> None: ...
-def keywords(**x: int) -> None: ...
 def undefined(x: Missing) -> None: ...  # type: ignore[name-defined]  # noqa: F821
 
 
@@ -572,8 +723,10 @@ def undefined(x: Missing) -> None: ...  # type: ignore[name-defined]  # noqa: F8
         (..., "not a type"),
         (lambda x: x, "Parameter 'x' of <lambda>.* has no annotation"),
         (no_types, "Parameter 'x' of no_types.* has no annotation. Write its type"),
-        (positional, "cannot be passed by name"),
-        (keywords, "cannot be passed by name"),
+        (list[no_types], "Parameter 'x' of no_types.* has no annotation. Write its type"),
+        ([no_types], "Parameter 'x' of no_types.* has no annotation. Write its type"),
+        ([book, "text"], "no plain text.*pass a list of nothing but functions"),
+        (Choice([book]), "no plain text.*pass a list of nothing but functions"),
         (undefined, "a name that is not defined"),
         (dict.fromkeys, "no readable signature|no annotation|cannot be passed"),
         (Literal[()], "has no members"),

@@ -2,15 +2,16 @@
 
 `lower` is the whole of it. One file per step: `user` and `regexes` (the wrapper types), `dispatch`
 (who lowers what), `lowering` (all that is not a wrapper), `choices` (finite sets), `json_types` and
-`exact_schema` (whatever Pydantic knows), `formats` (dates and other fixed spellings), `signatures`,
-`typed_dicts`, `names`. Knows no automaton, vocabulary or model.
+`exact_schema` (whatever Pydantic knows), `formats` (dates and other fixed spellings), `signatures`
+and `call` (functions), `typed_dicts`, `names`. Knows no automaton, vocabulary or model.
 """
 
 from __future__ import annotations
 
+from structgen.types.call import Call
 from structgen.types.dispatch import lower
 from structgen.types.regexes import Regex
 from structgen.types.schemas import JsonSchema
 from structgen.types.user import Cfg, Choice, OutputType, SpecialToken
 
-__all__ = ["Cfg", "Choice", "JsonSchema", "OutputType", "Regex", "SpecialToken", "lower"]
+__all__ = ["Call", "Cfg", "Choice", "JsonSchema", "OutputType", "Regex", "SpecialToken", "lower"]

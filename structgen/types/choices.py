@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import datetime as dt
 import enum
+import functools
+import inspect
 import json
 import math
 import uuid
@@ -84,6 +86,8 @@ def bare_text(item: Any, name: str) -> str:
     fix = "Use text, and map it to the object afterwards."
     if isinstance(item, type) or hasattr(item, "__origin__"):
         fix = "To allow any one of several types, use Union; for a list of values, list[...]."
+    elif inspect.isroutine(item) or isinstance(item, functools.partial):
+        fix = "For a call of one of several functions, pass a list of nothing but functions."
     raise OutputTypeError(
         f"The member {item!r} of {name} has no plain text: members may be strings, numbers, "
         f"booleans, None, dates, times, UUIDs, decimals and enum members of those. {fix}"

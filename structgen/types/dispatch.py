@@ -28,8 +28,8 @@ def lower(output_type: Any) -> OutputType:
 
     Args:
         output_type: a Pydantic model, dataclass, TypedDict, NamedTuple, Enum, Literal, list of
-            choices, scalar or container type, union of those, function (for its arguments),
-            TypeAdapter, `Regex`, `Choice`, `Cfg` or `JsonSchema`.
+            choices, scalar or container type, union of those, function or list of functions (for
+            a `Call`), TypeAdapter, `Regex`, `Choice`, `Cfg` or `JsonSchema`.
 
     Raises:
         OutputTypeError: not an output type, or one that cannot be masked exactly. The message

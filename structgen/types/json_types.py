@@ -20,11 +20,12 @@ from typing import Annotated, Any
 import pydantic
 from pydantic import TypeAdapter
 from pydantic.errors import PydanticUndefinedAnnotation
-from pydantic_core import PydanticCustomError, SchemaError, ValidationError
+from pydantic_core import PydanticCustomError, SchemaError, SchemaValidator, ValidationError
 
 from structgen.errors import OutputTypeError, ParseError, UnsupportedFeature
 from structgen.types.exact_schema import REFUSED, ExactSchema
 from structgen.types.patterns import OwnPatterns
+from structgen.types.signatures import marked, without_calls
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,8 @@ def json_type(output_type: Any, name: str) -> JsonType:
     """
     adapter = output_type if isinstance(output_type, TypeAdapter) else adapter_of(output_type, name)
     try:
-        schema = adapter.json_schema(schema_generator=ExactSchema, mode="validation")
+        core = without_calls(adapter.core_schema)
+        schema = ExactSchema().generate(core, mode="validation")
     except pydantic.errors.PydanticInvalidForJsonSchema as error:
         raise OutputTypeError(
             f"{name} has a part without a JSON form: {_first_line(error)}. "
@@ -67,13 +69,31 @@ def json_type(output_type: Any, name: str) -> JsonType:
     _drop_annotation_formats(schema)
     _require_tags(schema)
 
+    validate = _validator(adapter, core)
+
     def parse(text: str) -> Any:
-        return _parse(adapter, text, text, name)
+        return _parse(validate, text, text, name)
 
     def parse_string(text: str) -> Any:
-        return _parse(adapter, json.dumps(text), text, name)
+        return _parse(validate, json.dumps(text), text, name)
 
     return JsonType(schema, parse, parse_string)
+
+
+def _validator(adapter: TypeAdapter[Any], core: Any) -> Callable[[str], Any]:
+    """What turns JSON into a value by ``core``, the adapter's schema or one made of it."""
+    if core is adapter.core_schema:
+        return adapter.validate_json
+    # The validators that classes have already would call functions.
+    return SchemaValidator(core, _core_config(adapter), _use_prebuilt=False).validate_json
+
+
+def _core_config(adapter: TypeAdapter[Any]) -> Any:
+    """What the user gave `TypeAdapter` as ``config=``, as pydantic-core has it."""
+    given = getattr(adapter, "_config", None)
+    if not given:
+        return None
+    return pydantic.create_model("Config", __config__=given).__pydantic_core_schema__["config"]
 
 
 def adapter_of(output_type: Any, name: str) -> TypeAdapter[Any]:
@@ -82,6 +102,7 @@ def adapter_of(output_type: Any, name: str) -> TypeAdapter[Any]:
     Raises:
         OutputTypeError: Pydantic cannot make one.
     """
+    output_type = marked(output_type)
     try:
         try:
             return _complete(TypeAdapter(output_type))
@@ -121,17 +142,17 @@ def _first_line(error: Exception) -> str:
     return str(error).split("\n", 1)[0].rstrip(".")
 
 
-def _parse(adapter: TypeAdapter[Any], json_text: str, text: str, name: str) -> Any:
+def _parse(validate: Callable[[str], Any], json_text: str, text: str, name: str) -> Any:
     try:
         try:
-            return adapter.validate_json(json_text)
+            return validate(json_text)
         except ValidationError:
             # JSON Schema's integers include 1.0 and 1e30, which Pydantic's strict or large ones
             # do not. Only on failure, since the rewriting costs more than the parsing.
             rewritten = _integers_in_full(json_text)
             if rewritten == json_text:
                 raise
-            return adapter.validate_json(rewritten)
+            return validate(rewritten)
     except ValidationError as error:
         problems = "; ".join(
             f"{problem['msg']} at {_path(problem['loc'])}"

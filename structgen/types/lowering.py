@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import enum
 import functools
-import inspect
 import re
 import types
 from collections.abc import Callable, Mapping, Sequence
@@ -43,7 +42,7 @@ from structgen.types.json_types import adapter_of, json_type
 from structgen.types.names import annotated, name_of, unwrapped
 from structgen.types.regexes import Regex, TextPattern
 from structgen.types.schemas import JsonSchema
-from structgen.types.signatures import signature_type
+from structgen.types.signatures import is_function, one_of
 from structgen.types.typed_dicts import modern
 from structgen.types.user import AnyOf, Cfg, Choice, OutputType, SpecialToken
 
@@ -97,8 +96,8 @@ def _lower(output_type: Any) -> OutputType:
         return _lower_union(output_type, get_args(output_type), name)
     if origin is Annotated:
         return _lower_annotated(output_type, name)
-    if inspect.isroutine(output_type) or isinstance(output_type, functools.partial):
-        return _lower_json(signature_type(output_type, name), name)
+    if is_function(output_type):
+        return _lower_json(output_type, name)
     return _lower_by_schema(output_type, name)
 
 
@@ -129,7 +128,10 @@ def _lower_value(value: Any, name: str) -> OutputType | None:
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         raise OutputTypeError(f"{name} is a value, not a type. Pass its class instead.")
     if isinstance(value, (list, tuple, set, frozenset)):
-        return choice_type(Choice(value).items, name)
+        items = Choice(value).items
+        if items and all(map(is_function, items)):
+            return _lower_json(one_of(items), name)
+        return choice_type(items, name)
     if isinstance(value, Mapping):
         raise OutputTypeError(
             "A plain dict as output type is ambiguous. If it is a JSON Schema, write "
@@ -241,6 +243,11 @@ def _lower_union(
     has_rules = any(isinstance(unwrapped(member), (Cfg, AnyOf)) for member in members)
     if not has_rules and any(map(_is_container, members)):
         return _lower_json(output_type, name)
+    functions = [member for member in members if is_function(member)]
+    if len(functions) > 1:  # their calls are told apart by name
+        first = members.index(functions[0])
+        others = [member for member in members if not is_function(member)]
+        members = [*others[:first], functions, *others[first:]]
     # A constraint on a union holds for each of its members but None.
     parts = [
         _lower(annotated(member, constraints))

@@ -1,6 +1,6 @@
 """What to call an output type in messages, and what an alias stands for.
 
-Owns `name_of` and `unwrapped`. Knows nothing of grammars or schemas.
+Owns `name_of`, `unwrapped` and how a type is rebuilt. Knows nothing of grammars or schemas.
 """
 
 from __future__ import annotations
@@ -48,6 +48,18 @@ def annotated(base: Any, metadata: Sequence[Any]) -> Any:
     return special_form[arguments]
 
 
+def with_arguments(value: Any, arguments: tuple[Any, ...]) -> Any:
+    """``value``, a generic type or union, with other arguments; itself if they are the same."""
+    if all(new is old for new, old in zip(arguments, get_args(value), strict=True)):
+        return value
+    if isinstance(value, types.UnionType):
+        union: Any = Union  # not `|`, which not all that may stand there has
+        return union[arguments]
+    if isinstance(value, types.GenericAlias):
+        return types.GenericAlias(get_origin(value), arguments)
+    return value.copy_with(arguments)  # the typing module's own aliases
+
+
 def name_of(output_type: Any) -> str:
     """A short name: ``Character``, ``list[int]``, ``Literal['a', 'b']``, ``date | None``."""
     return shortened(_name(output_type))
@@ -61,6 +73,8 @@ def _name(value: Any) -> str:
     if isinstance(value, AnyOf):
         return " | ".join(map(_name, value.members))
     if isinstance(value, (list, tuple, set, frozenset)):
+        if value and all(map(inspect.isroutine, value)):
+            return " | ".join(map(_name, value))
         return repr(value) if hasattr(value, "_fields") else repr(Choice(value))
     if isinstance(value, TypeAdapter):
         return "TypeAdapter"

@@ -1,7 +1,9 @@
-"""A function as an output type: the JSON object of its arguments.
+"""Functions as output types: the JSON object of their arguments, and never a call.
 
-Owns the reading of signatures: each parameter becomes a key, required unless it has a default, so
-that the parsed dict fits ``function(**arguments)``. Knows no schema.
+Owns the reading of signatures, the marks by which functions go into Pydantic's schemas
+(`marked`), and `without_calls`, which makes of each place where Pydantic would call a function one
+that gives a `Call`. A function by itself is written as the object of its arguments; among several,
+as ``{"name": ..., "arguments": {...}}``. Knows no JSON Schema and no grammar.
 """
 
 from __future__ import annotations
@@ -9,23 +11,130 @@ from __future__ import annotations
 import functools
 import inspect
 import typing
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, get_args, get_origin
 
-import typing_extensions
+from pydantic import GetCoreSchemaHandler
+from pydantic_core import CoreSchema, core_schema
 
 from structgen.errors import OutputTypeError
-from structgen.types.typed_dicts import modern, typed_dict
+from structgen.types.call import Call, name_of_function
+from structgen.types.names import annotated, name_of, with_arguments
+from structgen.types.typed_dicts import modern
 
-_KEYWORD = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+Kind = inspect._ParameterKind
+
+_EMPTY = inspect.Parameter.empty
+_NO_SCHEMAS = frozenset(("metadata", "serialization", "default", "expected", "config"))
+_WITHIN: Mapping[str, str] = {
+    "nullable": "schema",
+    "default": "schema",
+    "function-after": "schema",
+    "function-before": "schema",
+    "function-wrap": "schema",
+    "custom-error": "schema",
+}
+"""Core schemas around another that stands in the same place of the text."""
 
 
-def signature_type(function: Callable[..., Any], name: str) -> Any:
-    """A TypedDict with one key for each parameter of ``function``.
+def is_function(value: Any) -> bool:
+    """Whether ``value`` is a function, a method or a `functools.partial`."""
+    return inspect.isroutine(value) or isinstance(value, functools.partial)
+
+
+def marked(output_type: Any) -> Any:
+    """``output_type`` with functions in its arguments marked, so that Pydantic reads them as here.
+
+    Pydantic looks annotations up in the module that uses a function, not in its own, and takes a
+    parameter without one for any value.
+    """
+    if is_function(output_type):
+        return annotated(Any, (_Signature(output_type),))
+    arguments = get_args(output_type)
+    if not arguments or get_origin(output_type) is typing.Literal:
+        return output_type
+    if get_origin(output_type) is typing.Annotated:
+        return annotated(marked(arguments[0]), output_type.__metadata__)
+    changed = tuple(
+        argument if isinstance(argument, list) else marked(argument) for argument in arguments
+    )
+    return with_arguments(output_type, changed)
+
+
+def one_of(functions: Sequence[Callable[..., Any]]) -> Any:
+    """The type of calls of one of ``functions``, whose name is always written.
 
     Raises:
-        OutputTypeError: a parameter without annotation or that cannot be passed by name.
+        OutputTypeError: two of them have one name.
     """
+    return annotated(Any, (_OneOf(tuple(functions)),))
+
+
+@dataclass(frozen=True)
+class _Signature:
+    """Marks, in `Annotated`, a call of one function."""
+
+    function: Callable[..., Any]
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        parameters: list[core_schema.ArgumentsParameter] = []
+        var_args: CoreSchema | None = None
+        var_kwargs: CoreSchema | None = None
+        mode: core_schema.VarKwargsMode = "uniform"
+        for parameter, annotation in _parameters(self.function):
+            if parameter.kind is Kind.VAR_KEYWORD and _is_unpack(annotation):
+                mode, annotation = "unpacked-typed-dict", get_args(annotation)[0]
+            inner = handler.generate_schema(marked(annotation))
+            if parameter.kind is Kind.VAR_POSITIONAL:
+                var_args = inner
+            elif parameter.kind is Kind.VAR_KEYWORD:
+                var_kwargs = inner
+            else:
+                if parameter.default is not _EMPTY:
+                    inner = core_schema.with_default_schema(inner, default=parameter.default)
+                # Nothing is called by it, so that the real kind does not matter.
+                kept = core_schema.arguments_parameter(parameter.name, inner, mode="keyword_only")
+                parameters.append(kept)
+        arguments = core_schema.arguments_schema(
+            parameters,
+            var_args_schema=var_args,
+            var_kwargs_schema=var_kwargs,
+            var_kwargs_mode=None if var_kwargs is None else mode,
+        )
+        return core_schema.call_schema(arguments, self.function)
+
+
+@dataclass(frozen=True)
+class _OneOf:
+    """Marks, in `Annotated`, a call of one of several functions."""
+
+    functions: tuple[Callable[..., Any], ...]
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        calls: list[CoreSchema | tuple[CoreSchema, str]] = [
+            _Signature(one).__get_pydantic_core_schema__(Any, handler) for one in self.functions
+        ]
+        return _named(core_schema.union_schema(calls))
+
+
+def _is_unpack(annotation: Any) -> bool:
+    return getattr(get_origin(annotation), "__name__", "") == "Unpack" or (
+        getattr(get_origin(annotation), "_name", "") == "Unpack"
+    )
+
+
+def _parameters(function: Callable[..., Any]) -> Iterator[tuple[inspect.Parameter, Any]]:
+    """The parameters of ``function`` with their types.
+
+    Raises:
+        OutputTypeError: there is no signature, or a parameter without an annotation.
+    """
+    name = name_of(function)
     inner: Any = function
     while isinstance(inner, functools.partial):
         inner = inner.func
@@ -41,22 +150,150 @@ def signature_type(function: Callable[..., Any], name: str) -> Any:
         raise OutputTypeError(
             f"A parameter of {name} is annotated with a name that is not defined: {error}."
         ) from error
-    fields: dict[str, Any] = {}
     for parameter in parameters.values():
-        if parameter.kind not in _KEYWORD:
-            raise OutputTypeError(
-                f"Parameter {str(parameter).split(':')[0]!r} of {name} cannot be passed by name. "
-                "Use plain named parameters; for several values, one parameter of type list[...]."
-            )
         if parameter.name not in hints:
             raise OutputTypeError(
                 f"Parameter {parameter.name!r} of {name} has no annotation. "
                 f"Write its type, such as {parameter.name}: int."
             )
-        annotation = modern(hints[parameter.name])
-        optional = parameter.default is not inspect.Parameter.empty
-        fields[parameter.name] = (
-            typing_extensions.NotRequired[annotation] if optional else annotation
+        yield parameter, modern(hints[parameter.name])
+
+
+# -- where Pydantic would call ----------------------------------------------------------------
+
+
+def without_calls(schema: Any) -> Any:
+    """``schema``, a core schema, with each call of a function replaced by what gives a `Call`.
+
+    The same object if there are none. Classes are called: they are the values' own types.
+
+    Raises:
+        OutputTypeError: functions of one name in one place, or a parameter without an annotation.
+    """
+    if isinstance(schema, (list, tuple)):
+        parts = [without_calls(part) for part in schema]
+        if all(new is old for new, old in zip(parts, schema, strict=True)):
+            return schema
+        return type(schema)(parts)
+    if not isinstance(schema, dict):
+        return schema
+    if _is_call(schema):
+        return _reading(schema, is_named=False)
+    if schema.get("type") == "union" and len(list(_calls(schema))) > 1:
+        schema = _named(schema)
+    changed = {
+        key: part if key in _NO_SCHEMAS else without_calls(part) for key, part in schema.items()
+    }
+    same = all(changed[key] is part for key, part in schema.items())
+    return schema if same else changed
+
+
+def _is_call(schema: Any) -> bool:
+    return schema.get("type") == "call" and not isinstance(schema["function"], type)
+
+
+def _choices(schema: Any) -> list[Any]:
+    """The schemas that a union chooses from."""
+    return [choice[0] if isinstance(choice, tuple) else choice for choice in schema["choices"]]
+
+
+def _calls(schema: Any) -> Iterator[Any]:
+    """The calls that may stand at one place of the text."""
+    kind = schema.get("type")
+    if _is_call(schema):
+        yield schema
+    elif kind == "union":
+        for choice in _choices(schema):
+            yield from _calls(choice)
+    elif kind in _WITHIN:
+        yield from _calls(schema[_WITHIN[kind]])
+
+
+def _named(schema: Any) -> CoreSchema:
+    """``schema`` with each of the calls at its place told by the function's name."""
+    by_name: dict[str, Any] = {}
+    for call in _calls(schema):
+        function = call["function"]
+        name = name_of_function(function)
+        if by_name.setdefault(name, function) != function:
+            raise OutputTypeError(
+                f"Two functions to choose from are both called {name!r}, so that their calls could "
+                "not be told apart. Wrap one of them in a function of another name."
+            )
+    return _with_names(schema)
+
+
+def _with_names(schema: Any) -> CoreSchema:
+    kind = schema.get("type")
+    if _is_call(schema):
+        return _reading(schema, is_named=True)
+    if kind == "union":
+        choices = [
+            (_with_names(choice[0]), choice[1])
+            if isinstance(choice, tuple)
+            else _with_names(choice)
+            for choice in schema["choices"]
+        ]
+        return {**schema, "choices": choices}
+    if kind in _WITHIN:
+        return {**schema, _WITHIN[kind]: _with_names(schema[_WITHIN[kind]])}
+    unchanged: CoreSchema = schema
+    return unchanged
+
+
+def _reading(schema: Any, *, is_named: bool) -> CoreSchema:
+    """The core schema of a `Call`, from one that would make it."""
+    function: Callable[..., Any] = schema["function"]
+    arguments = _arguments(schema["arguments_schema"], function)
+    if not is_named:
+        make = functools.partial(Call, function)
+        return core_schema.no_info_after_validator_function(make, arguments)
+    name = name_of_function(function)
+    fields = {
+        "name": core_schema.typed_dict_field(core_schema.literal_schema([name])),
+        "arguments": core_schema.typed_dict_field(arguments),
+    }
+    return core_schema.no_info_after_validator_function(
+        functools.partial(_from_named, function),
+        core_schema.typed_dict_schema(fields, extra_behavior="forbid"),
+    )
+
+
+def _from_named(function: Callable[..., Any], value: Mapping[str, Any]) -> Call:
+    return Call(function, value["arguments"])
+
+
+def _arguments(schema: Any, function: Callable[..., Any]) -> CoreSchema:
+    """The object of a call's arguments, each under its parameter's name."""
+    signature = {parameter.name: parameter for parameter, _ in _parameters(function)}
+    fields: dict[str, core_schema.TypedDictField] = {}
+    for item in schema["arguments_schema"]:
+        inner = without_calls(item["schema"])
+        is_required = True
+        if inner["type"] == "default":
+            is_required = False
+            if signature[item["name"]].default is not _EMPTY:
+                inner = inner["schema"]  # the function has it already
+        fields[item["name"]] = core_schema.typed_dict_field(
+            inner, required=is_required, validation_alias=item.get("alias")
         )
-    title = str(getattr(inner, "__name__", "arguments"))
-    return typed_dict(title, fields)
+    for parameter in signature.values():
+        if parameter.kind is Kind.VAR_POSITIONAL and "var_args_schema" in schema:
+            items = without_calls(schema["var_args_schema"])
+            fields[parameter.name] = core_schema.typed_dict_field(
+                core_schema.list_schema(items), required=False
+            )
+        elif parameter.kind is Kind.VAR_KEYWORD and "var_kwargs_schema" in schema:
+            inner = without_calls(schema["var_kwargs_schema"])
+            is_required = False
+            if schema.get("var_kwargs_mode") == "unpacked-typed-dict":
+                is_required = _has_required(inner)
+            else:
+                inner = core_schema.dict_schema(core_schema.str_schema(), inner)
+            fields[parameter.name] = core_schema.typed_dict_field(inner, required=is_required)
+    return core_schema.typed_dict_schema(fields, extra_behavior="forbid")
+
+
+def _has_required(schema: Any) -> bool:
+    fields: Mapping[str, Any] = schema.get("fields", {})
+    return any(field.get("required", schema.get("total", True)) for field in fields.values())

@@ -7,15 +7,12 @@ nothing. Knows no schema.
 from __future__ import annotations
 
 import sys
-import types
 import typing
-from functools import reduce
-from operator import or_
 from typing import Annotated, Any, get_args, get_origin
 
 import typing_extensions
 
-from structgen.types.names import annotated
+from structgen.types.names import annotated, with_arguments
 
 _NEEDED = sys.version_info < (3, 12)
 
@@ -45,13 +42,7 @@ def _modern(value: Any, parents: tuple[Any, ...]) -> Any:
         argument if isinstance(argument, list) else _modern(argument, parents)
         for argument in arguments
     )
-    if all(new is old for new, old in zip(changed, arguments, strict=True)):
-        return value
-    if isinstance(value, types.UnionType):
-        return reduce(or_, changed)
-    if isinstance(value, types.GenericAlias):
-        return types.GenericAlias(get_origin(value), changed)
-    return value.copy_with(changed)  # the typing module's own aliases
+    return with_arguments(value, changed)
 
 
 def _rebuilt(cls: Any, parents: tuple[Any, ...]) -> Any:
