@@ -177,7 +177,8 @@ def budget(model: Model, prompt_tokens: int, search: SearchOptions) -> int:
 
     Raises:
         PromptError: the prompt is longer than the context.
-        OptionError: ``max_length`` is more than the context, or less than the prompt.
+        OptionError: ``max_length`` is more than the context, or less than the prompt; or
+            ``max_new_tokens`` is more than the prompt leaves of the context.
     """
     check_fits(model, prompt_tokens)
     context = model.context_length
@@ -186,11 +187,20 @@ def budget(model: Model, prompt_tokens: int, search: SearchOptions) -> int:
             f"max_length={search.max_length:,} is more than {model.name} holds: {context:,} "
             "tokens, prompt and output together."
         )
-    limit = search.max_length or min(int(model.search_defaults.get("max_length", context)), context)
+    most = search.max_new_tokens
+    if most is not None and prompt_tokens + most > context:
+        raise OptionError(
+            f"max_new_tokens={most:,} is more than {model.name} has room for: it holds {context:,} "
+            f"tokens, prompt and output together, and the prompt has {prompt_tokens:,}. Pass at "
+            f"most {context - prompt_tokens:,}, or leave it out: then the context is the limit."
+        )
+    # Who says how long an output may be is not held to what the model's folder says of all calls.
+    default = context if most is not None else model.search_defaults.get("max_length", context)
+    limit = search.max_length or min(int(default), context)
     if prompt_tokens >= limit:
         raise OptionError(
             f"max_length is {limit:,} tokens and counts the prompt, which has {prompt_tokens:,}. "
             "Raise it, or use max_new_tokens, which counts the output only."
         )
     left = limit - prompt_tokens
-    return left if search.max_new_tokens is None else min(left, search.max_new_tokens)
+    return left if most is None else min(left, most)

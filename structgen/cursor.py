@@ -43,6 +43,7 @@ class Cursor:
         "_bytes",
         "_engine",
         "_finished",
+        "_free",
         "_left",
         "_out",
         "_plans",
@@ -58,6 +59,7 @@ class Cursor:
         self._ready = engine.masks.ready
         self._out: npt.NDArray[np.uint32] | None = None
         self._bytes: memoryview | None = None
+        self._free: npt.NDArray[np.uint32] | None = None
         # The state at the start and after each accepted token; and, by its index, the rest of the
         # plan held there, if any. Tuples of both would be looked at by the collector.
         self._trail: list[int] = []
@@ -126,6 +128,7 @@ class Cursor:
             self._look_at(out)
         if self._finished:
             out[:] = 0
+            self._free = None
             return
         state = self._trail[-1]
         mask = self._ready[state]
@@ -139,8 +142,21 @@ class Cursor:
             self._bytes[:] = row
         if words is not None:
             out[words] = bits
-        if self._left is not None and self._is_tight():
-            self._restrict(out)
+        if self._left is not None:
+            self._free = None
+            if self._is_tight():
+                free = out.copy()
+                self._restrict(out)
+                self._free = None if np.array_equal(free, out) else free
+
+    @property
+    def without_budget(self) -> npt.NDArray[np.uint32] | None:
+        """The mask that the last `fill_mask` would have written without the budget.
+
+        None where it is the same: always without a budget, and as long as that is ample. What is
+        allowed here and was not there, the budget alone has barred.
+        """
+        return self._free
 
     def _look_at(self, out: npt.NDArray[np.uint32]) -> None:
         """Keep a view of the bytes of ``out``, where it is made as masks are."""

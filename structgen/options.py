@@ -55,7 +55,8 @@ class SearchOptions:
     """The checked options of one call. None: not given, the model's default applies.
 
     Attributes:
-        max_new_tokens: most tokens to generate, the end-of-sequence token included.
+        max_new_tokens: most tokens to generate, the end-of-sequence token included; at most what
+            the prompt leaves of the model's context.
         max_length: most tokens in prompt and output together.
         min_length: fewest tokens in prompt and output together before the text may end. An output
             type comes first: when it leaves nothing but the end, the text ends.

@@ -59,6 +59,10 @@ class MaskCursor(Protocol):
     def is_accepting(self) -> bool:
         """Whether the text may end here."""
 
+    @property
+    def without_budget(self) -> npt.NDArray[np.uint32] | None:
+        """That mask without the token budget, where it is another."""
+
     def fill_mask(self, out: npt.NDArray[np.uint32]) -> None:
         """Write the mask of the next token."""
 
@@ -70,6 +74,7 @@ class TokenMask:
 
     Attributes:
         allowed: tokens the current mask allows, end-of-sequence ids included.
+        is_shortening: whether it allows fewer because of the token budget.
     """
 
     def __init__(self, cursor: MaskCursor, size: int, n_eos: int) -> None:
@@ -79,7 +84,9 @@ class TokenMask:
         self._words = np.zeros((size + 31) // 32, np.uint32)
         self._bytes = self._words.view(np.uint8)
         self._addend: Logits | None = None  # made when used: thousands of outputs may wait
+        self._free: npt.NDArray[np.uint32] | None = None  # the mask without the budget
         self.allowed = 0
+        self.is_shortening = False
 
     def begin(self, needless: Collection[int] = (), *, instead: int | None = None) -> bool:
         """Ask the cursor for the mask of the next token.
@@ -91,20 +98,27 @@ class TokenMask:
         Returns:
             Whether it allows nothing but the end, so that the model need not be asked.
         """
+        self.is_shortening = False
         if instead is not None:
             self._words[:] = 0
             self._words[instead >> 5] = np.uint32(1 << (instead & 31))
             self.allowed = 1
             return False
         self._cursor.fill_mask(self._words)
+        self._free = self._cursor.without_budget
         if needless:
-            kept = self._words.copy()
-            for token_id in needless:
-                kept[token_id >> 5] &= ~np.uint32(1 << (token_id & 31))
-            if kept.any():
-                self._words[:] = kept
+            _leave_out(needless, self._words)
+            if self._free is not None:
+                _leave_out(needless, self._free)
+        if self._free is not None:
+            self.is_shortening = not np.array_equal(self._free, self._words)
         self.allowed = int.from_bytes(self._words.tobytes(), "little").bit_count()
         return self.allowed == self._n_eos and self._cursor.is_accepting
+
+    def lift_budget(self) -> None:
+        """Make this the mask without the budget, until the next `begin`."""
+        if self._free is not None:
+            self._words[:] = self._free
 
     def release(self) -> None:
         """Free what was only of use while tokens were chosen."""
@@ -161,6 +175,15 @@ class TokenMask:
         np.take(_ADDEND, self._bytes, axis=0, out=self._addend, mode="clip")
         logits += self._addend.reshape(-1)[: self._size]
         return logits
+
+
+def _leave_out(token_ids: Collection[int], words: npt.NDArray[np.uint32]) -> None:
+    """Clear the bits of ``token_ids``, unless nothing would be left."""
+    kept = words.copy()
+    for token_id in token_ids:
+        kept[token_id >> 5] &= ~np.uint32(1 << (token_id & 31))
+    if kept.any():
+        words[:] = kept
 
 
 class MinLength:

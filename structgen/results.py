@@ -60,9 +60,11 @@ class GenerationResult:
         text: the output.
         token_ids: its tokens, without the end of the sequence. With a stop string they reach to
             the token that completed it.
-        finish_reason: ``stop`` (ended by itself), ``length`` (a limit was reached, which only
-            happens to free text), ``stop_string`` or ``cancelled``; None: it has not ended, which
-            only happens to the `result` of a stream that is not at its end.
+        finish_reason: ``stop`` (ended by itself), ``budget`` (whole, but the limit on its tokens
+            made it another text than the model would have written: see ``shortened``), ``length``
+            (a limit was reached, which only happens to free text), ``stop_string`` or
+            ``cancelled``; None: it has not ended, which only happens to the `result` of a stream
+            that is not at its end.
         usage: token counts.
         timings: wall-clock times.
         mean_allowed_tokens: how many tokens the mask allowed on average, over the tokens the model
@@ -70,6 +72,10 @@ class GenerationResult:
         confidence: how sure the model is of each value that was a choice among few, by JSON path:
             ``result.confidence["$.label"].probability``. Runs the model when asked.
         abstain_below: the option of that name.
+        shortened: JSON paths of the values in which the limit on tokens kept the model from the
+            token it would have chosen, in the order in which that happened; ``$`` where a text is
+            no JSON. The limit is ``max_new_tokens``, ``max_length`` or the model's context. See
+            `structgen.shortened`.
         logprobs: of each token of ``token_ids``, with ``logprobs=True``.
         trace: what happened at each step, with ``trace=True``.
     """
@@ -84,6 +90,7 @@ class GenerationResult:
         default_factory=dict, repr=False, compare=False
     )
     abstain_below: float | Mapping[str, float] | None = None
+    shortened: tuple[str, ...] = ()
     logprobs: tuple[TokenLogprob, ...] | None = field(default=None, repr=False)
     trace: Trace | None = field(default=None, repr=False)
 

@@ -31,10 +31,14 @@ from structgen.options import SearchOptions
 from structgen.processors import Logits, LogitsProcessor, TokenIds, TokenMask
 from structgen.results import GenerationResult, Timings, Usage
 from structgen.sampling import Sampler
+from structgen.shortened import Shortened
 from structgen.spelling import Speller
 from structgen.steps import Recorder, Step
 from structgen.text_assembler import FinishReason, TextAssembler
 from structgen.trace import TOP, StepRecorder, Trace
+
+_WHOLE = ("stop", "budget")
+"""Why an output ends that is whole."""
 
 
 @final
@@ -97,6 +101,7 @@ class Run:
         self._eos_token_ids = vocabulary.eos_token_ids
         self._cursor: Cursor | None = None
         self._mask: TokenMask | None = None
+        self._shortened = Shortened(constraint)
         if constraint is not None:
             self._cursor = constraint.start(max_tokens=self.max_tokens)
             self._mask = TokenMask(self._cursor, vocabulary.size, len(vocabulary.eos_token_ids))
@@ -163,9 +168,10 @@ class Run:
                 self._constraint,
                 output_ids,
                 opener(self._model, self.prompt_ids, self.adapter),
-                is_whole=finish_reason == "stop",
+                is_whole=finish_reason in _WHOLE,
             ),
             abstain_below=self._search.abstain_below,
+            shortened=self._shortened.paths,
             logprobs=self._logprobs(),
             trace=self._trace(),
         )
@@ -200,6 +206,11 @@ class Run:
             n_tokens=self._model.vocabulary.size,
             max_tokens=self.max_tokens,
         )
+
+    @property
+    def _output_ids(self) -> TokenIds:
+        output_ids: TokenIds = self._ids[0, len(self.prompt_ids) : self._length]
+        return output_ids
 
     # -- the driver's side ------------------------------------------------------------------
 
@@ -298,19 +309,28 @@ class Run:
         own = logits[0].copy() if self.recorders else None
         n_allowed: int | None = None
         token: int | None = None
+        wanted: int | None = None  # what it would have been without the budget
+        scores: Logits | None = None
+        forced = b""
         if self._mask is not None:
             n_allowed = self._mask.allowed
             self._n_masked += 1
             self._allowed_total += n_allowed
             if self._may_take_favourite:
-                token = self._mask.favourite(logits[0])
+                token = wanted = self._mask.favourite(logits[0])
+            if self._mask.is_shortening and wanted is None:
+                scores, forced = logits.copy(), self._forced_bytes()
         if token is None or not self._moves(token):
             for processor in self._processors:
                 logits = processor(self.token_ids, logits)
             token = self._sample(logits[0])
+            if wanted is None:
+                wanted = token if scores is None else self._wanted(scores)
             while not self._moves(token):
                 logits[0, token] = -np.inf
                 token = self._sample(logits[0])
+        if wanted is not None and wanted != token:
+            self._shortened.note(self._output_ids, wanted, token, forced)
         for recorder in self.recorders:
             recorder.record(Step(token, False, own, logits[0], n_allowed))
         self._add(token)
@@ -318,6 +338,17 @@ class Run:
     def _sample(self, scores: Logits) -> int:
         position = self._length - len(self.prompt_ids)
         return self._sampler(self._ids[0, : self._length], scores, position)
+
+    def _forced_bytes(self) -> bytes:
+        return b"" if self._cursor is None else self._cursor.forced_bytes()
+
+    def _wanted(self, scores: Logits) -> int:
+        """The token that these scores come to without the budget, with the same random number."""
+        assert self._mask is not None
+        self._mask.lift_budget()
+        for processor in self._processors:
+            scores = processor(self.token_ids, scores)
+        return self._sample(scores[0])
 
     def _moves(self, token: int) -> bool:
         """Move the cursor over a token, if there is one and it goes along.
@@ -352,7 +383,7 @@ class Run:
         Raises:
             IncompleteOutput: so it was; it carries the text.
         """
-        if self._constraint is None or self.finish_reason == "stop":
+        if self._constraint is None or self.finish_reason in _WHOLE:
             return
         text = self._text.text
         if self._constraint.allows(text):
@@ -392,7 +423,10 @@ class Run:
                 self._force(token)
                 if self.finish_reason is not None:
                     return
-            if mask.begin(needless):
+            is_end = mask.begin(needless)
+            if mask.is_shortening and not self._shortened.is_known_at(self._output_ids):
+                return  # the model is asked what it would have chosen
+            if is_end:
                 self._finish("stop")
                 return
             only = mask.only() if self._forces else None
@@ -429,6 +463,8 @@ class Run:
             self._finish("stop_string")
 
     def _finish(self, reason: FinishReason) -> None:
+        if reason == "stop" and self._shortened.paths:
+            reason = "budget"
         self.finish_reason = reason
         self._timed_out = reason == "cancelled" and self._is_late
         if self._mask is not None:

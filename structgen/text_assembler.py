@@ -10,8 +10,9 @@ import codecs
 from collections.abc import Sequence
 from typing import Literal, TypeAlias
 
-FinishReason: TypeAlias = Literal["stop", "length", "stop_string", "cancelled"]
-"""Why an output ended: by itself, at a limit, at a stop string, or by its reader."""
+FinishReason: TypeAlias = Literal["stop", "budget", "length", "stop_string", "cancelled"]
+"""Why an output ended: by itself; whole, but shortened by its budget; at a limit, at a stop string,
+or by its reader."""
 
 
 class TextAssembler:

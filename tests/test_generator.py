@@ -55,6 +55,17 @@ def test_a_models_own_max_length_applies_unless_given():
     model = FakeModel("hello hello", search_defaults={"max_length": 6})
     assert Generator(model)("xxxx") == "he"
     assert Generator(model)("xxxx", max_length=9) == "hello"
+    assert Generator(model)("xxxx", max_new_tokens=5) == "hello"
+    assert Generator(model)("xxxx", max_length=7, max_new_tokens=5) == "hel"
+
+
+def test_more_new_tokens_than_the_context_holds_are_refused():
+    generator = Generator(FakeModel("hello hello hello", context_length=10))
+    assert generator("xxxx", max_new_tokens=6) == "hello "
+    with pytest.raises(structgen.OptionError, match=r"max_new_tokens=7 .* has 4. Pass at most 6"):
+        generator("xxxx", max_new_tokens=7)
+    with pytest.raises(structgen.OptionError, match="at most 6"):
+        Generator(FakeModel(context_length=10), int).stream("xxxx", max_new_tokens=7)
 
 
 # Prompts
@@ -263,7 +274,7 @@ def test_output_always_completes_within_the_budget(seed):
     generator = Generator(FakeModel(), Person)
     for budget in (30, 60):
         result = generator.result("x", max_new_tokens=budget, temperature=1.0, seed=seed)
-        assert result.finish_reason == "stop"
+        assert result.finish_reason in ("stop", "budget")
         assert len(result.token_ids) < budget
         assert isinstance(generator.constraint.output.parse(result.text), Person)
 
@@ -528,6 +539,7 @@ class EveryThird:
     """A cursor that allows every third token."""
 
     is_accepting = False
+    without_budget = None
 
     def fill_mask(self, out):
         bits = np.arange(len(out) * 32) % 3 == 0
