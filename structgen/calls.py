@@ -15,6 +15,7 @@ import numpy as np
 from structgen import chat
 from structgen.alternatives import may_have_sites
 from structgen.chat import Prompt
+from structgen.chat_tokens import encode_chat
 from structgen.constraint import Constraint
 from structgen.errors import OptionError, PromptError
 from structgen.models.base import Model, TokenSequence
@@ -32,15 +33,22 @@ from structgen.site_paths import suggestion
 from structgen.token_tree import GivenUp, OpenSequence
 
 
-def encode(model: Model, prompt: Prompt) -> TokenIds:
+def encode(model: Model, prompt: Prompt, special_tokens: str = "template") -> TokenIds:
     """Return the tokens of a prompt, int32 ``[n]``, through the chat template if it is a chat.
+
+    Args:
+        model: the model.
+        prompt: text, in which special tokens are read; or chat messages.
+        special_tokens: where they are read in a chat: see `SearchOptions`.
 
     Raises:
         PromptError: empty or malformed.
     """
     parsed = chat.parse(prompt)
-    text = parsed if isinstance(parsed, str) else model.apply_chat_template(parsed)
-    token_ids = model.encode(text)
+    if isinstance(parsed, str):
+        token_ids = model.encode(parsed)
+    else:
+        token_ids = encode_chat(model, parsed, anywhere=special_tokens == "anywhere")
     if not len(token_ids):
         raise PromptError("The prompt is empty: it has no tokens.")
     return token_ids

@@ -15,6 +15,9 @@ from structgen.errors import PromptError
 ROLES = ("system", "developer", "user", "assistant", "tool")
 """The roles a chat message may have."""
 
+_NAMES = {"human": "user", "ai": "assistant"}
+"""What other libraries call roles."""
+
 Message: TypeAlias = Mapping[str, Any]
 """One chat message: ``{"role": "user", "content": "Hello"}``."""
 
@@ -23,6 +26,7 @@ Prompt: TypeAlias = "str | Sequence[Message | Any]"
 
 A message is a mapping with ``role`` and ``content``, or an object with those two attributes. The
 content is a str, or a list of parts ``{"type": "text", "text": ...}``, which are put together.
+Where the last message is the assistant's, the answer goes on from its content.
 """
 
 
@@ -34,9 +38,23 @@ def is_batch(prompt: Any) -> bool:
         and len(prompt) > 0
         and all(
             isinstance(item, str)
-            or (isinstance(item, Sequence) and not isinstance(item, (bytes, bytearray)))
+            or (
+                isinstance(item, Sequence)
+                and not isinstance(item, (bytes, bytearray))
+                and not _is_pair(item)
+            )
             for item in prompt
         )
+    )
+
+
+def _is_pair(item: Any) -> bool:
+    """Whether this is a role and a text, as other libraries write a message."""
+    return (
+        isinstance(item, (tuple, list))
+        and len(item) == 2
+        and all(isinstance(part, str) for part in item)
+        and item[0] in (*ROLES, *_NAMES)
     )
 
 
@@ -81,6 +99,11 @@ def _message(index: int, item: Any) -> dict[str, Any]:
             f"{where} is a str. Pass messages such as "
             '{"role": "user", "content": "Hello"}, or one string as the whole prompt.'
         )
+    if _is_pair(item):
+        raise PromptError(
+            f"{where} is a pair, {item!r}. Messages are mappings: "
+            f'{{"role": "{_NAMES.get(item[0], item[0])}", "content": {item[1]!r}}}.'
+        )
     values: dict[str, Any] = dict(item) if isinstance(item, Mapping) else {}
     for name in ("role", "content"):
         missing = object()
@@ -103,8 +126,22 @@ def _message(index: int, item: Any) -> dict[str, Any]:
         close = difflib.get_close_matches(role, ROLES, n=1)
         hint = f"Did you mean {close[0]!r}?" if close else f"Roles are: {', '.join(ROLES)}."
         raise PromptError(f"{where} has the unknown role {role!r}. {hint}")
-    _check_text(values["content"], where)
+    for name, value in values.items():
+        _check_deep(value, where if name == "content" else f"{where}: {name!r}")
     return values
+
+
+def _check_deep(value: Any, where: str) -> None:
+    """Check all strings of a value."""
+    if isinstance(value, str):
+        _check_text(value, where)
+    elif isinstance(value, Mapping):
+        for key, inner in value.items():
+            _check_deep(key, where)
+            _check_deep(inner, where)
+    elif isinstance(value, (list, tuple)):
+        for inner in value:
+            _check_deep(inner, where)
 
 
 def _joined(parts: Sequence[Any], where: str) -> str:

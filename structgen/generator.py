@@ -176,6 +176,7 @@ class Generator:
         *,
         tolerance: float = TOLERANCE,
         adapter: str | None = None,
+        special_tokens: str = "template",
         timeout: float | None = None,
         cancel: Any = None,
         **options: Any,
@@ -190,6 +191,7 @@ class Generator:
             prompt: one, as for calling the generator.
             tolerance: how far off a probability may be; 0: sum over every token sequence.
             adapter: name of an adapter of `TextModel.load_adapter` to run with.
+            special_tokens: where they are read in a chat, see `structgen.options.SearchOptions`.
             timeout: seconds this may take.
             cancel: an object with ``is_set()``, asked before each pass of the model: a
                 ``threading.Event``.
@@ -208,7 +210,7 @@ class Generator:
             raise OptionError(
                 f"probabilities takes no {next(iter(options))}=: what it computes is the "
                 "model's own distribution, as without a mask, a temperature or a search. Its "
-                "options are tolerance=, adapter=, timeout= and cancel=."
+                "options are tolerance=, adapter=, special_tokens=, timeout= and cancel=."
             )
         texts = None if self.constraint is None else whole_texts(self.constraint)
         if self.constraint is None or texts is None:
@@ -219,7 +221,14 @@ class Generator:
                 "generator.result(...).confidence."
             )
         began = time.perf_counter()
-        search = search_options.parse({"timeout": timeout, "cancel": cancel, "adapter": adapter})
+        search = search_options.parse(
+            {
+                "timeout": timeout,
+                "cancel": cancel,
+                "adapter": adapter,
+                "special_tokens": special_tokens,
+            }
+        )
         if isinstance(tolerance, bool) or not isinstance(tolerance, numbers.Real):
             raise OptionError(f"tolerance={tolerance!r} is not a number.")
         if not 0 <= tolerance < 1:
@@ -231,7 +240,7 @@ class Generator:
                 "[generator.probabilities(prompt) for prompt in prompts]."
             )
         site = Site("$", 0, 0, texts, names_of(self.constraint, texts))
-        prompt_ids = encode(self.model, prompt)
+        prompt_ids = encode(self.model, prompt, search.special_tokens)
         check_fits(self.model, len(prompt_ids))
         is_late = False
 
@@ -267,7 +276,7 @@ class Generator:
         return Stream(self.model, self._run(prompt, search))
 
     def _run(self, prompt: Any, search: SearchOptions) -> Run:
-        prompt_ids = encode(self.model, prompt)
+        prompt_ids = encode(self.model, prompt, search.special_tokens)
         return Run(self.model, self.constraint, self._processor, prompt_ids, search)
 
     def _outputs(
@@ -296,7 +305,7 @@ class Generator:
         errors: dict[int, Exception] = {}
         for i, one in enumerate(prompts):
             try:
-                prompt_ids = encode(self.model, one)
+                prompt_ids = encode(self.model, one, search.special_tokens)
                 for k in range(n):
                     runs[i * n + k] = Run(
                         self.model, self.constraint, self._processor, prompt_ids, search, index=k

@@ -86,6 +86,9 @@ class SearchOptions:
         forced: whether text that is the only way on is appended in one pass, rather than token by
             token. It is spelt in the same tokens either way, but scores are rounded differently,
             so what is chosen after it may differ.
+        special_tokens: where in a chat the names of special tokens, such as ``<|im_end|>``, are
+            read as such: ``template``, in what the chat template writes, and contents are text;
+            or ``anywhere``, in contents, too.
         timeout: most seconds for the whole call, from when the first piece of text is asked for;
             outputs then end where they are, and those of several that have not begun do not begin.
         cancel: a `threading.Event`, or anything with ``is_set()``: once it is set, the output ends
@@ -115,6 +118,7 @@ class SearchOptions:
     trace: bool = False
     abstain_below: float | Mapping[str, float] | None = None
     forced: bool = True
+    special_tokens: str = "template"
     timeout: float | None = None
     cancel: Any = None
     adapter: str | None = None
@@ -327,6 +331,12 @@ def _name(name: str, value: Any) -> str:
     raise OptionError(f"{name}={value!r} is not a str.")
 
 
+def _special_tokens(name: str, value: Any) -> str:
+    if value in ("template", "anywhere"):
+        return str(value)
+    raise OptionError(f"{name}={value!r} is unknown. Pass 'template' or 'anywhere'.")
+
+
 def _cancel(name: str, value: Any) -> Any:
     if not callable(getattr(value, "is_set", None)):
         raise OptionError(f"{name}={value!r} has no is_set(). Pass a threading.Event.")
@@ -352,6 +362,7 @@ _CHECKS: dict[str, Any] = {
     "trace": _flag,
     "abstain_below": _abstain_below,
     "forced": _flag,
+    "special_tokens": _special_tokens,
     "timeout": _real(0, 1e9, above=True),
     "cancel": _cancel,
     "adapter": _name,
@@ -363,7 +374,7 @@ _CHECKS: dict[str, Any] = {
 _NOT_THE_RUNTIMES = {
     *("max_new_tokens", "max_length", "stop", "logit_bias", "abstain_below"),
     *("processor", "logprobs", "top_logprobs", "trace", "forced", "timeout", "cancel"),
-    *("adapter", "n", "batch_size", "return_errors"),
+    *("adapter", "n", "batch_size", "return_errors", "special_tokens"),
 }
 
 _WHOLE = {"min_length", "top_k", "no_repeat_ngram_size", "random_seed"}
