@@ -156,7 +156,8 @@ class Constraint:
         """How each keyword of the schema is kept; print it for a table."""
         from .explain import explain
 
-        return explain(self.output.grammar, self._options, self._unenforced)
+        output = self.output
+        return explain(output.grammar, self._options, self._unenforced, output.checked)
 
     def __copy__(self) -> Constraint:
         return self  # immutable

@@ -26,6 +26,7 @@ from .grammar.schema_reader import Place
 MASKED = "masked"
 RECORDED = "masked, by recording"
 ANNOTATION = "annotation"
+CHECKED = "checked by parse"
 UNENFORCED = "not enforced"
 REFERENCE = "reference"
 
@@ -84,6 +85,8 @@ class Row:
         how: ``"masked"``: no token is allowed that would break it;
             ``"masked, by recording"``: so too, and masks depend on the text written so far, so they
             are computed for each text;
+            ``"checked by parse"``: it is code of the output type's (``validator``), which the text
+            meets when it is parsed;
             ``"reference"``: it names, holds or leads to schemas;
             ``"annotation"``: it asserts nothing here;
             ``"not enforced"``: it cannot be enforced, and ``on_unsupported="warn"`` left it out.
@@ -139,7 +142,10 @@ class Explanation:
 
 
 def explain(
-    grammar: ir.Grammar, options: Mapping[str, Any], unenforced: Sequence[Unenforced] = ()
+    grammar: ir.Grammar,
+    options: Mapping[str, Any],
+    unenforced: Sequence[Unenforced] = (),
+    checked: Sequence[tuple[str, str]] = (),
 ) -> Explanation:
     """How a grammar that has been compiled with ``options`` is kept.
 
@@ -147,6 +153,7 @@ def explain(
         grammar: the grammar.
         options: the compile options.
         unenforced: what was left out of each JSON part, as `build` gives it.
+        checked: what code looks at when a text is parsed, as an `OutputType` has it.
 
     Cost: that of reading the schema again; milliseconds.
     """
@@ -167,6 +174,8 @@ def explain(
             rows[Row("$", "grammar", MASKED, note)] = None
         else:
             rows[Row("$", "choice", MASKED, f"one of {len(part.texts):,} texts")] = None
+    for path, named in checked:
+        rows[Row(path, "validator", CHECKED, named)] = None
     return Explanation(tuple(rows), tuple(limits))
 
 

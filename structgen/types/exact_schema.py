@@ -16,14 +16,35 @@ from typing import Any
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import SchemaError, SchemaValidator, ValidationError, core_schema
 
-from structgen.types import formats
+from structgen.types import formats, networks
+from structgen.types.own_types import FUNCTIONS, Kind, Refusal, fraction, known, title
 from structgen.types.patterns import KEPT
 
 REFUSED = "$structgen-refused"
 """Key of a node that cannot be masked; its value is ``[message, fix]``."""
 
+CHECKED = "$structgen-checked"
+"""Key of a node that code looks at when the text is parsed; its value names that code."""
+
 _BOUNDS = ("le", "ge", "lt", "gt")
 _CHECK_AFTER = "Leave the constraint out of the output type and check the parsed value."
+_NOT_ITS_OWN = "on a type that Pydantic checks in steps of its own is not masked"
+_INNER = ("schema", "lax_schema", "json_schema")
+_NOTES = frozenset(("title", "description", "examples", "deprecated"))
+_LENGTHS: Mapping[tuple[Any, str], str] = {
+    ("array", "minItems"): "minItems",
+    ("array", "maxItems"): "maxItems",
+    ("array", "minLength"): "minItems",
+    ("array", "maxLength"): "maxItems",
+    ("object", "minLength"): "minProperties",
+    ("object", "maxLength"): "maxProperties",
+    ("secret", "minLength"): "minLength",
+    ("secret", "maxLength"): "maxLength",
+}
+"""What Pydantic's JSON Schema calls a constraint, and what it should."""
+
+_ASCII = "^[\\x00-\\x7f]*$"
+
 # A string that stripping leaves as it is.
 _TRIMMED = "^[^\\s\\u0085](?:[\\s\\S]*[^\\s\\u0085])?$"
 
@@ -40,6 +61,78 @@ class ExactSchema(GenerateJsonSchema):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._core_configs: list[Mapping[str, Any]] = [{}]
+
+    # Functions: those of Pydantic's own types are languages, all others are code.
+
+    def generate_inner(self, schema: Any) -> JsonSchemaValue:  # noqa: D102
+        kind = schema["type"]
+        if kind in FUNCTIONS:
+            found = known(schema)
+            if isinstance(found, (dict, Refusal)):
+                return super().generate_inner(_constant(schema, found))
+            if found is Kind.LIMIT:
+                return super().generate_inner(self._limited(schema))
+        elif kind == "lax-or-strict" and schema["lax_schema"]["type"] == "function-plain":
+            found = known(schema["lax_schema"])
+            if isinstance(found, (dict, Refusal)):
+                return super().generate_inner(_constant(schema, found))
+        return super().generate_inner(schema)
+
+    def _limited(self, schema: Any) -> Any:
+        """A constraint that Pydantic checks after ``schema``'s inner part, as a core schema."""
+        inner = self.generate_inner(schema["schema"])
+        shape = self.resolve_ref_schema(inner) if "$ref" in inner else inner
+        if CHECKED in shape or REFUSED in shape:
+            return _constant({}, _checked(inner, schema))
+        limits = dict(schema.get("metadata", {}).get("pydantic_js_updates", {}))
+        result = {key: limits.pop(key) for key in _NOTES & limits.keys()} | inner
+        for key, value in limits.items():
+            kind = "secret" if shape.get("format") == "password" else shape.get("type")
+            named = _LENGTHS.get((kind, key))
+            if named is None:
+                break
+            result[named] = value
+            if named == "maxLength" and _holds_bytes(schema):
+                result["pattern"] = _ASCII
+        else:
+            if limits:
+                return _constant({}, result)
+        named = ", ".join(limits) or title(schema)
+        return _constant({}, Refusal(f"A constraint ({named}) {_NOT_ITS_OWN}", _CHECK_AFTER))
+
+    def function_before_schema(self, schema: Any) -> JsonSchemaValue:  # noqa: D102
+        return _checked(super().function_before_schema(schema), schema)
+
+    def function_after_schema(self, schema: Any) -> JsonSchemaValue:  # noqa: D102
+        return _checked(super().function_after_schema(schema), schema)
+
+    def function_wrap_schema(self, schema: Any) -> JsonSchemaValue:  # noqa: D102
+        return _checked(super().function_wrap_schema(schema), schema)
+
+    def function_plain_schema(self, schema: Any) -> JsonSchemaValue:  # noqa: D102
+        return _checked(super().function_plain_schema(schema), schema)
+
+    def chain_schema(self, schema: core_schema.ChainSchema) -> JsonSchemaValue:  # noqa: D102
+        result = super().chain_schema(schema)
+        for step in schema["steps"][1:]:
+            if step["type"] in FUNCTIONS and known(step) is Kind.LIMIT:
+                # It bears on what the first step makes of the text.
+                if CHECKED not in result:
+                    return _refused(f"A constraint {_NOT_ITS_OWN}", _CHECK_AFTER)
+                result = _checked(result, step)
+        return result
+
+    def url_schema(self, schema: core_schema.UrlSchema) -> JsonSchemaValue:  # noqa: D102
+        return _url(schema, many_hosts=False)
+
+    def multi_host_url_schema(self, schema: core_schema.MultiHostUrlSchema) -> JsonSchemaValue:  # noqa: D102
+        return _url(schema, many_hosts=True)
+
+    def fraction_schema(self, schema: Any) -> JsonSchemaValue:  # noqa: D102
+        limits = [key for key in (*_BOUNDS, "multiple_of") if schema.get(key) is not None]
+        return (
+            _refused("Bounds on a Fraction are not masked", _CHECK_AFTER) if limits else fraction()
+        )
 
     # Classes: closed unless they ask for more.
 
@@ -161,7 +254,7 @@ class ExactSchema(GenerateJsonSchema):
         result.pop("format", None)
         if schema.get("max_length") is not None:
             # Pydantic counts bytes, JSON Schema characters: they agree on ASCII.
-            result["pattern"] = "^[\\x00-\\x7f]*$"
+            result["pattern"] = _ASCII
         return result
 
     def json_schema(self, schema: core_schema.JsonSchema) -> JsonSchemaValue:  # noqa: D102
@@ -244,6 +337,48 @@ class _Pushed:
 
 def _refused(message: str, fix: str) -> JsonSchemaValue:
     return {REFUSED: [message, fix]}
+
+
+def _constant_of(found: JsonSchemaValue | Refusal) -> JsonSchemaValue:
+    return _refused(*found) if isinstance(found, Refusal) else dict(found)
+
+
+def _constant(schema: Any, found: JsonSchemaValue | Refusal) -> Any:
+    """A core schema whose JSON Schema is ``found``, with the titles and name of ``schema``."""
+    metadata = {
+        key: value
+        for key, value in schema.get("metadata", {}).items()
+        if key in ("pydantic_js_updates", "pydantic_js_extra")
+    }
+    metadata["pydantic_js_functions"] = [lambda schema, handler: _constant_of(found)]
+    reference = {"ref": schema["ref"]} if "ref" in schema else {}
+    return {"type": "any", "metadata": metadata, **reference}
+
+
+def _holds_bytes(schema: Any) -> bool:
+    """Whether what is read from JSON in the end is bytes."""
+    while schema["type"] != "bytes":
+        schema = next((schema[key] for key in _INNER if key in schema), None)
+        if schema is None:
+            return False
+    return True
+
+
+def _checked(result: JsonSchemaValue, schema: Any) -> JsonSchemaValue:
+    """``result``, marked if it is code that looks at the value."""
+    if known(schema) not in (Kind.CODE, Kind.LIMIT):
+        return result
+    return {**result, CHECKED: [*result.get(CHECKED, ()), title(schema)]}
+
+
+def _url(schema: Any, *, many_hosts: bool) -> JsonSchemaValue:
+    return networks.url(
+        schema.get("allowed_schemes"),
+        max_length=schema.get("max_length"),
+        needs_host=bool(schema.get("host_required")),
+        is_hierarchical=schema.get("default_host") is not None,
+        many_hosts=many_hosts,
+    )
 
 
 def _text(pattern: str) -> JsonSchemaValue:

@@ -23,7 +23,7 @@ from pydantic.errors import PydanticUndefinedAnnotation
 from pydantic_core import PydanticCustomError, SchemaError, SchemaValidator, ValidationError
 
 from structgen.errors import OutputTypeError, ParseError, UnsupportedFeature
-from structgen.types.exact_schema import REFUSED, ExactSchema
+from structgen.types.exact_schema import CHECKED, REFUSED, ExactSchema
 from structgen.types.patterns import OwnPatterns
 from structgen.types.signatures import marked, without_calls
 
@@ -34,11 +34,13 @@ class JsonType:
 
     Attributes:
         schema: a JSON Schema (2020-12).
+        checked: what code looks at when the text is parsed: paths, and what the code is called.
         parse: JSON text → value; raises `ParseError`.
         parse_string: bare text → value, for types whose JSON is one string.
     """
 
     schema: dict[str, Any]
+    checked: tuple[tuple[str, str], ...]
     parse: Callable[[str], Any]
     parse_string: Callable[[str], Any]
 
@@ -66,6 +68,7 @@ def json_type(output_type: Any, name: str) -> JsonType:
     except pydantic.errors.PydanticUserError as error:
         raise OutputTypeError(f"{name} cannot be used: {_first_line(error)}.") from error
     _raise_refused(schema, name)
+    checked = tuple(_take_checked(schema))
     _drop_annotation_formats(schema)
     _require_tags(schema)
 
@@ -77,7 +80,7 @@ def json_type(output_type: Any, name: str) -> JsonType:
     def parse_string(text: str) -> Any:
         return _parse(validate, json.dumps(text), text, name)
 
-    return JsonType(schema, parse, parse_string)
+    return JsonType(schema, checked, parse, parse_string)
 
 
 def _validator(adapter: TypeAdapter[Any], core: Any) -> Callable[[str], Any]:
@@ -125,6 +128,8 @@ def adapter_of(output_type: Any, name: str) -> TypeAdapter[Any]:
             "scalar type, a function, Regex, Choice or JsonSchema."
         ) from error
     except pydantic.errors.PydanticUserError as error:
+        raise OutputTypeError(f"{name} cannot be used: {_first_line(error)}.") from error
+    except ImportError as error:  # of what only some types need
         raise OutputTypeError(f"{name} cannot be used: {_first_line(error)}.") from error
     except (TypeError, AttributeError, RecursionError) as error:
         raise OutputTypeError(f"{name} cannot be understood as a type: {error}.") from error
@@ -202,6 +207,13 @@ def _raise_refused(schema: Any, name: str) -> None:
         if REFUSED in node:
             message, fix = node[REFUSED]
             raise UnsupportedFeature(f"{message}, at {path} of {name}.", path=path, fix=fix)
+
+
+def _take_checked(schema: Any) -> Iterator[tuple[str, str]]:
+    """What `CHECKED` marks; takes the marks out of ``schema``."""
+    for path, node in _nodes(schema, "$"):
+        for named in node.pop(CHECKED, ()):
+            yield path, named
 
 
 def _nodes(value: Any, path: str) -> Iterator[tuple[str, dict[str, Any]]]:

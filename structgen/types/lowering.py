@@ -113,7 +113,7 @@ def _lower_value(value: Any, name: str) -> OutputType | None:
         given = {name: _terminal(name, item) for name, item in value.terminals}
         grammar = cfg.parse(value.text, value.start, value.dialect, value.path, given)
         locate = functools.partial(cfg.locate, value.text, value.dialect, value.path)
-        return OutputType(grammar, str, name, locate)
+        return OutputType(grammar, str, name, locate=locate)
     if isinstance(value, AnyOf):
         return _lower_union(value, value.members, name)
     if isinstance(value, SpecialToken):
@@ -176,7 +176,7 @@ def _has_rules(grammar: ir.Grammar) -> bool:
 
 def _lower_json(output_type: Any, name: str) -> OutputType:
     json_part = json_type(output_type, name)
-    return OutputType(ir.Json(json_part.schema), json_part.parse, name)
+    return OutputType(ir.Json(json_part.schema), json_part.parse, name, json_part.checked)
 
 
 def _lower_by_schema(output_type: Any, name: str) -> OutputType:
@@ -186,13 +186,14 @@ def _lower_by_schema(output_type: Any, name: str) -> OutputType:
     if _base(output_type) is Decimal:
         if kind == "number":
             # From text, since a number in JSON would pass through a float and lose digits.
-            return OutputType(ir.Json(schema), json_part.parse_string, name)
+            return OutputType(ir.Json(schema), json_part.parse_string, name, json_part.checked)
         schema = schema.get("anyOf", [schema])[-1]
         kind = "string"
     is_model = isinstance(output_type, type) and issubclass(output_type, BaseModel)
     if kind == "string" and not is_model:
-        return OutputType(_string_pattern(schema, name), json_part.parse_string, name)
-    return OutputType(ir.Json(schema), json_part.parse, name)
+        pattern = _string_pattern(schema, name)
+        return OutputType(pattern, json_part.parse_string, name, json_part.checked)
+    return OutputType(ir.Json(schema), json_part.parse, name, json_part.checked)
 
 
 def _base(output_type: Any) -> Any:
@@ -273,7 +274,8 @@ def _lower_union(
             f"The text is none of the kinds in {name}:\n  " + "\n  ".join(failures), text=text
         )
 
-    return OutputType(ir.Either(tuple(part.grammar for part in parts)), parse, name)
+    checked = dict.fromkeys(found for part in parts for found in part.checked)
+    return OutputType(ir.Either(tuple(part.grammar for part in parts)), parse, name, tuple(checked))
 
 
 def _exact(part: OutputType) -> Callable[[str], Any]:
@@ -318,14 +320,14 @@ def _lower_annotated(output_type: Any, name: str) -> OutputType:
         adapter = adapter_of(output_type, name)
         members = get_args(base) if origin is Literal else list(base)
         allowed = [member for member in members if _is_valid(adapter, member)]
-        return _checked(choice_type(allowed, name), adapter)
+        return _checked(choice_type(allowed, name), adapter, metadata)
     if origin is Union or isinstance(base, types.UnionType):
         # Validators see the value once, at the end; the rest bears on the text.
         constraints = [item for item in metadata if not isinstance(item, _VALIDATORS)]
         lowered = _lower_union(output_type, get_args(base), name, constraints)
         if isinstance(lowered.grammar, ir.Json):
             return lowered
-        return _checked(lowered, adapter_of(output_type, name))
+        return _checked(lowered, adapter_of(output_type, name), metadata)
     return _lower_by_schema(output_type, name)
 
 
@@ -337,7 +339,7 @@ def _is_valid(adapter: TypeAdapter[Any], value: Any) -> bool:
     return True
 
 
-def _checked(output: OutputType, adapter: TypeAdapter[Any]) -> OutputType:
+def _checked(output: OutputType, adapter: TypeAdapter[Any], metadata: Sequence[Any]) -> OutputType:
     """``output`` with its values passed through ``adapter``, for validators in `Annotated`."""
 
     def parse(text: str) -> Any:
@@ -349,4 +351,6 @@ def _checked(output: OutputType, adapter: TypeAdapter[Any]) -> OutputType:
                 f"The text does not parse into {output.name}: {error}. Text: {text!r}", text=text
             ) from error
 
-    return OutputType(output.grammar, parse, output.name)
+    code = [item.func for item in metadata if isinstance(item, _VALIDATORS)]
+    named = tuple(("$", str(getattr(one, "__name__", type(one).__name__))) for one in code)
+    return OutputType(output.grammar, parse, output.name, (*output.checked, *named))

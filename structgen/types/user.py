@@ -25,12 +25,15 @@ class OutputType:
         parse: turns one such text into the value it stands for; raises `ParseError`.
         named: what to call the type in messages, or what gives that: a schema is long, and few
             messages are written.
+        checked: what code looks at when a text is parsed, and no mask can know: paths, and what the
+            code is called.
         locate: adds to an error where it is in what the user wrote; None where nothing is to add.
     """
 
     grammar: ir.Grammar
     parse: Callable[[str], Any]
     named: str | Callable[[], str]
+    checked: tuple[tuple[str, str], ...] = ()
     locate: Callable[[OutputTypeError], object] | None = field(
         default=None, repr=False, compare=False
     )

@@ -1,0 +1,237 @@
+"""Languages of network types: URLs, e-mail addresses, IP addresses and networks, Base64.
+
+Owns a JSON Schema of a string for each of them. Every text it allows is one that Pydantic takes for
+a value of the type; where Pydantic takes more (it corrects a lot), the docstring says what is left
+out. Knows no Pydantic and no grammar.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+from structgen.grammar import regex_algebra
+from structgen.grammar.formats_web import ATEXT, ascii_label
+
+Schema = dict[str, Any]
+
+_OCTET = "(?:25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
+_IPV4 = rf"{_OCTET}(?:\.{_OCTET}){{3}}"
+_HEX = "[0-9A-Fa-f]"
+_GROUP = f"{_HEX}{{1,4}}"
+_PERCENT = f"%{_HEX}{{2}}"
+
+
+def text(pattern: str, **limits: int) -> Schema:
+    """The strings that ``pattern`` matches from end to end."""
+    return {"type": "string", "pattern": f"^(?:{pattern})$", **limits}
+
+
+def expression(part: list[Any], **limits: int) -> Schema:
+    """The strings of an expression of `grammar.regex_algebra`."""
+    return {"type": "string", regex_algebra.KEYWORD: part, **limits}
+
+
+# -- addresses --------------------------------------------------------------------------------
+
+
+@cache
+def _ipv6() -> str:
+    """RFC 3986, ``IPv6address``: without a zone."""
+    end = f"(?:{_GROUP}:{_GROUP}|{_IPV4})"
+    forms = [f"(?:{_GROUP}:){{6}}{end}", f"::(?:{_GROUP}:){{5}}{end}"]
+    for before in range(1, 6):
+        head = f"(?:(?:{_GROUP}:){{0,{before - 1}}}{_GROUP})?"
+        forms.append(f"{head}::" + (f"(?:{_GROUP}:){{{5 - before}}}{end}"))
+    forms.append(f"(?:(?:{_GROUP}:){{0,5}}{_GROUP})?::{_GROUP}")
+    forms.append(f"(?:(?:{_GROUP}:){{0,6}}{_GROUP})?::")
+    return f"(?:{'|'.join(forms)})"
+
+
+def address(version: int | None) -> Schema:
+    """IP addresses of version 4, 6 or, None, either; those of version 6 without a zone."""
+    return text(_either(version, _IPV4, _ipv6()))
+
+
+def interface(version: int | None) -> Schema:
+    """Addresses with or without the length of their network's prefix."""
+    four = f"{_IPV4}(?:/(?:3[0-2]|[12]?[0-9]))?"
+    six = f"{_ipv6()}(?:/(?:12[0-8]|1[01][0-9]|[1-9]?[0-9]))?"
+    return text(_either(version, four, six))
+
+
+def network(version: int | None) -> Schema:
+    """Networks: an address whose host bits are 0 with the prefix's length, or an address alone.
+
+    Left out: lengths as masks, and of version 6 what writes the host part otherwise than as ``::``.
+    """
+    return text(_either(version, _ipv4_networks(), _ipv6_networks()))
+
+
+def _either(version: int | None, four: str, six: str) -> str:
+    return f"{four}|{six}" if version is None else four if version == 4 else six
+
+
+@cache
+def _ipv4_networks() -> str:
+    forms = [_IPV4]
+    for length in range(33):
+        whole, bits = divmod(length, 8)
+        octets = [_OCTET] * whole
+        if bits:
+            octets.append(f"(?:{'|'.join(map(str, range(0, 256, 1 << (8 - bits))))})")
+        octets += ["0"] * (4 - len(octets))
+        forms.append(rf"{'[.]'.join(octets)}/{length}")
+    return f"(?:{'|'.join(forms)})"
+
+
+@cache
+def _ipv6_networks() -> str:
+    forms = [_ipv6(), f"{_GROUP}(?::{_GROUP}){{7}}/128"]
+    for written in range(8):
+        lengths = "|".join(map(str, range(16 * written, 129)))
+        head = f"{_GROUP}(?::{_GROUP}){{{written - 1}}}" if written else ""
+        forms.append(f"{head}::/(?:{lengths})")
+    for whole in range(8):  # groups before the one that the prefix ends in
+        rest = "::" if whole < 7 else ""
+        for bits in range(1, 16):
+            zeros, cut = divmod(16 - bits, 4)
+            digits = "".join(f"{digit:x}" for digit in range(0, 16, 1 << cut))
+            last = f"{_HEX}{{0,{3 - zeros}}}[{digits}{digits[10:].upper()}]0{{{zeros}}}"
+            forms.append(f"(?:{_GROUP}:){{{whole}}}{last}{rest}/{16 * whole + bits}")
+    return f"(?:{'|'.join(forms)})"
+
+
+# -- URLs -------------------------------------------------------------------------------------
+
+_SPECIAL = ("http", "https", "ws", "wss", "ftp")
+"""Schemes of the WHATWG's standard, whose URLs have a host; so has ``file``, perhaps an empty one.
+"""
+
+_UNRESERVED = r"A-Za-z0-9._~\-"
+_USER = rf"(?:[{_UNRESERVED}!$&()*+]|{_PERCENT})"
+_CHARACTER = rf"(?:[{_UNRESERVED}!$&'()*+,;=:@]|{_PERCENT})"
+_PATH = f"(?:/(?:{_CHARACTER}|/)*)?"
+_PORT = (
+    "(?::(?:6553[0-5]|655[0-2][0-9]|65[0-4][0-9]{2}|6[0-4][0-9]{3}|[1-5][0-9]{4}"
+    "|[1-9][0-9]{0,3}|0))?"
+)
+_QUERY = rf"(?:\?(?:[{_UNRESERVED}!$&()*+,;=:@/?]|{_PERCENT})*)?"
+_ENDING = rf"{_QUERY}(?:#(?:{_CHARACTER}|[/?])*)?"
+
+
+@cache
+def _host() -> str:
+    # A name whose last label begins with a digit may be read as an IPv4 address.
+    names = rf"(?:{ascii_label()}\.)*{ascii_label('[A-Za-z]')}"
+    return rf"(?:{names}|{_IPV4}|\[{_ipv6()}\])"
+
+
+def url(
+    schemes: Sequence[str] | None = None,
+    *,
+    max_length: int | None = None,
+    needs_host: bool = False,
+    is_hierarchical: bool = False,
+    many_hosts: bool = False,
+) -> Schema:
+    """URLs as RFC 3986 has them, with a lower-case scheme and a host of ASCII characters.
+
+    Left out: whatever Pydantic would write otherwise itself, such as characters that it escapes
+    with %; host names with A-labels (``xn--…``) or without a host where a default stands in for it.
+
+    Args:
+        schemes: those allowed; None for all.
+        max_length: most characters.
+        needs_host: whether there is always a host.
+        is_hierarchical: whether ``//`` always follows the scheme.
+        many_hosts: whether several hosts may stand side by side, with commas between them.
+    """
+    limits = {} if max_length is None else {"maxLength": max_length}
+    known = schemes and [s for s in schemes if re.fullmatch(r"[a-z][a-z0-9+.\-]*", s)]
+    if known is not None and not known:
+        return {"not": {}}
+    named = [s for s in known or () if s != "file"]
+    one = f"{_host()}{_PORT}"
+    hosts = f"{one}(?:,{one})*" if many_hosts else one
+    place = f"//(?:(?:{_USER}+(?::{_USER}*)?|:{_USER}+)@)?{hosts}"
+    forms: list[str] = []
+    if known is None:
+        forms.append(rf"[a-z][a-z0-9+.\-]*:{place}{_PATH}{_ENDING}")
+    elif named:
+        forms.append(rf"(?:{'|'.join(map(re.escape, named))}):{place}{_PATH}{_ENDING}")
+    if (known is None or "file" in known) and not needs_host:
+        forms.append(rf"file:///(?:{_CHARACTER}|/)*{_ENDING}")
+    if known is not None or needs_host or is_hierarchical or many_hosts:
+        return text("|".join(forms), **limits) if forms else {"not": {}}
+    # Schemes that are not special may do without // (mailto:a@b.c, urn:isbn:1).
+    special = ["regex", rf"(?:{'|'.join((*_SPECIAL, 'file'))}):[\s\S]*", 0]
+    opaque = ["regex", rf"[a-z][a-z0-9+.\-]*:{_CHARACTER}(?:{_CHARACTER}|/)*{_ENDING}", 0]
+    whole = ["or", ["regex", "|".join(forms), 0], ["and", opaque, ["not", special]]]
+    return expression(whole, **limits)
+
+
+# -- e-mail -----------------------------------------------------------------------------------
+
+_RESERVED = ("arpa", "invalid", "local", "localhost", "onion", "test")
+
+
+@cache
+def _email() -> list[Any]:
+    label = ascii_label()
+    top = ascii_label("[A-Za-z]")
+    local = ["and", ["regex", rf"[{ATEXT}]+(?:\.[{ATEXT}]+)*", 0], ["regex", r"[\s\S]{1,64}", 0]]
+    domain = [
+        "and",
+        ["regex", rf"(?:{label}\.)+{top}", 0],
+        ["regex", r"[\s\S]{1,188}[A-Za-z]", 0],  # 254 with the rest
+        ["not", ["regex", rf"[\s\S]*\.(?:{'|'.join(_RESERVED)})", re.IGNORECASE]],
+    ]
+    return ["then", local, ["regex", "@", 0], domain]
+
+
+def email() -> Schema:
+    """E-mail addresses as email-validator has them, in ASCII, with at most 254 characters.
+
+    Left out: quoted and international ones, local parts of more than 64 characters, domains with
+    A-labels, and what is no bare address.
+    """
+    return expression(_email())
+
+
+def name_email() -> Schema:
+    """An e-mail address, or a name and an address in angle brackets: ``Ada King <ada@math.org>``.
+
+    Left out: quoted names, and names with characters that are no Latin letters, digits or one of
+    those of an unquoted local part.
+    """
+    word = rf"[{ATEXT}.À-ÖØ-öø-ɏ]{{1,60}}"
+    name = ["regex", f"(?:{word}(?: {word}){{0,9}} )?<", 0]
+    return expression(["or", _email(), ["then", name, _email(), ["regex", ">", 0]]])
+
+
+# -- Base64 -----------------------------------------------------------------------------------
+
+
+def base64(*, is_url: bool = False, is_text: bool = False) -> Schema:
+    """Base64 with padding, as it is written: no line breaks, unused bits 0.
+
+    Args:
+        is_url: with ``-`` and ``_`` instead of ``+`` and ``/``.
+        is_text: only what stands for ASCII text. Pydantic takes all of UTF-8.
+    """
+    alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
+    alphabet += "-_" if is_url else "+/"
+
+    def sextets(zeros: int) -> str:
+        """A character that stands for six bits, of which those of ``zeros`` are 0."""
+        return f"[{re.escape(''.join(c for i, c in enumerate(alphabet) if not i & zeros))}]"
+
+    # The first bit of each of three bytes.
+    first, second, third = (0b100000, 0b001000, 0b000010) if is_text else (0, 0, 0)
+    a, b, c, d = sextets(first), sextets(second), sextets(third), sextets(0)
+    one = f"{a}{sextets(second | 0b001111)}=="
+    two = f"{a}{b}{sextets(third | 0b000011)}="
+    return text(f"(?:{a}{b}{c}{d})*(?:{one}|{two})?")

@@ -1,0 +1,192 @@
+"""What Pydantic's own types are, by the functions that Pydantic checks them with.
+
+Owns the table of those functions: the language that goes with each, or why its type is refused. A
+function of Pydantic's that is not in it is refused, so that a type of a later version cannot pass
+as a plain string. Everybody else's functions are told apart here too: they are code that no mask
+can know, and only parsing runs them. Knows no grammar.
+"""
+
+from __future__ import annotations
+
+import enum
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from structgen.types import networks
+
+Schema = dict[str, Any]
+
+FUNCTIONS = frozenset(("function-before", "function-after", "function-wrap", "function-plain"))
+"""The core schemas that hold a function."""
+
+
+class Kind(enum.Enum):
+    """Who checks a value with a function, and what that means for a mask."""
+
+    FINE = enum.auto()
+    """Pydantic; what the schema around it says is all there is to it."""
+    LIMIT = enum.auto()
+    """Pydantic; one constraint, which the schema inside did not take."""
+    CODE = enum.auto()
+    """Somebody's code."""
+
+
+class Refusal(NamedTuple):
+    """Why a type is not masked, and what to do instead."""
+
+    message: str
+    fix: str
+
+
+_ON_DISK = Refusal(
+    "A path that must, or must not, be there depends on the machine's files",
+    "Use pathlib.Path, and look at the parsed value.",
+)
+_REGEX = Refusal(
+    "A compiled regular expression is not masked: what Python's re compiles is no regular language",
+    "Use str, and compile the parsed value.",
+)
+
+_FINE = frozenset(
+    (
+        "pydantic.networks._BaseUrl.__get_pydantic_core_schema__.<locals>.wrap_val",
+        "pydantic.networks._BaseMultiHostUrl.__get_pydantic_core_schema__.<locals>.wrap_val",
+        "pydantic.types.SecretStr",
+        "pydantic.types.SecretBytes",
+        "pydantic.types.Secret.__get_pydantic_core_schema__.<locals>.validate_secret_value",
+        "pydantic.types.Secret.__get_pydantic_core_schema__.<locals>.<lambda>",
+        "pydantic.types._SecretField.__get_pydantic_core_schema__.<locals>.<lambda>",
+        "pydantic._internal._generate_schema.GenerateSchema._path_schema.<locals>.path_validator",
+        "pydantic._internal._generate_schema.GenerateSchema._literal_schema.<locals>.<lambda>",
+        "pydantic._internal._validators.sequence_validator",
+        "pydantic._internal._validators.defaultdict_validator",
+        "pydantic._internal._validators.forbid_inf_nan_check",
+    )
+)
+_LIMITS = {
+    f"pydantic._internal._validators.{name}_validator"
+    for name in (
+        *("greater_than", "greater_than_or_equal", "less_than", "less_than_or_equal"),
+        *("multiple_of", "min_length", "max_length", "max_digits", "decimal_places"),
+    )
+} | {
+    "pydantic._internal._known_annotated_metadata.apply_known_metadata.<locals>"
+    "._apply_constraint_with_incompatibility_info"
+}
+_CODE_IN = (
+    "pydantic.functional_validators.",
+    "pydantic.experimental.",
+    "pydantic._internal._decorators_v1.",
+    "pydantic._internal._known_annotated_metadata.apply_known_metadata.<locals>.val_func",
+)
+"""Where Pydantic wraps what others wrote."""
+
+_STANDARD = ("collections", "types", "operator", "ipaddress", "pathlib")
+"""Modules whose classes Pydantic makes values with."""
+
+_BY_FUNCTION: Mapping[str, Callable[[Any], Schema | Refusal]] = {
+    "pydantic.networks.EmailStr._validate": lambda owner: networks.email(),
+    "pydantic.networks.NameEmail._validate": lambda owner: networks.name_email(),
+    "pydantic.networks.IPvAnyAddress._validate": lambda owner: networks.address(None),
+    "pydantic.networks.IPvAnyInterface._validate": lambda owner: networks.interface(None),
+    "pydantic.networks.IPvAnyNetwork._validate": lambda owner: networks.network(None),
+    "pydantic._internal._validators.ip_v4_address_validator": lambda owner: networks.address(4),
+    "pydantic._internal._validators.ip_v6_address_validator": lambda owner: networks.address(6),
+    "pydantic._internal._validators.ip_v4_interface_validator": lambda owner: networks.interface(4),
+    "pydantic._internal._validators.ip_v6_interface_validator": lambda owner: networks.interface(6),
+    "pydantic._internal._validators.ip_v4_network_validator": lambda owner: networks.network(4),
+    "pydantic._internal._validators.ip_v6_network_validator": lambda owner: networks.network(6),
+    "pydantic._internal._validators.fraction_validator": lambda owner: fraction(),
+    "pydantic.types.ByteSize._validate": lambda owner: byte_size(),
+    "pydantic.types.EncodedBytes.decode": lambda owner: _encoded(owner, is_text=False),
+    "pydantic.types.EncodedStr.decode_str": lambda owner: _encoded(owner, is_text=True),
+    "pydantic.types.PathType.validate_file": lambda owner: _ON_DISK,
+    "pydantic.types.PathType.validate_directory": lambda owner: _ON_DISK,
+    "pydantic.types.PathType.validate_new": lambda owner: _ON_DISK,
+    "pydantic.types.PathType.validate_socket": lambda owner: _ON_DISK,
+    "pydantic.types.PaymentCardNumber.validate": lambda owner: Refusal(
+        "A payment card's number, with its check digit, is not masked",
+        'Use Annotated[str, Field(pattern="^[0-9]{12,19}$")], and check the parsed value.',
+    ),
+    "pydantic.color.Color._validate": lambda owner: Refusal(
+        "A Color, which may be written in many ways, is not masked",
+        'Use Annotated[str, Field(pattern="^#[0-9a-f]{6}$")], or a Literal of names.',
+    ),
+    "pydantic._internal._validators.import_string": lambda owner: Refusal(
+        "An ImportString imports what a model names, so that parsing would run any code",
+        "Use a Literal of the names that you allow.",
+    ),
+    "pydantic._internal._validators.validate_str_is_valid_iana_tz": lambda owner: Refusal(
+        "A time zone's name depends on the machine's list of them",
+        'Use a Literal of the names that you allow: Literal["Europe/Berlin", "UTC"].',
+    ),
+    "pydantic._internal._validators.pattern_either_validator": lambda owner: _REGEX,
+    "pydantic._internal._validators.pattern_str_validator": lambda owner: _REGEX,
+    "pydantic._internal._validators.pattern_bytes_validator": lambda owner: _REGEX,
+}
+
+
+def function_of(schema: Any) -> Callable[..., Any]:
+    """The function of one of `FUNCTIONS`, without what was given to it beforehand."""
+    function: Any = schema["function"]["function"]
+    while isinstance(function, functools.partial):
+        function = function.func
+    return function  # type: ignore[no-any-return]
+
+
+def known(schema: Any) -> Kind | Schema | Refusal:
+    """What to make of one of `FUNCTIONS`."""
+    function = function_of(schema)
+    is_class = isinstance(function, type)
+    module = str(getattr(function, "__module__", None) or type(function).__module__)
+    if module.split(".")[0] == "structgen":
+        return Kind.FINE  # masked, and checked only for those who parse other texts
+    if module.split(".")[0] in _STANDARD and (is_class or not hasattr(function, "__qualname__")):
+        return Kind.FINE
+    if module.split(".")[0] != "pydantic":
+        return Kind.CODE
+    name = f"{module}.{getattr(function, '__qualname__', type(function).__qualname__)}"
+    make = _BY_FUNCTION.get(name)
+    if make is not None:
+        return make(getattr(function, "__self__", None))
+    if name in _FINE:
+        return Kind.FINE
+    if name in _LIMITS:
+        return Kind.LIMIT
+    if name.startswith(_CODE_IN):
+        return Kind.CODE
+    return Refusal(
+        f"This version of Pydantic checks a type by {name}, which structgen does not know",
+        "Use a plainer type, such as str with a pattern.",
+    )
+
+
+def title(schema: Any) -> str:
+    """What to call the function of one of `FUNCTIONS` in messages."""
+    function = function_of(schema)
+    return str(getattr(function, "__name__", type(function).__name__))
+
+
+def fraction() -> Schema:
+    """Fractions: a number, or ``-3/4``."""
+    whole = "[1-9][0-9]{0,17}"
+    return {"anyOf": [{"type": "number"}, networks.text(f"-?(?:0|{whole})(?:/{whole})?")]}
+
+
+def byte_size() -> Schema:
+    """Sizes: bytes as an integer, or with a unit: ``1.5 GiB``. Left out: units in other cases."""
+    units = "B|[KMGTPE]i?B|(?:[KMGTPE]i?)?bit"
+    sizes = rf"(?:0|[1-9][0-9]{{0,17}})(?:\.[0-9]{{1,6}})? ?(?:{units})"
+    return {"anyOf": [{"type": "integer", "minimum": 0}, networks.text(sizes)]}
+
+
+def _encoded(owner: Any, *, is_text: bool) -> Schema | Refusal:
+    encoder = owner.encoder
+    name = f"{encoder.__module__}.{getattr(encoder, '__qualname__', '')}"
+    if name not in ("pydantic.types.Base64Encoder", "pydantic.types.Base64UrlEncoder"):
+        return Refusal(
+            f"What {getattr(encoder, '__name__', encoder)!s} decodes is not masked",
+            "Use Base64Bytes or Base64Str; or str with a pattern, and decode the parsed value.",
+        )
+    return networks.base64(is_url=name.endswith("UrlEncoder"), is_text=is_text)
