@@ -105,7 +105,8 @@ class Constraint:
 
         Args:
             max_tokens: token budget, the end-of-sequence token included. The masks then allow
-                only what can still be finished within it, so that the output is always complete.
+                only what can still be finished within it, so that the output is always complete:
+                a token is allowed exactly when `Cursor.min_tokens_to_finish` after it fits.
 
         Raises:
             BudgetTooSmall: no output is certain to fit; the error names the minimum.

@@ -26,10 +26,6 @@ if TYPE_CHECKING:
 _FORCED_LIMIT = 4096
 """Most bytes that are forced at once."""
 
-_MOST_STRAYED = 100
-"""Tokens by which one token is taken to lengthen the way to the end, where that depends on the text
-so far and has not been worked out."""
-
 _WORD = np.dtype(np.uint32)
 
 
@@ -332,10 +328,10 @@ class Cursor:
         if reach.most_roughly(self._state) <= spare or reach.most_bytes(self._state) <= spare:
             return False
         most = reach.most(self._state)
-        if most < FAR:
+        if most < FAR or not isinstance(reach, Reach):
             return most > spare
-        # How far a token leads depends on the text. It is not far from where the text is now.
-        return len(self._held()) + _MOST_STRAYED > spare
+        # How far a token leads depends on the text.
+        return reach.most_after(self._state, self._text()) > spare
 
     def _text_after(self, tokens: list[int]) -> Callable[[], Tape]:
         """Gives the text after ``tokens`` from here."""

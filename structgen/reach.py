@@ -9,12 +9,14 @@ plans; `constraint` does.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import json
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from .automaton.completions import AnyText
 from .automaton.excluding import bytes_of_many
 from .automaton.frames import NeedsText
 from .automaton.leaf import GROW, Leaf
@@ -29,10 +31,7 @@ from .walks import Walker, walker_of
 FAR = 1 << 60
 """More tokens than any budget has."""
 
-_NEAR, _MIXED, _FAR, _UNKNOWN = range(4)
-
-_MOST_LOOKED_AT = 3_000
-"""Most tokens whose plan is made with the text they lead to; of more, none is taken."""
+_NEAR, _MIXED, _FAR = range(3)
 
 _LONGEST_CHARACTER = 12
 """Bytes that the rest of a character takes at most: two escapes."""
@@ -69,6 +68,11 @@ class Reach:
         `FAR` where that depends on the text so far.
         """
         return self._remembered(self._reaches, state, self._tokens_to_close_at_most)
+
+    def most_after(self, state: int, tape: Tape) -> int:
+        """As `most`, after the text on ``tape``."""
+        with GROW:
+            return self._most(state, self._tokens_to_close_at_most, tape)
 
     def most_bytes(self, state: int) -> int:
         """As `most`, but in bytes, of which there are never fewer than tokens.
@@ -114,13 +118,13 @@ class Reach:
             are certainly needed: int32, some perhaps not allowed at all.
         """
         engine, machine = self._engine, self._machine
-        # by `_NEAR`, `_MIXED`, `_FAR` and `_UNKNOWN`
-        flags = np.zeros((4, self._walker.n_words * 32), np.uint8)
+        # by `_NEAR`, `_MIXED` and `_FAR`
+        flags = np.zeros((3, self._walker.n_words * 32), np.uint8)
         with GROW:
             for leaf_id, q, continuation in machine.configurations(state):
                 leaf = machine.leaves[leaf_id]
                 walk = engine.root_walk(leaf, q, continuation)
-                self._sort_root(leaf, q, continuation, walk, most, flags)
+                self._sort_root(leaf, q, continuation, walk, most, flags, tape)
                 for outcome, node in walk[2]:
                     try:
                         for frame_walk, below in engine.walks_after(continuation, outcome, node):
@@ -130,12 +134,7 @@ class Reach:
                         walks = engine.walks_after_text(continuation, outcome, node, tape())
                         for ids, places in walks:
                             flags[self._verdict([*places], most), ids_of(ids)] = 1
-        near, mixed, far, unknown = flags
-        if np.count_nonzero(unknown) <= _MOST_LOOKED_AT:
-            mixed |= unknown
-        else:
-            far |= unknown
-            near &= ~unknown
+        near, mixed, far = flags
         mixed |= near & far  # it may lead to several places
         return _ids(mixed), _ids(far & ~mixed)
 
@@ -147,6 +146,7 @@ class Reach:
         walk: LeafWalk,
         most: int,
         flags: npt.NDArray[np.uint8],
+        tape: Callable[[], Tape],
     ) -> None:
         """Sort the tokens that end in ``leaf``."""
         row, ids, _, inner = walk
@@ -158,31 +158,71 @@ class Reach:
         verdict = self._verdict(ends, most)
         if verdict == _MIXED and leaf.text_state(q) is not None:
             # A token leaves text between two characters, except in the middle of a character or
-            # an escape, and after a quote; those are few.
+            # an escape, and after a quote; those are few. What depends on the text depends on few.
             between: list[Place] = [
                 (to, at, continuation)
                 for to, end, _ in ends
                 for at in self._states(to, end)
                 if to.text_state(at) is not None
             ]
-            verdict = self._verdict(between, most)
-            unsettled = self._unsettled()
-            flags[_MIXED, unsettled] |= tokens[unsettled]
-            tokens[unsettled] = 0
+            told: list[Any] = []
+            verdict = self._verdict(between, most, told)
+            apart = self._unsettled()
+            if told and verdict != _MIXED:
+                apart = np.concatenate([apart, self._beginnings(told, tape())])
+            flags[_MIXED, apart] |= tokens[apart]
+            tokens[apart] = 0
         flags[verdict] |= tokens
 
-    def _verdict(self, ends: list[Place], most: int) -> int:
-        """Whether all of these places, some or none are near enough to the end."""
+    def _verdict(self, ends: list[Place], most: int, told: list[Any] | None = None) -> int:
+        """Whether all of these places, some or none are near enough to the end.
+
+        With ``told``, of texts that hold no string which one of the values that are added to it
+        holds or begins with: their plans are the same.
+        """
         near = far = False
         for leaf, end, continuation in ends:
-            for least, bound in self._distances(leaf, end, continuation):
-                if bound == FAR:
-                    return _UNKNOWN
+            for least, bound in self._distances(leaf, end, continuation, most, told):
                 far |= bound > most
                 near |= least <= most
-        if near and far:
-            return _MIXED
+                if near and far:
+                    return _MIXED
         return _FAR if far else _NEAR
+
+    def _tokens_otherwise(
+        self, leaf: Leaf, end: int, continuation: int, told: list[Any]
+    ) -> tuple[int, int]:
+        """Tokens of the plan from there, after a text as in `_verdict`: at least, and at most."""
+        if self._forgets(continuation):
+            return 0, FAR
+        machine = self._machine
+        text = AnyText()
+        try:
+            state = machine.state_of(leaf, end, continuation)
+            if machine.is_pending(state):
+                return 0, FAR
+            needed = self._engine.named.count(machine.shortest_completion(state, text))
+        except NeedsText:
+            return 0, FAR
+        told += text.told
+        return needed, needed
+
+    def _beginnings(self, told: list[Any], tape: Tape) -> Ids:
+        """The tokens with which the string that is open on ``tape`` begins as one that ``told``
+        holds; those apart in which `_unsettled` characters are."""
+        begun = json.loads(tape.open_string() + b'"')
+        trie = self._vocabulary.trie
+        ids: set[int] = set()
+        for string in strings_in(told):
+            if string.startswith(begun):
+                node = 0
+                for byte in string[len(begun) :].encode():
+                    step = trie.child.get(node << 8 | byte)
+                    if step is None:
+                        break
+                    node = step
+                    ids.update(trie.ids_at(node))
+        return np.array(sorted(ids), np.int32)
 
     def _unsettled(self) -> Ids:
         """Ids of the tokens after which text in a JSON string may not stand between characters:
@@ -202,21 +242,27 @@ class Reach:
     def _states(self, leaf: Leaf, end: int | tuple[int, int]) -> list[int]:
         return self._walker.run_ends(leaf, *end) if isinstance(end, tuple) else [end]
 
-    def _most(self, state: int, distance: Callable[[Leaf, int, int], int]) -> int:
-        machine = self._machine
+    def _most(
+        self, state: int, distance: Callable[[Leaf, int, int], int], tape: Tape | None = None
+    ) -> int:
+        machine, engine = self._machine, self._engine
         longest = 0
-        alike = self._engine.configurations(state)
+        alike = engine.configurations(state)
         for own, (leaf_id, q, continuation) in zip(
             machine.configurations(state), alike, strict=True
         ):
             leaf = machine.leaves[leaf_id]
-            _, _, exits, inner = self._engine.root_walk(leaf, q, continuation)
+            _, _, exits, inner = engine.root_walk(leaf, q, continuation)
             # From a state that only stands for this one completions are as long, in bytes, but may
             # be others.
             measure = distance if q == own[1] else self._bytes_to_close
             ends = [(to, end, continuation, measure) for to, end in ends_of(leaf, inner)]
             for outcome, node in exits:
-                for frame_walk, below in self._engine.walks_after(continuation, outcome, node):
+                if tape is not None:
+                    for _, places in engine.walks_after_text(continuation, outcome, node, tape):
+                        ends += [(to, end, at, distance) for to, end, at in places]
+                    continue
+                for frame_walk, below in engine.walks_after(continuation, outcome, node):
                     places = places_over(machine, frame_walk[2], below)
                     ends += [(to, end, at, distance) for to, end, at in places]
             for to, end, at, measure in ends:
@@ -263,11 +309,19 @@ class Reach:
         return found
 
     def _distances(
-        self, leaf: Leaf, end: int | tuple[int, int], continuation: int
+        self,
+        leaf: Leaf,
+        end: int | tuple[int, int],
+        continuation: int,
+        most: int,
+        told: list[Any] | None,
     ) -> Iterator[tuple[int, int]]:
-        """Tokens that plans from where tokens end have: at least, and at most."""
+        """Tokens that plans from where tokens end have: at least, and at most; see `_verdict`."""
         for at in self._states(leaf, end):
-            yield self._tokens_to_close(leaf, at, continuation)
+            least, bound = self._tokens_to_close(leaf, at, continuation)
+            if told is not None and least <= most < bound:
+                least, bound = self._tokens_otherwise(leaf, at, continuation, told)
+            yield least, bound
             bound = self._bytes_from_open(leaf, at, continuation)
             if bound:
                 yield 0, bound
@@ -318,23 +372,21 @@ class Reach:
         for leaf_id, q, below in machine.configurations(state):
             inside = machine.leaves[leaf_id]
             if not self._forgets(below):
-                way = machine.completion(inside, q, below)
-                best = best if way is None else min(best, len(way))
+                most = machine.most_bytes(inside, q, below)
+                best = best if most is None else min(best, most)
                 continue
             for frame_id, _ in machine.continuations[below]:
                 frame, at = machine.frames[frame_id]
                 outcome = frame.preferred(at)
+                most = machine.most_bytes(inside, q, below, outcome)
                 shortest = inside.shortest(q, outcome)
-                if shortest is None or (outcome is None and frame.finish_reads(at, 0)):
-                    continue
-                way = machine.completion(inside, q, below)
-                if way is None:
+                if most is None or shortest is None:
                     continue
                 needed: int | None = len(shortest[0])
                 if outcome is None:
                     needed = bytes_of_many(inside, q, frame.forgotten(at))
                 if needed is not None:
-                    best = min(best, len(way) - len(shortest[0]) + needed)
+                    best = min(best, most - len(shortest[0]) + needed)
         return best
 
     def _tokens_to_close(self, leaf: Leaf, end: int, continuation: int) -> tuple[int, int]:
@@ -350,11 +402,7 @@ class Reach:
                 needed = self._engine.named.count(plan)
                 found = (needed, needed)
             else:
-                # No token stands for less than a byte. Unless what follows the leaf finishes in
-                # its own way, the worst is counted on: between best and worst it would have to be
-                # worked out for each token; that takes seconds in a string, and tells few apart.
-                worst = self._worst(leaf, end, continuation)
-                found = (0 if worst == FAR or leaf.label(end) >= 0 else worst, worst)
+                found = (0, self._worst(leaf, end, continuation))
             self._closings[key] = found
             self._walker.charge(200)
         return found
@@ -370,8 +418,23 @@ class Reach:
 
     def _worst(self, leaf: Leaf, end: int, continuation: int) -> int:
         """Most bytes of a plan that depends on the text so far; `FAR` when unknown."""
-        variants = self._machine.completion_variants(leaf, end, continuation)
-        return max(map(len, variants)) if variants else FAR
+        most = self._machine.most_bytes(leaf, end, continuation)
+        return FAR if most is None else most
+
+
+def strings_in(values: Iterable[Any]) -> set[str]:
+    """All strings in ``values``, names included."""
+    found: set[str] = set()
+    todo = [*values]
+    while todo:
+        value = todo.pop()
+        if isinstance(value, str):
+            found.add(value)
+        elif isinstance(value, dict):
+            todo += [*value, *value.values()]
+        elif isinstance(value, list):
+            todo += value
+    return found
 
 
 def _is_cut(token: bytes) -> bool:

@@ -12,14 +12,16 @@ from __future__ import annotations
 import heapq
 import itertools
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from ..errors import CompileLimitExceeded, UnsupportedFeature
 from ..grammar.schema_graph import FALSE, TRUE, Contains, Node, json_key
+from .excluding import bytes_of_many
 from .frames import POP, Alternative
 from .leaf import Leaf
+from .matching import needed_by_others
 from .whitespace import Whitespace
 
 if TYPE_CHECKING:
@@ -29,6 +31,9 @@ ITEM, CLOSE = 0, 1
 
 MAX_ITEMS_OWED = 100_000
 """Largest ``minItems``: the shortest array has to be written down."""
+
+MAX_TOLD = 100
+"""Most values of an item for which ways to close the array are compared one by one."""
 
 MAX_SEARCH = 20_000
 """Most states a search for the shortest way to close one array may visit."""
@@ -151,6 +156,16 @@ class ArrayPlan:
     def _spares(self) -> dict[int, tuple[bytes, ...]]:
         return {}
 
+    @cached_property
+    def _others(self) -> dict[int, tuple[bytes | None, dict[Any, Any]]]:
+        return {}
+
+    @cached_property
+    def _ruled_out(self) -> dict[tuple[int, tuple[int, ...]], tuple[int, ...]]:
+        return {}
+
+    _rarities: Mapping[int, tuple[int, ...]] | None = None
+
     def _read_nodes(self) -> None:
         """What `__init__` does, for any nodes."""
         self._min = max(n.min_items for n in self._nodes)
@@ -223,7 +238,10 @@ class ArrayPlan:
     def _ways(self, state: State) -> Iterator[tuple[int, tuple[int, ...]]]:
         """For one more item: the conjunction it owes, and the contains counts after it."""
         count, met, seen = state
-        base = self._item(count, seen if self._unique and not _is_forgotten(seen) else ())
+        if self._unique and not _is_forgotten(seen):
+            base = self._item(count, self._barred(count, seen))
+        else:
+            base = self._item(count)
         if not self._contains:
             yield base, met
             return
@@ -241,6 +259,53 @@ class ArrayPlan:
             extra = [obligation for obligation, _ in combination if obligation != TRUE]
             conjunction = self._language.conjunction_with(base, extra) if extra else base
             yield conjunction, tuple(k for _, k in combination)
+
+    # -- values that are few ------------------------------------------------------------------
+
+    def _barred(self, count: int, seen: tuple[int, ...]) -> tuple[int, ...]:
+        """What item ``count`` must not be: ``seen``, and values without which the items still owed
+        after it cannot all be different, such as 1 where an item must be 1."""
+        if not self._unique or count + 1 >= self._min:
+            return seen
+        rare = self._rare()
+        if not rare:
+            return seen
+        key = count, seen
+        found = self._ruled_out.get(key)
+        if found is None:
+            left = [
+                values
+                for index in range(count + 1, self._min)
+                if (values := rare.get(min(index, self._prefix))) is not None
+            ]
+            needed = needed_by_others([frozenset(values).difference(seen) for values in left])
+            found = tuple(sorted({*seen, *needed}))
+            if not self._language.is_solving:
+                self._ruled_out[key] = found
+        return found
+
+    def _rare(self) -> Mapping[int, tuple[int, ...]]:
+        """The numbers of all values that an item may have, of those of which there are fewer than
+        items owed, by the item's index (all after the prefix have that of the first).
+
+        Any other item can be told from all that are owed, whatever these are.
+        """
+        found = self._rarities
+        if found is None:
+            language, found = self._language, {}
+            for index in range(min(self._prefix + 1, self._min)):
+                if language.size_at_least(self._item(index), self._min):
+                    continue
+                values: tuple[int, ...] = ()
+                while len(values) < self._min:
+                    text = language.shortest(self._item(index, values))
+                    if text is None:
+                        found[index] = values
+                        break
+                    values = self._with_value(values, text)
+            if not language.is_solving:
+                self._rarities = found
+        return found
 
     # -- states -----------------------------------------------------------------------------
 
@@ -411,7 +476,10 @@ class ArrayPlan:
         return self._unique or (self._repeats and state[2] != REPEATED)
 
     def _with_value(self, seen: tuple[int, ...], text: bytes) -> tuple[int, ...]:
-        value = json.loads(text)
+        return self._with(seen, json.loads(text))
+
+    def _with(self, seen: tuple[int, ...], value: Any) -> tuple[int, ...]:
+        """``seen`` with the number of ``value`` as well."""
         key = json_key(value)
         number = self._value_ids.get(key)
         if number is None:
@@ -426,15 +494,16 @@ class ArrayPlan:
     def finish(self, at: int, outcome: int, text: bytes | None = None) -> bytes | None:
         """The fewest bytes that close the array; see `frames.Frame`."""
         state = self._states[at >> 1]
+        if _is_forgotten(state[2]):
+            return self._finish_forgotten(state, bool(at & 1), outcome)
         if at & 1:
-            if text is not None:
-                spare = self._spare_items(at >> 1)
-                if spare:
-                    key = json_key(json.loads(text))
-                    left = [item for item in spare if json_key(json.loads(item)) != key]
-                    return self._close(tuple(left[: len(spare) - 1]), False)
-                state = (state[0], state[1], self._with_value(state[2], text))
-            return self._close(self._closing(state), False)
+            if text is None:
+                return self._close(self._closing(state), False)
+            value = json.loads(text)
+            rest, told = self._otherwise(at >> 1)
+            if rest is not None and json_key(value) not in told:
+                return rest
+            return self._finish_after(at >> 1, value)
         if outcome == CLOSE:
             return b""
         best: bytes | None = None
@@ -450,15 +519,69 @@ class ArrayPlan:
                 best = item + rest
         return best
 
+    def _finish_after(self, number: int, value: Any) -> bytes | None:
+        """As `finish`, in state ``number``, after an item that is ``value``."""
+        spare = self._spare_items(number)
+        if spare:
+            key = json_key(value)
+            left = [item for item in spare if json_key(json.loads(item)) != key]
+            return self._close(tuple(left[: len(spare) - 1]), False)
+        count, met, seen = self._states[number]
+        return self._close(self._closing((count, met, self._with(seen, value))), False)
+
+    def _finish_forgotten(self, state: State, is_after: bool, outcome: int) -> bytes | None:
+        """As `finish`, where it is forgotten what is barred: as many bytes as that takes at most,
+        but not these."""
+        if not is_after and outcome == CLOSE:
+            return b""
+        count, _, (_, most) = state
+        owed = max(self._min - count, 0 if is_after else 1)
+        if not owed:
+            return self._close((), False)
+        leaves, _ = self._language.shapes(self._item(count))
+        sizes = [bytes_of_many(leaf, q, most + owed) for leaf, q in leaves]
+        size = min([size for size in sizes if size is not None], default=None)
+        return None if size is None else self._close((b"?" * size,) * owed, not is_after)
+
     def finish_reads(self, at: int, outcome: int) -> bool:
         """Whether further items are owed, which the one that has ended here must not equal."""
-        return bool(self._contains or self._repeats or self._states[at >> 1][0] < self._min)
+        count, _, seen = self._states[at >> 1]
+        if _is_forgotten(seen):
+            return False
+        return bool(self._contains or self._repeats or count < self._min)
 
-    def finish_variants(self, at: int, outcome: int) -> tuple[bytes, ...]:
+    def finish_otherwise(self, at: int, outcome: int) -> tuple[bytes, Collection[Any]] | None:
         """See `frames.Frame`."""
-        spare = self._spare_items(at >> 1)
-        closings = (self._close(spare[:i] + spare[i + 1 :], False) for i in range(len(spare)))
-        return tuple(closing for closing in closings if closing is not None)
+        rest, told = self._otherwise(at >> 1)
+        return None if rest is None else (rest, told.values())
+
+    def _otherwise(self, number: int) -> tuple[bytes | None, dict[Any, Any]]:
+        """What closes the array in state ``number`` after any item but certain ones, by their keys:
+        those that are written to close it, and those of which there are few."""
+        found = self._others.get(number)
+        if found is None:
+            items = None if self._repeats else self._closing(self._states[number])
+            told: list[Any] = []
+            if items is not None:
+                told += map(json.loads, items)
+                for values in self._rare().values() if self._unique else ():
+                    told += [self._values[v] for v in values]
+            found = self._close(items, False), {json_key(value): value for value in told}
+            self._others[number] = found
+        return found
+
+    def finish_most(self, at: int, outcome: int) -> int | None:
+        """See `frames.Frame`."""
+        number = at >> 1
+        spare = self._spare_items(number)
+        if spare:
+            whole = self._close(spare[1:], False)  # without the shortest
+            return None if whole is None else len(whole)
+        rest, told = self._otherwise(number)
+        if rest is None or len(told) > MAX_TOLD:
+            return None
+        after = [self._finish_after(number, value) for value in told.values()]
+        return max([len(rest), *[len(way) for way in after if way is not None]])
 
     def _spare_items(self, number: int) -> tuple[bytes, ...]:
         """For state ``number``, the cheapest distinct items, one more than are owed.
@@ -480,7 +603,10 @@ class ArrayPlan:
         """The outcome that `finish` counts on; see `frames.Frame`."""
         if at & 1:
             return None
-        return ITEM if self._closing(self._states[at >> 1]) else CLOSE
+        state = self._states[at >> 1]
+        if _is_forgotten(state[2]):
+            return ITEM if state[0] < self._min else CLOSE
+        return ITEM if self._closing(state) else CLOSE
 
     def shortest_text(self) -> bytes | None:
         """The shortest whole array, or None when there is none (or none known yet)."""
@@ -522,7 +648,7 @@ class ArrayPlan:
         """The cheapest items number ``first`` to ``end`` - 1, distinct where they have to be."""
         items: list[bytes] = []
         for index in range(first, end):
-            item = self._language.shortest(self._item(index, seen))
+            item = self._language.shortest(self._item(index, self._barred(index, seen)))
             if item is None:
                 return None
             items.append(item)

@@ -6,17 +6,36 @@ and a stack is all that is known here; which of them a state is made of, `machin
 
 from __future__ import annotations
 
+from typing import Any
+
 from .frames import NeedsText
 from .leaf import Leaf
 from .stacks import BOTTOM, Stacks
 from .tape import Tape
 
-MAX_VARIANTS = 100
-"""Most completions of one place that are compared where they depend on the text."""
+
+class AnyText(Tape):
+    """In the place of a tape: any text, but that no value recorded is one of ``told``.
+
+    Attributes:
+        told: values at which the completion made with it looks. A value recorded that has none of
+            them, nor a part of one, leaves the completion as it is.
+    """
+
+    __slots__ = ("told",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.told: list[Any] = []
 
 
 class Completions(Stacks):
     """Completions over the stacks that have been reached."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        # most bytes that close a continuation after an outcome
+        self._most_closing: dict[tuple[int, int], int | None] = {(BOTTOM, 0): 0}
 
     def completion(
         self, leaf: Leaf, q: int, continuation: int, tape: Tape | None = None
@@ -70,26 +89,47 @@ class Completions(Stacks):
             outcome = 0
         return None
 
-    def completion_variants(self, leaf: Leaf, q: int, continuation: int) -> list[bytes]:
-        """What `completion` may be, whatever the text so far; empty when unknown, or too much."""
-        shortest = leaf.shortest(q, None)
+    def most_bytes(
+        self, leaf: Leaf, q: int, continuation: int, wanted: int | None = None
+    ) -> int | None:
+        """Most bytes that `completion` may have, whatever the text so far; None when unknown.
+
+        ``wanted``: the outcome with which the leaf ends, None for any.
+        """
+        shortest = leaf.shortest(q, wanted)
         if shortest is None:
-            return []
-        out, outcome = [shortest[0]], shortest[1]
-        while continuation != BOTTOM and len(out) <= MAX_VARIANTS:
-            links = self.continuations[continuation]
-            if len(links) != 1:
-                return []
-            frame_id, continuation = links[0]
-            frame, at = self.frames[frame_id]
-            if frame.records(at, outcome) and frame.finish_reads(at, outcome):
-                ways = frame.finish_variants(at, outcome)
-            else:
-                own = frame.finish(at, outcome)
-                ways = () if own is None else (own,)
-            out = [text + way for text in out for way in ways]
-            outcome = 0
-        return out if len(out) <= MAX_VARIANTS else []
+            return None
+        rest = self._most_below(continuation, shortest[1])
+        return None if rest is None else len(shortest[0]) + rest
+
+    def _most_below(self, continuation: int, outcome: int) -> int | None:
+        """Most bytes that close every frame of ``continuation`` after ``outcome``."""
+        known = self._most_closing
+        todo = [(continuation, outcome)]
+        while todo:
+            here, last = todo[-1]
+            links = self.continuations[here]
+            missing = [(below, 0) for _, below in links if (below, 0) not in known]
+            if missing:
+                todo += missing
+                continue
+            todo.pop()
+            most: int | None = 0
+            for frame_id, below in links:
+                own, rest = self._most_of_frame(frame_id, last), known[below, 0]
+                if own is None or rest is None:
+                    most = None
+                    break
+                most = max(most or 0, own + rest)
+            known[here, last] = most
+        return known[continuation, outcome]
+
+    def _most_of_frame(self, frame_id: int, outcome: int) -> int | None:
+        frame, at = self.frames[frame_id]
+        if frame.records(at, outcome) and frame.finish_reads(at, outcome):
+            return frame.finish_most(at, outcome)
+        own = frame.finish(at, outcome)
+        return None if own is None else len(own)
 
     def _rest(self, continuation: int) -> bytes | None:
         """The fewest bytes that close ``continuation`` after outcome 0, over all its stacks."""
@@ -126,6 +166,12 @@ class Completions(Stacks):
         if frame.records(at, outcome) and frame.finish_reads(at, outcome):
             if tape is None:
                 raise NeedsText
+            if isinstance(tape, AnyText):
+                otherwise = frame.finish_otherwise(at, outcome)
+                if otherwise is None:
+                    raise NeedsText
+                tape.told += otherwise[1]
+                return out + otherwise[0]
             text = tape.after(out).text(outcome)
         rest = frame.finish(at, outcome, text)
         return None if rest is None else out + rest

@@ -7,7 +7,8 @@ is not known here, nor what kinds there are.
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Collection
+from typing import Any, Protocol
 
 from .leaf import Leaf
 
@@ -55,7 +56,8 @@ class Frame(Protocol):
     def finish(self, at: int, outcome: int, text: bytes | None = None) -> bytes | None:
         """The fewest bytes that close this frame after ``outcome``, or an upper bound of them.
 
-        ``text`` is only needed where `records` and `finish_reads` say so.
+        ``text`` is only needed where `records` and `finish_reads` say so. From a state that has
+        forgotten what is barred (see `forget`), as many bytes as may be needed, but not these.
         """
         ...
 
@@ -63,8 +65,13 @@ class Frame(Protocol):
         """Whether `finish` depends on the text, where `records` says that `resume` does."""
         ...
 
-    def finish_variants(self, at: int, outcome: int) -> tuple[bytes, ...]:
-        """Everything that `finish` may come to there, whatever the text; empty when unknown."""
+    def finish_otherwise(self, at: int, outcome: int) -> tuple[bytes, Collection[Any]] | None:
+        """Where `finish` depends on the text: what it comes to for all texts but those of certain
+        values, and these values, or more. None where that is not known."""
+        ...
+
+    def finish_most(self, at: int, outcome: int) -> int | None:
+        """Where `finish` depends on the text: most bytes that it may come to; None when unknown."""
         ...
 
     def preferred(self, at: int) -> int | None:
@@ -93,9 +100,11 @@ class Textless:
         """See `Frame`."""
         return False
 
-    def finish_variants(self, at: int, outcome: int) -> tuple[bytes, ...]:
+    def finish_otherwise(self, at: int, outcome: int) -> None:
         """See `Frame`."""
-        return ()
+
+    def finish_most(self, at: int, outcome: int) -> None:
+        """See `Frame`."""
 
     def preferred(self, at: int) -> int | None:
         """See `Frame`."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import weakref
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -27,6 +27,9 @@ from .scalars import key_leaf
 
 if TYPE_CHECKING:
     from .values import JsonLanguage
+
+MAX_TOLD = 100
+"""Most keys for which ways to close the object are compared one by one."""
 
 State = tuple[int, int, Rule, tuple[str, ...]]
 """(mask of names still allowed, members counted as far as that matters, what is left of the rule,
@@ -366,24 +369,49 @@ class ObjectPlan:
             return self._close(self._owed(state), False)
         if outcome == CLOSE:
             return b""
-        name = None if text is None else json.loads(text)
+        otherwise, told = self._finish_named(state, outcome, None)
+        if text is None:
+            return otherwise
+        name = json.loads(text)
+        if otherwise is not None and name not in told:
+            return otherwise
+        return self._finish_named(state, outcome, name)[0]
+
+    def _finish_named(
+        self, state: State, outcome: int, name: str | None
+    ) -> tuple[bytes | None, Collection[str]]:
+        """The fewest bytes after a key that is ``name``, None for one that no other member has; and
+        the unnamed keys of members in them."""
         best: bytes | None = None
+        keys: Collection[str] = ()
         for conjunction, after in self._ways(state, outcome - 1, name):
-            rest = self._close(self._owed(after), False)
+            members = self._owed(after)
+            rest = self._close(members, False)
             value = None if rest is None else self._language.shortest(conjunction)
-            if rest is None or value is None:
+            if rest is None or value is None or members is None:
                 continue
             if best is None or len(value + rest) < len(best):
                 best = value + rest
-        return best
+                keys = [_key_of(text) for label, text in members if label >= self._n_names]
+        return best, keys
 
     def finish_reads(self, at: int, outcome: int) -> bool:
         """See `frames.Frame`."""
         return True
 
-    def finish_variants(self, at: int, outcome: int) -> tuple[bytes, ...]:
+    def finish_otherwise(self, at: int, outcome: int) -> tuple[bytes, Collection[str]] | None:
         """See `frames.Frame`."""
-        return ()
+        rest, told = self._finish_named(self._state_at(at), outcome, None)
+        return None if rest is None else (rest, told)
+
+    def finish_most(self, at: int, outcome: int) -> int | None:
+        """See `frames.Frame`."""
+        state = self._state_at(at)
+        rest, told = self._finish_named(state, outcome, None)
+        if rest is None or len(told) > MAX_TOLD:
+            return None
+        after = [self._finish_named(state, outcome, name)[0] for name in told]
+        return max([len(rest), *[len(way) for way in after if way is not None]])
 
     def preferred(self, at: int) -> int | None:
         """The outcome that `finish` counts on; see `frames.Frame`."""
@@ -427,6 +455,16 @@ class ObjectPlan:
         if members or not first:
             out += space
         return out + b"}"
+
+
+def _key_of(member: bytes) -> str:
+    """The key of a member's text."""
+    key, _ = _DECODER.raw_decode(member.decode())
+    assert isinstance(key, str)
+    return key
+
+
+_DECODER = json.JSONDecoder()
 
 
 class _Classifier:

@@ -38,6 +38,10 @@ class Tape:
         end = self._data.rindex(_QUOTE)
         return bytes(self._data[self._opening(end) : end + 1])
 
+    def open_string(self) -> bytes:
+        """The string that is still open at the end of the text, from its opening quote on."""
+        return bytes(self._data[self._opening(len(self._data)) :])
+
     def _start_of_item(self) -> int:
         data = self._data
         at, depth = len(data) - 1, 0

@@ -1,0 +1,328 @@
+"""Random schemas of unique items and of objects with counted keys, whatever stands around them.
+
+Two judges: where a schema has finitely many values all of them are written down; elsewhere every
+token is tried with `accept` on a cursor that has no mask, within a budget and without.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import random
+from typing import Any
+
+import jsonschema_rs
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import structgen
+from engine import oracle
+from engine.test_unique import VOCABULARY as PIECES
+from engine.test_unique import at, unique
+from engine.walks import TINY, allowed, examples, minimum, replay, would_accept
+from structgen import JsonSchema, StructgenError, Unsatisfiable, Vocabulary
+from structgen.automaton.matching import needed_by_others
+
+Schema = dict[str, Any]
+
+BYTES = Vocabulary.from_tokens([*(bytes([byte]) for byte in range(256)), b""], [256])
+VOCABULARIES = {"bytes": BYTES, "pieces": PIECES, "tiny": TINY}
+SEEDS = st.integers(0, 1 << 30)
+
+
+# -- what was found -----------------------------------------------------------------------------
+
+_BOOLEANS = unique({"type": "boolean"}, maxItems=2)
+
+
+def test_an_item_that_leaves_none_for_those_owed_is_not_begun() -> None:
+    # Another array than [false] and [false,true] that begins with false has true once more.
+    constraint = structgen.compile(JsonSchema(unique(_BOOLEANS)), BYTES)
+    cursor = at(constraint, b"[[false],[false,true],[")
+    assert bytes(allowed(cursor, BYTES)) == b"]t"
+
+
+def test_a_plan_is_found_wherever_a_mask_leads() -> None:
+    schema = unique(_BOOLEANS, minItems=5)
+    constraint = structgen.compile(JsonSchema(schema), BYTES)
+    cursor = constraint.start(200)
+    for byte in b"[[false],[false,true],[true,false],[tru":
+        assert byte in allowed(cursor, BYTES)
+        cursor.accept(byte)
+    assert cursor.min_tokens_to_finish() == len(b"e],[]]") + 1
+
+
+@pytest.mark.parametrize("whitespace", ["spaced", "flexible", " ?"])
+def test_a_budget_with_whitespace(whitespace: str) -> None:
+    # A token such as a comma and a space ends where it is forgotten what the next item must not be.
+    schema = unique({"type": "string"}, minItems=2)
+    constraint = structgen.compile(JsonSchema(schema), PIECES, whitespace=whitespace)
+    cursor = constraint.start(40)
+    for byte in b'["a", "b':
+        assert byte in allowed(cursor, PIECES)
+        cursor.accept(byte)
+
+
+def test_values_of_which_there_are_too_few_to_begin_with_the_shortest() -> None:
+    schema = {
+        "type": "array",
+        "prefixItems": [{"enum": [1, 22]}, {"enum": [1]}],
+        "minItems": 2,
+        "uniqueItems": True,
+    }
+    constraint = structgen.compile(JsonSchema(schema), BYTES)
+    assert bytes(allowed(at(constraint, b"["), BYTES)) == b"2"
+
+
+def test_a_token_may_lead_far_from_the_end() -> None:
+    items = {"anyOf": [{"type": "null"}, {"type": "string", "minLength": 200}]}
+    constraint = structgen.compile(JsonSchema(unique(items, minItems=2)), BYTES)
+    for budget in (350, 420):
+        cursor = constraint.start(budget)
+        cursor.accept(ord("["))
+        assert (ord('"') in allowed(cursor, BYTES)) == would_accept(cursor, ord('"'))
+        if would_accept(cursor, ord('"')):
+            cursor.accept(ord('"'))
+            assert cursor.min_tokens_to_finish() <= budget - 2
+
+
+@given(st.lists(st.frozensets(st.integers(0, 4), max_size=4), max_size=5))
+@examples(200)
+def test_values_needed_by_others(domains: list[frozenset[int]]) -> None:
+    ways = [set(way) for way in itertools.product(*domains) if len(set(way)) == len(way)]
+    expected = frozenset.intersection(*map(frozenset, ways)) if ways else frozenset()
+    assert needed_by_others(domains) == expected
+
+
+# -- finitely many values -----------------------------------------------------------------------
+
+_ATOMS = [True, False, None, 1, 2, "a", "ab", [], [True], {"a": 1}, {"b": 1}]
+
+
+def _few(r: random.Random, depth: int) -> Schema:
+    kind = r.random()
+    if kind < 0.3 or not depth:
+        return {"enum": r.sample(_ATOMS, r.randint(1, 3))}
+    if kind < 0.5:
+        return {"enum": [True, False]} if kind < 0.35 else {"type": "boolean"}
+    if kind < 0.6:
+        return {"anyOf": [_few(r, depth - 1), _few(r, depth - 1)]}
+    return _few_members(r) if kind < 0.7 else _few_items(r, depth - 1)
+
+
+def _few_members(r: random.Random) -> Schema:
+    names = r.sample(["a", "b", "c"], r.randint(1, 2))
+    schema: Schema = {"type": "object", "properties": {name: _few(r, 0) for name in names}}
+    schema["additionalProperties"] = False
+    if r.random() < 0.3:
+        schema["minProperties"] = 1
+    if r.random() < 0.4:
+        schema["required"] = [r.choice(names)]
+    return schema
+
+
+def _few_items(r: random.Random, depth: int) -> Schema:
+    schema: Schema = {"type": "array", "maxItems": r.randint(1, 3)}
+    if r.random() < 0.8:
+        schema["uniqueItems"] = True
+    prefix = [_few(r, depth) for _ in range(r.choice([0, 0, 0, 1, 2, 3]))]
+    if prefix:
+        schema["prefixItems"] = prefix
+    schema["items"] = _few(r, depth) if not prefix or r.random() < 0.5 else False
+    if r.random() < 0.6:
+        schema["minItems"] = r.randint(1, schema["maxItems"])
+    if r.random() < 0.2:
+        schema["contains"] = _few(r, 0)
+        if r.random() < 0.4:
+            schema["maxContains"] = 1
+    return schema
+
+
+class _TooMany(Exception):
+    pass
+
+
+def _values(schema: Any) -> list[Any]:
+    """Every value that ``schema`` may have, and some others."""
+    if schema is False:
+        return []
+    if "enum" in schema:
+        return list(schema["enum"])
+    if "anyOf" in schema:
+        return [value for part in schema["anyOf"] for value in _values(part)]
+    if schema["type"] == "boolean":
+        return [True, False]
+    if schema["type"] == "object":
+        ways = [[None, *([v] for v in _values(s))] for s in schema["properties"].values()]
+        return [
+            {name: v[0] for name, v in zip(schema["properties"], way, strict=True) if v is not None}
+            for way in itertools.product(*ways)
+        ]
+    found: list[Any] = []
+    prefix = schema.get("prefixItems", [])
+    for count in range(schema["maxItems"] + 1):
+        items = [_values(prefix[i] if i < len(prefix) else schema["items"]) for i in range(count)]
+        number = 1
+        for values in items:
+            number *= len(values)
+        if number > 3000:
+            raise _TooMany
+        found += map(list, itertools.product(*items))
+    return found
+
+
+@given(SEEDS)
+@examples(300)
+def test_masks_are_those_of_all_values_written_down(seed: int) -> None:
+    r = random.Random(seed)
+    schema = _few_items(r, 2)
+    try:
+        values = _values(schema)
+    except _TooMany:
+        return
+    judge = jsonschema_rs.validator_for(schema)
+    wholes = {
+        json.dumps(value, separators=(",", ":")).encode()
+        for value in values
+        if judge.is_valid(value)
+    }
+    try:
+        constraint = structgen.compile(JsonSchema(schema), BYTES, whitespace="compact")
+    except Unsatisfiable:
+        assert not wholes
+        return
+    following: dict[bytes, set[int]] = {}
+    for whole in wholes:
+        for i, byte in enumerate(whole):
+            following.setdefault(whole[:i], set()).add(byte)
+    for _ in range(3):
+        cursor, text = constraint.start(), b""
+        while True:
+            expected = set(following.get(text, ()))
+            if text in wholes:
+                expected.add(256)
+            assert set(allowed(cursor, BYTES)) == expected, text
+            going = sorted(expected - {256})
+            if not going:
+                break
+            byte = r.choice(going)
+            cursor.accept(byte)
+            text += bytes([byte])
+
+
+# -- any values ---------------------------------------------------------------------------------
+
+_ENUM = ["a", "ab", "b", 1, 12, None, True, [], {"a": 1}, ["a"]]
+_PATTERNS = ["^[ab]{1,2}$", "^(a|ab|abc)$", "b", "^a+$"]
+
+
+def _item(r: random.Random, depth: int) -> Schema:
+    kind = r.random()
+    if kind < 0.22 or (kind >= 0.72 and not depth):
+        return {"type": "string"}
+    if kind < 0.32:
+        return {"type": "string", "minLength": r.randint(0, 3), "maxLength": r.randint(3, 6)}
+    if kind < 0.38:
+        return {"type": "string", "pattern": r.choice(_PATTERNS)}
+    if kind < 0.46:
+        return {"type": "integer", "minimum": r.choice([0, -1]), "maximum": r.choice([1, 2, 12])}
+    if kind < 0.56:
+        return {"type": "number" if kind < 0.5 else "boolean"}
+    if kind < 0.64:
+        return {"enum": r.sample(_ENUM, r.randint(2, 6))}
+    if kind < 0.72:
+        return {"type": ["string", "null", "integer"]}
+    if kind < 0.78:
+        return {"anyOf": [_item(r, depth - 1), _item(r, depth - 1)]}
+    return _items(r, depth - 1) if r.random() < 0.6 else _members(r, depth - 1)
+
+
+def _items(r: random.Random, depth: int) -> Schema:
+    schema: Schema = {"type": "array", "items": _item(r, depth)}
+    if r.random() < 0.85:
+        schema["uniqueItems"] = True
+    if r.random() < 0.5:
+        schema["minItems"] = r.randint(1, 4)
+    if r.random() < 0.3:
+        schema["maxItems"] = max(schema.get("minItems", 0), r.randint(1, 5))
+    if r.random() < 0.2:
+        schema["prefixItems"] = [_item(r, depth) for _ in range(r.randint(1, 2))]
+    if r.random() < 0.08:
+        schema["contains"] = _item(r, 0)
+    return schema
+
+
+def _members(r: random.Random, depth: int) -> Schema:
+    schema: Schema = {"type": "object"}
+    kind = r.random()
+    if kind < 0.5:
+        names = r.sample(["a", "ab", "b", "name"], r.randint(1, 3))
+        schema["properties"] = {name: _item(r, max(depth, 0)) for name in names}
+        if r.random() < 0.6:
+            schema["required"] = r.sample(names, r.randint(1, len(names)))
+        if r.random() < 0.5:
+            schema["additionalProperties"] = False
+    elif kind < 0.7:
+        schema["patternProperties"] = {r.choice(["^a", "b$", "^[ab]{1,2}$"]): _item(r, 0)}
+        schema["additionalProperties"] = False if r.random() < 0.6 else _item(r, 0)
+    elif kind < 0.85:
+        names_like: list[Schema] = [{"enum": ["a", "ab", "b"]}, {"maxLength": 1}]
+        schema["propertyNames"] = r.choice([*names_like, {"pattern": "^[ab]+$"}])
+    else:
+        schema["additionalProperties"] = _item(r, 0)
+    if r.random() < 0.4:
+        schema["minProperties"] = r.randint(1, 3)
+    if r.random() < 0.2:
+        schema["maxProperties"] = max(schema.get("minProperties", 0), r.randint(1, 3))
+    return schema
+
+
+_WHITESPACE = ["compact", "spaced", "flexible", " ?", "[ \n]{0,2}", "\n? ?"]
+
+
+@given(SEEDS)
+@examples(80)
+def test_masks_are_what_a_fresh_cursor_accepts(seed: int) -> None:
+    r = random.Random(seed)
+    schema = _items(r, 2) if r.random() < 0.6 else _members(r, 2)
+    vocabulary = VOCABULARIES[r.choice(list(VOCABULARIES))]
+    options = {
+        "whitespace": r.choice(_WHITESPACE),
+        "property_order": r.choice(["schema", "any"]),
+        "spelling": r.choice(["canonical", "canonical", "any"]),
+    }
+    try:
+        constraint = structgen.compile(JsonSchema(schema), vocabulary, **options)
+    except Unsatisfiable:
+        return
+    except StructgenError:
+        assert "contains" in json.dumps(schema)
+        return
+    budget = None
+    if r.random() < 0.7:
+        budget = minimum(constraint) + r.choice([0, 0, 1, 2, 3, 4, 6, 9, 14, 20])
+    cursor = constraint.start(budget)
+    ids: list[int] = []
+    while not cursor.is_finished and (budget is not None or len(ids) < 14):
+        found = allowed(cursor, vocabulary)
+        fresh = replay(constraint, ids, budget)
+        expected = [token for token in range(vocabulary.size) if would_accept(fresh, token)]
+        assert found == expected, ids
+        assert found, ids
+        if budget is not None:
+            assert cursor.min_tokens_to_finish() <= budget - len(ids)
+        if r.random() < 0.5:
+            found = [t for t in found if set(vocabulary.tokens[t]) & _TELLING] or found
+        ids.append(r.choice(found))
+        cursor.accept(ids[-1])
+    while not cursor.is_finished:  # there is a way to the end from everywhere
+        plan = cursor._engine.plan(cursor._state, cursor._text)
+        for token in (*plan, vocabulary.eos_token_ids[0]):
+            assert token in allowed(cursor, vocabulary)
+            cursor.accept(token)
+            ids.append(token)
+    assert oracle.is_valid(schema, b"".join(vocabulary.tokens[i] for i in ids).decode())
+
+
+_TELLING = set(b'"\\[]{},:0123 ab')
