@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from structgen.alternatives import is_json
 from structgen.automaton.cfg_guests import MARK
 from structgen.automaton.states import DEAD
+from structgen.automaton.texts import head
 from structgen.byte_walk import Walk
 from structgen.constraint import Constraint
 from structgen.errors import OptionError, TokenNotAllowed
@@ -18,6 +19,9 @@ from structgen.json_places import JsonPlaces
 
 _CONTEXT = 24
 """Bytes of the text before a place that are shown."""
+
+_SHOWN = 10_000
+"""Bytes of what is missing to the end that are shown."""
 
 
 def shown(data: bytes) -> str:
@@ -123,10 +127,12 @@ def _why_no_end(constraint: Constraint, output: bytes, where: str) -> str:
     walk.go_on(output)
     if walk.machine.is_accepting(walk.state):
         return f"The end was allowed {where}."
-    rest = walk.shortest_completion()
+    shortest = walk.shortest_completion()
+    rest = head(shortest, _SHOWN)
+    more = "" if len(rest) == len(shortest) else f"…, {len(shortest):,} bytes in all"
     return (
         f"The end was not allowed {where}: the output was not whole. The least that was missing "
-        f"is {shown(constraint.named.shown(rest))}."
+        f"is {shown(constraint.named.shown(rest))}{more}."
     )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from structgen.automaton.frames import NeedsText
 from structgen.automaton.states import DEAD
 from structgen.automaton.tape import Tape
+from structgen.automaton.texts import Text
 from structgen.constraint import Constraint
 
 
@@ -45,7 +46,7 @@ class Walk:
             to = self.machine.resolve(to, self._tape_now().after(since))
         return to
 
-    def shortest_completion(self) -> bytes:
+    def shortest_completion(self) -> Text:
         """The shortest text that finishes what has been read, as far as one is known."""
         try:
             return self.machine.shortest_completion(self.state)

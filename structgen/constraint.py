@@ -109,7 +109,8 @@ class Constraint:
                 a token is allowed exactly when `Cursor.min_tokens_to_finish` after it fits.
 
         Raises:
-            BudgetTooSmall: no output is certain to fit; the error names the minimum.
+            BudgetTooSmall: no output is certain to fit; the error names a number of tokens that is
+                enough.
             OptionError: ``max_tokens`` is no whole number.
         """
         if max_tokens is None:

@@ -18,6 +18,7 @@ from .automaton.frames import NeedsText
 from .automaton.states import DEAD
 from .automaton.tape import Tape
 from .errors import BudgetTooSmall, TokenNotAllowed
+from .plans import Plan
 from .reach import FAR, Reach
 
 if TYPE_CHECKING:
@@ -59,21 +60,21 @@ class Cursor:
         # The state at the start and after each accepted token; and, by its index, the rest of the
         # plan held there, if any. Tuples of both would be looked at by the collector.
         self._trail: list[int] = []
-        self._plans: dict[int, tuple[int, ...]] = {}
+        self._plans: dict[int, Plan] = {}
         self._tokens: list[int] = []
         self._finished = False
         self._left = max_tokens
         self._tape: Tape | None = None
         self._tape_at = 0
         start = engine.machine.start
-        plan: tuple[int, ...] | None = None
+        plan: Plan | None = None
         if max_tokens is not None:
             plan = engine.plan(start, self._text)
-            minimum = len(plan) + 1
+            minimum = plan.size + 1
             if max_tokens < minimum:
                 raise BudgetTooSmall(
                     f"a budget of {_tokens(max_tokens)} is too small: {engine.output.name} "
-                    f"needs at least {_tokens(minimum)}, the end-of-sequence token included.",
+                    f"needs {_about(minimum)}, the end-of-sequence token included.",
                     minimum=minimum,
                     budget=max_tokens,
                 )
@@ -216,7 +217,7 @@ class Cursor:
             to = engine.advance(self._trail[-1], token_id, self._text)
         if to == DEAD:
             raise TokenNotAllowed(self._why_not(token_id), token_id=token_id)
-        plan: tuple[int, ...] | None = None
+        plan: Plan | None = None
         if self._left is not None:
             # Where every token is affordable no plan is needed: it may be thousands of tokens long.
             is_tight = self._is_tight()
@@ -314,9 +315,9 @@ class Cursor:
         """
         if self._finished:
             return 0
-        own = len(self._engine.plan(self._state, self._text)) + 1
+        own = self._engine.plan_size(self._state, self._text) + 1
         plan = self._plans.get(len(self._trail) - 1)
-        return own if plan is None else min(own, len(plan) + 1)
+        return own if plan is None else min(own, plan.size + 1)
 
     # -- budget -----------------------------------------------------------------------------
 
@@ -338,7 +339,7 @@ class Cursor:
         known = self._engine.named.tokens
         return lambda: self._text().after(b"".join(known[t] for t in tokens))
 
-    def _held(self) -> tuple[int, ...]:
+    def _held(self) -> Plan:
         """The plan held here; made now if every token before was affordable without one."""
         here = len(self._trail) - 1
         state, plan = self._trail[-1], self._plans.get(here)
@@ -347,14 +348,16 @@ class Cursor:
             self._plans[here] = plan
         return plan
 
-    def _plan_after(self, token_id: int, to: int) -> tuple[int, ...] | None:
+    def _plan_after(self, token_id: int, to: int) -> Plan | None:
         """Affordable tokens that finish after ``token_id``, or None."""
         assert self._left is not None
-        best = self._engine.plan(to, self._text_after([token_id]))
-        held = self._held()
-        if held and held[0] == token_id and len(held) - 1 < len(best):
-            best = held[1:]
-        return best if len(best) + 2 <= self._left else None
+        engine, held, text = self._engine, self._held(), self._text_after([token_id])
+        if held.size and held.first == token_id:
+            size = engine.plan_size(to, text)
+            best = held.rest() if held.size - 1 <= size else engine.plan(to, text)
+        else:
+            best = engine.plan(to, text)
+        return best if best.size + 2 <= self._left else None
 
     def _restrict(self, out: npt.NDArray[np.uint32]) -> None:
         """Clear the bits of tokens after which the output could not be finished in time."""
@@ -365,8 +368,8 @@ class Cursor:
         reach, spare = engine.reach, self._left - 2
         if not isinstance(reach, Reach):
             reach.restrict(self._state, spare, out)
-            if held:
-                out[held[0] >> 5] |= np.uint32(1 << (held[0] & 31))
+            if held.size:
+                out[held.first >> 5] |= np.uint32(1 << (held.first & 31))
             return
         doubtful, hopeless = reach.sort_out(self._state, spare, self._text)
         tokens = [t for t in doubtful.tolist() if out[t >> 5] >> (t & 31) & 1]
@@ -376,8 +379,8 @@ class Cursor:
             to = engine.advance(self._state, token, self._text)
             needed = engine.plan_size(to, self._text_after([token]))
             flags[token] = needed + 2 > self._left
-        if held:
-            flags[held[0]] = 0  # what is held is affordable, whatever else follows that token
+        if held.size:
+            flags[held.first] = 0  # what is held is affordable, whatever else follows that token
         out &= ~np.packbits(flags, bitorder="little").view(np.uint32)
 
     # -- forced text ------------------------------------------------------------------------
@@ -484,8 +487,16 @@ class Cursor:
         )
 
 
+_MOST_SAID = 10**15
+
+
 def _tokens(n: int) -> str:
-    return f"{n} token" if n == 1 else f"{n} tokens"
+    return f"{n:,} token" if n == 1 else f"{n:,} tokens"
+
+
+def _about(n: int) -> str:
+    """So many tokens, or perhaps a few fewer."""
+    return f"more than {_tokens(_MOST_SAID)}" if n > _MOST_SAID else f"about {_tokens(n)}"
 
 
 def _whole_number(token_id: object) -> int:

@@ -17,8 +17,10 @@ from .automaton.frames import NeedsText
 from .automaton.machine import Machine
 from .automaton.states import DEAD
 from .automaton.tape import Tape
+from .automaton.texts import Text
 from .masks import MaskEngine
 from .named_tokens import NamedTokens
+from .plans import Plan
 from .reach import Reach
 from .types import OutputType
 from .vocabulary import Vocabulary
@@ -62,7 +64,7 @@ class Engine:
             self.masks = CfgMaskEngine(built.machine, vocabulary)
         self.size = vocabulary.size
         self.after_token: dict[int, int] = {}
-        self._plans: dict[int, tuple[int, ...]] = {}
+        self._plans: dict[int, Plan] = {}
         self._plan_sizes: dict[int, int] = {}
         self._weighed_at = 0
         self._weight = 0
@@ -109,12 +111,12 @@ class Engine:
         self.after_token[state * self.size + token_id] = to
         return to
 
-    def plan(self, state: int, tape: Callable[[], Tape]) -> tuple[int, ...]:
+    def plan(self, state: int, tape: Callable[[], Tape]) -> Plan:
         """Tokens that finish from ``state``, without the end-of-sequence token."""
         plan = self._plans.get(state)
         if plan is None:
             completion, is_shared = self._completion(state, tape)
-            plan = tuple(self.named.encode(completion))
+            plan = self.named.plan(completion)
             if is_shared:
                 if len(self._plans) > _MAX_MEMO:
                     self._plans.clear()
@@ -133,7 +135,7 @@ class Engine:
                 self._plan_sizes[state] = size
         return size
 
-    def _completion(self, state: int, tape: Callable[[], Tape]) -> tuple[bytes, bool]:
+    def _completion(self, state: int, tape: Callable[[], Tape]) -> tuple[Text, bool]:
         """Bytes that finish from ``state``, and whether they do so after every text."""
         try:
             return self.machine.shortest_completion(state), True

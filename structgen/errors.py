@@ -215,7 +215,7 @@ class BudgetTooSmall(StructgenError):
     """The token budget is below what any valid output needs.
 
     Attributes:
-        minimum: tokens that are enough.
+        minimum: tokens that are enough; a few fewer may be, too, in some other output.
         budget: tokens that were given.
     """
 

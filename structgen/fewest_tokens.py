@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import final
 
+from structgen.rope_tokens import RopeTokens
 from structgen.trie import Trie
 
 _UNREACHABLE = 1 << 60
@@ -16,12 +17,17 @@ _UNREACHABLE = 1 << 60
 
 @final
 class FewestTokens:
-    """Spells bytes in nodes of one trie. Safe to share by threads."""
+    """Spells bytes in nodes of one trie. Safe to share by threads.
 
-    __slots__ = ("_last", "_trie")
+    Attributes:
+        ropes: spells texts that may be too long for that.
+    """
+
+    __slots__ = ("_last", "_trie", "ropes")
 
     def __init__(self, trie: Trie) -> None:
         self._trie = trie
+        self.ropes = RopeTokens(trie)
         # A text, and for each number of its last bytes the fewest tokens that spell them, with node
         # and length of the first of these. Replaced as a whole, never changed.
         self._last: tuple[bytes, list[int], list[tuple[int, int]]] = (b"", [0], [(0, 0)])

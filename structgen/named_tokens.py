@@ -10,14 +10,20 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from .automaton.cfg_guests import MARK, spelling
+from .automaton.texts import Rope, Text, flat
 from .errors import GrammarError
 from .grammar import ir
+from .plans import Plan
 from .vocabulary import Vocabulary
 
 _SHOWN = 12
+
+_FLAT = 1 << 14
+"""Longer texts are not written out to be spelt."""
+
 _BY_ID = re.compile(r"<\[(\d+)\]>")
 
 
@@ -79,9 +85,27 @@ class NamedTokens:
             out += self.respelt(self._vocabulary.encode_bytes(part[1:])) if part[1:] else []
         return out
 
-    def count(self, data: bytes) -> int:
-        """How many tokens `encode` gives."""
+    def count(self, text: Text) -> int:
+        """How many tokens `plan` has."""
+        if self._is_long(text):
+            return self._vocabulary.count_tokens(text)
+        data = flat(text)
         return len(self.encode(data)) if self.ids else self._vocabulary.count_tokens(data)
+
+    def plan(self, text: Text) -> Plan:
+        """The tokens of `encode`, for texts that may be too long to be written out."""
+        if self._is_long(text):
+            return Plan(self._spelt(text), self.count(text))
+        tokens = self.encode(flat(text))
+        return Plan(tokens, len(tokens))
+
+    def _is_long(self, text: Text) -> bool:
+        return isinstance(text, Rope) and text.size > _FLAT and not self.ids
+
+    def _spelt(self, text: Text) -> Iterator[int]:
+        trie = self._vocabulary.trie
+        for node in self._vocabulary.nodes_of(text):
+            yield int(trie.token_ids[trie.token_start[node]])
 
     def respelt(self, tokens: Sequence[int]) -> list[int]:
         """``tokens``, which spell text, without named ones among them."""

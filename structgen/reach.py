@@ -22,6 +22,7 @@ from .automaton.frames import NeedsText
 from .automaton.leaf import GROW, Leaf
 from .automaton.tape import Tape
 from .automaton.text_leaf import StringLeaf
+from .automaton.texts import Text
 from .masks import MaskEngine, Place, places_over
 from .recent import Recent
 from .vocabulary import unfinished
@@ -407,7 +408,7 @@ class Reach:
             self._walker.charge(200)
         return found
 
-    def _plan(self, leaf: Leaf, end: int, continuation: int) -> bytes | None:
+    def _plan(self, leaf: Leaf, end: int, continuation: int) -> Text | None:
         """The plan from there; None where it depends on the text so far."""
         machine = self._machine
         try:

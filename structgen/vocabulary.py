@@ -17,7 +17,7 @@ from __future__ import annotations
 import hashlib
 import operator
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from types import MappingProxyType
 from typing import Any, Protocol, final
@@ -25,6 +25,7 @@ from typing import Any, Protocol, final
 import numpy as np
 
 from structgen import array_cache, tokenizer_bytes
+from structgen.automaton.texts import Rope, Text, head
 from structgen.errors import VocabularyError
 from structgen.fewest_tokens import FewestTokens
 from structgen.trie import Trie
@@ -34,6 +35,8 @@ _UTF8_BYTES = (*range(0x00, 0xC0), *range(0xC2, 0xF5))
 
 
 _FORMAT = 2
+
+_SHOWN_UNSPELLABLE = 1 << 20
 """To be raised whenever a tokenizer file would be read otherwise than before."""
 
 _WORTH_KEEPING = 4096
@@ -293,12 +296,20 @@ class Vocabulary:
         trie = self.trie
         return [int(trie.token_ids[trie.token_start[node]]) for node in nodes]
 
-    def count_tokens(self, data: bytes) -> int:
+    def count_tokens(self, data: Text) -> int:
         """Return how many tokens `encode_bytes` needs for ``data``; raises as it does."""
-        needed = self._fewest.count(data)
+        is_rope = isinstance(data, Rope)
+        needed = self._fewest.ropes.count(data) if is_rope else self._fewest.count(bytes(data))
         if needed is None:
-            raise VocabularyError(self._why_unspellable(data))
+            raise VocabularyError(self._why_unspellable(head(data, _SHOWN_UNSPELLABLE)))
         return needed
+
+    def nodes_of(self, text: Text) -> Iterator[int]:
+        """Yield the trie nodes of the fewest tokens that concatenate to ``text``, as needed.
+
+        Some must: see `count_tokens`.
+        """
+        return self._fewest.ropes.nodes(text)
 
     def _why_unspellable(self, data: bytes) -> str:
         known = {byte for token in self.tokens for byte in token}

@@ -88,7 +88,7 @@ def test_random_grammar(seed: int) -> None:
         if not state:
             continue
         rest = machine.shortest_completion(state)
-        whole = prefix + rest.decode()
+        whole = prefix + bytes(rest).decode()
         assert cfg_cases.accepts(machine, whole), (text, whole)
         if whole not in expected:
             assert len(whole) > 5, (text, whole)

@@ -22,6 +22,7 @@ from .excluding import bytes_of_many
 from .frames import POP, Alternative
 from .leaf import Leaf
 from .matching import needed_by_others
+from .texts import Text, flat, joined, put, repeated
 from .whitespace import Whitespace
 
 if TYPE_CHECKING:
@@ -149,15 +150,15 @@ class ArrayPlan:
         return {}
 
     @cached_property
-    def _closings(self) -> dict[State, tuple[bytes, ...] | None]:
+    def _closings(self) -> dict[State, tuple[Text, ...] | None]:
         return {}
 
     @cached_property
-    def _spares(self) -> dict[int, tuple[bytes, ...]]:
+    def _spares(self) -> dict[int, tuple[Text, ...]]:
         return {}
 
     @cached_property
-    def _others(self) -> dict[int, tuple[bytes | None, dict[Any, Any]]]:
+    def _others(self) -> dict[int, tuple[Text | None, dict[Any, Any]]]:
         return {}
 
     @cached_property
@@ -475,8 +476,8 @@ class ArrayPlan:
         """Whether the value of the next item matters."""
         return self._unique or (self._repeats and state[2] != REPEATED)
 
-    def _with_value(self, seen: tuple[int, ...], text: bytes) -> tuple[int, ...]:
-        return self._with(seen, json.loads(text))
+    def _with_value(self, seen: tuple[int, ...], text: Text) -> tuple[int, ...]:
+        return self._with(seen, json.loads(flat(text)))
 
     def _with(self, seen: tuple[int, ...], value: Any) -> tuple[int, ...]:
         """``seen`` with the number of ``value`` as well."""
@@ -491,14 +492,14 @@ class ArrayPlan:
 
     # -- completion -------------------------------------------------------------------------
 
-    def finish(self, at: int, outcome: int, text: bytes | None = None) -> bytes | None:
+    def finish(self, at: int, outcome: int, text: bytes | None = None) -> Text | None:
         """The fewest bytes that close the array; see `frames.Frame`."""
         state = self._states[at >> 1]
         if _is_forgotten(state[2]):
             return self._finish_forgotten(state, bool(at & 1), outcome)
         if at & 1:
             if text is None:
-                return self._close(self._closing(state), False)
+                return self._rest(state, False)
             value = json.loads(text)
             rest, told = self._otherwise(at >> 1)
             if rest is not None and json_key(value) not in told:
@@ -506,7 +507,7 @@ class ArrayPlan:
             return self._finish_after(at >> 1, value)
         if outcome == CLOSE:
             return b""
-        best: bytes | None = None
+        best: Text | None = None
         for conjunction, met in self._chosen_ways(state):
             item = self._language.shortest(conjunction)
             if item is None:
@@ -514,22 +515,22 @@ class ArrayPlan:
             after: State = (min(state[0] + 1, self._count_to), met, state[2])
             if self._tells_apart(state):
                 after = (after[0], met, self._with_value(state[2], item))
-            rest = self._close(self._closing(after), False)
-            if rest is not None and (best is None or len(item + rest) < len(best)):
-                best = item + rest
+            rest = self._rest(after, False)
+            if rest is not None and (best is None or len(item) + len(rest) < len(best)):
+                best = put(item, rest)
         return best
 
-    def _finish_after(self, number: int, value: Any) -> bytes | None:
+    def _finish_after(self, number: int, value: Any) -> Text | None:
         """As `finish`, in state ``number``, after an item that is ``value``."""
         spare = self._spare_items(number)
         if spare:
             key = json_key(value)
-            left = [item for item in spare if json_key(json.loads(item)) != key]
+            left = [item for item in spare if json_key(json.loads(flat(item))) != key]
             return self._close(tuple(left[: len(spare) - 1]), False)
         count, met, seen = self._states[number]
         return self._close(self._closing((count, met, self._with(seen, value))), False)
 
-    def _finish_forgotten(self, state: State, is_after: bool, outcome: int) -> bytes | None:
+    def _finish_forgotten(self, state: State, is_after: bool, outcome: int) -> Text | None:
         """As `finish`, where it is forgotten what is barred: as many bytes as that takes at most,
         but not these."""
         if not is_after and outcome == CLOSE:
@@ -541,7 +542,7 @@ class ArrayPlan:
         leaves, _ = self._language.shapes(self._item(count))
         sizes = [bytes_of_many(leaf, q, most + owed) for leaf, q in leaves]
         size = min([size for size in sizes if size is not None], default=None)
-        return None if size is None else self._close((b"?" * size,) * owed, not is_after)
+        return None if size is None else self._close((repeated(b"?", size),) * owed, not is_after)
 
     def finish_reads(self, at: int, outcome: int) -> bool:
         """Whether further items are owed, which the one that has ended here must not equal."""
@@ -550,12 +551,12 @@ class ArrayPlan:
             return False
         return bool(self._contains or self._repeats or count < self._min)
 
-    def finish_otherwise(self, at: int, outcome: int) -> tuple[bytes, Collection[Any]] | None:
+    def finish_otherwise(self, at: int, outcome: int) -> tuple[Text, Collection[Any]] | None:
         """See `frames.Frame`."""
         rest, told = self._otherwise(at >> 1)
         return None if rest is None else (rest, told.values())
 
-    def _otherwise(self, number: int) -> tuple[bytes | None, dict[Any, Any]]:
+    def _otherwise(self, number: int) -> tuple[Text | None, dict[Any, Any]]:
         """What closes the array in state ``number`` after any item but certain ones, by their keys:
         those that are written to close it, and those of which there are few."""
         found = self._others.get(number)
@@ -563,7 +564,7 @@ class ArrayPlan:
             items = None if self._repeats else self._closing(self._states[number])
             told: list[Any] = []
             if items is not None:
-                told += map(json.loads, items)
+                told += [json.loads(flat(item)) for item in dict.fromkeys(items)]
                 for values in self._rare().values() if self._unique else ():
                     told += [self._values[v] for v in values]
             found = self._close(items, False), {json_key(value): value for value in told}
@@ -583,7 +584,7 @@ class ArrayPlan:
         after = [self._finish_after(number, value) for value in told.values()]
         return max([len(rest), *[len(way) for way in after if way is not None]])
 
-    def _spare_items(self, number: int) -> tuple[bytes, ...]:
+    def _spare_items(self, number: int) -> tuple[Text, ...]:
         """For state ``number``, the cheapest distinct items, one more than are owed.
 
         Whatever the item is that ends there, without the one equal to it enough are left. Empty
@@ -604,39 +605,58 @@ class ArrayPlan:
         if at & 1:
             return None
         state = self._states[at >> 1]
-        if _is_forgotten(state[2]):
+        if self._simple or _is_forgotten(state[2]):
             return ITEM if state[0] < self._min else CLOSE
         return ITEM if self._closing(state) else CLOSE
 
-    def shortest_text(self) -> bytes | None:
+    def shortest_text(self) -> Text | None:
         """The shortest whole array, or None when there is none (or none known yet)."""
-        rest = self._close(self._closing(self._start()), True)
-        return None if rest is None else b"[" + self._language.least_space + rest
+        rest = self._rest(self._start(), True)
+        return None if rest is None else put(b"[" + self._language.least_space, rest)
 
-    def _close(self, items: tuple[bytes, ...] | None, first: bool) -> bytes | None:
+    def _rest(self, state: State, first: bool) -> Text | None:
+        """The fewest bytes that close the array after ``state``, or None when that is hopeless."""
+        if not self._simple:
+            return self._close(self._closing(state), first)
+        if self._max is not None and self._max < self._min:
+            return None
+        language, count = self._language, state[0]
+        items: list[Text] = []
+        for index in range(count, min(self._min, self._prefix)):
+            item = language.shortest(self._item(index))
+            if item is None:
+                return None
+            items.append(item)
+        times = self._min - max(count, self._prefix)
+        if times > 0:  # however many: they are not listed
+            item = language.shortest(self._item(self._prefix))
+            if item is None:
+                return None
+            items.append(put(item, repeated(put(language.least_comma, item), times - 1)))
+        return self._close(tuple(items), first)
+
+    def _close(self, items: tuple[Text, ...] | None, first: bool) -> Text | None:
         if items is None:
             return None
         space, comma = self._language.least_space, self._language.least_comma
-        out = comma.join(items)
+        out = joined(comma, items)
         if items and not first:
-            out = comma + out
-        if items or not first:
-            out += space
-        return out + b"]"
+            out = put(comma, out)
+        return put(out, (space if items or not first else b"") + b"]")
 
-    def _closing(self, state: State) -> tuple[bytes, ...] | None:
+    def _closing(self, state: State) -> tuple[Text, ...] | None:
         """The cheapest items that are still owed after ``state``, or None when that is hopeless."""
         found = self._closings.get(state, False)
         if found is False:
             if self._contains or self._repeats:
                 found = None if self._unique and self._repeats else self._search(state)
             else:
-                found = self._simple_closing(state)
+                found = self._distinct_closing(state)
             if not self._language.is_solving:
                 self._closings[state] = found
         return found  # type: ignore[return-value]
 
-    def _simple_closing(self, state: State) -> tuple[bytes, ...] | None:
+    def _distinct_closing(self, state: State) -> tuple[Text, ...] | None:
         count, _, seen = state
         if self._max is not None and self._max < self._min:
             return None
@@ -644,9 +664,9 @@ class ArrayPlan:
 
     def _distinct_items(
         self, first: int, end: int, seen: tuple[int, ...]
-    ) -> tuple[bytes, ...] | None:
+    ) -> tuple[Text, ...] | None:
         """The cheapest items number ``first`` to ``end`` - 1, distinct where they have to be."""
-        items: list[bytes] = []
+        items: list[Text] = []
         for index in range(first, end):
             item = self._language.shortest(self._item(index, self._barred(index, seen)))
             if item is None:
@@ -670,12 +690,12 @@ class ArrayPlan:
             for at in range(first, max(first, self._prefix) + 1)
         )
 
-    def _search(self, start: State) -> tuple[bytes, ...] | None:
+    def _search(self, start: State) -> tuple[Text, ...] | None:
         """Dijkstra over counts: each step is one item."""
         # Every step of unique items has a new conjunction to work out.
         limit = MAX_SEARCH // 100 if self._unique or self._repeats else MAX_SEARCH
         tie = itertools.count()
-        heap: list[tuple[int, int, State, tuple[bytes, ...]]] = [(0, next(tie), start, ())]
+        heap: list[tuple[int, int, State, tuple[Text, ...]]] = [(0, next(tie), start, ())]
         done: set[State] = set()
         while heap:
             cost, _, state, items = heapq.heappop(heap)

@@ -17,11 +17,12 @@ from collections import deque
 from .cfg_goals import Goals
 from .cfg_lexer import Lexer
 from .cfg_stacks import BOTTOM, Stacks, unpack
+from .texts import Text, joined, put
 
 _Source = tuple[int, int]
 """A goal state, or ``~goal`` for the beginning of a goal, and the condition there."""
 
-_Rest = tuple[int, bytes, "tuple[int, int] | None"]
+_Rest = tuple[int, Text, "tuple[int, int] | None"]
 """Length of the whole completion, its first part, and the (continuation, condition) after it."""
 
 
@@ -40,15 +41,15 @@ class Completion:
         self._lexer = lexer
         self._ignore = ignore
         self._rest = lexer.terminals.rest
-        self._reached: dict[_Source, dict[tuple[int, int], bytes]] = {}
-        self._ends: dict[_Source, dict[int, bytes]] = {}
+        self._reached: dict[_Source, dict[tuple[int, int], Text]] = {}
+        self._ends: dict[_Source, dict[int, Text]] = {}
         self._callers: dict[_Source, dict[tuple[_Source, int, tuple[int, int]], None]] = {}
         self._todo: deque[tuple[_Source, tuple[int, int]]] = deque()
         self._finish: dict[tuple[int, int], _Rest | None] = {}
 
     # -- places -----------------------------------------------------------------------------------
 
-    def of_place(self, place: int, condition: int) -> bytes | None:
+    def of_place(self, place: int, condition: int) -> Text | None:
         """The fewest bytes that finish from ``place``, or None when there is no way."""
         found = self._of_place(place, condition)
         return None if found is None else self._spell(found)
@@ -124,17 +125,17 @@ class Completion:
             return b if a is None else a
         return b if b[:2] < a[:2] else a
 
-    def _spell(self, found: _Rest) -> bytes:
-        out = bytearray()
+    def _spell(self, found: _Rest) -> Text:
+        parts: list[Text] = []
         at: _Rest | None = found
         while at is not None:
-            out += at[1]
+            parts.append(at[1])
             at = self._finish[at[2]] if at[2] is not None else None
-        return bytes(out)
+        return joined(b"", parts)
 
     # -- goals ------------------------------------------------------------------------------------
 
-    def ends(self, source: _Source) -> dict[int, bytes]:
+    def ends(self, source: _Source) -> dict[int, Text]:
         """For each condition that can hold when the goal ends: the fewest bytes until then."""
         if source not in self._ends:
             self._open(source)
@@ -148,7 +149,7 @@ class Completion:
         self._reached[source] = {source: b""}
         self._todo.append((source, source))
 
-    def _reach(self, source: _Source, at: tuple[int, int], text: bytes) -> None:
+    def _reach(self, source: _Source, at: tuple[int, int], text: Text) -> None:
         reached = self._reached[source]
         easier = reached.get((at[0], self._rest.anything))
         if easier is not None and len(easier) <= len(text):
@@ -168,22 +169,22 @@ class Completion:
             if known is None or len(text) < len(known):
                 ends[condition] = text
                 for caller, to, place in list(self._callers[source]):
-                    self._reach(caller, (to, condition), self._reached[caller][place] + text)
+                    self._reach(caller, (to, condition), put(self._reached[caller][place], text))
         edges = goals.edges(state) if state >= 0 else goals.start(~state)
         for symbol, to in edges.items():
             if symbol >= 0:
                 for after, more in lexer.exits.of(symbol, condition).items():
-                    self._reach(source, (to, after), text + more)
+                    self._reach(source, (to, after), put(text, more))
                 continue
             inner = (symbol, condition)
             if inner not in self._ends:
                 self._open(inner)
             self._callers[inner][source, to, at] = None
             for after, more in list(self._ends[inner].items()):
-                self._reach(source, (to, after), text + more)
+                self._reach(source, (to, after), put(text, more))
         if condition != self._rest.anything:
             # Only a condition makes it worth while to write what is ignored.
             for terminal in self._ignore:
                 if lexer.terminals.starts[terminal] >= 0:
                     for after, more in lexer.exits.of(terminal, condition).items():
-                        self._reach(source, (state, after), text + more)
+                        self._reach(source, (state, after), put(text, more))

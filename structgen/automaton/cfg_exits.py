@@ -12,6 +12,7 @@ from .bits import bits
 from .cfg_terminal_sets import MAX_SEARCH, TerminalSets, Threads
 from .encoding import GROUND, Utf8
 from .expressions import NONE
+from .texts import Text, put
 
 _NEAR = 50
 
@@ -26,14 +27,14 @@ class Exits:
         self._sets = sets
         self._terminals = sets.terminals
         self._encoding = encoding
-        self._known: dict[tuple[int, int, int], tuple[dict[int, bytes], bool, int]] = {}
-        self._known_near: dict[tuple[int, int, int], dict[int, bytes]] = {}
-        self._known_near_inside: dict[Inside, dict[tuple[int, int], bytes]] = {}
+        self._known: dict[tuple[int, int, int], tuple[dict[int, Text], bool, int]] = {}
+        self._known_near: dict[tuple[int, int, int], dict[int, Text]] = {}
+        self._known_near_inside: dict[Inside, dict[tuple[int, int], Text]] = {}
         self._characters: dict[int, bytes] = {}
 
     def from_state(
         self, v: int, state: int, condition: int, most: int = MAX_SEARCH
-    ) -> dict[int, bytes] | None:
+    ) -> dict[int, Text] | None:
         """For each condition under which a terminal can end: the fewest bytes that end it so.
 
         Args:
@@ -53,7 +54,7 @@ class Exits:
             known = self._known[key] = self._find_exits(v, state, condition, most)
         return known[0] if known[1] else None
 
-    def of(self, terminal: int, condition: int) -> dict[int, bytes]:
+    def of(self, terminal: int, condition: int) -> dict[int, Text]:
         """The exits from the beginning of a terminal."""
         if terminal in self._terminals.guests:
             return self._of_guest(terminal, condition)
@@ -62,18 +63,18 @@ class Exits:
             return {}
         return self._all(terminal, start, condition)
 
-    def inside(self, inside: Inside) -> dict[tuple[int, int], bytes]:
+    def inside(self, inside: Inside) -> dict[tuple[int, int], Text]:
         """For each (terminal, condition) that can end from a lexer state: the fewest bytes."""
-        found: dict[tuple[int, int], bytes] = {}
+        found: dict[tuple[int, int], Text] = {}
         for v, state, condition, text in self._completed(inside):
             for end, more in self._all(v, state, condition).items():
                 key = (self._sets.variants[v][0], end)
-                whole = text + more
+                whole = put(text, more)
                 if key not in found or len(whole) < len(found[key]):
                     found[key] = whole
         return found
 
-    def near_of(self, terminal: int, condition: int) -> dict[int, bytes]:
+    def near_of(self, terminal: int, condition: int) -> dict[int, Text]:
         """The near exits from the beginning of a terminal."""
         if terminal in self._terminals.guests:
             return self._of_guest(terminal, condition)
@@ -82,7 +83,7 @@ class Exits:
             return {}
         return self._near(terminal, start, condition)
 
-    def near_inside(self, inside: Inside) -> dict[tuple[int, int], bytes]:
+    def near_inside(self, inside: Inside) -> dict[tuple[int, int], Text]:
         """As `inside`, but only some that are near."""
         found = self._known_near_inside.get(inside)
         if found is None:
@@ -90,13 +91,13 @@ class Exits:
             for v, state, condition, text in self._completed(inside):
                 for end, more in self._near(v, state, condition).items():
                     key = (self._sets.variants[v][0], end)
-                    whole = text + more
+                    whole = put(text, more)
                     if key not in found or len(whole) < len(found[key]):
                         found[key] = whole
             self._known_near_inside[inside] = found
         return found
 
-    def shortest_beginning(self, terminal: int, atoms: int) -> tuple[bytes, int]:
+    def shortest_beginning(self, terminal: int, atoms: int) -> tuple[Text, int]:
         """The fewest bytes of ``terminal`` that begin with one of ``atoms``, which it can.
 
         Returns:
@@ -107,22 +108,22 @@ class Exits:
         guest = self._terminals.guests.get(terminal)
         if guest is not None:
             return guest.shortest(guest.first & atoms), anything
-        texts: list[tuple[bytes, int]] = []
+        texts: list[tuple[Text, int]] = []
         for mask, to in self._terminals.moves(self._terminals.starts[terminal]):
             if mask & atoms:
                 exits = self._near(terminal, to, anything)
                 end, more = min(exits.items(), key=lambda item: (len(item[1]), item[1]))
-                texts += [(spelt[atom] + more, end) for atom in bits(mask & atoms)]
+                texts += [(put(spelt[atom], more), end) for atom in bits(mask & atoms)]
         return min(texts, key=lambda pair: (len(pair[0]), pair))
 
     def _find_exits(
         self, v: int, state: int, condition: int, most: int
-    ) -> tuple[dict[int, bytes], bool, int]:
-        found: dict[int, bytes] = {}
+    ) -> tuple[dict[int, Text], bool, int]:
+        found: dict[int, Text] = {}
         seen: set[tuple[int, int]] = set()
         characters = self._characters
         # Breadth first by length in bytes; a character has one to four.
-        levels: list[dict[tuple[int, int], bytes]] = [{(state, condition): b""}, {}, {}, {}, {}]
+        levels: list[dict[tuple[int, int], Text]] = [{(state, condition): b""}, {}, {}, {}, {}]
         while any(levels):
             level = levels.pop(0)
             levels.append({})
@@ -139,10 +140,10 @@ class Exits:
                     if (to, w_to) in seen or not self._sets.is_alive(v, to, w_to):
                         continue
                     best = characters.get(mask) or self._character(mask)
-                    levels[len(best) - 1].setdefault((to, w_to), text + best)
+                    levels[len(best) - 1].setdefault((to, w_to), put(text, best))
         return found, True, most
 
-    def _all(self, v: int, state: int, condition: int) -> dict[int, bytes]:
+    def _all(self, v: int, state: int, condition: int) -> dict[int, Text]:
         found = self.from_state(v, state, condition)
         if found is None:
             raise CompileLimitExceeded(
@@ -152,7 +153,7 @@ class Exits:
             )
         return found
 
-    def _near(self, v: int, state: int, condition: int) -> dict[int, bytes]:
+    def _near(self, v: int, state: int, condition: int) -> dict[int, Text]:
         """As `from_state`, but only some that are near; at least one, if there is any."""
         key = (v, state, condition)
         found = self._known_near.get(key)
@@ -171,7 +172,7 @@ class Exits:
             self._known_near[key] = found
         return found
 
-    def _of_guest(self, terminal: int, condition: int) -> dict[int, bytes]:
+    def _of_guest(self, terminal: int, condition: int) -> dict[int, Text]:
         """The exits of a terminal that is no pattern: its first character settles ``condition``."""
         rest, guest = self._terminals.rest, self._terminals.guests[terminal]
         atoms = guest.first & self._terminals.settled_by([condition])[0]

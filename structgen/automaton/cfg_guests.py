@@ -21,6 +21,7 @@ from .leaf import Leaf
 from .literal_leaf import LiteralLeaf
 from .machine import Machine
 from .tape import Tape
+from .texts import Text, put
 
 MARK = 0xFF
 """The byte with which a named token begins; UTF-8 has no use for it."""
@@ -69,8 +70,8 @@ class Guest:
         self._machine = Machine(ways)
         self._encoding = Utf8(alphabet)
         self.can_be_empty = self._machine.is_accepting(self._machine.start)
-        self._known: dict[tuple[int, int], dict[int, bytes]] = {}
-        self._texts: dict[int, bytes] = {}
+        self._known: dict[tuple[int, int], dict[int, Text]] = {}
+        self._texts: dict[int, Text] = {}
         if any(isinstance(way.leaf, NamedTokenLeaf) for way in ways):
             self._texts = {alphabet.n_atoms: self._machine.shortest_completion(self._machine.start)}
         elif not self.can_be_empty:
@@ -87,12 +88,12 @@ class Guest:
                 self._firsts = [Guest(self.name, (w,), self._alphabet).first for w in self.ways]
         return self._firsts
 
-    def shortest(self, atoms: int) -> bytes:
+    def shortest(self, atoms: int) -> Text:
         """The shortest text known that begins with one of ``atoms``, which some text does."""
         texts = [text for atom, text in self._texts.items() if atoms >> atom & 1]
         return min(texts, key=lambda text: (len(text), text))
 
-    def _beginnings(self, state: int, node: int, so_far: bytes) -> dict[int, bytes]:
+    def _beginnings(self, state: int, node: int, so_far: bytes) -> dict[int, Text]:
         """For each atom that completes a character begun: what comes to the end of the shortest
         text then."""
         found = self._known.get((state, node))
@@ -109,12 +110,12 @@ class Guest:
                 else:
                     ways = self._beginnings(to, deeper, so_far + bytes([byte]))
                 for atom, rest in ways.items():
-                    whole = bytes([byte]) + rest
+                    whole = put(bytes([byte]), rest)
                     if atom not in found or len(whole) < len(found[atom]):
                         found[atom] = whole
         return found
 
-    def _completion(self, state: int, so_far: bytes) -> bytes:
+    def _completion(self, state: int, so_far: bytes) -> Text:
         tape = Tape().after(so_far)
         if self._machine.is_pending(state):
             state = self._machine.resolve(state, tape)
@@ -195,15 +196,15 @@ class GuardedLeaf(Leaf):
     def _label(self, key: Any) -> int:
         return self._leaf.label(key) if isinstance(key, int) else -1
 
-    def _search(self, q: int, wanted: int | None) -> tuple[bytes, int] | None:
+    def _search(self, q: int, wanted: int | None) -> tuple[Text, int] | None:
         key = self._keys[q]
         if isinstance(key, int):
             return self._leaf.shortest(key, wanted)
-        best: tuple[bytes, int] | None = None
+        best: tuple[Text, int] | None = None
         for byte, to in sorted(self.row(q).items()):
             rest = self.shortest(to, wanted)
             if rest is not None and (best is None or len(rest[0]) + 1 < len(best[0])):
-                best = bytes([byte]) + rest[0], rest[1]
+                best = put(bytes([byte]), rest[0]), rest[1]
         return best
 
 

@@ -22,6 +22,7 @@ from .machine import Machine
 from .nesting import UNLIMITED
 from .stacks import BOTTOM
 from .tape import Tape
+from .texts import Text
 
 
 class CfgFrame(Textless):
@@ -103,7 +104,7 @@ class CfgFrame(Textless):
             for condition, terminals in self.cfg.lexer.outcomes[outcome]
         ]
 
-    def complete(self, q: int, at: int) -> bytes | None:
+    def complete(self, q: int, at: int) -> Text | None:
         """A short way to the end of the text from lexer state ``q``."""
         return self.cfg.complete(q, at >> 1)
 
@@ -116,7 +117,7 @@ class CfgFrame(Textless):
         arrivals = self.arrivals(at, outcome)
         return tuple(way for arrival in arrivals for way in self.begin(*arrival))
 
-    def finish(self, at: int, outcome: int, text: bytes | None = None) -> bytes | None:
+    def finish(self, at: int, outcome: int, text: bytes | None = None) -> Text | None:
         """See `frames.Frame`."""
         ways = [self.cfg.complete_place(*arrival) for arrival in self.arrivals(at, outcome)]
         known = [way for way in ways if way is not None]
@@ -188,11 +189,11 @@ class HostMachine(Machine):
 
     def completion(
         self, leaf: Leaf, q: int, continuation: int, tape: Tape | None = None
-    ) -> bytes | None:
+    ) -> Text | None:
         """See `Machine.completion`: from a terminal, the grammar knows a shorter way."""
         if not isinstance(leaf, Lexer):
             return super().completion(leaf, q, continuation, tape)
-        ways: list[bytes] = []
+        ways: list[Text] = []
         for frame_id, _ in self.continuations[continuation]:
             frame, at = self.frames[frame_id]
             assert isinstance(frame, CfgFrame)

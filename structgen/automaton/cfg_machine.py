@@ -31,6 +31,7 @@ from .frames import Alternative
 from .leaf import GROW
 from .states import DEAD, MAX_STATES
 from .tape import Tape
+from .texts import Text, put
 
 _LEXER_BITS = 32
 _LEXER_MASK = (1 << _LEXER_BITS) - 1
@@ -151,7 +152,7 @@ class CfgMachine:
                 tuple[tuple[int, ...], tuple[bool, ...]], tuple[frozenset[int], frozenset[int]]
             ] = {}
             self._met_by: dict[int, tuple[frozenset[int], frozenset[int]]] = {}
-            self._finish: dict[int, bytes] = {}
+            self._finish: dict[int, Text] = {}
             found: set[int] = set()
             self._begin(self.stacks.start, self._rest.anything, found)
             if not found and not self.guests_at(self.stacks.start, self._rest.anything):
@@ -506,7 +507,7 @@ class CfgMachine:
 
     # -- completion -------------------------------------------------------------------------------
 
-    def shortest_completion(self, state: int, tape: Tape | None = None) -> bytes:
+    def shortest_completion(self, state: int, tape: Tape | None = None) -> Text:
         """A short way from ``state`` to acceptance; the same one every time.
 
         Not always the shortest: between two terminals it takes the ways that are safe for all that
@@ -522,26 +523,26 @@ class CfgMachine:
                 self._finish[state] = found
         return found
 
-    def complete_place(self, place: int, condition: int) -> bytes | None:
+    def complete_place(self, place: int, condition: int) -> Text | None:
         """A short way to acceptance from a place."""
         found = self._neighbours.of_place(place, condition)
         return self._completion.of_place(place, condition) if found is None else found
 
-    def complete(self, q: int, place: int) -> bytes | None:
+    def complete(self, q: int, place: int) -> Text | None:
         """A short way from one configuration to acceptance."""
-        best: bytes | None = None
+        best: Text | None = None
         exits, inside = self.lexer.exits, self.lexer.threads(q)
         for (terminal, condition), text in exits.near_inside(inside).items():
             if best is not None and len(text) >= len(best):
                 continue
             rest = self._neighbours.of_place(self.after(place, (terminal,)), condition)
             if rest is not None and (best is None or len(text) + len(rest) < len(best)):
-                best = text + rest
+                best = put(text, rest)
         if best is not None:
             return best
         # What is near does not do; look at everything.
         for (terminal, condition), text in exits.inside(inside).items():
             rest = self._completion.of_place(self.after(place, (terminal,)), condition)
             if rest is not None and (best is None or len(text) + len(rest) < len(best)):
-                best = text + rest
+                best = put(text, rest)
         return best

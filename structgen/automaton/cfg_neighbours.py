@@ -21,12 +21,13 @@ from .bits import bits
 from .cfg_goals import Goals
 from .cfg_lexer import Lexer
 from .cfg_stacks import BOTTOM, Stacks, unpack
+from .texts import Text, joined, put
 
 _Node = tuple[int, int]
 """A goal state, or ``~goal`` for the beginning of a goal, and the demand there: a condition on the
 rest, or, below 0, one of the demands that stand for all those of a terminal."""
 
-Rest = tuple[int, bytes, "tuple[int, int] | None"]
+Rest = tuple[int, Text, "tuple[int, int] | None"]
 """Length of a whole completion, its first part, and (continuation, demand) that it goes on with."""
 
 _MAX_DEMANDS = 16
@@ -63,12 +64,12 @@ class Neighbours:
             ~t: (mask, may_end) for t, (mask, may_end, _) in enumerate(self._demands)
         }
         self._met: dict[int, tuple[int, int]] = {}
-        self._texts: dict[tuple[int, int], dict[int, bytes]] = {}
-        self._ends: dict[_Node, dict[int, bytes]] = {}
+        self._texts: dict[tuple[int, int], dict[int, Text]] = {}
+        self._ends: dict[_Node, dict[int, Text]] = {}
         # Who else ends when a node does: (node, bytes before), or (node, state to go on in).
-        self._heads: dict[_Node, dict[tuple[_Node, bytes], None]] = {}
+        self._heads: dict[_Node, dict[tuple[_Node, Text], None]] = {}
         self._callers: dict[_Node, dict[tuple[_Node, int], None]] = {}
-        self._todo: list[tuple[int, _Node, int, bytes]] = []
+        self._todo: list[tuple[int, _Node, int, Text]] = []
         self._rests: dict[tuple[int, int], Rest | None] = {}
         self._ends_after: dict[tuple[int, int], frozenset[int]] = {}
         self._can_end: dict[tuple[int, frozenset[int]], bool] = {}
@@ -287,7 +288,7 @@ class Neighbours:
         demands = self._demands[terminal][2]
         return (~terminal,) if demands is None or len(demands) > _MAX_DEMANDS else demands
 
-    def _steps(self, demand: int, terminal: int) -> dict[int, bytes]:
+    def _steps(self, demand: int, terminal: int) -> dict[int, Text]:
         """Some ways to read ``terminal`` under a demand: what it demands in turn → its bytes."""
         key = (demand, terminal)
         found = self._texts.get(key)
@@ -305,17 +306,17 @@ class Neighbours:
 
     # -- places -----------------------------------------------------------------------------------
 
-    def of_place(self, place: int, demand: int) -> bytes | None:
+    def of_place(self, place: int, demand: int) -> Text | None:
         """A short way to the end from ``place`` under a demand, if one is found."""
         found = self._of_place(place, demand)
         if found is None:
             return None
-        out = bytearray()
+        parts: list[Text] = []
         at: Rest | None = found
         while at is not None:
-            out += at[1]
+            parts.append(at[1])
             at = self._rests[at[2]] if at[2] is not None else None
-        return bytes(out)
+        return joined(b"", parts)
 
     def is_possible(self, place: int, demand: int) -> bool:
         """Whether a way to the end is found."""
@@ -405,7 +406,7 @@ class Neighbours:
 
     # -- goals ------------------------------------------------------------------------------------
 
-    def _ends_of(self, node: _Node) -> dict[int, bytes]:
+    def _ends_of(self, node: _Node) -> dict[int, Text]:
         """For the demands a goal can end with: the fewest bytes until then."""
         if node not in self._ends:
             self._add(node)
@@ -447,17 +448,17 @@ class Neighbours:
                         opened.append(inner)
                     self._heads[inner][node, text] = None
                     for end, more in self._ends[inner].items():
-                        self._push(node, end, text + more)
+                        self._push(node, end, put(text, more))
 
     @property
     def _anything(self) -> int:
         return self._lexer.terminals.rest.anything
 
-    def _push(self, node: _Node, demand: int, text: bytes) -> None:
+    def _push(self, node: _Node, demand: int, text: Text) -> None:
         if not self._is_beaten(node, demand, text):
             heapq.heappush(self._todo, (len(text), node, demand, text))
 
-    def _is_beaten(self, node: _Node, demand: int, text: bytes) -> bool:
+    def _is_beaten(self, node: _Node, demand: int, text: Text) -> bool:
         """Whether some known end of ``node`` is as short and, as far as can be seen, as good."""
         mask, may_end = self._settles(demand)
         for other, known in self._ends[node].items():
@@ -467,16 +468,16 @@ class Neighbours:
                     return True
         return False
 
-    def _end(self, node: _Node, demand: int, text: bytes) -> None:
+    def _end(self, node: _Node, demand: int, text: Text) -> None:
         if self._is_beaten(node, demand, text):
             return
         self._ends[node][demand] = text
         for head, before in self._heads[node]:
-            self._push(head, demand, before + text)
+            self._push(head, demand, put(before, text))
         for caller, to in list(self._callers[node]):
             self._go_on(caller, to, demand, text)
 
-    def _go_on(self, caller: _Node, to: int, demand: int, text: bytes) -> None:
+    def _go_on(self, caller: _Node, to: int, demand: int, text: Text) -> None:
         """A goal called by ``caller`` can end under ``demand`` after ``text``; ``to`` follows."""
         node = (to, demand)
         if node not in self._ends:
@@ -485,4 +486,4 @@ class Neighbours:
         if (caller, text) not in self._heads[node]:
             self._heads[node][caller, text] = None
             for after, more in list(self._ends[node].items()):
-                self._push(caller, after, text + more)
+                self._push(caller, after, put(text, more))

@@ -17,11 +17,12 @@ from . import evaluate
 from .key_symbols import KeySymbols
 from .members import MemberTable
 from .rules import Rule, RuleBook
+from .texts import Text, put
 
 if TYPE_CHECKING:
     from .values import JsonLanguage
 
-Members: TypeAlias = "tuple[tuple[int, bytes], ...]"
+Members: TypeAlias = "tuple[tuple[int, Text], ...]"
 """Members to write, as (label of the key, text of the member), by label."""
 
 MAX_SEARCH = 50_000
@@ -89,7 +90,7 @@ class Closing:
         if not self.fits(left, count):
             return None
         table = self._table
-        plain: list[tuple[int, bytes]] = []
+        plain: list[tuple[int, Text]] = []
         missing = left & table.required
         while missing:
             bit = missing & -missing
@@ -236,9 +237,9 @@ class Closing:
                     break
         return best
 
-    def _member(self, name: str, value: bytes) -> bytes:
+    def _member(self, name: str, value: Text) -> Text:
         """The text of a member."""
-        return self._language.scalars.spell(name) + self._language.least_colon + value
+        return put(self._language.scalars.spell(name) + self._language.least_colon, value)
 
     # -- members that only count ------------------------------------------------------------
 
@@ -270,7 +271,7 @@ class Closing:
                 limit=MAX_MEMBERS_OWED,
                 actual=number,
             )
-        out: list[tuple[int, bytes]] = []
+        out: list[tuple[int, Text]] = []
         while left:
             bit = left & -left
             left ^= bit
@@ -278,7 +279,7 @@ class Closing:
             value = self._language.shortest(table.conjunctions[label])
             if value is not None:
                 out.append((label, self._member(table.names[label], value)))
-        values: dict[int, bytes | None] = {}
+        values: dict[int, Text | None] = {}
         unnamed = 0
         for name, matched in self._many_keys(keys, number):
             label = table.label_of(matched)
@@ -466,7 +467,7 @@ class _FirstStep:
             yield self._ways[i]
 
 
-def _merged(members: Iterable[tuple[int, bytes]]) -> Members:
+def _merged(members: Iterable[tuple[int, Text]]) -> Members:
     return tuple(sorted(members, key=lambda member: member[0]))
 
 

@@ -12,6 +12,7 @@ from .frames import NeedsText
 from .leaf import Leaf
 from .stacks import BOTTOM, Stacks
 from .tape import Tape
+from .texts import Text, flat, joined, put
 
 
 class AnyText(Tape):
@@ -39,7 +40,7 @@ class Completions(Stacks):
 
     def completion(
         self, leaf: Leaf, q: int, continuation: int, tape: Tape | None = None
-    ) -> bytes | None:
+    ) -> Text | None:
         """Bytes from one configuration; None if that one is hopeless."""
         best = self._completion(leaf, q, continuation, tape, None)
         # The nearest end of the leaf may be the start of something long: what the frame itself
@@ -53,34 +54,32 @@ class Completions(Stacks):
 
     def _completion(
         self, leaf: Leaf, q: int, continuation: int, tape: Tape | None, wanted: int | None
-    ) -> bytes | None:
+    ) -> Text | None:
         shortest = leaf.shortest(q, wanted)
         if shortest is None:
             return None
         return self._close(continuation, shortest[1], shortest[0], tape)
 
-    def _close(
-        self, continuation: int, outcome: int, out: bytes, tape: Tape | None
-    ) -> bytes | None:
+    def _close(self, continuation: int, outcome: int, out: Text, tape: Tape | None) -> Text | None:
         """``out`` and the bytes after it that close every frame of ``continuation``.
 
         The fewest that the frames offer. Where they depend on the text so far, only what each frame
         in turn offers as fewest is followed down.
         """
         if tape is None:
-            best = out if continuation == BOTTOM else None
+            best: Text | None = out if continuation == BOTTOM else None
             for frame_id, below in self.continuations[continuation]:
                 rest = self._rest(below)
                 own = None if rest is None else self._finish_frame(frame_id, outcome, out, None)
                 if rest is not None and own is not None:
-                    best = _shorter(best, own + rest)
+                    best = _shorter(best, put(own, rest))
             return best
         todo = [(out, continuation)]
         while todo:
             out, continuation = todo.pop()
             if continuation == BOTTOM:
                 return out
-            ways: list[tuple[bytes, int]] = []
+            ways: list[tuple[Text, int]] = []
             for frame_id, below in self.continuations[continuation]:
                 own = self._finish_frame(frame_id, outcome, out, tape)
                 if own is not None:
@@ -131,10 +130,10 @@ class Completions(Stacks):
         own = frame.finish(at, outcome)
         return None if own is None else len(own)
 
-    def _rest(self, continuation: int) -> bytes | None:
+    def _rest(self, continuation: int) -> Text | None:
         """The fewest bytes that close ``continuation`` after outcome 0, over all its stacks."""
         # continuation → (bytes in all, those for its own frame, the continuation then)
-        known: dict[int, tuple[int, bytes, int] | None] = {BOTTOM: (0, b"", BOTTOM)}
+        known: dict[int, tuple[int, Text, int] | None] = {BOTTOM: (0, b"", BOTTOM)}
         todo = [continuation]
         while todo:
             links = self.continuations[todo[-1]]
@@ -142,25 +141,25 @@ class Completions(Stacks):
             if missing:
                 todo += missing
                 continue
-            ways: list[tuple[int, bytes, int]] = []
+            ways: list[tuple[int, Text, int]] = []
             for frame_id, below in links:
                 rest = known[below]
                 own = None if rest is None else self._finish_frame(frame_id, 0, b"", None)
                 if rest is not None and own is not None:
                     ways.append((len(own) + rest[0], own, below))
             known[todo.pop()] = min(ways) if ways else None
-        out = bytearray()
+        parts: list[Text] = []
         while continuation != BOTTOM:
             way = known[continuation]
             if way is None:
                 return None
-            out += way[1]
+            parts.append(way[1])
             continuation = way[2]
-        return bytes(out)
+        return joined(b"", parts)
 
     def _finish_frame(
-        self, frame_id: int, outcome: int, out: bytes, tape: Tape | None
-    ) -> bytes | None:
+        self, frame_id: int, outcome: int, out: Text, tape: Tape | None
+    ) -> Text | None:
         frame, at = self.frames[frame_id]
         text = None
         if frame.records(at, outcome) and frame.finish_reads(at, outcome):
@@ -171,13 +170,13 @@ class Completions(Stacks):
                 if otherwise is None:
                     raise NeedsText
                 tape.told += otherwise[1]
-                return out + otherwise[0]
-            text = tape.after(out).text(outcome)
+                return put(out, otherwise[0])
+            text = tape.after(flat(out)).text(outcome)
         rest = frame.finish(at, outcome, text)
-        return None if rest is None else out + rest
+        return None if rest is None else put(out, rest)
 
 
-def _shorter(a: bytes | None, b: bytes | None) -> bytes | None:
+def _shorter(a: Text | None, b: Text | None) -> Text | None:
     if a is None or b is None:
         return b if a is None else a
     return min(a, b, key=lambda way: (len(way), way))

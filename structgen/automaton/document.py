@@ -13,6 +13,7 @@ from .frames import POP, Alternative, Textless
 from .leaf import Leaf
 from .machine import Machine
 from .tape import Tape
+from .texts import Text
 from .whitespace import Whitespace
 
 _BEFORE, _AFTER = 0, 1
@@ -67,7 +68,7 @@ class Document(Textless):
         return tuple([Alternative(way.leaf, way.q, (*way.frames, own)) for way in self._value])
 
     @cached_property
-    def _completion(self) -> bytes:
+    def _completion(self) -> Text:
         """A short text of the value: the one that the value's own ways would be completed with.
 
         Not a shorter one, where there is: a completion would begin with a blank to come by it.
@@ -83,6 +84,6 @@ class Document(Textless):
             return self._ways()
         return (*POP, Alternative(self._leaf, self._leaf.start))
 
-    def finish(self, at: int, outcome: int, text: bytes | None = None) -> bytes | None:
+    def finish(self, at: int, outcome: int, text: bytes | None = None) -> Text | None:
         """See `frames.Frame`."""
         return b"" if at == _AFTER else self._completion

@@ -22,6 +22,7 @@ from .leaf import Leaf
 from .nesting import UNLIMITED, height_of_text
 from .objects import ObjectPlan
 from .plain import PlainSight
+from .texts import Text
 
 Shapes: TypeAlias = tuple[tuple[tuple[Leaf, int], ...], tuple[ObjectPlan | ArrayPlan, ...]]
 """Leaves with where each starts, and plans."""
@@ -40,10 +41,10 @@ class Emptiness(Conjunctions, ABC):
         super().__init__(nodes)
         self.typed = typed
         self._plain = plain
-        self._shortest: dict[int, bytes | None] = {}
+        self._shortest: dict[int, Text | None] = {}
         self._levels: dict[int, int] = {}  # per obligation that `nesting` has made
 
-    _solving: dict[int, bytes | None] | None = None
+    _solving: dict[int, Text | None] | None = None
     _reading = 0
     _unsolved: dict[int, None]
     _readers: dict[int, set[int]]
@@ -146,7 +147,7 @@ class Emptiness(Conjunctions, ABC):
         """Whether answers of `shortest` are provisional: a fixpoint is being computed."""
         return self._solving is not None
 
-    def shortest(self, conjunction: int) -> bytes | None:
+    def shortest(self, conjunction: int) -> Text | None:
         """A shortest text of the conjunction (see `Frame.finish`), or None when it is empty.
 
         Least fixpoint over the conjunctions it depends on: recursion counts as impossible until
@@ -191,7 +192,7 @@ class Emptiness(Conjunctions, ABC):
         self._shortest.update(values)
         return values[conjunction]
 
-    def _improve(self, item: int, values: dict[int, bytes | None]) -> None:
+    def _improve(self, item: int, values: dict[int, Text | None]) -> None:
         """Work out the shortest text of ``item`` from those known of what is inside."""
         self._reading = item
         with self.placed(item):
@@ -201,10 +202,10 @@ class Emptiness(Conjunctions, ABC):
             values[item] = text
             self._unsolved.update(dict.fromkeys(self._readers.get(item, ())))
 
-    def _shortest_shape(self, conjunction: int) -> bytes | None:
+    def _shortest_shape(self, conjunction: int) -> Text | None:
         """The shortest text, as far as those of what is inside are known."""
         leaves, plans = self.shapes(conjunction)
-        best: bytes | None = None
+        best: Text | None = None
         for leaf, start in leaves:
             if best is not None and leaf.at_least(start) >= len(best):
                 continue

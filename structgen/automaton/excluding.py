@@ -16,6 +16,7 @@ from typing import TypeAlias
 from .leaf import Leaf
 from .numbers import NumberLeaf
 from .text_leaf import StringLeaf
+from .texts import Text, head, put
 
 Barred: TypeAlias = "tuple[tuple[int, int], ...]"
 """Of the barred automata that can still go on, each one's number and its state."""
@@ -154,11 +155,11 @@ class ExcludingLeaf(Leaf):
         """See `Leaf.at_least`."""
         return self.base.at_least(self._keys[q][0])
 
-    def _search(self, q: int, wanted: int | None) -> tuple[bytes, int] | None:
+    def _search(self, q: int, wanted: int | None) -> tuple[Text, int] | None:
         """By how long the text is one that may still be barred; `base` knows the rest."""
         level: list[tuple[bytes, Key]] = [(b"", self._keys[q])]
         seen: set[Key] = set()  # what comes first is shorter, or stands before
-        best: tuple[bytes, int] | None = None
+        best: tuple[Text, int] | None = None
         while level and (best is None or len(level[0][0]) < len(best[0])):
             following: list[tuple[bytes, Key]] = []
             for text, (at, barred) in level:
@@ -179,17 +180,17 @@ class ExcludingLeaf(Leaf):
             level = following
         return best
 
-    def _rest(self, at: int, wanted: int | None) -> tuple[bytes, int]:
+    def _rest(self, at: int, wanted: int | None) -> tuple[Text, int]:
         return self.base.shortest(at, wanted) or (b"", -1)
 
 
 def _better(
-    best: tuple[bytes, int] | None, text: bytes, rest: tuple[bytes, int], wanted: int | None
-) -> tuple[bytes, int] | None:
+    best: tuple[Text, int] | None, text: bytes, rest: tuple[Text, int], wanted: int | None
+) -> tuple[Text, int] | None:
     end, outcome = rest
     if outcome < 0 or wanted not in (None, outcome):
         return best
-    whole = text + end
+    whole = put(text, end)
     if best is None or (len(whole), whole) < (len(best[0]), best[0]):
         return whole, outcome
     return best
@@ -206,7 +207,7 @@ def bytes_of_many(leaf: Leaf, q: int, count: int) -> int | None:
     if leaf.holds_text and leaf.text_state(q) is None:
         # Within a character, of which any will do; or before the quote.
         way = leaf.shortest(q)
-        for byte in b"" if way is None else way[0]:
+        for byte in b"" if way is None else head(way[0], _LONGEST_CHARACTER):
             q, begun = leaf.step(q, byte), begun + 1
             if leaf.text_state(q) is not None:
                 break
@@ -227,6 +228,7 @@ def bytes_of_many(leaf: Leaf, q: int, count: int) -> int | None:
 
 
 _MOST_STEPS = 24
+_LONGEST_CHARACTER = 16
 _OF_STRINGS = frozenset(range(0x20, 0x7F)) - {0x5C}
 _OF_NUMBERS = frozenset(b"123456789")  # without 0, which may stand at the end of a fraction
 

@@ -11,6 +11,7 @@ from collections.abc import Collection
 from typing import Any, Protocol
 
 from .leaf import Leaf
+from .texts import Text
 
 
 class Frame(Protocol):
@@ -53,7 +54,7 @@ class Frame(Protocol):
         equal to. 0 in all others."""
         ...
 
-    def finish(self, at: int, outcome: int, text: bytes | None = None) -> bytes | None:
+    def finish(self, at: int, outcome: int, text: bytes | None = None) -> Text | None:
         """The fewest bytes that close this frame after ``outcome``, or an upper bound of them.
 
         ``text`` is only needed where `records` and `finish_reads` say so. From a state that has
@@ -65,7 +66,7 @@ class Frame(Protocol):
         """Whether `finish` depends on the text, where `records` says that `resume` does."""
         ...
 
-    def finish_otherwise(self, at: int, outcome: int) -> tuple[bytes, Collection[Any]] | None:
+    def finish_otherwise(self, at: int, outcome: int) -> tuple[Text, Collection[Any]] | None:
         """Where `finish` depends on the text: what it comes to for all texts but those of certain
         values, and these values, or more. None where that is not known."""
         ...

@@ -17,6 +17,7 @@ from .key_symbols import KeySymbols
 from .leaf import ENDED, Leaf
 from .symbols import NO_STATE, shortest_path, spell_edge, spell_edges
 from .text_leaf import StringLeaf, read_text
+from .texts import Text, joined, put
 from .whitespace import Whitespace
 
 CLOSE = 0
@@ -61,7 +62,7 @@ class NameLeaf(StringLeaf):
     def _label(self, key: Any) -> int:
         return 0 if key == self._CLOSED else -1
 
-    def _search(self, q: int, wanted: int | None) -> tuple[bytes, int] | None:
+    def _search(self, q: int, wanted: int | None) -> tuple[Text, int] | None:
         key = self._keys[q]
         if isinstance(key, tuple) and key[0] == self._OPEN:
             text = self._names.shortest_name(key[1], self.encoding)
@@ -338,16 +339,16 @@ class KeyLeaf(Leaf):
             return int(1 + more)
         return -1
 
-    def _search(self, q: int, wanted: int | None) -> tuple[bytes, int] | None:
+    def _search(self, q: int, wanted: int | None) -> tuple[Text, int] | None:
         # Punctuation byte by byte, keys symbol by symbol: a key of a large object has a state for
         # each beginning of each name, and each of those a state for each half-spelt character.
-        best: tuple[bytes, int] | None = None
+        best: tuple[Text, int] | None = None
         seen = {q}
         level = [(q, b"")]
         while level and (best is None or len(level[0][1]) < len(best[0])):
             deeper: list[tuple[int, bytes]] = []
             for at, text in level:
-                found: tuple[bytes, int] | None = None
+                found: tuple[Text, int] | None = None
                 if self._keys[at][0] == "key":
                     found = self._rest_of_key(at, wanted)
                 elif self.label(at) >= 0 and wanted in (None, self.label(at)):
@@ -357,18 +358,18 @@ class KeyLeaf(Leaf):
                         if to not in seen:
                             seen.add(to)
                             deeper.append((to, text + bytes([byte])))
-                if found is not None and (best is None or len(text + found[0]) < len(best[0])):
-                    best = text + found[0], found[1]
+                if found is not None and (best is None or len(text) + len(found[0]) < len(best[0])):
+                    best = put(text, found[0]), found[1]
             level = deeper
         return best
 
-    def _rest_of_key(self, q: int, wanted: int | None) -> tuple[bytes, int] | None:
+    def _rest_of_key(self, q: int, wanted: int | None) -> tuple[Text, int] | None:
         """The fewest bytes from inside a key to the place of its value."""
         if wanted == CLOSE:
             return None
         _, symbol_state, node = self._keys[q]
         symbols = self.symbols
-        text: bytes | None
+        text: Text | None
         if wanted is not None and wanted <= symbols.n_names:
             label = wanted - 1
             text = symbols.rest_of_name(symbol_state, label, node, self.encoding)
@@ -380,10 +381,10 @@ class KeyLeaf(Leaf):
                 node,
                 lambda at: symbols.label(at) >= 0 and wanted in (None, 1 + symbols.label(at)),
             )
-            text = None if path is None else b"".join(spelt for _, spelt in path)
+            text = None if path is None else joined(b"", [spelt for _, spelt in path])
             label = symbols.label(path[-1][0] if path else symbol_state)
         if text is None:
             return None
         colon = self._after_key.shortest(self._after_key.start)
         assert colon is not None, "whitespace always ends"
-        return text + b'"' + colon[0], 1 + label
+        return put(text, put(b'"', colon[0])), 1 + label

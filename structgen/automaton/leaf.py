@@ -21,6 +21,7 @@ from typing import Any
 from ..errors import CompileLimitExceeded
 from .encoding import GROUND, Utf8
 from .symbols import MAX_SEARCH, SymbolAutomaton
+from .texts import Text
 
 GROW = threading.RLock()
 """Held while any automaton grows: states are shared between threads, growth is brief."""
@@ -67,7 +68,7 @@ class Leaf:
         self._ids: dict[Hashable, int] = {}
         self._rows: list[Row | None] = []
         self.labels: list[int] = []
-        self._shortest: dict[tuple[int, int | None], tuple[bytes, int] | None] = {}
+        self._shortest: dict[tuple[int, int | None], tuple[Text, int] | None] = {}
         self.leads: dict[int, int | None] = {}
         self.attached: dict[Any, Any] = {}
         self.number = next(_numbers)
@@ -226,7 +227,7 @@ class Leaf:
         """A lower bound on the bytes from ``q`` to an end, without a search."""
         return 0
 
-    def shortest(self, q: int, wanted: int | None = None) -> tuple[bytes, int] | None:
+    def shortest(self, q: int, wanted: int | None = None) -> tuple[Text, int] | None:
         """The fewest bytes from ``q`` to an end (with outcome ``wanted``, if given).
 
         Returns:
@@ -241,13 +242,13 @@ class Leaf:
             return found  # type: ignore[return-value]
         label = self.label(q)
         if label >= 0 and wanted in (None, label):
-            answer: tuple[bytes, int] | None = (b"", label)
+            answer: tuple[Text, int] | None = (b"", label)
         else:
             answer = self._search(q, wanted)
         self._shortest[q, wanted] = answer
         return answer
 
-    def _search(self, q: int, wanted: int | None) -> tuple[bytes, int] | None:
+    def _search(self, q: int, wanted: int | None) -> tuple[Text, int] | None:
         parents: dict[int, tuple[int, int]] = {q: (-1, 0)}
         queue = deque([q])
         while queue:

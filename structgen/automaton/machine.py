@@ -38,6 +38,7 @@ from .states import (
     unpack,
 )
 from .tape import Tape
+from .texts import Text
 
 
 class Machine(Completions, States):
@@ -65,7 +66,7 @@ class Machine(Completions, States):
         # what may follow an outcome over a continuation
         self._after: dict[int, tuple[int, ...]] = {}
         self._resumed: dict[tuple[Frame, int, int, bool], tuple[Alternative, ...]] = {}
-        self._finish: dict[int, bytes] = {}
+        self._finish: dict[int, Text] = {}
         with GROW:
             found: set[int] = set()
             self._enter(start, BOTTOM, found)
@@ -347,7 +348,7 @@ class Machine(Completions, States):
 
     # -- completion -------------------------------------------------------------------------
 
-    def shortest_completion(self, state: int, tape: Tape | None = None) -> bytes:
+    def shortest_completion(self, state: int, tape: Tape | None = None) -> Text:
         """Bytes that lead from ``state`` to acceptance: a short way, the same one every time.
 
         Exactly the fewest for leaves; over open objects and arrays an upper bound that always

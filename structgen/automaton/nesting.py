@@ -11,10 +11,12 @@ Knows the schema graph only. `values` adds the obligations, `machine` counts wha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from ..grammar.schema_graph import ALL_TYPES, ARRAY, FALSE, OBJECT, Node, SchemaGraph
+from .texts import Text
 
 UNLIMITED = 1 << 30
 """A depth that no text reaches."""
@@ -223,19 +225,63 @@ def _height_of(value: Any) -> int:
     return height
 
 
-def height_of_text(text: bytes) -> int:
+def height_of_text(text: Text) -> int:
     """How deep a JSON text nests."""
+    known: dict[tuple[int, int], tuple[int, int, int]] = {}
+    todo: list[tuple[Text, int]] = [(text, _OUTSIDE)]
+    while todo:
+        part, where = todo[-1]
+        found = _height_of_part(part, where, known)
+        if isinstance(found, _Missing):
+            todo.append(found.part)
+        else:
+            known[id(part), where] = found
+            todo.pop()
+    return known[id(text), _OUTSIDE][0]
+
+
+_OUTSIDE, _IN_STRING, _ESCAPED = range(3)
+"""Where in a JSON text a place is: outside a string, in one, or in one after a backslash."""
+
+
+@dataclass(frozen=True)
+class _Missing:
+    """A part of a text, and where it begins, that has to be looked at first."""
+
+    part: tuple[Text, int]
+
+
+def _height_of_part(
+    text: Text, where: int, known: Mapping[tuple[int, int], tuple[int, int, int]]
+) -> tuple[int, int, int] | _Missing:
+    """How much deeper than where it begins part of a JSON text goes, and how deep and where it
+    ends: of a rope by those of its parts, each looked at once."""
     height = depth = 0
-    in_string = escaped = False
-    for byte in text:
-        if in_string:
-            in_string = escaped or byte != 0x22
-            escaped = not escaped and byte == 0x5C
-        elif byte == 0x22:
-            in_string = True
-        elif byte in (0x5B, 0x7B):
-            depth += 1
-            height = max(height, depth)
-        elif byte in (0x5D, 0x7D):
-            depth -= 1
-    return height
+    if isinstance(text, bytes):
+        for byte in text:
+            if where == _ESCAPED:
+                where = _IN_STRING
+            elif where == _IN_STRING:
+                where = _OUTSIDE if byte == 0x22 else _ESCAPED if byte == 0x5C else _IN_STRING
+            elif byte == 0x22:
+                where = _IN_STRING
+            elif byte in (0x5B, 0x7B):
+                depth += 1
+                height = max(height, depth)
+            elif byte in (0x5D, 0x7D):
+                depth -= 1
+        return height, depth, where
+    left = text.times
+    while left:
+        found = known.get((id(text.first), where))
+        if found is None:
+            return _Missing((text.first, where))
+        # Values nest as deep at their end as where they begin: once more is no deeper.
+        rounds = left if found[2] == where else 1
+        last = depth + found[1] * (rounds - 1)
+        height = max(height, depth + found[0], last + found[0])
+        depth, where, left = last + found[1], found[2], left - rounds
+    found = known.get((id(text.second), where))
+    if found is None:
+        return _Missing((text.second, where))
+    return max(height, depth + found[0]), depth + found[1], found[2]

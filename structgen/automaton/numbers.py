@@ -33,6 +33,7 @@ from .number_reader import (
     NumberSpec,
     State,
 )
+from .texts import Text
 
 __all__ = ["NumberLeaf", "NumberSpec"]
 
@@ -92,7 +93,7 @@ class NumberLeaf(Leaf):
         to = self._reader.far(s, most_digits)
         return q if to is s else self.state(to)
 
-    def _search(self, q: int, wanted: int | None) -> tuple[bytes, int] | None:
+    def _search(self, q: int, wanted: int | None) -> tuple[Text, int] | None:
         text = self._completion(self._keys[q])
         return None if text is None or wanted not in (None, 0) else (text, 0)
 

@@ -24,6 +24,7 @@ from .keys import CLOSE, KeyLeaf
 from .members import MemberTable
 from .rules import Rule
 from .scalars import key_leaf
+from .texts import Text, head, joined, put
 
 if TYPE_CHECKING:
     from .values import JsonLanguage
@@ -362,7 +363,7 @@ class ObjectPlan:
 
     # -- completion -------------------------------------------------------------------------
 
-    def finish(self, at: int, outcome: int, text: bytes | None = None) -> bytes | None:
+    def finish(self, at: int, outcome: int, text: bytes | None = None) -> Text | None:
         """The fewest bytes that close the object; see `frames.Frame`."""
         state = self._state_at(at)
         if at & 1:
@@ -379,10 +380,10 @@ class ObjectPlan:
 
     def _finish_named(
         self, state: State, outcome: int, name: str | None
-    ) -> tuple[bytes | None, Collection[str]]:
+    ) -> tuple[Text | None, Collection[str]]:
         """The fewest bytes after a key that is ``name``, None for one that no other member has; and
         the unnamed keys of members in them."""
-        best: bytes | None = None
+        best: Text | None = None
         keys: Collection[str] = ()
         for conjunction, after in self._ways(state, outcome - 1, name):
             members = self._owed(after)
@@ -390,8 +391,8 @@ class ObjectPlan:
             value = None if rest is None else self._language.shortest(conjunction)
             if rest is None or value is None or members is None:
                 continue
-            if best is None or len(value + rest) < len(best):
-                best = value + rest
+            if best is None or len(value) + len(rest) < len(best):
+                best = put(value, rest)
                 keys = [_key_of(text) for label, text in members if label >= self._n_names]
         return best, keys
 
@@ -399,7 +400,7 @@ class ObjectPlan:
         """See `frames.Frame`."""
         return True
 
-    def finish_otherwise(self, at: int, outcome: int) -> tuple[bytes, Collection[str]] | None:
+    def finish_otherwise(self, at: int, outcome: int) -> tuple[Text, Collection[str]] | None:
         """See `frames.Frame`."""
         rest, told = self._finish_named(self._state_at(at), outcome, None)
         return None if rest is None else (rest, told)
@@ -420,11 +421,11 @@ class ObjectPlan:
         members = self._owed(self._state_at(at))
         return 1 + members[0][0] if members else CLOSE
 
-    def shortest_text(self) -> bytes | None:
+    def shortest_text(self) -> Text | None:
         """The shortest whole object, or None when there is none (or none known yet)."""
         everything = (1 << self._n_names) - 1
         rest = self._close(self._owed((everything, 0, self._table.rule, ())), True)
-        return None if rest is None else b"{" + self._language.least_space + rest
+        return None if rest is None else put(b"{" + self._language.least_space, rest)
 
     def _owed(self, state: State) -> Members | None:
         """The cheapest members that are still owed after ``state``, or None if that is hopeless."""
@@ -445,26 +446,25 @@ class ObjectPlan:
                 self._closable[state] = found
         return found
 
-    def _close(self, members: Members | None, first: bool) -> bytes | None:
+    def _close(self, members: Members | None, first: bool) -> Text | None:
         if members is None:
             return None
         space, comma = self._language.least_space, self._language.least_comma
-        out = comma.join(text for _, text in members)
+        out = joined(comma, [text for _, text in members])
         if members and not first:
-            out = comma + out
-        if members or not first:
-            out += space
-        return out + b"}"
+            out = put(comma, out)
+        return put(out, (space if members or not first else b"") + b"}")
 
 
-def _key_of(member: bytes) -> str:
+def _key_of(member: Text) -> str:
     """The key of a member's text."""
-    key, _ = _DECODER.raw_decode(member.decode())
+    key, _ = _DECODER.raw_decode(head(member, _LONGEST_KEY).decode(errors="ignore"))
     assert isinstance(key, str)
     return key
 
 
 _DECODER = json.JSONDecoder()
+_LONGEST_KEY = 1 << 20
 
 
 class _Classifier:

@@ -17,6 +17,7 @@ from .keys import before_key
 from .leaf import Leaf
 from .machine import Machine
 from .nesting import UNLIMITED
+from .texts import Text
 from .whitespace import Whitespace
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ class PlainRoot(Textless):
         assert way.leaf is not None
         return (Alternative(way.leaf, way.leaf.step(way.q, _BRACE), way.frames),)
 
-    def finish(self, at: int, outcome: int, text: bytes | None = None) -> bytes | None:
+    def finish(self, at: int, outcome: int, text: bytes | None = None) -> Text | None:
         """See `frames.Frame`: of equally short objects the one that its own leaf would choose."""
         opened = Machine(self.resume(at, outcome))
         return opened.shortest_completion(opened.start)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 from ..errors import CompileLimitExceeded
 from .alphabet import Alphabet
 from .encoding import GROUND, Utf8
+from .texts import Text, repeated
 
 if TYPE_CHECKING:
     from .regex_automaton import RegexAutomaton
@@ -160,7 +161,10 @@ class SymbolAutomaton(Protocol):
         ...
 
 
-_Entry: TypeAlias = "tuple[int, int, int, int, int, bytes]"
+_LONG_RUN = 64
+"""Characters of a run that are owed at least, for a search to read them at once."""
+
+_Entry: TypeAlias = "tuple[int, int, int, int, int, Text]"
 """(least cost in all, minus the cost so far, tie-breaker, symbol state, index of the entry before,
 bytes that led here): among equally good ways the furthest goes on."""
 
@@ -172,7 +176,7 @@ def shortest_path(
     node: int,
     is_end: Callable[[int], bool],
     estimate: Callable[[int], int] | None = None,
-) -> list[tuple[int, bytes]] | None:
+) -> list[tuple[int, Text]] | None:
     """The way of fewest bytes from ``(symbol state, encoding node)`` to a symbol state that ends.
 
     Args:
@@ -185,7 +189,7 @@ def shortest_path(
 
     Returns:
         The symbol states on the way, each with the bytes that lead there from the one before; None
-        when no such state can be reached.
+        when no such state can be reached. Long runs of one character are one step.
 
     Raises:
         CompileLimitExceeded: more than `MAX_SEARCH` states had to be visited.
@@ -194,7 +198,7 @@ def shortest_path(
         return []
     counter = itertools.count()
     heap: list[_Entry] = []
-    trail: list[tuple[int, int, bytes]] = [(-1, symbol_state, b"")]
+    trail: list[tuple[int, int, Text]] = [(-1, symbol_state, b"")]
     estimate = estimate or symbols.at_least
     _push_moves(symbols, encoding, estimate, heap, counter, symbol_state, node, 0, 0)
     done: dict[int, int] = {}  # at what cost; a better way may still turn up
@@ -207,7 +211,7 @@ def shortest_path(
         trail.append((previous, state, spelt))
         here = len(trail) - 1
         if is_end(state):
-            path: list[tuple[int, bytes]] = []
+            path: list[tuple[int, Text]] = []
             while here > 0:
                 path.append((trail[here][1], trail[here][2]))
                 here = trail[here][0]
@@ -246,6 +250,20 @@ def _push_moves(
             so_far = cost + len(best)
             bound = so_far + estimate(to)
             heapq.heappush(heap, (bound, -so_far, next(counter), to, previous, best))
+    owed = symbols.at_least(state) if node == GROUND else 0
+    if owed < _LONG_RUN:
+        return
+    # So many characters have to come: those of a run are read at once. No state in between is made,
+    # of which a `minLength` would have as many as characters.
+    chars, most = symbols.run(state)
+    count = owed if most < 0 else min(owed, most)
+    spelt_runs = [text for atom, text in spelling.items() if chars >> atom & 1]
+    if spelt_runs and count >= _LONG_RUN:
+        best = min(spelt_runs, key=lambda text: (len(text), text))
+        so_far = cost + count * len(best)
+        to = symbols.after_run(state, count)
+        entry = (so_far + estimate(to), -so_far, next(counter), to, previous, repeated(best, count))
+        heapq.heappush(heap, entry)
 
 
 def spell_edges(

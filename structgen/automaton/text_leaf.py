@@ -16,6 +16,7 @@ from .encoding import GROUND, Utf8, may_escape
 from .leaf import ENDED, Leaf
 from .rests import longest_rest
 from .symbols import NO_STATE, SymbolAutomaton, shortest_path, spell_edge, spell_edges
+from .texts import Text, put
 
 if TYPE_CHECKING:
     from ..grammar import ir
@@ -41,14 +42,13 @@ class TextLeaf(Leaf):
         self.symbols = symbols
         self.encoding = encoding
         self._steps: dict[int, int] = {}
-        self._completions: dict[tuple[int, int], bytes] = {}
-        self._completed = 0
+        self._completions: dict[tuple[int, int], Text] = {}
         self.start = self.state((symbols.start, GROUND))
 
     @property
     def weight(self) -> int:
         """See `Leaf.weight`."""
-        more = 100 * len(self._steps) + 150 * len(self._completions) + self._completed
+        more = 100 * len(self._steps) + 500 * len(self._completions)
         return super().weight + self.symbols.weight + more
 
     def _edges(self, key: Any) -> dict[int, Any]:
@@ -86,14 +86,14 @@ class TextLeaf(Leaf):
         key = self._keys[q]
         return key[1] != GROUND or bool(self.symbols.moves(key[0]))
 
-    def _search(self, q: int, wanted: int | None) -> tuple[bytes, int] | None:
+    def _search(self, q: int, wanted: int | None) -> tuple[Text, int] | None:
         # Symbol by symbol instead of byte by byte: a string of a thousand characters is a
         # thousand steps, not a thousand times every half-spelt character.
         symbol_state, node = self._keys[q]
         text = self._complete_symbols(symbol_state, node)
         return None if text is None or wanted not in (None, 0) else (text, 0)
 
-    def _complete_symbols(self, symbol_state: int, node: int) -> bytes | None:
+    def _complete_symbols(self, symbol_state: int, node: int) -> Text | None:
         """The fewest bytes from ``(symbol state, encoding node)`` to an accepting symbol state."""
         if node == GROUND and self.symbols.label(symbol_state) >= 0:
             return b""
@@ -117,11 +117,10 @@ class TextLeaf(Leaf):
         )
         if path is None:
             return None
-        suffix = completions.get((path[-1][0], GROUND), b"") if path else b""
+        suffix: Text = completions.get((path[-1][0], GROUND), b"") if path else b""
         for state, spelt in reversed(path):
             self._completions.setdefault((state, GROUND), suffix)
-            suffix = spelt + suffix
-            self._completed += len(suffix)
+            suffix = put(spelt, suffix)
         self._completions[symbol_state, node] = suffix
         return suffix
 
@@ -265,11 +264,13 @@ class StringLeaf(TextLeaf):
         """See `Leaf.goes_on`."""
         return bool(self._keys[q] != self._CLOSED)
 
-    def _search(self, q: int, wanted: int | None) -> tuple[bytes, int] | None:
+    def _search(self, q: int, wanted: int | None) -> tuple[Text, int] | None:
         key = self._keys[q]
         opening = b""
         if key == self._OPEN:
             opening, key = b'"', (self.symbols.start, GROUND)
         symbol_state, node = key
         text = self._complete_symbols(symbol_state, node)
-        return None if text is None or wanted not in (None, 0) else (opening + text + b'"', 0)
+        return (
+            None if text is None or wanted not in (None, 0) else (put(opening, put(text, b'"')), 0)
+        )

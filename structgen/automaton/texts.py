@@ -1,0 +1,161 @@
+"""Texts that may be longer than memory: bytes, or a rope of shared parts.
+
+The shortest text of a type can be astronomically long (a thousand items of a thousand items of a
+thousand), and the shortest ways from all states of one text have most of it in common. A `Rope` is
+two texts in a row, or one text many times: it knows how long it is, costs the same whatever its
+length, and is written out (`flat`) only where the bytes themselves are needed and few. Short texts
+are plain bytes. What the bytes mean is not known here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TypeAlias, final
+
+from ..errors import CompileLimitExceeded
+
+LONGEST = 1 << 60
+"""`len` of a rope is never told to be more."""
+
+MAX_FLAT = 4 << 20
+"""Most bytes of a rope that are ever written out."""
+
+_SHORT = 512
+"""Texts of no more bytes are never ropes."""
+
+_COMPARED = 1024
+"""Bytes by which texts of the same length are compared."""
+
+_PIECE = 4096
+"""About how long a piece is at most."""
+
+
+@final
+class Rope:
+    """A text of more than `_SHORT` bytes: ``times`` times ``first``, then ``second``. Immutable.
+
+    Attributes:
+        first, second: what it consists of.
+        times: how many times ``first`` stands there, before ``second``.
+        size: its length in bytes.
+    """
+
+    __slots__ = ("first", "second", "size", "times")
+
+    def __init__(self, first: Text, times: int, second: Text) -> None:
+        self.first = first
+        self.times = times
+        self.second = second
+        self.size: int = size_of(first) * times + size_of(second)
+
+    def __len__(self) -> int:
+        return min(self.size, LONGEST)
+
+    def __add__(self, other: Text) -> Text:
+        return Rope(self, 1, other) if other else self
+
+    def __radd__(self, other: bytes) -> Text:
+        return Rope(other, 1, self) if other else self
+
+    def __bytes__(self) -> bytes:
+        return flat(self)
+
+    def __lt__(self, other: Text) -> bool:
+        return head(self, _COMPARED) < head(other, _COMPARED)
+
+    def __gt__(self, other: Text) -> bool:
+        return head(self, _COMPARED) > head(other, _COMPARED)
+
+    def __repr__(self) -> str:
+        return f"Rope({head(self, 20)!r}…, {self.size:,} bytes)"
+
+
+Text: TypeAlias = "bytes | Rope"
+
+
+def size_of(text: Text) -> int:
+    """How many bytes ``text`` has, however many."""
+    return text.size if isinstance(text, Rope) else len(text)
+
+
+def put(first: Text, second: Text) -> Text:
+    """One text after another."""
+    if isinstance(first, Rope) or isinstance(second, Rope):
+        return first + second
+    if len(first) + len(second) <= _SHORT or not first or not second:
+        return first + second
+    return Rope(first, 1, second)
+
+
+def repeated(text: Text, times: int) -> Text:
+    """``text`` so many times."""
+    if times <= 1 or not text:
+        return text if times > 0 else b""
+    if isinstance(text, bytes) and len(text) * times <= _SHORT:
+        return text * times
+    return Rope(text, times, b"")
+
+
+def joined(between: bytes, texts: Sequence[Text]) -> Text:
+    """``texts`` in a row, with ``between`` between any two; of equal neighbours one is kept."""
+    if len(texts) < _SHORT and sum(map(len, texts)) + len(between) * len(texts) <= _SHORT:
+        return between.join(map(bytes, texts))
+    out: Text = b""
+    at = len(texts)
+    while at:
+        end, text = at, texts[at - 1]
+        at -= 1
+        while at and texts[at - 1] is text:
+            at -= 1
+        if end < len(texts):
+            out = put(repeated(put(text, between), end - at), out)
+        else:
+            out = put(repeated(put(text, between), end - at - 1), text)
+    return out
+
+
+def flat(text: Text) -> bytes:
+    """The bytes of ``text``.
+
+    Raises:
+        CompileLimitExceeded: there are more than `MAX_FLAT` of them.
+    """
+    if isinstance(text, bytes):
+        return text
+    if text.size > MAX_FLAT:
+        raise CompileLimitExceeded(
+            "a shortest text of the output type would have to be written out, and is too long; "
+            "ask for fewer or shorter items",
+            limit=MAX_FLAT,
+            actual=text.size,
+        )
+    return b"".join(chunks(text))
+
+
+def head(text: Text, most: int) -> bytes:
+    """The first bytes of ``text``, up to ``most``."""
+    if isinstance(text, bytes):
+        return text[:most]
+    out = bytearray()
+    for chunk in chunks(text):
+        out += chunk
+        if len(out) >= most:
+            break
+    return bytes(out[:most])
+
+
+def chunks(text: Text) -> Iterator[bytes]:
+    """The bytes of ``text``, piece by piece from the left."""
+    todo: list[tuple[Text, int]] = [(text, 1)]
+    while todo:
+        part, times = todo.pop()
+        if isinstance(part, bytes):
+            at_once = min(times, _PIECE // (len(part) + 1) + 1)
+            if times > at_once:
+                todo.append((part, times - at_once))
+            yield part * at_once
+        else:
+            if times > 1:
+                todo.append((part, times - 1))
+            todo.append((part.second, 1))
+            todo.append((part.first, part.times))

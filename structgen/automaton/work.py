@@ -1,0 +1,122 @@
+"""How much work one call may do, and how much memory it may take: counted, not timed.
+
+The same call on the same type ends the same way on every machine. A *step* is about one state, one
+node or one walk that is made, some microseconds of work; what is made is counted in bytes, roughly.
+Searches and constructions tell `WORK` what they are about to do, and it ends them with
+`CompileLimitExceeded` once that is more than the call may do. Which call that is, what it may do
+and where in the output type it was, others know.
+"""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import NamedTuple, final
+
+from ..errors import CompileLimitExceeded
+
+MAX_WORK = 10_000_000
+"""Most steps of one call, unless an option says otherwise."""
+
+MAX_MEMORY_BYTES = 1 << 30
+"""Most bytes, about, that one call may add, unless an option says otherwise."""
+
+_FREE = 1 << 62
+
+
+class Limits(NamedTuple):
+    """What one call may do.
+
+    Attributes:
+        work: most steps.
+        memory: most bytes.
+    """
+
+    work: int = MAX_WORK
+    memory: int = MAX_MEMORY_BYTES
+
+
+@final
+class Work:
+    """What the call that is under way may still do. To be used with `leaf.GROW` held, so that there
+    is one at a time.
+
+    Attributes:
+        left: steps,
+        room: and bytes that it may still take; no bound outside of `within`.
+    """
+
+    __slots__ = ("left", "limits", "room")
+
+    def __init__(self) -> None:
+        self.left = self.room = _FREE
+        self.limits = Limits()
+
+    def spend(self, steps: int) -> None:
+        """Count some steps that are about to be made.
+
+        Raises:
+            CompileLimitExceeded: the call has made too many.
+        """
+        self.left -= steps
+        if self.left < 0:
+            raise self._too_much()
+
+    def hold(self, n_bytes: int) -> None:
+        """Count some bytes that are about to be kept.
+
+        Raises:
+            CompileLimitExceeded: the call has kept too many.
+        """
+        self.room -= n_bytes
+        if self.room < 0:
+            actual, self.room = self.limits.memory - self.room, 0
+            raise CompileLimitExceeded(
+                "the output type takes too much memory; simplify it, or raise max_memory_bytes",
+                limit=self.limits.memory,
+                actual=actual,
+            )
+
+    def _too_much(self) -> CompileLimitExceeded:
+        actual, self.left = self.limits.work - self.left, 0
+        return CompileLimitExceeded(
+            "the output type takes too much work; simplify it, or raise max_work",
+            limit=self.limits.work,
+            actual=actual,
+        )
+
+    def begin(self, limits: Limits) -> None:
+        """A call begins that may do so much. `end` has to follow, whatever happens."""
+        self.limits = limits
+        self.left, self.room = limits
+
+    def end(self) -> None:
+        """That call ends."""
+        self.left = self.room = _FREE
+
+
+WORK = Work()
+"""That of the process: automata grow one at a time."""
+
+
+@final
+class within:
+    """Bounds what happens inside by some limits; inside another such, by what is left of those."""
+
+    __slots__ = ("_is_outermost", "_limits")
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+
+    def __enter__(self) -> None:
+        self._is_outermost = WORK.left > _FREE >> 1
+        if self._is_outermost:
+            WORK.begin(self._limits)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._is_outermost:
+            WORK.end()
