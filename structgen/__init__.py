@@ -48,20 +48,15 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from structgen import models
-    from structgen.confidence import Alternative, Confidence, ValueConfidence
-    from structgen.constraint import Constraint, compile
-    from structgen.cursor import Cursor
-    from structgen.explain import Explanation
+    from structgen.constraint import Constraint, Cursor, Explanation, compile, warm_up
+    from structgen.decoding import GenerationResult, Stream
     from structgen.generator import Generator
-    from structgen.logprobs import TokenLogprob, TopToken
+    from structgen.insight import Alternative, Confidence, Trace, TraceStep, ValueConfidence
+    from structgen.masks import cache_info
     from structgen.models.genai import TextModel
-    from structgen.preparation import warm_up
-    from structgen.results import GenerationResult
-    from structgen.stream import Stream
-    from structgen.trace import Trace, TraceStep
+    from structgen.sampling import TokenLogprob, TopToken
     from structgen.types import Call, Cfg, Choice, JsonSchema, Regex, SpecialToken
     from structgen.vocabulary import Vocabulary
-    from structgen.walks import cache_info
 
 __version__ = "0.1.0"
 
@@ -119,30 +114,30 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Alternative": "structgen.confidence",
+    "Alternative": "structgen.insight",
     "Call": "structgen.types",
     "Cfg": "structgen.types",
     "Choice": "structgen.types",
-    "Confidence": "structgen.confidence",
+    "Confidence": "structgen.insight",
     "Constraint": "structgen.constraint",
-    "Cursor": "structgen.cursor",
-    "Explanation": "structgen.explain",
-    "GenerationResult": "structgen.results",
+    "Cursor": "structgen.constraint",
+    "Explanation": "structgen.constraint",
+    "GenerationResult": "structgen.decoding",
     "Generator": "structgen.generator",
     "JsonSchema": "structgen.types",
     "Regex": "structgen.types",
     "SpecialToken": "structgen.types",
-    "Stream": "structgen.stream",
+    "Stream": "structgen.decoding",
     "TextModel": "structgen.models.genai",
-    "TokenLogprob": "structgen.logprobs",
-    "TopToken": "structgen.logprobs",
-    "Trace": "structgen.trace",
-    "TraceStep": "structgen.trace",
-    "ValueConfidence": "structgen.confidence",
+    "TokenLogprob": "structgen.sampling",
+    "TopToken": "structgen.sampling",
+    "Trace": "structgen.insight",
+    "TraceStep": "structgen.insight",
+    "ValueConfidence": "structgen.insight",
     "Vocabulary": "structgen.vocabulary",
-    "cache_info": "structgen.walks",
+    "cache_info": "structgen.masks",
     "compile": "structgen.constraint",
-    "warm_up": "structgen.preparation",
+    "warm_up": "structgen.constraint",
 }
 
 

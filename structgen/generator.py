@@ -15,16 +15,34 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, final
 
-from structgen import chat
-from structgen import options as search_options
-from structgen.alternatives import MAX_ALTERNATIVES, Site, names_of, whole_texts
-from structgen.batch import make_all
-from structgen.calls import check_adapter, check_fits, encode, opener
-from structgen.chat import Prompt
-from structgen.confidence import TOLERANCE, measure
 from structgen.constraint import Constraint
 from structgen.constraint import compile as compile_constraint
-from structgen.errors import (
+from structgen.decoding import (
+    Prompt,
+    Run,
+    SearchOptions,
+    Stream,
+    check_adapter,
+    check_fits,
+    encode,
+    make_all,
+    opener,
+)
+from structgen.insight import (
+    MAX_ALTERNATIVES,
+    TOLERANCE,
+    GivenUp,
+    Site,
+    measure,
+    names_of,
+    whole_texts,
+)
+from structgen.models.base import Model
+from structgen.sampling import LogitsProcessor, checked
+
+from .decoding import chat
+from .decoding import options as search_options
+from .errors import (
     BatchError,
     BudgetTooSmall,
     IncompleteOutput,
@@ -33,12 +51,6 @@ from structgen.errors import (
     PromptError,
     StructgenError,
 )
-from structgen.models.base import Model
-from structgen.options import SearchOptions
-from structgen.processors import LogitsProcessor, checked
-from structgen.run import Run
-from structgen.stream import Stream
-from structgen.token_tree import GivenUp
 
 
 @final

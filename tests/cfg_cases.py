@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 from functools import cache
 
-from structgen.automaton.cfg_machine import CfgMachine
+from structgen.automaton.cfg.machine import CfgMachine
 from structgen.grammar import cfg, ir
 
 GRAMMARS = {

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import settings
 
 import structgen
-from structgen import array_cache
+from structgen.storage import array_cache
 
 if TYPE_CHECKING:  # or every test would import the runtime
-    from structgen.models.genai import TextModel
+    from structgen.models.genai.model import TextModel
 
 
 # Machines may be busy: no test is about time.

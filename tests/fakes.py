@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from structgen.processors import Logits, TokenIds
-from structgen.vocabulary import Vocabulary
+from structgen.sampling.processors import Logits, TokenIds
+from structgen.vocabulary.tokens import Vocabulary
 
 
 @dataclass

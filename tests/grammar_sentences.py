@@ -12,8 +12,8 @@ from collections.abc import Iterable
 import lark
 from lark.grammar import NonTerminal, Rule, Symbol
 
-from structgen.automaton.regex_automaton import RegexAutomaton
-from structgen.grammar.regex import parse_python
+from structgen.automaton.regex.automaton import RegexAutomaton
+from structgen.grammar.regex.read import parse_python
 
 _ORDINARY = "abcdefgxyzABCXYZ0123456789_-+*/.,:;!?()[]{}<>=|&'\"@#$%^~` \t\n\\"
 _STRANGE = "é€ßπ\u00a0\u2028中\U0001f600\x7f\x85\ufeff\ud7ff\ue000\uffff"

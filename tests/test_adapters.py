@@ -11,7 +11,7 @@ import pytest
 
 import structgen
 from structgen import Generator, models
-from structgen.models import providers
+from structgen.models.genai import providers
 
 WEIGHT = "model.final_norm.weight"
 PROMPT = "The capital of France is"

@@ -17,8 +17,10 @@ import numpy as np
 import pytest
 import real_tokenizers
 
-from structgen import Vocabulary, array_cache, tokenizer_bytes
-from structgen.array_cache import get_or_build, load, store
+from structgen import Vocabulary
+from structgen.storage import array_cache
+from structgen.storage.array_cache import get_or_build, load, store
+from structgen.vocabulary import tokenizer_bytes
 
 ARRAYS = {
     "empty": np.zeros((0, 3), np.int64),
@@ -155,7 +157,7 @@ def test_a_disk_that_cannot_be_written_is_no_error(
     def refuse(*_: Any, **__: Any) -> None:
         raise OSError(code, os.strerror(code))
 
-    monkeypatch.setattr(f"structgen.array_cache.{step}", refuse)
+    monkeypatch.setattr(f"structgen.storage.array_cache.{step}", refuse)
     caplog.set_level(logging.DEBUG, logger="structgen")
     check(get_or_build("a", "b", "key", lambda: {n: a.copy() for n, a in ARRAYS.items()}))
     assert not files(folder)
@@ -337,8 +339,8 @@ def test_errors_are_not_kept(folder: Path, tokenizer: Path) -> None:
 
 
 def test_other_arrays_of_a_vocabulary(folder: Path, tokenizer: Path) -> None:
-    vocabulary = Vocabulary.from_tokenizer_json(tokenizer)
-    kept = vocabulary.cached_arrays("sizes", 1, lambda: {"x": np.arange(3)})
+    tokens = Vocabulary.from_tokenizer_json(tokenizer)
+    kept = tokens.cached_arrays("sizes", 1, lambda: {"x": np.arange(3)})
     assert kept["x"].tolist() == [0, 1, 2]
     again = Vocabulary.from_tokenizer_json(tokenizer)
     assert again.cached_arrays("sizes", 1, fail)["x"].tolist() == [0, 1, 2]
@@ -352,9 +354,9 @@ def test_other_arrays_of_a_vocabulary(folder: Path, tokenizer: Path) -> None:
 
 
 def test_small_vocabularies_leave_no_files(folder: Path) -> None:
-    vocabulary = Vocabulary.from_tokens([b"a", b""], eos_token_ids=[1])
+    tokens = Vocabulary.from_tokens([b"a", b""], eos_token_ids=[1])
     for length in (1, 2):
-        arrays = vocabulary.cached_arrays("x", 1, lambda n=length: {"x": np.arange(n)})
+        arrays = tokens.cached_arrays("x", 1, lambda n=length: {"x": np.arange(n)})
         assert len(arrays["x"]) == length
         assert not arrays["x"].flags.writeable
     assert not files(folder)
@@ -362,11 +364,11 @@ def test_small_vocabularies_leave_no_files(folder: Path) -> None:
 
 def test_changed_arrays_need_a_new_format_number() -> None:
     # Whoever changes how tokenizer files are read, or what is kept, raises `_FORMAT` and this.
-    from structgen import vocabulary
+    from structgen.vocabulary import tokens
 
     path = real_tokenizers.path("llama3")
     arrays = Vocabulary.from_tokenizer_json(path)._arrays()
     digest = hashlib.sha256()
     for name, array in arrays.items():
         digest.update(name.encode() + array.dtype.str.encode() + array.tobytes())
-    assert (vocabulary._FORMAT, digest.hexdigest()[:16]) == (2, "901df11249110a48")
+    assert (tokens._FORMAT, digest.hexdigest()[:16]) == (2, "901df11249110a48")

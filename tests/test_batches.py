@@ -10,9 +10,10 @@ import pytest
 from fakes import END, FakeModel, Person, encode
 
 import structgen
-from structgen import Generator, JsonSchema, Regex, batch
+from structgen import Generator, JsonSchema, Regex
+from structgen.decoding import batch
 from structgen.generator import _what_failed
-from structgen.models.batches import TextBatch, pads_exactly
+from structgen.models.genai.batches import TextBatch, pads_exactly
 
 PROMPTS = ["x", "xyz", "xyxy", "hello hello", "a", "bb", "xx", "z" * 30, "q", "12", "the"]
 
@@ -59,8 +60,8 @@ def test_rows_that_are_done_are_left_out_when_they_have_cost_enough():
 
         return processor
 
-    from structgen import options as search_options
-    from structgen.run import Run
+    from structgen.decoding import options as search_options
+    from structgen.decoding.run import Run
 
     ids = np.array(encode("x"), np.int32)
     search = search_options.parse({"max_new_tokens": 100})
@@ -281,9 +282,9 @@ def test_it_is_decided_by_counting_steps():
             self.prompt_ids = np.arange(n_prompt, dtype=np.int32)
             self.result = type("Result", (), {"usage": usage})
 
-    free = structgen.results.Usage(40, 100, forced_tokens=0)
+    free = structgen.decoding.results.Usage(40, 100, forced_tokens=0)
     assert batch._pays([Told(40, free), *[Told(40)] * 8], 0, 8)
-    forced = structgen.results.Usage(40, 100, forced_tokens=80)
+    forced = structgen.decoding.results.Usage(40, 100, forced_tokens=80)
     assert not batch._pays([Told(40, forced), *[Told(40)] * 8], 0, 8)
     # One more output is never a batch.
     assert not batch._pays([Told(40, free), Told(40)], 0, 8)
@@ -313,7 +314,7 @@ def test_rows_score_as_they_do_alone_to_the_bit(model):
 
 
 def test_a_batch_that_outgrows_its_cache_goes_on(model, monkeypatch):
-    monkeypatch.setattr("structgen.models.batches._SPARE_TOKENS", 2)
+    monkeypatch.setattr("structgen.models.genai.batches._SPARE_TOKENS", 2)
     rows = [model.encode("One two three"), model.encode("A b c d e")]
     grown = model.start_batch(rows, 60)
     tokens = [row.tolist() for row in rows]

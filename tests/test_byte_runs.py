@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from engine.walks import TINY
 
-from structgen import Vocabulary, byte_runs
+from structgen import Vocabulary
+from structgen.masks.cfg import byte_runs
 
 WORDS = byte_runs.COMMON[0]
 TEXT = byte_runs.members(

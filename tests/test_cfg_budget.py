@@ -12,10 +12,10 @@ from engine.walks import TINY, allowed, minimum, read_mask, would_accept
 
 import structgen
 from structgen import Cfg, Constraint, TokenNotAllowed
-from structgen.automaton.cfg_machine import CfgMachine
-from structgen.cfg_reach import CfgReach
-from structgen.engine import Engine
-from structgen.walks import walker_of
+from structgen.automaton.cfg.machine import CfgMachine
+from structgen.constraint.engine import Engine
+from structgen.masks.cfg.reach import CfgReach
+from structgen.masks.walks import walker_of
 
 WRITTEN = {
     "json": '{"a":[1,2,{"b":"x y z"}],"c":null,"d":[[[1,2,"hello"]]]}',

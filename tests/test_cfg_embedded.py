@@ -38,10 +38,10 @@ from structgen import (
     UnsupportedFeature,
     Vocabulary,
 )
-from structgen.automaton.cfg_host import HostMachine
-from structgen.automaton.cfg_machine import CfgMachine
-from structgen.byte_walk import Walk
+from structgen.automaton.cfg.host import HostMachine
+from structgen.automaton.cfg.machine import CfgMachine
 from structgen.grammar import cfg, ir
+from structgen.insight.byte_walk import Walk
 from structgen.types import OutputType
 
 CALLS = r"""

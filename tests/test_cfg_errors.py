@@ -19,8 +19,8 @@ from structgen import (
     Unsatisfiable,
     UnsupportedFeature,
 )
-from structgen.check_grammar import problems
-from structgen.cli import cli
+from structgen.cli.commands import cli
+from structgen.constraint.check_grammar import problems
 
 
 def refused(grammar: str, kind: type[Exception], start: str | None = None) -> str:

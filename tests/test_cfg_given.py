@@ -13,7 +13,7 @@ from pydantic import BaseModel, Field
 
 import structgen
 from structgen import Cfg, Choice, GrammarError, OutputTypeError, Regex, SpecialToken
-from structgen.check_grammar import problems
+from structgen.constraint.check_grammar import problems
 from structgen.types import lower
 
 PARENS = 'start: "(" start ")" | "x"'

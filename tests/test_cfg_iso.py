@@ -11,7 +11,7 @@ from engine.walks import TINY, accepts, allowed, brute_force_ids, minimum, seeds
 
 import structgen
 from structgen import Cfg, GrammarError, Regex
-from structgen.check_grammar import problems
+from structgen.constraint.check_grammar import problems
 from structgen.grammar import cfg
 
 

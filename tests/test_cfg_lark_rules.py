@@ -12,10 +12,13 @@ from typing import Any
 import cfg_cases
 import pytest
 
-from structgen import Cfg, GrammarError, array_cache, grammars
-from structgen.grammar import cfg_embedded, cfg_lark, cfg_lark_rules, cfg_lark_syntax
-from structgen.grammar.cfg_lark_rules import Loaded
-from structgen.grammar.cfg_lark_syntax import NotPlain
+from structgen import Cfg, GrammarError
+from structgen.grammar.cfg import embedded
+from structgen.grammar.cfg import library as grammars
+from structgen.grammar.cfg.lark import loader, rules, syntax
+from structgen.grammar.cfg.lark.rules import Loaded
+from structgen.grammar.cfg.lark.syntax import NotPlain
+from structgen.storage import array_cache
 
 SCALE = float(os.environ.get("STRUCTGEN_TEST_SCALE", "1"))
 TEXTS = {name: Cfg.named(name).text for name in grammars.names()} | {
@@ -51,13 +54,13 @@ def canonical(loaded: Loaded) -> Hashable:
 
 def verdicts(text: str, start: str = "start") -> tuple[Any, Any]:
     """The grammar as both ways of reading it have it; None where it is not read."""
-    source = cfg_embedded.lift(text, {})
+    source = embedded.lift(text, {})
     try:
-        fast: Any = canonical(cfg_lark_rules.load(source.text, start))
+        fast: Any = canonical(rules.load(source.text, start))
     except NotPlain:
         fast = None
     try:
-        lark: Any = canonical(cfg_lark._load(source, start, None))
+        lark: Any = canonical(loader._load(source, start, None))
     except GrammarError:
         lark = None
     return fast, lark
@@ -132,7 +135,7 @@ def test_all_of_the_syntax(text: str) -> None:
 )
 def test_mistakes_are_left_to_larks_loader(text: str) -> None:
     with pytest.raises(NotPlain):
-        cfg_lark_rules.load(text, "start")
+        rules.load(text, "start")
 
 
 def random_text(rng: random.Random) -> str:
@@ -188,21 +191,21 @@ def test_same_as_larks_loader_on_random_grammars() -> None:
 
 
 def test_other_tables_are_left_to_lark(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cfg_lark_syntax, "_tables", lambda: None)
+    monkeypatch.setattr(syntax, "_tables", lambda: None)
     with pytest.raises(NotPlain):
-        cfg_lark_syntax.statements('start: "a"\n')
-    assert len(cfg_lark._read('start: "a"\n', "start", None, {}, None).rules) == 1
+        syntax.statements('start: "a"\n')
+    assert len(loader._read('start: "a"\n', "start", None, {}, None).rules) == 1
 
 
 def test_tables_are_kept_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = TEXTS["sql-select"]
-    expected = cfg_lark_syntax.statements(text)
+    expected = syntax.statements(text)
     monkeypatch.setattr(array_cache, "root", lambda: tmp_path)
     try:
         for _ in range(2):
-            cfg_lark_syntax._tables.cache_clear()
-            assert cfg_lark_syntax.statements(text) == expected
-            monkeypatch.setattr(cfg_lark_syntax, "_larks_tables", None)
+            syntax._tables.cache_clear()
+            assert syntax.statements(text) == expected
+            monkeypatch.setattr(syntax, "_larks_tables", None)
         assert len(list(tmp_path.rglob("*.arrays"))) == 1
     finally:
-        cfg_lark_syntax._tables.cache_clear()
+        syntax._tables.cache_clear()

@@ -13,7 +13,8 @@ from cfg_cases import accepts
 from engine.walks import TINY, allowed, brute_force_ids, minimum, random_tokens, walk
 
 import structgen
-from structgen import Cfg, Constraint, grammars
+from structgen import Cfg, Constraint
+from structgen.grammar.cfg import library as grammars
 
 NAMES = grammars.names()
 

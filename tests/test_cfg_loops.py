@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
-from structgen.automaton.cfg_goals import Goals, _closure
-from structgen.automaton.cfg_loops import Loops, Rule
+from structgen.automaton.cfg.goals import Goals, _closure
+from structgen.automaton.cfg.loops import Loops, Rule
 from structgen.grammar import ir
 
 LONGEST = 6

@@ -22,7 +22,8 @@ from engine.walks import (
 from test_cfg_lark import lark_accepts
 
 import structgen
-from structgen import Cfg, Constraint, grammars
+from structgen import Cfg, Constraint
+from structgen.grammar.cfg import library as grammars
 
 NAMES = list(cfg_cases.GRAMMARS)
 

@@ -25,17 +25,10 @@ from fakes import END as EOS
 from fakes import PAD, SIZE, TOKENS, FakeModel
 
 import structgen
-from structgen import (
-    Cfg,
-    Constraint,
-    Generator,
-    GrammarError,
-    TokenNotAllowed,
-    Vocabulary,
-)
-from structgen.automaton.cfg_guests import NamedTokenLeaf
-from structgen.automaton.literal_leaf import LiteralLeaf
-from structgen.check_grammar import problems
+from structgen import Cfg, Constraint, Generator, GrammarError, TokenNotAllowed, Vocabulary
+from structgen.automaton.cfg.guests import NamedTokenLeaf
+from structgen.automaton.core.literal_leaf import LiteralLeaf
+from structgen.constraint.check_grammar import problems
 
 CALL, END, TOOL, STOP = "<|call|>", "<|end|>", "<tool>", "<|stop|>"
 

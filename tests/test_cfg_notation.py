@@ -12,7 +12,7 @@ from engine.walks import TINY, allowed, brute_force_ids, states_on_the_way, walk
 
 import structgen
 from structgen import Cfg, GrammarError
-from structgen.automaton.cfg_machine import CfgMachine
+from structgen.automaton.cfg.machine import CfgMachine
 from structgen.grammar import cfg, ir
 
 JSON_GBNF = r"""

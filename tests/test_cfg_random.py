@@ -11,7 +11,7 @@ import lark
 import pytest
 
 from structgen import Unsatisfiable
-from structgen.automaton.cfg_machine import CfgMachine
+from structgen.automaton.cfg.machine import CfgMachine
 from structgen.grammar import cfg, ir
 
 SCALE = float(os.environ.get("STRUCTGEN_TEST_SCALE", "1"))

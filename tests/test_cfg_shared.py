@@ -11,10 +11,10 @@ from engine.walks import TINY, allowed, brute_force_ids, seeds, states_on_the_wa
 
 import structgen
 from structgen import Cfg, Constraint, Vocabulary
-from structgen.cfg_search import Search
-from structgen.cfg_tokens import Walk
-from structgen.cfg_walks import Walks
-from structgen.walks import walker_of
+from structgen.masks.cfg.search import Search
+from structgen.masks.cfg.tokens import Walk
+from structgen.masks.cfg.walks import Walks
+from structgen.masks.walks import walker_of
 
 TERMINALS = {
     "STRING": r'/"([^"\\\x00-\x1f]|\\.)*"/',

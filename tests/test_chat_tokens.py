@@ -14,9 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import structgen
-from structgen import Generator, chat, models
-from structgen.calls import encode
-from structgen.chat_tokens import encode_chat
+from structgen import Generator, models
+from structgen.decoding import chat
+from structgen.decoding.calls import encode
+from structgen.decoding.chat_tokens import encode_chat
 from structgen.models.genai import TextModel
 from structgen.vocabulary import Vocabulary
 

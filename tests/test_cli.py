@@ -15,7 +15,8 @@ import pytest
 from rich.console import Console
 
 import structgen
-from structgen import demo, grammars
+from structgen.cli import demo
+from structgen.grammar.cfg import library as grammars
 
 PLAIN = {"NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE", "COLUMNS", "PYTHONPATH"}
 

@@ -18,10 +18,11 @@ from fakes import END, END_TOO, TOKENS, FakeModel, FakeSequence, encode
 from pydantic import AfterValidator, Field
 
 import structgen
-from structgen import Generator, JsonSchema, Regex, alternatives, token_tree
-from structgen.alternatives import MAX_ALTERNATIVES, sites, whole_texts
-from structgen.calls import opener
-from structgen.confidence import Confidence
+from structgen import Generator, JsonSchema, Regex
+from structgen.decoding.calls import opener
+from structgen.insight import alternatives, token_tree
+from structgen.insight.alternatives import MAX_ALTERNATIVES, sites, whole_texts
+from structgen.insight.confidence import Confidence
 
 
 @dataclass

@@ -10,7 +10,7 @@ from regex_oracle import Matcher, node_verdicts, texts_for
 import structgen
 from structgen import JsonSchema, PatternError
 from structgen.grammar import ir
-from structgen.grammar.regex import parse_ecma
+from structgen.grammar.regex.read import parse_ecma
 
 ALPHABET = "abcdkKzAB019_ -&]é\u212aßſ\U0001f600\u03a3σς[.,"
 OPERANDS = [

@@ -18,8 +18,10 @@ import pytest
 from pydantic import BaseModel, Field
 
 import structgen
-from structgen import Choice, Generator, Regex, demo
-from structgen.models import genai, recover, sequences
+from structgen import Choice, Generator, Regex
+from structgen.cli import demo
+from structgen.models.genai import model as genai
+from structgen.models.genai import recover, sequences
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 FRANCE = [{"role": "user", "content": "What is the capital of France?"}]

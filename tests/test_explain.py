@@ -13,7 +13,14 @@ import pytest
 
 import structgen
 from structgen import Choice, JsonSchema, Regex, Vocabulary
-from structgen.explain import ANNOTATION, MASKED, RECORDED, REFERENCE, Explanation, explain
+from structgen.constraint.explain import (
+    ANNOTATION,
+    MASKED,
+    RECORDED,
+    REFERENCE,
+    Explanation,
+    explain,
+)
 from structgen.grammar import ir
 
 BYTES = Vocabulary.from_tokens([bytes([b]) for b in range(256)] + [b""], eos_token_ids=[256])

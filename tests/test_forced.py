@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 import structgen
 from structgen import Choice, Generator, JsonSchema, Regex
-from structgen.spelling import Speller
-from structgen.steps import Step
-from structgen.vocabulary import Vocabulary
+from structgen.decoding.spelling import Speller
+from structgen.insight.steps import Step
+from structgen.vocabulary.tokens import Vocabulary
 
 NOTHING = np.empty(0, np.int32)
 
@@ -186,10 +186,10 @@ class Everything:
 
 
 def record(model, output_type, prompt, recorder, **options):
-    from structgen import options as search_options
-    from structgen.calls import encode as encode_prompt
-    from structgen.decode import decode
-    from structgen.run import Run
+    from structgen.decoding import options as search_options
+    from structgen.decoding.calls import encode as encode_prompt
+    from structgen.decoding.loop import decode
+    from structgen.decoding.run import Run
 
     constraint = structgen.compile(output_type, model.vocabulary)
     ids = encode_prompt(model, prompt)

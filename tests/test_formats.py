@@ -17,10 +17,11 @@ import idna
 import jsonschema_rs
 import pytest
 
-from structgen.automaton.evaluate import shortest_match
-from structgen.automaton.regex_automaton import RegexAutomaton
-from structgen.grammar import formats_idn, ir
-from structgen.grammar.formats import ANNOTATION_FORMATS, FEWEST, FORMATS, format_regex
+from structgen.automaton.json.evaluate import shortest_match
+from structgen.automaton.regex.automaton import RegexAutomaton
+from structgen.grammar import ir
+from structgen.grammar.formats import idn
+from structgen.grammar.formats.names import ANNOTATION_FORMATS, FEWEST, FORMATS, format_regex
 
 SUITE = Path(__file__).parents[2] / "shared/data/json-schema-test-suite.jsonl.xz"
 
@@ -361,7 +362,7 @@ def test_longest_labels(label: str) -> None:
 
 
 def test_pvalid_is_what_the_standard_derives() -> None:
-    valid = {c for low, high in formats_idn.pvalid().ranges for c in range(low, high + 1)}
+    valid = {c for low, high in idn.pvalid().ranges for c in range(low, high + 1)}
     assert {ord(c) for c in "az09-ßςæøıəа一가あ"} <= valid
     assert not valid & {ord(c) for c in "AZ_ ÄΑ·ａⅣ²№…\u00ad\u200b\u034f\u1100\ufe0f\ue000\uffff"}
     assert not any(unicodedata.category(chr(c)) in ("Cn", "Co", "No", "Sm", "Zs") for c in valid)

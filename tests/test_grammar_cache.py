@@ -10,19 +10,14 @@ import pytest
 import real_tokenizers
 
 import structgen
-from structgen import (
-    Cfg,
-    GrammarError,
-    Unsatisfiable,
-    array_cache,
-    grammar_cache,
-    grammars,
-    written_later,
-)
-from structgen.automaton import cfg_machine
-from structgen.cfg_masks import CfgMaskEngine
-from structgen.grammar import cfg_lark
-from structgen.masks import fill
+from structgen import Cfg, GrammarError, Unsatisfiable
+from structgen.automaton.cfg import machine
+from structgen.grammar.cfg import cache as grammar_cache
+from structgen.grammar.cfg import library as grammars
+from structgen.grammar.cfg.lark import loader
+from structgen.masks.cfg.masks import CfgMaskEngine
+from structgen.masks.token_masks import fill
+from structgen.storage import array_cache, write_behind
 from structgen.types import lowering
 
 SUMS = 'start: sum\nsum: sum "+" term | term\nterm: NUMBER | "(" sum ")"\nNUMBER: /[0-9]+/\n'
@@ -35,32 +30,32 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def files(folder: Path) -> list[Path]:
-    written_later.flush()
+    write_behind.flush()
     return sorted(folder.glob("*")) if folder.exists() else []
 
 
 def test_rules_are_the_same_from_disk(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     texts = [Cfg.named(name).text for name in grammars.names()]
-    fresh = [cfg_lark.parse(text) for text in texts]
+    fresh = [loader.parse(text) for text in texts]
     assert len(files(folder)) == len(texts)
-    monkeypatch.setattr(cfg_lark, "_read", None)
-    assert [cfg_lark.parse(text) for text in texts] == fresh
+    monkeypatch.setattr(loader, "_read", None)
+    assert [loader.parse(text) for text in texts] == fresh
 
 
 def test_start_and_text_both_count(folder: Path) -> None:
-    assert cfg_lark.parse(SUMS).start != cfg_lark.parse(SUMS, "term").start
-    assert cfg_lark.parse(SUMS).terminals != cfg_lark.parse(SUMS.replace("+", "-")).terminals
+    assert loader.parse(SUMS).start != loader.parse(SUMS, "term").start
+    assert loader.parse(SUMS).terminals != loader.parse(SUMS.replace("+", "-")).terminals
     assert len(files(folder)) == 3
 
 
 def test_damaged_files_are_read_anew(folder: Path) -> None:
-    fresh = cfg_lark.parse(SUMS)
+    fresh = loader.parse(SUMS)
     (file,) = files(folder)
     whole = file.read_bytes()
     for data in (b"", whole[:-1], whole[:-70] + b"[" + whole[-69:], b"x" * len(whole)):
         file.write_bytes(data)
-        assert cfg_lark.parse(SUMS) == fresh
-        written_later.flush()
+        assert loader.parse(SUMS) == fresh
+        write_behind.flush()
     assert file.read_bytes() == whole
 
 
@@ -71,19 +66,19 @@ def test_what_is_not_in_the_text_is_not_kept(folder: Path, tmp_path: Path) -> No
     patterns = []
     for digits in ("[0-9]+", "[0-7]+"):
         imported.write_text(f"NUMBER: /{digits}/\n")
-        (terminal,) = cfg_lark.parse(main.read_text(), "start", str(main)).terminals
+        (terminal,) = loader.parse(main.read_text(), "start", str(main)).terminals
         patterns.append(getattr(terminal, "pattern", None))
     assert patterns[0] != patterns[1]
     with pytest.raises(GrammarError):
-        cfg_lark.parse("start: missing")
-    cfg_lark.parse('start: "a" %json {"type": "null"}')
+        loader.parse("start: missing")
+    loader.parse('start: "a" %json {"type": "null"}')
     assert files(folder) == []
 
 
 def test_other_code_has_other_files(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    cfg_lark.parse(SUMS)
+    loader.parse(SUMS)
     monkeypatch.setattr(grammar_cache, "_code", lambda: "other code")
-    cfg_lark.parse(SUMS)
+    loader.parse(SUMS)
     assert len(files(folder)) == 2
 
 
@@ -98,7 +93,7 @@ def test_first_masks_are_the_same_from_disk(folder: Path, monkeypatch: pytest.Mo
         rows.append(row.tobytes())
         if len(rows) == 1:
             monkeypatch.setattr(CfgMaskEngine, "_compute", None)
-            monkeypatch.setattr(cfg_lark, "_read", None)
+            monkeypatch.setattr(loader, "_read", None)
     assert rows[0] == rows[1]
 
 
@@ -123,7 +118,7 @@ def test_a_first_mask_from_disk_builds_nothing(
     lowering._lower_cached.cache_clear()
     row = np.zeros((vocabulary.size + 31) // 32, np.uint32)
     with monkeypatch.context() as context:
-        context.setattr(cfg_machine, "Terminals", None)
+        context.setattr(machine, "Terminals", None)
         constraint = structgen.compile(Cfg.named("sql-select"), vocabulary)
         constraint.start().fill_mask(row)
     assert row.tobytes() == fresh[0]
@@ -142,13 +137,13 @@ def test_of_a_new_grammar_only_the_rules_are_looked_for(
 ) -> None:
     vocabulary = real_tokenizers.vocabulary("smollm2")
     looked_for: list[str] = []
-    find = written_later.find
+    find = write_behind.find
 
     def counted(folder: str, name: str, key: str) -> array_cache.Arrays | None:
         looked_for.append(name)
         return find(folder, name, key)
 
-    monkeypatch.setattr(written_later, "find", counted)
+    monkeypatch.setattr(write_behind, "find", counted)
     row = np.zeros((vocabulary.size + 31) // 32, np.uint32)
     for files_met in (1, 3, 3):
         lowering._lower_cached.cache_clear()
@@ -157,7 +152,7 @@ def test_of_a_new_grammar_only_the_rules_are_looked_for(
         assert len(looked_for) == files_met
         # What this process has kept is found, on its way or on disk.
         monkeypatch.setattr(CfgMaskEngine, "_compute", None)
-        written_later.flush()
+        write_behind.flush()
 
 
 def test_grammars_without_a_text_are_refused_every_time(folder: Path) -> None:
@@ -185,4 +180,4 @@ def test_a_folder_that_cannot_be_used_is_as_good_as_none(
     blocked.write_text("")
     monkeypatch.setattr(array_cache, "root", lambda: blocked)
     assert array_cache.load("grammars", "a", "a") is None
-    assert cfg_lark.parse(SUMS) == cfg_lark.parse(SUMS)
+    assert loader.parse(SUMS) == loader.parse(SUMS)

@@ -16,8 +16,9 @@ import pytest
 from grammar_sentences import SentenceGenerator, mutations
 
 import structgen
-from structgen import Cfg, TokenNotAllowed, Vocabulary, grammars
+from structgen import Cfg, TokenNotAllowed, Vocabulary
 from structgen.errors import OptionError
+from structgen.grammar.cfg import library as grammars
 
 ROUNDS = int(os.environ.get("STRUCTGEN_FUZZ_ROUNDS", "1"))
 SAMPLES = Path(__file__).parent / "grammars"

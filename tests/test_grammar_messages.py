@@ -15,9 +15,9 @@ from engine.walks import TINY
 
 import structgen
 from structgen import Cfg, GrammarError, JsonSchema, OutputTypeError, Regex, Vocabulary
-from structgen.check_grammar import problems
-from structgen.cli import cli, main
-from structgen.explain import explain
+from structgen.cli.commands import cli, main
+from structgen.constraint.check_grammar import problems
+from structgen.constraint.explain import explain
 from structgen.grammar import cfg
 
 MARK = codecs.BOM_UTF8

@@ -7,8 +7,8 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from structgen.grammar.schema_graph import child_path
-from structgen.json_places import JsonPlaces
+from structgen.grammar.json_schema.graph import child_path
+from structgen.insight.json_places import JsonPlaces
 
 NAMES = st.sampled_from(["a", "b c", 'q"', "é", "", "\\", "12"])
 SCALARS = (

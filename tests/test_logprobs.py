@@ -11,7 +11,7 @@ from fakes import SIZE, FakeModel, encode, vocabulary
 
 import structgen
 from structgen import Choice, Generator, Regex
-from structgen.logprobs import Scorer
+from structgen.sampling.logprobs import Scorer
 
 
 @dataclass

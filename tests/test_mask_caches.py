@@ -14,10 +14,10 @@ import real_tokenizers
 
 import structgen
 from structgen import JsonSchema, Regex, Vocabulary
-from structgen.automaton.regex_automaton import RegexAutomaton
+from structgen.automaton.regex.automaton import RegexAutomaton
 from structgen.errors import VocabularyError
-from structgen.grammar.regex import parse_python
-from structgen.walks import walker_of
+from structgen.grammar.regex.read import parse_python
+from structgen.masks.walks import walker_of
 
 TOKENS = [bytes([b]) for b in range(256)]
 TOKENS += [b'{"', b'":', b'","', b'"}', b"},", b"true", b"null", b'":"', b"k1", b"k2", b"12", b"]}"]

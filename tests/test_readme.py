@@ -8,27 +8,28 @@ from pathlib import Path
 
 import pytest
 
-from structgen import options
-from structgen.automaton import (
+from structgen.automaton.json import (
     arrays,
     branches,
     closing,
-    expressions,
     members,
     number_reader,
-    probing,
     rule_reader,
     rules,
     values,
 )
-from structgen.automaton.values import JsonOptions
-from structgen.grammar import dialects, formats, regex, schema_reader
+from structgen.automaton.json.values import JsonOptions
+from structgen.automaton.regex import expressions, probing
+from structgen.decoding import options
+from structgen.grammar.formats import names as formats
+from structgen.grammar.json_schema import dialects, reader
+from structgen.grammar.regex import read as regex
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md"))]
 LIMITS = {
     "levels of a schema": (500,),
-    "subschemas it may reach": (schema_reader.MAX_NODES,),
+    "subschemas it may reach": (reader.MAX_NODES,),
     "the value of one member": (members.MAX_TOLD_APART,),
     "multiply out to": (branches.MAX_BRANCHES,),
     "overlapping branches": (branches.MAX_SUBSETS,),

@@ -14,8 +14,8 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 
 import structgen
 from structgen import OutputTypeError, PatternError, Regex
-from structgen.automaton import evaluate
-from structgen.grammar import regex_algebra
+from structgen.automaton.json import evaluate
+from structgen.grammar.regex import algebra as regex_algebra
 from structgen.types.regexes import TextPattern
 
 RNG = random.Random(4)

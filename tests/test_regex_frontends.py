@@ -19,8 +19,9 @@ import pytest
 from regex_oracle import ALPHABET, Matcher, PatternGenerator, node_verdicts, texts_for
 
 from structgen.errors import CompileLimitExceeded, PatternError, UnsupportedFeature
-from structgen.grammar import ir, unicode_sets
-from structgen.grammar.regex import MAX_PATTERN_LENGTH, parse_ecma, parse_python
+from structgen.grammar import ir
+from structgen.grammar.regex import unicode_sets
+from structgen.grammar.regex.read import MAX_PATTERN_LENGTH, parse_ecma, parse_python
 
 ROUNDS = int(os.environ.get("STRUCTGEN_FUZZ_ROUNDS", "1"))
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from structgen.sampling import Sampler, top, uniform
+from structgen.sampling.sampler import Sampler, top, uniform
 
 SIZE = 40
 NONE = np.empty(0, np.int32)

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from structgen import Generator, OptionError
-from structgen.models import sequences
-from structgen.models.sequences import LiveSequence, SequencePool, TextSequence
+from structgen.models.genai import sequences
+from structgen.models.genai.sequences import LiveSequence, SequencePool, TextSequence
 
 WIDTH = 8
 CONTEXT = 64

@@ -10,7 +10,7 @@ from fakes import FakeModel
 
 import structgen
 from structgen import Generator, JsonSchema
-from structgen.site_paths import _Judge, suggestion
+from structgen.insight.site_paths import _Judge, suggestion
 
 
 @dataclass

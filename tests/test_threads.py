@@ -14,7 +14,8 @@ import pytest
 import real_tokenizers
 
 import structgen
-from structgen import Constraint, JsonSchema, Regex, Vocabulary, walk_store
+from structgen import Constraint, JsonSchema, Regex, Vocabulary
+from structgen.masks import walk_store
 
 N_THREADS = 8
 WALKS = 3

@@ -19,7 +19,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, normalizers, pre_tokeniz
 from tokenizers import models as kinds
 
 from structgen import Vocabulary, VocabularyError
-from structgen.trie import MAX_TOKEN_BYTES, Trie
+from structgen.vocabulary.trie import MAX_TOKEN_BYTES, Trie
 
 KINDS = pytest.mark.parametrize("kind", real_tokenizers.KINDS)
 # A real vocabulary takes a second or two to read, once a process.

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable
 from typing import TypeVar
 
-from ..errors import CompileLimitExceeded
+from structgen.errors import CompileLimitExceeded
 
 S = TypeVar("S", bound=Hashable)
 

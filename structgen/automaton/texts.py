@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TypeAlias, final
 
-from ..errors import CompileLimitExceeded
+from structgen.errors import CompileLimitExceeded
 
 LONGEST = 1 << 60
 """`len` of a rope is never told to be more."""

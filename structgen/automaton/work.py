@@ -12,7 +12,7 @@ from __future__ import annotations
 from types import TracebackType
 from typing import NamedTuple, final
 
-from ..errors import CompileLimitExceeded
+from structgen.errors import CompileLimitExceeded
 
 MAX_WORK = 10_000_000
 """Most steps of one call, unless an option says otherwise."""

@@ -121,7 +121,7 @@ def convert_gguf(
     Cost: under a minute for 135M parameters.
     """
     # Imported late: it needs gguf and onnx-ir.
-    from structgen.models import convert
+    from structgen.models.conversion import convert
 
     return convert.convert_gguf(Path(gguf), Path(out), progress)
 

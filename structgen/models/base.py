@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Protocol
 
-from structgen.processors import Logits, TokenIds
+from structgen.sampling import Logits, TokenIds
 from structgen.vocabulary import Vocabulary
 
 

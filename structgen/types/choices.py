@@ -19,7 +19,8 @@ from typing import Any
 
 from structgen.errors import OutputTypeError, ParseError
 from structgen.grammar import ir
-from structgen.types.user import OutputType
+
+from .user import OutputType
 
 
 def choice_type(items: Sequence[Any], name: str) -> OutputType:

@@ -12,10 +12,12 @@ import json
 from typing import Any
 
 from structgen.errors import ParseError
-from structgen.grammar import ir, regex_algebra
-from structgen.types.regexes import Regex, TextPattern
-from structgen.types.schemas import JsonSchema
-from structgen.types.user import OutputType
+from structgen.grammar import ir
+from structgen.grammar.regex import algebra as regex_algebra
+
+from .regexes import Regex, TextPattern
+from .schemas import JsonSchema
+from .user import OutputType
 
 _LONGEST = 80
 
@@ -41,7 +43,7 @@ def lower(output_type: Any) -> OutputType:
         return lower_schema(output_type)  # quicker than to look it up
     if isinstance(output_type, TextPattern):
         return _lower_pattern(output_type)
-    from structgen.types import lowering
+    from . import lowering
 
     return lowering.lower(output_type)
 

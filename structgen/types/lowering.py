@@ -27,7 +27,6 @@ from pydantic import (
     WrapValidator,
 )
 
-from structgen import grammar_cache
 from structgen.errors import (
     GrammarError,
     OutputTypeError,
@@ -35,7 +34,9 @@ from structgen.errors import (
     Unsatisfiable,
     UnsupportedFeature,
 )
-from structgen.grammar import cfg, ir, regex, regex_algebra
+from structgen.grammar import cfg, ir, regex
+from structgen.grammar.cfg import cache as grammar_cache
+from structgen.grammar.regex import algebra as regex_algebra
 from structgen.types.choices import choice_type
 from structgen.types.dispatch import lower_pattern, lower_schema
 from structgen.types.json_types import adapter_of, json_type

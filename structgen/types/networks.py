@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
-from structgen.grammar import regex_algebra
-from structgen.grammar.formats_web import ATEXT, ascii_label
+from structgen.grammar.formats import ATEXT, ascii_label
+from structgen.grammar.regex import algebra as regex_algebra
 
 Schema = dict[str, Any]
 

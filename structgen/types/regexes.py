@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 from structgen.errors import OutputTypeError
-from structgen.grammar import ir, regex_algebra
+from structgen.grammar import ir
+from structgen.grammar.regex import algebra as regex_algebra
 
 if TYPE_CHECKING:
     from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
@@ -102,7 +103,7 @@ class TextPattern:
             UnsupportedFeature: a pattern is not regular.
             CompileLimitExceeded: it has too many states.
         """
-        from structgen.automaton.regex_automaton import RegexAutomaton
+        from structgen.automaton.regex import RegexAutomaton
 
         return not RegexAutomaton(regex_algebra.lower((self & other).expression())).is_empty()
 
@@ -261,7 +262,7 @@ def _checker(pattern: TextPattern) -> Callable[[str], str]:
 
     def check(text: str) -> str:
         # Only when a value is checked: automata are built of grammars and types, not the reverse.
-        from structgen.automaton import evaluate
+        from structgen.automaton.json import evaluate
 
         if not compiled:
             compiled.append(regex_algebra.lower(pattern.expression()))

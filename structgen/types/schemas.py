@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from structgen.errors import SchemaError
-from structgen.grammar.schema_graph import child_path
+from structgen.grammar.json_schema import child_path
 
 _LONGEST_SHOWN = 80
 _PLAIN_DEPTH = 100

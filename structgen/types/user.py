@@ -13,7 +13,8 @@ from typing import Any
 
 from structgen.errors import GrammarError, OutputTypeError
 from structgen.grammar import ir
-from structgen.types.schemas import shown
+
+from .schemas import shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,8 +138,8 @@ class Cfg:
         terminals: Mapping[str, Any] | None = None,
     ) -> None:
         # Only here: the readers of grammars are a lot of code to those who have schemas only.
-        from structgen import grammars
         from structgen.grammar import cfg
+        from structgen.grammar.cfg import library as grammars
 
         path: str | None = None
         if isinstance(text_or_path, os.PathLike):
@@ -184,7 +185,7 @@ class Cfg:
         Raises:
             OptionError: there is none; the message names near ones.
         """
-        from structgen import grammars
+        from structgen.grammar.cfg import library as grammars
 
         return cls(grammars.text(name), dialect="lark")
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from engines import ENGINES, Engine
 from mask_report import OURS
 
-from structgen.vocabulary import Vocabulary
+from structgen.vocabulary.tokens import Vocabulary
 
 _SCHEMA = '{"type": "object", "additionalProperties": {"type": "string"}}'
 

@@ -28,10 +28,10 @@ import numpy as np
 from jobs import Timeout, spread, time_limit
 
 import structgen
-from structgen.constraint import Constraint
+from structgen.constraint.constraint import Constraint
 from structgen.errors import StructgenError, Unsatisfiable
 from structgen.types import JsonSchema
-from structgen.vocabulary import Vocabulary
+from structgen.vocabulary.tokens import Vocabulary
 
 OPTIONS = {"whitespace": "flexible", "property_order": "any"}
 TIMEOUT_SECONDS = 30

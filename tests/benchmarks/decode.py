@@ -36,8 +36,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 import structgen
 from structgen import Generator, JsonSchema, Regex
-from structgen.processors import TokenMask
-from structgen.results import GenerationResult
+from structgen.decoding.results import GenerationResult
+from structgen.sampling.processors import TokenMask
 
 N_SCHEMAS = 24
 SYSTEM = (

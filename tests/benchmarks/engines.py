@@ -22,7 +22,7 @@ import numpy as np
 import structgen
 from structgen.errors import StructgenError, TokenNotAllowed
 from structgen.types import JsonSchema
-from structgen.vocabulary import Vocabulary
+from structgen.vocabulary.tokens import Vocabulary
 
 _COMPACT = {"whitespace_flexible": False, "item_separator": ",", "key_separator": ":"}
 

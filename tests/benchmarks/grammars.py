@@ -31,9 +31,13 @@ from grammar_texts import JSON_TEXTS, PYTHON_TEXTS, SQL_TEXTS
 from masks import tokenizer_path
 
 import structgen
-from structgen import Cfg, Vocabulary, cfg_shared, grammar_cache, written_later
-from structgen.automaton.shared import AUTOMATA
-from structgen.grammar import cfg_lark_rules, python_regex
+from structgen import Cfg, Vocabulary
+from structgen.automaton.core.shared import AUTOMATA
+from structgen.grammar.cfg import cache as grammar_cache
+from structgen.grammar.cfg.lark import rules
+from structgen.grammar.regex import python as python_regex
+from structgen.masks.cfg import shared
+from structgen.storage import write_behind
 from structgen.types import lowering
 
 JSON = r"""
@@ -125,7 +129,7 @@ class OurGrammars(Structgen):
         # What this process remembers of a grammar it has read.
         lowering._lower_cached.cache_clear()
         python_regex._parsed.cache_clear()
-        cfg_lark_rules.literal.cache_clear()
+        rules.literal.cache_clear()
         return structgen.compile(Cfg(schema), self._vocabulary)
 
 
@@ -185,7 +189,7 @@ def main() -> None:
             order = engines[:: 1 if number % 2 else -1]
             compiled: dict[tuple[str, str], Any] = {}
             # Nor of any terminal: only what depends on the vocabulary alone stays.
-            cfg_shared._all_shared.clear()
+            shared._all_shared.clear()
             AUTOMATA.clear()
             for measure in ("ttfm new", "ttfm"):
                 # To other code, nothing on disk is known.
@@ -194,13 +198,13 @@ def main() -> None:
                 for engine in order:
                     if not number and measure == "ttfm":
                         engine.start(engine.compile(grammar)).mask()
-                        written_later.flush()
+                        write_behind.flush()
                     started = clock()
                     made = compiled[engine.name, measure] = engine.compile(grammar)
                     engine.start(made).mask()
                     took = (clock() - started) / 1000
                     rows[engine.name].setdefault(measure, []).append(took)
-                    written_later.flush()
+                    write_behind.flush()
             for engine in order:
                 row = rows[engine.name]
                 for phase in ("new", "once", "again"):

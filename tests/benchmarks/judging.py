@@ -33,11 +33,11 @@ from documents import (
 )
 
 import structgen
-from structgen.constraint import Constraint
-from structgen.cursor import Cursor
+from structgen.constraint.constraint import Constraint
+from structgen.constraint.cursor import Cursor
 from structgen.errors import TokenNotAllowed
 from structgen.types import JsonSchema
-from structgen.vocabulary import Vocabulary
+from structgen.vocabulary.tokens import Vocabulary
 
 FLEXIBLE = {"whitespace": "flexible", "property_order": "any"}
 """The options under which everything valid is accepted, but for the documented limits."""

@@ -23,9 +23,9 @@ sys.path[:0] = [str(_TESTS), str(_TESTS.parent)]
 
 from regex_oracle import ALPHABET, PatternGenerator, node_verdicts, texts_for  # noqa: E402
 
-from structgen.automaton.regex_automaton import RegexAutomaton  # noqa: E402
+from structgen.automaton.regex.automaton import RegexAutomaton  # noqa: E402
 from structgen.errors import PatternError, UnsupportedFeature  # noqa: E402
-from structgen.grammar.regex import parse_ecma, parse_python  # noqa: E402
+from structgen.grammar.regex.read import parse_ecma, parse_python  # noqa: E402
 
 TEXTS = 12
 BATCH = 500

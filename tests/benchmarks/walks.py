@@ -40,9 +40,9 @@ from jobs import Timeout, spread, time_limit
 from judging import FLEXIBLE, Judge, Verdict
 from mutation import Pool, edit_text, edit_value
 
-from structgen.constraint import Constraint
+from structgen.constraint.constraint import Constraint
 from structgen.errors import StructgenError
-from structgen.vocabulary import Vocabulary
+from structgen.vocabulary.tokens import Vocabulary
 
 STYLES: Mapping[str, tuple[Mapping[str, Any], bool]] = {
     "default": ({}, True),

@@ -24,7 +24,7 @@ from structgen import (
     Unsatisfiable,
     Vocabulary,
 )
-from structgen.reach import Reach
+from structgen.masks.reach import Reach
 
 
 @BY_OUTPUT

@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 
 import structgen
-from structgen import JsonSchema, character_nodes
-from structgen.automaton.alphabet import Alphabet
-from structgen.automaton.encoding import GROUND, Escapes, JsonString, Utf8
-from structgen.trie import Trie
-from structgen.walks import walker_of
+from structgen import JsonSchema
+from structgen.automaton.regex.alphabet import Alphabet
+from structgen.automaton.regex.encoding import GROUND, Escapes, JsonString, Utf8
+from structgen.masks.text import character_nodes
+from structgen.masks.walks import walker_of
+from structgen.vocabulary.trie import Trie
 
 _SETS = {
     ((0x22, 0x22), (0x61, 0x7A)),

@@ -14,7 +14,7 @@ import structgen
 from engine import oracle, strategies
 from engine.walks import TINY, accepts, examples, minimum, walk
 from structgen import CompileLimitExceeded, JsonSchema, Unsatisfiable, UnsupportedFeature
-from structgen.constraint import Constraint
+from structgen.constraint.constraint import Constraint
 
 EVERYTHING = {"whitespace": "flexible", "property_order": "any", "spelling": "any"}
 """The options under which every valid text is accepted."""
@@ -35,8 +35,8 @@ def compile_or_none(schema: Any, **options: Any) -> Constraint | None:
 def is_usual(text: str) -> bool:
     """Whether a serialiser could have written it: plain numbers of few digits.
 
-    Other spellings may be refused (see `structgen.automaton.numbers`), never wrongly accepted. So
-    may runs of blanks beyond ``max_whitespace``.
+    Other spellings may be refused (see `structgen.automaton.json.numbers`), never wrongly
+    accepted. So may runs of blanks beyond ``max_whitespace``.
     """
     if re.search(r"\s{21}", text):
         return False

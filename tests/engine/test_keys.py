@@ -13,9 +13,9 @@ from engine import strategies
 from engine.test_json_schema import EVERYTHING, RANDOM, compile_or_none
 from engine.walks import TINY, allowed, examples
 from structgen import JsonSchema, Unsatisfiable, Vocabulary
-from structgen.automaton.keys import CLOSE, KeyLeaf
-from structgen.automaton.leaf import Leaf
-from structgen.constraint import Constraint
+from structgen.automaton.core.leaf import Leaf
+from structgen.automaton.json.keys import CLOSE, KeyLeaf
+from structgen.constraint.constraint import Constraint
 
 
 def key_leaves(constraint: Constraint) -> list[KeyLeaf]:

@@ -10,9 +10,9 @@ import regex_oracle
 
 from engine.walks import seeds
 from structgen import CompileLimitExceeded, PatternError, UnsupportedFeature
-from structgen.automaton.regex_automaton import RegexAutomaton
+from structgen.automaton.regex.automaton import RegexAutomaton
 from structgen.grammar import ir
-from structgen.grammar.regex import parse_ecma, parse_python
+from structgen.grammar.regex.read import parse_ecma, parse_python
 
 REPEATED = [
     r"(?:\w+\b )+",

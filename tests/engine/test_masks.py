@@ -28,7 +28,7 @@ from engine.walks import (
     walk,
 )
 from structgen import Choice, JsonSchema, Regex, Vocabulary
-from structgen.constraint import Constraint
+from structgen.constraint.constraint import Constraint
 
 PERSON = {
     "type": "object",
@@ -277,13 +277,13 @@ def _trace(constraint: Constraint, ids: list[int]) -> list[Any]:
 
 
 def test_a_small_cache_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    import structgen.masks
+    import structgen.masks.token_masks
 
     vocabulary = Vocabulary.from_tokens([*TINY.tokens, b"only here"], TINY.eos_token_ids)
     constraint = build("person, flexible", vocabulary)
     paths = [walk(constraint, random.Random(s), steps=60, special=0.3).ids for s in seeds(4)]
     want = [_plain_trace(constraint, path, vocabulary) for path in paths]
-    monkeypatch.setattr(structgen.walks.walker_of(vocabulary), "budget", 20_000)
+    monkeypatch.setattr(structgen.masks.walks.walker_of(vocabulary), "budget", 20_000)
     again = build("person, flexible", vocabulary)
     assert [_plain_trace(again, path, vocabulary) for path in paths] == want
 

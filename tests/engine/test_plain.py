@@ -12,23 +12,24 @@ from hypothesis import strategies as st
 
 from engine import strategies
 from structgen import StructgenError
-from structgen.automaton.encoding import json_string
-from structgen.automaton.evaluate import matches, shortest_match
-from structgen.automaton.machine import Machine
-from structgen.automaton.nesting import forced_height, height_of_text, watch_from
-from structgen.automaton.opening import OpeningLeaf
-from structgen.automaton.options import JsonOptions
-from structgen.automaton.plain import PlainNodes
-from structgen.automaton.plain_patterns import fewest_characters, has_string
-from structgen.automaton.position_sets import MOST_SETS, has_few_sets
-from structgen.automaton.probing import probe
-from structgen.automaton.regex_automaton import RegexAutomaton
-from structgen.automaton.text_leaf import StringLeaf
-from structgen.automaton.values import JsonLanguage
+from structgen.automaton.core.machine import Machine
+from structgen.automaton.core.text_leaf import StringLeaf
+from structgen.automaton.json.evaluate import matches, shortest_match
+from structgen.automaton.json.nesting import forced_height, height_of_text, watch_from
+from structgen.automaton.json.opening import OpeningLeaf
+from structgen.automaton.json.options import JsonOptions
+from structgen.automaton.json.plain import PlainNodes
+from structgen.automaton.json.values import JsonLanguage
+from structgen.automaton.regex.automaton import RegexAutomaton
+from structgen.automaton.regex.encoding import json_string
+from structgen.automaton.regex.plain_patterns import fewest_characters, has_string
+from structgen.automaton.regex.position_sets import MOST_SETS, has_few_sets
+from structgen.automaton.regex.probing import probe
 from structgen.errors import CompileLimitExceeded
-from structgen.grammar import ir, json_schema, regex_tree
-from structgen.grammar.regex import parse_ecma
-from structgen.grammar.schema_graph import FALSE, OBJECT, TRUE, SchemaGraph
+from structgen.grammar import ir, json_schema
+from structgen.grammar.json_schema.graph import FALSE, OBJECT, TRUE, SchemaGraph
+from structgen.grammar.regex import tree as regex_tree
+from structgen.grammar.regex.read import parse_ecma
 
 OPTIONS = JsonOptions(max_depth=None)
 

@@ -11,9 +11,9 @@ import pytest
 import structgen
 from engine.walks import TINY
 from structgen import JsonSchema
-from structgen.automaton.machine import Machine
-from structgen.automaton.states import DEAD
-from structgen.automaton.tape import Tape
+from structgen.automaton.core.machine import Machine
+from structgen.automaton.core.states import DEAD
+from structgen.automaton.core.tape import Tape
 
 TEXT = {"type": "string"}
 OPEN = {"type": "object", "additionalProperties": TEXT}

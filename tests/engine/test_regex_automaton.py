@@ -14,18 +14,19 @@ from hypothesis import strategies as st
 import structgen
 from engine.walks import TINY, accepts, examples, minimum, seeds, walk
 from structgen import CompileLimitExceeded, PatternError, Regex, Unsatisfiable, UnsupportedFeature
-from structgen.automaton import evaluate, expressions
-from structgen.automaton.encoding import JsonString, Utf8
-from structgen.automaton.leaf import Leaf
-from structgen.automaton.regex_automaton import RegexAutomaton
-from structgen.automaton.scalars import string_regex
-from structgen.automaton.text_leaf import StringLeaf, TextLeaf
-from structgen.automaton.values import JsonLanguage
-from structgen.constraint import Constraint
+from structgen.automaton.core.leaf import Leaf
+from structgen.automaton.core.text_leaf import StringLeaf, TextLeaf
+from structgen.automaton.json import evaluate
+from structgen.automaton.json.scalars import string_regex
+from structgen.automaton.json.values import JsonLanguage
+from structgen.automaton.regex import expressions
+from structgen.automaton.regex.automaton import RegexAutomaton
+from structgen.automaton.regex.encoding import JsonString, Utf8
+from structgen.constraint.constraint import Constraint
 from structgen.grammar import ir
-from structgen.grammar.formats import format_regex
-from structgen.grammar.regex import parse_ecma, parse_python
-from structgen.grammar.schema_graph import Node
+from structgen.grammar.formats.names import format_regex
+from structgen.grammar.json_schema.graph import Node
+from structgen.grammar.regex.read import parse_ecma, parse_python
 
 RANDOM = st.randoms(use_true_random=False)
 ALPHABET = regex_oracle.ALPHABET

@@ -10,16 +10,16 @@ import pytest
 import structgen
 from engine.walks import TINY, allowed, minimum, seeds
 from structgen import JsonSchema
-from structgen.automaton.encoding import Escapes
-from structgen.automaton.leaf import Leaf
-from structgen.automaton.rests import longest_rest
-from structgen.automaton.scalars import string_leaf
-from structgen.automaton.text_leaf import StringLeaf
+from structgen.automaton.core.leaf import Leaf
+from structgen.automaton.core.text_leaf import StringLeaf
+from structgen.automaton.json.scalars import string_leaf
+from structgen.automaton.regex.encoding import Escapes
+from structgen.automaton.regex.rests import longest_rest
 from structgen.grammar import ir
-from structgen.grammar.formats import format_regex
-from structgen.grammar.regex import parse_python
-from structgen.reach import FAR, Reach
-from structgen.walks import Walker
+from structgen.grammar.formats.names import format_regex
+from structgen.grammar.regex.read import parse_python
+from structgen.masks.reach import FAR, Reach
+from structgen.masks.walks import Walker
 
 PATTERNS = {
     "(ab|c){3}d?": 5,

@@ -7,8 +7,8 @@ import weakref
 
 import pytest
 
-from structgen.automaton import scalars
-from structgen.automaton.shared import LARGE, SharedAutomata
+from structgen.automaton.core.shared import LARGE, SharedAutomata
+from structgen.automaton.json import scalars
 from structgen.grammar import regex
 
 

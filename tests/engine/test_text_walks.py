@@ -11,11 +11,11 @@ import real_tokenizers
 
 import structgen
 from structgen import JsonSchema, Regex
-from structgen.constraint import Constraint
-from structgen.cursor import Cursor
-from structgen.engine import Engine
-from structgen.masks import MaskEngine
-from structgen.reach import Reach
+from structgen.constraint.constraint import Constraint
+from structgen.constraint.cursor import Cursor
+from structgen.constraint.engine import Engine
+from structgen.masks.reach import Reach
+from structgen.masks.token_masks import MaskEngine
 
 PATTERNS = [
     r"^[a-z][a-z0-9_]*$",

@@ -22,7 +22,7 @@ from engine.test_unique import VOCABULARY as PIECES
 from engine.test_unique import at, unique
 from engine.walks import TINY, allowed, examples, minimum, replay, would_accept
 from structgen import JsonSchema, StructgenError, Unsatisfiable, Vocabulary
-from structgen.automaton.matching import needed_by_others
+from structgen.automaton.json.matching import needed_by_others
 
 Schema = dict[str, Any]
 

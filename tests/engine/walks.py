@@ -19,8 +19,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from structgen import BudgetTooSmall, Vocabulary
-from structgen.constraint import Constraint
-from structgen.cursor import Cursor
+from structgen.constraint.constraint import Constraint
+from structgen.constraint.cursor import Cursor
 
 Bits = npt.NDArray[np.uint32]
 

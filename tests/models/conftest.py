@@ -14,8 +14,9 @@ import pytest
 from hub_server import Hub
 
 from structgen import models
-from structgen.models import cache, fetch
+from structgen.models import fetch
 from structgen.models.progress import silent
+from structgen.storage import user_folder
 
 # Read by huggingface_hub when it is imported.
 os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
@@ -70,10 +71,10 @@ def conversions(monkeypatch):
         progress("Converting", 2, 2)
         return out
 
-    fake = types.ModuleType("structgen.models.convert")
+    fake = types.ModuleType("structgen.models.conversion.convert")
     fake.convert_gguf = convert_gguf
-    monkeypatch.setitem(sys.modules, "structgen.models.convert", fake)
-    monkeypatch.setattr("structgen.models.convert", fake, raising=False)
+    monkeypatch.setitem(sys.modules, "structgen.models.conversion.convert", fake)
+    monkeypatch.setattr("structgen.models.conversion.convert", fake, raising=False)
     return calls
 
 
@@ -95,7 +96,7 @@ def default_model() -> Path:
 def default_weights() -> Path:
     """The GGUF file that the default model was made from, kept beside the cache's models."""
     entry = models.catalogue.ENTRIES["smollm2-135m-instruct"]
-    folder = cache.root() / "test weights"
+    folder = user_folder.root() / "test weights"
     weights = folder / entry.member_sha256 / Path(entry.member).name
     folder.mkdir(parents=True, exist_ok=True)
     with filelock.FileLock(folder / "lock"):

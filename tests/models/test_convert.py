@@ -17,8 +17,8 @@ import tiny_gguf
 from reference import Reference
 
 from structgen.errors import ConversionError
-from structgen.models import convert, graph
-from structgen.models.convert import convert_gguf
+from structgen.models.conversion import convert, graph
+from structgen.models.conversion.convert import convert_gguf
 from structgen.models.progress import silent
 
 CHAT = (

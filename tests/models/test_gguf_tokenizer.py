@@ -11,9 +11,9 @@ import tiny_gguf
 from tokenizers import Regex, Tokenizer, models, pre_tokenizers
 
 from structgen.errors import ConversionError
-from structgen.models import gguf_tokenizer
-from structgen.models.convert import convert_gguf
-from structgen.models.gguf_file import GgufFile
+from structgen.models.conversion import gguf_tokenizer
+from structgen.models.conversion.convert import convert_gguf
+from structgen.models.conversion.gguf_file import GgufFile
 from structgen.models.progress import silent
 
 TEXTS = [

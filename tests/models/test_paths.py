@@ -11,6 +11,7 @@ import pytest
 from structgen import models
 from structgen.errors import ModelNotFound
 from structgen.models import cache, progress
+from structgen.storage import user_folder
 
 
 def put(cache_folder, name, size=10):
@@ -109,10 +110,10 @@ def test_a_local_folder_is_never_removed(model_folder, cache_folder):
 
 
 def test_the_cache_is_where_the_variable_says_or_the_systems(cache_folder, monkeypatch):
-    assert cache.root() == cache_folder
+    assert user_folder.root() == cache_folder
     monkeypatch.delenv("STRUCTGEN_CACHE")
-    assert cache.root().name in ("structgen", "Cache")
-    assert cache.root().is_absolute()
+    assert user_folder.root().name in ("structgen", "Cache")
+    assert user_folder.root().is_absolute()
 
 
 def test_conversion_goes_through(tmp_path, conversions):

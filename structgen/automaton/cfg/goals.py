@@ -1,0 +1,379 @@
+"""Goals: what a nonterminal may consist of, as deterministic automata over symbols.
+
+For each nonterminal (a *goal*) there is an automaton over terminals and goals that reads what the
+nonterminal can be, from left to right and never empty. It follows the left-corner relation instead
+of the rules: it begins with a terminal; whenever a symbol X has been found at the left edge of the
+goal, any rule ``C → X γ`` whose C can stand at that edge may go on with γ, and when the goal itself
+has been found it may end. So left recursion, direct, indirect or hidden behind symbols that can be
+empty, is a loop in a finite automaton and costs no stack; unit rules and cycles cost nothing; rules
+with a common beginning share states (Rosenkrantz & Lewis 1970; Nederhof 1993, generalised
+left-corner parsing). Symbols that can be empty are skipped in place.
+
+States are numbered across all goals and made on demand. This module knows rules, not texts: what
+terminals match is none of its business.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+
+from structgen.automaton.bits import bits
+from structgen.grammar import ir
+
+from .loops import Loops, Rule
+
+_CELL_BITS = 32
+_CELL = (1 << _CELL_BITS) - 1
+
+Item = int
+"""A nonterminal of which a rule is being read, and what is still to come of the rule: the number of
+a cell. So rules that go on alike are one. Packed: there are thousands, which as tuples the garbage
+collector would look at."""
+
+_DONE = 0
+"""The cell of nothing."""
+
+_ROUNDS = 10
+
+
+class Goals:
+    """The goal automata of a grammar.
+
+    Args:
+        grammar: the rules.
+        dead_terminals: terminals that match nothing.
+
+    Attributes:
+        origin: the state in which a text begins: it reads the start nonterminal and ends.
+        nullable: nonterminals that can be empty.
+        productive: nonterminals of which some text can come.
+        accepts: whether a state may end its goal.
+        goal_of: the goal of each state.
+        is_final: states that end their goal and cannot go on.
+    """
+
+    def __init__(self, grammar: ir.ContextFree, dead_terminals: Iterable[int] = ()) -> None:
+        # One rule more: a mark that no text has, and then the start nonterminal.
+        n = len(grammar.nonterminals) + 1
+        mark = self._mark = len(grammar.terminals)
+        rules = [*grammar.rules, (n - 1, (mark, ~grammar.start))]
+        dead = set(dead_terminals)
+        if dead:
+            rules = [(lhs, rhs) for lhs, rhs in rules if not dead.intersection(rhs)]
+        self.productive = _closure(n, rules, False)
+        if not all(self.productive):
+            useless = {~i for i, is_productive in enumerate(self.productive) if not is_productive}
+            rules = [(lhs, rhs) for lhs, rhs in rules if not useless.intersection(rhs)]
+        self.nullable = _closure(n, rules, True)
+        self._rules: list[Rule] = rules
+        loops = Loops(rules, self.nullable, n - 1)
+        # What is still to come of rules, as cells: a symbol, and the cell after it.
+        self._cells: list[tuple[int, int]] = [(0, _DONE)]
+        self._cell_ids: dict[tuple[int, int], int] = {}
+        self._n = n
+        # What rules come to is found when a symbol, a loop or a goal is asked for.
+        self._loop_ways = loops.ways
+        self._ways: dict[int, list[int]] = {}
+        # For each symbol: where it may be found at the left edge of rules, and the items in which
+        # it has just been found there.
+        self._edges_of: dict[int, list[tuple[int, tuple[int, ...], int]]] = {}
+        self._found: dict[int, list[Item]] = {}
+        self._at_left_edge: dict[int, set[int]] = {}
+        self._below: list[set[int]] = [set() for _ in range(n)]
+        self._corners: dict[int, frozenset[int]] = {}
+        for lhs, rhs in loops.rules:
+            for i, symbol in enumerate(rhs, 1):
+                self._edges_of.setdefault(symbol, []).append((lhs, rhs, i))
+                if symbol >= 0:
+                    self._at_left_edge.setdefault(lhs, set()).add(symbol)
+                    break
+                self._below[lhs].add(~symbol)
+                if not self.nullable[~symbol]:
+                    break
+        self.accepts: list[bool] = []
+        self.is_final: list[bool] = []
+        self.goal_of: list[int] = []
+        self._items: list[frozenset[Item]] = []
+        self._ids: dict[tuple[int, bool, frozenset[Item]], int] = {}
+        self._edges: list[dict[int, int] | None] = []
+        self._symbols: list[Mapping[int, list[Item]] | None] = []
+        self._gone: dict[int, int] = {}
+        self._starts: dict[int, dict[int, int]] = {}
+        self._first: dict[int, frozenset[int]] = {}
+        self._followed: list[dict[Item, tuple[frozenset[Item], bool]]] = [{} for _ in range(n)]
+        self._loops: dict[int, int] = {}
+        self.origin = self.start(n - 1)[mark] if self.productive[n - 1] else -1
+
+    def _cell(self, symbols: Sequence[int]) -> int:
+        """The number of a rest of a rule."""
+        cell = _DONE
+        for symbol in reversed(symbols):
+            key = (symbol, cell)
+            found = self._cell_ids.get(key)
+            if found is None:
+                found = self._cell_ids[key] = len(self._cells)
+                self._cells.append(key)
+            cell = found
+        return cell
+
+    def first(self, goal: int) -> frozenset[int]:
+        """The terminals at the beginning of ``goal``."""
+        found = self._first.get(goal)
+        if found is None:
+            found = self._first[goal] = frozenset().union(
+                *(self._at_left_edge.get(lhs, ()) for lhs in self._corners_of(goal))
+            )
+        return found
+
+    def start(self, goal: int) -> dict[int, int]:
+        """Terminal → state after it, at the beginning of ``goal``."""
+        found = self._starts.get(goal)
+        if found is None:
+            found = {t: self.go(~goal, t) for t in sorted(self.first(goal))}
+            self._starts[goal] = found
+        return found
+
+    def symbols(self, state: int) -> Mapping[int, list[Item]]:
+        """The symbols that may follow, each with what is known after it.
+
+        A nonterminal stands for a text of it that is not empty.
+        """
+        found = self._symbols[state]
+        if found is None:
+            moved: dict[int, list[Item]] = {}
+            cells = self._cells
+            for item in self._items[state]:
+                cell = item & _CELL
+                symbol, after = cells[cell]
+                moved.setdefault(symbol, []).append(item - cell + after)
+            found = self._symbols[state] = dict(sorted(moved.items()))
+        return found
+
+    def go(self, at: int, symbol: int) -> int:
+        """The state after one of the symbols of state ``at``; or, below 0, after one of the
+        terminals that goal ``~at`` begins with."""
+        key = (at << _CELL_BITS) + symbol
+        found = self._gone.get(key)
+        if found is None:
+            if at >= 0:
+                found = self._state(self.goal_of[at], self.symbols(at)[symbol])
+            else:
+                found = self._state(~at, self._at_edge(~at, symbol))
+            self._gone[key] = found
+        return found
+
+    def edges(self, state: int) -> dict[int, int]:
+        """Symbol → next state: all that `go` says of a state."""
+        found = self._edges[state]
+        if found is None:
+            found = {symbol: self.go(state, symbol) for symbol in self.symbols(state)}
+            self._edges[state] = found
+        return found
+
+    def neighbours(self) -> tuple[dict[int, int], int]:
+        """Which terminals may stand right after each other, and which may come last.
+
+        Returns:
+            For each terminal of a productive rule that can be reached, those that may follow, as a
+            mask; and the terminals a text may end with.
+        """
+        n, nullable = len(self.nullable), self.nullable
+        used: list[set[int]] = [set() for _ in nullable]
+        for lhs, rhs in self._rules:
+            used[lhs].update(rhs)
+        reachable = _reachable(n - 1, [{~s for s in symbols if s < 0} for symbols in used])
+        rules = self._rules
+        if len(reachable) < n:
+            rules = [(lhs, rhs) for lhs, rhs in rules if lhs in reachable]
+        empty = {~i for i, is_nullable in enumerate(nullable) if is_nullable}
+        first = self._edge_terminals(rules, empty)
+        last = self._edge_terminals([(lhs, rhs[::-1]) for lhs, rhs in rules], empty)
+        # Which symbols stand next to each other; many rules say the same.
+        pairs: set[tuple[int, int]] = set()
+        for _, rhs in rules:
+            pairs.update(itertools.pairwise(rhs))
+            if not empty.isdisjoint(rhs):
+                for i, symbol in enumerate(rhs):
+                    for following in rhs[i + 1 :]:
+                        pairs.add((symbol, following))
+                        if following not in empty:
+                            break
+        # What follows each symbol, and then each terminal.
+        after = dict.fromkeys(set().union(*[used[lhs] for lhs in reachable]), 0)
+        for symbol, following in pairs:
+            after[symbol] |= 1 << following if following >= 0 else first[~following]
+        follow = {symbol: following for symbol, following in after.items() if symbol >= 0}
+        # Many nonterminals end with the same terminals.
+        ends: dict[int, int] = {}
+        for symbol, following in after.items():
+            if symbol < 0 and following:
+                ends[last[~symbol]] = ends.get(last[~symbol], 0) | following
+        for mask, following in ends.items():
+            for terminal in bits(mask):
+                follow[terminal] |= following
+        del follow[self._mark]
+        return follow, last[n - 1] & ~(1 << self._mark)
+
+    def _edge_terminals(self, rules: list[Rule], empty: set[int]) -> list[int]:
+        """For each nonterminal the terminals it can begin with, as a mask."""
+        found = [0] * len(self.nullable)
+        users: dict[int, set[int]] = {}
+        edges = {(lhs, rhs[0]) for lhs, rhs in rules if rhs}
+        for lhs, rhs in rules if empty else ():
+            for before, symbol in itertools.pairwise(rhs):
+                if before not in empty:
+                    break
+                edges.add((lhs, symbol))
+        for lhs, symbol in edges:
+            if symbol >= 0:
+                found[lhs] |= 1 << symbol
+            else:
+                users.setdefault(~symbol, set()).add(lhs)
+        todo = [i for i, mask in enumerate(found) if mask]
+        while todo:
+            inner = todo.pop()
+            mask = found[inner]
+            for user in users.get(inner, ()):
+                if mask & ~found[user]:
+                    found[user] |= mask
+                    todo.append(user)
+        return found
+
+    def is_loop(self, state: int) -> bool:
+        """Whether every end of the state's goal can go on in all the ways that ``state`` can.
+
+        So where a goal stands last in itself, coming back to ``state`` adds nothing.
+        """
+        goal = self.goal_of[state]
+        loop = self._loops.get(goal)
+        if loop is None:
+            loop = self._loops[goal] = self._state(goal, self._at_edge(goal, ~goal), True)
+        return state == loop
+
+    def _corners_of(self, goal: int) -> frozenset[int]:
+        """The nonterminals that can stand at the left edge of ``goal``."""
+        found = self._corners.get(goal)
+        if found is None:
+            found = self._corners[goal] = _reachable(goal, self._below)
+        return found
+
+    def _at_edge(self, goal: int, symbol: int) -> list[Item]:
+        items = self._found.get(symbol)
+        if items is None:
+            edges = self._edges_of.get(symbol, ())
+            cell = self._cell
+            items = list(
+                dict.fromkeys([lhs << _CELL_BITS | cell(rhs[i:]) for lhs, rhs, i in edges])
+            )
+            self._found[symbol] = items
+        corners = self._corners_of(goal)
+        return [item for item in items if item >> _CELL_BITS in corners]
+
+    def _ways_of(self, loop: int) -> list[int]:
+        """The cells with which a rule may go on at a loop."""
+        found = self._ways.get(loop)
+        if found is None:
+            found = self._ways[loop] = [self._cell(way) for way in self._loop_ways[loop]]
+        return found
+
+    def _state(self, goal: int, items: Iterable[Item], accepts: bool = False) -> int:
+        """The state in which ``items`` hold, and what follows from them without reading."""
+        held: frozenset[Item] = frozenset()
+        followed = self._followed[goal]
+        for item in items:
+            known = followed.get(item)
+            if known is None:
+                known = followed[item] = self._follow(goal, item)
+            held = held | known[0] if held else known[0]
+            accepts = accepts or known[1]
+        found = self._ids.get((goal, accepts, held))
+        if found is None:
+            found = self._ids[goal, accepts, held] = len(self._items)
+            self._items.append(held)
+            self.accepts.append(accepts)
+            self.is_final.append(accepts and not held)
+            self.goal_of.append(goal)
+            self._edges.append(None)
+            self._symbols.append(None)
+        return found
+
+    def _follow(self, goal: int, item: Item) -> tuple[frozenset[Item], bool]:
+        """The items in which symbols are still to come that hold with ``item``, itself included,
+        and whether the goal has been found."""
+        accepts = False
+        cells, n, nullable = self._cells, self._n, self.nullable
+        seen = {item}
+        todo = [item]
+        open_items: list[Item] = []
+        for at in todo:
+            cell = at & _CELL
+            if cell == _DONE:
+                lhs = at >> _CELL_BITS
+                accepts = accepts or lhs == goal
+                more = self._at_edge(goal, ~lhs)
+            else:
+                symbol, after = cells[cell]
+                if symbol < 0 and ~symbol >= n:
+                    more = [at - cell + way for way in self._ways_of(~symbol - n)]
+                else:
+                    open_items.append(at)
+                    if symbol >= 0 or not nullable[~symbol]:
+                        continue
+                    more = [at - cell + after]
+            for other in more:
+                if other not in seen:
+                    seen.add(other)
+                    todo.append(other)
+        return frozenset(open_items), accepts
+
+
+def _closure(n: int, rules: Iterable[Rule], empty: bool) -> list[bool]:
+    """Nonterminals with a rule of such nonterminals (and, unless ``empty``, terminals) only."""
+    unknown = set(range(-n, 0))
+    pending = [rule for rule in rules if not empty or max(rule[1], default=-1) < 0]
+    # Rules are mostly written after those they are used in, so one round settles nearly all.
+    pending.reverse()
+    for _ in range(_ROUNDS):
+        n_pending = len(pending)
+        for lhs, rhs in pending:
+            if ~lhs in unknown and unknown.isdisjoint(rhs):
+                unknown.discard(~lhs)
+        pending = [rule for rule in pending if ~rule[0] in unknown]
+        if not pending or len(pending) == n_pending:
+            break
+    known = [~i not in unknown for i in range(n)]
+    if not pending or len(pending) == n_pending:
+        return known
+    left = [(lhs, [~s for s in rhs if s < 0]) for lhs, rhs in pending]
+    users: dict[int, list[int]] = {}
+    missing: list[int] = []
+    ready: list[int] = []
+    for r, (lhs, needed) in enumerate(left):
+        unknown = {i for i in needed if not known[i]}
+        missing.append(len(unknown))
+        for i in unknown:
+            users.setdefault(i, []).append(r)
+        if not unknown:
+            ready.append(lhs)
+    while ready:
+        found = ready.pop()
+        if known[found]:
+            continue
+        known[found] = True
+        for r in users.get(found, ()):
+            missing[r] -= 1
+            if not missing[r]:
+                ready.append(left[r][0])
+    return known
+
+
+def _reachable(start: int, successors: list[set[int]]) -> frozenset[int]:
+    seen = {start}
+    todo = [start]
+    while todo:
+        for to in successors[todo.pop()]:
+            if to not in seen:
+                seen.add(to)
+                todo.append(to)
+    return frozenset(seen)

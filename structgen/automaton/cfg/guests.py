@@ -1,0 +1,222 @@
+"""Terminals of a grammar that are not patterns: texts of another grammar, and named tokens.
+
+A `Guest` is what the rules need to know of such a terminal: how its texts start, with which
+characters, and the shortest of each kind. While one is written, its own leaves and frames are at
+work (see `cfg_host`); it may end wherever its text is whole, and demands nothing of what follows.
+What the terminal before demands of it has to be settled by its first character; where that
+character decides, a `GuardedLeaf` reads it. A token that the grammar names is, to the automaton,
+two bytes that no text has; to what is demanded of the rest it is the end of the text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from structgen.automaton.core.frames import Alternative, NeedsText
+from structgen.automaton.core.leaf import Leaf
+from structgen.automaton.core.literal_leaf import LiteralLeaf
+from structgen.automaton.core.machine import Machine
+from structgen.automaton.core.tape import Tape
+from structgen.automaton.regex.alphabet import Alphabet
+from structgen.automaton.regex.encoding import GROUND, Utf8
+from structgen.automaton.regex.lookarounds import Moves
+from structgen.automaton.texts import Text, put
+
+MARK = 0xFF
+"""The byte with which a named token begins; UTF-8 has no use for it."""
+
+MAX_NAMED = 64
+"""Most named tokens of one output type."""
+
+
+def spelling(number: int) -> bytes:
+    """The bytes by which the automaton knows the named token of a number."""
+    return bytes([MARK, 0x80 + number])
+
+
+class NamedTokenLeaf(LiteralLeaf):
+    """One named token.
+
+    Attributes:
+        named: which of them it is.
+    """
+
+    is_shared = False
+    of_grammar = True
+
+    def __init__(self, number: int) -> None:
+        super().__init__([spelling(number)])
+        self.named = number
+
+
+class Guest:
+    """A terminal that is no pattern.
+
+    Args:
+        name: its name in messages.
+        ways: how a text of it may start; never empty.
+        alphabet: the atoms of the host's terminals.
+
+    Attributes:
+        first: the atoms that its texts may begin with, as a mask.
+    """
+
+    def __init__(self, name: str, ways: tuple[Alternative, ...], alphabet: Alphabet) -> None:
+        self.name = name
+        self.ways = _with_leaves(ways)
+        self._alphabet = alphabet
+        self._firsts: list[int] | None = None
+        self._machine = Machine(ways)
+        self._encoding = Utf8(alphabet)
+        self.can_be_empty = self._machine.is_accepting(self._machine.start)
+        self._known: dict[tuple[int, int], dict[int, Text]] = {}
+        self._texts: dict[int, Text] = {}
+        if any(isinstance(way.leaf, NamedTokenLeaf) for way in ways):
+            self._texts = {alphabet.n_atoms: self._machine.shortest_completion(self._machine.start)}
+        elif not self.can_be_empty:
+            self._texts = self._beginnings(self._machine.start, GROUND, b"")
+        self.first = 0
+        for atom in self._texts:
+            self.first |= 1 << atom
+
+    def firsts(self) -> list[int]:
+        """For each of `ways`, the atoms that its texts may begin with."""
+        if self._firsts is None:
+            self._firsts = [self.first]
+            if len(self.ways) > 1:
+                self._firsts = [Guest(self.name, (w,), self._alphabet).first for w in self.ways]
+        return self._firsts
+
+    def shortest(self, atoms: int) -> Text:
+        """The shortest text known that begins with one of ``atoms``, which some text does."""
+        texts = [text for atom, text in self._texts.items() if atoms >> atom & 1]
+        return min(texts, key=lambda text: (len(text), text))
+
+    def _beginnings(self, state: int, node: int, so_far: bytes) -> dict[int, Text]:
+        """For each atom that completes a character begun: what comes to the end of the shortest
+        text then."""
+        found = self._known.get((state, node))
+        if found is None:
+            found = self._known[state, node] = {}
+            spelt = self._encoding.row(node)
+            for byte in sorted(self._machine.next_bytes(state)):
+                deeper = spelt.get(byte)
+                if deeper is None:
+                    continue
+                to = self._machine.step(state, byte)
+                if deeper < 0:
+                    ways = {~deeper: self._completion(to, so_far + bytes([byte]))}
+                else:
+                    ways = self._beginnings(to, deeper, so_far + bytes([byte]))
+                for atom, rest in ways.items():
+                    whole = put(bytes([byte]), rest)
+                    if atom not in found or len(whole) < len(found[atom]):
+                        found[atom] = whole
+        return found
+
+    def _completion(self, state: int, so_far: bytes) -> Text:
+        tape = Tape().after(so_far)
+        if self._machine.is_pending(state):
+            state = self._machine.resolve(state, tape)
+        try:
+            return self._machine.shortest_completion(state)
+        except NeedsText:
+            return self._machine.shortest_completion(state, tape)
+
+
+class Demands(Protocol):
+    """Conditions on the rest of the text, over atoms."""
+
+    anything: int
+
+    def steps(self, state: int) -> Moves:
+        """Disjoint ``(atom mask, next condition)`` pairs."""
+        ...
+
+
+class GuardedLeaf(Leaf):
+    """A leaf whose first character has to meet what the terminal before it demands.
+
+    Args:
+        leaf: the leaf.
+        q: its state at the start.
+        demands: the conditions,
+        condition: the one that holds here,
+        encoding: and the bytes of their characters.
+    """
+
+    is_shared = False
+
+    def __init__(
+        self, leaf: Leaf, q: int, demands: Demands, condition: int, encoding: Utf8
+    ) -> None:
+        super().__init__()
+        self._leaf = leaf
+        self._encoding = encoding
+        self._settling = 0
+        for mask, to in demands.steps(condition):
+            if to == demands.anything:
+                self._settling |= mask
+        self._alive: dict[tuple[int, int], bool] = {}
+        self.start = self.state((q, GROUND))
+
+    def _edges(self, key: Any) -> Mapping[int, Any]:
+        if isinstance(key, int):
+            return self._leaf.row(key)
+        q, node = key
+        edges: dict[int, Any] = {}
+        spelt = self._encoding.row(node)
+        for byte, to in self._leaf.row(q).items():
+            deeper = spelt.get(byte)
+            if deeper is None:
+                continue
+            if deeper < 0:
+                if self._settling >> ~deeper & 1:
+                    edges[byte] = to
+            elif self._is_alive(to, deeper):
+                edges[byte] = (to, deeper)
+        return edges
+
+    def _is_alive(self, q: int, node: int) -> bool:
+        """Whether a character begun can still become one that settles the demand."""
+        found = self._alive.get((q, node))
+        if found is None:
+            spelt = self._encoding.row(node)
+            found = False
+            for byte, to in self._leaf.row(q).items():
+                deeper = spelt.get(byte)
+                if deeper is not None:
+                    found = found or bool(
+                        self._settling >> ~deeper & 1 if deeper < 0 else self._is_alive(to, deeper)
+                    )
+            self._alive[q, node] = found
+        return found
+
+    def _label(self, key: Any) -> int:
+        return self._leaf.label(key) if isinstance(key, int) else -1
+
+    def _search(self, q: int, wanted: int | None) -> tuple[Text, int] | None:
+        key = self._keys[q]
+        if isinstance(key, int):
+            return self._leaf.shortest(key, wanted)
+        best: tuple[Text, int] | None = None
+        for byte, to in sorted(self.row(q).items()):
+            rest = self.shortest(to, wanted)
+            if rest is not None and (best is None or len(rest[0]) + 1 < len(best[0])):
+                best = put(bytes([byte]), rest[0]), rest[1]
+        return best
+
+
+def _with_leaves(ways: tuple[Alternative, ...]) -> tuple[Alternative, ...]:
+    """The same ways, those without a leaf followed to the leaves after them."""
+    out: list[Alternative] = []
+    for way in ways:
+        if way.leaf is not None or not way.frames:
+            out.append(way)
+            continue
+        (frame, at), *rest = way.frames
+        below = tuple(rest)
+        further = tuple(Alternative(w.leaf, w.q, w.frames + below) for w in frame.resume(at, 0))
+        out += _with_leaves(further)
+    return tuple(out)

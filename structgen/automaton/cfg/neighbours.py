@@ -1,0 +1,490 @@
+"""Which terminals can stand side by side, and short ways to the end of a text.
+
+A terminal's end demands something of what follows (see `cfg_terminals`): after a number, no digit.
+Nearly always the first character of the next terminal meets the demand, so a demand is summed up
+by a mask of the atoms that settle it. With these masks, and a look at a few near ends of a terminal
+where a mask will not do, `Neighbours` tells that no demand can ever lead to a dead end (`is_free`),
+that a place can be finished after any end of a terminal (`is_certain`), and how (`of_place`). It
+may say no where a closer look (`cfg_completion`) would say yes, never the other way round.
+
+What a goal needs is computed once for all stacks: for a goal state and a demand, the fewest bytes
+that end the goal, for each demand it can end with, those left out that are worse in every way.
+These summaries are a least fixpoint over the goal automata (Knuth 1977), grown as they are asked
+for; a stack is then finished goal by goal, memoised per continuation.
+"""
+
+from __future__ import annotations
+
+import heapq
+
+from structgen.automaton.bits import bits
+from structgen.automaton.texts import Text, joined, put
+
+from .goals import Goals
+from .lexer import Lexer
+from .stacks import BOTTOM, Stacks, unpack
+
+_Node = tuple[int, int]
+"""A goal state, or ``~goal`` for the beginning of a goal, and the demand there: a condition on the
+rest, or, below 0, one of the demands that stand for all those of a terminal."""
+
+Rest = tuple[int, Text, "tuple[int, int] | None"]
+"""Length of a whole completion, its first part, and (continuation, demand) that it goes on with."""
+
+_MAX_DEMANDS = 16
+_MAX_SURVEY = 5_000
+_MAX_PENDING = 300
+_MAX_STATES = 5_000
+
+
+class Neighbours:
+    """The terminals of one grammar, side by side.
+
+    Args:
+        stacks: the places.
+        lexer: the terminals.
+        ignore: terminals that may stand anywhere.
+    """
+
+    def __init__(self, stacks: Stacks, lexer: Lexer, ignore: frozenset[int]) -> None:
+        self._stacks = stacks
+        self._goals: Goals = stacks.goals
+        self._lexer = lexer
+        self._ignore = ignore
+        terminals = lexer.terminals
+        self._demands = [
+            terminals.demands(t) if start >= 0 or t in terminals.guests else (0, False, None)
+            for t, start in enumerate(terminals.starts)
+        ]
+        self._first = [
+            terminals.first(t) if start >= 0 or t in terminals.guests else 0
+            for t, start in enumerate(terminals.starts)
+        ]
+        # For each demand: the atoms that settle it, and whether the text may end.
+        self._settling: dict[int, tuple[int, bool]] = {
+            ~t: (mask, may_end) for t, (mask, may_end, _) in enumerate(self._demands)
+        }
+        self._met: dict[int, tuple[int, int]] = {}
+        self._texts: dict[tuple[int, int], dict[int, Text]] = {}
+        self._ends: dict[_Node, dict[int, Text]] = {}
+        # Who else ends when a node does: (node, bytes before), or (node, state to go on in).
+        self._heads: dict[_Node, dict[tuple[_Node, Text], None]] = {}
+        self._callers: dict[_Node, dict[tuple[_Node, int], None]] = {}
+        self._todo: list[tuple[int, _Node, int, Text]] = []
+        self._rests: dict[tuple[int, int], Rest | None] = {}
+        self._ends_after: dict[tuple[int, int], frozenset[int]] = {}
+        self._can_end: dict[tuple[int, frozenset[int]], bool] = {}
+        self._follow, self._last = stacks.goals.neighbours()
+        self._left = self._all_left()
+
+    def _settles(self, demand: int) -> tuple[int, bool]:
+        found = self._settling.get(demand)
+        if found is None:
+            found = self._settling[demand] = self._lexer.terminals.settled_by([demand])
+        return found
+
+    def _meeting(self, demand: int) -> tuple[int, int]:
+        """The terminals of which some first character settles a demand, and those of which some
+        does not, as masks."""
+        found = self._met.get(demand)
+        if found is None:
+            settling = self._settles(demand)[0]
+            some = others = 0
+            for t, first in enumerate(self._first):
+                if first & settling:
+                    some |= 1 << t
+                if first & ~settling:
+                    others |= 1 << t
+            found = self._met[demand] = some, others
+        return found
+
+    def _can_follow(self, terminal: int, following: int) -> bool:
+        """Whether one terminal can be read after another, whatever that demands."""
+        return bool(self._demands[terminal][0] & self._first[following])
+
+    def unsettled(self) -> tuple[int, int] | None:
+        """A terminal and a guest after it whose first character may leave open what is demanded."""
+        terminals = self._lexer.terminals
+        rest = terminals.rest
+        guests = sum(1 << t for t in terminals.guests)
+        before = {**self._follow, **dict.fromkeys(self._ignore, guests)}
+        for terminal, following in before.items():
+            for guest in bits(following & guests):
+                if self._first[guest] == terminals.end_of_text:
+                    continue
+                if self._left is None:
+                    return terminal, guest
+                for demand in self._left_by(terminal):
+                    open_atoms = self._first[guest] & ~self._settles(demand)[0]
+                    if demand < 0:
+                        if open_atoms:
+                            return terminal, guest
+                        continue
+                    for mask, to in rest.steps(demand):
+                        if mask & open_atoms and rest.is_possible(to):
+                            return terminal, guest
+        return None
+
+    def is_free(self) -> bool:
+        """Whether no demand of any terminal can ever lead to a dead end."""
+        if self._left is None:
+            return False
+        follow, ignore = self._follow, self._ignore
+
+        def fits(terminal: int, following: int) -> bool:
+            for demand in self._left_by(terminal):
+                if demand != self._anything:
+                    for t in bits(following & ~self._meeting(demand)[0]):
+                        if not self._hands_on(demand, t):
+                            return False
+            return True
+
+        everything = sum(1 << t for t in follow)
+        if not all(fits(i, everything) for i in ignore):
+            return False
+        for terminal, following in follow.items():
+            # What is ignored may stand between, and fits before everything.
+            if not fits(terminal, following) and not any(fits(terminal, 1 << i) for i in ignore):
+                return False
+        last = [*bits(self._last), *ignore]
+        return all(self._settles(d)[1] for t in last for d in self._left_by(t))
+
+    def _hands_on(self, demand: int, terminal: int) -> bool:
+        """Whether a terminal of one text can be read under a demand, which then it makes itself."""
+        lexer = self._lexer
+        if demand < 0 or terminal not in lexer.terminals.literals:
+            return False
+        start = lexer.terminals.starts[terminal]
+        return bool(lexer.exits.from_state(terminal, start, demand, _MAX_PENDING))
+
+    def _left_by(self, terminal: int) -> set[int]:
+        assert self._left is not None
+        return self._left.get(terminal, set())
+
+    def _all_left(self) -> dict[int, set[int]] | None:
+        """What can be demanded after each terminal, what earlier ones still demand included.
+
+        None where that is too much to say.
+        """
+        follow, ignore = self._follow, self._ignore
+        left: dict[int, set[int]] = {}
+        todo: list[tuple[int, int]] = []
+
+        def add(terminal: int, demand: int) -> None:
+            known = left.setdefault(terminal, set())
+            if demand not in known:
+                known.add(demand)
+                todo.append((terminal, demand))
+
+        for terminal in {*follow, *ignore}:
+            for demand in self._demanded(terminal):
+                add(terminal, demand)
+        total = 0
+        ignored = sum(1 << t for t in ignore)
+        everything = ignored | sum(1 << t for t in follow)
+        while todo:
+            terminal, demand = todo.pop()
+            if demand == self._anything:
+                continue  # nobody cares
+            following = everything if terminal in ignore else follow.get(terminal, 0) | ignored
+            following &= self._meeting(demand)[1]  # nearly always nothing is left
+            for t in bits(following):
+                if demand < 0:
+                    # A guess will not do.
+                    exact = self._lexer.terminals.demands(terminal, _MAX_STATES)
+                    if exact[2] is None:
+                        return None
+                    self._demands[terminal] = exact
+                    self._settling[demand] = exact[:2]
+                    del self._met[demand]
+                    if len(exact[2]) > _MAX_DEMANDS:
+                        # Their sum may.
+                        if following & self._meeting(demand)[1]:
+                            return None
+                        break
+                    left[terminal].discard(demand)
+                    for known in exact[2]:
+                        add(terminal, known)
+                    break
+                if self._lexer.is_met_at_once(t, demand) is not False:
+                    continue
+                exits = self._lexer.exits.from_state(
+                    t, self._lexer.terminals.starts[t], demand, _MAX_PENDING
+                )
+                total += 1
+                if exits is None or total > _MAX_SURVEY:
+                    return None
+                for end in exits:
+                    add(t, end)
+        return left
+
+    def is_safe(self) -> bool:
+        """As `is_free`, by looking at every state of every goal: slower, and true more often.
+
+        A state is safe under a demand if its goal can end under some demand with which every state
+        that may have called it is safe in turn; the greatest such set is looked for.
+        """
+        if self._left is None:
+            return False
+        returns, wanted = self._survey()
+        if returns is None:
+            return False
+        root = self._goals.goal_of[self._goals.origin]
+        safe = dict.fromkeys(wanted, True)
+        users: dict[_Node, set[_Node]] = {}
+        todo = list(safe)
+        while todo:
+            node = todo.pop()
+            if not safe[node]:
+                continue
+            goal = self._goals.goal_of[node[0]]
+            good = False
+            for end in self._ends_of(node):
+                after = [(state, end) for state in returns.get(goal, ())]
+                for caller in after:
+                    users.setdefault(caller, set()).add(node)
+                    if caller not in safe:
+                        safe[caller] = True
+                        todo.append(caller)
+                if goal == root:
+                    good = good or self._settles(end)[1]
+                else:
+                    good = good or all(safe[caller] for caller in after)
+            if not good:
+                if node in wanted:
+                    return False
+                safe[node] = False
+                todo += users.get(node, ())
+            if len(safe) > _MAX_SURVEY:
+                return False
+        return True
+
+    def _survey(self) -> tuple[dict[int, list[int]] | None, set[_Node]]:
+        """The states that call each goal and go on, and all states with the demands met there."""
+        goals = self._goals
+        returns: dict[int, list[int]] = {}
+        wanted: set[_Node] = {(goals.origin, self._anything)}
+        started: set[int] = set()
+        seen = {goals.origin}
+        for state in (todo := [goals.origin]):
+            steps = list(goals.edges(state).items())
+            for symbol, to in steps:
+                if symbol < 0:
+                    returns.setdefault(~symbol, []).append(to)
+                    if ~symbol not in started:
+                        started.add(~symbol)
+                        steps += goals.start(~symbol).items()
+                else:
+                    wanted.update((to, demand) for demand in self._left_by(symbol))
+                if to not in seen:
+                    seen.add(to)
+                    todo.append(to)
+            for terminal in self._ignore:
+                wanted.update((state, demand) for demand in self._left_by(terminal))
+            if len(wanted) > _MAX_SURVEY:
+                return None, wanted
+        return returns, wanted
+
+    def _demanded(self, terminal: int) -> tuple[int, ...]:
+        demands = self._demands[terminal][2]
+        return (~terminal,) if demands is None or len(demands) > _MAX_DEMANDS else demands
+
+    def _steps(self, demand: int, terminal: int) -> dict[int, Text]:
+        """Some ways to read ``terminal`` under a demand: what it demands in turn → its bytes."""
+        key = (demand, terminal)
+        found = self._texts.get(key)
+        if found is None:
+            mask = self._settles(demand)[0] & self._first[terminal]
+            if mask:
+                text, after = self._lexer.exits.shortest_beginning(terminal, mask)
+                found = {after: text}
+            elif demand >= 0 and self._first[terminal]:
+                found = self._lexer.exits.near_of(terminal, demand)
+            else:
+                found = {}
+            self._texts[key] = found
+        return found
+
+    # -- places -----------------------------------------------------------------------------------
+
+    def of_place(self, place: int, demand: int) -> Text | None:
+        """A short way to the end from ``place`` under a demand, if one is found."""
+        found = self._of_place(place, demand)
+        if found is None:
+            return None
+        parts: list[Text] = []
+        at: Rest | None = found
+        while at is not None:
+            parts.append(at[1])
+            at = self._rests[at[2]] if at[2] is not None else None
+        return joined(b"", parts)
+
+    def is_possible(self, place: int, demand: int) -> bool:
+        """Whether a way to the end is found."""
+        return self._of_place(place, demand) is not None
+
+    def is_certain(self, place: int, terminal: int) -> bool:
+        """Whether a text can surely be finished from ``place`` after any end of ``terminal``."""
+        if self._of_place(place, ~terminal) is not None:
+            return True
+        demands = self._demands[terminal][2]
+        if demands is None or len(demands) > _MAX_DEMANDS:
+            return False
+        return all(self._of_place(place, demand) is not None for demand in demands)
+
+    def ends_after(self, state: int, terminal: int) -> frozenset[int]:
+        """The demands with which a goal can be ended after any end of a terminal read in it.
+
+        Whether one of them can be met is the stack's business: see `can_end`.
+        """
+        key = (state, terminal)
+        found = self._ends_after.get(key)
+        if found is None:
+            goals, ends_of = self._goals, self._ends_of
+            out: set[int] = set()
+            if terminal in self._ignore:
+                out.update(ends_of((state, ~terminal)))
+            for symbol, to in goals.edges(state).items():
+                if symbol == terminal:
+                    out.update(ends_of((to, ~terminal)))
+                elif symbol < 0 and terminal in goals.start(~symbol):
+                    for demand in list(ends_of((goals.start(~symbol)[terminal], ~terminal))):
+                        out.update(ends_of((to, demand)))
+            found = self._ends_after[key] = frozenset(out)
+        return found
+
+    def can_end(self, continuation: int, demands: frozenset[int]) -> bool:
+        """Whether a way to the end is found from a continuation under any of some demands."""
+        key = (continuation, demands)
+        found = self._can_end.get(key)
+        if found is None:
+            of = self._of_continuation
+            found = any(of(continuation, demand) is not None for demand in demands)
+            self._can_end[key] = found
+        return found
+
+    def _of_place(self, place: int, demand: int) -> Rest | None:
+        if self._stacks.accepting[place] and self._settles(demand)[1]:
+            return (0, b"", None)
+        best: Rest | None = None
+        for state, below in self._stacks.places[place]:
+            for after, text in self._ends_of((state, demand)).items():
+                rest = self._of_continuation(below, after)
+                if rest is not None and (best is None or rest[0] + len(text) < best[0]):
+                    best = (rest[0] + len(text), text, (below, after))
+        return best
+
+    def _of_continuation(self, continuation: int, demand: int) -> Rest | None:
+        """As `_of_place`; without recursion, since stacks can be deep."""
+        key = (continuation, demand)
+        stack = [key]
+        while stack:
+            at = stack[-1]
+            if at in self._rests:
+                stack.pop()
+                continue
+            missing: list[tuple[int, int]] = []
+            best: Rest | None = None
+            for top in self._stacks.continuations[at[0]]:
+                if top == BOTTOM:
+                    if self._settles(at[1])[1]:
+                        best = (0, b"", None)
+                    continue
+                state, below = unpack(top)
+                for after, text in self._ends_of((state, at[1])).items():
+                    if (below, after) not in self._rests:
+                        missing.append((below, after))
+                        continue
+                    rest = self._rests[below, after]
+                    if rest is not None and (best is None or rest[0] + len(text) < best[0]):
+                        best = (rest[0] + len(text), text, (below, after))
+            if missing:
+                stack += missing
+            else:
+                self._rests[at] = best
+                stack.pop()
+        return self._rests[key]
+
+    # -- goals ------------------------------------------------------------------------------------
+
+    def _ends_of(self, node: _Node) -> dict[int, Text]:
+        """For the demands a goal can end with: the fewest bytes until then."""
+        if node not in self._ends:
+            self._add(node)
+            self._open(node)
+            while self._todo:
+                _, at, demand, text = heapq.heappop(self._todo)
+                self._end(at, demand, text)
+        return self._ends[node]
+
+    def _add(self, node: _Node) -> None:
+        self._ends[node], self._heads[node], self._callers[node] = {}, {}, {}
+
+    def _open(self, start: _Node) -> None:
+        goals = self._goals
+        opened = [start]
+        for node in opened:
+            state, demand = node
+            if state >= 0 and goals.accepts[state]:
+                heapq.heappush(self._todo, (0, node, demand, b""))
+            edges = goals.edges(state) if state >= 0 else goals.start(~state)
+            steps = list(edges.items())
+            if demand < 0 or self._settles(demand) != self._settles(self._anything):
+                # Only a demand makes it worth while to write what is ignored.
+                steps += [(terminal, state) for terminal in self._ignore]
+            for symbol, to in steps:
+                if symbol < 0:
+                    inner = (symbol, demand)
+                    if inner not in self._ends:
+                        self._add(inner)
+                        opened.append(inner)
+                    self._callers[inner][node, to] = None
+                    for after, more in list(self._ends[inner].items()):
+                        self._go_on(node, to, after, more)
+                    continue
+                for after, text in self._steps(demand, symbol).items():
+                    inner = (to, after)
+                    if inner not in self._ends:
+                        self._add(inner)
+                        opened.append(inner)
+                    self._heads[inner][node, text] = None
+                    for end, more in self._ends[inner].items():
+                        self._push(node, end, put(text, more))
+
+    @property
+    def _anything(self) -> int:
+        return self._lexer.terminals.rest.anything
+
+    def _push(self, node: _Node, demand: int, text: Text) -> None:
+        if not self._is_beaten(node, demand, text):
+            heapq.heappush(self._todo, (len(text), node, demand, text))
+
+    def _is_beaten(self, node: _Node, demand: int, text: Text) -> bool:
+        """Whether some known end of ``node`` is as short and, as far as can be seen, as good."""
+        mask, may_end = self._settles(demand)
+        for other, known in self._ends[node].items():
+            if len(known) <= len(text):
+                settling, ends = self._settles(other)
+                if other == demand or (mask and mask & ~settling == 0 and ends >= may_end):
+                    return True
+        return False
+
+    def _end(self, node: _Node, demand: int, text: Text) -> None:
+        if self._is_beaten(node, demand, text):
+            return
+        self._ends[node][demand] = text
+        for head, before in self._heads[node]:
+            self._push(head, demand, put(before, text))
+        for caller, to in list(self._callers[node]):
+            self._go_on(caller, to, demand, text)
+
+    def _go_on(self, caller: _Node, to: int, demand: int, text: Text) -> None:
+        """A goal called by ``caller`` can end under ``demand`` after ``text``; ``to`` follows."""
+        node = (to, demand)
+        if node not in self._ends:
+            self._add(node)
+            self._open(node)
+        if (caller, text) not in self._heads[node]:
+            self._heads[node][caller, text] = None
+            for after, more in list(self._ends[node].items()):
+                self._push(caller, after, put(text, more))

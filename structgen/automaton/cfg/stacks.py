@@ -1,0 +1,205 @@
+"""Stacks of open goals: which terminals may come next, and what each of them leads to.
+
+A place in a text is a set of *tops*, pairs of a goal state and the goal's *continuation*: the
+interned set of tops to go on with when the goal ends. Continuations are sets, so however many ways
+lead to a place, a goal begun there is begun once; and they are identified by content, so equal
+places are one integer. That is a graph-structured stack without positions (Tomita 1986; Scott &
+Johnstone 2010): whatever the grammar, memory grows with the square of the text at worst, and with
+its depth of nesting for grammars people write. A goal that stands last in its rule hands its own
+continuation on (a tail call), so right recursion needs no depth either.
+
+This module knows terminals by number only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from structgen.errors import CompileLimitExceeded
+
+from .goals import Goals
+
+BOTTOM = -1
+"""In a continuation: the text may end here."""
+
+MAX_PLACES = 2_000_000
+"""Most places, and most continuations, of one grammar."""
+
+_Moves = tuple[int, tuple[tuple[int, int], ...]]
+
+_STATE_BITS = 24
+_STATE_MASK = (1 << _STATE_BITS) - 1
+
+
+class Stacks:
+    """The places of one grammar.
+
+    Args:
+        goals: the goal automata of a grammar that has a text.
+
+    Attributes:
+        start: the place where a text begins.
+        continuations: the tops of each continuation, packed (`unpack`), or `BOTTOM`.
+        places: the ``(goal state, continuation)`` pairs of each place.
+        shapes: the goal states of each place: what may come next is theirs to say.
+        accepting: whether the text may end at a place.
+    """
+
+    def __init__(self, goals: Goals) -> None:
+        self.goals = goals
+        self.continuations: list[frozenset[int]] = []
+        self._continuation_ids: dict[frozenset[int], int] = {}
+        self.places: list[tuple[tuple[int, int], ...]] = []
+        self.accepting: list[bool] = []
+        self._place_ids: dict[tuple[bool, tuple[tuple[int, int], ...]], int] = {}
+        self.shapes: list[tuple[int, ...]] = []
+        self._shapes: dict[tuple[int, ...], tuple[int, ...]] = {}
+        self._expected: dict[tuple[int, ...], frozenset[int]] = {}
+        self._called: dict[int, int] = {}
+        self._moves: dict[int, _Moves] = {}
+        self._shifts: dict[int, int] = {}
+        self.start = self._place(
+            {goals.origin: self.continuation(frozenset((BOTTOM,)))}, goals.accepts[goals.origin]
+        )
+
+    def continuation(self, tops: frozenset[int]) -> int:
+        """The number of a continuation."""
+        found = self._continuation_ids.get(tops)
+        if found is None:
+            found = self._continuation_ids[tops] = len(self.continuations)
+            if found > MAX_PLACES:
+                raise CompileLimitExceeded(
+                    "too many continuations are open", limit=MAX_PLACES, actual=found
+                )
+            self.continuations.append(tops)
+        return found
+
+    def _call(self, place: int, goal: int) -> int:
+        """The continuation of a goal that begins at a place where it may."""
+        key = place << _STATE_BITS | goal
+        found = self._called.get(key)
+        if found is None:
+            goals = self.goals
+            tops: set[int] = set()
+            for state, below in self.places[place]:
+                if ~goal not in goals.symbols(state):
+                    continue
+                to = goals.go(state, ~goal)
+                if goals.is_final[to] or (
+                    goals.accepts[to] and goals.goal_of[to] == goal and goals.is_loop(to)
+                ):
+                    tops |= self.continuations[below]
+                else:
+                    tops.add(to | below << _STATE_BITS)
+            found = self._called[key] = self.continuation(frozenset(tops))
+        return found
+
+    def expected(self, place: int) -> frozenset[int]:
+        """The terminals that may come next."""
+        states = self.shapes[place]
+        found = self._expected.get(states)
+        if found is None:
+            goals = self.goals
+            expected: set[int] = set()
+            for state in states:
+                for symbol in goals.symbols(state):
+                    expected.update((symbol,) if symbol >= 0 else goals.first(~symbol))
+            found = self._expected[states] = frozenset(expected)
+        return found
+
+    def shift(self, place: int, terminal: int) -> int:
+        """The place after one of the expected terminals."""
+        key = place << _STATE_BITS | terminal
+        found = self._shifts.get(key)
+        if found is None:
+            found = self._shifts[key] = self.union(((place, terminal),))
+        return found
+
+    def _moves_of(self, state: int, terminal: int) -> _Moves:
+        """Where a terminal leads from a goal state: in its own goal (-1: nowhere); and in goals
+        that begin with it, with the state after it in each."""
+        key = state << _STATE_BITS | terminal
+        found = self._moves.get(key)
+        if found is None:
+            symbols, first, go = self.goals.symbols(state), self.goals.first, self.goals.go
+            own = go(state, terminal) if terminal in symbols else -1
+            begun = [(~s, go(s, terminal)) for s in symbols if s < 0 and terminal in first(~s)]
+            found = self._moves[key] = (own, tuple(begun))
+        return found
+
+    def union(self, steps: Iterable[tuple[int, int]], places: Iterable[int] = ()) -> int:
+        """The place that any of ``steps`` (place, terminal) or ``places`` can be."""
+        accepts, continuations = self.goals.accepts, self.continuations
+        # Goal states with their continuations: of most there is one, which has a number already.
+        tops: dict[int, int | set[int]] = {}
+        todo: list[tuple[int, int]] = []
+        accepting = False
+        for place, terminal in steps:
+            for state, below in self.places[place]:
+                own, begun = self._moves_of(state, terminal)
+                if own >= 0:
+                    todo.append((own, below))
+                for goal, to in begun:
+                    todo.append((to, self._call(place, goal)))
+        while todo:
+            state, below = todo.pop()
+            known = tops.get(state)
+            new: Iterable[int] = ()
+            if known is None:
+                tops[state] = below
+                new = continuations[below]
+            elif known != below:
+                if isinstance(known, int):
+                    known = tops[state] = set(continuations[known])
+                new = continuations[below] - known
+                known |= new
+            if accepts[state]:
+                for top in new:
+                    if top == BOTTOM:
+                        accepting = True
+                    else:
+                        todo.append((top & _STATE_MASK, top >> _STATE_BITS))
+        for place in places:
+            accepting = accepting or self.accepting[place]
+            for state, below in self.places[place]:
+                known = tops.get(state, below)
+                if known == below:
+                    tops[state] = below
+                    continue
+                if isinstance(known, int):
+                    known = tops[state] = set(continuations[known])
+                known |= continuations[below]
+        return self._place(tops, accepting)
+
+    def _place(self, tops: dict[int, int | set[int]], accepting: bool) -> int:
+        is_final = self.goals.is_final
+        pairs = tuple(
+            sorted(
+                [
+                    (
+                        state,
+                        below if isinstance(below, int) else self.continuation(frozenset(below)),
+                    )
+                    for state, below in tops.items()
+                    if not is_final[state]
+                ]
+            )
+        )
+        key = (accepting, pairs)
+        found = self._place_ids.get(key)
+        if found is None:
+            found = self._place_ids[key] = len(self.places)
+            if found > MAX_PLACES:
+                raise CompileLimitExceeded(
+                    "too many places in the grammar", limit=MAX_PLACES, actual=found
+                )
+            self.places.append(pairs)
+            self.accepting.append(accepting)
+            shape = tuple([state for state, _ in pairs])
+            self.shapes.append(self._shapes.setdefault(shape, shape))
+        return found
+
+
+def unpack(top: int) -> tuple[int, int]:
+    """The ``(goal state, continuation)`` of a packed top."""
+    return top & _STATE_MASK, top >> _STATE_BITS

@@ -1,0 +1,536 @@
+r"""Terminals of a grammar: what ``re.match`` takes at a place, as lazy automata over atoms.
+
+A terminal takes one stretch of text, the one that backtracking prefers: greedy quantifiers the
+longest, lazy ones the shortest, alternatives the first that works. A state is the *ordered* list of
+ways still open (threads), the first of them preferred. Whether the terminal may end at a state
+depends on the text after it: no preferred thread may come to a match there. That condition is a
+regular language of the rest of the text, a state of `RestAutomaton`; ``end(state)`` answers with
+it, so that ``[a-z]+`` may end before anything but another letter. Lookahead is the same thing: a
+condition on the rest, carried by a thread from where it stands. Lookbehind runs beside the threads
+from the terminal's start; it may not look beyond that.
+
+It knows nothing of rules, bytes or tokens. (Thompson simulation with priorities, as in Cox 2010;
+conditions by derivatives.)
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+
+from structgen.automaton import liveness
+from structgen.automaton.regex.alphabet import Alphabet
+from structgen.automaton.regex.automaton import RegexAutomaton
+from structgen.automaton.regex.derivatives import char_sets
+from structgen.automaton.regex.expressions import EPSILON, NONE
+from structgen.automaton.regex.lookarounds import Moves
+from structgen.errors import CompileLimitExceeded, OutputTypeError, PatternError, UnsupportedFeature
+from structgen.grammar import ir
+from structgen.grammar.regex import context as regex_context
+from structgen.grammar.regex import facts as regex_facts
+from structgen.grammar.regex import python as python_regex
+from structgen.grammar.regex import tree
+
+from .guests import Guest
+from .threads import DEAD, HAS_BEHIND, Item, RestAutomaton, Threads
+
+_Key = tuple[tuple[tuple[int, int], ...], tuple[int, ...], int, int]
+"""A state: threads (what is left, condition), positions of lookbehind automata, characters read (as
+far as it matters), terminal."""
+
+MAX_STATES = 100_000
+"""Most states of one terminal."""
+
+_MAX_EAGER = 300
+_UNORDERED = -2
+_MAX_EXPLORED = 100
+_MAX_EXPLORED_LOOKING = 2_000
+
+
+def _never(index: int) -> bool:
+    raise AssertionError("there is no lookbehind")
+
+
+class Terminals:
+    """All terminals of a grammar, over one alphabet.
+
+    Args:
+        symbols: the terminals; those that are not patterns are left to `guests`.
+        chars: the code points that may be written.
+
+    Raises:
+        PatternError: a pattern is malformed or not regular.
+        UnsupportedFeature: a lookaround that cannot be enforced exactly.
+
+    Attributes:
+        alphabet: the atoms.
+        rest: the automaton of conditions on what follows.
+        starts: the start state of each terminal; -1 when it matches nothing, or is a guest.
+        guests: terminals that are not patterns, by number; for the caller to fill in.
+        literals: the bytes of those that match one text.
+    """
+
+    def __init__(self, symbols: Sequence[ir.AnyTerminal], chars: ir.CharSet) -> None:
+        terminals = [
+            s if isinstance(s, ir.Terminal) else ir.Terminal(s.name, "(?!)") for s in symbols
+        ]
+        # Most terminals are one text each: those are handled without trees.
+        texts = [python_regex.plain_text(t.pattern, t.flags) or None for t in terminals]
+        trees = [
+            regex_context.settled(python_regex.parse(t.pattern, t.flags, lazy=True))
+            if text is None
+            else None
+            for t, text in zip(terminals, texts, strict=True)
+        ]
+        sets = {chars.ranges}
+        written = set().union(*[text for text in texts if text is not None])
+        for char in written:
+            sets.add(((ord(char), ord(char)),))
+        self._aheads: dict[tree.Look | ir.EndAnchor, ir.Regex] = {}
+        self._behinds: dict[tree.Look, tuple[ir.Regex, int]] = {}
+        self._names = [t.name for t in terminals]
+        for terminal, parsed in zip(terminals, trees, strict=True):
+            if parsed is not None:
+                try:
+                    self._collect(terminal, parsed, sets)
+                except OutputTypeError as error:
+                    error.terminal = terminal.name
+                    raise
+        if self._behinds:
+            sets |= char_sets(ir.ANY_TEXT)
+        self.alphabet = Alphabet(sets)
+        self._writable = self.alphabet.mask(chars.ranges)
+        self.end_of_text = 1 << self.alphabet.n_atoms
+        self.guests: dict[int, Guest] = {}
+        self.rest = RestAutomaton(self.alphabet)
+        self._behind_automata = [
+            RegexAutomaton(ir.Concat((ir.ANY_TEXT, regex)), self.alphabet)
+            for regex, _ in self._behinds.values()
+        ]
+        self._behind_widths = [width for _, width in self._behinds.values()]
+        numbers = {look: i for i, look in enumerate(self._behinds)}
+        self._threads = Threads(self.rest, self._writable, self._aheads, numbers)
+        self._keys: list[_Key] = []
+        # States without lookarounds or conditions; such are all that follow them.
+        self._is_plain: list[bool] = []
+        self._state_ids: dict[object, int] = {}
+        self._moves: dict[int, Moves] = {}
+        self._raw: dict[int, Moves] = {}
+        self._ends: dict[int, int] = {}
+        self._alive: dict[int, bool] = {}
+        self._nodes_of: list[int] = []
+        self._first: dict[int, int] = {}
+        self.literals: dict[int, bytes] = {}
+        atoms = {char: self.alphabet.atom(ord(char)) for char in written}
+        unwritable = {char for char, atom in atoms.items() if not self._writable >> atom & 1}
+        self._contents = [(t.pattern, int(t.flags), t.splits, chars.ranges) for t in terminals]
+        self.starts: list[int] = []
+        for i, (terminal, text, parsed) in enumerate(zip(terminals, texts, trees, strict=True)):
+            if parsed is None:
+                assert text is not None
+                is_dead = unwritable and not unwritable.isdisjoint(text)
+                node = DEAD if is_dead else self._threads.text([atoms[char] for char in text])
+                start = self._start_of_text(i, text, node)
+                self._first[i] = 1 << atoms[text[0]]
+            else:
+                literal = self._literal(parsed)
+                if literal:
+                    self.literals[i] = literal
+                start = self._start_anywhere(parsed) if terminal.splits else self._start(i, parsed)
+            self.starts.append(start)
+
+    def content(self, terminal: int) -> bytes:
+        """What tells a terminal from all others, in this grammar or another: a digest."""
+        return hashlib.sha256(repr(self._contents[terminal]).encode()).digest()
+
+    # -- the automata -------------------------------------------------------------------------
+
+    def moves(self, state: int) -> Moves:
+        """Disjoint ``(atom mask, next state)`` pairs; what leads nowhere is left out."""
+        found = self._moves.get(state)
+        if found is None and self._keys[state][3] == _UNORDERED:
+            language = self._keys[state][0][0][0]
+            moves = self.rest.moves(language)
+            found = self._moves[state] = tuple((m, self._unordered(to, True)) for m, to in moves)
+        elif found is None:
+            found = tuple((mask, to) for mask, to in self._all_moves(state) if self._is_alive(to))
+            self._moves[state] = found
+        return found
+
+    def end(self, state: int) -> int:
+        """The condition on the rest under which the terminal ends here (`NONE`: it cannot)."""
+        found = self._ends.get(state)
+        if found is None:
+            found = self._ends[state] = self._end(state)
+        return found
+
+    def first(self, terminal: int) -> int:
+        """The atoms a terminal can begin with."""
+        found = self._first.get(terminal)
+        if found is None:
+            found = self._first[terminal] = self._first_of(terminal)
+        return found
+
+    def _first_of(self, terminal: int) -> int:
+        literal = self.literals.get(terminal)
+        if literal is not None:
+            return 1 << self.alphabet.atom(ord(literal.decode()[0]))
+        guest = self.guests.get(terminal)
+        first = 0 if guest is None else guest.first
+        for mask, _ in () if guest else self.moves(self.starts[terminal]):
+            first |= mask
+        return first
+
+    def demands(
+        self, terminal: int, most: int | None = None
+    ) -> tuple[int, bool, tuple[int, ...] | None]:
+        """What a terminal's ends may demand of the rest.
+
+        Args:
+            terminal: its number.
+            most: how many states to look at; None for as many as cost next to nothing.
+
+        Returns:
+            Atoms, any of which settles whatever is demanded; whether the text may always end; and
+            the conditions. Of a terminal with very many states, a safe guess and None.
+        """
+        conditions: dict[int, None] = {}
+        start = self.starts[terminal]
+        if (
+            terminal in self.guests
+            or terminal in self.literals
+            or self._keys[start][3] == _UNORDERED
+        ):
+            return self.alphabet.everything | self.end_of_text, True, (self.rest.anything,)
+        seen = {start: None}
+        for state in (todo := [start]):
+            end = self.end(state)
+            if end != NONE:
+                conditions[end] = None
+            for _, to in self.moves(state):
+                if to not in seen:
+                    seen[to] = None
+                    todo.append(to)
+            looks = self._threads.looks[self._nodes_of[terminal]]
+            if len(seen) > (most or (_MAX_EXPLORED_LOOKING if looks else _MAX_EXPLORED)):
+                return (*self._settling_at_worst(terminal), None)
+        return (*self.settled_by(conditions), tuple(conditions))
+
+    def settled_by(self, conditions: Iterable[int]) -> tuple[int, bool]:
+        """Atoms that settle each of ``conditions``, and whether the text may end under all.
+
+        A named token is the end of the text to what stands before it: `Terminals.end_of_text`, one
+        atom more.
+        """
+        rest, atoms = self.rest, self.alphabet.everything
+        may_end = True
+        for condition in conditions:
+            if condition != rest.anything:
+                atoms &= rest.settling(condition)
+                may_end = may_end and rest.label(condition) >= 0
+        return atoms | self.end_of_text if may_end else atoms, may_end
+
+    def _settling_at_worst(self, terminal: int) -> tuple[int, bool]:
+        """Of all that a terminal can read, and of all that its lookaheads can come to."""
+        masks, conditions = self._threads.contents(self._nodes_of[terminal])
+        pending = dict.fromkeys(conditions)
+        for condition in (todo := list(pending)):
+            for _, to in self.rest.steps(condition):
+                if to not in pending:
+                    pending[to] = None
+                    todo.append(to)
+            if len(pending) > _MAX_EXPLORED_LOOKING:
+                return 0, False
+        # Where a lookahead holds or not decides between two ways on, its contrary is demanded too.
+        contrary = [self.rest.contrary(c) for c in pending]
+        atoms, may_end = self.settled_by([*pending, *contrary])
+        return atoms & ~masks, may_end
+
+    def _items(self, state: int) -> list[Item]:
+        """The ways open at ``state``, preferred first, none after an unconditional match."""
+        threads, behinds, depth, terminal = self._keys[state]
+        if self._is_plain[state]:
+            plain: list[Item] = []
+            for node, _ in threads:
+                for item in self._threads.expand(node, _never):
+                    plain.append(item)
+                    if not item[1]:
+                        return plain
+            return plain
+
+        def holds(index: int) -> bool:
+            return self._holds(index, behinds, depth, terminal)
+
+        both, anything = self.rest.both, self.rest.anything
+        out: list[Item] = []
+        for node, condition in threads:
+            for ahead, mask, after in self._threads.expand(node, holds):
+                ahead = both(condition, ahead)
+                if ahead != NONE:
+                    out.append((ahead, mask, after))
+                    if not mask and ahead == anything:
+                        return out
+        return out
+
+    def _end(self, state: int) -> int:
+        rest = self.rest
+        allowed = NONE
+        preferred: list[tuple[int, int]] = []  # conditions, and what then matches first
+        items = self._items(state)
+        while items and items[-1][1]:
+            items.pop()
+        if self._is_plain[state]:
+            if not items:
+                return NONE
+            tail, anything = self._threads.tail, rest.anything
+            return rest.unless([(mask, tail(after, anything, "")) for _, mask, after in items[:-1]])
+        for condition, mask, after in items:
+            if not mask:
+                forbidden = NONE
+                for other, matched in preferred:
+                    # The same condition need not be said twice.
+                    if other != condition:
+                        matched = rest.both(other, matched)
+                    forbidden = rest.either(forbidden, matched)
+                here = rest.both(condition, rest.contrary(forbidden))
+                allowed = rest.either(allowed, here)
+                preferred.append((condition, rest.anything))
+            else:
+                name = self._names[self._keys[state][3]]
+                matched = self._threads.tail(after, rest.anything, name)
+                preferred.append((condition, rest.then(rest.one(mask), matched)))
+        return rest.shortened(allowed) if rest.is_possible(allowed) else NONE
+
+    def _all_moves(self, state: int) -> Moves:
+        found = self._raw.get(state)
+        if found is not None:
+            return found
+        if self._is_plain[state]:
+            found = self._raw[state] = self._plain_moves(state)
+            return found
+        _, behinds, depth, terminal = self._keys[state]
+        rest = self.rest
+        passed = rest.anything  # no match preferred to the items that follow
+        parts: list[tuple[int, tuple[tuple[int, int], ...]]] = [(self._writable, ())]
+        for condition, mask, after in self._items(state):
+            if not mask:
+                passed = rest.both(passed, rest.contrary(condition))
+                continue
+            condition = rest.both(condition, passed)
+            steps: Moves = ((mask, rest.anything),)
+            if condition != rest.anything:
+                steps = tuple((mask & m, to) for m, to in rest.steps(condition) if mask & m)
+            split: list[tuple[int, tuple[tuple[int, int], ...]]] = []
+            for chars, threads in parts:
+                for step, to in steps:
+                    here = chars & step
+                    if here:
+                        chars &= ~step
+                        thread = (after, to)
+                        known = thread in threads or (after, rest.anything) in threads
+                        split.append((here, threads if known else (*threads, thread)))
+                if chars:
+                    split.append((chars, threads))
+            parts = split
+        merged: dict[int, int] = {}
+        for chars, threads in parts:
+            if not threads:
+                continue
+            for mask, positions in self._advance_behinds(chars, behinds):
+                to = self._state(threads, positions, depth + 1, terminal)
+                merged[to] = merged.get(to, 0) | mask
+        found = self._raw[state] = tuple((mask, to) for to, mask in merged.items())
+        return found
+
+    def _plain_moves(self, state: int) -> Moves:
+        terminal, anything = self._keys[state][3], self.rest.anything
+        parts: list[tuple[int, tuple[tuple[int, int], ...]]] = [(self._writable, ())]
+        for _, mask, after in self._items(state):
+            if not mask:
+                break  # nothing is preferred to it any more
+            thread = (after, anything)
+            split: list[tuple[int, tuple[tuple[int, int], ...]]] = []
+            for chars, threads in parts:
+                if chars & mask:
+                    known = thread in threads
+                    split.append((chars & mask, threads if known else (*threads, thread)))
+                if chars & ~mask:
+                    split.append((chars & ~mask, threads))
+            parts = split
+        merged: dict[int, int] = {}
+        for chars, threads in parts:
+            if threads:
+                to = self._state_of((threads, (), 0, -1), terminal, True)
+                merged[to] = merged.get(to, 0) | chars
+        return tuple((mask, to) for to, mask in merged.items())
+
+    def _advance_behinds(
+        self, chars: int, behinds: tuple[int, ...]
+    ) -> list[tuple[int, tuple[int, ...]]]:
+        parts: list[tuple[int, tuple[int, ...]]] = [(chars, ())]
+        if not behinds:
+            return parts
+        for automaton, at in zip(self._behind_automata, behinds, strict=True):
+            parts = [
+                (mask & step, (*done, to))
+                for mask, done in parts
+                for step, to in automaton.moves(at)
+                if mask & step
+            ]
+        return parts
+
+    def _is_alive(self, state: int) -> bool:
+        if self._is_plain[state]:
+            return True
+        return liveness.is_alive(
+            state,
+            self._alive,
+            lambda s: self.end(s) != NONE,
+            lambda s: [to for _, to in self._all_moves(s)],
+            MAX_STATES,
+            "a terminal with lookarounds needs too many states",
+        )
+
+    def _state(
+        self,
+        threads: tuple[tuple[int, int], ...],
+        behinds: tuple[int, ...],
+        depth: int,
+        terminal: int,
+    ) -> int:
+        if not any(self._threads.looks[node] & HAS_BEHIND for node, _ in threads):
+            behinds, depth = (), 0
+        depth = min(depth, max(self._behind_widths, default=0))
+        # Terminals share states; only messages need to know whose they are.
+        owner = terminal if any(self._threads.looks[node] for node, _ in threads) else -1
+        anything = self.rest.anything
+        is_plain = owner < 0 and all(condition == anything for _, condition in threads)
+        return self._state_of((threads, behinds, depth, owner), terminal, is_plain)
+
+    def _state_of(self, key: _Key, terminal: int, is_plain: bool) -> int:
+        found = self._state_ids.get(key)
+        if found is None:
+            found = len(self._keys)
+            if found > MAX_STATES:
+                raise CompileLimitExceeded(
+                    f"terminal {self._names[terminal]} needs too many states",
+                    limit=MAX_STATES,
+                    actual=found,
+                )
+            self._keys.append(key)
+            self._is_plain.append(is_plain)
+            self._state_ids[key] = found
+        return found
+
+    def _start_of_text(self, terminal: int, text: str, node: int) -> int:
+        self._nodes_of.append(node)
+        if node == DEAD:
+            return -1
+        self.literals[terminal] = text.encode()
+        return self._state_of((((node, self.rest.anything),), (), 0, -1), terminal, True)
+
+    def _start_anywhere(self, parsed: tree.Tree) -> int:
+        """The start of a terminal that may end wherever it matches: a language, without order."""
+        node = self._threads.lower(parsed)
+        self._nodes_of.append(node)
+        language = self._threads.tail(node, EPSILON, "")
+        start = self._unordered(language, False)
+        return start if self.moves(start) else -1
+
+    def _unordered(self, language: int, has_begun: bool) -> int:
+        key = (((language, 0),), (), int(has_begun), _UNORDERED)
+        found = self._state_ids.get(key)
+        if found is None:
+            found = self._state_ids[key] = len(self._keys)
+            self._keys.append(key)
+            self._is_plain.append(False)
+            may_end = has_begun and self.rest.label(language) >= 0
+            self._ends[found] = self.rest.anything if may_end else NONE
+        return found
+
+    def _start(self, terminal: int, parsed: tree.Tree) -> int:
+        node = self._threads.lower(parsed)
+        self._nodes_of.append(node)
+        if node == DEAD:
+            return -1
+        automata = self._behind_automata if self._threads.looks[node] & HAS_BEHIND else []
+        behinds = tuple(automaton.start for automaton in automata)
+        start = self._state(((node, self.rest.anything),), behinds, 0, terminal)
+        if self._threads.looks[node]:
+            # What cannot be enforced shows here, not in the middle of an output.
+            seen = [start]
+            for state in seen:
+                self.end(state)
+                seen += {to for _, to in self._all_moves(state)}.difference(seen)
+                if len(seen) > _MAX_EAGER:
+                    break
+        return start if self._is_alive(start) else -1
+
+    def _holds(self, index: int, behinds: tuple[int, ...], depth: int, terminal: int) -> bool:
+        if self._behind_automata[index].label(behinds[index]) >= 0:
+            return True
+        if depth < self._behind_widths[index]:
+            error = UnsupportedFeature(
+                f"A lookbehind, a ^ or a \\b in terminal {self._names[terminal]} may look at text "
+                "before the terminal itself.",
+                fix="Remove it, or say it in the rules: which symbols may come before.",
+            )
+            error.terminal = self._names[terminal]
+            raise error
+        return False
+
+    def _literal(self, parsed: tree.Tree) -> bytes:
+        """The one text that a tree matches, if it is one that may be written; else nothing."""
+        text = ""
+        for part in parsed.parts if isinstance(parsed, tree.Seq) else (parsed,):
+            if not isinstance(part, ir.CharSet) or len(part.ranges) != 1:
+                return b""
+            low, high = part.ranges[0]
+            if low != high or not self.alphabet.mask(part.ranges) & self._writable:
+                return b""
+            text += chr(low)
+        return text.encode()
+
+    # -- construction -------------------------------------------------------------------------
+
+    def _collect(self, terminal: ir.Terminal, parsed: tree.Tree, sets: set[ir.Ranges]) -> None:
+        stack = [parsed]
+        while stack:
+            node = stack.pop()
+            if isinstance(node, ir.CharSet):
+                sets.add(node.ranges)
+            elif isinstance(node, tree.Seq | tree.Alt):
+                stack.extend(node.parts)
+            elif isinstance(node, tree.Rep):
+                stack.append(node.body)
+            elif isinstance(node, ir.StartAnchor):
+                raise PatternError(
+                    f"Terminal {terminal.name} has a ^ or \\A, which would tie it to the start of "
+                    "the text. Remove it: a terminal stands where the rules put it.",
+                    pattern=terminal.pattern,
+                )
+            elif isinstance(node, ir.EndAnchor):
+                self._aheads[node] = ir.EndAnchor()
+            elif node.behind:
+                if tree.has_look(node.body) or regex_context.has_anchor(node.body):
+                    raise UnsupportedFeature(
+                        f"A lookbehind or a multi-line ^ in terminal {terminal.name} looks for the "
+                        "start of the text, or has another assertion inside.",
+                        fix="Write the terminal without it.",
+                    )
+                regex = tree.lower(node.body)
+                width = regex_facts.width(regex)[1]
+                assert width is not None
+                self._behinds.setdefault(node, (regex, width))
+                sets |= char_sets(regex)
+            else:
+                self._aheads[node] = self._ahead(node, terminal)
+                sets |= char_sets(self._aheads[node])
+
+    def _ahead(self, look: tree.Look, terminal: ir.Terminal) -> ir.Regex:
+        if regex_context.has_behind(look.body):
+            raise UnsupportedFeature(
+                f"Terminal {terminal.name} has a lookbehind or a \\b inside a lookahead.",
+                fix="Write the lookahead with a class of characters.",
+            )
+        return regex_context.ahead(look)

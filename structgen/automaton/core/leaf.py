@@ -1,0 +1,276 @@
+"""Leaf automata: lazy byte automata for everything that needs no stack.
+
+A `Leaf` is a deterministic byte automaton with integer states made on demand. ``row(q)`` holds the
+outgoing bytes, never one that leads nowhere; ``label(q)`` says whether the leaf may end at ``q``
+and with which outcome (-1: it may not). Object keys use the outcome to tell which property was
+named; everything else ends with 0. A leaf knows nothing of what follows it.
+
+Subclasses describe a state by a hashable key and answer two questions about a key: its outgoing
+bytes and its label. They are text (`text_leaf`), finite sets of byte strings (`literal_leaf`), and
+what else needs no stack: numbers, keys with punctuation, whitespace, terminals of grammars.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections import deque
+from collections.abc import Hashable, Mapping
+from typing import Any
+
+from structgen.automaton.regex.encoding import GROUND, Utf8
+from structgen.automaton.regex.symbols import MAX_SEARCH, SymbolAutomaton
+from structgen.automaton.texts import Text
+from structgen.errors import CompileLimitExceeded
+
+GROW = threading.RLock()
+"""Held while any automaton grows: states are shared between threads, growth is brief."""
+
+Row = dict[int, int]
+
+ENDED = -2
+"""`Leaf.read` tells an end after which nothing may follow by this, less the outcome."""
+
+_MANY_STATES = 16
+
+_numbers = itertools.count()
+
+
+class Leaf:
+    """Base of all leaf automata: interning, lazy rows, shortest completions.
+
+    Attributes:
+        is_shared: whether several schemas use one instance, so that walks of it are worth keeping
+            when a constraint goes.
+        holds_text: whether part of it is text: characters of ``symbols``, spelt by ``encoding``.
+        hands_over: whether `handed` may say something.
+        start: where it starts, if always in the same state.
+        leads: for states of the symbols from which every text of printable ASCII without quotes
+            and backslashes leads to the same one, that one; for others None; of those met.
+        attached: what others keep about this leaf for as long as it lives, each under its own key.
+        number: what no other leaf of the process ever has.
+        labels: `label` of each state. Only to be read.
+        tell_from: below so many states `grown` has nothing to tell.
+        of_grammar: whether it is a context-free grammar's, which has walks of its own.
+    """
+
+    is_shared = True
+    holds_text = False
+    hands_over = False
+    of_grammar = False
+    _state_bytes = 500
+    start: int
+    symbols: SymbolAutomaton
+    encoding: Utf8
+
+    def __init__(self) -> None:
+        self._keys: list[Any] = []
+        self._ids: dict[Hashable, int] = {}
+        self._rows: list[Row | None] = []
+        self.labels: list[int] = []
+        self._shortest: dict[tuple[int, int | None], tuple[Text, int] | None] = {}
+        self.leads: dict[int, int | None] = {}
+        self.attached: dict[Any, Any] = {}
+        self.number = next(_numbers)
+        self._n_edges = 0
+        self._told = 0
+        self.tell_from = 0
+
+    @property
+    def weight(self) -> int:
+        """About how many bytes it takes by now, encodings apart, which leaves share.
+
+        By the number of its parts, and what parts of each kind took on average on MaskBench.
+        """
+        return 2000 + self._state_bytes * len(self._keys) + 40 * self._n_edges
+
+    def grown(self) -> int:
+        """By how many bytes it has grown since this was last told, if by many states."""
+        if len(self._keys) < self.tell_from:
+            return 0
+        self.tell_from = len(self._keys) + _MANY_STATES
+        told, self._told = self._told, self.weight
+        return self._told - told
+
+    # -- what a subclass answers ------------------------------------------------------------
+
+    def _edges(self, key: Any) -> Mapping[int, Any]:
+        """Byte → key of the next state, leaving out bytes that lead nowhere."""
+        raise NotImplementedError
+
+    def _label(self, key: Any) -> int:
+        """Outcome at ``key``, or -1."""
+        raise NotImplementedError
+
+    # -- the automaton ----------------------------------------------------------------------
+
+    def state(self, key: Hashable) -> int:
+        """The integer of the state that ``key`` describes."""
+        found = self._ids.get(key)
+        if found is None:
+            with GROW:
+                found = self._ids.get(key)
+                if found is None:
+                    found = self._add(key, self._label(key))
+        return found
+
+    def _add(self, key: Hashable, label: int) -> int:
+        """A new state, with `GROW` held."""
+        found = len(self._keys)
+        self._keys.append(key)
+        self._rows.append(None)
+        self.labels.append(label)
+        self._ids[key] = found
+        return found
+
+    def row(self, q: int) -> Row:
+        """Outgoing bytes of ``q``. The dict must not be changed."""
+        row = self._rows[q]
+        if row is None:
+            with GROW:
+                row = self._rows[q]
+                if row is None:
+                    row = self._new_row(self._keys[q])
+                    self._n_edges += len(row)
+                    self._rows[q] = row
+        return row
+
+    def _new_row(self, key: Any) -> Row:
+        row: Row = {}
+        last, to = None, -1
+        for byte, after in self._edges(key).items():
+            if after is not last:  # as it is for most digits
+                last, to = after, self.state(after)
+            row[byte] = to
+        return row
+
+    def step(self, q: int, byte: int) -> int:
+        """The state after ``byte``, or -1."""
+        return self.row(q).get(byte, -1)
+
+    def read(self, q: int, data: bytes, start: int) -> tuple[int, int]:
+        """Read ``data[start:]`` from ``q``, up to the first place where the leaf may end.
+
+        To be called with `GROW` held.
+
+        Returns:
+            The state there, or at the end of the data, or -1 for none; and how far was read. Where
+            the leaf has to end it is `ENDED` less the outcome instead: no state need be made.
+        """
+        rows, labels = self._rows, self.labels
+        for i in range(start, len(data)):
+            row = rows[q]
+            q = self.step(q, data[i]) if row is None else row.get(data[i], -1)
+            if q < 0:
+                return -1, i + 1
+            if labels[q] >= 0:
+                row = rows[q]
+                goes_on = self.goes_on(q) if row is None else row
+                return q if goes_on else ENDED - labels[q], i + 1
+        return q, len(data)
+
+    def goes_on(self, q: int) -> bool:
+        """Whether any byte may follow ``q``."""
+        return bool(self.row(q))
+
+    def takes(self, q: int, byte: int) -> bool:
+        """Whether ``byte`` may follow ``q``."""
+        row = self._rows[q]
+        return self.step(q, byte) >= 0 if row is None else byte in row
+
+    def handed(self, q: int) -> tuple[Leaf, int] | None:
+        """Another leaf, and its state, that does all that this one does from ``q``, if any."""
+        return None
+
+    def label(self, q: int) -> int:
+        """Outcome when the leaf ends at ``q``, or -1 when it may not end there."""
+        return self.labels[q]
+
+    def text_state(self, q: int) -> int | None:
+        """The state of the leaf's symbols when ``q`` stands between two characters of a text."""
+        return None
+
+    def in_text(self, symbol_state: int, node: int = GROUND) -> int:
+        """The leaf state at ``symbol_state``, inside the character of encoding node ``node``."""
+        raise NotImplementedError
+
+    def after_quote(self, label: int) -> int:
+        """The leaf state after the closing quote of a text whose symbols end with ``label``."""
+        raise NotImplementedError
+
+    def before_text(self, q: int) -> tuple[Leaf, int, int | None] | None:
+        """A shared leaf, and its state, that does the same from ``q`` up to where a text begins,
+        which it calls outcome 1; and the state of the symbols where it does begin. None where there
+        is none."""
+        return None
+
+    def own_before(self, q: int, symbol_state: int | None) -> int:
+        """The state here that ``q`` of that shared leaf stands for, the text beginning at
+        ``symbol_state``."""
+        raise NotImplementedError
+
+    def after_text(self, label: int) -> tuple[Leaf, int] | None:
+        """A shared leaf that does the same after a text that ends with ``label``, if there is one;
+        and the outcome here that each of its outcomes stands for."""
+        return None
+
+    def own(self, q: int, label: int) -> int:
+        """The state here that ``q`` of that shared leaf stands for."""
+        raise NotImplementedError
+
+    def alike(self, q: int, most_digits: int) -> int:
+        """A state from which the same texts are read as from ``q`` that begin with no more digits,
+        and after each of which an end is as near; often ``q`` itself."""
+        return q
+
+    def at_least(self, q: int) -> int:
+        """A lower bound on the bytes from ``q`` to an end, without a search."""
+        return 0
+
+    def shortest(self, q: int, wanted: int | None = None) -> tuple[Text, int] | None:
+        """The fewest bytes from ``q`` to an end (with outcome ``wanted``, if given).
+
+        Returns:
+            The bytes and the outcome reached, or None when there is no such end. Among equally
+            short ones the first in byte order, so that the answer is reproducible.
+
+        Raises:
+            CompileLimitExceeded: more than `MAX_SEARCH` states had to be visited.
+        """
+        found = self._shortest.get((q, wanted), False)
+        if found is not False:
+            return found  # type: ignore[return-value]
+        label = self.label(q)
+        if label >= 0 and wanted in (None, label):
+            answer: tuple[Text, int] | None = (b"", label)
+        else:
+            answer = self._search(q, wanted)
+        self._shortest[q, wanted] = answer
+        return answer
+
+    def _search(self, q: int, wanted: int | None) -> tuple[Text, int] | None:
+        parents: dict[int, tuple[int, int]] = {q: (-1, 0)}
+        queue = deque([q])
+        while queue:
+            current = queue.popleft()
+            row = self.row(current)
+            for byte in sorted(row):
+                to = row[byte]
+                if to in parents:
+                    continue
+                parents[to] = (current, byte)
+                label = self.label(to)
+                if label >= 0 and wanted in (None, label):
+                    out = bytearray()
+                    while to != q:
+                        to, byte = parents[to]
+                        out.append(byte)
+                    return bytes(reversed(out)), label
+                queue.append(to)
+            if len(parents) > MAX_SEARCH:
+                raise CompileLimitExceeded(
+                    "finding a shortest completion visits too many states",
+                    limit=MAX_SEARCH,
+                    actual=len(parents),
+                )
+        return None

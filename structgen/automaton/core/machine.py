@@ -1,0 +1,373 @@
+"""The pushdown recogniser: leaf automata over hash-consed continuations, lazily determinised.
+
+A configuration is a leaf automaton in some state over a *continuation* (`stacks`), the frames still
+open below it. When the leaf may end with an outcome, the top frames say what may follow:
+`Frame.resume` gives alternatives, each a new leaf and the frames to push. A machine state is the
+interned set of configurations (`states`) that the bytes so far can have led to; nearly always there
+is one, over one link. Everything is an integer: configurations, continuations, states; transitions
+sit in one flat dict. States appear when first reached.
+
+A few frames (unique items, keys that must be distinct) go on differently after different texts.
+Such a place is a *pending* configuration; `Machine.resolve` replaces it, given the text, and every
+state is resolved before the next byte.
+
+The machine knows nothing of JSON or tokens, and of the shortest ways to an end (`completions`) only
+whose they are. Frames come from a `Grammar` (see `values`), token masks from `masks`, which walks a
+machine through a trie.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from structgen.automaton.texts import Text
+
+from .completions import Completions
+from .frames import Alternative, Frame, Released
+from .leaf import ENDED, GROW, Leaf
+from .stacks import BOTTOM
+from .states import (
+    ACCEPT,
+    DEAD,
+    LEAF_BITS,
+    LEAF_MASK,
+    PENDING,
+    STATE_BITS,
+    STATE_MASK,
+    TOP_BITS,
+    States,
+    pack,
+    unpack,
+)
+from .tape import Tape
+
+
+class Machine(Completions, States):
+    """A lazy deterministic recogniser of one language.
+
+    Args:
+        start: the alternatives that a text may start with.
+
+    Shareable between threads: growth happens under one lock, reading needs none.
+
+    Attributes:
+        languages: what is to be released when the machine goes.
+    """
+
+    languages: Sequence[Released] = ()
+
+    def __del__(self) -> None:
+        # `weakref.finalize` would do the same with a registry, in ten times the calls.
+        for language in self.languages:
+            language.release()
+
+    def __init__(self, start: tuple[Alternative, ...]) -> None:
+        super().__init__()
+        self._steps: dict[int, int] = {}
+        # what may follow an outcome over a continuation
+        self._after: dict[int, tuple[int, ...]] = {}
+        self._resumed: dict[tuple[Frame, int, int, bool], tuple[Alternative, ...]] = {}
+        self._finish: dict[int, Text] = {}
+        with GROW:
+            found: set[int] = set()
+            self._enter(start, BOTTOM, found)
+            self.start = self._intern(found)
+
+    @property
+    def n_states(self) -> int:
+        """How many states have been reached."""
+        return len(self.states)
+
+    @property
+    def weight(self) -> int:
+        """About how many bytes it takes by now, without leaves that other machines share."""
+        weight = 300 * (len(self.states) + len(self._steps) + len(self._alone))
+        # With what their values keep for each of their own states.
+        weight += 8000 * len(self.frames) + 300 * len(self.continuations)
+        for leaf in self.leaves:
+            if not leaf.is_shared:
+                weight += leaf.weight
+        return weight
+
+    # -- the recogniser ---------------------------------------------------------------------
+
+    def step(self, state: int, byte: int) -> int:
+        """The state after ``byte``, or `DEAD`."""
+        to = self._steps.get(state << 8 | byte)
+        if to is None:
+            to = self._grow(state, byte)
+        return to
+
+    def read(self, state: int, data: bytes, start: int = 0) -> tuple[int, int]:
+        """The state after ``data[start:]``, and up to where it was read.
+
+        That is all of it, but where the state has to be resolved first, or is `DEAD`. States are
+        made at the end, and on the way only where there is more than one way on.
+        """
+        i, n = start, len(data)
+        with GROW:
+            while i < n:
+                configurations = self.states[state]
+                if len(configurations) == 1 and configurations[0] & LEAF_MASK != PENDING:
+                    state, i = self._read_alone(configurations[0], data, i, state)
+                elif state << 8 | data[i] in self._steps:
+                    state = self._steps[state << 8 | data[i]]
+                    i += 1
+                else:
+                    state, i = self._read_apart(state, data, i)
+                if state == DEAD or state in self.pending:
+                    break
+        return state, i
+
+    def _read_apart(self, state: int, data: bytes, i: int) -> tuple[int, int]:
+        """`read` from several configurations: more than a byte where one alone goes on with it."""
+        byte, takers = data[i], 0
+        for configuration in self.states[state]:
+            if self._takes(configuration, byte):
+                only = configuration
+                takers += 1
+        if takers == 1:
+            return self._read_alone(only, data, i)
+        return self._grow(state, byte), i + 1
+
+    def _takes(self, configuration: int, byte: int) -> bool:
+        """Whether the leaf of a configuration goes on with ``byte``."""
+        leaf = configuration & LEAF_MASK
+        if leaf == PENDING:
+            return False
+        return self.leaves[leaf].takes(configuration >> LEAF_BITS & STATE_MASK, byte)
+
+    def _may_end_before(self, continuation: int, outcome: int, byte: int) -> bool:
+        """Whether ``byte`` may belong to what follows an outcome."""
+        return any(
+            configuration & LEAF_MASK == PENDING or self._takes(configuration, byte)
+            for configuration in self._following(continuation, outcome)
+        )
+
+    def _read_alone(
+        self, configuration: int, data: bytes, i: int, state: int = -1
+    ) -> tuple[int, int]:
+        """`read` from one configuration, that of ``state`` if given, as long as there is one."""
+        leaf, continuation = configuration & LEAF_MASK, configuration >> TOP_BITS
+        q = before = configuration >> LEAF_BITS & STATE_MASK
+        automaton, n = self.leaves[leaf], len(data)
+        while True:
+            q, i = automaton.read(q, data, i)
+            if q >= 0:
+                outcome = automaton.labels[q]
+                if automaton.hands_over or outcome >= 0:
+                    if i == n or self._may_end_before(continuation, outcome, data[i]):
+                        return self._arrived(leaf, q, continuation, True), i
+                    continue  # such as a number, with a digit
+                if q == before and state >= 0:
+                    return state, i
+                return self._lone(leaf, q, continuation), i
+            if q > ENDED:
+                return DEAD, i
+            way = self._only_way(continuation, ENDED - q)
+            if way is None:
+                return self._intern({*self._following(continuation, ENDED - q)}), i
+            automaton, q, continuation = way
+            leaf, state = self.leaf_id(automaton), -1
+            if i == n:
+                return self._lone(leaf, q, continuation) if automaton.goes_on(q) else DEAD, i
+
+    def _only_way(self, continuation: int, outcome: int) -> tuple[Leaf, int, int] | None:
+        """The leaf, its state and the continuation that follow an outcome, where nothing else can.
+
+        None also where they depend on the text, and where that leaf may end at once.
+        """
+        while True:
+            links = self.continuations[continuation]
+            if len(links) != 1:
+                return None
+            frame_id, below = links[0]
+            frame, at = self.frames[frame_id]
+            limited = self.depths[continuation] >= frame.limit
+            ways = self._resumed.get((frame, at, outcome, limited))
+            if ways is None:  # what is remembered depends on no text
+                if frame.records(at, outcome):
+                    return None
+                ways = self.resumed(frame, at, outcome, limited)
+            if len(ways) != 1:
+                return None
+            (way,) = ways
+            leaf = way.leaf
+            if leaf is not None:
+                if leaf.labels[way.q] >= 0 or leaf.hands_over:
+                    return None
+                return leaf, way.q, self.push(way.frames, below)
+            continuation, outcome = self.push(way.frames, below), 0
+
+    def _arrived(self, leaf: int, q: int, continuation: int, goes_on: bool | None = None) -> int:
+        """The state of one configuration, with what follows if its leaf may end right there.
+
+        ``goes_on`` says whether the leaf can go on, where that is known.
+        """
+        alone = (continuation << STATE_BITS | q) << LEAF_BITS | leaf
+        state = self._alone.get(alone)
+        if state is None:
+            automaton = self.leaves[leaf]
+            handed = automaton.handed(q) if automaton.hands_over else None
+            if handed is not None:
+                state = self._alone[alone] = self._arrived(
+                    self.leaf_id(handed[0]), handed[1], continuation
+                )
+                return state
+            outcome = automaton.labels[q]
+            if goes_on is None:
+                goes_on = automaton.goes_on(q)
+            if outcome < 0 and goes_on:
+                return self._lone(leaf, q, continuation)
+            found = {alone} if goes_on else set()
+            if outcome >= 0:
+                found.update(self._following(continuation, outcome))
+            state = self._alone[alone] = self._intern(found)
+        return state
+
+    def _following(self, continuation: int, outcome: int) -> Collection[int]:
+        """The configurations that follow an outcome over a continuation."""
+        key = continuation << STATE_BITS | outcome
+        following = self._after.get(key)
+        if following is None:
+            found: set[int] = set()
+            self._resume(continuation, outcome, found)
+            following = self._after[key] = (*found,)
+        return following
+
+    def resolve(self, state: int, tape: Tape) -> int:
+        """The state that a pending ``state`` becomes after the text on ``tape``."""
+        with GROW:
+            found: set[int] = set()
+            for configuration in self.states[state]:
+                if configuration == ACCEPT or configuration & LEAF_MASK != PENDING:
+                    found.add(configuration)
+                    continue
+                _, outcome, continuation = unpack(configuration)
+                for frame_id, below in self.continuations[continuation]:
+                    frame, at = self.frames[frame_id]
+                    limited = self.depths[continuation] >= frame.limit
+                    ways = frame.resume(at, outcome, tape.text(outcome), limited)
+                    self._enter(ways, below, found)
+            return self._intern(found)
+
+    def next_bytes(self, state: int) -> set[int]:
+        """The bytes that may follow."""
+        out: set[int] = set()
+        for leaf, q, _ in self.configurations(state):
+            out.update(self.leaves[leaf].row(q))
+        return out
+
+    def forced_byte(self, state: int) -> int:
+        """The only byte that may follow, or -1 when there are several or the text may end."""
+        if state in self.accepting:
+            return -1
+        forced = -1
+        for leaf, q, _ in self.configurations(state):
+            row = self.leaves[leaf].row(q)
+            if len(row) != 1:
+                return -1
+            (byte,) = row
+            if forced not in (-1, byte):
+                return -1
+            forced = byte
+        return forced
+
+    # -- growth -----------------------------------------------------------------------------
+
+    def _grow(self, state: int, byte: int) -> int:
+        with GROW:
+            ways: list[tuple[int, int, int]] = []
+            for leaf, q, continuation in self.configurations(state):
+                to = self.leaves[leaf].step(q, byte)
+                if to >= 0:
+                    ways.append((leaf, to, continuation))
+            if len(ways) == 1:
+                result = self._arrived(*ways[0])
+            else:
+                found: set[int] = set()
+                for leaf, to, continuation in ways:
+                    self._arrive(leaf, to, continuation, found)
+                result = self._intern(found)
+            self._steps[state << 8 | byte] = result
+            return result
+
+    def _arrive(self, leaf: int, q: int, continuation: int, found: set[int]) -> None:
+        """Add a configuration, and what follows if its leaf may end right there."""
+        automaton = self.leaves[leaf]
+        handed = automaton.handed(q) if automaton.hands_over else None
+        if handed is not None:
+            automaton, q = handed
+            leaf = self.leaf_id(automaton)
+        if automaton.goes_on(q):
+            found.add((continuation << STATE_BITS | q) << LEAF_BITS | leaf)
+        outcome = automaton.labels[q]
+        if outcome >= 0:
+            self._resume(continuation, outcome, found)
+
+    def _resume(self, continuation: int, outcome: int, found: set[int]) -> None:
+        if continuation == BOTTOM:
+            found.add(ACCEPT)
+            return
+        depth = self.depths[continuation]
+        for link in self.continuations[continuation]:
+            self._resume_link(link, depth, outcome, found)
+
+    def _resume_link(
+        self, link: tuple[int, int], depth: int, outcome: int, found: set[int]
+    ) -> None:
+        """Add what follows one frame."""
+        frame, at = self.frames[link[0]]
+        if frame.may_record and frame.records(at, outcome):
+            found.add(pack(PENDING, outcome, self._over(*link)))
+        else:
+            ways = self.resumed(frame, at, outcome, depth >= frame.limit)
+            self._enter(ways, link[1], found)
+
+    def resumed(
+        self, frame: Frame, at: int, outcome: int, limited: bool
+    ) -> tuple[Alternative, ...]:
+        """`Frame.resume` where it does not depend on the text; remembered."""
+        key = (frame, at, outcome, limited)
+        found = self._resumed.get(key)
+        if found is None:
+            found = self._resumed[key] = frame.resume(at, outcome, None, limited)
+        return found
+
+    def _enter(self, ways: tuple[Alternative, ...], below: int, found: set[int]) -> None:
+        for way in ways:
+            continuation = self.push(way.frames, below)
+            if way.leaf is None:
+                self._resume(continuation, 0, found)
+            else:
+                self._arrive(self.leaf_id(way.leaf), way.q, continuation, found)
+
+    def state_of(self, leaf: Leaf, q: int, continuation: int) -> int:
+        """The state of one configuration, with what follows if its leaf may end right there."""
+        with GROW:
+            return self._arrived(self.leaf_id(leaf), q, continuation)
+
+    # -- completion -------------------------------------------------------------------------
+
+    def shortest_completion(self, state: int, tape: Tape | None = None) -> Text:
+        """Bytes that lead from ``state`` to acceptance: a short way, the same one every time.
+
+        Exactly the fewest for leaves; over open objects and arrays an upper bound that always
+        takes the shortest way out of the leaf first.
+
+        Raises:
+            NeedsText: the answer depends on the text so far; pass its tape.
+        """
+        if state in self.accepting:
+            return b""
+        found = self._finish.get(state)
+        if found is None:
+            with GROW:
+                ways = [
+                    self.completion(self.leaves[leaf], q, continuation, tape)
+                    for leaf, q, continuation in self.configurations(state)
+                ]
+                found = min((way for way in ways if way is not None), key=lambda b: (len(b), b))
+                if tape is None:
+                    self._finish[state] = found
+        return found

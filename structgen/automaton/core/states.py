@@ -1,0 +1,156 @@
+"""States: interned sets of configurations, each a leaf in some state over a continuation.
+
+A configuration is one integer, and so is a state. Nearly all states are of one configuration inside
+its leaf, known by that number alone; configurations that differ only in what lies below are made
+one. How a state leads to another is not known here.
+"""
+
+from __future__ import annotations
+
+from structgen.errors import CompileLimitExceeded
+
+from .leaf import Leaf
+from .stacks import BOTTOM, Stacks
+
+DEAD = 0
+"""The state from which nothing is accepted; every machine's state 0."""
+
+MAX_STATES = 2_000_000
+MAX_CONFIGURATIONS = 20_000
+"""Most states of one machine, and most configurations of one state."""
+
+LEAF_BITS = 24
+STATE_BITS = 32
+LEAF_MASK = (1 << LEAF_BITS) - 1
+STATE_MASK = (1 << STATE_BITS) - 1
+TOP_BITS = LEAF_BITS + STATE_BITS
+_TOP_MASK = (1 << TOP_BITS) - 1
+ACCEPT = -1
+PENDING = LEAF_MASK
+"""Leaf number of a configuration that waits for the text that led to it."""
+
+
+class States(Stacks):
+    """The states that have been reached.
+
+    Attributes:
+        leaves: by number.
+        states: the configurations of each, ascending.
+        accepting: the states in which the text may end. Only to be read.
+        pending: the states that `is_pending` tells. Only to be read.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.leaves: list[Leaf] = []
+        self._leaf_ids: dict[int, int] = {}
+        self.states: list[tuple[int, ...]] = [()]
+        self._state_ids: dict[tuple[int, ...], int] = {(): DEAD}  # of those not in `_alone`
+        # Few states are: no list of them all, of which each new state would cost an item.
+        self.accepting: set[int] = set()
+        self.pending: set[int] = set()
+        # configuration → its state, with what may follow it; states of one are known by no more
+        self._alone: dict[int, int] = {}
+
+    def is_accepting(self, state: int) -> bool:
+        """Whether the text may end in ``state``."""
+        return state in self.accepting
+
+    def configurations(self, state: int) -> list[tuple[int, int, int]]:
+        """The ``(leaf id, leaf state, continuation)`` triples of ``state``."""
+        return [
+            (c & LEAF_MASK, c >> LEAF_BITS & STATE_MASK, c >> TOP_BITS)
+            for c in self.states[state]
+            if c != ACCEPT and c & LEAF_MASK != PENDING
+        ]
+
+    def is_pending(self, state: int) -> bool:
+        """Whether ``state`` has to be resolved before anything else is asked of it."""
+        return state in self.pending
+
+    def leaf_id(self, leaf: Leaf) -> int:
+        """This machine's number for ``leaf``."""
+        found = self._leaf_ids.get(leaf.number)
+        if found is None:
+            found = self._leaf_ids[leaf.number] = len(self.leaves)
+            self.leaves.append(leaf)
+        return found
+
+    def _intern(self, found: set[int]) -> int:
+        if len(found) > 1:
+            found = self._merged(found)
+        if len(found) == 1:
+            (only,) = found
+            leaf, q = only & LEAF_MASK, only >> LEAF_BITS & STATE_MASK
+            if leaf != PENDING and self.leaves[leaf].labels[q] < 0:
+                return self._lone(leaf, q, only >> TOP_BITS)
+            return self._interned((only,))
+        if len(found) > MAX_CONFIGURATIONS:
+            raise CompileLimitExceeded(
+                "too many alternatives are open at once",
+                limit=MAX_CONFIGURATIONS,
+                actual=len(found),
+            )
+        return self._interned((*sorted(found),))
+
+    def _lone(self, leaf: int, q: int, continuation: int) -> int:
+        """The state of one configuration inside its leaf."""
+        alone = (continuation << STATE_BITS | q) << LEAF_BITS | leaf
+        state = self._alone.get(alone)
+        if state is None:
+            state = len(self.states)
+            if state > MAX_STATES:
+                raise _too_many_states(state)
+            self.states.append((alone,))
+            self._alone[alone] = state
+        return state
+
+    def _interned(self, key: tuple[int, ...]) -> int:
+        """The state of the configurations in ``key``, which ascend: not of one inside its leaf."""
+        state = self._state_ids.get(key)
+        if state is None:
+            state = len(self.states)
+            if state > MAX_STATES:
+                raise _too_many_states(state)
+            self.states.append(key)
+            self._state_ids[key] = state
+            for configuration in key:
+                if configuration == ACCEPT:
+                    self.accepting.add(state)
+                elif configuration & LEAF_MASK == PENDING:
+                    self.pending.add(state)
+        return state
+
+    def _merged(self, found: set[int]) -> set[int]:
+        """``found`` with configurations that differ only in their continuations made one."""
+        if len(found) == 2:
+            first, second = found
+            if (first ^ second) & _TOP_MASK:
+                return found
+        tops: dict[int, int] = {}
+        out: set[int] = set()
+        for configuration in found:
+            continuation = configuration >> TOP_BITS
+            if configuration == ACCEPT or continuation == BOTTOM:
+                out.add(configuration)
+                continue
+            top = configuration & _TOP_MASK
+            known = tops.get(top)
+            tops[top] = continuation if known is None else self._union(known, continuation)
+        out.update(continuation << TOP_BITS | top for top, continuation in tops.items())
+        return out
+
+
+def _too_many_states(actual: int) -> CompileLimitExceeded:
+    return CompileLimitExceeded("too many automaton states", limit=MAX_STATES, actual=actual)
+
+
+def pack(leaf: int, q: int, continuation: int) -> int:
+    """One integer for a configuration."""
+    return (continuation << STATE_BITS | q) << LEAF_BITS | leaf
+
+
+def unpack(configuration: int) -> tuple[int, int, int]:
+    """The ``(leaf id, leaf state, continuation)`` of a configuration."""
+    rest = configuration >> LEAF_BITS
+    return configuration & LEAF_MASK, rest & STATE_MASK, rest >> STATE_BITS

@@ -1,0 +1,283 @@
+"""Leaves of text: characters of a symbol automaton, spelt by an encoding, alone or as JSON strings.
+
+A state is one of the automaton's beside one of the encoding's (`encoding`), made where a token
+ends; what lies in between is read character by character, plain ASCII at once. What the text means,
+and how large its automaton may become, is not known here.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Hashable
+from typing import TYPE_CHECKING, Any
+
+from structgen.automaton.regex.encoding import GROUND, Utf8, may_escape
+from structgen.automaton.regex.rests import longest_rest
+from structgen.automaton.regex.symbols import (
+    NO_STATE,
+    SymbolAutomaton,
+    shortest_path,
+    spell_edge,
+    spell_edges,
+)
+from structgen.automaton.texts import Text, put
+
+from .leaf import ENDED, Leaf
+
+if TYPE_CHECKING:
+    from structgen.grammar import ir
+
+_QUOTE = 0x22
+_PLAIN_BYTES = [byte for byte in range(0x20, 0x7F) if byte not in (_QUOTE, 0x5C)]
+
+_PLAIN = re.compile(rb"[ !#-\[\]-~]+").match
+"""Printable ASCII without quotes and backslashes, which every encoding spells as itself."""
+
+_IN_TEXT = (GROUND,)
+"""What follows the symbol state in the key of a state between two characters."""
+
+
+class TextLeaf(Leaf):
+    """Texts of a symbol automaton, spelt by an encoding, with nothing around them."""
+
+    holds_text = True
+    _state_bytes = 200
+
+    def __init__(self, symbols: SymbolAutomaton, encoding: Utf8) -> None:
+        super().__init__()
+        self.symbols = symbols
+        self.encoding = encoding
+        self._steps: dict[int, int] = {}
+        self._completions: dict[tuple[int, int], Text] = {}
+        self.start = self.state((symbols.start, GROUND))
+
+    @property
+    def weight(self) -> int:
+        """See `Leaf.weight`."""
+        more = 100 * len(self._steps) + 500 * len(self._completions)
+        return super().weight + self.symbols.weight + more
+
+    def _edges(self, key: Any) -> dict[int, Any]:
+        return spell_edges(self.symbols, self.encoding, key)
+
+    def _label(self, key: Any) -> int:
+        symbol_state, node = key
+        return self.symbols.label(symbol_state) if node == GROUND else -1
+
+    def text_state(self, q: int) -> int | None:
+        """See `Leaf.text_state`."""
+        key = self._keys[q]
+        return key[0] if key[1] == GROUND else None
+
+    def in_text(self, symbol_state: int, node: int = GROUND) -> int:
+        """See `Leaf.in_text`."""
+        return self.state((symbol_state, node))
+
+    def step(self, q: int, byte: int) -> int:
+        """See `Leaf.step`: one byte is followed without the others."""
+        row = self._rows[q]
+        if row is not None:
+            return row.get(byte, -1)
+        to = self._steps.get(q << 8 | byte)
+        if to is None:
+            key = self._follow(self._keys[q], byte)
+            to = self._steps[q << 8 | byte] = -1 if key is None else self.state(key)
+        return to
+
+    def _follow(self, key: Any, byte: int) -> Hashable | None:
+        return spell_edge(self.symbols, self.encoding, key, byte)
+
+    def goes_on(self, q: int) -> bool:
+        """See `Leaf.goes_on`."""
+        key = self._keys[q]
+        return key[1] != GROUND or bool(self.symbols.moves(key[0]))
+
+    def _search(self, q: int, wanted: int | None) -> tuple[Text, int] | None:
+        # Symbol by symbol instead of byte by byte: a string of a thousand characters is a
+        # thousand steps, not a thousand times every half-spelt character.
+        symbol_state, node = self._keys[q]
+        text = self._complete_symbols(symbol_state, node)
+        return None if text is None or wanted not in (None, 0) else (text, 0)
+
+    def _complete_symbols(self, symbol_state: int, node: int) -> Text | None:
+        """The fewest bytes from ``(symbol state, encoding node)`` to an accepting symbol state."""
+        if node == GROUND and self.symbols.label(symbol_state) >= 0:
+            return b""
+        known = self._completions.get((symbol_state, node))
+        if known is not None:
+            return known
+        # Where a way is known the search ends: the states of one pattern have most of it in common.
+        completions, label, at_least = self._completions, self.symbols.label, self.symbols.at_least
+
+        def left(state: int) -> int:
+            found = completions.get((state, GROUND))
+            return at_least(state) if found is None else len(found)
+
+        path = shortest_path(
+            self.symbols,
+            self.encoding,
+            symbol_state,
+            node,
+            lambda state: (state, GROUND) in completions or label(state) >= 0,
+            estimate=left,
+        )
+        if path is None:
+            return None
+        suffix: Text = completions.get((path[-1][0], GROUND), b"") if path else b""
+        for state, spelt in reversed(path):
+            self._completions.setdefault((state, GROUND), suffix)
+            suffix = put(spelt, suffix)
+        self._completions[symbol_state, node] = suffix
+        return suffix
+
+
+def read_text(
+    leaf: Leaf, symbol_state: int, node: int, data: bytes, start: int
+) -> tuple[int, int, int]:
+    """Read on inside a text of ``leaf``, up to a quote that stands there for itself.
+
+    Returns:
+        The symbol state and the encoding's node there, or at the end of the data, and how far was
+        read; `NO_STATE` where that leads nowhere.
+    """
+    symbols, leads, end = leaf.symbols, leaf.leads, len(data)
+    while start < end:
+        if node == GROUND:
+            if data[start] == _QUOTE:
+                break
+            plain = _PLAIN(data, start)
+            if plain is not None:
+                start = plain.end()
+                known = symbol_state in leads
+                to = leads[symbol_state] if known else None
+                if to is None:
+                    to = symbols.read(symbol_state, plain[0])
+                    if to is None:
+                        return NO_STATE, node, start
+                    if not known and (to == symbol_state or (to in leads and leads[to] == to)):
+                        leads[symbol_state] = _lead(symbols, symbol_state, to)
+                symbol_state = to
+                continue
+        spelt = spell_edge(symbols, leaf.encoding, (symbol_state, node), data[start])
+        start += 1
+        if spelt is None:
+            return NO_STATE, node, start
+        symbol_state, node = spelt
+    return symbol_state, node, start
+
+
+def _lead(symbols: SymbolAutomaton, state: int, to: int) -> int | None:
+    """``to``, where one text leads from ``state``, and from itself, if every plain text leads there
+    from ``state``; None if not."""
+    chars, most = symbols.run(state)
+    if most < 0 and symbols.settled(state) <= (to != state):
+        atoms = symbols.alphabet.ascii_atoms()
+        if all(chars >> atoms[byte] & 1 for byte in _PLAIN_BYTES):
+            return to
+    return None
+
+
+class StringLeaf(TextLeaf):
+    """JSON strings whose value a symbol automaton accepts, quotes included.
+
+    Args:
+        symbols: the automaton.
+        encoding: how its symbols are spelt.
+        regex: what it was made from, if that is an expression.
+    """
+
+    _OPEN = "open"
+    _CLOSED = "closed"
+
+    def __init__(
+        self, symbols: SymbolAutomaton, encoding: Utf8, regex: ir.Regex | None = None
+    ) -> None:
+        super().__init__(symbols, encoding)
+        self._regex = regex
+        self.inside = self.start
+        self.start = self.state(self._OPEN)
+
+    @functools.cached_property
+    def most_left(self) -> int | None:
+        """Bytes that suffice to end any text that has begun, without the quotes; None where that is
+        not known. Only budgets ask."""
+        if self._regex is None:
+            return None
+        return longest_rest(self._regex, not may_escape(ord("a"), self.encoding.spelling))
+
+    def _edges(self, key: Any) -> dict[int, Any]:
+        if key == self._OPEN:
+            return {0x22: (self.symbols.start, GROUND)}
+        if key == self._CLOSED:
+            return {}
+        edges = super()._edges(key)
+        symbol_state, node = key
+        if node == GROUND and self.symbols.label(symbol_state) >= 0:
+            edges[0x22] = self._CLOSED
+        return edges
+
+    def _label(self, key: Any) -> int:
+        return 0 if key == self._CLOSED else -1
+
+    def text_state(self, q: int) -> int | None:
+        """See `Leaf.text_state`."""
+        key = self._keys[q]
+        return key[0] if key[1:] == _IN_TEXT else None
+
+    def after_quote(self, label: int) -> int:
+        """See `Leaf.after_quote`."""
+        return self.state(self._CLOSED)
+
+    def at_least(self, q: int) -> int:
+        """See `Leaf.at_least`."""
+        return self.symbols.at_least(self.symbols.start) + 2 if q == self.start else 0
+
+    def _follow(self, key: Any, byte: int) -> Hashable | None:
+        if isinstance(key, str) or key[0] == self._OPEN:
+            to: Hashable = self._edges(key).get(byte)
+            return to
+        if byte == _QUOTE and key[1] == GROUND:
+            return self._CLOSED if self.symbols.label(key[0]) >= 0 else None
+        return spell_edge(self.symbols, self.encoding, key, byte)
+
+    def read(self, q: int, data: bytes, start: int) -> tuple[int, int]:
+        """See `Leaf.read`. Of what is read only the last state is made."""
+        key = self._keys[q]
+        if key == self._CLOSED:
+            return -1, start + 1
+        if key == self._OPEN or key[0] == self._OPEN:
+            if data[start] != _QUOTE:
+                return -1, start + 1
+            q = self.inside if key == self._OPEN else self.state((key[1], GROUND))
+            key = self._keys[q]
+            start += 1
+            if start == len(data):
+                return q, start
+        symbol_state, node = key
+        if node != GROUND or data[start] != _QUOTE:
+            symbol_state, node, start = read_text(self, symbol_state, node, data, start)
+            if symbol_state == NO_STATE:
+                return -1, start
+            if start == len(data):
+                if symbol_state == key[0] and node == key[1]:
+                    return q, start  # as in most strings
+                key = symbol_state, node
+                q = self._ids.get(key, -1)
+                return (self._add(key, -1) if q < 0 else q), start
+        return ENDED if self.symbols.label(symbol_state) >= 0 else -1, start + 1
+
+    def goes_on(self, q: int) -> bool:
+        """See `Leaf.goes_on`."""
+        return bool(self._keys[q] != self._CLOSED)
+
+    def _search(self, q: int, wanted: int | None) -> tuple[Text, int] | None:
+        key = self._keys[q]
+        opening = b""
+        if key == self._OPEN:
+            opening, key = b'"', (self.symbols.start, GROUND)
+        symbol_state, node = key
+        text = self._complete_symbols(symbol_state, node)
+        return (
+            None if text is None or wanted not in (None, 0) else (put(opening, put(text, b'"')), 0)
+        )

@@ -1,0 +1,289 @@
+"""From the grammar IR to a machine: the one dispatch over kinds of grammar."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from structgen.automaton.cfg.guests import MAX_NAMED, NamedTokenLeaf
+from structgen.automaton.core.frames import Alternative, Released
+from structgen.automaton.core.leaf import GROW
+from structgen.automaton.core.machine import Machine
+from structgen.automaton.core.text_leaf import TextLeaf
+from structgen.automaton.json.contradiction import contradiction
+from structgen.automaton.json.document import Document
+from structgen.automaton.json.early_check import check
+from structgen.automaton.json.options import JsonOptions, json_options
+from structgen.automaton.json.scalars import literal_leaf
+from structgen.automaton.json.values import JsonLanguage
+from structgen.automaton.regex.automaton import RegexAutomaton
+from structgen.automaton.regex.encoding import Utf8
+from structgen.automaton.regex.probing import probe
+from structgen.automaton.regex.spellable import restrict, writable
+from structgen.errors import (
+    CompileLimitExceeded,
+    GrammarError,
+    OutputTypeError,
+    Unsatisfiable,
+    UnsupportedFeature,
+)
+from structgen.grammar import ir, json_schema
+from structgen.grammar.json_schema import child_path
+
+if TYPE_CHECKING:
+    from structgen.automaton.cfg.machine import CfgMachine, GrammarFacts
+
+
+class Built(NamedTuple):
+    """What `build` gives.
+
+    Attributes:
+        machine: the machine of the grammar.
+        unenforced: for each JSON part in order, the keywords left out, as ``(path, keyword)``, and
+            why; empty unless ``on_unsupported="warn"``.
+        named_tokens: the tokens that grammars name, by their numbers.
+    """
+
+    machine: Machine | CfgMachine
+    unenforced: tuple[Mapping[tuple[str, str], str], ...]
+    named_tokens: tuple[ir.SpecialToken, ...] = ()
+
+
+def build(
+    grammar: ir.Grammar,
+    options: Mapping[str, Any],
+    missing_bytes: Collection[int] = (),
+    facts: GrammarFacts | None = None,
+) -> Built:
+    """The machine of ``grammar``.
+
+    Args:
+        grammar: what to recognise.
+        options: fields of `JsonOptions`, for the JSON parts.
+        missing_bytes: bytes that no token of the vocabulary can write on its own.
+        facts: where what is known of context-free grammars is kept; None: nowhere.
+
+    Raises:
+        OptionError: an unknown option.
+        SchemaError: a JSON Schema is malformed or cannot be enforced.
+        Unsatisfiable: no text matches, or none that the vocabulary can write.
+        CompileLimitExceeded: a bound was hit.
+    """
+    builder = _Builder(json_options(options), frozenset(missing_bytes))
+    depth = sys.getrecursionlimit()
+    machine: Machine | CfgMachine | None = None
+    try:
+        if isinstance(grammar, ir.ContextFree) and not _guests(grammar):
+            # Grammars are imported when there is one: most of those who have schemas never do.
+            from structgen.automaton.cfg.machine import CfgMachine
+
+            machine = CfgMachine(grammar, writable(missing_bytes), facts=facts)
+        else:
+            with GROW:  # leaves are shared with the constraints of other threads
+                if isinstance(grammar, ir.Json):
+                    machine = Machine(builder.document(grammar))
+                else:
+                    machine = _machine(grammar, builder.alternatives(grammar))
+    except RecursionError:
+        raise CompileLimitExceeded(
+            f"the output type is nested too deeply{_deepest(grammar)}; take parts of it out into "
+            "definitions, or flatten it",
+            limit=depth,
+            actual=depth,
+        ) from None
+    finally:
+        if machine is None:
+            for language in builder.languages:
+                language.release()
+    if builder.languages:
+        assert isinstance(machine, Machine)
+        # Languages, frames and leaves refer to one another, and go when the machine goes.
+        machine.languages = builder.languages
+    return Built(machine, tuple(builder.unenforced), tuple(builder.named_tokens))
+
+
+class _Builder:
+    """Collects what is said about the parts on the way."""
+
+    def __init__(self, options: JsonOptions, missing: frozenset[int]) -> None:
+        self._options = options
+        self._missing = missing
+        self.unenforced: list[dict[tuple[str, str], str]] = []
+        self.named_tokens: dict[ir.SpecialToken, int] = {}
+        self.languages: list[Released] = []
+
+    @cached_property
+    def _chars(self) -> ir.CharSet:
+        return writable(self._missing)
+
+    def alternatives(self, grammar: ir.Grammar) -> tuple[Alternative, ...]:
+        """How a text of ``grammar`` may start."""
+        if isinstance(grammar, ir.Json):
+            return self.document(grammar, alone=False)
+        if isinstance(grammar, ir.Pattern):
+            return self._pattern(grammar)
+        if isinstance(grammar, ir.Choice):
+            return self._choice(grammar)
+        if isinstance(grammar, ir.ContextFree):
+            return self._context_free(grammar)
+        return tuple(way for part in grammar.parts for way in self.alternatives(part))
+
+    def _context_free(self, grammar: ir.ContextFree) -> tuple[Alternative, ...]:
+        from structgen.automaton.cfg.host import CfgFrame
+        from structgen.automaton.cfg.machine import CfgMachine
+
+        guests: dict[int, tuple[Alternative, ...]] = {}
+        for number, guest in _guests(grammar).items():
+            if isinstance(guest, ir.SpecialToken):
+                guests[number] = self._named_token(guest)
+                continue
+            try:
+                guests[number] = self.alternatives(guest.grammar)
+            except OutputTypeError as error:
+                raise GrammarError(f"{guest.name} is refused: {error}") from error
+        frame = CfgFrame(CfgMachine(grammar, self._chars, guests))
+        self.languages.append(frame)
+        return frame.open()
+
+    def _named_token(self, token: ir.SpecialToken) -> tuple[Alternative, ...]:
+        number = self.named_tokens.setdefault(token, len(self.named_tokens))
+        if number >= MAX_NAMED:
+            raise CompileLimitExceeded(
+                "the grammar names too many special tokens", limit=MAX_NAMED, actual=number + 1
+            )
+        leaf = NamedTokenLeaf(number)
+        return (Alternative(leaf, leaf.start),)
+
+    def _pattern(self, grammar: ir.Pattern) -> tuple[Alternative, ...]:
+        symbols = RegexAutomaton(restrict(grammar.regex, self._chars))
+        if symbols.is_empty():
+            if self._missing and not RegexAutomaton(grammar.regex).is_empty():
+                raise Unsatisfiable(
+                    "no text that this vocabulary can write matches the pattern "
+                    f"{grammar.source!r}."
+                )
+            raise Unsatisfiable(
+                f"no text matches the pattern {grammar.source!r}: its parts contradict each other."
+            )
+        leaf = TextLeaf(symbols, Utf8(symbols.alphabet))
+        probe(leaf.symbols, leaf.encoding)
+        return (Alternative(leaf, leaf.start),)
+
+    def _choice(self, grammar: ir.Choice) -> tuple[Alternative, ...]:
+        automaton = RegexAutomaton(ir.Repeat(self._chars, 0, None))
+        texts = [text for text in grammar.texts if automaton.accepts(text)]
+        if not texts:
+            raise Unsatisfiable("this vocabulary can write none of the choices.")
+        literal = literal_leaf(tuple(text.encode() for text in texts))
+        return (Alternative(literal, literal.start),)
+
+    def document(self, grammar: ir.Json, alone: bool = True) -> tuple[Alternative, ...]:
+        """How a JSON text of ``grammar`` may start; ``alone`` where nothing else may start so."""
+        options = self._options
+        if grammar.options:
+            options = replace(options, **grammar.options)
+        outside = self._missing
+        unwritable = sorted(b for b in outside if 0x20 <= b < 0x7F) if outside else ()
+        if unwritable:
+            raise Unsatisfiable(
+                "JSON needs all of printable ASCII, but the vocabulary has no token for "
+                f"{bytes(unwritable).decode()!r} alone."
+            )
+        if outside:
+            outside = frozenset(b for b in outside if b >= 0x7F)
+        left_out: dict[tuple[str, str], str] = {}
+        self.unenforced.append(left_out)
+        while True:
+            try:
+                return self._json_ways(grammar.schema, options, outside, left_out, alone)
+            except UnsupportedFeature as error:
+                key = (error.path, error.keyword or "")
+                if options.on_unsupported == "error" or error.keyword is None or key in left_out:
+                    raise
+                left_out[key] = str(error).partition("\n")[0]
+
+    def _json_ways(
+        self,
+        schema: Any,
+        options: JsonOptions,
+        missing: frozenset[int],
+        left_out: Collection[tuple[str, str]],
+        alone: bool,
+    ) -> tuple[Alternative, ...]:
+        language = self._language(schema, options, missing, left_out)
+        check(language)
+        if alone and options.whitespace != "flexible":
+            opening = language.opening()
+            if opening is not None:
+                return (opening,)
+        ways = language.alternatives(language.root)
+        if not ways:
+            # Once more, each schema by itself, so that the message can say where it stands.
+            raise contradiction(self._language(schema, options, missing, left_out, apart=True))
+        if options.whitespace == "flexible":
+            ways = Document(ways, language.space, language.limit_below(())).open()
+        return ways
+
+    def _language(
+        self,
+        schema: Any,
+        options: JsonOptions,
+        missing: frozenset[int],
+        left_out: Collection[tuple[str, str]],
+        apart: bool = False,
+    ) -> JsonLanguage:
+        graph = json_schema.lower(
+            schema,
+            dialect=options.dialect,
+            documents=options.documents,
+            format_assertion=options.format_assertion,
+            skipped=left_out,
+            apart=apart,
+        )
+        language = JsonLanguage(graph, options, missing)
+        self.languages.append(language)
+        return language
+
+
+def _machine(grammar: ir.Grammar, ways: tuple[Alternative, ...]) -> Machine:
+    if not _has_rules(grammar):
+        return Machine(ways)
+    from structgen.automaton.cfg.host import HostMachine
+
+    return HostMachine(ways)
+
+
+def _guests(grammar: ir.ContextFree) -> dict[int, ir.Embedded | ir.SpecialToken]:
+    """The terminals of a grammar that are not patterns, by number."""
+    return {t: g for t, g in enumerate(grammar.terminals) if not isinstance(g, ir.Terminal)}
+
+
+def _has_rules(grammar: ir.Grammar) -> bool:
+    if isinstance(grammar, ir.Either):
+        return any(map(_has_rules, grammar.parts))
+    return isinstance(grammar, ir.ContextFree)
+
+
+def _deepest(grammar: ir.Grammar) -> str:
+    """Where the deepest part of a schema is, for a message."""
+    if isinstance(grammar, ir.Either):
+        return max(map(_deepest, grammar.parts), key=len, default="")
+    if not isinstance(grammar, ir.Json):
+        return ""
+    level: list[tuple[Any, str]] = [(grammar.schema, "$")]
+    depth = 0
+    while True:
+        inner: list[tuple[Any, str]] = []
+        for value, path in level:
+            if isinstance(value, Mapping):
+                inner += [(item, child_path(path, name)) for name, item in value.items()]
+            elif isinstance(value, list):
+                inner += [(item, child_path(path, i)) for i, item in enumerate(value)]
+        if not inner:
+            path = level[0][1]
+            shown = path if len(path) <= 100 else f"{path[:60]}…{path[-40:]}"
+            return f": {depth} levels, down to {shown}"
+        level, depth = inner, depth + 1

@@ -1,0 +1,34 @@
+"""The values of a JSON Schema as leaves and frames.
+
+In reading order: `options`; `document` and `opening` (the whole text); `values` (what a value may
+look like), `conjunctions`, `branches`, `negation`, `rules`, `rule_reader`, `string_reader` (what a
+value owes); `objects`, `members`, `owed`, `closing`, `arrays` (open values); `scalars`,
+`schema_scalars`, `numbers`, `number_reader`, `decimals`, `keys`, `key_symbols`, `whitespace`,
+`excluding` (leaves); `emptiness`, `contradiction`, `nesting`, `plain`, `early_check` (what has no
+value, and why); `evaluate` (the schema as a validator of Python values).
+"""
+
+from __future__ import annotations
+
+from . import evaluate
+from .excluding import ExcludingLeaf, bytes_of_many
+from .keys import CLOSE
+from .nesting import UNLIMITED
+from .numbers import NumberLeaf
+from .opening import OpeningLeaf
+from .options import JsonOptions, json_options
+from .values import MAX_DEPTH_COMPARED, MAX_SPELT_NUMBERS
+
+__all__ = [
+    "CLOSE",
+    "MAX_DEPTH_COMPARED",
+    "MAX_SPELT_NUMBERS",
+    "UNLIMITED",
+    "ExcludingLeaf",
+    "JsonOptions",
+    "NumberLeaf",
+    "OpeningLeaf",
+    "bytes_of_many",
+    "evaluate",
+    "json_options",
+]

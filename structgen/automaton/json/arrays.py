@@ -1,0 +1,760 @@
+"""JSON arrays: the punctuation leaf that all arrays share, and the frame of one open array.
+
+`ArrayLeaf` writes ``[``, ``,`` and ``]`` with the whitespace around them. `ArrayPlan` is the frame:
+its state is how many items are complete (no further than it matters), how many of them have met
+each ``contains``, and which values have been written where they must be unique; it tells what the
+next item owes. Whether an item meets a ``contains`` is guessed when it starts: it is then owed, or
+(where there is a maximum) its opposite is, so that a wrong guess dies with the item.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import json
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from structgen.automaton.core.frames import POP, Alternative
+from structgen.automaton.core.leaf import Leaf
+from structgen.automaton.texts import Text, flat, joined, put, repeated
+from structgen.errors import CompileLimitExceeded, UnsupportedFeature
+from structgen.grammar.json_schema import FALSE, TRUE, Contains, Node, json_key
+
+from .excluding import bytes_of_many
+from .matching import needed_by_others
+from .whitespace import Whitespace
+
+if TYPE_CHECKING:
+    from .values import JsonLanguage
+
+ITEM, CLOSE = 0, 1
+
+MAX_ITEMS_OWED = 100_000
+"""Largest ``minItems``: the shortest array has to be written down."""
+
+MAX_TOLD = 100
+"""Most values of an item for which ways to close the array are compared one by one."""
+
+MAX_SEARCH = 20_000
+"""Most states a search for the shortest way to close one array may visit."""
+
+State = tuple[int, tuple[int, ...], tuple[int, ...]]
+"""(items complete, items that met each contains, numbers of the values seen)."""
+
+REPEATED = (-1,)
+"""Values seen once two of them have been equal, where that is all that matters."""
+
+_FORGOTTEN = -2
+"""In the place of values seen: it does not matter which they are, but how many at most, which comes
+next. See `frames.Frame.forget`."""
+
+_FEW_FORGOTTEN = 8
+"""How many that are at least, so that states are shared."""
+
+
+_INVOLVED = frozenset(["contains", "unique", "repeats"])
+"""What a node may say of items beside the schemas of each and how many there may be."""
+
+
+class ArrayLeaf(Leaf):
+    """Array punctuation; ends with `ITEM` where an item starts, with `CLOSE` after ``]``."""
+
+    def __init__(self, space: Whitespace) -> None:
+        super().__init__()
+        self._space = space
+
+    def open(self, item: bool, close: bool) -> int:
+        """State before ``[``, after which an item may come, or ``]``."""
+        return self.state(("open", item, close))
+
+    def after_item(self, item: bool, close: bool) -> int:
+        """State after an item, where ``,`` and another item may come, or ``]``."""
+        return self.state(("next", 0, item, close))
+
+    def _edges(self, key: Any) -> Mapping[int, Any]:
+        phase, *rest = key
+        if phase == "open":
+            return {0x5B: ("first", 0, *rest)}
+        if phase == "closed":
+            return {}
+        space, item, close = rest
+        edges: dict[int, Any] = {
+            byte: (phase, to, item, close) for byte, to in self._space.edges[space].items()
+        }
+        if self._space.may_end[space]:
+            if phase == "next" and item:
+                edges[0x2C] = ("comma", self._space.after_mark, True, False)
+            if close:
+                edges[0x5D] = ("closed",)
+        return edges
+
+    def _label(self, key: Any) -> int:
+        phase, *rest = key
+        if phase == "closed":
+            return CLOSE
+        if phase in ("first", "comma") and rest[1] and self._space.may_end[rest[0]]:
+            return ITEM
+        return -1
+
+
+class ArrayPlan:
+    """The frame of an array owed to the array assertions of several nodes at once.
+
+    Machine states are ``2 * i`` while punctuation is written and ``2 * i + 1`` during an item, for
+    the i-th interned `State`.
+    """
+
+    nests = True
+    may_record = False
+
+    def __init__(self, language: JsonLanguage, nodes: tuple[int, ...]) -> None:
+        self._language = language
+        self.limit = language.limit_below(nodes)
+        self._nodes = [language.nodes[n] for n in nodes]
+        if len(nodes) == 1 and _INVOLVED.isdisjoint(vars(self._nodes[0])):  # as nearly always
+            (node,) = self._nodes
+            self._min, self._max, self._prefix = node.min_items, node.max_items, len(node.prefix)
+        elif nodes:
+            self._read_nodes()
+        if self._min > MAX_ITEMS_OWED:
+            path = next(n.path for n in self._nodes if n.min_items == self._min)
+            raise CompileLimitExceeded(
+                f"'minItems' at {path} asks for too many items",
+                limit=MAX_ITEMS_OWED,
+                actual=self._min,
+            )
+        starts = max([c.start for c in self._contains]) if self._contains else 0
+        self._simple = not (self._contains or self._unique or self._repeats)
+        self._count_to = max(self._prefix, self._min, self._max or 0, starts)
+        self._limit: int | None = None
+        self._states: list[State] = []
+        self._state_ids: dict[State, int] = {}
+        self._owed: dict[tuple[int, tuple[int, ...]], int] = {}
+
+    # What most arrays have nothing of.
+
+    _min = _prefix = 0
+    _max: int | None = None
+    _unique = _repeats = False
+    _contains: Sequence[Contains] = ()
+
+    # What the plainest do not need.
+
+    @cached_property
+    def _values(self) -> list[Any]:
+        return []
+
+    @cached_property
+    def _value_ids(self) -> dict[Any, int]:
+        return {}
+
+    @cached_property
+    def _closings(self) -> dict[State, tuple[Text, ...] | None]:
+        return {}
+
+    @cached_property
+    def _spares(self) -> dict[int, tuple[Text, ...]]:
+        return {}
+
+    @cached_property
+    def _others(self) -> dict[int, tuple[Text | None, dict[Any, Any]]]:
+        return {}
+
+    @cached_property
+    def _ruled_out(self) -> dict[tuple[int, tuple[int, ...]], tuple[int, ...]]:
+        return {}
+
+    _rarities: Mapping[int, tuple[int, ...]] | None = None
+
+    def _read_nodes(self) -> None:
+        """What `__init__` does, for any nodes."""
+        self._min = max(n.min_items for n in self._nodes)
+        limits = [n.max_items for n in self._nodes if n.max_items is not None]
+        self._max = min(limits) if limits else None
+        self._prefix = max(len(n.prefix) for n in self._nodes)
+        self._unique = any(n.unique for n in self._nodes)
+        self._repeats = any(n.repeats for n in self._nodes)
+        self.may_record = self._unique or self._repeats
+        contains: dict[Contains, None] = {}
+        for node in self._nodes:
+            contains.update(
+                dict.fromkeys(c for c in node.contains if c.least or c.most is not None)
+            )
+        self._contains = list(contains)
+        if (
+            self._repeats
+            and self._contains
+            and any(c.most is not None for c in self._contains)
+            | (self._max is not None)
+            | any(n.items == FALSE for n in self._nodes)
+        ):
+            path = next(n.path for n in self._nodes if n.repeats)
+            raise UnsupportedFeature(
+                "'uniqueItems' that must not hold, beside 'contains' and a bound on the items, is "
+                f"not supported, at {path}.",
+                path=path,
+                keyword="uniqueItems",
+                fix="Move it out of the negated part, or use anyOf.",
+            )
+
+    # -- what items owe ---------------------------------------------------------------------
+
+    def _item(self, index: int, seen: tuple[int, ...] = ()) -> int:
+        """The conjunction that item ``index`` is owed to, whatever it must contain."""
+        key = (min(index, self._prefix), seen)
+        found = self._owed.get(key)
+        if found is None:
+            nodes = self._nodes
+            if len(nodes) == 1 and not seen:  # as nearly always
+                (node,) = nodes
+                found = node.prefix[index] if index < self._prefix else node.items
+                self._owed[key] = found
+                return found
+            owed = [n.prefix[index] if index < len(n.prefix) else n.items for n in nodes]
+            if seen:
+                values = [self._values[v] for v in seen]
+                scalars = tuple(v for v in values if not isinstance(v, (dict, list)))
+                if scalars:
+                    owed.append(self._language.add(Node(self._path(), excluded=scalars)))
+                owed += [
+                    self._language.constant(v) ^ 1 for v in values if isinstance(v, (dict, list))
+                ]
+            found = self._owed[key] = self._language.conjunction(owed)
+        return found
+
+    @property
+    def is_unique(self) -> bool:
+        """Whether no two items may be equal."""
+        return self._unique
+
+    @property
+    def repeats(self) -> bool:
+        """Whether two items have to be equal."""
+        return self._repeats
+
+    def _path(self) -> str:
+        return self._nodes[0].path if self._nodes else "$"
+
+    def _ways(self, state: State) -> Iterator[tuple[int, tuple[int, ...]]]:
+        """For one more item: the conjunction it owes, and the contains counts after it."""
+        count, met, seen = state
+        if self._unique and not _is_forgotten(seen):
+            base = self._item(count, self._barred(count, seen))
+        else:
+            base = self._item(count)
+        if not self._contains:
+            yield base, met
+            return
+        options: list[list[tuple[int, int]]] = []
+        for some, k in zip(self._contains, met, strict=True):
+            if count < some.start or (some.most is None and k >= some.least):
+                options.append([(TRUE, k)])
+            elif some.most is None:
+                options.append([(TRUE, k), (some.obligation, k + 1)])
+            else:
+                options.append([(some.obligation ^ 1, k)])
+                if k < some.most:
+                    options[-1].append((some.obligation, k + 1))
+        for combination in itertools.product(*options):
+            extra = [obligation for obligation, _ in combination if obligation != TRUE]
+            conjunction = self._language.conjunction_with(base, extra) if extra else base
+            yield conjunction, tuple(k for _, k in combination)
+
+    # -- values that are few ------------------------------------------------------------------
+
+    def _barred(self, count: int, seen: tuple[int, ...]) -> tuple[int, ...]:
+        """What item ``count`` must not be: ``seen``, and values without which the items still owed
+        after it cannot all be different, such as 1 where an item must be 1."""
+        if not self._unique or count + 1 >= self._min:
+            return seen
+        rare = self._rare()
+        if not rare:
+            return seen
+        key = count, seen
+        found = self._ruled_out.get(key)
+        if found is None:
+            left = [
+                values
+                for index in range(count + 1, self._min)
+                if (values := rare.get(min(index, self._prefix))) is not None
+            ]
+            needed = needed_by_others([frozenset(values).difference(seen) for values in left])
+            found = tuple(sorted({*seen, *needed}))
+            if not self._language.is_solving:
+                self._ruled_out[key] = found
+        return found
+
+    def _rare(self) -> Mapping[int, tuple[int, ...]]:
+        """The numbers of all values that an item may have, of those of which there are fewer than
+        items owed, by the item's index (all after the prefix have that of the first).
+
+        Any other item can be told from all that are owed, whatever these are.
+        """
+        found = self._rarities
+        if found is None:
+            language, found = self._language, {}
+            for index in range(min(self._prefix + 1, self._min)):
+                if language.size_at_least(self._item(index), self._min):
+                    continue
+                values: tuple[int, ...] = ()
+                while len(values) < self._min:
+                    text = language.shortest(self._item(index, values))
+                    if text is None:
+                        found[index] = values
+                        break
+                    values = self._with_value(values, text)
+            if not language.is_solving:
+                self._rarities = found
+        return found
+
+    # -- states -----------------------------------------------------------------------------
+
+    def _state(self, state: State) -> int:
+        found = self._state_ids.get(state)
+        if found is None:
+            found = self._state_ids[state] = len(self._states)
+            self._states.append(state)
+        return found
+
+    def _start(self) -> State:
+        return 0, (0,) * len(self._contains), ()
+
+    def _may(self, state: State) -> tuple[bool, bool]:
+        """Whether another item, and whether ``]``, may follow."""
+        count = state[0]
+        if self._simple:
+            most = self._most()
+            return most is None or count < most, count >= self._min
+        close = self._is_complete(state)
+        if _is_forgotten(state[2]):
+            return self._max is None or count < self._max, close
+        if self._max is not None and count >= self._max:
+            return False, close
+        if (
+            not self._contains
+            and not self._repeats
+            and count >= self._min
+            and self._has_more(state)
+        ):
+            return True, close
+        return any(True for _ in self._open_ways(state)), close
+
+    def _is_complete(self, state: State) -> bool:
+        """Whether the array may end."""
+        count, met, seen = state
+        return (
+            count >= self._min
+            and (not self._repeats or seen == REPEATED)
+            and all(k >= c.least for k, c in zip(met, self._contains, strict=True))
+        )
+
+    def _has_more(self, state: State) -> bool:
+        """A cheap sufficient test that one more distinct item exists."""
+        return self._language.size_at_least(self._item(state[0]), len(state[2]) + 1)
+
+    def _open_ways(self, state: State) -> Iterator[tuple[int, State]]:
+        """The ways for one more item that do not lead into a dead end."""
+        count, _, seen = state
+        language = self._language
+        for conjunction, met in self._ways(state):
+            after: State = (min(count + 1, self._count_to), met, seen)
+            if _is_forgotten(seen) or (language.is_possible(conjunction) and self._viable(after)):
+                yield conjunction, after
+            elif self._repeats and seen != REPEATED:
+                # Items to come cannot be equal by themselves: this one has to be like another.
+                for equal in self._like_seen(conjunction, seen):
+                    repeated: State = (after[0], met, REPEATED)
+                    if language.is_possible(equal) and self._viable(repeated):
+                        yield equal, repeated
+                for shared in self._like_later(conjunction, count, met):
+                    if language.is_possible(shared):
+                        yield shared, after
+
+    def _viable(self, state: State) -> bool:
+        return self._simple or self._closing(state) is not None
+
+    def _most(self) -> int | None:
+        """Most items possible: ``maxItems``, or the first item that nothing satisfies."""
+        if self._limit is None:
+            # -1 stands for "no limit": None is "not computed yet".
+            limit = -1 if self._max is None else self._max
+            typed = self._language.typed
+            for index in range(self._prefix + 1) if self._nodes else ():
+                if 0 <= limit <= index:
+                    break
+                item = self._item(index)
+                if item not in typed and not self._language.is_possible(item):
+                    limit = index
+                    break
+            self._limit = limit
+        return None if self._limit < 0 else self._limit
+
+    # -- the frame --------------------------------------------------------------------------
+
+    def children(self) -> list[int]:
+        """Conjunctions that items are owed to."""
+        out = [self._item(i) for i in range(self._prefix + 1)]
+        if self._contains:
+            out += [conjunction for conjunction, _ in self._ways(self._start())]
+        return out
+
+    def required_children(self) -> list[int]:
+        """The conjunctions that every such array has an item for."""
+        return [self._item(i) for i in range(min(self._min, self._prefix + 1))]
+
+    def is_possible(self) -> bool:
+        """Whether any array satisfies the nodes."""
+        if self._simple:
+            most = self._most()
+            return most is None or self._min <= most
+        if not self._min and not self._contains and not self._repeats:
+            return True
+        return self.shortest_text() is not None
+
+    def open(self) -> Alternative:
+        """How such an array starts."""
+        leaf = self._language.array_leaf
+        state = self._start()
+        return Alternative(leaf, leaf.open(*self._may(state)), ((self, 2 * self._state(state)),))
+
+    def records(self, at: int, outcome: int) -> bool:
+        """Whether `resume` needs the text of the item that has just ended."""
+        if not at & 1:
+            return False
+        return self._unique or (self._repeats and self._states[at >> 1][2] != REPEATED)
+
+    def forget(self, at: int, outcome: int) -> int | None:
+        """See `frames.Frame`: where there are more items than those that may have been written."""
+        count, met, seen = self._states[at >> 1]
+        if not at & 1 or not self._unique or self._contains or self._repeats:
+            return None
+        most = _FEW_FORGOTTEN
+        while most < len(seen) + 1:
+            most *= 2
+        if self._max is None or count < self._max:
+            needed = max(most, self._min) + 1
+            if count < self._prefix or not self._language.size_at_least(self._item(count), needed):
+                return None
+        return 2 * self._state((count, met, (_FORGOTTEN, most))) + 1
+
+    def forgotten(self, at: int) -> int:
+        """See `frames.Frame`."""
+        seen = self._states[at >> 1][2]
+        return seen[1] if _is_forgotten(seen) else 0
+
+    def resume(
+        self, at: int, outcome: int, text: bytes | None = None, limited: bool = False
+    ) -> tuple[Alternative, ...]:
+        """What may follow; see `frames.Frame`."""
+        state = self._states[at >> 1]
+        if not at & 1:
+            if outcome == CLOSE:
+                return POP
+            ways: Iterable[tuple[int, State]]
+            if self._simple:
+                count = state[0]
+                after_it = count + 1 if count < self._count_to else count
+                ways = ((self._item(count), (after_it, (), ())),)
+            else:
+                ways = self._open_ways(state)
+            out: list[Alternative] = []
+            for conjunction, after in ways:
+                own = self, 2 * self._state(after) + 1
+                for way in self._language.alternatives(conjunction, limited):
+                    out += (Alternative(way.leaf, way.q, (*way.frames, own)),)
+            return tuple(out)
+        if text is not None:
+            state = (state[0], state[1], self._with_value(state[2], text))
+        leaf = self._language.array_leaf
+        item, close = self._may(state)
+        if not item and not close:
+            return ()
+        return (Alternative(leaf, leaf.after_item(item, close), ((self, 2 * self._state(state)),)),)
+
+    def _tells_apart(self, state: State) -> bool:
+        """Whether the value of the next item matters."""
+        return self._unique or (self._repeats and state[2] != REPEATED)
+
+    def _with_value(self, seen: tuple[int, ...], text: Text) -> tuple[int, ...]:
+        return self._with(seen, json.loads(flat(text)))
+
+    def _with(self, seen: tuple[int, ...], value: Any) -> tuple[int, ...]:
+        """``seen`` with the number of ``value`` as well."""
+        key = json_key(value)
+        number = self._value_ids.get(key)
+        if number is None:
+            number = self._value_ids[key] = len(self._values)
+            self._values.append(value)
+        if self._repeats and number in seen:
+            return REPEATED
+        return tuple(sorted({*seen, number}))
+
+    # -- completion -------------------------------------------------------------------------
+
+    def finish(self, at: int, outcome: int, text: bytes | None = None) -> Text | None:
+        """The fewest bytes that close the array; see `frames.Frame`."""
+        state = self._states[at >> 1]
+        if _is_forgotten(state[2]):
+            return self._finish_forgotten(state, bool(at & 1), outcome)
+        if at & 1:
+            if text is None:
+                return self._rest(state, False)
+            value = json.loads(text)
+            rest, told = self._otherwise(at >> 1)
+            if rest is not None and json_key(value) not in told:
+                return rest
+            return self._finish_after(at >> 1, value)
+        if outcome == CLOSE:
+            return b""
+        best: Text | None = None
+        for conjunction, met in self._chosen_ways(state):
+            item = self._language.shortest(conjunction)
+            if item is None:
+                continue
+            after: State = (min(state[0] + 1, self._count_to), met, state[2])
+            if self._tells_apart(state):
+                after = (after[0], met, self._with_value(state[2], item))
+            rest = self._rest(after, False)
+            if rest is not None and (best is None or len(item) + len(rest) < len(best)):
+                best = put(item, rest)
+        return best
+
+    def _finish_after(self, number: int, value: Any) -> Text | None:
+        """As `finish`, in state ``number``, after an item that is ``value``."""
+        spare = self._spare_items(number)
+        if spare:
+            key = json_key(value)
+            left = [item for item in spare if json_key(json.loads(flat(item))) != key]
+            return self._close(tuple(left[: len(spare) - 1]), False)
+        count, met, seen = self._states[number]
+        return self._close(self._closing((count, met, self._with(seen, value))), False)
+
+    def _finish_forgotten(self, state: State, is_after: bool, outcome: int) -> Text | None:
+        """As `finish`, where it is forgotten what is barred: as many bytes as that takes at most,
+        but not these."""
+        if not is_after and outcome == CLOSE:
+            return b""
+        count, _, (_, most) = state
+        owed = max(self._min - count, 0 if is_after else 1)
+        if not owed:
+            return self._close((), False)
+        leaves, _ = self._language.shapes(self._item(count))
+        sizes = [bytes_of_many(leaf, q, most + owed) for leaf, q in leaves]
+        size = min([size for size in sizes if size is not None], default=None)
+        return None if size is None else self._close((repeated(b"?", size),) * owed, not is_after)
+
+    def finish_reads(self, at: int, outcome: int) -> bool:
+        """Whether further items are owed, which the one that has ended here must not equal."""
+        count, _, seen = self._states[at >> 1]
+        if _is_forgotten(seen):
+            return False
+        return bool(self._contains or self._repeats or count < self._min)
+
+    def finish_otherwise(self, at: int, outcome: int) -> tuple[Text, Collection[Any]] | None:
+        """See `frames.Frame`."""
+        rest, told = self._otherwise(at >> 1)
+        return None if rest is None else (rest, told.values())
+
+    def _otherwise(self, number: int) -> tuple[Text | None, dict[Any, Any]]:
+        """What closes the array in state ``number`` after any item but certain ones, by their keys:
+        those that are written to close it, and those of which there are few."""
+        found = self._others.get(number)
+        if found is None:
+            items = None if self._repeats else self._closing(self._states[number])
+            told: list[Any] = []
+            if items is not None:
+                told += [json.loads(flat(item)) for item in dict.fromkeys(items)]
+                for values in self._rare().values() if self._unique else ():
+                    told += [self._values[v] for v in values]
+            found = self._close(items, False), {json_key(value): value for value in told}
+            self._others[number] = found
+        return found
+
+    def finish_most(self, at: int, outcome: int) -> int | None:
+        """See `frames.Frame`."""
+        number = at >> 1
+        spare = self._spare_items(number)
+        if spare:
+            whole = self._close(spare[1:], False)  # without the shortest
+            return None if whole is None else len(whole)
+        rest, told = self._otherwise(number)
+        if rest is None or len(told) > MAX_TOLD:
+            return None
+        after = [self._finish_after(number, value) for value in told.values()]
+        return max([len(rest), *[len(way) for way in after if way is not None]])
+
+    def _spare_items(self, number: int) -> tuple[Text, ...]:
+        """For state ``number``, the cheapest distinct items, one more than are owed.
+
+        Whatever the item is that ends there, without the one equal to it enough are left. Empty
+        where that is not certain: objects and arrays have no exact shortest text to count on.
+        """
+        found = self._spares.get(number)
+        if found is None:
+            found = ()
+            count, _, seen = self._states[number]
+            is_simple = not self._contains and not self._repeats and count >= self._prefix
+            if is_simple and not self._language.shapes(self._item(count))[1]:
+                found = self._distinct_items(count, self._min + 1, seen) or ()
+            self._spares[number] = found
+        return found
+
+    def preferred(self, at: int) -> int | None:
+        """The outcome that `finish` counts on; see `frames.Frame`."""
+        if at & 1:
+            return None
+        state = self._states[at >> 1]
+        if self._simple or _is_forgotten(state[2]):
+            return ITEM if state[0] < self._min else CLOSE
+        return ITEM if self._closing(state) else CLOSE
+
+    def shortest_text(self) -> Text | None:
+        """The shortest whole array, or None when there is none (or none known yet)."""
+        rest = self._rest(self._start(), True)
+        return None if rest is None else put(b"[" + self._language.least_space, rest)
+
+    def _rest(self, state: State, first: bool) -> Text | None:
+        """The fewest bytes that close the array after ``state``, or None when that is hopeless."""
+        if not self._simple:
+            return self._close(self._closing(state), first)
+        if self._max is not None and self._max < self._min:
+            return None
+        language, count = self._language, state[0]
+        items: list[Text] = []
+        for index in range(count, min(self._min, self._prefix)):
+            item = language.shortest(self._item(index))
+            if item is None:
+                return None
+            items.append(item)
+        times = self._min - max(count, self._prefix)
+        if times > 0:  # however many: they are not listed
+            item = language.shortest(self._item(self._prefix))
+            if item is None:
+                return None
+            items.append(put(item, repeated(put(language.least_comma, item), times - 1)))
+        return self._close(tuple(items), first)
+
+    def _close(self, items: tuple[Text, ...] | None, first: bool) -> Text | None:
+        if items is None:
+            return None
+        space, comma = self._language.least_space, self._language.least_comma
+        out = joined(comma, items)
+        if items and not first:
+            out = put(comma, out)
+        return put(out, (space if items or not first else b"") + b"]")
+
+    def _closing(self, state: State) -> tuple[Text, ...] | None:
+        """The cheapest items that are still owed after ``state``, or None when that is hopeless."""
+        found = self._closings.get(state, False)
+        if found is False:
+            if self._contains or self._repeats:
+                found = None if self._unique and self._repeats else self._search(state)
+            else:
+                found = self._distinct_closing(state)
+            if not self._language.is_solving:
+                self._closings[state] = found
+        return found  # type: ignore[return-value]
+
+    def _distinct_closing(self, state: State) -> tuple[Text, ...] | None:
+        count, _, seen = state
+        if self._max is not None and self._max < self._min:
+            return None
+        return self._distinct_items(count, self._min, seen)
+
+    def _distinct_items(
+        self, first: int, end: int, seen: tuple[int, ...]
+    ) -> tuple[Text, ...] | None:
+        """The cheapest items number ``first`` to ``end`` - 1, distinct where they have to be."""
+        items: list[Text] = []
+        for index in range(first, end):
+            item = self._language.shortest(self._item(index, self._barred(index, seen)))
+            if item is None:
+                return None
+            items.append(item)
+            if self._unique:
+                seen = self._with_value(seen, item)
+        return tuple(items)
+
+    def _can_contain(self, index: int, state: State) -> bool:
+        """Whether what ``contains`` number ``index`` still misses can be an item at all."""
+        some = self._contains[index]
+        if state[1][index] >= some.least:
+            return True
+        first = max(state[0], some.start)
+        return any(
+            self._language.shortest(
+                self._language.conjunction_with(self._item(at, state[2]), [some.obligation])
+            )
+            is not None
+            for at in range(first, max(first, self._prefix) + 1)
+        )
+
+    def _search(self, start: State) -> tuple[Text, ...] | None:
+        """Dijkstra over counts: each step is one item."""
+        # Every step of unique items has a new conjunction to work out.
+        limit = MAX_SEARCH // 100 if self._unique or self._repeats else MAX_SEARCH
+        tie = itertools.count()
+        heap: list[tuple[int, int, State, tuple[Text, ...]]] = [(0, next(tie), start, ())]
+        done: set[State] = set()
+        while heap:
+            cost, _, state, items = heapq.heappop(heap)
+            if state in done:
+                continue
+            done.add(state)
+            if len(done) > limit:
+                raise CompileLimitExceeded(
+                    f"too many ways to satisfy 'contains', at {self._path()}",
+                    limit=limit,
+                    actual=len(done),
+                )
+            count, _, seen = state
+            if self._is_complete(state):
+                return items
+            if self._max is not None and count >= self._max:
+                continue
+            if not all(self._can_contain(i, state) for i in range(len(self._contains))):
+                continue  # no number of further items would help
+            apart = self._tells_apart(state)
+            for conjunction, after_met in self._chosen_ways(state):
+                item = self._language.shortest(conjunction)
+                if item is None:
+                    continue
+                after_seen = self._with_value(seen, item) if apart else seen
+                after: State = (min(count + 1, self._count_to), after_met, after_seen)
+                heapq.heappush(heap, (cost + len(item) + 1, next(tie), after, (*items, item)))
+        return None
+
+    def _chosen_ways(self, state: State) -> Iterator[tuple[int, tuple[int, ...]]]:
+        """As `_ways`, with the values too that an item may have to share with another one."""
+        ways = list(self._ways(state))
+        yield from ways
+        if not self._repeats or state[2] == REPEATED:
+            return
+        for conjunction, met in ways:
+            for equal in self._like_seen(conjunction, state[2]):
+                yield equal, met
+            for shared in self._like_later(conjunction, state[0], met):
+                yield shared, met
+
+    def _like_seen(self, conjunction: int, seen: tuple[int, ...]) -> Iterator[int]:
+        """``conjunction`` for an item that is equal to one of the values seen."""
+        language = self._language
+        for number in seen:
+            yield language.conjunction_with(conjunction, [language.constant(self._values[number])])
+
+    def _like_later(self, conjunction: int, count: int, met: tuple[int, ...]) -> Iterator[int]:
+        """``conjunction`` for item ``count`` if some later item can be equal to it."""
+        last = max(count, self._prefix) + 1
+        if self._max is not None:
+            last = min(last, self._max - 1)
+        for index in range(count + 1, last + 1):
+            for later, _ in self._ways((index, met, ())):
+                yield self._language.conjunction_with(
+                    conjunction, self._language.obligations(later)
+                )
+
+
+def _is_forgotten(seen: tuple[int, ...]) -> bool:
+    return bool(seen) and seen[0] == _FORGOTTEN

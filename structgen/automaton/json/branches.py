@@ -1,0 +1,540 @@
+"""In-place applicators multiplied out: conjunctions of obligations → branches.
+
+A conjunction is a set of obligations on one value. Its applicators (``$ref``, ``allOf``, ``anyOf``,
+``oneOf``, ``if``, ``not``, dependencies) make further obligations hold for the same value, or leave
+a choice. `Brancher.expand` turns them into branches: disjunction between branches, conjunction of
+plain assertions inside one. Where that would be too many, what objects may be becomes a rule and
+what strings may be an expression, in one branch each. Choices that the types already decide are
+never multiplied out, and a ``oneOf`` branch only excludes those siblings that can overlap with it.
+
+``unevaluatedProperties`` and ``unevaluatedItems`` need to know which subschemas have held: inside a
+branch that is known, so they become an ordinary node listing what they do not speak of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from structgen.errors import CompileLimitExceeded
+from structgen.grammar import ir
+from structgen.grammar.json_schema import (
+    ALL_TYPES,
+    ARRAY,
+    FALSE,
+    OBJECT,
+    STRING,
+    TRUE,
+    Contains,
+    Node,
+    json_key,
+)
+
+from .negation import Choice, negate
+from .rule_reader import RuleReader
+from .rules import Rule
+from .string_reader import StringReader, counts_only
+
+MAX_MULTIPLIED = 64
+"""Most partial branches that are looked at before what objects may be becomes a rule."""
+
+MAX_STRINGS = 16
+"""Most branches of strings; where there are more, what strings may be becomes one expression."""
+
+MAX_BRANCHES = 4096
+"""Most branches one value's alternatives may multiply out to."""
+
+MAX_SUBSETS = 6
+"""Most ``anyOf`` branches beside an ``unevaluated…`` keyword: all their subsets are tried."""
+
+Owned: TypeAlias = "tuple[int, frozenset[int]]"
+"""An obligation, with the nodes whose ``unevaluated…`` sees what it evaluates."""
+
+_NOBODY: frozenset[int] = frozenset()
+
+
+@dataclass(slots=True, frozen=True)
+class Branch:
+    """One way to satisfy a conjunction: all of ``nodes`` by their own assertions."""
+
+    types: int
+    nodes: tuple[int, ...]
+
+
+class _Partial:
+    """A branch under construction."""
+
+    __slots__ = ("choices", "contributors", "kept", "negated", "rules", "seen", "todo", "types")
+
+    def __init__(self) -> None:
+        self.todo: list[Owned] = []
+        self.seen: set[Owned] = set()
+        self.kept: set[int] = set()
+        self.types = ALL_TYPES
+        self.choices: list[list[tuple[Owned, ...]]] = []
+        self.contributors: dict[int, set[int]] = {}
+        self.rules: list[Rule] = []
+        self.negated: list[int] = []
+
+    def copy(self) -> _Partial:
+        other = _Partial()
+        other.seen = set(self.seen)
+        other.kept = set(self.kept)
+        other.types = self.types
+        other.rules = list(self.rules)
+        other.negated = list(self.negated)
+        other.choices = list(self.choices)
+        other.contributors = {k: set(v) for k, v in self.contributors.items()}
+        return other
+
+
+class Brancher:
+    """Expands conjunctions over one growing list of nodes.
+
+    Args:
+        nodes: the schema's nodes; synthetic ones are appended.
+        disjoint: whether two obligations certainly cannot hold together.
+        constant: the obligation to equal a given object or array.
+        reader: reads obligations as rules about an object's members.
+        strings: reads obligations as expressions over strings.
+    """
+
+    def __init__(
+        self,
+        nodes: list[Node],
+        disjoint: Callable[[int, int], bool],
+        constant: Callable[[Any], int],
+        reader: RuleReader,
+        strings: StringReader,
+    ) -> None:
+        self._nodes = nodes
+        self._disjoint = disjoint
+        self._constant = constant
+        self._negations: dict[int, Choice] = {}
+        self._synthetic: dict[Any, int] = {}
+        self._reader = reader
+        self._strings = strings
+        self._compact = False
+
+    def expand(self, obligations: Iterable[int]) -> list[Branch]:
+        """The branches of a conjunction, without those that the types rule out.
+
+        What objects may be is multiplied out where that is little, for a plan that follows one
+        branch is smaller than one with a rule; else all of it becomes one rule. Likewise what
+        strings may be, else one expression.
+
+        Raises:
+            CompileLimitExceeded: more than `MAX_BRANCHES` partial branches were looked at.
+        """
+        obligations = tuple(obligations)
+        compact = 0
+        found = self._expand(obligations, compact)
+        if found is None:
+            compact = OBJECT
+            found = self._expand(obligations, compact)
+        if found is None or self._texts(found) > MAX_STRINGS:
+            found = self._expand(obligations, compact | STRING)
+        assert found is not None
+        return _without_redundant(found)
+
+    def _texts(self, branches: list[Branch]) -> int:
+        """The number of branches with automata for strings of their own; lists share one."""
+        texts = (b.nodes for b in branches if b.types & STRING)
+        return sum(all(self._nodes[n].enum is None for n in nodes) for nodes in texts)
+
+    def _expand(self, obligations: tuple[int, ...], compact: int) -> list[Branch] | None:
+        """The branches, those of the types in ``compact`` in one wherever that can be; None when
+        there are too many and types are left to compact."""
+        stack: list[_Partial] = []
+        for types in (ALL_TYPES & ~compact, compact & STRING, compact & OBJECT):
+            if not types:
+                continue
+            first = _Partial()
+            first.todo = [(ob, _NOBODY) for ob in obligations]
+            first.types = types
+            stack.append(first)
+        out: dict[tuple[int, ...], Branch] = {}
+        count = 0
+        while stack:
+            count += 1
+            if count > MAX_MULTIPLIED and not compact:
+                return None
+            if count > MAX_BRANCHES:
+                if not compact & STRING:
+                    return None
+                raise CompileLimitExceeded(
+                    f"the alternatives at {self._path(obligations)} multiply out to too many "
+                    "branches; make them easier to tell apart (a const in a shared required "
+                    "property), or use anyOf instead of oneOf",
+                    limit=MAX_BRANCHES,
+                    actual=count,
+                )
+            partial = stack.pop()
+            self._compact = bool(compact & OBJECT) and partial.types == OBJECT
+            if not self._absorb(partial):
+                continue
+            others = self._split_objects(partial)
+            if others is not None:
+                stack.append(others)
+            if compact & STRING and partial.types == STRING and not self._absorb_texts(partial):
+                continue
+            if not self._absorb_negated(partial):
+                continue
+            if partial.types == OBJECT and not self._absorb_rules(partial):
+                continue
+            if partial.todo:
+                stack.append(partial)
+                continue
+            choice = self._next_choice(partial)
+            if choice is None:
+                continue
+            if choice:
+                for way in reversed(choice):
+                    branch = partial.copy()
+                    branch.todo = list(way)
+                    stack.append(branch)
+                continue
+            kept = self._with_unevaluated(partial)
+            if partial.todo:  # what unevaluated… adds is absorbed in turn
+                stack.append(partial)
+                continue
+            known = out.get(kept)
+            out[kept] = Branch(partial.types | (known.types if known else 0), kept)
+        return list(out.values())
+
+    def add(self, node: Node) -> int:
+        """The obligation that a synthetic node holds; equal nodes are shared."""
+        key = _content(node)
+        found = self._synthetic.get(key)
+        if found is None:
+            found = self._synthetic[key] = 2 * len(self._nodes)
+            self._nodes.append(node)
+        return found
+
+    # -- one partial branch -----------------------------------------------------------------
+
+    def _absorb(self, partial: _Partial) -> bool:
+        """Work off ``partial.todo``; False when the branch contradicts itself."""
+        while partial.todo:
+            owned = partial.todo.pop()
+            obligation, owners = owned
+            if obligation == TRUE or owned in partial.seen:
+                continue
+            if obligation == FALSE or (obligation ^ 1, owners) in partial.seen:
+                return False
+            partial.seen.add(owned)
+            if obligation & 1:
+                partial.negated.append(obligation >> 1)
+                continue
+            number = obligation >> 1
+            node = self._nodes[number]
+            partial.types &= node.types
+            if not partial.types:
+                return False
+            if node.asserts:
+                partial.kept.add(number)
+            if node.some_unevaluated_item != FALSE:
+                owners = owners | {number}
+            if node.unevaluated_properties != TRUE or node.unevaluated_items != TRUE:
+                rule = self._reader.read(2 * number) if self._compact else None
+                if rule is None:
+                    owners = owners | {number}
+                else:
+                    partial.rules.append(rule)
+            for owner in owners:
+                partial.contributors.setdefault(owner, set()).add(number)
+            if node.applies_in_place:
+                self._apply(node, owners, partial)
+        return True
+
+    def _apply(self, node: Node, owners: frozenset[int], partial: _Partial) -> None:
+        partial.todo.extend((child, owners) for child in (*node.refs, *node.all_of))
+        choices = partial.choices
+        if node.any_of is not None:
+            ways: list[tuple[Owned, ...]] = [((child, owners),) for child in node.any_of]
+            if owners and len(ways) > 1:
+                ways = _subsets([w[0] for w in ways])
+                if any(self._nodes[owner].some_unevaluated_item != FALSE for owner in owners):
+                    # What does not hold evaluates nothing: here that has to be certain.
+                    children = node.any_of
+                    ways = [
+                        (*way, *((c ^ 1, _NOBODY) for c in children if (c, owners) not in way))
+                        for way in ways
+                    ]
+            choices.append(ways)
+        if node.one_of is not None:
+            choices.append(
+                [
+                    (
+                        (child, owners),
+                        *(
+                            (other ^ 1, _NOBODY)
+                            for j, other in enumerate(node.one_of)
+                            if j != i and not self._disjoint(child, other)
+                        ),
+                    )
+                    for i, child in enumerate(node.one_of)
+                ]
+            )
+        if node.condition is not None:
+            test, then, otherwise = node.condition
+            if owners or (then, otherwise) != (TRUE, TRUE):
+                choices.append(
+                    [
+                        ((test, owners), (then, owners)),
+                        ((test ^ 1, _NOBODY), (otherwise, owners)),
+                    ]
+                )
+        for name, names in node.dependent_required.items():
+            present = self.add(Node(node.path, types=OBJECT, required=(name, *names)))
+            choices.append([((self._without(node, name), _NOBODY),), ((present, _NOBODY),)])
+        for name, child in node.dependent_schemas.items():
+            present = self.add(Node(node.path, types=OBJECT, required=(name,)))
+            choices.append(
+                [
+                    ((self._without(node, name), _NOBODY),),
+                    ((present, _NOBODY), (child, owners)),
+                ]
+            )
+
+    def _without(self, node: Node, name: str) -> int:
+        return self.add(Node(node.path, properties={name: FALSE}, not_evaluating=True))
+
+    def _split_objects(self, partial: _Partial) -> _Partial | None:
+        """Where something is a rule about an object's members, go on with objects alone; gives the
+        rest."""
+        if not partial.types & OBJECT or partial.types == OBJECT:
+            return None
+        if not partial.negated and all(self._rule(choice) is None for choice in partial.choices):
+            return None
+        others = partial.copy()
+        others.types &= ~OBJECT
+        partial.types = OBJECT
+        return others
+
+    def _absorb_negated(self, partial: _Partial) -> bool:
+        """Turn what must not hold into rules, or into choices; False when one cannot hold."""
+        negated, partial.negated = partial.negated, []
+        for number in negated:
+            node = self._nodes[number]
+            if not node.types & partial.types:
+                continue  # it fails by its type
+            if partial.types == OBJECT:
+                rule = self._reader.read(2 * number + 1)
+                if rule is not None:
+                    if rule.is_never:
+                        return False
+                    partial.rules.append(rule)
+                    continue
+            ways = self._negation(number)
+            partial.choices.append([tuple((ob, _NOBODY) for ob in way) for way in ways])
+        return True
+
+    def _absorb_rules(self, partial: _Partial) -> bool:
+        """Turn choices that are rules about members into such; False when one cannot hold."""
+        remaining: list[list[tuple[Owned, ...]]] = []
+        for choice in partial.choices:
+            rule = self._rule(choice)
+            if rule is None:
+                remaining.append(choice)
+                continue
+            if rule.is_never:
+                return False
+            partial.rules.append(rule)
+            if self._compact:
+                names: dict[str, None] = {}
+                for way in choice:
+                    for obligation, _ in way:
+                        if not obligation & 1:
+                            names.update(self._reader.names(obligation))
+                listed = Node("$", properties=dict.fromkeys(names, TRUE), not_evaluating=True)
+                partial.todo.append((self.add(listed), _NOBODY))
+        partial.choices = remaining
+        return True
+
+    def _absorb_texts(self, partial: _Partial) -> bool:
+        """Turn choices, and what must not hold, into expressions over strings; False when one
+        matches nothing. What only counts characters stays: such strings may be spelt freely."""
+        negated, partial.negated = partial.negated, []
+        choices, partial.choices = partial.choices, []
+        found: list[ir.Regex] = []
+        for number in negated:
+            regex = self._strings.read(2 * number + 1)
+            if regex is None or counts_only(regex):
+                partial.negated.append(number)
+            else:
+                found.append(regex)
+        for choice in choices:
+            regex = self._strings.read_choice([ob for ob, _ in way] for way in choice)
+            if regex is None or counts_only(regex):
+                partial.choices.append(choice)
+            else:
+                found.append(regex)
+        if found:
+            node = Node("$", types=STRING, patterns=tuple(dict.fromkeys(found)))
+            partial.todo.append((self.add(node), _NOBODY))
+        return ir.NOTHING not in found
+
+    def _rule(self, choice: list[tuple[Owned, ...]]) -> Rule | None:
+        """The rule that ``choice`` comes to for an object, if it is to be one: where it speaks of
+        nothing but names, or everything that can be a rule is."""
+        ways: list[Rule] = []
+        for way in choice:
+            parts: list[Rule] = []
+            for obligation, owners in way:
+                # A way that evaluates members for an unevaluated… keyword says more than that.
+                rule = None if owners else self._reader.read(obligation)
+                if rule is None:
+                    return None
+                parts.append(rule)
+            ways.append(self._reader.book.all(parts))
+        rule = self._reader.book.any(ways)
+        return rule if self._compact or self._reader.is_about_names(rule) else None
+
+    def _next_choice(self, partial: _Partial) -> list[tuple[Owned, ...]] | None:
+        """Take one open choice out of ``partial``; empty when none is left, None when one has no
+        way that is still possible. The choice with the fewest ways comes first."""
+        best: tuple[int, list[tuple[Owned, ...]]] | None = None
+        remaining: list[list[tuple[Owned, ...]]] = []
+        for choice in partial.choices:
+            ways = [way for way in choice if self._viable(way, partial)]
+            if not ways:
+                return None
+            already = any(all(o in partial.seen or o[0] == TRUE for o in way) for way in ways)
+            if already and not any(owners for way in ways for _, owners in way):
+                continue
+            remaining.append(ways)
+            if best is None or len(ways) < best[0]:
+                best = (len(ways), ways)
+        partial.choices = remaining
+        if best is None:
+            return []
+        remaining.remove(best[1])
+        return best[1]
+
+    def _viable(self, way: tuple[Owned, ...], partial: _Partial) -> bool:
+        types = partial.types
+        for obligation, owners in way:
+            if obligation == FALSE or (obligation ^ 1, owners) in partial.seen:
+                return False
+            if not obligation & 1:
+                types &= self._nodes[obligation >> 1].types
+        return bool(types)
+
+    def _negation(self, number: int) -> Choice:
+        found = self._negations.get(number)
+        if found is None:
+            members = self._reader.own(number)
+            found = negate(self._nodes[number], self.add, self._constant, members)
+            self._negations[number] = found
+        return found
+
+    # -- unevaluated… -----------------------------------------------------------------------
+
+    def _with_unevaluated(self, partial: _Partial) -> tuple[int, ...]:
+        if partial.rules:
+            rule = self._reader.book.all(partial.rules)
+            partial.rules = []
+            node = Node("$", types=OBJECT, rules=(rule,), not_evaluating=True)
+            partial.todo.append((self.add(node), _NOBODY))
+            return ()
+        for owner in sorted(partial.contributors):
+            node = self._nodes[owner]
+            parts = [self._nodes[n] for n in partial.contributors[owner] if n != owner] + [node]
+            for synthetic in (
+                self._unevaluated_properties(node, parts),
+                self._unevaluated_items(node, parts),
+            ):
+                if synthetic is not None:
+                    obligation = self.add(synthetic)
+                    if (obligation, _NOBODY) not in partial.seen:
+                        partial.todo.append((obligation, _NOBODY))
+        return tuple(sorted(partial.kept))
+
+    def _unevaluated_properties(self, owner: Node, parts: list[Node]) -> Node | None:
+        if owner.unevaluated_properties == TRUE:
+            return None
+        if any(
+            p.evaluates_all_properties or (p is not owner and p.unevaluated_properties != TRUE)
+            for p in parts
+        ):
+            return None
+        # A nested unevaluatedProperties: true evaluates everything too; it is not kept as such.
+        names: dict[str, int] = {}
+        patterns: dict[ir.Regex, int] = {}
+        for part in parts:
+            if not part.not_evaluating:
+                names.update(dict.fromkeys(part.properties, TRUE))
+                patterns.update({regex: TRUE for regex, _ in part.pattern_properties})
+        return Node(
+            owner.path,
+            properties=names,
+            pattern_properties=tuple(patterns.items()),
+            additional=owner.unevaluated_properties,
+        )
+
+    def _unevaluated_items(self, owner: Node, parts: list[Node]) -> Node | None:
+        some = owner.some_unevaluated_item
+        if owner.unevaluated_items == TRUE and some == FALSE:
+            return None
+        if any(
+            p.evaluates_all_items or (p is not owner and p.unevaluated_items != TRUE) for p in parts
+        ):
+            return None if some == FALSE else Node(owner.path, types=ALL_TYPES & ~ARRAY)
+        prefix = max(len(p.prefix) for p in parts)
+        found = [
+            c.obligation for p in parts if p.contains_evaluates for c in p.contains if not c.start
+        ]
+        if some != FALSE:
+            if found:
+                some = self.add(Node(owner.path, all_of=(some, *(ob ^ 1 for ob in found))))
+            return Node(owner.path, types=ARRAY, contains=(Contains(some, start=prefix),))
+        ways = [owner.unevaluated_items, *found]
+        rest = ways[0] if len(ways) == 1 else self.add(Node(owner.path, any_of=tuple(ways)))
+        return Node(owner.path, prefix=(TRUE,) * prefix, items=rest)
+
+    def _path(self, obligations: Iterable[int]) -> str:
+        return next((self._nodes[ob >> 1].path for ob in obligations), "$")
+
+
+def _content(node: Node) -> tuple[Any, ...]:
+    """Everything a node says, hashable, without its path."""
+    out: list[Any] = []
+    for name, value in sorted(node.fields().items()):
+        if isinstance(value, dict):
+            value = tuple(value.items())
+        elif name in ("enum", "excluded") and value is not None:
+            value = tuple((json_key(v), repr(v)) for v in value)  # 1 and 1.0 are spelt apart
+        out.append((name, value))
+    return tuple(out)
+
+
+def _subsets(ways: list[Owned]) -> list[tuple[Owned, ...]]:
+    """All non-empty subsets: every branch that holds may evaluate something."""
+    if len(ways) > MAX_SUBSETS:
+        raise CompileLimitExceeded(
+            "an anyOf beside unevaluatedProperties or unevaluatedItems has too many branches; use "
+            "oneOf if only one of them can hold, or write additionalProperties: false "
+            "(items: false) into each instead",
+            limit=MAX_SUBSETS,
+            actual=len(ways),
+        )
+    return [
+        tuple(way for i, way in enumerate(ways) if bits >> i & 1)
+        for bits in range(1, 1 << len(ways))
+    ]
+
+
+def _without_redundant(branches: list[Branch]) -> list[Branch]:
+    """Drop branches that assert more than another one: they add nothing."""
+    if len(branches) > 64:
+        return branches
+    sets = [set(b.nodes) for b in branches]
+    return [
+        b
+        for i, b in enumerate(branches)
+        if not any(
+            j != i and s < sets[i] and not b.types & ~branches[j].types for j, s in enumerate(sets)
+        )
+    ]

@@ -1,0 +1,483 @@
+"""The cheapest members that an open object still owes.
+
+`Closing.members` completes an object: it looks for a set of further members after which the
+required ones are there, their number is right and the rule about them holds, or shows that there is
+none. The search is directed by what is left of the rule: it only tries members that can settle
+something in it, absence first (Davis, Logemann and Loveland 1962), and remembers what is left.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, TypeAlias
+
+from structgen.automaton.texts import Text, put
+from structgen.errors import CompileLimitExceeded
+
+from . import evaluate
+from .key_symbols import KeySymbols
+from .members import MemberTable
+from .rules import Rule, RuleBook
+
+if TYPE_CHECKING:
+    from .values import JsonLanguage
+
+Members: TypeAlias = "tuple[tuple[int, Text], ...]"
+"""Members to write, as (label of the key, text of the member), by label."""
+
+MAX_SEARCH = 50_000
+"""Most steps of one search."""
+
+ENOUGH_SEARCH = 300
+"""Steps after which the first members found are taken instead of cheaper ones looked for."""
+
+MAX_MEMBERS_OWED = 10_000
+"""Largest number of members that settle nothing but must be there."""
+
+MAX_KEY_STATES = 20_000
+"""Most states of the automaton that finds keys for members that are owed."""
+
+Key: TypeAlias = "tuple[int, int, Rule, tuple[str, ...]]"
+
+
+class Closing:
+    """Completes the objects of one member table."""
+
+    def __init__(self, language: JsonLanguage, table: MemberTable) -> None:
+        self._language = language
+        self._table = table
+        self._counts = table.counts
+        self._known: dict[Key, Members | None] = {}
+        self._witnesses: dict[Key, Members | None] = {}
+        self._enough = ENOUGH_SEARCH
+        self._first_steps: dict[Rule, _FirstStep] = {}
+        self._samples: list[tuple[str, int]] | None = None
+        self._spare: dict[tuple[str, ...], dict[int, str]] = {}
+        self._searched: dict[tuple[str, ...], list[tuple[str, int]]] = {}
+        self._steps = 0
+
+    def members(self, left: int, count: int, rule: Rule, keys: tuple[str, ...]) -> Members | None:
+        """The cheapest members found that complete an object, or None when there are none.
+
+        Args:
+            left: bit mask of the names that may still be written.
+            count: how many members there are.
+            rule: what is left of the rule about all members.
+            keys: unnamed keys already written.
+        """
+        return self._search(left, count, rule, keys, self._known)
+
+    def is_possible(self, left: int, count: int, rule: Rule, keys: tuple[str, ...]) -> bool:
+        """Whether there are members that complete an object; see `members`.
+
+        That is much sooner found out than the cheapest of them: the first will do.
+        """
+        self._enough = 0
+        try:
+            return self._search(left, count, rule, keys, self._witnesses) is not None
+        finally:
+            self._enough = ENOUGH_SEARCH
+
+    def _search(
+        self,
+        left: int,
+        count: int,
+        rule: Rule,
+        keys: tuple[str, ...],
+        found: dict[Key, Members | None],
+    ) -> Members | None:
+        self._steps = 0
+        if not self.fits(left, count):
+            return None
+        table = self._table
+        plain: list[tuple[int, Text]] = []
+        missing = left & table.required
+        while missing:
+            bit = missing & -missing
+            missing ^= bit
+            label = bit.bit_length() - 1
+            if table.touching(label) & rule.support:
+                continue
+            value = self._language.shortest(table.conjunctions[label])
+            if value is None:
+                return None
+            plain.append((label, self._member(table.names[label], value)))
+            left ^= bit
+        if self._counts and plain:
+            count = min(count + len(plain), table.count_to)
+            rule = table.counted(rule, count)
+        known: dict[Key, Members | None] = {} if self._language.is_solving else found
+        if rule.kind == "all":
+            # What cannot be had at all is found out one by one, not in every combination.
+            for part in rule.parts:
+                if not part.is_fact and self._solve(left, count, part, keys, known) is None:
+                    return None
+        rest = self._solve(left, count, rule, keys, known)
+        return None if rest is None else _merged((*plain, *rest))
+
+    def fits(self, left: int, count: int) -> bool:
+        """Whether the required names among ``left`` fit under ``maxProperties``."""
+        most = self._table.most
+        return most is None or count + (left & self._table.required).bit_count() <= most
+
+    def _solve(
+        self,
+        left: int,
+        count: int,
+        rule: Rule,
+        keys: tuple[str, ...],
+        known: dict[Key, Members | None],
+    ) -> Members | None:
+        table = self._table
+        book = self._language.book
+        if rule is book.no:
+            return None
+        short = count < table.least or bool(rule.support & book.counting)
+        missing = left & table.required
+        relevant = left & table.labels_of(rule) | missing
+        key = (left if short else relevant, count, rule, keys)
+        if key in known:
+            return known[key]
+        self._steps += 1
+        if self._steps > MAX_SEARCH:
+            raise CompileLimitExceeded(
+                f"too many ways to choose the members of the object at {table.path}",
+                limit=MAX_SEARCH,
+                actual=self._steps,
+            )
+        best: Members | None = None
+        if missing:
+            if self.fits(left, count):
+                label = (missing & -missing).bit_length() - 1
+                best = self._take(label, None, left, count, rule, keys, known)
+        else:
+            best = self._fill(left & ~relevant, count, rule, keys) if short else None
+            if not short and table.holds_now(rule):
+                best = ()
+            if best is None and (table.most is None or count < table.most):
+                best = self._settle(relevant, left, count, rule, keys, known)
+        known[key] = best
+        return best
+
+    def _settle(
+        self,
+        relevant: int,
+        left: int,
+        count: int,
+        rule: Rule,
+        keys: tuple[str, ...],
+        known: dict[Key, Members | None],
+    ) -> Members | None:
+        """Members that make ``rule`` hold, where some are needed."""
+        table = self._table
+        step = self._first_steps.get(rule)
+        if step is None:
+            step = self._first_steps[rule] = _FirstStep(rule)
+        if step.wanted is not None:
+            label = table.index[step.wanted.detail[0].name]
+            if not relevant >> label & 1:
+                return None
+            return self._take(label, None, left, count, rule, keys, known)
+        best: Members | None = None
+        if step.clause is not None:
+            for way in step.ways(self._language.book):
+                best = _cheaper(best, self._solve(left, count, way, keys, known))
+                if best is not None and (not best or self._steps > self._enough):
+                    break
+            return best
+        if relevant:
+            label = self._next(relevant, step)
+            bit = 1 << label
+            best = self._solve(left & ~bit, count, table.without(rule, bit), keys, known)
+            if best is None or (best and self._steps < self._enough):
+                taken = self._take(label, None, left, count, rule, keys, known)
+                best = _cheaper(best, taken)
+            return best
+        return self._unnamed(left, count, rule, keys, known)
+
+    def _next(self, relevant: int, step: _FirstStep) -> int:
+        """The name to decide on: the first that the rule speaks of by name, if any."""
+        index = self._table.index
+        for name in step.names(self._language.book):
+            label = index[name]
+            if relevant >> label & 1:
+                return label
+        return (relevant & -relevant).bit_length() - 1
+
+    def _take(
+        self,
+        label: int,
+        name: str | None,
+        left: int,
+        count: int,
+        rule: Rule,
+        keys: tuple[str, ...],
+        known: dict[Key, Members | None],
+    ) -> Members | None:
+        """A member with key ``label`` and the rest."""
+        table = self._table
+        if name is None:
+            left &= ~(1 << label)
+        else:
+            keys = tuple(sorted({*keys, name}))
+        if self._counts:
+            count = min(count + 1, table.count_to)
+        best: Members | None = None
+        for conjunction, after in table.ways(rule, label):
+            if name is not None and after is rule:
+                continue  # such a member would settle nothing
+            value = self._language.shortest(conjunction)
+            if value is None:
+                continue
+            rest = self._solve(left, count, table.counted(after, count), keys, known)
+            if rest is not None:
+                member = self._member(name if name is not None else table.names[label], value)
+                best = _cheaper(best, _merged(((label, member), *rest)))
+                if self._steps > self._enough:
+                    break
+        return best
+
+    def _member(self, name: str, value: Text) -> Text:
+        """The text of a member."""
+        return put(self._language.scalars.spell(name) + self._language.least_colon, value)
+
+    # -- members that only count ------------------------------------------------------------
+
+    def _fill(self, left: int, count: int, rule: Rule, keys: tuple[str, ...]) -> Members | None:
+        """Members that settle nothing but how many there are, if these are all that is owed."""
+        table, book = self._table, self._language.book
+        steps = {max(count, table.least)}
+        steps.update(f.detail for f in book.facts_of(rule) if f.kind == "least")
+        for target in sorted(steps):
+            if target < max(count, table.least) or (table.most is not None and target > table.most):
+                continue
+            if not table.holds_now(table.counted(rule, target)):
+                continue
+            found = self._any_members(target - count, left, rule, keys)
+            if found is not None:
+                return found
+        return None
+
+    def _any_members(
+        self, number: int, left: int, rule: Rule, keys: tuple[str, ...]
+    ) -> Members | None:
+        """The cheapest ``number`` members that settle nothing."""
+        if not number:
+            return ()
+        table = self._table
+        if number > MAX_MEMBERS_OWED:
+            raise CompileLimitExceeded(
+                f"'minProperties' asks for too many members of the object at {table.path}",
+                limit=MAX_MEMBERS_OWED,
+                actual=number,
+            )
+        out: list[tuple[int, Text]] = []
+        while left:
+            bit = left & -left
+            left ^= bit
+            label = bit.bit_length() - 1
+            value = self._language.shortest(table.conjunctions[label])
+            if value is not None:
+                out.append((label, self._member(table.names[label], value)))
+        values: dict[int, Text | None] = {}
+        unnamed = 0
+        for name, matched in self._many_keys(keys, number):
+            label = table.label_of(matched)
+            if label not in values:
+                settles = table.touching(label) & rule.support
+                owed = table.conjunctions[label]
+                values[label] = None if settles else self._language.shortest(owed)
+            value = values[label]
+            if value is not None:
+                out.append((label, self._member(name, value)))
+                unnamed += 1
+                if unnamed == number:
+                    break
+        out.sort(key=lambda member: len(member[1]))
+        return _merged(out[:number]) if len(out) >= number else None
+
+    def _many_keys(self, used: tuple[str, ...], number: int) -> Iterator[tuple[str, int]]:
+        """Unnamed keys not in ``used``, with the patterns they match: enough if there are enough of
+        any kind."""
+        table = self._table
+        taken = {*table.names, *used}
+        for name, matched in self._known_keys():
+            if name not in taken:
+                taken.add(name)
+                yield name, matched
+        for name in (f"k{i}" for i in range(number)):
+            if name not in taken and table.is_name_allowed(name):
+                taken.add(name)
+                yield name, self._matches(name)
+        first = list(self._spare_keys(used))
+        yield from (key for key in first if key[0] not in taken)
+        more: tuple[str, ...] = tuple(sorted({*used, *(name for name, _ in first)}))
+        for _ in range(number if first else 0):
+            found = list(self._spare_keys(more))
+            if not found:
+                return
+            yield from (key for key in found if key[0] not in taken)
+            more = tuple(sorted({*more, *(name for name, _ in found)}))
+
+    # -- unnamed members --------------------------------------------------------------------
+
+    def _unnamed(
+        self,
+        left: int,
+        count: int,
+        rule: Rule,
+        keys: tuple[str, ...],
+        known: dict[Key, Members | None],
+    ) -> Members | None:
+        """One more unnamed member that settles something."""
+        table = self._table
+        if not any(f.kind == "some" for f in self._language.book.facts_of(rule)):
+            return None
+        for name, matched in self._spare_keys(keys):
+            label = table.label_of(matched)
+            if table.touching(label) & rule.support:
+                found = self._take(label, name, left, count, rule, keys, known)
+                if found is not None:
+                    return found
+        return None
+
+    def spare_key(self, used: tuple[str, ...], label: int) -> str | None:
+        """An unnamed key with this label that is not in ``used``; None when there are no more."""
+        wanted = self._table.matched_by(label)
+        for name, matched in self._known_keys():
+            if matched == wanted and name not in used:
+                return name
+        for taken in ((), used):
+            found = next((name for name, m in self._search_keys(taken) if m == wanted), None)
+            if found not in used:  # or there is none at all
+                return found
+        return None
+
+    def _search_keys(self, used: tuple[str, ...]) -> list[tuple[str, int]]:
+        """A shortest unnamed key not in ``used`` for each set of patterns that one can match."""
+        found = self._searched.get(used)
+        if found is None:
+            found = self._searched[used] = self._all_keys({*self._table.names, *used})
+        return found
+
+    def _known_keys(self) -> list[tuple[str, int]]:
+        """Ordinary unnamed keys, with the patterns they match."""
+        if self._samples is None:
+            allowed = [n for n in _SAMPLES if self._table.is_name_allowed(n)]
+            names = self._table.index
+            self._samples = [(n, self._matches(n)) for n in allowed if n not in names]
+        return self._samples
+
+    def _matches(self, name: str) -> int:
+        """Bit mask of the patterns that ``name`` matches."""
+        bits = self._table.bits
+        return sum(bit for regex, bit in bits.items() if evaluate.matches(regex, name))
+
+    def _spare_keys(self, used: tuple[str, ...]) -> Iterator[tuple[str, int]]:
+        """Short unnamed keys that are not yet used, with the patterns they match: one for each set
+        of patterns that a key can match."""
+        table = self._table
+        known = self._spare.setdefault(used, {})
+        taken = {*table.names, *used}
+        if not known:
+            for name, matched in self._known_keys():
+                if name not in taken:
+                    known.setdefault(matched, name)
+        yield from [(name, matched) for matched, name in sorted(known.items())]
+        # One search does for all, but where its key for a set of patterns has been used.
+        others = [(name, m) for name, m in self._search_keys(()) if m not in known]
+        yield from (key for key in others if key[0] not in used)
+        gone = {m for name, m in others if name in used}
+        if gone:
+            yield from (key for key in self._search_keys(used) if key[1] in gone)
+
+    def _all_keys(self, taken: set[str]) -> list[tuple[str, int]]:
+        """A shortest key outside ``taken`` for each set of patterns that such a key can match."""
+        table = self._table
+        parts = table.spare_parts(list(taken))
+        symbols = KeySymbols((), list(table.bits), parts, lambda matched: matched, 0)
+        start = symbols.menu(0, True)
+        if start is None:
+            return []
+        found: dict[int, str] = {}
+        # state → a shortest text that leads to it
+        texts = {start: ""}
+        queue = deque([start])
+        while queue:
+            state = queue.popleft()
+            if symbols.label(state) >= 0:
+                found.setdefault(symbols.label(state), texts[state])
+            for mask, to in symbols.moves(state):
+                if to not in texts:
+                    texts[to] = texts[state] + symbols.alphabet.sample(mask)
+                    queue.append(to)
+            if len(texts) > MAX_KEY_STATES:
+                raise CompileLimitExceeded(
+                    f"too many patterns tell the keys apart of the object at {table.path}",
+                    limit=MAX_KEY_STATES,
+                    actual=len(texts),
+                )
+        return [(name, matched) for matched, name in found.items()]
+
+
+_SAMPLES = [*"abcdefghijklmnopqrstuvwxyz0123456789_", "$", "a-b", "x-", "@", "name", "id", "key"]
+
+
+class _FirstStep:
+    """What to go for where a rule has to be made to hold: a fact about a name, or else some part of
+    a disjunction.
+
+    Attributes:
+        wanted: that fact, or None.
+        clause: that disjunction, or None.
+    """
+
+    __slots__ = ("_names", "_others", "_rule", "_ways", "clause", "wanted")
+
+    def __init__(self, rule: Rule) -> None:
+        self.wanted: Rule | None = None
+        self.clause: Rule | None = None
+        self._rule = rule
+        self._names: list[str] | None = None
+        self._ways: list[Rule] = []
+        parts = rule.parts if rule.kind == "all" else (rule,)
+        for part in parts:
+            if part.kind == "some" and part.detail[0].name is not None:
+                self.wanted = part
+                return
+        clauses = [part for part in parts if part.kind == "any"]
+        if clauses:
+            self.clause = min(clauses, key=lambda part: part.size)
+            self._others = tuple(part for part in parts if part is not self.clause)
+
+    def names(self, book: RuleBook) -> list[str]:
+        """The names that the rule speaks of, in its order."""
+        if self._names is None:
+            facts = [fact for fact in book.facts_of(self._rule) if fact.kind == "some"]
+            names = [fact.detail[0].name for fact in facts]
+            self._names = [name for name in names if name is not None]
+        return self._names
+
+    def ways(self, book: RuleBook) -> Iterator[Rule]:
+        """The rule, once for each part of the clause: with that part instead of the clause."""
+        assert self.clause is not None
+        for i, part in enumerate(self.clause.parts):
+            if i == len(self._ways):
+                self._ways.append(book.all((part, *self._others)) if self._others else part)
+            yield self._ways[i]
+
+
+def _merged(members: Iterable[tuple[int, Text]]) -> Members:
+    return tuple(sorted(members, key=lambda member: member[0]))
+
+
+def _cheaper(a: Members | None, b: Members | None) -> Members | None:
+    if a is None or b is None:
+        return b if a is None else a
+    return a if _cost(a) <= _cost(b) else b
+
+
+def _cost(members: Members) -> int:
+    """Bytes that ``members`` take, separators included."""
+    return sum(len(text) + 1 for _, text in members)

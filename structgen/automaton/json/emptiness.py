@@ -1,0 +1,220 @@
+"""Which conjunctions have values, and the shortest text of each.
+
+A value's text is as short as its leaf's, or as those of what is inside together: a least fixpoint
+over the conjunctions that one depends on. `Emptiness` owns that, and the cheap sufficient tests
+that are asked first, so that no mask leads into a dead end. It is told the shapes of values by who
+builds them (`values`), and knows nothing of how.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Set
+from functools import cached_property
+from typing import TypeAlias
+
+from structgen.automaton.core.leaf import Leaf
+from structgen.automaton.texts import Text
+from structgen.grammar.json_schema import FALSE, NUMBER, STRING, Node
+
+from .arrays import ArrayPlan
+from .branches import Branch
+from .conjunctions import Conjunctions
+from .excluding import bytes_of_many
+from .nesting import UNLIMITED, height_of_text
+from .objects import ObjectPlan
+from .plain import PlainSight
+
+Shapes: TypeAlias = tuple[tuple[tuple[Leaf, int], ...], tuple[ObjectPlan | ArrayPlan, ...]]
+"""Leaves with where each starts, and plans."""
+
+
+class Emptiness(Conjunctions, ABC):
+    """`Conjunctions` with what is known of their values' texts.
+
+    Args:
+        nodes: the schema's nodes, which may become more.
+        typed: the obligations that name one type, or none, and say nothing else.
+        plain: what is plain to see of the nodes.
+    """
+
+    def __init__(self, nodes: list[Node], typed: Set[int], plain: PlainSight) -> None:
+        super().__init__(nodes)
+        self.typed = typed
+        self._plain = plain
+        self._shortest: dict[int, Text | None] = {}
+        self._levels: dict[int, int] = {}  # per obligation that `nesting` has made
+
+    _solving: dict[int, Text | None] | None = None
+    _reading = 0
+    _unsolved: dict[int, None]
+    _readers: dict[int, set[int]]
+
+    @abstractmethod
+    def branches(self, conjunction: int) -> tuple[Branch, ...]:
+        """The conjunction's branches, without those that contradict themselves by type."""
+
+    @abstractmethod
+    def shapes(self, conjunction: int) -> Shapes:
+        """The leaves and the object and array plans a value may take, possible or not."""
+
+    @cached_property
+    def _many(self) -> dict[tuple[int, int], bool]:
+        """Whether so many values satisfy a conjunction."""
+        return {}
+
+    @cached_property
+    def _overlaps(self) -> dict[tuple[int, int], bool]:
+        return {}
+
+    # -- sufficient tests -------------------------------------------------------------------
+
+    def plainly_possible(self, conjunction: int) -> bool:
+        """A cheap sufficient test that builds nothing."""
+        levels = self._levels
+        if not levels:
+            return conjunction >= 0 and self._plain.possible(conjunction)
+        key = self.obligations(conjunction)
+        room = min((levels[ob] for ob in key if ob in levels), default=UNLIMITED)
+        if room != UNLIMITED:
+            key = tuple(ob for ob in key if ob not in levels)
+        if len(key) != 1:
+            return not key
+        return self._plain.possible(key[0], room)
+
+    def clearly_empty(self, conjunction: int, depth: int = 3) -> bool:
+        """Whether the conjunction is empty by its scalars and its required members.
+
+        A sufficient test that needs no fixpoint, ``depth`` levels deep.
+        """
+        if not depth:
+            return False
+        leaves, plans = self.shapes(conjunction)
+        return not leaves and all(
+            any(self.clearly_empty(child, depth - 1) for child in plan.required_children())
+            for plan in plans
+        )
+
+    def _disjoint(self, a: int, b: int) -> bool:
+        """Whether two obligations certainly exclude each other; False when that is not obvious."""
+        key = (min(a, b), max(a, b))
+        found = self._overlaps.get(key)
+        if found is None:
+            self._overlaps[key] = False  # the answer while it is being worked out
+            found = self._overlaps[key] = self.clearly_empty(self.conjunction(key))
+        return found
+
+    def size_at_least(self, conjunction: int, size: int) -> bool:
+        """A cheap sufficient test that ``size`` different values satisfy the conjunction."""
+        count = 0
+        for branch in self.branches(conjunction):
+            nodes = [self.nodes[n] for n in branch.nodes]
+            enum = [n for n in nodes if n.enum is not None]
+            if not enum:
+                if branch.types & STRING and not any(n.speaks_of_strings for n in nodes):
+                    return True
+                if branch.types & NUMBER and not any(n.speaks_of_numbers for n in nodes):
+                    return True
+            elif len(nodes) == 1:
+                count = max(count, sum(isinstance(v, str) for v in enum[0].enum or ()))
+        if count >= size:
+            return True
+        key = conjunction, size
+        found = self._many.get(key)
+        if found is None:
+            leaves, _ = self.shapes(conjunction)
+            found = any(bytes_of_many(leaf, q, size - 1) is not None for leaf, q in leaves)
+            self._many[key] = found
+        return found
+
+    # -- the fixpoint -----------------------------------------------------------------------
+
+    def is_possible(self, conjunction: int) -> bool:
+        """Whether any value satisfies the conjunction."""
+        if conjunction in self.typed:
+            return True  # a look at what most properties are
+        if conjunction == FALSE:
+            return False
+        if self._levels:
+            if self.plainly_possible(conjunction):
+                return True
+        elif conjunction >= 0 and self._plain.possible(conjunction):
+            return True
+        # A leaf is only made when some text reaches its end.
+        return bool(self.shapes(conjunction)[0]) or self.shortest(conjunction) is not None
+
+    @property
+    def is_solving(self) -> bool:
+        """Whether answers of `shortest` are provisional: a fixpoint is being computed."""
+        return self._solving is not None
+
+    def shortest(self, conjunction: int) -> Text | None:
+        """A shortest text of the conjunction (see `Frame.finish`), or None when it is empty.
+
+        Least fixpoint over the conjunctions it depends on: recursion counts as impossible until
+        a way out of it is found.
+        """
+        if conjunction in self._shortest:
+            return self._shortest[conjunction]
+        levels = self._levels
+        key = self.obligations(conjunction) if levels else ()
+        room = min([levels[ob] for ob in key if ob in levels], default=UNLIMITED)
+        if room != UNLIMITED:
+            # Nearly always the shortest text of all is shallow enough: no level is then worked out.
+            text = self.shortest(self.conjunction(ob for ob in key if ob not in levels))
+            if text is None or height_of_text(text) <= room:
+                return text
+        values = self._solving
+        if values is not None:
+            # Inside the fixpoint below: answer with the best known so far.
+            if conjunction not in values:
+                values[conjunction] = None
+                reading = self._reading
+                with self.placed(conjunction):
+                    is_scalar = not self.shapes(conjunction)[1]
+                if is_scalar:
+                    # Or an object would be worked out anew after each of its members.
+                    self._improve(conjunction, values)
+                    self._reading = reading
+                else:
+                    self._unsolved[conjunction] = None
+            self._readers.setdefault(conjunction, set()).add(self._reading)
+            return values[conjunction]
+        self._solving = values = {conjunction: None}
+        self._unsolved = {conjunction: None}
+        self._readers = {}
+        try:
+            while self._unsolved:
+                # The newest first: what a value is made of before the value itself.
+                item, _ = self._unsolved.popitem()
+                self._improve(item, values)
+        finally:
+            self._solving = None
+        self._shortest.update(values)
+        return values[conjunction]
+
+    def _improve(self, item: int, values: dict[int, Text | None]) -> None:
+        """Work out the shortest text of ``item`` from those known of what is inside."""
+        self._reading = item
+        with self.placed(item):
+            text = self._shortest_shape(item)
+        best = values[item]
+        if text is not None and (best is None or len(text) < len(best)):
+            values[item] = text
+            self._unsolved.update(dict.fromkeys(self._readers.get(item, ())))
+
+    def _shortest_shape(self, conjunction: int) -> Text | None:
+        """The shortest text, as far as those of what is inside are known."""
+        leaves, plans = self.shapes(conjunction)
+        best: Text | None = None
+        for leaf, start in leaves:
+            if best is not None and leaf.at_least(start) >= len(best):
+                continue
+            shortest = leaf.shortest(start)
+            if shortest is not None and (best is None or len(shortest[0]) < len(best)):
+                best = shortest[0]
+        for plan in plans:
+            text = plan.shortest_text()
+            if text is not None and (best is None or len(text) < len(best)):
+                best = text
+        return best

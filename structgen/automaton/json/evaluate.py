@@ -1,0 +1,345 @@
+"""Whether a given Python value satisfies a schema node: the schema graph read as a validator.
+
+Needed at compile only, where a schema names values itself: ``enum`` and ``const`` beside other
+assertions, and property names. Not used on generated text, whose validity is the automaton's.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+from structgen.automaton.core.shared import AUTOMATA
+from structgen.automaton.regex.automaton import RegexAutomaton
+from structgen.grammar import ir
+from structgen.grammar.json_schema import (
+    ARRAY,
+    BOOLEAN,
+    DIGITS,
+    FALSE,
+    FRACTION,
+    NULL,
+    NUMBER,
+    OBJECT,
+    POINTED,
+    STRING,
+    TRUE,
+    Keys,
+    Node,
+    json_key,
+    to_decimal,
+)
+
+_LONGEST_READ = 200
+"""Texts up to this length are matched against an expression without an automaton."""
+
+
+class _NeedsAutomaton(Exception):
+    """The expression has parts that look at more than the text they match."""
+
+
+def matches(regex: ir.Regex, text: str) -> bool:
+    """Whether ``regex`` matches the whole of ``text``."""
+    if len(text) <= _LONGEST_READ:
+        try:
+            return bool(_ends(regex, text, 1) >> len(text))
+        except _NeedsAutomaton:
+            pass
+    return AUTOMATA.get(RegexAutomaton, regex).accepts(text)
+
+
+def _ends(regex: ir.Regex, text: str, starts: int) -> int:
+    """Where matches of ``regex`` that begin at ``starts`` can end: bit masks of places in ``text``.
+
+    All places at once, so that nothing is tried twice however ambiguous the expression is.
+    """
+    if not starts:
+        return 0
+    if isinstance(regex, ir.CharSet):
+        ends = 0
+        starts &= (1 << len(text)) - 1
+        while starts:
+            bit = starts & -starts
+            starts ^= bit
+            code = ord(text[bit.bit_length() - 1])
+            for low, high in regex.ranges:
+                if low <= code <= high:
+                    ends |= bit << 1
+                    break
+        return ends
+    if isinstance(regex, ir.Concat):
+        for part in regex.parts:
+            starts = _ends(part, text, starts)
+            if not starts:
+                break
+        return starts
+    if isinstance(regex, ir.Alternate):
+        ends = 0
+        for part in regex.parts:
+            ends |= _ends(part, text, starts)
+        return ends
+    if not isinstance(regex, ir.Repeat):
+        raise _NeedsAutomaton
+    if regex == ir.ANY_TEXT:
+        return (2 << len(text)) - (starts & -starts)
+    for _ in range(regex.min):
+        after = _ends(regex.body, text, starts)
+        if after == starts:
+            break  # so it stays: what may be empty only adds places, all else moves on
+        starts = after
+    ends = starts
+    count = regex.min
+    while starts and (regex.max is None or count < regex.max):
+        starts = _ends(regex.body, text, starts) & ~ends
+        ends |= starts
+        count += 1
+    return ends
+
+
+def type_bit(value: Any) -> int:
+    """The type bit of a JSON value; a whole number's tells 1 from 1.0."""
+    if value is None:
+        return NULL
+    if isinstance(value, bool):
+        return BOOLEAN
+    if isinstance(value, str):
+        return STRING
+    if isinstance(value, Mapping):
+        return OBJECT
+    if isinstance(value, (list, tuple)):
+        return ARRAY
+    number = to_decimal(value)
+    if number != number.to_integral_value():
+        return FRACTION
+    return POINTED if isinstance(value, float) or number.as_tuple().exponent else DIGITS
+
+
+def forms(value: Any) -> list[Any]:
+    """``value``, a whole number both as 1 and as 1.0: draft 4 tells them apart."""
+    if isinstance(value, bool) or not isinstance(value, (int, float, Decimal)):
+        return [value]
+    number = to_decimal(value)
+    if number != number.to_integral_value():
+        return [value]
+    return [int(number), Decimal(f"{int(number)}.0")]
+
+
+def shortest_match(regex: ir.Regex) -> str | None:
+    """A shortest text that ``regex`` matches, made of ordinary characters where possible."""
+    automaton = RegexAutomaton(regex)
+    parents: dict[int, tuple[int, str]] = {automaton.start: (automaton.start, "")}
+    queue = deque([automaton.start])
+    while queue:
+        state = queue.popleft()
+        if automaton.label(state) >= 0:
+            out: list[str] = []
+            while state != automaton.start:
+                state, char = parents[state]
+                out.append(char)
+            return "".join(reversed(out))
+        for mask, to in automaton.moves(state):
+            if to not in parents:
+                parents[to] = (state, automaton.alphabet.sample(mask))
+                queue.append(to)
+    return None
+
+
+def includes(keys: Keys, name: str) -> bool:
+    """Whether ``name`` is one of ``keys``."""
+    if keys.name is not None:
+        return name == keys.name
+    if keys.pattern is not None:
+        return matches(keys.pattern, name)
+    return name not in keys.but_names and not any(matches(p, name) for p in keys.but_patterns)
+
+
+class _Seen:
+    """What one value's in-place subschemas have evaluated."""
+
+    __slots__ = ("all_items", "all_names", "indexes", "names", "prefix")
+
+    def __init__(self) -> None:
+        self.names: set[str] = set()
+        self.all_names = False
+        self.prefix = 0
+        self.all_items = False
+        self.indexes: set[int] = set()
+
+    def add(self, other: _Seen) -> None:
+        self.names |= other.names
+        self.all_names |= other.all_names
+        self.prefix = max(self.prefix, other.prefix)
+        self.all_items |= other.all_items
+        self.indexes |= other.indexes
+
+
+def holds(nodes: Sequence[Node], obligation: int, value: Any) -> bool:
+    """Whether ``value`` meets ``obligation``."""
+    return _judge(nodes, obligation, value) is not None
+
+
+def _judge(nodes: Sequence[Node], obligation: int, value: Any) -> _Seen | None:
+    """What has been evaluated on the way, or None when the obligation is not met."""
+    judged = _judge_node(nodes, obligation >> 1, value)
+    if not obligation & 1:
+        return judged
+    return _Seen() if judged is None else None
+
+
+def _judge_node(nodes: Sequence[Node], number: int, value: Any) -> _Seen | None:
+    node = nodes[number]
+    kind = type_bit(value)
+    if not node.types & kind:
+        return None
+    if node.enum is not None and not node.allows(value):
+        return None
+    if node.excluded and json_key(value) in {json_key(v) for v in node.excluded}:
+        return None
+    seen = _Seen()
+    if not _in_place(nodes, node, value, kind, seen):
+        return None
+    if kind & NUMBER:
+        ok = _number_holds(node, value)
+    elif kind == STRING:
+        ok = (
+            len(value) >= node.min_length
+            and (node.max_length is None or len(value) <= node.max_length)
+            and all(matches(p, value) for p in node.patterns)
+        )
+    elif kind == OBJECT:
+        ok = _object_holds(nodes, node, value, seen)
+    elif kind == ARRAY:
+        ok = _array_holds(nodes, node, value, seen)
+    else:
+        ok = True
+    return seen if ok else None
+
+
+def _in_place(nodes: Sequence[Node], node: Node, value: Any, kind: int, seen: _Seen) -> bool:
+    for child in (*node.refs, *node.all_of):
+        judged = _judge(nodes, child, value)
+        if judged is None:
+            return False
+        if not child & 1:
+            seen.add(judged)
+    if node.any_of is not None:
+        found = [j for j in (_judge(nodes, c, value) for c in node.any_of) if j is not None]
+        if not found:
+            return False
+        for judged in found:
+            seen.add(judged)
+    if node.one_of is not None:
+        found = [j for j in (_judge(nodes, c, value) for c in node.one_of) if j is not None]
+        if len(found) != 1:
+            return False
+        seen.add(found[0])
+    if node.condition is not None:
+        test, then, otherwise = node.condition
+        judged = _judge(nodes, test, value)
+        if judged is not None:
+            seen.add(judged)
+        rest = _judge(nodes, then if judged is not None else otherwise, value)
+        if rest is None:
+            return False
+        seen.add(rest)
+    if kind == OBJECT:
+        for name, names in node.dependent_required.items():
+            if name in value and any(other not in value for other in names):
+                return False
+        for name, child in node.dependent_schemas.items():
+            if name in value:
+                judged = _judge(nodes, child, value)
+                if judged is None:
+                    return False
+                seen.add(judged)
+    return True
+
+
+def _number_holds(node: Node, value: Any) -> bool:
+    number = to_decimal(value)
+    return (
+        (node.minimum is None or number >= node.minimum)
+        and (node.maximum is None or number <= node.maximum)
+        and (node.exclusive_minimum is None or number > node.exclusive_minimum)
+        and (node.exclusive_maximum is None or number < node.exclusive_maximum)
+        and (node.multiple_of is None or is_multiple(number, node.multiple_of))
+        and (node.not_multiple_of is None or not is_multiple(number, node.not_multiple_of))
+    )
+
+
+def is_multiple(number: Decimal, step: Decimal) -> bool:
+    """Whether ``number`` is an exact multiple of ``step``, whatever their sizes."""
+    return (Fraction(number) / Fraction(step)).denominator == 1
+
+
+def _object_holds(nodes: Sequence[Node], node: Node, value: Mapping[str, Any], seen: _Seen) -> bool:
+    if any(name not in value for name in node.required):
+        return False
+    if len(value) < node.min_properties:
+        return False
+    if node.max_properties is not None and len(value) > node.max_properties:
+        return False
+    for name, item in value.items():
+        if not holds(nodes, node.property_names, name):
+            return False
+        children = [child for regex, child in node.pattern_properties if matches(regex, name)]
+        if name in node.properties:
+            children.append(node.properties[name])
+        if children and not node.not_evaluating:
+            seen.names.add(name)
+        if not all(holds(nodes, c, item) for c in children or [node.additional]):
+            return False
+
+    def meets(keys: Keys, obligation: int, name: str, item: Any) -> bool:
+        return includes(keys, name) and holds(nodes, obligation, item)
+
+    if not all(rule.holds(value, meets) for rule in node.rules):
+        return False
+    seen.all_names |= node.evaluates_all_properties
+    if node.unevaluated_properties != TRUE and not seen.all_names:
+        for name, item in value.items():
+            if name not in seen.names and not holds(nodes, node.unevaluated_properties, item):
+                return False
+        seen.all_names = True
+    return True
+
+
+def _array_holds(nodes: Sequence[Node], node: Node, value: Sequence[Any], seen: _Seen) -> bool:
+    if len(value) < node.min_items or (node.max_items is not None and len(value) > node.max_items):
+        return False
+    for i, item in enumerate(value):
+        if not holds(nodes, node.prefix[i] if i < len(node.prefix) else node.items, item):
+            return False
+    for some in node.contains:
+        hits = [
+            i
+            for i, item in enumerate(value)
+            if i >= some.start and holds(nodes, some.obligation, item)
+        ]
+        if len(hits) < some.least or (some.most is not None and len(hits) > some.most):
+            return False
+        if node.contains_evaluates:
+            seen.indexes.update(hits)
+    if node.unique or node.repeats:
+        repeats = len({json_key(item) for item in value}) < len(value)
+        if node.unique if repeats else node.repeats:
+            return False
+    seen.prefix = max(seen.prefix, len(node.prefix))
+    seen.all_items |= node.evaluates_all_items
+    if node.unevaluated_items != TRUE and not seen.all_items:
+        for i, item in enumerate(value):
+            evaluated = i < seen.prefix or i in seen.indexes
+            if not evaluated and not holds(nodes, node.unevaluated_items, item):
+                return False
+        seen.all_items = True
+    if node.some_unevaluated_item != FALSE:
+        return not seen.all_items and any(
+            i >= seen.prefix
+            and i not in seen.indexes
+            and holds(nodes, node.some_unevaluated_item, item)
+            for i, item in enumerate(value)
+        )
+    return True

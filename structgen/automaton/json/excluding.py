@@ -1,0 +1,240 @@
+"""A leaf without a few of its texts: any string but these, any number but those.
+
+Unique items bar what has been written, so a constraint meets as many such languages as texts. Made
+into an expression each (anything, and not ``red``) they would have automata, walks and masks of
+their own. `ExcludingLeaf` reads the leaf that all of them share and, beside it, what is barred,
+each value by a small automaton of its own that knows all its spellings. Once none of these can
+follow any more, which is nearly always after a character or two, the shared leaf alone goes on
+(`handed`), with everything that is remembered of it. It knows leaves only, and nothing of JSON.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias
+
+from structgen.automaton.core.leaf import Leaf
+from structgen.automaton.core.text_leaf import StringLeaf
+from structgen.automaton.texts import Text, head, put
+
+from .numbers import NumberLeaf
+
+Barred: TypeAlias = "tuple[tuple[int, int], ...]"
+"""Of the barred automata that can still go on, each one's number and its state."""
+
+Key: TypeAlias = "tuple[int, Barred]"
+
+
+class ExcludingLeaf(Leaf):
+    """The texts of a leaf but for those of others.
+
+    Args:
+        base: the leaf; it has one outcome.
+        start: its state at the start.
+        barred: leaves, each with its start, of finitely many texts each.
+
+    Attributes:
+        base: see above.
+    """
+
+    is_shared = False
+    hands_over = True
+
+    def __init__(self, base: Leaf, start: int, barred: Sequence[tuple[Leaf, int]]) -> None:
+        super().__init__()
+        self.base = base
+        self._barred = [leaf for leaf, _ in barred]
+        self._barred_rows: dict[Barred, dict[int, Barred]] = {}
+        self._alive: dict[Key, bool] = {}
+        first: Key = (start, tuple([(i, q) for i, (_, q) in enumerate(barred)]))
+        self._is_empty = not self.is_alive(first)
+        self.start = self.state(first)
+
+    def is_empty(self) -> bool:
+        """Whether every text is barred."""
+        return self._is_empty
+
+    def key(self, q: int) -> Key:
+        """The state of `base`, and those of what is barred, that ``q`` stands for."""
+        key: Key = self._keys[q]
+        return key
+
+    def handed(self, q: int) -> tuple[Leaf, int] | None:
+        """See `Leaf.handed`."""
+        at, barred = self._keys[q]
+        return None if barred else (self.base, at)
+
+    def barred_row(self, barred: Barred) -> dict[int, Barred]:
+        """The bytes with which something barred goes on, and what does then."""
+        found = self._barred_rows.get(barred)
+        if found is None:
+            lists: dict[int, list[tuple[int, int]]] = {}
+            for i, q in barred:
+                for byte, to in self._barred[i].row(q).items():
+                    lists.setdefault(byte, []).append((i, to))
+            found = {byte: (*after,) for byte, after in lists.items()}
+            self._barred_rows[barred] = found
+        return found
+
+    def is_barred(self, barred: Barred) -> bool:
+        """Whether the text so far is one that is barred."""
+        return any(self._barred[i].labels[q] >= 0 for i, q in barred)
+
+    def is_alive(self, key: Key) -> bool:
+        """Whether any text that is not barred can still be read.
+
+        `base` has no dead ends, so it is enough to find a byte that nothing barred goes on with.
+        What is barred is finite, and so is the search, which hardly ever takes a second step.
+        """
+        found = self._alive.get(key)
+        if found is None:
+            found = self._alive[key] = self._find_way(key)
+        return found
+
+    def _find_way(self, key: Key) -> bool:
+        base = self.base
+        todo, seen = [key], {key}
+        while todo:
+            at, barred = todo.pop()
+            if not barred or (base.labels[at] >= 0 and not self.is_barred(barred)):
+                return True
+            row, taken = base.row(at), self.barred_row(barred)
+            if len(row) > len(taken) or any(byte not in taken for byte in row):
+                return True
+            following = {(to, taken[byte]) for byte, to in row.items()} - seen
+            seen |= following
+            todo += following
+        return False
+
+    # -- Leaf -------------------------------------------------------------------------------
+
+    def _edges(self, key: Key) -> Mapping[int, Key]:
+        at, barred = key
+        taken = self.barred_row(barred)
+        edges: dict[int, Key] = {}
+        for byte, to in self.base.row(at).items():
+            after: Key = (to, taken.get(byte, ()))
+            if self.is_alive(after):
+                edges[byte] = after
+        return edges
+
+    def _label(self, key: Key) -> int:
+        at, barred = key
+        return -1 if self.is_barred(barred) else self.base.labels[at]
+
+    def step(self, q: int, byte: int) -> int:
+        """See `Leaf.step`: one byte is followed without the others."""
+        at, barred = self._keys[q]
+        to = self.base.step(at, byte)
+        if to < 0:
+            return -1
+        after: Key = (to, self.barred_row(barred).get(byte, ()))
+        return self.state(after) if self.is_alive(after) else -1
+
+    def read(self, q: int, data: bytes, start: int) -> tuple[int, int]:
+        """See `Leaf.read`."""
+        for i in range(start, len(data)):
+            at, barred = self._keys[q]
+            if not barred:
+                to, end = self.base.read(at, data, i)
+                return (to if to < 0 else self.state((to, ()))), end
+            q = self.step(q, data[i])
+            if q < 0 or self.labels[q] >= 0:
+                return q, i + 1
+        return q, len(data)
+
+    def goes_on(self, q: int) -> bool:
+        """See `Leaf.goes_on`."""
+        at, barred = self._keys[q]
+        return bool(self.row(q)) if barred else self.base.goes_on(at)
+
+    def text_state(self, q: int) -> int | None:
+        """See `Leaf.text_state`: as in `base`."""
+        return self.base.text_state(self._keys[q][0])
+
+    def at_least(self, q: int) -> int:
+        """See `Leaf.at_least`."""
+        return self.base.at_least(self._keys[q][0])
+
+    def _search(self, q: int, wanted: int | None) -> tuple[Text, int] | None:
+        """By how long the text is one that may still be barred; `base` knows the rest."""
+        level: list[tuple[bytes, Key]] = [(b"", self._keys[q])]
+        seen: set[Key] = set()  # what comes first is shorter, or stands before
+        best: tuple[Text, int] | None = None
+        while level and (best is None or len(level[0][0]) < len(best[0])):
+            following: list[tuple[bytes, Key]] = []
+            for text, (at, barred) in level:
+                taken = self.barred_row(barred)
+                off: dict[int, int] = {}  # for each state the first byte that leads there
+                for byte, to in sorted(self.base.row(at).items()):
+                    if byte in taken:
+                        after = to, taken[byte]
+                        if after not in seen:
+                            seen.add(after)
+                            following.append((text + bytes([byte]), after))
+                    else:
+                        off.setdefault(to, byte)
+                if not barred or not self.is_barred(barred):
+                    best = _better(best, text, (b"", self.base.labels[at]), wanted)
+                for to, byte in off.items():
+                    best = _better(best, text + bytes([byte]), self._rest(to, wanted), wanted)
+            level = following
+        return best
+
+    def _rest(self, at: int, wanted: int | None) -> tuple[Text, int]:
+        return self.base.shortest(at, wanted) or (b"", -1)
+
+
+def _better(
+    best: tuple[Text, int] | None, text: bytes, rest: tuple[Text, int], wanted: int | None
+) -> tuple[Text, int] | None:
+    end, outcome = rest
+    if outcome < 0 or wanted not in (None, outcome):
+        return best
+    whole = put(text, end)
+    if best is None or (len(whole), whole) < (len(best[0]), best[0]):
+        return whole, outcome
+    return best
+
+
+def bytes_of_many(leaf: Leaf, q: int, count: int) -> int | None:
+    """A number of bytes within which ``leaf`` has more than ``count`` different values from ``q``.
+
+    None where that is not plain to see. Only spellings that no other value has are counted: of
+    strings those without escapes, of numbers digits other than 0.
+    """
+    plain = _plain_bytes(leaf)
+    begun = 0
+    if leaf.holds_text and leaf.text_state(q) is None:
+        # Within a character, of which any will do; or before the quote.
+        way = leaf.shortest(q)
+        for byte in b"" if way is None else head(way[0], _LONGEST_CHARACTER):
+            q, begun = leaf.step(q, byte), begun + 1
+            if leaf.text_state(q) is not None:
+                break
+    states, ended = {q: 1}, 0
+    for n_bytes in range(begun, begun + _MOST_STEPS):
+        if ended + sum(states.values()) > count:
+            # Each of these is the beginning of one value at least.
+            ends = [leaf.shortest(at) for at in states]
+            return n_bytes + max([len(end[0]) for end in ends if end is not None], default=0)
+        following: dict[int, int] = {}
+        for at, ways in states.items():
+            ended += ways * (leaf.labels[at] >= 0)
+            for byte, to in leaf.row(at).items():
+                if byte in plain:
+                    following[to] = following.get(to, 0) + ways
+        states = following
+    return None
+
+
+_MOST_STEPS = 24
+_LONGEST_CHARACTER = 16
+_OF_STRINGS = frozenset(range(0x20, 0x7F)) - {0x5C}
+_OF_NUMBERS = frozenset(b"123456789")  # without 0, which may stand at the end of a fraction
+
+
+def _plain_bytes(leaf: Leaf) -> frozenset[int]:
+    if isinstance(leaf, NumberLeaf):
+        return _OF_NUMBERS
+    return _OF_STRINGS if isinstance(leaf, StringLeaf) else frozenset()

@@ -1,0 +1,486 @@
+"""JSON objects: the frame of one open object.
+
+An `ObjectPlan` follows one object owed to the object assertions of several schema nodes. Its state
+says which members have been written as far as that matters: which names are still allowed, how many
+members there are, what is left of the rule about all of them (`rules`). From it follow the keys
+that may come next (a `KeyLeaf` menu) and whether ``}`` may.
+
+Most objects need a bit mask of names and nothing else. Where members are counted or there is a
+rule, every way on is checked for a way to close the object (`closing`).
+"""
+
+from __future__ import annotations
+
+import json
+import weakref
+from collections.abc import Collection, Iterable
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from structgen.automaton.core.frames import POP, Alternative
+from structgen.automaton.texts import Text, head, joined, put
+
+from .closing import Closing, Members
+from .key_symbols import KeySymbols
+from .keys import CLOSE, KeyLeaf
+from .members import MemberTable
+from .rules import Rule
+from .scalars import key_leaf
+
+if TYPE_CHECKING:
+    from .values import JsonLanguage
+
+MAX_TOLD = 100
+"""Most keys for which ways to close the object are compared one by one."""
+
+State = tuple[int, int, Rule, tuple[str, ...]]
+"""(mask of names still allowed, members counted as far as that matters, what is left of the rule,
+unnamed keys already written where they must be told apart)."""
+
+
+class ObjectPlan:
+    """The frame of an object owed to the object assertions of several nodes at once.
+
+    Machine states are ``2 * i`` while punctuation and a key are written, ``2 * i + 1`` during the
+    member's value, for the i-th interned `State`; or, where nothing else tells states apart, for
+    the mask of names still allowed.
+    """
+
+    nests = True
+
+    def __init__(self, language: JsonLanguage, nodes: tuple[int, ...]) -> None:
+        self._language = language
+        self.limit = language.limit_below(nodes)
+        self._table = table = MemberTable(language, nodes)
+        self.names = table.names
+        self._n_names = len(table.names)
+        self._counts = table.counts
+        # Whether an unnamed key may be right in one state and wrong in another.
+        self._told_by_state = table.speaks_of_unnamed
+        # Whether more than the names still allowed tells one state from another.
+        self._is_involved = self.may_record = self._counts or bool(table.rule.support)
+        self._in_order = language.options.property_order == "schema"
+
+    # What plain objects hardly need, and the first mask not at all.
+
+    _unnamed: bool | None = None
+    _one_leaf: KeyLeaf | None = None  # that of all states, where unnamed keys are told by none
+
+    @cached_property
+    def _states(self) -> list[State]:
+        return []
+
+    @cached_property
+    def _state_ids(self) -> dict[State, int]:
+        return {}
+
+    @cached_property
+    def _leaves(self) -> dict[object, KeyLeaf]:
+        return {}
+
+    @cached_property
+    def _closing(self) -> Closing:
+        return Closing(self._language, self._table)
+
+    @cached_property
+    def _closings(self) -> dict[State, Members | None]:
+        return {}
+
+    @cached_property
+    def _closable(self) -> dict[State, bool]:
+        return {}
+
+    @cached_property
+    def _open(self) -> dict[tuple[State, int], bool]:
+        return {}
+
+    # -- states -----------------------------------------------------------------------------
+
+    def _state_at(self, at: int) -> State:
+        if self._is_involved:
+            return self._states[at >> 1]
+        return at >> 1, 0, self._table.rule, ()
+
+    def _number(self, state: State) -> int:
+        if not self._is_involved:
+            return state[0]
+        found = self._state_ids.get(state)
+        if found is None:
+            found = self._state_ids[state] = len(self._states)
+            self._states.append(state)
+        return found
+
+    def _initial(self) -> State:
+        table = self._table
+        possible = table.possible_names()
+        rule = table.rule
+        if self._is_involved:
+            rule = table.without(rule, ((1 << self._n_names) - 1) & ~possible)
+        return possible, 0, rule, ()
+
+    def _after(self, state: State, label: int, rule: Rule, name: str | None) -> State:
+        """The state once the member with key ``label``, which leaves ``rule``, is complete."""
+        before, count, _, keys = state
+        table = self._table
+        left = self._left_after(before, label)
+        if label < self._n_names:
+            before &= ~(1 << label)
+        elif name is not None:
+            keys = tuple(sorted({*keys, name}))
+        rule = table.without(rule, before & ~left)
+        if self._counts:
+            count = min(count + 1, table.count_to)
+            rule = table.counted(rule, count)
+        return left, count, rule, keys if self._tells_keys_apart(count, rule, keys) else ()
+
+    def _left_after(self, left: int, label: int) -> int:
+        """The names still allowed after a member with key ``label``.
+
+        In order, whatever the schema lists before this key stays absent.
+        """
+        if label < self._n_names:
+            left &= ~(1 << label)
+        return left & ~(self._table.ordered & ((1 << label) - 1)) if self._in_order else left
+
+    def _tells_keys_apart(self, count: int, rule: Rule, keys: tuple[str, ...]) -> bool:
+        """Whether unnamed keys must be distinct: a repeated one would count, or settle, nothing.
+
+        Unnamed ``keys`` that may have settled the rule must not be written again either: of two
+        members with one key, readers keep the last.
+        """
+        told = self._table.told_by_any
+        if keys and self._table.rule.support & told:
+            return True
+        return count < self._table.least or bool(rule.support & told)
+
+    def _ways(self, state: State, label: int, name: str | None) -> list[tuple[int, State]]:
+        """For a member with key ``label``: the conjunction its value owes, and the state after."""
+        if not self._is_involved:
+            left, _, rule, _ = state
+            return [(self._table.conjunctions[label], (self._left_after(left, label), 0, rule, ()))]
+        return [
+            (conjunction, self._after(state, label, rule, name))
+            for conjunction, rule in self._table.ways(state[2], label)
+        ]
+
+    def _open_ways(self, state: State, label: int, name: str | None) -> list[tuple[int, State]]:
+        """The ways for such a member that do not lead into a dead end, where some may."""
+        return [
+            (conjunction, after)
+            for conjunction, after in self._ways(state, label, name)
+            if self._may_close(after) and self._language.is_possible(conjunction)
+        ]
+
+    def _may_write(self, state: State, label: int) -> bool:
+        """Whether a member with key ``label`` may come next."""
+        key = (state, label)
+        found = self._open.get(key)
+        if found is None:
+            name = self._example(state, label) if label >= self._n_names else None
+            found = any(
+                self._may_close(after) and self._language.is_possible(conjunction)
+                for conjunction, after in self._ways(state, label, name)
+            )
+            if not self._language.is_solving:
+                self._open[key] = found
+        return found
+
+    def _example(self, state: State, label: int) -> str | None:
+        """Some unnamed key that a member with this label may have, where it matters that such a
+        key has been used: those that are left may be too few.
+
+        Any of its class will do: whichever is used, as many of each class are left.
+        """
+        table = self._table
+        if table.takes_any_key:
+            return None
+        after = self._ways(state, label, None)
+        if not any(self._tells_keys_apart(count, rule, ("",)) for _, (_, count, rule, _) in after):
+            return None
+        return self._closing.spare_key(state[3], label)
+
+    # -- keys -------------------------------------------------------------------------------
+
+    def _class_of(self, matched: int) -> int:
+        """Class of an unnamed key, counted from 0; -1 when no value would do."""
+        label = self._table.label_of(matched)
+        possible = self._language.is_possible(self._table.conjunctions[label])
+        return label - self._n_names if possible else -1
+
+    def _may_be_unnamed(self) -> bool:
+        """Whether some value may stand after an unnamed key that matches no pattern."""
+        found = self._unnamed
+        if found is None:
+            conjunction = self._table.conjunctions[self._table.label_of(0)]
+            language = self._language
+            found = conjunction in language.typed or language.is_possible(conjunction)
+            if not language.is_solving:
+                self._unnamed = found
+        return found
+
+    def class_in(self, state: State, matched: int) -> int:
+        """As `_class_of`: -1 also where the object could not be closed after ``state``."""
+        found = self._class_of(matched)
+        if found >= 0 and not self._may_write(state, len(self.names) + found):
+            return -1
+        return found
+
+    def _leaf(self, state: State) -> KeyLeaf:
+        """The leaf for keys: one for all states that allow the same unnamed keys."""
+        if not self._told_by_state:
+            leaf = self._one_leaf
+            if leaf is None:
+                leaf = self._one_leaf = self._new_leaf(state)
+            return leaf
+        key = state if self._table.bits else (self.class_in(state, 0), state[3])
+        leaf = self._leaves.get(key)
+        if leaf is None:
+            leaf = self._leaves[key] = self._new_leaf(state)
+        return leaf
+
+    def _new_leaf(self, state: State) -> KeyLeaf:
+        table, language = self._table, self._language
+        how = language.space, language.options.named, language.missing
+        if not (self._told_by_state or table.bits or table.must_match):
+            return key_leaf(tuple(self.names), *how)
+        classify = _Classifier(self, state if self._told_by_state else None)
+        names = self.names + [k for k in state[3] if k not in self.names]
+        symbols = KeySymbols(names, list(table.bits), table.must_match, classify, self._n_names)
+        return KeyLeaf(symbols, *how)
+
+    def _menu(self, state: State, leaf: KeyLeaf) -> tuple[int | None, bool]:
+        """The keys that may come next, as a menu of the key symbols of ``leaf``, which is the leaf
+        for keys, and whether ``}`` may."""
+        left, count, rule, _ = state
+        table = self._table
+        missing = left & table.required
+        may_close = not missing
+        if self._is_involved:
+            may_close &= count >= table.least and table.holds_now(rule)
+        allowed = left
+        first = missing & table.ordered if self._in_order else 0
+        others = not first
+        if table.most is not None and count + missing.bit_count() >= table.most:
+            allowed, others = missing, False
+        if first:
+            # Nothing beyond the first required name may come before it.
+            allowed &= ((first & -first) << 1) - 1
+        if self._is_involved:
+            rest = allowed
+            while rest:
+                bit = rest & -rest
+                rest ^= bit
+                if not self._may_write(state, bit.bit_length() - 1):
+                    allowed ^= bit
+            if others and not self._told_by_state:
+                others = self._may_close(self._after(state, len(self.names), rule, None))
+        if others and not table.bits:
+            others = self._may_be_unnamed() if self._unnamed is None else self._unnamed
+        if not allowed and not others:
+            return None, may_close
+        return leaf.symbols.menu(allowed, others), may_close
+
+    # -- the frame --------------------------------------------------------------------------
+
+    def children(self) -> list[int]:
+        """The conjunctions that members may be owed to, as far as they can be foreseen."""
+        table = self._table
+        for matched in (0, *table.bits.values()):
+            table.label_of(matched)
+        out = list(table.conjunctions)
+        for label in range(len(out)):
+            if table.asks_of_values(label):
+                out += [conjunction for conjunction, _ in table.ways(table.rule, label)]
+        return out
+
+    def required_children(self) -> list[int]:
+        """The conjunctions that every such object has a member for."""
+        return [conjunction for _, conjunction in self.required_members()]
+
+    def required_members(self) -> list[tuple[str, int]]:
+        """The required names, and the conjunctions that their values are owed to."""
+        return self._table.required_members()
+
+    def is_possible(self) -> bool:
+        """Whether any object satisfies the nodes."""
+        table = self._table
+        if not self._is_involved:
+            return table.rule.kind == "all" and not table.required & ~table.possible_names()
+        return self._may_close(((1 << self._n_names) - 1, 0, table.rule, ()))
+
+    def open(self) -> Alternative:
+        """How such an object starts."""
+        state = self._initial()
+        leaf = self._leaf(state)
+        return Alternative(
+            leaf, leaf.open(*self._menu(state, leaf)), ((self, 2 * self._number(state)),)
+        )
+
+    def records(self, at: int, outcome: int) -> bool:
+        """Whether `resume` needs the text of the key that has just been written."""
+        if at & 1 or not self._is_involved or outcome <= self._n_names:
+            return False
+        _, count, rule, keys = self._state_at(at)
+        return self._tells_keys_apart(count, rule, keys)
+
+    def forget(self, at: int, outcome: int) -> int | None:
+        """See `frames.Frame`."""
+        return None
+
+    def forgotten(self, at: int) -> int:
+        """See `frames.Frame`."""
+        return 0
+
+    def resume(
+        self, at: int, outcome: int, text: bytes | None = None, limited: bool = False
+    ) -> tuple[Alternative, ...]:
+        """What may follow; see `frames.Frame`."""
+        is_plain = not self._is_involved
+        state = (at >> 1, 0, self._table.rule, ()) if is_plain else self._states[at >> 1]
+        if at & 1:
+            leaf = self._one_leaf or self._leaf(state)
+            menu, may_close = self._menu(state, leaf)
+            return (Alternative(leaf, leaf.after_value(menu, may_close), ((self, at - 1),)),)
+        if outcome == CLOSE:
+            return POP
+        ways: Iterable[tuple[int, int]]
+        if is_plain:
+            # `_ways`, at hand: every member of most objects comes by here.
+            left, label, table = at >> 1, outcome - 1, self._table
+            if label < self._n_names:
+                left &= ~(1 << label)
+            if self._in_order:
+                left &= ~(table.ordered & ((1 << label) - 1))
+            ways = ((table.conjunctions[label], left),)
+        else:
+            name = None if text is None else json.loads(text)
+            ways = [(c, self._number(s)) for c, s in self._open_ways(state, outcome - 1, name)]
+        out: list[Alternative] = []
+        for conjunction, after in ways:
+            own = self, 2 * after + 1
+            for way in self._language.alternatives(conjunction, limited):
+                out += (Alternative(way.leaf, way.q, (*way.frames, own)),)
+        return tuple(out)
+
+    # -- completion -------------------------------------------------------------------------
+
+    def finish(self, at: int, outcome: int, text: bytes | None = None) -> Text | None:
+        """The fewest bytes that close the object; see `frames.Frame`."""
+        state = self._state_at(at)
+        if at & 1:
+            return self._close(self._owed(state), False)
+        if outcome == CLOSE:
+            return b""
+        otherwise, told = self._finish_named(state, outcome, None)
+        if text is None:
+            return otherwise
+        name = json.loads(text)
+        if otherwise is not None and name not in told:
+            return otherwise
+        return self._finish_named(state, outcome, name)[0]
+
+    def _finish_named(
+        self, state: State, outcome: int, name: str | None
+    ) -> tuple[Text | None, Collection[str]]:
+        """The fewest bytes after a key that is ``name``, None for one that no other member has; and
+        the unnamed keys of members in them."""
+        best: Text | None = None
+        keys: Collection[str] = ()
+        for conjunction, after in self._ways(state, outcome - 1, name):
+            members = self._owed(after)
+            rest = self._close(members, False)
+            value = None if rest is None else self._language.shortest(conjunction)
+            if rest is None or value is None or members is None:
+                continue
+            if best is None or len(value) + len(rest) < len(best):
+                best = put(value, rest)
+                keys = [_key_of(text) for label, text in members if label >= self._n_names]
+        return best, keys
+
+    def finish_reads(self, at: int, outcome: int) -> bool:
+        """See `frames.Frame`."""
+        return True
+
+    def finish_otherwise(self, at: int, outcome: int) -> tuple[Text, Collection[str]] | None:
+        """See `frames.Frame`."""
+        rest, told = self._finish_named(self._state_at(at), outcome, None)
+        return None if rest is None else (rest, told)
+
+    def finish_most(self, at: int, outcome: int) -> int | None:
+        """See `frames.Frame`."""
+        state = self._state_at(at)
+        rest, told = self._finish_named(state, outcome, None)
+        if rest is None or len(told) > MAX_TOLD:
+            return None
+        after = [self._finish_named(state, outcome, name)[0] for name in told]
+        return max([len(rest), *[len(way) for way in after if way is not None]])
+
+    def preferred(self, at: int) -> int | None:
+        """The outcome that `finish` counts on; see `frames.Frame`."""
+        if at & 1:
+            return None
+        members = self._owed(self._state_at(at))
+        return 1 + members[0][0] if members else CLOSE
+
+    def shortest_text(self) -> Text | None:
+        """The shortest whole object, or None when there is none (or none known yet)."""
+        everything = (1 << self._n_names) - 1
+        rest = self._close(self._owed((everything, 0, self._table.rule, ())), True)
+        return None if rest is None else put(b"{" + self._language.least_space, rest)
+
+    def _owed(self, state: State) -> Members | None:
+        """The cheapest members that are still owed after ``state``, or None if that is hopeless."""
+        found = self._closings.get(state, False)
+        if found is False:
+            found = self._closing.members(*state)
+            if not self._language.is_solving:
+                self._closings[state] = found
+        return found  # type: ignore[return-value]
+
+    def _may_close(self, state: State) -> bool:
+        """Whether there are members that complete the object after ``state``."""
+        found = self._closable.get(state)
+        if found is None:
+            owed = self._closings.get(state, False)
+            found = self._closing.is_possible(*state) if owed is False else owed is not None
+            if not self._language.is_solving:
+                self._closable[state] = found
+        return found
+
+    def _close(self, members: Members | None, first: bool) -> Text | None:
+        if members is None:
+            return None
+        space, comma = self._language.least_space, self._language.least_comma
+        out = joined(comma, [text for _, text in members])
+        if members and not first:
+            out = put(comma, out)
+        return put(out, (space if members or not first else b"") + b"}")
+
+
+def _key_of(member: Text) -> str:
+    """The key of a member's text."""
+    key, _ = _DECODER.raw_decode(head(member, _LONGEST_KEY).decode(errors="ignore"))
+    assert isinstance(key, str)
+    return key
+
+
+_DECODER = json.JSONDecoder()
+_LONGEST_KEY = 1 << 20
+
+
+class _Classifier:
+    """Classes of unnamed keys, in one state or in any.
+
+    A plan holds the leaves of its keys: to hold the plan in turn would leave both to the collector.
+    """
+
+    def __init__(self, plan: ObjectPlan, state: State | None) -> None:
+        self._plan = weakref.ref(plan)
+        self._state = state
+
+    def __call__(self, matched: int) -> int:
+        plan = self._plan()
+        assert plan is not None, "frames outlive the leaves above them"
+        if self._state is None:
+            return plan._class_of(matched)
+        return plan.class_in(self._state, matched)

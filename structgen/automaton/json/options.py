@@ -1,0 +1,142 @@
+"""The compile options of JSON: what each is, its default, and the check of its values.
+
+Knows nothing of what the options do.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from functools import cached_property
+from typing import Any
+
+from structgen.automaton.regex.encoding import Escapes
+from structgen.errors import OptionError
+from structgen.grammar.json_schema import by_name
+
+
+@dataclass(frozen=True)
+class JsonOptions:
+    """How JSON is written.
+
+    Attributes:
+        whitespace: ``"compact"``; ``"spaced"``, one space after each comma and colon, as
+            ``json.dumps`` writes; ``"flexible"``; or a regular expression (Python's syntax) for
+            what stands at each place inside an object or array: after ``{ [ , :`` and before
+            ``: , ] }``. Only ``"flexible"`` allows some around the whole document too.
+        max_whitespace: longest run under ``"flexible"``, in characters.
+        property_order: ``"schema"`` (named properties in the schema's order, then others) or
+            ``"any"``.
+        spelling: ``"canonical"`` for names (keys, enum, const) and strings with a ``pattern`` or
+            ``format`` without needless escapes, integers without fraction or exponent, and
+            decimals without exponent;
+            ``"any"`` for every spelling JSON allows. The default, None, is ``"any"`` where
+            ``property_order="any"`` asks for every valid text, else ``"canonical"``.
+        ensure_ascii: escape everything outside ASCII; what else may be escaped, still may.
+        max_digits: most digits before, and after, a number's decimal point, and in an exponent.
+        dialect: draft of a schema whose ``$schema`` does not say: ``"draft4"``, ``"draft6"``,
+            ``"draft7"``, ``"draft2019-09"`` or ``"draft2020-12"`` (the default).
+        documents: documents that ``$ref`` may lead to, by absolute URL. Nothing is ever fetched.
+        format_assertion: whether ``format`` is enforced; False makes it an annotation.
+        max_depth: most objects and arrays open inside one another, from 1 to 1,000; None for no
+            bound. Where items must be unique there is always one (`values.MAX_DEPTH_COMPARED`).
+        on_unsupported: ``"error"``: a keyword that cannot be enforced is refused; ``"warn"``: it is
+            left out, with an `UnenforcedWarning`, and ``explain()`` says so.
+    """
+
+    whitespace: str = "compact"
+    max_whitespace: int = 20
+    property_order: str = "schema"
+    spelling: str | None = None
+    ensure_ascii: bool = False
+    max_digits: int = 20
+    dialect: str | None = None
+    documents: Mapping[str, Any] | None = None
+    format_assertion: bool = True
+    max_depth: int | None = 64
+    on_unsupported: str = "error"
+
+    def __post_init__(self) -> None:
+        for name, allowed in (
+            ("property_order", ("schema", "any")),
+            ("spelling", (None, "canonical", "any")),
+            ("on_unsupported", ("error", "warn")),
+        ):
+            value = getattr(self, name)
+            if value not in allowed:
+                choices = " or ".join(map(repr, allowed))
+                raise OptionError(f"{name} must be {choices}; got {value!r}.")
+        for name in ("max_whitespace", "max_digits"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise OptionError(f"{name} must be a whole number of at least 1; got {value!r}.")
+        for name in ("ensure_ascii", "format_assertion"):
+            if not isinstance(getattr(self, name), bool):
+                raise OptionError(f"{name} must be True or False; got {getattr(self, name)!r}.")
+        if not isinstance(self.whitespace, str):
+            raise OptionError(
+                "whitespace must be 'compact', 'spaced', 'flexible' or a regular expression; "
+                f"got {self.whitespace!r}."
+            )
+        if self.dialect is not None:
+            by_name(self.dialect)
+        self._check_documents()
+        depth = self.max_depth
+        if depth is not None and (
+            isinstance(depth, bool) or not isinstance(depth, int) or not 1 <= depth <= 1000
+        ):
+            raise OptionError(
+                "max_depth must be a whole number from 1 to 1,000, or None for no bound; "
+                f"got {depth!r}."
+            )
+
+    def _check_documents(self) -> None:
+        documents = self.documents
+        if documents is None:
+            return
+        if not isinstance(documents, Mapping):
+            raise OptionError(f"documents must map URLs to schemas; got {documents!r}.")
+        for url, document in documents.items():
+            if not isinstance(url, str) or not isinstance(document, (Mapping, bool)):
+                raise OptionError(
+                    "documents must map URLs to schemas (dicts or booleans); "
+                    f"got {url!r}: {type(document).__name__}."
+                )
+
+    @cached_property
+    def canonical(self) -> bool:
+        """Whether each name and number has one spelling only."""
+        if self.spelling is None:
+            return self.property_order != "any"
+        return self.spelling == "canonical"
+
+    @cached_property
+    def named(self) -> Escapes:
+        """Spelling of strings the schema names, or gives a pattern or format."""
+        if self.canonical:
+            return "canonical-ascii" if self.ensure_ascii else "canonical"
+        return self.free
+
+    @cached_property
+    def free(self) -> Escapes:
+        """Spelling of all other strings."""
+        return "any-ascii" if self.ensure_ascii else "any"
+
+
+def json_options(options: Mapping[str, Any]) -> JsonOptions:
+    """Check ``options`` and turn them into `JsonOptions`."""
+    if not options:
+        return _DEFAULT
+    known = [f.name for f in fields(JsonOptions)]
+    for name in options:
+        if name not in known:
+            close = difflib.get_close_matches(name, known, 1)
+            hint = f" Did you mean {close[0]!r}?" if close else ""
+            raise OptionError(
+                f"unknown compile option {name!r}.{hint} Known options: {', '.join(known)}."
+            )
+    return JsonOptions(**options)
+
+
+_DEFAULT = JsonOptions()

@@ -1,0 +1,229 @@
+"""Schema nodes read as rules about an object's members.
+
+For an object every obligation comes to one `Rule`, whatever applicators and negations it is made
+of: `RuleReader.read` gives it. Only obligations that apply themselves in place, without end, have
+none. Keywords about other types do not matter here. ``unevaluatedProperties`` is a rule too: a
+member that does not meet it is there only if some subschema that holds has evaluated it.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from structgen.errors import CompileLimitExceeded
+from structgen.grammar import ir
+from structgen.grammar.json_schema import FALSE, OBJECT, TRUE, Keys, Node
+
+from . import evaluate
+from .rules import Rule, RuleBook
+
+MAX_CONDITIONAL_PATTERNS = 8
+"""Most patterns beside ``unevaluatedProperties`` that evaluate members only if a branch holds."""
+
+
+class RuleReader:
+    """Reads obligations over one growing list of nodes.
+
+    Attributes:
+        book: where rules are interned.
+
+    Args:
+        nodes: the schema's nodes.
+        book: where rules are interned.
+        constant: the obligation to equal a given object.
+        string_language: the strings that meet an obligation.
+    """
+
+    def __init__(
+        self,
+        nodes: Sequence[Node],
+        book: RuleBook,
+        constant: Callable[[Any], int],
+        string_language: Callable[[int], ir.Regex],
+    ) -> None:
+        self._nodes = nodes
+        self.book = book
+        self._constant = constant
+        self._string_language = string_language
+        self._known: dict[int, Rule | None] = {}
+        self._own: dict[int, Rule] = {}
+
+    def read(self, obligation: int) -> Rule | None:
+        """What ``obligation`` comes to for an object, or None if it applies itself in place."""
+        if obligation <= FALSE:
+            return self.book.yes if obligation == TRUE else self.book.no
+        number = obligation >> 1
+        if number not in self._known:
+            self._known[number] = None
+            self._known[number] = self._node(number)
+        rule = self._known[number]
+        return rule.negated if rule is not None and obligation & 1 else rule
+
+    def own(self, number: int) -> Rule:
+        """What the assertions of node ``number`` itself come to, without its applicators."""
+        rule = self._own.get(number)
+        if rule is None:
+            rule = self._own[number] = self.book.all(self._assertions(self._nodes[number]))
+        return rule
+
+    def names(self, obligation: int) -> dict[str, None]:
+        """The properties that ``obligation`` lists, in order, through its applicators."""
+        out: dict[str, None] = {}
+        seen: set[int] = set()
+        todo = [obligation]
+        while todo:
+            number = todo.pop() >> 1
+            if number in seen:
+                continue
+            seen.add(number)
+            node = self._nodes[number]
+            out.update(dict.fromkeys(node.properties))
+            children = [*node.refs, *node.all_of, *(node.any_of or ()), *(node.one_of or ())]
+            children += [*(node.condition or ()), *node.dependent_schemas.values()]
+            todo += [child for child in reversed(children) if not child & 1]
+        return out
+
+    def is_about_names(self, rule: Rule) -> bool:
+        """Whether ``rule`` speaks of nothing but which names there are."""
+        return all(
+            fact.kind == "some" and fact.detail[0].name is not None and fact.detail[1] == TRUE
+            for fact in self.book.facts_of(rule)
+        )
+
+    # -- one node ---------------------------------------------------------------------------
+
+    def _assertions(self, node: Node) -> Iterator[Rule]:
+        book = self.book
+        if not node.types & OBJECT:
+            yield book.no
+            return
+        if node.enum is not None:
+            values = [self._constant(v) for v in node.enum if isinstance(v, dict)]
+            yield book.any(self.own(value >> 1) for value in values)
+        for name in node.required:
+            yield book.has(name)
+        for name, child in node.properties.items():
+            yield self._every(Keys(name=name), child)
+        for regex, child in node.pattern_properties:
+            yield self._every(Keys(pattern=regex), child)
+        if node.additional != TRUE:
+            patterns = tuple(dict.fromkeys(regex for regex, _ in node.pattern_properties))
+            others = Keys(but_names=tuple(node.properties), but_patterns=patterns)
+            yield self._every(others, node.additional)
+        if node.property_names != TRUE:
+            wrong = ir.Complement(self._string_language(node.property_names))
+            yield self._every(Keys(pattern=wrong), FALSE)
+        yield book.least(node.min_properties)
+        if node.max_properties is not None:
+            yield book.least(node.max_properties + 1).negated
+        yield from node.rules
+
+    def _every(self, keys: Keys, obligation: int) -> Rule:
+        return self.book.some(keys, obligation ^ 1).negated
+
+    def _node(self, number: int) -> Rule | None:
+        node, book = self._nodes[number], self.book
+        parts: list[Rule | None] = [self.own(number)]
+        parts += [self.read(child) for child in (*node.refs, *node.all_of)]
+        if node.any_of is not None:
+            parts.append(_all_known([self.read(c) for c in node.any_of], book.any))
+        if node.one_of is not None:
+            parts.append(_all_known([self.read(c) for c in node.one_of], book.one))
+        if node.condition is not None:
+            parts.append(_all_known([self.read(c) for c in node.condition], self._conditional))
+        for name, names in node.dependent_required.items():
+            present = book.all(book.has(other) for other in names)
+            parts.append(book.any([book.has(name).negated, present]))
+        for name, child in node.dependent_schemas.items():
+            inner = self.read(child)
+            parts.append(None if inner is None else book.any([book.has(name).negated, inner]))
+        rule = _all_known(parts, book.all)
+        if rule is not None and node.unevaluated_properties != TRUE:
+            rule = book.all([rule, *self._unevaluated(number)])
+        return rule
+
+    def _conditional(self, parts: list[Rule]) -> Rule:
+        test, then, otherwise = parts
+        book = self.book
+        return book.all([book.any([test.negated, then]), book.any([test, otherwise])])
+
+    # -- unevaluatedProperties --------------------------------------------------------------
+
+    def _evaluating(self, number: int) -> list[tuple[Node, Rule]]:
+        """The nodes whose keywords evaluate members for node ``number``, and when they do."""
+        book = self.book
+        out: dict[tuple[int, Rule], None] = {}
+        todo = [(number, book.yes)]
+        while todo:
+            at, holds = todo.pop()
+            if (at, holds) in out:
+                continue
+            out[at, holds] = None
+            node = self._nodes[at]
+            ways: list[tuple[int, list[Rule | None]]] = []
+            ways += [(child, []) for child in (*node.refs, *node.all_of)]
+            ways += [(c, [self.read(c)]) for c in (*(node.any_of or ()), *(node.one_of or ()))]
+            if node.condition is not None:
+                test, then, otherwise = node.condition
+                ways.append((test, [self.read(test)]))
+                ways.append((then, [self.read(test)]))
+                ways.append((otherwise, [self.read(test ^ 1)]))
+            ways += [(c, [book.has(name)]) for name, c in node.dependent_schemas.items()]
+            for child, conditions in ways:
+                when = _all_known([holds, *conditions], book.all)
+                if not child & 1 and when is not None and when is not book.no:
+                    todo.append((child >> 1, when))
+        return [(self._nodes[at], holds) for at, holds in out]
+
+    def _unevaluated(self, number: int) -> Iterator[Rule]:
+        """That members which nothing evaluates meet ``unevaluatedProperties``."""
+        book = self.book
+        owner = self._nodes[number]
+        wrong = owner.unevaluated_properties ^ 1
+        always: list[Rule] = []
+        names: dict[str, list[Rule]] = {}
+        patterns: dict[ir.Regex, list[Rule]] = {}
+        for node, holds in self._evaluating(number):
+            if node.not_evaluating:
+                continue
+            inner = node is not owner and node.unevaluated_properties != TRUE
+            if node.evaluates_all_properties or inner:
+                always.append(holds)
+            for name in node.properties:
+                names.setdefault(name, []).append(holds)
+            for regex, _ in node.pattern_properties:
+                patterns.setdefault(regex, []).append(holds)
+        for name in names:
+            matched = [
+                r for p, rules in patterns.items() if evaluate.matches(p, name) for r in rules
+            ]
+            none = book.some(Keys(name=name), wrong).negated
+            yield book.any([none, *always, *names[name], *matched])
+        rest = Keys(but_names=tuple(names), but_patterns=tuple(patterns))
+        yield book.any([book.some(rest, wrong).negated, *always])
+        conditional = [p for p, rules in patterns.items() if book.yes not in rules]
+        if len(conditional) > MAX_CONDITIONAL_PATTERNS:
+            raise CompileLimitExceeded(
+                f"too many patterns beside 'unevaluatedProperties', at {owner.path}",
+                limit=MAX_CONDITIONAL_PATTERNS,
+                actual=len(conditional),
+            )
+        barred = [p for p in patterns if p not in conditional]
+        barred += [ir.literal(name) for name in names]
+        for size in range(1, len(conditional) + 1):
+            for chosen in itertools.combinations(conditional, size):
+                others = [p for p in conditional if p not in chosen]
+                outside = (
+                    [ir.Complement(ir.Alternate((*barred, *others)))] if barred + others else []
+                )
+                only = (*chosen, *outside)
+                keys = Keys(pattern=only[0] if len(only) == 1 else ir.Intersect(only))
+                rules = [rule for p in chosen for rule in patterns[p]]
+                yield book.any([book.some(keys, wrong).negated, *always, *rules])
+
+
+def _all_known(parts: Sequence[Rule | None], build: Callable[[list[Rule]], Rule]) -> Rule | None:
+    known = [part for part in parts if part is not None]
+    return build(known) if len(known) == len(parts) else None

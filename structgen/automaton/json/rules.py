@@ -1,0 +1,331 @@
+"""What an object's members must be like together: boolean rules over facts about members.
+
+The facts are "some member with a key out of these has a value that meets this obligation" and
+"there are at least k members". ``required``, ``dependentRequired``, ``oneOf`` over objects, ``not``
+and ``if`` all come down to rules over them. Multiplied out into branches they explode, and every
+branch would be followed through the whole object; kept as one rule of which each member settles
+some facts they cost one small state. A `RuleBook` interns rules, so that equal rules are the same
+object and what is left of a rule is a state by itself. This module knows propositional logic and
+nothing of schemas or texts (`rule_reader` turns obligations into rules, `objects` follows them).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from structgen.errors import CompileLimitExceeded
+from structgen.grammar.json_schema import FALSE, TRUE, Keys
+
+MAX_RULES = 500_000
+"""Most different rules one schema may lead to."""
+
+MAX_PROPAGATION = 4_000
+"""Parts looked at for what single facts settle in them, when rules are joined."""
+
+
+class Rule:
+    """An interned rule; compare by identity. Made by a `RuleBook` only.
+
+    Half of a book's rules are opposites that nobody looks into: the parts of an ``"any"`` are made
+    when first asked for.
+
+    Attributes:
+        kind: ``"some"`` and ``"least"`` for facts, ``"none"`` and ``"fewer"`` for their
+            opposites, ``"all"`` and ``"any"``, ``"count"``.
+        parts: the rules it is made of.
+        detail: ``(keys, obligation)`` of a ``"some"``, the number of a ``"least"``; of a
+            ``"count"`` the bit mask of how many parts may hold.
+        negated: the opposite rule.
+        support: bit mask of the numbers of the facts that it depends on.
+    """
+
+    __slots__ = ("_without_facts", "detail", "kind", "negated", "parts", "serial", "support")
+
+    parts: tuple[Rule, ...]
+
+    def __init__(
+        self, kind: str, parts: tuple[Rule, ...] | None, detail: Any, support: int, serial: int
+    ) -> None:
+        self.kind = kind
+        if parts is not None:
+            self.parts = parts
+        self.detail = detail
+        self.support = support
+        self.serial = serial
+        self.negated = self
+        self._without_facts: bool | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        if name != "parts":
+            raise AttributeError(name)
+        opposite = [part.negated for part in self.negated.parts]
+        self.parts = tuple(sorted(opposite, key=lambda part: part.serial))
+        return self.parts
+
+    @property
+    def is_fact(self) -> bool:
+        """Whether it is a fact or the opposite of one."""
+        return self.kind in _FACTS
+
+    @property
+    def size(self) -> int:
+        """The number of its parts."""
+        return len(self.negated.parts if self.kind == "any" else self.parts)
+
+    @property
+    def holds_without_facts(self) -> bool:
+        """Whether it holds when none of the facts does that it depends on."""
+        found = self._without_facts
+        if found is None:
+            if self.kind in ("some", "least"):
+                found = False
+            elif self.kind in ("none", "fewer"):
+                found = True
+            elif self.kind == "all":
+                found = all(part.holds_without_facts for part in self.parts)
+            elif self.kind == "any":
+                found = not self.negated.holds_without_facts
+            else:
+                holding = sum(part.holds_without_facts for part in self.parts)
+                found = bool(self.detail >> holding & 1)
+            self._without_facts = found
+        return found
+
+    @property
+    def is_never(self) -> bool:
+        """Whether this is the rule that never holds."""
+        return self is _NO
+
+    def holds(
+        self, members: Mapping[str, Any], meets: Callable[[Keys, int, str, Any], bool]
+    ) -> bool:
+        """Whether an object with these members keeps the rule."""
+        if self.kind in ("none", "fewer", "any"):
+            return not self.negated.holds(members, meets)
+        if self.kind == "least":
+            return len(members) >= int(self.detail)
+        if self.kind == "some":
+            keys, obligation = self.detail
+            return any(meets(keys, obligation, key, value) for key, value in members.items())
+        verdicts = (part.holds(members, meets) for part in self.parts)
+        if self.kind == "all":
+            return all(verdicts)
+        return bool(self.detail >> sum(verdicts) & 1)
+
+
+_FACTS = frozenset(("some", "least", "none", "fewer"))
+
+_RELEASED = Rule("", (), None, 0, -1)
+"""The opposite of the rules of a book that nobody reads any more."""
+
+_YES, _NO = Rule("all", (), None, 0, 0), Rule("any", (), None, 0, 1)
+_YES.negated, _NO.negated = _NO, _YES
+_OPPOSITE = {"some": "none", "least": "fewer", "all": "any", "count": "count"}
+
+
+class RuleBook:
+    """All rules of one schema.
+
+    Attributes:
+        yes, no: the rules that always and never hold; all books have them in common.
+        facts: the facts by number; bit i of a rule's ``support`` stands for ``facts[i]``.
+        counting: bit mask of the facts that speak of the number of members.
+        by_name: for each name, the bit mask of the facts about that one key.
+    """
+
+    yes, no = _YES, _NO
+
+    def __init__(self) -> None:
+        self._rules: dict[tuple[Any, ...], Rule] = {}
+        self._joint: dict[tuple[Rule, ...], Rule] = {}  # those of kind "all", by their parts
+        self._serial = 2
+        self.facts: list[Rule] = []
+        self.counting = 0
+        self.by_name: dict[str, int] = {}
+
+    def release(self) -> None:
+        """Forget all rules; each refers to its opposite, which refers back."""
+        for rules in (self._rules, self._joint):
+            for rule in rules.values():
+                rule.negated = _RELEASED
+            rules.clear()
+
+    # -- making rules -----------------------------------------------------------------------
+
+    def some(self, keys: Keys, obligation: int) -> Rule:
+        """That some member with one of ``keys`` meets ``obligation``."""
+        if obligation == FALSE:
+            return self.no
+        found = self._rules.get(("some", keys, obligation))
+        if found is None:
+            bit = 1 << len(self.facts)
+            found = self._pair("some", (), (keys, obligation), bit)
+            self._rules["some", keys, obligation] = found
+            self.facts.append(found)
+            if keys.name is not None:
+                self.by_name[keys.name] = self.by_name.get(keys.name, 0) | bit
+        return found
+
+    def has(self, name: str) -> Rule:
+        """That there is a member called ``name``."""
+        return self.some(Keys(name=name), TRUE)
+
+    def least(self, count: int) -> Rule:
+        """That there are at least ``count`` members."""
+        if count <= 0:
+            return self.yes
+        found = self._rules.get(("least", count))
+        if found is None:
+            bit = 1 << len(self.facts)
+            found = self._rules["least", count] = self._pair("least", (), count, bit)
+            self.facts.append(found)
+            self.counting |= bit
+        return found
+
+    def all(self, parts: Iterable[Rule]) -> Rule:
+        """That all ``parts`` hold."""
+        flat: dict[Rule, None] = {}
+        todo = list(parts)
+        work = 0
+        while True:
+            for part in todo:
+                if part is self.no:
+                    return self.no
+                if part.kind == "all":
+                    flat.update(dict.fromkeys(part.parts))
+                else:
+                    flat[part] = None
+            # What a single fact settles is settled in the other parts too.
+            true = false = 0
+            for part in flat:
+                if part.kind in ("some", "least"):
+                    true |= part.support
+                elif part.kind in ("none", "fewer"):
+                    false |= part.support
+            if true & false:
+                return self.no
+            work += len(flat)
+            if work > MAX_PROPAGATION:
+                break
+            todo = []
+            for part in [p for p in flat if p.support & (true | false) and not p.is_fact]:
+                del flat[part]
+                todo.append(self.settle(part, true, false))
+            if not todo:
+                break
+        if any(part.negated in flat for part in flat if not part.is_fact):
+            return self.no
+        if len(flat) < 2:
+            return next(iter(flat), self.yes)
+        ordered = tuple(sorted(flat, key=_serial))
+        found = self._joint.get(ordered)
+        if found is None:
+            found = self._joint[ordered] = self._pair("all", ordered, None, _support(ordered))
+        return found
+
+    def any(self, parts: Iterable[Rule]) -> Rule:
+        """That some of ``parts`` holds."""
+        return self.all([part.negated for part in parts]).negated
+
+    def count(self, parts: Iterable[Rule], allowed: int) -> Rule:
+        """That n of ``parts`` hold, for an n whose bit is set in ``allowed``."""
+        open_parts: list[Rule] = []
+        for part in parts:
+            if part is self.yes:
+                allowed >>= 1
+            elif part is not self.no:
+                open_parts.append(part)
+        size = len(open_parts)
+        allowed &= (2 << size) - 1
+        if not allowed:
+            return self.no
+        if allowed == (2 << size) - 1:
+            return self.yes
+        if allowed == 1:
+            return self.all([part.negated for part in open_parts])
+        if allowed == 1 << size:
+            return self.all(open_parts)
+        if allowed == (2 << size) - 2:
+            return self.any(open_parts)
+        if allowed == (1 << size) - 1:
+            return self.any([part.negated for part in open_parts])
+        ordered = tuple(sorted(open_parts, key=_serial))
+        found = self._rules.get(("count", ordered, allowed))
+        if found is None:
+            found = self._pair("count", ordered, allowed, _support(ordered))
+            self._rules["count", ordered, allowed] = found
+            self._rules["count", ordered, found.negated.detail] = found.negated
+        return found
+
+    def one(self, parts: Iterable[Rule]) -> Rule:
+        """That exactly one of ``parts`` holds."""
+        return self.count(parts, 2)
+
+    # -- facts ------------------------------------------------------------------------------
+
+    def settle(self, rule: Rule, true: int, false: int) -> Rule:
+        """What is left of ``rule`` when these facts (bit masks) hold and do not hold."""
+        return self._settle(rule, true, false, {})
+
+    def _settle(self, rule: Rule, true: int, false: int, known: dict[Rule, Rule]) -> Rule:
+        if not rule.support & (true | false):
+            return rule
+        found = known.get(rule)
+        if found is not None:
+            return found
+        kind = rule.kind
+        if kind in _FACTS:
+            positive = kind in ("some", "least")
+            found = self.yes if bool(rule.support & true) == positive else self.no
+        elif kind == "any":
+            return self._settle(rule.negated, true, false, known).negated
+        else:
+            parts = (self._settle(part, true, false, known) for part in rule.parts)
+            found = self.all(parts) if kind == "all" else self.count(parts, rule.detail)
+        known[rule] = found
+        known[rule.negated] = found.negated
+        return found
+
+    def facts_of(self, rule: Rule) -> list[Rule]:
+        """The facts that ``rule`` depends on, in order of appearance."""
+        out: list[Rule] = []
+        rest = rule.support
+        while rest:
+            bit = rest & -rest
+            rest ^= bit
+            out.append(self.facts[bit.bit_length() - 1])
+        return out
+
+    # -- interning --------------------------------------------------------------------------
+
+    def _pair(self, kind: str, parts: tuple[Rule, ...], detail: Any, support: int) -> Rule:
+        """A rule and its opposite."""
+        serial = self._serial
+        self._serial += 2
+        if serial > 2 * MAX_RULES:
+            raise CompileLimitExceeded(
+                "the rules on which members go together are too intertwined",
+                limit=MAX_RULES,
+                actual=serial // 2,
+            )
+        rule = Rule(kind, parts, detail, support, serial)
+        if kind == "count":
+            against = ((2 << len(parts)) - 1) & ~detail
+            other = Rule(kind, parts, against, support, serial + 1)
+        else:
+            opposite = None if kind == "all" else ()
+            other = Rule(_OPPOSITE[kind], opposite, detail, support, serial + 1)
+        rule.negated, other.negated = other, rule
+        return rule
+
+
+def _serial(rule: Rule) -> int:
+    return rule.serial
+
+
+def _support(parts: Iterable[Rule]) -> int:
+    support = 0
+    for part in parts:
+        support |= part.support
+    return support

@@ -1,0 +1,483 @@
+"""What a JSON value may look like: conjunctions of schema nodes → leaves and frames.
+
+Every value is owed to a *conjunction* (`conjunctions`): a set of schema nodes that all apply to it.
+`JsonLanguage` resolves a conjunction's in-place applicators into branches (disjunction outside,
+conjunction inside), merges each branch's assertions type by type, and answers with `Alternative`s
+for the machine: one leaf for all scalars of a kind, an object or array leaf with its frame pushed.
+It knows the JSON types; how strings and numbers are spelt is `schema_scalars`', what happens
+between the brackets `objects`' and `arrays`', and whether there is any value, and how short,
+`emptiness`'. Everything about a conjunction is computed when it is first asked for.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property, lru_cache
+from typing import Any
+
+from structgen.automaton.core.frames import Alternative
+from structgen.automaton.core.leaf import Leaf
+from structgen.automaton.regex.encoding import Escapes
+from structgen.errors import CompileLimitExceeded
+from structgen.grammar import ir
+from structgen.grammar.json_schema import (
+    ALL_TYPES,
+    ARRAY,
+    BOOLEAN,
+    DIGITS,
+    FALSE,
+    INTEGER,
+    NULL,
+    NUMBER,
+    OBJECT,
+    POINTED,
+    STRING,
+    TRUE,
+    Node,
+    SchemaGraph,
+    by_key,
+    json_key,
+    to_decimal,
+)
+
+from . import evaluate
+from .arrays import ArrayLeaf, ArrayPlan
+from .branches import Branch, Brancher
+from .emptiness import Emptiness, Shapes
+from .nesting import UNLIMITED, NestingBound, watch_from
+from .objects import ObjectPlan
+from .opening import PlainRoot
+from .options import JsonOptions
+from .plain import PlainSight
+from .rule_reader import RuleReader
+from .rules import RuleBook
+from .scalars import literal_leaf, number_leaf, number_spec, scalar_leaves, spellings, string_regex
+from .schema_scalars import Scalars
+from .string_reader import StringReader
+from .whitespace import whitespace
+
+MAX_CONTAINERS = 500
+"""Most objects and arrays that one ``enum`` may list."""
+
+MAX_SPELT_NUMBERS = 64
+"""Most numbers of one ``enum`` that may be spelt in every way; more are spelt as serialisers do."""
+
+MAX_DEPTH_COMPARED = 128
+"""Deepest nesting where a schema has unique items: comparing them takes Python recursion."""
+
+_WORDS = ((NULL, None, b"null"), (BOOLEAN, True, b"true"), (BOOLEAN, False, b"false"))
+
+
+class JsonLanguage(Emptiness):
+    """All values of one schema, by conjunction.
+
+    Args:
+        graph: the schema.
+        options: how JSON is written.
+        missing: bytes from 0x7F on that cannot be written.
+    """
+
+    def __init__(
+        self, graph: SchemaGraph, options: JsonOptions, missing: frozenset[int] = frozenset()
+    ) -> None:
+        nodes = list(graph.nodes)
+        self.scalars = Scalars(options, missing)
+        plain = PlainSight(
+            nodes, self.scalars.has_string, options.max_digits, bool(missing), graph.typed
+        )
+        super().__init__(nodes, graph.typed, plain)
+        self.options = options
+        self.missing = missing
+        # What scalars of which only the type is asked depend on.
+        self._how = options.free, missing, options.max_digits, options.canonical
+        self.space = whitespace(options.whitespace, options.max_whitespace)
+        self._branches: dict[int, tuple[Branch, ...]] = {}
+        self._alternatives: dict[int, tuple[Alternative, ...]] = {}
+        self._shapes: dict[int, Shapes] = {}
+        self._objects: dict[tuple[int, ...], ObjectPlan] = {}
+        self._arrays: dict[tuple[int, ...], ArrayPlan] = {}
+        self.max_depth = options.max_depth
+        self.said = graph.said
+        if "unique" in self.said:
+            self.max_depth = min(options.max_depth or UNLIMITED, MAX_DEPTH_COMPARED)
+        self._watch_from = watch_from(graph, self.max_depth)
+        self.unbounded_root = self.root = graph.root
+        if self.max_depth is not None and not self._watch_from:
+            bound = self._nesting.at_most(self.max_depth)
+            self.root = self.conjunction([graph.root, bound])
+
+    # What the first mask of most schemas does not ask for is made when something does.
+
+    @cached_property
+    def book(self) -> RuleBook:
+        """The rules about objects' members."""
+        return RuleBook()
+
+    @cached_property
+    def _nesting(self) -> NestingBound:
+        return NestingBound(self.add, self._levels)
+
+    @cached_property
+    def _limited(self) -> dict[int, int]:
+        return {}
+
+    @cached_property
+    def _constants(self) -> dict[Any, int]:
+        return {}
+
+    @cached_property
+    def least_space(self) -> bytes:
+        """The shortest whitespace between brackets and what is inside."""
+        return self.space.least
+
+    @cached_property
+    def least_comma(self) -> bytes:
+        """A comma with the shortest whitespace around it."""
+        return self.space.least + b"," + self.space.least_after
+
+    @cached_property
+    def least_colon(self) -> bytes:
+        """A colon with the shortest whitespace around it."""
+        return self.space.least + b":" + self.space.least_after
+
+    @cached_property
+    def array_leaf(self) -> ArrayLeaf:
+        """The leaf for what stands between items."""
+        return _array_leaf(self.options.whitespace, self.options.max_whitespace)
+
+    @cached_property
+    def _brancher(self) -> Brancher:
+        reader = RuleReader(self.nodes, self.book, self.constant, self.string_language)
+        return Brancher(self.nodes, self._disjoint, self.constant, reader, self._strings)
+
+    @cached_property
+    def _strings(self) -> StringReader:
+        return StringReader(self.nodes)
+
+    @cached_property
+    def _draft4(self) -> bool:
+        """Whether it matters how whole numbers are written."""
+        return any(n.types & INTEGER in (DIGITS, POINTED) for n in self.nodes)
+
+    def release(self) -> None:
+        """Let go of all that refers back to the language, so that no collector is needed for it.
+
+        Nothing may be asked of it afterwards, nor of its frames.
+        """
+        made = self.__dict__.get("book")
+        if made is not None:
+            made.release()
+        self.__dict__.clear()
+
+    # -- conjunctions -----------------------------------------------------------------------
+
+    def branches(self, conjunction: int) -> tuple[Branch, ...]:
+        """The conjunction's branches, without those that contradict themselves by type."""
+        found = self._branches.get(conjunction)
+        if found is None:
+            node = self._node(conjunction)
+            if node is not None and not node.applies_in_place:  # as most are
+                own = (conjunction >> 1,) if node.asserts else ()
+                found = (Branch(node.types, own),) if node.types else ()
+            else:
+                with self.placed(conjunction):
+                    found = tuple(self._brancher.expand(self.obligations(conjunction)))
+            self._branches[conjunction] = found
+        return found
+
+    def add(self, node: Node) -> int:
+        """The obligation that a new node holds."""
+        return self._brancher.add(node)
+
+    # -- what the machine asks --------------------------------------------------------------
+
+    def limit_below(self, nodes: tuple[int, ...]) -> int:
+        """The depth from which on the values in an object or array of ``nodes`` are limited."""
+        levels = self._levels
+        if not self._watch_from or (levels and any(2 * n in levels for n in nodes)):
+            return UNLIMITED  # it minds its depth by itself
+        return self._watch_from
+
+    def opening(self) -> Alternative | None:
+        """As `alternatives` of the root, if that is plainly an object: none of it is built yet."""
+        opened = self._plain.opened(self.root) if self.root >= 0 else None
+        return None if opened is None else PlainRoot(self).open(*opened)
+
+    def alternatives(self, conjunction: int, limited: bool = False) -> tuple[Alternative, ...]:
+        """How a value of this conjunction may start; empty when nothing satisfies it.
+
+        A ``limited`` one nests no deeper than what is left of ``max_depth``.
+        """
+        if limited:
+            known = self._limited.get(conjunction)
+            if known is None:
+                assert self.max_depth is not None
+                bound = self._nesting.at_most(self.max_depth - self._watch_from)
+                known = self._limited[conjunction] = self.conjunction_with(conjunction, [bound])
+            conjunction = known
+        found = self._alternatives.get(conjunction)
+        if found is None and conjunction in self.typed:
+            types = self.nodes[conjunction >> 1].types
+            if not types & (OBJECT | ARRAY):
+                found = self._alternatives[conjunction] = _free_scalars(types, *self._how)
+        if found is None:
+            leaves, plans = self.shapes(conjunction)
+            try:
+                ways = [Alternative(leaf, start) for leaf, start in leaves] if leaves else []
+                for plan in plans:
+                    if plan.is_possible():
+                        ways.append(plan.open())
+                found = tuple(ways)
+            except CompileLimitExceeded as error:
+                raise self._at(error, conjunction) from error
+            self._alternatives[conjunction] = found
+        return found
+
+    def shapes(self, conjunction: int) -> Shapes:
+        """The leaves and the object and array plans a value may take, possible or not."""
+        found = self._shapes.get(conjunction)
+        if found is None:
+            try:
+                found = self._shapes[conjunction] = self._build(conjunction)
+            except CompileLimitExceeded as error:
+                raise self._at(error, conjunction) from error
+        return found
+
+    def _build(self, conjunction: int) -> Shapes:
+        if conjunction == TRUE:
+            return self._any_of(ALL_TYPES)
+        node = self._node(conjunction)
+        if node is not None and not node.applies_in_place:
+            if node.enum is None:
+                if not node.excluded:
+                    return self._asserted(node, (conjunction >> 1,))
+            elif node.lists_strings_only:
+                return self.scalars.listed(dict.fromkeys(node.enum, True)), ()
+        literals: dict[bytes, None] = {}
+        strings: dict[str, bool] = {}
+        leaves: dict[Leaf, int] = {}
+        plans: dict[ObjectPlan | ArrayPlan, None] = {}
+        reading: dict[int, int] | None = None
+        for branch in self.branches(conjunction):
+            nodes = [self.nodes[n] for n in branch.nodes]
+            types = branch.types
+            if any(n.enum is not None for n in nodes):
+                self._enumerate(branch, literals, strings, leaves, plans)
+                continue
+            barred = {json_key(v): v for n in nodes for v in n.excluded}
+            for kind, value, text in _WORDS:
+                if types & kind and not (barred and json_key(value) in barred):
+                    literals[text] = None
+            for scalar in self.scalars.of(types, nodes):
+                left = self.scalars.excluding(scalar, barred) if barred else scalar
+                if left is not None:
+                    leaves[left] = left.start
+            if types & OBJECT:
+                numbers = [n for n in branch.nodes if self.nodes[n].speaks_of_objects]
+                if len(numbers) > 1:
+                    if reading is None:
+                        reading = self._reading_order(conjunction)
+                    numbers.sort(key=lambda n: reading.get(n, UNLIMITED))
+                plans[self._object(tuple(numbers))] = None
+            if types & ARRAY:
+                plans[self._array(branch.nodes)] = None
+        if strings:
+            leaves.update(self.scalars.listed(strings))
+        if literals:
+            literal = literal_leaf(tuple(literals))
+            leaves[literal] = literal.start
+        return tuple(leaves.items()), tuple(plans)
+
+    def _asserted(self, node: Node, nodes: tuple[int]) -> Shapes:
+        """The shapes of values of which ``node``, whose number is in ``nodes``, says all."""
+        types = node.types
+        if types == OBJECT:
+            return (), (self._object(nodes),)
+        if types == ARRAY:
+            return (), (self._array(nodes),)
+        if node.says_types_only:
+            return self._any_of(types)
+        leaves: list[Leaf] = [*self.scalars.of(types, [node])]
+        words = [text for kind, _, text in _WORDS if types & kind]
+        if words:
+            leaves.append(literal_leaf(tuple(words)))
+        plans: list[ObjectPlan | ArrayPlan] = []
+        if types & OBJECT:
+            plans.append(self._object(nodes))
+        if types & ARRAY:
+            plans.append(self._array(nodes))
+        return tuple([(leaf, leaf.start) for leaf in leaves]), tuple(plans)
+
+    def _any_of(self, types: int) -> Shapes:
+        """The shapes of values of which nothing but ``types`` is asked."""
+        leaves = scalar_leaves(types & ~(OBJECT | ARRAY), *self._how)
+        if types & (OBJECT | ARRAY) == 0:
+            return leaves, ()
+        plans: list[ObjectPlan | ArrayPlan] = []
+        if types & OBJECT:
+            plans.append(self._object(()))
+        if types & ARRAY:
+            plans.append(self._array(()))
+        return leaves, tuple(plans)
+
+    def _object(self, nodes: tuple[int, ...]) -> ObjectPlan:
+        if len(nodes) == 1:
+            nodes = nodes if self.nodes[nodes[0]].speaks_of_objects else ()
+        else:
+            nodes = tuple([n for n in nodes if self.nodes[n].speaks_of_objects])
+        plan = self._objects.get(nodes)
+        if plan is None:
+            plan = self._objects[nodes] = ObjectPlan(self, nodes)
+        return plan
+
+    def _array(self, nodes: tuple[int, ...]) -> ArrayPlan:
+        nodes = tuple([n for n in nodes if self.nodes[n].speaks_of_arrays])
+        plan = self._arrays.get(nodes)
+        if plan is None:
+            plan = self._arrays[nodes] = ArrayPlan(self, nodes)
+        return plan
+
+    def required_members(self, nodes: tuple[int, ...]) -> list[tuple[str, int]]:
+        """The names that an object of these nodes must have, and what their values are owed to."""
+        return self._object(nodes).required_members()
+
+    def required_items(self, nodes: tuple[int, ...]) -> list[int]:
+        """What the items that an array of these nodes must have are owed to."""
+        return self._array(nodes).required_children()
+
+    # -- scalars ----------------------------------------------------------------------------
+
+    def string_language(self, obligation: int) -> ir.Regex:
+        """The strings, as text, that meet ``obligation``."""
+        parts: list[ir.Regex] = []
+        for branch in self.branches(self.conjunction([obligation])):
+            if not branch.types & STRING:
+                continue
+            nodes = [self.nodes[n] for n in branch.nodes]
+            enum = next((n.enum for n in nodes if n.enum is not None), None)
+            if enum is None:
+                regex = string_regex(nodes)
+                if regex is not None:
+                    parts.append(regex)
+            else:
+                parts += [
+                    ir.literal(v)
+                    for v in enum
+                    if isinstance(v, str)
+                    and all(evaluate.holds(self.nodes, 2 * n, v) for n in branch.nodes)
+                ]
+        return parts[0] if len(parts) == 1 else ir.Alternate(tuple(parts))
+
+    # -- enumerations -----------------------------------------------------------------------
+
+    def _enumerate(
+        self,
+        branch: Branch,
+        literals: dict[bytes, None],
+        strings: dict[str, bool],
+        leaves: dict[Leaf, int],
+        plans: dict[ObjectPlan | ArrayPlan, None],
+    ) -> None:
+        values: dict[Any, Any] | None = None
+        for number in branch.nodes:
+            enum = self.nodes[number].enum
+            if enum is not None:
+                keyed = by_key(enum)
+                values = (
+                    keyed if values is None else {k: v for k, v in values.items() if k in keyed}
+                )
+        assert values is not None
+        nodes = [self.nodes[n] for n in branch.nodes]
+        barred = {json_key(v) for node in nodes for v in node.excluded}
+        demanding = [
+            2 * n
+            for n, node in zip(branch.nodes, nodes, strict=True)
+            if node.applies_in_place
+            or node.speaks_of_strings
+            or node.speaks_of_numbers
+            or node.speaks_of_objects
+            or node.speaks_of_arrays
+        ]
+        containers = sum(isinstance(v, (dict, list, tuple)) for v in values.values())
+        if containers > MAX_CONTAINERS:
+            raise CompileLimitExceeded(
+                f"the enum at {nodes[0].path} lists too many objects and arrays; list fewer, or "
+                "describe them with properties and items",
+                limit=MAX_CONTAINERS,
+                actual=containers,
+            )
+        count = sum(key[0] == "number" for key in values if isinstance(key, tuple))
+        few_numbers = not self.options.canonical and count <= MAX_SPELT_NUMBERS
+        for key, value in values.items():
+            # In draft 4 the spelling of a number, which is open here, decides whether it is an
+            # integer: each way is judged, and inside a container by the plan itself.
+            forms = evaluate.forms(value) if self._draft4 else [value]
+            by_plan = self._draft4 and isinstance(value, (dict, list, tuple))
+            types = 0
+            for form in forms:
+                kind = evaluate.type_bit(form) & branch.types
+                if by_plan or all(evaluate.holds(self.nodes, ob, form) for ob in demanding):
+                    types |= kind
+            if key in barred:
+                types = 0
+            beside = branch.nodes if by_plan else ()
+            if isinstance(value, str):
+                strings[value] = bool(types) or strings.get(value, False)
+            elif not types:
+                continue
+            elif isinstance(value, dict):
+                plans[self._object((self.constant(value) >> 1, *beside))] = None
+            elif isinstance(value, (list, tuple)):
+                plans[self._array((self.constant(value) >> 1, *beside))] = None
+            else:
+                form = types if self._draft4 else ALL_TYPES
+                if few_numbers and evaluate.type_bit(value) & NUMBER:
+                    exactly = Node("$", minimum=to_decimal(value), maximum=to_decimal(value))
+                    leaf = number_leaf(number_spec(form, [exactly], self.options))
+                    if leaf is not None:
+                        leaves[leaf] = leaf.start
+                    continue
+                texts = spellings(value, self.options.canonical, form)
+                literals.update(dict.fromkeys(texts))
+
+    def constant(self, value: Any) -> int:
+        """The obligation to equal ``value``."""
+        key = (json_key(value), repr(value))  # equal values may be spelt differently
+        found = self._constants.get(key)
+        if found is not None:
+            return found
+        if isinstance(value, dict):
+            node = Node(
+                "$",
+                types=OBJECT,
+                properties={k: self.constant(v) for k, v in value.items()},
+                required=tuple(value),
+                additional=FALSE,
+            )
+        elif isinstance(value, (list, tuple)):
+            node = Node(
+                "$",
+                types=ARRAY,
+                prefix=tuple(self.constant(v) for v in value),
+                items=FALSE,
+                min_items=len(value),
+            )
+        else:
+            node = Node("$", enum=(value,))
+        found = self._constants[key] = self.add(node)
+        return found
+
+    # -- emptiness and shortest texts -------------------------------------------------------
+
+
+@lru_cache(maxsize=256)
+def _free_scalars(
+    types: int, escapes: Escapes, missing: frozenset[int], max_digits: int, canonical: bool
+) -> tuple[Alternative, ...]:
+    """The alternatives of scalars of which nothing but ``types`` is asked, in any schema."""
+    leaves = scalar_leaves(types, escapes, missing, max_digits, canonical)
+    return tuple([Alternative(leaf, start) for leaf, start in leaves])
+
+
+@lru_cache(maxsize=64)
+def _array_leaf(style: str, max_run: int) -> ArrayLeaf:
+    return ArrayLeaf(whitespace(style, max_run))

@@ -1,0 +1,118 @@
+"""Whitespace between JSON tokens, as a tiny automaton that structural leaves embed.
+
+States are integers: 0 where nothing has been read yet, `Whitespace.after_mark` where nothing has
+been read yet after a comma or colon. `Whitespace.edges` gives the whitespace bytes that
+may follow, `Whitespace.may_end` whether the next JSON token may start. This module knows nothing
+of what stands between.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from structgen.automaton.regex.automaton import RegexAutomaton
+from structgen.errors import CompileLimitExceeded, OptionError, OutputTypeError
+from structgen.grammar import ir
+from structgen.grammar.regex import parse_python
+
+JSON_WHITESPACE = ir.char_set([(0x20, 0x20), (0x09, 0x0A), (0x0D, 0x0D)])
+
+
+class Whitespace:
+    """The whitespace a JSON text may hold at each place where RFC 8259 allows some.
+
+    Args:
+        style: ``"compact"`` for none, ``"spaced"`` for one space after each comma and colon and
+            none elsewhere, ``"flexible"`` for any run of space, tab, line feed and
+            carriage return, or a regular expression (Python syntax) for what each place may hold.
+        max_run: longest run under ``"flexible"``, in characters.
+
+    Attributes:
+        edges: for each state the whitespace bytes that may follow, with the states they lead to.
+        may_end: for each state whether the next JSON token may start.
+        after_mark: the state after a comma or colon.
+        least, least_after: the shortest whitespace at other places, and there.
+
+    Raises:
+        OptionError: no regular expression, or one that matches something that is not JSON
+            whitespace, or nothing, or needs too many states.
+    """
+
+    def __init__(self, style: str = "compact", max_run: int = 20) -> None:
+        self.edges: list[dict[int, int]] = []
+        self.may_end: list[bool] = []
+        try:
+            self._explore(_automaton(style, max_run))
+        except CompileLimitExceeded as error:
+            option = f"max_whitespace={max_run}" if style == "flexible" else f"whitespace={style!r}"
+            raise OptionError(f"{option} counts too far: {error}.") from error
+        self.after_mark = 0
+        if style == "spaced":
+            self.after_mark = len(self.edges)
+            self.edges.append({0x20: 0})
+            self.may_end.append(False)
+        self.least = self._shortest(0)
+        self.least_after = self._shortest(self.after_mark)
+
+    def _explore(self, automaton: RegexAutomaton) -> None:
+        """Number the states and copy their edges."""
+        self._number = {automaton.start: 0}
+        order = [automaton.start]
+        for state in order:
+            self.may_end.append(automaton.label(state) >= 0)
+            row: dict[int, int] = {}
+            for mask, to in automaton.moves(state):
+                for byte in (0x20, 0x09, 0x0A, 0x0D):
+                    atom = automaton.alphabet.atom(byte)
+                    if mask >> atom & 1:
+                        if to not in self._number:
+                            self._number[to] = len(order)
+                            order.append(to)
+                        row[byte] = self._number[to]
+            self.edges.append(row)
+
+    def _shortest(self, start: int) -> bytes:
+        """The shortest whitespace from state ``start`` to the next JSON token."""
+        found = {start: b""}
+        order = [start]
+        for state in order:
+            if self.may_end[state]:
+                return found[state]
+            for byte, to in self.edges[state].items():
+                if to not in found:
+                    found[to] = found[state] + bytes([byte])
+                    order.append(to)
+        raise AssertionError("an automaton without dead states has an end")
+
+
+def _automaton(style: str, max_run: int) -> RegexAutomaton:
+    if style in ("compact", "spaced"):
+        return RegexAutomaton(ir.EPSILON)
+    if style == "flexible":
+        return RegexAutomaton(ir.Repeat(JSON_WHITESPACE, 0, max_run))
+    try:
+        regex = parse_python(style)
+    except CompileLimitExceeded:
+        raise
+    except OutputTypeError as error:
+        raise OptionError(
+            f"whitespace={style!r} is neither 'compact', 'spaced' nor 'flexible', nor a regular "
+            f"expression that can be used: {error}"
+        ) from error
+    outside = ir.Intersect((regex, ir.Complement(ir.Repeat(JSON_WHITESPACE, 0, None))))
+    if not RegexAutomaton(outside).is_empty():
+        raise OptionError(
+            f"whitespace={style!r} can match text that is not JSON whitespace. Use 'compact', "
+            "'spaced', 'flexible', or a regular expression for space, tab, line feed and carriage "
+            r"return: [ \t\n\r], as \s matches others too."
+        )
+    automaton = RegexAutomaton(regex)
+    if automaton.is_empty():
+        raise OptionError(f"whitespace={style!r} matches nothing, not even the empty string.")
+    return automaton
+
+
+@lru_cache(maxsize=64)
+def whitespace(style: str, max_run: int) -> Whitespace:
+    """A shared `Whitespace`; see there."""
+    return Whitespace(style, max_run)

@@ -1,0 +1,370 @@
+"""Derivatives of regular expressions by atoms, and which expressions have any text.
+
+Reading an atom in an expression gives its Brzozowski derivative (Brzozowski 1964; Owens, Reppy &
+Turon 2009 for derivative classes), by classes of atoms that lead to the same one. Intersection and
+complement cost nothing extra. Anchors are nodes: ``^`` is empty until something has been read,
+``$`` is nullable only at the end. What derivatives are where there are lookarounds is in
+`lookarounds`; normal forms are those of `expressions` and `regex_sums`. It knows nothing of runs of
+characters, nor of what a leaf asks of its states.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from structgen.automaton import liveness
+from structgen.grammar import ir
+
+from . import lookarounds
+from .alphabet import Alphabet
+from .expressions import ALT, AND, CAT, END, EPSILON, NONE, NOT, REP, SET, START
+from .lookarounds import Derivable, Moves
+
+
+def char_sets(regex: ir.Regex) -> set[ir.Ranges]:
+    """All character sets that occur in ``regex`` (iterative: nesting costs no stack)."""
+    return _made_of(regex)[0]
+
+
+def _made_of(regex: ir.Regex) -> tuple[set[ir.Ranges], set[type[ir.Regex]]]:
+    """The character sets in an expression, and of what kinds its parts are.
+
+    Formats are made of few parts, each of which stands in many places: it is looked at once.
+    """
+    found: set[ir.Ranges] = set()
+    kinds: set[type[ir.Regex]] = set()
+    seen: set[int] = set()
+    stack: list[ir.Regex] = [regex]
+    while stack:
+        node = stack.pop()
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
+        kinds.add(type(node))
+        if isinstance(node, ir.CharSet):
+            found.add(node.ranges)
+        elif isinstance(node, (ir.Concat, ir.Alternate, ir.Intersect)):
+            stack.extend(node.parts)
+        elif isinstance(node, (ir.Repeat, ir.Complement, ir.Lookahead, ir.Lookbehind)):
+            stack.append(node.body)
+    return found, kinds
+
+
+def _may_look_around(kinds: set[type[ir.Regex]]) -> bool:
+    """Whether an expression of such parts can be one of `lookarounds.are_in`."""
+    has_anchors = ir.StartAnchor in kinds or ir.EndAnchor in kinds
+    has_own = ir.Intersect in kinds or ir.Complement in kinds
+    return ir.Lookahead in kinds or ir.Lookbehind in kinds or (has_anchors and has_own)
+
+
+class Derivatives(Derivable):
+    """One regular expression and all that is derived of it.
+
+    Args:
+        regex: the expression.
+        alphabet: atoms at least as fine as the expression's character sets; None builds them.
+
+    Raises:
+        CompileLimitExceeded: more than `expressions.MAX_NODES` different derivatives were needed.
+    """
+
+    def __init__(self, regex: ir.Regex, alphabet: Alphabet | None) -> None:
+        sets, its_kinds = _made_of(regex)
+        super().__init__(alphabet or Alphabet(sets))
+        self._moves: dict[int, Moves] = {}
+        self._alive: dict[int, bool] = {NONE: False, EPSILON: True}
+        self._killed: dict[int, int] = {}
+        looks_around = _may_look_around(its_kinds) and lookarounds.are_in(regex)
+        self._looks = lookarounds.Looks(self) if looks_around else None
+        self._is_counting = False
+        self._body = self._lower(regex, {})
+        # With sums and repeats alone there is a text; who goes on from other states knows of one.
+        is_plain = self._looks is None and not self._flags[self._body] & 0b11000
+        self.start = self._body if is_plain and self._body != NONE else -1
+        """Initial state: with a number of its own where ``^`` might hold there and nowhere else, or
+        where there might be no text."""
+
+    def label(self, state: int) -> int:
+        """0 when the text may end here, else -1."""
+        if state < 0:
+            return 0 if self._flags[self._body] & 0b100 else -1
+        return 0 if self._flags[state] & 0b001 else -1
+
+    # -- from the IR ------------------------------------------------------------------------
+
+    def _lower(self, regex: ir.Regex, known: dict[int, int]) -> int:
+        """The node of an expression; ``known``: those of the parts met so far, by their `id`."""
+        found = known.get(id(regex))
+        if found is not None:
+            return found
+        if isinstance(regex, ir.CharSet):
+            node = self._set(self.alphabet.mask(regex.ranges))
+        elif isinstance(regex, ir.Concat):
+            node = EPSILON
+            for part in reversed(regex.parts):
+                node = self._cat(self._lower(part, known), node)
+        elif isinstance(regex, ir.Alternate):
+            node = self._alt([self._lower(part, known) for part in regex.parts])
+        elif isinstance(regex, ir.Repeat):
+            most = -1 if regex.max is None else regex.max
+            if most > max(regex.min, 1):
+                self._is_counting = True
+            node = self._repeat(self._lower(regex.body, known), regex.min, most)
+        elif isinstance(regex, ir.Intersect):
+            both = self._and([self._lower(part, known) for part in regex.parts])
+            node = self._of_its_own(both)
+        elif isinstance(regex, ir.Complement):
+            node = self._of_its_own(self._not(self._lower(regex.body, known)))
+        elif self._looks is not None:
+            node = self._looks.lower(regex, lambda part: self._lower(part, known))
+        elif isinstance(regex, ir.StartAnchor):
+            node = self._node((START,), 0b1100)
+        else:
+            node = self._node((END,), 0b1101)
+        known[id(regex)] = node
+        return node
+
+    def _of_its_own(self, node: int) -> int:
+        return node if self._looks is None else self._looks.of_its_own(node)
+
+    # -- derivatives ------------------------------------------------------------------------
+
+    def _raw(self, state: int) -> Moves:
+        if state >= 0:
+            return self._derive(state)
+        if self._looks is not None or not self._flags[self._body] & 0b1000:
+            return self._derive(self._body)
+        merged: dict[int, int] = {}
+        for mask, to in self._derive_at_start(self._body):
+            to = self._without_start(to)
+            merged[to] = merged.get(to, 0) | mask
+        return tuple((mask, to) for to, mask in merged.items() if to != NONE)
+
+    def _derive(self, node: int) -> Moves:
+        moves = self._moves.get(node)
+        if moves is None:
+            # Of a long chain of optional parts the end comes first, or it would take as deep a
+            # recursion.
+            chain = [node]
+            while True:
+                kind, *args = self._nodes[chain[-1]]
+                if kind != CAT or args[1] in self._moves or not self._flags[args[0]] & 0b001:
+                    break
+                chain.append(args[1])
+            for part in reversed(chain):
+                moves = self._moves[part] = self._derivative(part, False)
+            assert moves is not None
+        return moves
+
+    def _derive_at_start(self, node: int) -> Moves:
+        """The derivative at the start of the text, where ``^`` is nullable."""
+        if not self._flags[node] & 0b1000:
+            return self._derive(node)
+        return self._derivative(node, True)
+
+    def _derivative(self, node: int, at_start: bool) -> Moves:
+        if self._looks is not None and self._looks.are_in(node):
+            return self._looks.derivative(node)
+        kind, *args = self._nodes[node]
+        derive = self._derive_at_start if at_start else self._derive
+        if kind == SET:
+            return ((args[0], EPSILON),)
+        if kind == CAT:
+            left, right = args
+            moves = tuple((mask, self._cat(to, right)) for mask, to in derive(left))
+            if self._nullable_here(left, at_start):
+                return self._overlay([moves, derive(right)], self._alt)
+            return moves
+        if kind == REP:
+            body, least, most = args
+            fewer = 0 if self._nullable_here(body, at_start) else max(least - 1, 0)
+            rest = self._repeat(body, fewer, most - 1 if most > 0 else most)
+            return tuple((mask, self._cat(to, rest)) for mask, to in derive(body))
+        if kind == ALT:
+            return self._overlay([derive(part) for part in args], self._alt)
+        if kind == AND:
+            return self._overlay([derive(part) for part in args], self._and, every=True)
+        if kind == NOT:
+            out: list[tuple[int, int]] = []
+            rest_mask = self.alphabet.everything
+            for mask, to in derive(args[0]):
+                rest_mask &= ~mask
+                out.append((mask, self._not(to)))
+            out.append((rest_mask, self._all))
+            return tuple((mask, to) for mask, to in out if mask and to != NONE)
+        return ()
+
+    def _nullable_here(self, node: int, at_start: bool) -> bool:
+        flags = self._flags[node]
+        if not flags & 0b1000:
+            return bool(flags & 0b001)
+        return self._nullable_before_more(node, at_start)
+
+    def _nullable_before_more(self, node: int, at_start: bool) -> bool:
+        """Nullable with text still to come: ``$`` fails, ``^`` holds only at the start."""
+        kind, *args = self._nodes[node]
+        if kind == START:
+            return at_start
+        if kind in (END, SET, NONE):
+            return False
+        if kind == EPSILON:
+            return True
+        if kind in (CAT, AND):
+            return all(self._nullable_before_more(a, at_start) for a in args)
+        if kind == ALT:
+            return any(self._nullable_before_more(a, at_start) for a in args)
+        if kind == REP:
+            return args[1] == 0 or self._nullable_before_more(args[0], at_start)
+        return not self._nullable_before_more(args[0], at_start)
+
+    def _overlay(
+        self, maps: list[Moves], combine: Callable[[Iterable[int]], int], every: bool = False
+    ) -> Moves:
+        """Combine move maps atom by atom; with ``every``, an atom missing in one is lost."""
+        maps = [m for m in maps if m] if not every else maps
+        if len(maps) == 1:
+            return maps[0]
+        groups: dict[tuple[int, ...], int] = {}
+        for mask, targets in _common(maps) if every else _refined(maps):
+            groups[targets] = groups.get(targets, 0) | mask
+        merged: dict[int, int] = {}
+        for targets, mask in groups.items():
+            to = combine(targets) if len(targets) > 1 else targets[0]
+            if to != NONE:
+                merged[to] = merged.get(to, 0) | mask
+        return tuple((mask, to) for to, mask in merged.items())
+
+    def _without_start(self, node: int) -> int:
+        """``node`` with every ``^`` made impossible: something has been read."""
+        if not self._flags[node] & 0b1000:
+            return node
+        found = self._killed.get(node)
+        if found is not None:
+            return found
+        kind, *args = self._nodes[node]
+        if kind == START:
+            out = NONE
+        elif kind == CAT:
+            out = self._cat(self._without_start(args[0]), self._without_start(args[1]))
+        elif kind == ALT:
+            out = self._alt([self._without_start(a) for a in args])
+        elif kind == REP:
+            out = self._repeat(self._without_start(args[0]), args[1], args[2])
+        elif kind == AND:
+            out = self._and([self._without_start(a) for a in args])
+        elif kind == NOT:
+            out = self._not(self._without_start(args[0]))
+        else:
+            out = node
+        self._killed[node] = out
+        return out
+
+    # -- emptiness --------------------------------------------------------------------------
+
+    def _parts_alive(self, node: int) -> bool:
+        """`_is_alive` of a sequence, alternation or repeat without anchors: told by its parts."""
+        while True:
+            kind, *args = self._nodes[node]
+            if kind == ALT:
+                return any(self._is_alive(part) for part in args)
+            if kind == REP:
+                return args[1] == 0 or self._is_alive(args[0])
+            if kind != CAT:
+                return self._is_alive(node)
+            if not self._is_alive(args[0]):
+                return False
+            node = args[1]
+
+    def _is_alive(self, node: int) -> bool:
+        """Whether an accepting state can be reached from ``node``."""
+        if not self._flags[node] & 0b11000:
+            return node != NONE
+        known = self._alive.get(node)
+        if known is not None:
+            return known
+        if not self._flags[node] & 0b01000 and self._nodes[node][0] in (CAT, ALT, REP):
+            found = self._alive[node] = self._parts_alive(node)
+            return found
+        told = self._told_by_length(node)
+        if told is not None:
+            self._alive[node] = told
+            return told
+        return liveness.is_alive(node, self._alive, self._ends_or_is_plain, self._successors)
+
+    def _told_by_length(self, node: int) -> bool | None:
+        """`_is_alive` of a conjunction with ``.{a,b}``, where the shortest text of the rest tells.
+
+        Most conjunctions are a pattern beside a length, far from its end: a search for one would
+        go through as many states as characters are missing.
+        """
+        kind, *parts = self._nodes[node]
+        if kind != AND or self._flags[node] & 0b01000:
+            return None
+        for part in parts:
+            other = self._nodes[part]
+            if other[0] == REP and other[1] == self._any:
+                if other[3] >= 0 and self._least[node] > other[3]:
+                    return False
+                if len(parts) == 2:
+                    rest = parts[0] if part == parts[1] else parts[1]
+                    # Of what is plain the lower bound is the length of some text.
+                    if not self._flags[rest] & 0b11000 and self._least[rest] >= other[2]:
+                        return True
+        return None
+
+    def _ends_or_is_plain(self, node: int) -> bool:
+        flags = self._flags[node]
+        return bool(flags & 0b001) or (not flags & 0b11000 and node != NONE)
+
+    def _successors(self, node: int) -> list[int]:
+        return [to for _, to in self._derive(node)]
+
+
+def _common(maps: list[Moves]) -> list[tuple[int, tuple[int, ...]]]:
+    """The atoms that all of ``maps`` move on, by where each of them leads."""
+    pieces: list[tuple[int, tuple[int, ...]]] = [(mask, (to,)) for mask, to in maps[0]]
+    for moves in maps[1:]:
+        pieces = [
+            (common, (*targets, to))
+            for mask, targets in pieces
+            for other, to in moves
+            if (common := mask & other)
+        ]
+    return pieces
+
+
+def _refined(maps: list[Moves]) -> list[tuple[int, tuple[int, ...]]]:
+    """The atoms that any of ``maps`` moves on, by where those lead that do."""
+    if sum(mask.bit_count() for moves in maps for mask, _ in moves) <= 3 * len(maps):
+        return _refined_by_atom(maps)
+    pieces: list[tuple[int, tuple[int, ...]]] = [(mask, (to,)) for mask, to in maps[0]]
+    for moves in maps[1:]:
+        split: list[tuple[int, tuple[int, ...]]] = []
+        for other, to in moves:
+            untouched: list[tuple[int, tuple[int, ...]]] = []
+            for piece in pieces:
+                mask, targets = piece
+                common = mask & other
+                if not common:
+                    untouched.append(piece)
+                    continue
+                split.append((common, (*targets, to)))
+                other ^= common
+                if mask != common:
+                    untouched.append((mask ^ common, targets))
+            pieces = untouched
+            if other:
+                split.append((other, (to,)))
+        pieces += split
+    return pieces
+
+
+def _refined_by_atom(maps: list[Moves]) -> list[tuple[int, tuple[int, ...]]]:
+    per_atom: dict[int, list[int]] = {}
+    for moves in maps:
+        for mask, to in moves:
+            while mask:
+                bit = mask & -mask
+                mask ^= bit
+                per_atom.setdefault(bit, []).append(to)
+    return [(bit, tuple(targets)) for bit, targets in per_atom.items()]

@@ -1,0 +1,445 @@
+"""How one code point is spelt in bytes: automata from bytes to atoms.
+
+`Utf8` spells plain text. `JsonString` spells the inside of a JSON string (RFC 8259): raw UTF-8, or
+an escape; with ``escapes="any"`` every legal spelling, with ``"canonical"`` the shortest one (and
+``\\uXXXX`` for anything outside ASCII), so that names have one spelling and can be forced; with
+``"any-ascii"`` and ``"canonical-ascii"`` those of them that are ASCII.
+
+An encoding is a tree of nodes built on demand. Node 0 stands between two characters; every other
+node is inside one. ``row(node)`` maps a byte either to a deeper node (>= 0) or to the atom that is
+now complete (``~atom``, < 0). ``reach(node)`` is the mask of the atoms that can still come out, so
+that a caller can prune spellings whose every outcome is dead. Nodes that cover one atom only are
+shared, which makes a plain string's UTF-8 automaton eight states. Overlong forms and surrogates do
+not exist. Equal alphabets share their encodings of strings (`json_string`). This module knows
+nothing of languages, only of characters.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections import deque
+from typing import Any, Literal, TypeAlias
+
+from structgen.grammar.ir import MAX_CODE_POINT
+
+from .alphabet import NO_ATOM, Alphabet
+
+Row: TypeAlias = "dict[int, int]"
+Escapes: TypeAlias = Literal["any", "canonical", "any-ascii", "canonical-ascii"]
+
+ASCII_ONLY = frozenset(["any-ascii", "canonical-ascii"])
+"""The spellings in which everything outside ASCII is escaped."""
+
+GROUND = 0
+_SHORT = {0x62: 0x08, 0x66: 0x0C, 0x6E: 0x0A, 0x72: 0x0D, 0x74: 0x09}
+_LETTERS = {meaning: letter for letter, meaning in _SHORT.items()}
+_BLOCKS = [
+    *((lead, (lead & 0x1F) << 6) for lead in range(0xC2, 0xE0)),
+    (0xE0, 0x800),
+    *((lead, (lead & 0x0F) << 12) for lead in range(0xE1, 0xF0)),
+    (0xF0, 0x10000),
+    *((lead, (lead & 0x07) << 18) for lead in range(0xF1, 0xF5)),
+]
+"""Each lead byte of UTF-8, and the first character that it begins."""
+_LEADS = (
+    (0xC2, 0xDF, 1),
+    (0xE0, 0xE0, 2),
+    (0xE1, 0xEC, 2),
+    (0xED, 0xED, 2),
+    (0xEE, 0xEF, 2),
+    (0xF0, 0xF0, 3),
+    (0xF1, 0xF3, 3),
+    (0xF4, 0xF4, 3),
+)
+"""Lead bytes of UTF-8, from one to another, as far as no surrogate and nothing overlong divides
+them; and how many bytes follow."""
+_HEX = [(b, int(chr(b), 16)) for b in b"0123456789abcdefABCDEF"]
+_QUOTE, _BACKSLASH, _SLASH, _U = 0x22, 0x5C, 0x2F, 0x75
+
+
+def may_escape(code_point: int, escapes: str, barred: frozenset[int] = frozenset()) -> bool:
+    """Whether ``\\uXXXX`` may spell a code point below U+10000.
+
+    ``barred`` are the lead bytes that cannot be written.
+    """
+    if code_point >= 0x80 or escapes in ("any", "any-ascii"):
+        return True
+    if code_point < 0x20:
+        return code_point not in _SHORT.values()
+    return code_point in barred
+
+
+def may_escape_slash(escapes: str) -> bool:
+    """Whether ``\\/`` may spell a slash."""
+    return escapes in ("any", "any-ascii")
+
+
+class Utf8:
+    """Plain UTF-8 (RFC 3629) over ``alphabet``."""
+
+    spelling = "utf8"
+    barred: frozenset[int] = frozenset()
+    """Encodings with the same spelling and barred bytes spell every character alike."""
+    _first_raw = 0
+    """From here on, characters of ASCII may be written as they are."""
+
+    def __init__(self, alphabet: Alphabet) -> None:
+        self.alphabet = alphabet
+        self._keys: list[tuple[Any, ...]] = [("ground",)]
+        self._ids: dict[tuple[Any, ...], int] = {("ground",): GROUND}
+        self._rows: list[Row | None] = [None]
+        self._reach: list[int] = [alphabet.everything]
+        self._shortest: dict[int, dict[int, bytes]] = {}
+
+    def row(self, node: int) -> Row:
+        """Outgoing bytes of ``node``: deeper node, or ``~atom``. The dict must not be changed."""
+        row = self._rows[node]
+        if row is None:
+            row = self._rows[node] = self._build(self._keys[node])
+        return row
+
+    def follow(self, node: int, byte: int) -> int | None:
+        """One entry of `row`, or None: characters of one byte need no row."""
+        if node == GROUND and byte < 0x80:
+            return ~self.alphabet.atom(byte)
+        return self.row(node).get(byte)
+
+    def reach(self, node: int) -> int:
+        """Mask of the atoms that can complete from ``node``."""
+        return self._reach[node]
+
+    def left(self, node: int) -> tuple[int, tuple[int, ...]]:
+        """What is left of a character that has been begun in UTF-8: its atom, where only one is
+        possible, else `NO_ATOM`; and how many bytes, in the latter case with the bounds of the
+        code point."""
+        kind, remaining, *more = self._keys[node]
+        if kind == "tail1":
+            return more[0], (remaining,)
+        return NO_ATOM, (remaining, *more)
+
+    def spell(self, code_point: int) -> bytes:
+        """The shortest spelling of ``code_point``."""
+        return chr(code_point).encode()
+
+    def shortest(self, node: int) -> dict[int, bytes]:
+        """For every atom that can complete from ``node``, the fewest bytes that complete it."""
+        found = self._shortest.get(node)
+        if found is None and node == GROUND:
+            found = self._shortest[node] = self._shortest_characters()
+        if found is None:
+            found = {}
+            seen = {node}
+            level = [(node, b"")]
+            while level:
+                deeper: list[tuple[int, bytes]] = []
+                for at, so_far in level:
+                    for byte, to in sorted(self.row(at).items()):
+                        if to < 0:
+                            found.setdefault(~to, so_far + bytes([byte]))
+                        elif to not in seen:
+                            seen.add(to)
+                            deeper.append((to, so_far + bytes([byte])))
+                level = deeper
+            self._shortest[node] = found
+        return found
+
+    def _shortest_characters(self) -> dict[int, bytes]:
+        """`shortest` between two characters, read off the alphabet."""
+        found: dict[int, bytes] = {}
+        alphabet = self.alphabet
+        # What cannot be written as it is may come before what can.
+        blocks = [start for lead, start in _BLOCKS if lead not in self.barred and self.barred]
+        for i, (first, atom) in enumerate(zip(alphabet.starts, alphabet.atoms, strict=True)):
+            if atom == NO_ATOM:
+                continue
+            beyond = alphabet.starts[i + 1] if i + 1 < len(alphabet.starts) else MAX_CODE_POINT + 1
+            # Those of one byte come first. Spellings outside ASCII grow with the code point, in
+            # length and in byte order.
+            end, raw = min(beyond, 0x80), self._first_raw
+            points = [*range(max(first, raw), end), *range(first, min(end, raw))]
+            if beyond > 0x80:
+                points.append(max(first, 0x80))
+                points += [start for start in blocks if first < start < beyond]
+            for point in points:
+                spelt = self.spell(point)
+                known = found.get(atom)
+                if known is None or (len(spelt), spelt) < (len(known), known):
+                    found[atom] = spelt
+                if len(spelt) == 1:
+                    break
+        return found
+
+    def _node(self, key: tuple[Any, ...], reach: int) -> int:
+        found = self._ids.get(key)
+        if found is None:
+            found = len(self._keys)
+            self._keys.append(key)
+            self._rows.append(None)
+            self._reach.append(reach)
+            self._ids[key] = found
+        return found
+
+    def _build(self, key: tuple[Any, ...]) -> Row:
+        if key[0] == "ground":
+            return self._ground()
+        if key[0] == "tail1":
+            return self._uniform_tail(key)
+        _, remaining, low, first, last = key
+        return self._tail_row(remaining, low, first, last)
+
+    def _ground(self) -> Row:
+        row = {byte: ~atom for byte, atom in enumerate(self.alphabet.ascii_atoms())}
+        self._lead_bytes(row)
+        return row
+
+    def _lead_bytes(self, row: Row) -> None:
+        # Nearly always all characters behind several lead bytes are one atom.
+        for begin, end, remaining in _LEADS:
+            payload, least = 0x1F >> remaining - 1, (0x80, 0x800, 0x10000)[remaining - 1]
+            first = (begin & payload) << 6 * remaining
+            last = ((end & payload) + 1 << 6 * remaining) - 1
+            atom = NO_ATOM
+            if least <= first and last <= 0x10FFFF:
+                atom = self.alphabet.single_atom(first, last)
+            if atom != NO_ATOM:
+                node = self._node(("tail1", remaining, atom), 1 << atom)
+                row.update(dict.fromkeys(range(begin, end + 1), node))
+                continue
+            for byte in range(begin, end + 1):
+                self._tail(row, byte, remaining, (byte & payload) << 6 * remaining, least)
+
+    def _tail(self, row: Row, byte: int, remaining: int, low: int, least: int) -> None:
+        """Add ``byte`` to ``row``, after which ``remaining`` continuation bytes choose a code point
+        from ``low`` upwards; those below ``least`` would be overlong."""
+        first, last = max(low, least), min(low + (1 << 6 * remaining) - 1, 0x10FFFF)
+        reach = self.alphabet.atoms_between(first, last)
+        if not reach:
+            return
+        whole = first == low and last == low + (1 << 6 * remaining) - 1
+        atom = self.alphabet.single_atom(first, last) if whole else NO_ATOM
+        if atom != NO_ATOM:
+            row[byte] = self._node(("tail1", remaining, atom), reach)
+        else:
+            row[byte] = self._node(("tail", remaining, low, first, last), reach)
+
+    def _tail_row(self, remaining: int, low: int, first: int, last: int) -> Row:
+        row: Row = {}
+        span = 1 << 6 * (remaining - 1)
+        for byte in range(0x80, 0xC0):
+            sub = low + (byte & 0x3F) * span
+            if sub + span - 1 < first or sub > last:
+                continue
+            if remaining > 1:
+                self._tail(row, byte, remaining - 1, sub, first)
+            else:
+                atom = self.alphabet.atom(sub)
+                if atom != NO_ATOM:
+                    row[byte] = ~atom
+        return row
+
+    def _uniform_tail(self, key: tuple[Any, ...]) -> Row:
+        _, remaining, atom = key
+        if remaining == 1:
+            return dict.fromkeys(range(0x80, 0xC0), ~atom)
+        target = self._node(("tail1", remaining - 1, atom), 1 << atom)
+        return dict.fromkeys(range(0x80, 0xC0), target)
+
+
+class JsonString(Utf8):
+    """The inside of a JSON string over ``alphabet``; the closing quote is the caller's business.
+
+    Args:
+        alphabet: the atoms.
+        escapes: ``"any"`` allows every spelling RFC 8259 allows; ``"canonical"`` only the shortest
+            spelling of ASCII, and raw or ``\\uXXXX`` for the rest; with ``"any-ascii"`` and
+            ``"canonical-ascii"`` everything outside ASCII is escaped.
+        missing: bytes from 0x7F on that cannot be written: characters that need one are escaped.
+    """
+
+    _first_raw = 0x20
+
+    def __init__(
+        self, alphabet: Alphabet, escapes: Escapes = "any", missing: frozenset[int] = frozenset()
+    ) -> None:
+        super().__init__(alphabet)
+        self.escapes = escapes
+        # Without some continuation byte no lead byte is sure to lead to anything.
+        continues = any(0x80 <= byte < 0xC0 for byte in missing)
+        self.barred = missing | frozenset(range(0xC2, 0xF5)) if continues else missing
+        self.spelling = escapes
+
+    def spell(self, code_point: int) -> bytes:
+        """The shortest spelling of ``code_point``."""
+        if code_point in (_QUOTE, _BACKSLASH):
+            return b"\\" + bytes([code_point])
+        letter = _LETTERS.get(code_point)
+        if letter is not None:
+            return b"\\" + bytes([letter])
+        raw = chr(code_point).encode()
+        is_raw = code_point < 0x80 or self.escapes not in ASCII_ONLY
+        if code_point >= 0x20 and is_raw and raw[0] not in self.barred:
+            return raw
+        if code_point < 0x10000:
+            return b"\\u%04x" % code_point
+        high, low = divmod(code_point - 0x10000, 0x400)
+        return b"\\u%04x\\u%04x" % (0xD800 + high, 0xDC00 + low)
+
+    def follow(self, node: int, byte: int) -> int | None:
+        """See `Utf8.follow`."""
+        if node == GROUND and 0x20 <= byte < 0x7F and byte not in (_QUOTE, _BACKSLASH):
+            return ~self.alphabet.atom(byte)
+        return self.row(node).get(byte)
+
+    def _ground(self) -> Row:
+        row: Row = {}
+        for byte in range(0x20, 0x80):
+            if byte not in (_QUOTE, _BACKSLASH):
+                row[byte] = ~self.alphabet.atom(byte)
+        if self.escapes not in ASCII_ONLY:
+            self._lead_bytes(row)
+        for byte in self.barred & row.keys():
+            del row[byte]
+        reach = 0
+        for target in self._escape_row().values():
+            reach |= self._reach[target] if target >= 0 else 1 << ~target
+        row[_BACKSLASH] = self._node(("escape",), reach)
+        return row
+
+    def _build(self, key: tuple[Any, ...]) -> Row:
+        kind = key[0]
+        if kind == "escape":
+            return self._escape_row()
+        if kind == "hex":
+            _, digits, prefix = key
+            return self._hex_row(digits, prefix)
+        if kind == "hex1":
+            _, digits, atom = key
+            target = ~atom if digits == 1 else self._node(("hex1", digits - 1, atom), 1 << atom)
+            return {byte: target for byte, _ in _HEX}
+        if kind == "low-backslash1":
+            return {_BACKSLASH: self._node(("low-u1", key[1]), self._reach[self._ids[key]])}
+        if kind == "low-u1":
+            return {_U: self._node(("low1", 4, key[1]), self._reach[self._ids[key]])}
+        if kind == "low1":
+            _, digits, atom = key
+            return self._uniform_low_row(digits, atom)
+        if kind == "low-backslash":
+            return {_BACKSLASH: self._node(("low-u", key[1]), self._reach[self._ids[key]])}
+        if kind == "low-u":
+            return {_U: self._low(4, 0, key[1])}
+        if kind == "low":
+            _, digits, prefix, high = key
+            return self._low_row(digits, prefix, high)
+        return super()._build(key)
+
+    def _escape_row(self) -> Row:
+        atom = self.alphabet.atom
+        row: Row = {_QUOTE: ~atom(_QUOTE), _BACKSLASH: ~atom(_BACKSLASH)}
+        if may_escape_slash(self.escapes):
+            row[_SLASH] = ~atom(_SLASH)
+        for letter, meaning in _SHORT.items():
+            row[letter] = ~atom(meaning)
+        hexadecimal = self._hex(4, 0)
+        if hexadecimal is not None:
+            row[_U] = hexadecimal
+        return row
+
+    def _allowed_escape(self, code_point: int) -> bool:
+        """Whether ``\\uXXXX`` may spell this code point below U+10000."""
+        return may_escape(code_point, self.escapes, self.barred)
+
+    def _hex_span(self, digits: int, prefix: int) -> tuple[int, int]:
+        return prefix << 4 * digits, (prefix + 1 << 4 * digits) - 1
+
+    def _hex(self, digits: int, prefix: int) -> int | None:
+        """Node before ``digits`` more hex digits, or None when nothing can come of it."""
+        first, last = self._hex_span(digits, prefix)
+        if first < 0x80 and self.escapes not in ("any", "any-ascii"):
+            reach = self.alphabet.atoms_between(max(first, 0x80), last)
+            for code_point in range(first, min(last + 1, 0x80)):
+                if self._allowed_escape(code_point):
+                    reach |= 1 << self.alphabet.atom(code_point)
+            uniform = False
+        else:
+            reach = self.alphabet.atoms_between(first, last)
+            uniform = last < 0xD800 or first > 0xDFFF
+        low, high = max(first, 0xD800), min(last, 0xDBFF)
+        if low <= high:
+            reach |= self.alphabet.atoms_between(
+                0x10000 + (low - 0xD800 << 10), 0x10000 + (high - 0xD800 << 10) + 0x3FF
+            )
+        if not reach:
+            return None
+        atom = self.alphabet.single_atom(first, last) if uniform else NO_ATOM
+        if atom != NO_ATOM:
+            return self._node(("hex1", digits, atom), reach)
+        return self._node(("hex", digits, prefix), reach)
+
+    def _hex_row(self, digits: int, prefix: int) -> Row:
+        row: Row = {}
+        for byte, value in _HEX:
+            code = prefix << 4 | value
+            if digits > 1:
+                node = self._hex(digits - 1, code)
+                if node is not None:
+                    row[byte] = node
+            elif 0xD800 <= code <= 0xDBFF:
+                start = 0x10000 + (code - 0xD800 << 10)
+                reach = self.alphabet.atoms_between(start, start + 0x3FF)
+                atom = self.alphabet.single_atom(start, start + 0x3FF)
+                if atom != NO_ATOM:
+                    row[byte] = self._node(("low-backslash1", atom), reach)
+                else:
+                    row[byte] = self._node(("low-backslash", code), reach)
+            elif not 0xDC00 <= code <= 0xDFFF and self._allowed_escape(code):
+                row[byte] = ~self.alphabet.atom(code)
+        return row
+
+    def _uniform_low_row(self, digits: int, atom: int) -> Row:
+        """A low surrogate, DC00 to DFFF, whose every value completes ``atom``."""
+        if digits == 1:
+            return {byte: ~atom for byte, _ in _HEX}
+        target = self._node(("low1", digits - 1, atom), 1 << atom)
+        if digits == 4:
+            return {byte: target for byte, value in _HEX if value == 0xD}
+        if digits == 3:
+            return {byte: target for byte, value in _HEX if value >= 0xC}
+        return {byte: target for byte, _ in _HEX}
+
+    def _low(self, digits: int, prefix: int, high: int) -> int:
+        """Node before ``digits`` more hex digits of the low surrogate that follows ``high``."""
+        start = 0x10000 + (high - 0xD800 << 10)
+        first, last = self._hex_span(digits, prefix)
+        first, last = max(first, 0xDC00), min(last, 0xDFFF)
+        reach = self.alphabet.atoms_between(start + first - 0xDC00, start + last - 0xDC00)
+        return self._node(("low", digits, prefix, high), reach)
+
+    def _low_row(self, digits: int, prefix: int, high: int) -> Row:
+        row: Row = {}
+        for byte, value in _HEX:
+            code = prefix << 4 | value
+            first, last = self._hex_span(digits - 1, code)
+            if last < 0xDC00 or first > 0xDFFF:
+                continue
+            if digits > 1:
+                row[byte] = self._low(digits - 1, code, high)
+            else:
+                row[byte] = ~self.alphabet.atom(0x10000 + (high - 0xD800 << 10) + code - 0xDC00)
+        return row
+
+
+_strings: weakref.WeakValueDictionary[Any, JsonString] = weakref.WeakValueDictionary()
+_made: deque[JsonString] = deque(maxlen=16)
+"""The last few: those that most schemas use are not made anew when no constraint is left."""
+
+
+def json_string(
+    alphabet: Alphabet, escapes: Escapes, missing: frozenset[int] = frozenset()
+) -> JsonString:
+    """The `JsonString` of these arguments: one for all equal alphabets, as long as it is in use."""
+    key = (alphabet.key, escapes, missing)
+    found = _strings.get(key)
+    if found is None:
+        found = _strings[key] = JsonString(alphabet, escapes, missing)
+        _made.append(found)
+    return found

@@ -1,0 +1,412 @@
+"""Derivatives of regular expressions with lookarounds, wherever they stand.
+
+A lookahead says something about all the text that is left, so a state with one in front is an
+intersection: ``(?=r)·s`` is ``r·Σ* ∩ s``. Inside a repeat, ``s`` is not at hand. Therefore the
+derivative is taken together with a *continuation*, which is all that follows up to the end of the
+text, and every lookahead that is passed on the way to the character is intersected there.
+
+A lookbehind says something about the text so far. Its node holds the derivative of ``Σ*·r`` by that
+text, so whether it is true here can be read off; and when a character is read, all lookbehind nodes
+in the state, however deep, are moved on by it (`Looks._shift`). ``^`` is the lookbehind of nothing
+and ``$`` the lookahead of nothing. A lookahead inside a lookbehind has to outlive the match it
+stands in: there the expression is paired with what the rest of the text must match (`_WITH`).
+
+The constructions are those of alternating automata (Chandra, Kozen & Stockmeyer 1981), written as
+derivatives; Moseley et al. 2023 (PLDI) give location-based derivatives for lookarounds outside of
+repeats. Every set of conditions is kept in the automaton's own normal form, so states stay finite:
+at worst exponential in the number of lookaheads open at once.
+"""
+
+from __future__ import annotations
+
+import abc
+import weakref
+from collections.abc import Callable, Iterable
+from typing import TypeAlias
+
+from structgen.errors import CompileLimitExceeded
+from structgen.grammar import ir
+
+from .expressions import ALT, AND, CAT, EPSILON, NONE, NOT, REP
+from .sums import Sums
+
+Moves: TypeAlias = "tuple[tuple[int, int], ...]"
+"""Disjoint ``(atom mask, next state)`` pairs."""
+
+MAX_WORK = 2_000_000
+"""Most derivatives of parts that are taken for one pattern: some ten seconds."""
+
+MAX_CONDITIONS = 256
+"""Most sets of lookaheads that one place can be passed under."""
+
+# Kinds of nodes beside those of `expressions`. An _AHEAD holds what the rest of the text must
+# match, a _BEHIND the derivative by the text so far and whether it is negated, an _OWN a state that
+# ends before the text may.
+_AHEAD, _BEHIND, _WITH, _OWN = 10, 11, 12, 13
+
+Conditions: TypeAlias = "frozenset[frozenset[int]]"
+"""Alternatives; in each, expressions that all the text that is left must match."""
+
+_ALWAYS: Conditions = frozenset((frozenset(),))
+_NEVER: Conditions = frozenset()
+
+
+def are_in(regex: ir.Regex) -> bool:
+    """Whether ``regex`` needs `Looks`: for a lookaround, or an anchor in a text of its own.
+
+    Iterative: nesting costs no stack.
+    """
+    # Whether something may precede or follow a node, and whether it is inside a text of its own.
+    stack: list[tuple[ir.Regex, bool, bool]] = [(regex, False, False)]
+    while stack:
+        node, inside, own = stack.pop()
+        if isinstance(node, (ir.Lookahead, ir.Lookbehind)):
+            return True
+        if isinstance(node, (ir.StartAnchor, ir.EndAnchor)) and own:
+            return True
+        if isinstance(node, (ir.Intersect, ir.Complement)):
+            own = own or inside
+        elif isinstance(node, (ir.Concat, ir.Repeat)):
+            inside = True
+        if isinstance(node, (ir.Concat, ir.Alternate, ir.Intersect)):
+            stack.extend((part, inside, own) for part in node.parts)
+        elif isinstance(node, (ir.Repeat, ir.Complement)):
+            stack.append((node.body, inside, own))
+    return False
+
+
+class Derivable(Sums, abc.ABC):
+    """Expressions whose derivatives are taken: what `Looks` asks of `derivatives.Derivatives`."""
+
+    @abc.abstractmethod
+    def _derive(self, node: int) -> Moves:
+        """The derivatives of a node without lookarounds."""
+
+    @abc.abstractmethod
+    def _overlay(
+        self, maps: list[Moves], combine: Callable[[Iterable[int]], int], every: bool = False
+    ) -> Moves:
+        """Combine move maps atom by atom; with ``every``, an atom missing in one is lost."""
+
+
+class Looks:
+    """What one automaton does with its lookarounds. Bit 3 of a node's flags says it has some.
+
+    Anchors are lookarounds here; there are no `expressions.START` and `expressions.END`.
+    """
+
+    def __init__(self, automaton: Derivable) -> None:
+        # The automaton holds this: held back, it would take the collector to free them.
+        self._held_by = weakref.ref(automaton)
+        self._work = 0
+        self._plain: dict[int, Moves] = {}
+        self._consumed: dict[tuple[int, int, bool], Moves] = {}
+        self._steps: dict[int, Moves] = {}
+        self._shifted: dict[tuple[int, int], int] = {}
+        self._behinds: dict[int, frozenset[int]] = {}
+
+    @property
+    def _automaton(self) -> Derivable:
+        automaton = self._held_by()
+        assert automaton is not None
+        return automaton
+
+    def are_in(self, node: int) -> bool:
+        """Whether derivatives of ``node`` are taken here."""
+        return (
+            bool(self._automaton._flags[node] & 0b1000) or self._automaton._nodes[node][0] == _OWN
+        )
+
+    # -- construction -----------------------------------------------------------------------
+
+    def lower(self, regex: ir.Regex, lower: Callable[[ir.Regex], int]) -> int:
+        """The node of a lookaround or anchor."""
+        automaton = self._automaton
+        if isinstance(regex, ir.Lookahead):
+            rest = automaton._cat(lower(regex.body), automaton._all)
+            return self._ahead(automaton._not(rest) if regex.negate else rest)
+        if isinstance(regex, ir.Lookbehind):
+            return self._behind(automaton._cat(automaton._all, lower(regex.body)), regex.negate)
+        return (
+            self._behind(EPSILON, 0) if isinstance(regex, ir.StartAnchor) else self._ahead(EPSILON)
+        )
+
+    def _ahead(self, rest: int) -> int:
+        if rest in (NONE, self._automaton._all):
+            return NONE if rest == NONE else EPSILON
+        at_end = self._automaton._flags[rest] & 1
+        return self._automaton._node((_AHEAD, rest), 0b11000 | at_end * 0b101)
+
+    def _behind(self, so_far: int, negate: int) -> int:
+        if so_far in (NONE, self._automaton._all):
+            return NONE if (so_far == NONE) != bool(negate) else EPSILON
+        holds = self._automaton._flags[so_far] & 1 ^ negate
+        # Never told to be nullable in the middle: that changes with the text.
+        return self._automaton._node((_BEHIND, so_far, int(negate)), 0b11000 | holds * 0b101)
+
+    def of_its_own(self, node: int) -> int:
+        """``node`` as a text of its own: its lookarounds see nothing of what is around."""
+        flags = self._automaton._flags[node]
+        if not flags & 0b1000:
+            return node
+        # To the outside a plain expression, which is empty exactly where the inner text may end.
+        return self._automaton._node((_OWN, node), 0b10000 | (flags & 1) * 0b111)
+
+    def _with(self, rest: int, node: int) -> int:
+        if NONE in (rest, node):
+            return NONE
+        if rest == self._automaton._all:
+            return node
+        flags = self._automaton._flags
+        holds = flags[rest] & flags[node] & 1
+        return self._automaton._node((_WITH, rest, node), 0b11000 | holds * 0b101)
+
+    # -- derivatives ------------------------------------------------------------------------
+
+    def derivative(self, node: int) -> Moves:
+        """The derivative of a state: an expression that reaches to the end of the text."""
+        kind, *args = self._automaton._nodes[node]
+        if kind == _OWN:
+            moves = self._automaton._derive(args[0])
+            return tuple((mask, self.of_its_own(to)) for mask, to in moves)
+        return self._shift_moves(self._ahead_of_end(node))
+
+    def _ahead_of_end(self, node: int) -> Moves:
+        """`derivative` with the lookbehinds still where they were."""
+        automaton = self._automaton
+        if not automaton._flags[node] & 0b1000:
+            return automaton._derive(node)
+        found = self._plain.get(node)
+        if found is None:
+            kind, *args = automaton._nodes[node]
+            self._count_work(len(args))
+            if kind == ALT:
+                parts = [self._ahead_of_end(part) for part in args]
+                found = automaton._overlay(parts, automaton._alt)
+            elif kind == AND:
+                parts = [self._ahead_of_end(part) for part in args]
+                found = automaton._overlay(parts, automaton._and, every=True)
+            elif kind == NOT:
+                found = self._complement(self._ahead_of_end(args[0]))
+            else:
+                found = self._consume(node, EPSILON, False)
+            self._plain[node] = found
+        return found
+
+    def _complement(self, moves: Moves) -> Moves:
+        automaton = self._automaton
+        rest = automaton.alphabet.everything
+        out = []
+        for mask, to in moves:
+            rest &= ~mask
+            out.append((mask, automaton._not(to)))
+        out.append((rest, automaton._all))
+        return tuple((mask, to) for mask, to in out if mask and to != NONE)
+
+    def _consume(self, node: int, then: int, behind: bool) -> Moves:
+        """The derivatives of ``node·then`` whose character is read in ``node``.
+
+        Args:
+            node: an expression in the middle.
+            then: all that follows it.
+            behind: ``then`` ends here and not at the end of the text; lookaheads are paired with it
+                instead of being intersected.
+        """
+        automaton = self._automaton
+        if not automaton._flags[node] & 0b1000:
+            return tuple((mask, automaton._cat(to, then)) for mask, to in automaton._derive(node))
+        key = (node, then, behind)
+        found = self._consumed.get(key)
+        if found is None:
+            self._count_work()
+            found = self._consumed[key] = automaton._overlay(
+                self._ways(node, then, behind), automaton._alt
+            )
+        return found
+
+    def _count_work(self, parts: int = 1) -> None:
+        self._work += parts
+        if self._work > MAX_WORK:
+            raise CompileLimitExceeded(
+                "a pattern with lookarounds takes too much work; simplify it, or make it shorter",
+                limit=MAX_WORK,
+                actual=self._work,
+            )
+
+    def _ways(self, node: int, then: int, behind: bool) -> list[Moves]:
+        automaton = self._automaton
+        kind, *args = automaton._nodes[node]
+        if kind == ALT:
+            return [self._consume(part, then, behind) for part in args]
+        if kind == CAT:
+            left, right = args
+            ways = [self._consume(left, automaton._cat(right, then), behind)]
+            for rests in self._empty(left):
+                ways.append(self._under(rests, self._consume(right, then, behind), behind))
+            return ways
+        if kind == REP:
+            body, least, most = args
+            rest = automaton._repeat(body, max(least - 1, 0), most - 1 if most > 0 else most)
+            ways = [self._consume(body, automaton._cat(rest, then), behind)]
+            if least > 1 and most != 1:
+                # Some rounds may read nothing, and so may all that have to be. One is enough to
+                # owe what it owes; between it and the last allowed, any number may follow.
+                rest = automaton._repeat(body, 0, most - 2 if most > 0 else most)
+                for rests in self._empty(body):
+                    moves = self._consume(body, automaton._cat(rest, then), behind)
+                    ways.append(self._under(rests, moves, behind))
+            return ways
+        if kind == _WITH:
+            rest, inner = args
+            return [self._under(frozenset((rest,)), self._consume(inner, then, behind), behind)]
+        return []  # _AHEAD and _BEHIND read nothing; an AND or NOT here is an _OWN
+
+    def _under(self, rests: frozenset[int], moves: Moves, behind: bool) -> Moves:
+        """``moves`` where the rest of the text matches all of ``rests`` as well."""
+        if not rests or not moves:
+            return moves
+        automaton = self._automaton
+        owed = [self._ahead_of_end(rest) for rest in sorted(rests)]
+        if not behind:
+            return automaton._overlay([moves, *owed], automaton._and, every=True)
+        both = automaton._overlay(owed, automaton._and, every=True)
+        out: dict[int, int] = {}
+        for mask, to in moves:
+            for owed_mask, rest in both:
+                if mask & owed_mask:
+                    paired = self._with(rest, to)
+                    out[paired] = out.get(paired, 0) | mask & owed_mask
+        return tuple((mask, to) for to, mask in out.items() if to != NONE)
+
+    def _empty(self, node: int) -> Conditions:
+        """Under what conditions ``node`` matches nothing here, more text being left."""
+        automaton = self._automaton
+        flags = automaton._flags[node]
+        if not flags & 0b1000:
+            return _ALWAYS if flags & 1 else _NEVER
+        kind, *args = automaton._nodes[node]
+        found = _NEVER
+        if kind == _AHEAD:
+            found = frozenset((frozenset(args),))
+        elif kind == _BEHIND:
+            found = self._empty(args[0])
+            if args[1]:
+                either = [automaton._and(rests) for rests in found]
+                rest = automaton._not(automaton._alt(either))
+                found = _NEVER if rest == NONE else _as_condition(rest, automaton._all)
+        elif kind == _WITH:
+            found = frozenset(rests | {args[0]} for rests in self._empty(args[1]))
+        elif kind == CAT:
+            found = self._empty(args[0])
+            if found:
+                right = self._empty(args[1])
+                found = frozenset(a | b for a in found for b in right)
+        elif kind == ALT:
+            found = frozenset(rests for part in args for rests in self._empty(part))
+        elif kind == REP:
+            found = _ALWAYS if args[1] == 0 else self._empty(args[0])
+        if frozenset() in found:
+            return _ALWAYS
+        if len(found) > MAX_CONDITIONS:
+            raise CompileLimitExceeded(
+                "a pattern has too many lookarounds at one place",
+                limit=MAX_CONDITIONS,
+                actual=len(found),
+            )
+        return found
+
+    # -- lookbehinds ------------------------------------------------------------------------
+
+    def _shift_moves(self, moves: Moves) -> Moves:
+        out: dict[int, int] = {}
+        for mask, to in moves:
+            for part, shifted in self._shift_all(mask, to):
+                if shifted != NONE:
+                    out[shifted] = out.get(shifted, 0) | part
+        return tuple((mask, to) for to, mask in out.items())
+
+    def _shift_all(self, mask: int, node: int) -> list[tuple[int, int]]:
+        """``node`` after each of the characters in ``mask``."""
+        behinds = sorted(self._behinds_of(node))
+        if not behinds:
+            return [(mask, node)]
+        groups: dict[tuple[int, ...], int] = {}
+        while mask:
+            bit = mask & -mask
+            mask ^= bit
+            key = tuple(self._step(so_far, bit) for so_far in behinds)
+            groups[key] = groups.get(key, 0) | bit
+        same = tuple(behinds)
+        return [
+            (group, node if key == same else self._shift(node, group & -group))
+            for key, group in groups.items()
+        ]
+
+    def _step(self, so_far: int, bit: int) -> int:
+        """The derivative of what a lookbehind holds."""
+        moves = self._steps.get(so_far)
+        if moves is None:
+            if self._automaton._flags[so_far] & 0b1000:
+                moves = self._shift_moves(self._consume(so_far, EPSILON, True))
+            else:
+                moves = self._automaton._derive(so_far)
+            self._steps[so_far] = moves
+        return next((to for mask, to in moves if mask & bit), NONE)
+
+    def _behinds_of(self, node: int) -> frozenset[int]:
+        """What all lookbehinds in ``node`` hold."""
+        automaton = self._automaton
+        chain: list[int] = []  # as long as the pattern: no recursion
+        while node not in self._behinds and automaton._flags[node] & 0b1000:
+            chain.append(node)
+            if automaton._nodes[node][0] != CAT:
+                break
+            node = automaton._nodes[node][2]
+        held = self._behinds.get(node, frozenset())
+        for node in reversed(chain):
+            kind, *args = automaton._nodes[node]
+            if kind == _BEHIND:
+                held |= {args[0]}
+            else:
+                for part in args[:1] if kind in (CAT, REP) else args:
+                    held |= self._behinds_of(part)
+            self._behinds[node] = held
+        return held
+
+    def _shift(self, node: int, bit: int) -> int:
+        """``node`` after the character ``bit``: every lookbehind moved on by it."""
+        automaton = self._automaton
+        chain: list[int] = []  # as long as the pattern: no recursion
+        while (node, bit) not in self._shifted and self._behinds_of(node):
+            chain.append(node)
+            if automaton._nodes[node][0] != CAT:
+                break
+            node = automaton._nodes[node][2]
+        found = self._shifted.get((node, bit), node)
+        for node in reversed(chain):
+            self._count_work()
+            kind, *args = automaton._nodes[node]
+            if kind == _BEHIND:
+                found = self._behind(self._step(args[0], bit), args[1])
+            elif kind == CAT:
+                found = automaton._cat(self._shift(args[0], bit), found)
+            elif kind == REP:
+                found = automaton._repeat(self._shift(args[0], bit), args[1], args[2])
+            else:
+                found = self._rebuilt(kind, [self._shift(part, bit) for part in args])
+            self._shifted[node, bit] = found
+        return found
+
+    def _rebuilt(self, kind: int, parts: list[int]) -> int:
+        automaton = self._automaton
+        if kind == ALT:
+            return automaton._alt(parts)
+        if kind == AND:
+            return automaton._and(parts)
+        if kind == NOT:
+            return automaton._not(parts[0])
+        return self._ahead(parts[0]) if kind == _AHEAD else self._with(parts[0], parts[1])
+
+
+def _as_condition(rest: int, everything: int) -> Conditions:
+    return _ALWAYS if rest == everything else frozenset((frozenset((rest,)),))

@@ -1,0 +1,308 @@
+"""Automata over characters, and how their texts are spelt as bytes.
+
+`SymbolAutomaton` is what regular expressions (`regex_automaton`), keys (`key_symbols`) and others
+answer to; its symbols are atoms of an alphabet, which an encoding (`encoding`) spells. Here stand
+the edges and the shortest ways of the two together. Leaves, their states and what is remembered of
+them are the business of `leaf`.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
+
+from structgen.automaton.texts import Text, repeated
+from structgen.errors import CompileLimitExceeded
+
+from .alphabet import Alphabet
+from .encoding import GROUND, Utf8
+
+if TYPE_CHECKING:
+    from .automaton import RegexAutomaton
+
+MAX_SEARCH = 2_000_000
+"""Most states a search for the shortest completion of one leaf may visit."""
+
+NO_STATE = -(1 << 62)
+"""No symbol automaton has this state."""
+
+
+class Names(NamedTuple):
+    """Some names of a finite set, all of printable ASCII without quotes and backslashes.
+
+    Attributes:
+        edges: per node of a trie its ``(byte, child)`` pairs.
+        ends: per node the name that ends there, or -1.
+        below: per node the names that end there or below, as a mask.
+        node: where to start.
+        allowed: the names that may be read, as a mask.
+    """
+
+    edges: Mapping[int, tuple[tuple[int, int], ...]]
+    ends: Sequence[int]
+    below: Mapping[int, int]
+    node: int
+    allowed: int
+
+
+class SymbolAutomaton(Protocol):
+    """A lazy deterministic automaton over the atoms of an alphabet, without dead states.
+
+    Attributes:
+        has_expressions: whether the texts of several states may be told to be alike by their
+            `expression`.
+    """
+
+    alphabet: Alphabet
+    start: int
+    has_expressions: bool
+
+    @property
+    def weight(self) -> int:
+        """About how many bytes it takes by now."""
+        ...
+
+    def moves(self, state: int) -> tuple[tuple[int, int], ...]:
+        """Disjoint ``(atom mask, next state)`` pairs."""
+        ...
+
+    def follow(self, state: int, atom: int) -> int | None:
+        """The next state after one atom, or None."""
+        ...
+
+    def read(self, state: int, text: bytes) -> int | None:
+        """The next state after some characters of ASCII, or None."""
+        ...
+
+    def label(self, state: int) -> int:
+        """Outcome when the text ends here, or -1."""
+        ...
+
+    def run(self, state: int) -> tuple[int, int]:
+        """Atoms of which many can be read in a row, and how many (-1: any number).
+
+        After ``j`` of them the automaton is in ``after_run(state, j)``, whose run is what is left
+        of this one; after all of them some may still be read, elsewhere. ``(0, 0)`` where nothing
+        is known.
+        """
+        ...
+
+    def after_run(self, state: int, count: int) -> int:
+        """The state after ``count`` characters of the run of ``state``."""
+        ...
+
+    def settled(self, state: int) -> int:
+        """After how many characters an endless run of ``state`` stays where it is."""
+        ...
+
+    def phases(self, state: int) -> tuple[int, ...] | None:
+        """Where the run of ``state`` changes: counts, ascending from 0.
+
+        From one count up to before the next one the states after so many characters differ in how
+        much of the run is left only: what else may be read, where that leads and whether the text
+        may end is the same. None where each may differ from the others.
+        """
+        ...
+
+    def free(self, state: int) -> int | None:
+        """A state that differs from ``state`` by the labels of finitely many texts only."""
+        ...
+
+    def unnamed(self, state: int) -> int | None:
+        """Where every text may be read and gone on, and labels depend on more than names: the
+        state that differs from ``state`` by the labels of its special texts only.
+
+        None where that is not so, or not known.
+        """
+        ...
+
+    def at_least(self, state: int) -> int:
+        """A lower bound on the characters that are read from ``state`` to an accepted text."""
+        ...
+
+    def is_open(self, state: int) -> bool:
+        """Whether every text can be read from ``state`` and still be gone on to an accepted one.
+
+        False where that is not obvious.
+        """
+        ...
+
+    def open_part(self, state: int) -> int | None:
+        """Where `is_open`, a state all of whose texts may follow after any text from ``state``."""
+        ...
+
+    def expression(self, state: int) -> tuple[RegexAutomaton, int] | None:
+        """The expression, and its state, that says all about the texts from ``state``, if any."""
+        ...
+
+    def in_expression(self, state: int) -> int:
+        """The state of which a state of that expression says all."""
+        ...
+
+    def special(self, state: int) -> list[tuple[int, int]]:
+        """Where `free` or `names` tells something: ``(code point, next state)`` towards texts."""
+        ...
+
+    def names(self, state: int) -> Names | None:
+        """All that may be read, where that is known to be names; labels are their numbers."""
+        ...
+
+    def rests(self, state: int, most: int) -> list[tuple[int, str]] | None:
+        """What is left of each of those names, with its number, where they are ``most`` or fewer"""
+        ...
+
+    def special_texts(self, state: int) -> Mapping[str, int]:
+        """Those texts themselves, each with a number of its own."""
+        ...
+
+    def special_label(self, state: int, number: int) -> int:
+        """`label` after the text of that number."""
+        ...
+
+
+_LONG_RUN = 64
+"""Characters of a run that are owed at least, for a search to read them at once."""
+
+_Entry: TypeAlias = "tuple[int, int, int, int, int, Text]"
+"""(least cost in all, minus the cost so far, tie-breaker, symbol state, index of the entry before,
+bytes that led here): among equally good ways the furthest goes on."""
+
+
+def shortest_path(
+    symbols: SymbolAutomaton,
+    encoding: Utf8,
+    symbol_state: int,
+    node: int,
+    is_end: Callable[[int], bool],
+    estimate: Callable[[int], int] | None = None,
+) -> list[tuple[int, Text]] | None:
+    """The way of fewest bytes from ``(symbol state, encoding node)`` to a symbol state that ends.
+
+    Args:
+        symbols: the automaton.
+        encoding: how its symbols are spelt.
+        symbol_state: where the way starts,
+        node: and how far into a character.
+        is_end: which states end: accepting ones, or such that ``estimate`` is exact for them.
+        estimate: never more than the bytes still to come (A*); None for `SymbolAutomaton.at_least`.
+
+    Returns:
+        The symbol states on the way, each with the bytes that lead there from the one before; None
+        when no such state can be reached. Long runs of one character are one step.
+
+    Raises:
+        CompileLimitExceeded: more than `MAX_SEARCH` states had to be visited.
+    """
+    if node == GROUND and is_end(symbol_state):
+        return []
+    counter = itertools.count()
+    heap: list[_Entry] = []
+    trail: list[tuple[int, int, Text]] = [(-1, symbol_state, b"")]
+    estimate = estimate or symbols.at_least
+    _push_moves(symbols, encoding, estimate, heap, counter, symbol_state, node, 0, 0)
+    done: dict[int, int] = {}  # at what cost; a better way may still turn up
+    while heap:
+        _, cost, _, state, previous, spelt = heapq.heappop(heap)
+        cost = -cost
+        if done.get(state, cost + 1) <= cost:
+            continue
+        done[state] = cost
+        trail.append((previous, state, spelt))
+        here = len(trail) - 1
+        if is_end(state):
+            path: list[tuple[int, Text]] = []
+            while here > 0:
+                path.append((trail[here][1], trail[here][2]))
+                here = trail[here][0]
+            return path[::-1]
+        _push_moves(symbols, encoding, estimate, heap, counter, state, GROUND, cost, here)
+        if len(done) > MAX_SEARCH:
+            raise CompileLimitExceeded(
+                "finding a shortest completion visits too many states",
+                limit=MAX_SEARCH,
+                actual=len(done),
+            )
+    return None
+
+
+def _push_moves(
+    symbols: SymbolAutomaton,
+    encoding: Utf8,
+    estimate: Callable[[int], int],
+    heap: list[_Entry],
+    counter: Iterator[int],
+    state: int,
+    node: int,
+    cost: int,
+    previous: int,
+) -> None:
+    spelling = encoding.shortest(node)
+    for mask, to in symbols.moves(state):
+        best: bytes | None = None
+        while mask:  # no two moves share an atom, so each is looked at once
+            bit = mask & -mask
+            mask ^= bit
+            spelt = spelling.get(bit.bit_length() - 1)
+            if spelt is not None and (best is None or (len(spelt), spelt) < (len(best), best)):
+                best = spelt
+        if best is not None:
+            so_far = cost + len(best)
+            bound = so_far + estimate(to)
+            heapq.heappush(heap, (bound, -so_far, next(counter), to, previous, best))
+    owed = symbols.at_least(state) if node == GROUND else 0
+    if owed < _LONG_RUN:
+        return
+    # So many characters have to come: those of a run are read at once. No state in between is made,
+    # of which a `minLength` would have as many as characters.
+    chars, most = symbols.run(state)
+    count = owed if most < 0 else min(owed, most)
+    spelt_runs = [text for atom, text in spelling.items() if chars >> atom & 1]
+    if spelt_runs and count >= _LONG_RUN:
+        best = min(spelt_runs, key=lambda text: (len(text), text))
+        so_far = cost + count * len(best)
+        to = symbols.after_run(state, count)
+        entry = (so_far + estimate(to), -so_far, next(counter), to, previous, repeated(best, count))
+        heapq.heappush(heap, entry)
+
+
+def spell_edges(
+    symbols: SymbolAutomaton, encoding: Utf8, key: tuple[int, int]
+) -> dict[int, tuple[int, int]]:
+    """Outgoing bytes of ``(symbol state, encoding node)``, without those that lead nowhere."""
+    symbol_state, node = key
+    target: dict[int, int] = {}
+    live = 0
+    for mask, to in symbols.moves(symbol_state):
+        live |= mask
+        while mask:
+            bit = mask & -mask
+            mask ^= bit
+            target[bit.bit_length() - 1] = to
+    edges: dict[int, tuple[int, int]] = {}
+    for byte, deeper in encoding.row(node).items():
+        if deeper < 0:
+            to = target.get(~deeper, NO_STATE)
+            if to != NO_STATE:
+                edges[byte] = (to, GROUND)
+        elif encoding.reach(deeper) & live:
+            edges[byte] = (symbol_state, deeper)
+    return edges
+
+
+def spell_edge(
+    symbols: SymbolAutomaton, encoding: Utf8, key: tuple[int, int], byte: int
+) -> tuple[int, int] | None:
+    """One entry of `spell_edges`, or None."""
+    symbol_state, node = key
+    deeper = encoding.follow(node, byte)
+    if deeper is None:
+        return None
+    if deeper < 0:
+        to = symbols.follow(symbol_state, ~deeper)
+        return None if to is None else (to, GROUND)
+    reach = encoding.reach(deeper)
+    if any(mask & reach for mask, _ in symbols.moves(symbol_state)):
+        return symbol_state, deeper
+    return None

@@ -1,0 +1,7 @@
+"""The ``structgen`` command: arguments and printing, nothing else (`commands`, `demo`)."""
+
+from __future__ import annotations
+
+from .commands import main
+
+__all__ = ["main"]

@@ -1,0 +1,219 @@
+"""The demo: four answers from a small model on this machine, each exactly of its type.
+
+It owns the four scenes and how they are shown. It uses nothing but the public Python surface, so
+it doubles as a tour of it.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, Field
+from rich.cells import cell_len, chop_cells
+from rich.console import Console
+from rich.text import Text
+
+from structgen import GenerationResult, Generator, Regex, TextModel
+from structgen.decoding import Prompt, chat
+
+ShortText = Annotated[str, Field(min_length=3, max_length=30)]
+
+
+class Speaker(BaseModel):
+    """Who gives a talk."""
+
+    name: ShortText
+    job: Literal["professor", "student", "engineer"]
+
+
+class Talk(BaseModel):
+    """What is known of a talk."""
+
+    speaker: Speaker
+    city: ShortText
+    year: Annotated[int, Field(ge=1900, le=2100)]
+    minutes: Annotated[int, Field(ge=5, le=240)]
+    languages: Annotated[list[ShortText], Field(min_length=1, max_length=3)]
+    recorded: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """One prompt and the type of its answer.
+
+    Attributes:
+        title: what it shows.
+        type_text: the output type, as a reader would write it.
+        output_type: the output type; None for free text.
+        prompt: text, or chat messages.
+        options: search options.
+        compile_options: how JSON is written.
+    """
+
+    title: str
+    type_text: str
+    output_type: Any
+    prompt: Prompt
+    options: dict[str, Any] = field(default_factory=dict)
+    compile_options: dict[str, Any] = field(default_factory=dict)
+
+
+SCENES = (
+    Scene(
+        "A Pydantic object",
+        "Talk: speaker (an object of name and job), city, year (1900 to 2100), minutes (5 to 240), "
+        "languages (1 to 3), recorded (true or false)",
+        Talk,
+        [
+            {
+                "role": "user",
+                "content": "Extract the facts as JSON: In 2021 Jan Novak, an engineer, spoke in "
+                "Prague for 30 minutes, in Czech and German. The talk was recorded.",
+            },
+        ],
+        {"max_new_tokens": 160},
+        {"whitespace": "spaced"},
+    ),
+    Scene(
+        "A classification",
+        'Literal["positive", "negative"]',
+        Literal["positive", "negative"],
+        [
+            {
+                "role": "user",
+                "content": "What is the sentiment of the following sentence? "
+                '"The soup was cold, the waiter was rude and we will never come back."',
+            }
+        ],
+    ),
+    Scene(
+        "A regular expression",
+        'Regex("[12][0-9]{3}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])")',
+        Regex("[12][0-9]{3}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])"),
+        "July 14, 1789 = 1789-07-14\nNovember 9, 1989 = 1989-11-09\nJuly 20, 1969 = ",
+    ),
+    Scene(
+        "Free text",
+        "none: any text",
+        None,
+        [{"role": "user", "content": "Why do we need sleep? Answer in one sentence."}],
+        {"max_new_tokens": 60},
+    ),
+)
+
+
+def run(model: TextModel, console: Console, seed: int = 1) -> list[GenerationResult]:
+    """Show the four scenes on ``console`` and return their results.
+
+    Args:
+        model: the model that answers.
+        console: where to print; colour and line wrapping only when it is a terminal.
+        seed: what to sample with; the same seed gives the same answers.
+    """
+    results = []
+    for number, scene in enumerate(SCENES, 1):
+        _heading(console, f"{number} of {len(SCENES)}: {scene.title}")
+        _field(console, "type", scene.type_text)
+        prompt = chat.parse(scene.prompt)
+        if isinstance(prompt, str):
+            _field(console, "prompt", prompt)
+        else:
+            for message in prompt:
+                _field(console, message["role"], message["content"])
+        generator = Generator(model, scene.output_type, **scene.compile_options)
+        stream = generator.stream(scene.prompt, seed=seed, **scene.options)
+        with stream, _Growing(console, "output") as output:
+            for chunk in stream:
+                output.write(chunk)
+        result = stream.result
+        if generator.constraint is not None:
+            _field(console, "parsed", repr(generator.constraint.output.parse(result.text)))
+        _field(console, "", summary(result, model.vocabulary.size), style="dim")
+        results.append(result)
+    return results
+
+
+def summary(result: GenerationResult, vocabulary_size: int) -> str:
+    """One line of figures about a result."""
+    tokens, seconds = result.usage.output_tokens, result.timings.total_seconds
+    line = f"{tokens} token{'s' * (tokens != 1)} in {seconds:.2f} s"
+    if tokens > 1:
+        line += f" ({tokens / seconds:.0f} tokens/s)"
+    if result.mean_allowed_tokens is None:
+        return f"{line}; no mask: all {vocabulary_size:,} tokens were allowed"
+    return (
+        f"{line}; the mask allowed {result.mean_allowed_tokens:,.0f} of "
+        f"{vocabulary_size:,} tokens on average"
+    )
+
+
+_INDENT = 11
+
+
+def _heading(console: Console, text: str) -> None:
+    console.print()
+    if console.is_terminal:
+        console.rule(Text(text, style="bold"), align="left", style="dim")
+    else:
+        console.print(f"== {text} ==", markup=False, highlight=False)
+
+
+def _field(console: Console, label: str, text: str, style: str = "") -> None:
+    """Print ``text`` beside ``label``; wrapped on a terminal, a line each in a log."""
+    with _Growing(console, label, style) as growing:
+        growing.write(text)
+
+
+class _Growing:
+    """Text beside a label that may still grow: only ever appended to, so it suits any output.
+
+    On a terminal, lines break between words where they can and the text keeps its indentation.
+    A word is shown as soon as it fits; one that turns out too long for its line is broken.
+    """
+
+    def __init__(self, console: Console, label: str, style: str | None = None) -> None:
+        self._console = console
+        self._label = label
+        self._style = "bold green" if style is None else style
+        self._width = console.width if console.is_terminal else None
+        self._column = _INDENT
+
+    def __enter__(self) -> _Growing:
+        self._emit(f"{self._label:<{_INDENT}}", "dim")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._emit("\n")
+
+    def write(self, chunk: str) -> None:
+        """Append ``chunk``."""
+        for index, line in enumerate(chunk.split("\n")):
+            if index:
+                self._break()
+            for word in re.findall(r" *[^ ]+| +$", line):
+                self._write_word(word)
+
+    def _write_word(self, word: str) -> None:
+        if self._width is not None and self._column + cell_len(word) > self._width:
+            if self._column > _INDENT:
+                self._break()
+                word = word.lstrip(" ")
+            *full, word = chop_cells(word, self._width - _INDENT) or [""]
+            for piece in full:
+                self._emit(piece, self._style)
+                self._break()
+        self._emit(word, self._style)
+        self._column += cell_len(word)
+
+    def _break(self) -> None:
+        self._emit("\n" + " " * _INDENT)
+        self._column = _INDENT
+
+    def _emit(self, text: str, style: str = "") -> None:
+        if self._console.is_terminal:
+            self._console.print(Text(text, style=style), end="", soft_wrap=True)
+        else:  # rich would turn tabs into spaces
+            self._console.file.write(text)
+            self._console.file.flush()

@@ -1,0 +1,372 @@
+"""What is wrong with a grammar, all at once: `problems`.
+
+Beyond what stops a grammar from compiling it finds what only makes it less than it seems: rules and
+terminals that nothing uses, rules that can never be finished, terminals that match no text.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from structgen.automaton import build
+from structgen.automaton.cfg import Goals, Terminals
+from structgen.errors import GrammarError, OutputTypeError, Unsatisfiable
+from structgen.grammar import cfg, ir
+from structgen.grammar.cfg import embedded
+from structgen.grammar.cfg.lark import literals, statements
+
+from .explain import explain
+
+_NO_RULES = re.compile("The grammar has no rules")
+_NONE = re.compile("The grammar has no rule")
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong.
+
+    Attributes:
+        message: what, and what would fix it.
+        line: 1-based line in the grammar, or None.
+        is_error: whether the grammar cannot be used, or some of it only means nothing.
+    """
+
+    message: str
+    line: int | None
+    is_error: bool
+
+    def __str__(self) -> str:
+        place = "" if self.line is None else f"line {self.line}: "
+        return f"{'error' if self.is_error else 'warning'}: {place}{self.message}"
+
+
+def problems(
+    text: str, start: str | None = None, dialect: str | None = None, path: str | None = None
+) -> list[Problem]:
+    """Everything that is wrong with a grammar; none means that it compiles and all of it is used.
+
+    Messages do not say how the text was read: that is `cfg.dialect_of`, or ``dialect``.
+
+    Args:
+        text: the grammar.
+        start: the rule to begin with; None for the dialect's own.
+        dialect: one of `cfg.DIALECTS`; None to find out.
+        path: the file it came from.
+
+    Cost: that of compiling it.
+    """
+    text = text.removeprefix(cfg.BYTE_ORDER_MARK)
+    dialect = dialect or cfg.dialect_of(text, path)
+    declared = _declared(text)
+    given: dict[str, embedded.Given] = {name: ir.SpecialToken(name) for name in declared}
+    errors: list[GrammarError] = []
+    grammar = _read(text, start, dialect, path, given, errors)
+    others = [name for name in _defined(text) if name != start]
+    if grammar is None and others and any(_NONE.match(str(error)) for error in errors):
+        # There is no rule to start with: what else is wrong is told as if another one were it.
+        grammar = _read(text, others[0], dialect, path, given, errors)
+    found = [
+        Problem(
+            f"terminal {name} is declared and not defined: it has to be given, "
+            f"Cfg(..., terminals={{{name!r}: ...}}).",
+            line,
+            False,
+        )
+        for name, line in declared.items()
+    ]
+    if errors:
+        if any(error.line is not None for error in errors):
+            # What could not be read has no rules, and is what is to be told.
+            begin = re.escape(start or "start")
+            is_there = re.search(rf"^[ \t]*[?!]?{begin}\b", text, re.MULTILINE)
+            errors = [e for e in errors if not (_NONE if is_there else _NO_RULES).match(str(e))]
+        in_order = sorted(errors, key=lambda error: (error.line or 0, error.column or 0))
+        found += [Problem(str(error), error.line, True) for error in _distinct(in_order)]
+    if grammar is None:
+        return _sorted([*found, *_unused(text, start, dialect, set())])
+    # What could not be read may be anything: of that no more is said.
+    open_ = {t for t, terminal in enumerate(grammar.terminals) if _is_made_up(terminal)}
+    is_whole = not errors
+    locate = functools.partial(cfg.locate, text, dialect, path)
+    refused, dead = _terminals(grammar, open_, locate, found)
+    refused |= _refused(grammar, open_, text, found)
+    for t in dead:
+        warning = GrammarError(f"terminal {grammar.terminals[t].name} matches no text at all.")
+        warning.terminal = grammar.terminals[t].name
+        line = locate(warning)
+        found.append(Problem(str(warning), line, False))
+    endless = _endless(grammar, dead, text)
+    found += endless
+    used = {*grammar.nonterminals, *(t.name for t in grammar.terminals)} if is_whole else set()
+    unused = _unused(text, start, dialect, used)
+    found += unused
+    if is_whole:
+        found += _malformed(text, {problem.line or 0 for problem in unused}, False)
+    elif dialect == "lark":
+        # What cannot be read may have led to rules that now nothing leads to.
+        told = {problem.line for problem in found if problem.is_error}
+        lines = set(range(1, text.count("\n") + 2)) - told
+        found += _malformed(text, lines, True)
+    if not any(problem.is_error for problem in endless):
+        found += _unmatched(_with_open(grammar, open_ | refused), is_whole and not refused, text)
+    return _sorted(found)
+
+
+def _read(
+    text: str,
+    start: str | None,
+    dialect: str,
+    path: str | None,
+    given: dict[str, embedded.Given],
+    errors: list[GrammarError],
+) -> ir.ContextFree | None:
+    """The grammar as far as it can be read, and ``errors`` added to."""
+    try:
+        return cfg.parse(text, start, dialect, path, given, errors)
+    except GrammarError as error:
+        errors.append(error)
+    except OutputTypeError as error:
+        errors.append(GrammarError(str(error)))
+    return None
+
+
+def _is_made_up(terminal: ir.AnyTerminal) -> bool:
+    """Whether something stands in a terminal for what could not be read."""
+    code = ord(embedded.MADE_UP)
+    if isinstance(terminal, ir.Terminal):
+        return embedded.MADE_UP in terminal.pattern or f"\\U{code:08x}" in terminal.pattern
+    return isinstance(terminal, ir.Embedded) and f"({code}, {code})" in repr(terminal.grammar)
+
+
+def _with_open(grammar: ir.ContextFree, numbers: set[int]) -> ir.ContextFree:
+    """The grammar in which some terminals are any text, or none: no text is lost by that."""
+    if not numbers:
+        return grammar
+    terminals = tuple(
+        ir.Terminal(terminal.name, "(?s:.)+", splits=True) if t in numbers else terminal
+        for t, terminal in enumerate(grammar.terminals)
+    )
+    first = len(grammar.nonterminals)
+    optional = {t: ~(first + i) for i, t in enumerate(sorted(numbers))}
+    rules = [(n, tuple(optional.get(symbol, symbol) for symbol in way)) for n, way in grammar.rules]
+    rules += [(~n, way) for t, n in optional.items() for way in ((), (t,))]
+    names = (*grammar.nonterminals, *(f"__{t}:" for t in optional))
+    ignore = tuple(t for t in grammar.ignore if t not in numbers)
+    return ir.ContextFree(terminals, names, tuple(dict.fromkeys(rules)), grammar.start, ignore)
+
+
+def _unmatched(grammar: ir.ContextFree, is_whole: bool, text: str) -> list[Problem]:
+    """What is wrong with all of the grammar together.
+
+    Args:
+        grammar: the grammar.
+        is_whole: whether nothing in it is made up.
+        text: as for `problems`.
+    """
+    try:
+        build(grammar, {})
+    except OutputTypeError as error:
+        if not is_whole and not isinstance(error, Unsatisfiable):
+            return []  # which the real text might not do
+        place = _place_of(text, grammar.nonterminals[grammar.start])
+        return [_placed(str(error), text, place, True)]
+    return []
+
+
+def _terminals(
+    grammar: ir.ContextFree,
+    left_out: set[int],
+    locate: Callable[[OutputTypeError], int | None],
+    found: list[Problem],
+) -> tuple[set[int], list[int]]:
+    """The terminals that are refused, and those that match nothing.
+
+    Args:
+        grammar: the grammar.
+        left_out: terminals that are not to be looked at.
+        locate: see `cfg.locate`.
+        found: where the problems of the refused go.
+    """
+    refused: set[int] = set()
+    dead: list[int] = []
+    for t, terminal in enumerate(grammar.terminals):
+        if t in left_out or not isinstance(terminal, ir.Terminal):
+            continue
+        try:
+            if Terminals([terminal], ir.ANY_CHAR).starts[0] < 0:
+                dead.append(t)
+        except OutputTypeError as error:
+            error.terminal = terminal.name
+            line = locate(error)
+            found.append(Problem(str(error), line, True))
+            refused.add(t)
+    return refused, dead
+
+
+def _placed(message: str, text: str, place: tuple[int, int] | None, is_error: bool) -> Problem:
+    """A problem at a line and column of the text, if it has one."""
+    line, column = place or (None, None)
+    return Problem(str(GrammarError(message, text=text, line=line, column=column)), line, is_error)
+
+
+def _distinct(errors: list[GrammarError]) -> list[GrammarError]:
+    """``errors`` without those that say the same of the same place, or of none."""
+    out: list[GrammarError] = []
+    seen: set[tuple[str, int | None, int | None]] = set()
+    for error in errors:
+        gist = str(error).splitlines()[0].rstrip(".")
+        key = gist, error.line, error.column
+        if key in seen or (error.line is None and any(g == gist for g, _, _ in seen)):
+            continue
+        seen.add(key)
+        out.append(error)
+    return out
+
+
+def _sorted(found: list[Problem]) -> list[Problem]:
+    return sorted(found, key=lambda problem: (not problem.is_error, problem.line or 0))
+
+
+def _refused(
+    grammar: ir.ContextFree, left_out: set[int], text: str, found: list[Problem]
+) -> set[int]:
+    """The embedded terminals that are refused; ``found`` is told what is wrong with each."""
+    refused: set[int] = set()
+    for t, terminal in enumerate(grammar.terminals):
+        if t in left_out or not isinstance(terminal, ir.Embedded):
+            continue
+        at = re.search(r"at line (\d+), column (\d+)", terminal.name)
+        place = (int(at[1]), int(at[2])) if at else None
+        try:
+            build(terminal.grammar, {})
+        except OutputTypeError as error:
+            found.append(_placed(f"{terminal.name} is refused: {error}", text, place, True))
+            refused.add(t)
+            continue
+        for row in explain(terminal.grammar, {}).rows:
+            if row.note.startswith("unknown"):
+                message = f"{terminal.name}: {row.keyword!r} at {row.path}: {row.note}"
+                found.append(_placed(message, text, place, False))
+    return refused
+
+
+def _declared(text: str) -> dict[str, int]:
+    """Terminals that a Lark text declares and does not define, with their lines."""
+    defined = _defined(text)
+    return {
+        name: number
+        for number, line in enumerate(text.split("\n"), 1)
+        if line.strip().startswith("%declare")
+        for name in line.partition("//")[0].split()[1:]
+        if name not in defined and name.isupper()
+    }
+
+
+def _defined(text: str) -> dict[str, int]:
+    """Names that the text defines, with their lines."""
+    out: dict[str, int] = {}
+    for number, line in enumerate(text.split("\n"), 1):
+        match = re.match(
+            r"\s*[?!]?([A-Za-z_][\w-]*(?: +\w+)*)(?:\{[\w\s,]*\})?(?:\.-?\d+)?\s*(?:::=|:|=(?!=))",
+            line,
+        )
+        if match:
+            out.setdefault(" ".join(match[1].split()), number)
+    return out
+
+
+def _endless(grammar: ir.ContextFree, dead: list[int], text: str) -> list[Problem]:
+    """Rules that can never be finished."""
+    found: list[Problem] = []
+    productive = Goals(grammar, dead).productive
+    for number, name in enumerate(grammar.nonterminals):
+        if not productive[number] and not name.startswith("__") and ":" not in name:
+            message = (
+                f"rule {name!r} can never be finished: each of its alternatives needs a rule or "
+                "terminal that cannot be either. Give it an alternative that ends."
+            )
+            is_error = number == grammar.start
+            found.append(_placed(message, text, _place_of(text, name), is_error))
+    return found
+
+
+def _unused(text: str, start: str | None, dialect: str, used: set[str]) -> list[Problem]:
+    """Rules and terminals that nothing leads to from the start; none where there is no start.
+
+    Args:
+        text: the grammar.
+        start: as for `problems`.
+        dialect: as for `problems`.
+        used: names that are known to be used.
+    """
+    defined = _defined(text)
+    is_lark = dialect == "lark"
+    uses = _uses_in_lark(text) if is_lark else _uses(text, defined)
+    begin = start or (
+        "start" if is_lark else "root" if "root" in defined else next(iter(defined), "")
+    )
+    begin = " ".join(begin.split())
+    if begin not in defined and begin not in used:
+        return []  # which is an error, and says nothing of the rules that there are
+    reached = {begin, ""} | used
+    todo = list(reached)
+    while todo:
+        new = uses.get(todo.pop(), set()) - reached
+        reached |= new
+        todo += new
+    return [
+        _placed(
+            f"{name!r} is defined and never used. Remove it, or use it in a rule.",
+            text,
+            _place_of(text, name),
+            False,
+        )
+        for name in defined
+        if name not in reached
+    ]
+
+
+def _malformed(text: str, lines: set[int], is_error: bool) -> list[Problem]:
+    """Patterns on ``lines`` that nobody has read, as nothing uses them."""
+    source = embedded.plain(text)
+    return [
+        Problem(str(mistake.error), mistake.error.line, is_error)
+        for statement in statements.statements(text)
+        if embedded.place(text, statement.at)[0] in lines
+        for mistake in literals.malformed_patterns(statement, source)
+    ]
+
+
+def _uses_in_lark(text: str) -> dict[str, set[str]]:
+    """The names that each definition of a Lark text mentions; of what is none, under ``""``."""
+    out: dict[str, set[str]] = {}
+    for statement in statements.statements(text):
+        names = statement.body if statement.kind else statement.tokens
+        key = statement.name if statement.kind in ("rule", "term") else ""
+        out.setdefault(key, set()).update(t.text for t in names)
+    return out
+
+
+def _uses(text: str, defined: dict[str, int]) -> dict[str, set[str]]:
+    """The names that stand from each definition to the next."""
+    lines = text.split("\n")
+    starts = sorted((line, name) for name, line in defined.items())
+    ends = [*(line for line, _ in starts), len(lines) + 1][1:]
+    out: dict[str, set[str]] = {}
+    for (line, name), end in zip(starts, ends, strict=True):
+        here = "\n".join(lines[line - 1 : end - 1]).replace(name, "", 1)
+        out[name] = {
+            other for other in defined if re.search(rf"(?<![\w-]){re.escape(other)}(?![\w-])", here)
+        }
+    return out
+
+
+def _place_of(text: str, name: str) -> tuple[int, int] | None:
+    """Line and column at which a name is defined."""
+    line = _defined(text).get(name)
+    if line is None:
+        return None
+    return line, text.split("\n")[line - 1].index(name.partition(" ")[0]) + 1

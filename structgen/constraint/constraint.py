@@ -1,0 +1,182 @@
+"""Constraints: compiled output types, as the rest of the world sees them.
+
+`compile` turns an output type and a vocabulary into an immutable `Constraint` that any number of
+threads and sequences share; `Constraint.start` gives each sequence its own `cursor.Cursor`, which
+is two lists of integers. Works without any model: logits, sampling and prompts are unknown here.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import numpy as np
+
+from structgen.automaton import Built, build
+from structgen.automaton.core import Machine
+from structgen.errors import (
+    OptionError,
+    OutputTypeError,
+    TokenNotAllowed,
+    UnenforcedWarning,
+    VocabularyError,
+)
+from structgen.grammar.cfg import cache as grammar_facts
+from structgen.masks import MaskEngine
+from structgen.types import OutputType, lower
+from structgen.vocabulary import Vocabulary
+
+from .cursor import Cursor
+from .engine import Engine
+
+if TYPE_CHECKING:
+    from structgen.automaton.cfg import CfgMachine
+    from structgen.masks.cfg.masks import CfgMaskEngine
+
+    from .explain import Explanation
+
+MAX_ENGINE_BYTES = 64 * 1024 * 1024
+"""About how many bytes an automaton may come to before new sequences begin with a new one."""
+
+
+def compile(output_type: Any, vocabulary: Vocabulary, **options: Any) -> Constraint:
+    """Compile an output type for a vocabulary.
+
+    Args:
+        output_type: a Pydantic class, dataclass, `Literal`, `Enum`, list of choices, `Regex`,
+            `JsonSchema`, `Cfg`, `int`, `date`, … (see `structgen.types`), or an already lowered
+            `OutputType`.
+        vocabulary: the model's vocabulary, as wide as its logits.
+        **options: how JSON is written, such as ``whitespace="flexible"``: docs/json-schema.md has
+            them all, under "How JSON is written".
+
+    Returns:
+        The constraint. Building it is cheap (milliseconds); automaton states and masks appear when
+        they are first needed and are shared by all cursors.
+
+    Raises:
+        OutputTypeError: the type cannot be turned into a grammar; its subclasses say why.
+        OptionError: an unknown option.
+        VocabularyError: ``vocabulary`` is something else.
+    """
+    if not isinstance(vocabulary, Vocabulary):
+        fix = "Make one with Vocabulary.from_tokenizer_json(...)."
+        if hasattr(vocabulary, "vocabulary"):
+            fix = "Pass its vocabulary: structgen.compile(output_type, model.vocabulary)."
+        raise VocabularyError(
+            f"compile takes a Vocabulary, got {type(vocabulary).__name__} at its place. {fix}"
+        )
+    output = output_type if isinstance(output_type, OutputType) else lower(output_type)
+    try:
+        built = build(output.grammar, options, vocabulary.missing_bytes, grammar_facts)
+    except OutputTypeError as error:
+        if output.locate is not None:
+            output.locate(error)
+        raise
+    for part in built.unenforced:
+        for reason in part.values():
+            warnings.warn(f"not enforced: {reason}", UnenforcedWarning, stacklevel=2)
+    return Constraint(output, vocabulary, built, options)
+
+
+class Constraint:
+    """A compiled output type. Immutable, thread-safe.
+
+    Attributes:
+        output: the lowered output type; ``output.parse(text)`` gives the value.
+        vocabulary: the vocabulary it was compiled for.
+        named: the special tokens that its grammar names.
+    """
+
+    def __init__(
+        self,
+        output: OutputType,
+        vocabulary: Vocabulary,
+        built: Built,
+        options: Mapping[str, Any],
+    ) -> None:
+        self.output = output
+        self.vocabulary = vocabulary
+        self._options = options
+        self._unenforced = built.unenforced
+        self._engine = Engine(output, vocabulary, built)
+        self.named = self._engine.named
+
+    def start(self, max_tokens: int | None = None) -> Cursor:
+        """A cursor at the start of a new sequence.
+
+        Args:
+            max_tokens: token budget, the end-of-sequence token included. The masks then allow
+                only what can still be finished within it, so that the output is always complete:
+                a token is allowed exactly when `Cursor.min_tokens_to_finish` after it fits.
+
+        Raises:
+            BudgetTooSmall: no output is certain to fit; the error names a number of tokens that is
+                enough.
+            OptionError: ``max_tokens`` is no whole number.
+        """
+        if max_tokens is None:
+            return Cursor(self._ready(), None)
+        if isinstance(max_tokens, bool) or not isinstance(max_tokens, (int, np.integer)):
+            raise OptionError(
+                f"max_tokens must be a whole number, or None for no budget; got {max_tokens!r}."
+            )
+        return Cursor(self._ready(), int(max_tokens))
+
+    def _ready(self) -> Engine:
+        """The engine for one more sequence: a new one when this has grown too large."""
+        engine = self._engine
+        if engine.weight() > MAX_ENGINE_BYTES:
+            # Sequences that are under way go on with the one they have.
+            built = build(
+                self.output.grammar, self._options, self.vocabulary.missing_bytes, grammar_facts
+            )
+            engine = self._engine = Engine(self.output, self.vocabulary, built)
+        return engine
+
+    @property
+    def _machine(self) -> Machine | CfgMachine:
+        return self._engine.machine
+
+    @property
+    def _masks(self) -> MaskEngine | CfgMaskEngine:
+        return self._engine.masks
+
+    def allows(self, text: str) -> bool:
+        """Whether ``text`` is a whole output. Costs what accepting its tokens does.
+
+        Raises:
+            TypeError: ``text`` is no str.
+        """
+        if not isinstance(text, str):
+            raise TypeError(f"allows() takes the text as str, got {type(text).__name__}.")
+        cursor = self.start()
+        try:
+            for token in self.named.encode(self.named.spelt(text)):
+                cursor.accept(token)
+        except (TokenNotAllowed, VocabularyError):
+            return False
+        return cursor.is_accepting
+
+    def explain(self) -> Explanation:
+        """How each keyword of the schema is kept; print it for a table."""
+        from .explain import explain
+
+        output = self.output
+        return explain(output.grammar, self._options, self._unenforced, output.checked)
+
+    def __copy__(self) -> Constraint:
+        return self  # immutable
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Constraint:
+        return self
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "a constraint is not pickled: send the output type, and compile it again there. What "
+            "takes long is kept on disk and read by every process."
+        )
+
+    def __repr__(self) -> str:
+        return f"Constraint({self.output.name}, {self.vocabulary!r})"

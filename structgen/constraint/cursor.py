@@ -1,0 +1,506 @@
+"""A cursor: where one output stands, token by token.
+
+`Cursor` gives masks and takes tokens, knows how far the end is, and what a token budget still
+allows. What all outputs of one type share, the automaton, its masks and memos, is the business of
+`constraint`, which makes cursors; logits, sampling and prompts are unknown here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from structgen.automaton.cfg import MARK
+from structgen.automaton.core import DEAD, NeedsText, Tape
+from structgen.errors import BudgetTooSmall, TokenNotAllowed
+from structgen.masks import FAR, Reach
+from structgen.vocabulary import Plan
+
+if TYPE_CHECKING:
+    from .engine import Engine
+
+_FORCED_LIMIT = 4096
+"""Most bytes that are forced at once."""
+
+_WORD = np.dtype(np.uint32)
+
+
+class Cursor:
+    """The place of one sequence in a constraint. Cheap; not shared between threads.
+
+    Not made directly: see `Constraint.start`.
+    """
+
+    __slots__ = (
+        "_bytes",
+        "_engine",
+        "_finished",
+        "_free",
+        "_left",
+        "_out",
+        "_plans",
+        "_ready",
+        "_tape",
+        "_tape_at",
+        "_tokens",
+        "_trail",
+    )
+
+    def __init__(self, engine: Engine, max_tokens: int | None) -> None:
+        self._engine = engine
+        self._ready = engine.masks.ready
+        self._out: npt.NDArray[np.uint32] | None = None
+        self._bytes: memoryview | None = None
+        self._free: npt.NDArray[np.uint32] | None = None
+        # The state at the start and after each accepted token; and, by its index, the rest of the
+        # plan held there, if any. Tuples of both would be looked at by the collector.
+        self._trail: list[int] = []
+        self._plans: dict[int, Plan] = {}
+        self._tokens: list[int] = []
+        self._finished = False
+        self._left = max_tokens
+        self._tape: Tape | None = None
+        self._tape_at = 0
+        start = engine.machine.start
+        plan: Plan | None = None
+        if max_tokens is not None:
+            plan = engine.plan(start, self._text)
+            minimum = plan.size + 1
+            if max_tokens < minimum:
+                raise BudgetTooSmall(
+                    f"a budget of {_tokens(max_tokens)} is too small: {engine.output.name} "
+                    f"needs {_about(minimum)}, the end-of-sequence token included.",
+                    minimum=minimum,
+                    budget=max_tokens,
+                )
+        self._trail.append(start)
+        if plan is not None:
+            self._plans[0] = plan
+
+    @property
+    def _state(self) -> int:
+        return self._trail[-1]
+
+    def _text(self) -> Tape:
+        """The text so far. Only few constraints ask, so it is read when they do."""
+        tape = self._tape
+        if tape is None or self._tape_at > len(self._tokens):
+            tape, self._tape_at = Tape(), 0
+            self._tape = tape
+        tokens = self._engine.named.tokens
+        for token in self._tokens[self._tape_at :]:
+            tape.feed(tokens[token])
+        self._tape_at = len(self._tokens)
+        return tape
+
+    @property
+    def is_accepting(self) -> bool:
+        """Whether the output may end now: every EOS id is allowed. False once it has ended."""
+        return not self._finished and self._engine.machine.is_accepting(self._state)
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether an EOS id has been accepted."""
+        return self._finished
+
+    def fill_mask(self, out: npt.NDArray[np.uint32]) -> None:
+        """Write the mask of allowed tokens.
+
+        Args:
+            out: uint32 ``[ceil(vocabulary.size / 32)]``; bit ``t % 32`` of word ``t // 32`` is set
+                when token ``t`` is allowed. The bits of all EOS ids are set exactly when
+                `is_accepting`; bits beyond the vocabulary are 0.
+
+        Cost: microseconds for a state met before; up to some milliseconds for a new one.
+
+        Raises:
+            ValueError: ``out`` has another length, or is no array.
+        """
+        if out is not self._out:
+            self._look_at(out)
+        if self._finished:
+            out[:] = 0
+            self._free = None
+            return
+        state = self._trail[-1]
+        mask = self._ready[state]
+        if mask is None:
+            mask = self._engine.masks.mask(state, self._text)
+        # `masks.fill`, in half the time: this is what every token of a sequence costs.
+        row, words, bits = mask
+        if self._bytes is None:
+            out[:] = np.frombuffer(row, np.uint32)
+        else:
+            self._bytes[:] = row
+        if words is not None:
+            out[words] = bits
+        if self._left is not None:
+            self._free = None
+            if self._is_tight():
+                free = out.copy()
+                self._restrict(out)
+                self._free = None if np.array_equal(free, out) else free
+
+    @property
+    def without_budget(self) -> npt.NDArray[np.uint32] | None:
+        """The mask that the last `fill_mask` would have written without the budget.
+
+        None where it is the same: always without a budget, and as long as that is ample. What is
+        allowed here and was not there, the budget alone has barred.
+        """
+        return self._free
+
+    def _look_at(self, out: npt.NDArray[np.uint32]) -> None:
+        """Keep a view of the bytes of ``out``, where it is made as masks are."""
+        n_words = (self._engine.size + 31) // 32
+        if type(out) is np.ndarray and out.dtype is _WORD:
+            view = memoryview(out)  # type: ignore[arg-type]
+            if view.shape == (n_words,) and view.c_contiguous:
+                self._out, self._bytes = out, view.cast("B")
+                return
+        elif not isinstance(out, np.ndarray):
+            kind = type(out).__name__
+            raise ValueError(f"a mask is a NumPy array of uint32 [{n_words}], got {kind}.")
+        if out.shape != (n_words,):
+            raise ValueError(
+                f"a mask for {self._engine.size:,} tokens is uint32 [{n_words}], got "
+                f"{list(out.shape)}. If the model's logits are wider than its tokenizer, give the "
+                "vocabulary that width: Vocabulary.from_tokenizer_json(path, size=...)."
+            )
+        self._out, self._bytes = out, None
+
+    def allowed_count(self) -> int:
+        """How many tokens `fill_mask` allows now."""
+        out = np.zeros((self._engine.size + 31) // 32, np.uint32)
+        self.fill_mask(out)
+        return int(np.unpackbits(out.view(np.uint8)).sum())
+
+    def accept(self, token_id: int) -> None:
+        """Advance by one token.
+
+        Raises:
+            TokenNotAllowed: the mask does not allow it; the cursor has not moved.
+            TypeError: ``token_id`` is no whole number.
+        """
+        if type(token_id) is not int:
+            token_id = _whole_number(token_id)
+        engine = self._engine
+        size = engine.size
+        if self._left is None and not self._finished and 0 <= token_id < size:
+            # What every token costs once it has been met; the ids of EOS are never among them.
+            to = engine.after_token.get(self._trail[-1] * size + token_id)
+            if to is None and token_id not in engine.vocabulary.eos_token_ids:
+                to = engine.advance_anew(self._trail[-1], token_id, self._text)
+            if to:
+                self._trail.append(to)
+                self._tokens.append(token_id)
+                return
+        vocabulary = engine.vocabulary
+        if self._finished:
+            raise TokenNotAllowed("the output has already ended.", token_id=token_id)
+        if token_id in vocabulary.eos_token_ids:
+            if not self.is_accepting:
+                raise TokenNotAllowed(
+                    f"end of sequence (token {token_id}) is not allowed yet: "
+                    f"the output is not complete.",
+                    token_id=token_id,
+                )
+            self._finished = True
+            return
+        to = DEAD
+        if 0 <= token_id < vocabulary.size:
+            to = engine.advance(self._trail[-1], token_id, self._text)
+        if to == DEAD:
+            raise TokenNotAllowed(self._why_not(token_id), token_id=token_id)
+        plan: Plan | None = None
+        if self._left is not None:
+            # Where every token is affordable no plan is needed: it may be thousands of tokens long.
+            is_tight = self._is_tight()
+            if is_tight:
+                plan = self._plan_after(token_id, to)
+            if is_tight and plan is None:
+                raise TokenNotAllowed(
+                    f"token {token_id} is not allowed: the output could no longer be finished "
+                    f"within the budget ({self._left} tokens left).",
+                    token_id=token_id,
+                )
+            self._left -= 1
+        if plan is not None:
+            self._plans[len(self._trail)] = plan
+        self._trail.append(to)
+        self._tokens.append(token_id)
+
+    def rollback(self, n: int) -> None:
+        """Take back the last ``n`` accepted tokens (an accepted EOS counts as one).
+
+        Raises:
+            ValueError: fewer than ``n`` tokens have been accepted.
+        """
+        accepted = len(self._trail) - 1 + self._finished
+        if not 0 <= n <= accepted:
+            raise ValueError(f"cannot roll back {n} tokens: {accepted} have been accepted.")
+        if n and self._finished:
+            self._finished = False
+            n -= 1
+        if n:
+            del self._trail[-n:], self._tokens[-n:]
+            for beyond in range(len(self._trail), len(self._trail) + n):
+                self._plans.pop(beyond, None)
+            if self._tape_at > len(self._tokens):
+                self._tape, self._tape_at = None, 0
+            if self._left is not None:
+                self._left += n
+
+    def forced_bytes(self) -> bytes:
+        """The bytes that must come next, as far as the grammar leaves only one continuation."""
+        return self._forced()[0]
+
+    def forced_tokens(self, spell: Callable[[bytes], Sequence[int]] | None = None) -> list[int]:
+        """The tokens that must come next, where the grammar leaves only one continuation.
+
+        Accepting them all in order is always allowed. Stops short of a place where a longer token
+        could reach beyond what is forced, so that the model keeps that choice.
+
+        Args:
+            spell: how to write forced bytes in tokens; by default in the fewest. Its tokens must
+                concatenate to the bytes.
+
+        Cost: 3 µs a forced byte.
+        """
+        return self.forced(spell)[0]
+
+    def forced(
+        self, spell: Callable[[bytes], Sequence[int]] | None = None
+    ) -> tuple[list[int], frozenset[int]]:
+        """The tokens of `forced_tokens`, and those that would spell what follows needlessly.
+
+        Where forced tokens stop short, some allowed tokens only begin what is forced and leave off
+        where no token could reach beyond it either. A tokenizer would never write these; the text
+        is the same without them.
+
+        Args:
+            spell: as in `forced_tokens`.
+
+        Returns:
+            The forced tokens; and the ids that may be left out of the mask after them.
+        """
+        forced, state = self._forced()
+        if not forced:
+            return [], frozenset()
+        vocabulary = self._engine.vocabulary
+        tokens = self._engine.named.respelt((spell or vocabulary.encode_bytes)(forced))
+        n_closed = len(tokens)
+        machine = self._engine.machine
+        following = machine.next_bytes(state)
+        if following or not machine.is_accepting(state):
+            n_closed = self._first_open(tokens, forced, following)
+        n_affordable = self._n_affordable(tokens, state)
+        if n_affordable < n_closed:
+            return tokens[:n_affordable], frozenset()
+        if n_closed == len(tokens):
+            return tokens, frozenset()
+        done = sum(len(vocabulary.tokens[token]) for token in tokens[:n_closed])
+        needless = self._needless(tokens[n_closed], forced[done:], following)
+        return tokens[:n_closed], needless
+
+    def min_tokens_to_finish(self) -> int:
+        """Tokens, end-of-sequence included, with which the output can certainly be finished.
+
+        A proven upper bound on the fewest: the tokens of one shortest completion. 0 once finished.
+        """
+        if self._finished:
+            return 0
+        own = self._engine.plan_size(self._state, self._text) + 1
+        plan = self._plans.get(len(self._trail) - 1)
+        return own if plan is None else min(own, plan.size + 1)
+
+    # -- budget -----------------------------------------------------------------------------
+
+    def _is_tight(self) -> bool:
+        """Whether some token allowed by the grammar might not be affordable."""
+        assert self._left is not None
+        # The token itself, the completion after it, and end of sequence.
+        reach, spare = self._engine.reach, self._left - 2
+        if reach.most_roughly(self._state) <= spare or reach.most_bytes(self._state) <= spare:
+            return False
+        most = reach.most(self._state)
+        if most < FAR or not isinstance(reach, Reach):
+            return most > spare
+        # How far a token leads depends on the text.
+        return reach.most_after(self._state, self._text()) > spare
+
+    def _text_after(self, tokens: list[int]) -> Callable[[], Tape]:
+        """Gives the text after ``tokens`` from here."""
+        known = self._engine.named.tokens
+        return lambda: self._text().after(b"".join(known[t] for t in tokens))
+
+    def _held(self) -> Plan:
+        """The plan held here; made now if every token before was affordable without one."""
+        here = len(self._trail) - 1
+        state, plan = self._trail[-1], self._plans.get(here)
+        if plan is None:
+            plan = self._engine.plan(state, self._text)
+            self._plans[here] = plan
+        return plan
+
+    def _plan_after(self, token_id: int, to: int) -> Plan | None:
+        """Affordable tokens that finish after ``token_id``, or None."""
+        assert self._left is not None
+        engine, held, text = self._engine, self._held(), self._text_after([token_id])
+        if held.size and held.first == token_id:
+            size = engine.plan_size(to, text)
+            best = held.rest() if held.size - 1 <= size else engine.plan(to, text)
+        else:
+            best = engine.plan(to, text)
+        return best if best.size + 2 <= self._left else None
+
+    def _restrict(self, out: npt.NDArray[np.uint32]) -> None:
+        """Clear the bits of tokens after which the output could not be finished in time."""
+        assert self._left is not None
+        engine = self._engine
+        held = self._held()
+        # The token itself and the end of the sequence have to be paid for as well.
+        reach, spare = engine.reach, self._left - 2
+        if not isinstance(reach, Reach):
+            reach.restrict(self._state, spare, out)
+            if held.size:
+                out[held.first >> 5] |= np.uint32(1 << (held.first & 31))
+            return
+        doubtful, hopeless = reach.sort_out(self._state, spare, self._text)
+        tokens = [t for t in doubtful.tolist() if out[t >> 5] >> (t & 31) & 1]
+        flags = np.zeros(len(out) * 32, np.uint8)
+        flags[hopeless] = 1
+        for token in tokens:
+            to = engine.advance(self._state, token, self._text)
+            needed = engine.plan_size(to, self._text_after([token]))
+            flags[token] = needed + 2 > self._left
+        if held.size:
+            flags[held.first] = 0  # what is held is affordable, whatever else follows that token
+        out &= ~np.packbits(flags, bitorder="little").view(np.uint32)
+
+    # -- forced text ------------------------------------------------------------------------
+
+    def _forced(self) -> tuple[bytes, int]:
+        """The forced bytes, and the state after them."""
+        machine = self._engine.machine
+        forced = bytearray()
+        state = self._state
+        while not self._finished and len(forced) < _FORCED_LIMIT:
+            byte = machine.forced_byte(state)
+            if byte < 0 or byte == MARK:
+                break  # named tokens are no text to be spelt
+            to = machine.step(state, byte)
+            if machine.is_pending(to):
+                break
+            forced.append(byte)
+            state = to
+        return bytes(forced), state
+
+    def _n_affordable(self, tokens: list[int], state: int) -> int:
+        """How many of ``tokens``, forced and leading to ``state``, fit into the budget."""
+        if self._left is None:
+            return len(tokens)
+        try:
+            rest = self._engine.machine.shortest_completion(state)
+        except NeedsText:
+            pass
+        else:
+            if len(tokens) + len(rest) + 1 <= self._left:
+                return len(tokens)
+        at = self._state
+        for i, token in enumerate(tokens):
+            at = self._engine.advance(at, token, self._text)
+            needed = self._engine.plan_size(at, self._text_after(tokens[: i + 1]))
+            if needed + 1 > self._left - i - 1:
+                return i
+        return len(tokens)
+
+    def _reaches(self, text: bytes, following: Collection[int]) -> bool:
+        """Whether some token begins with ``text`` and goes on with one of ``following``."""
+        trie = self._engine.vocabulary.trie
+        node = trie.node_of(text)
+        return (
+            node is not None
+            and bool(trie.n_children[node])
+            and any((node << 8 | byte) in trie.child for byte in following)
+        )
+
+    def _first_open(self, tokens: list[int], forced: bytes, following: Collection[int]) -> int:
+        """Index of the first token from whose start some token could reach beyond ``forced``."""
+        vocabulary = self._engine.vocabulary
+        start = len(forced)
+        first = len(tokens)
+        for i in range(len(tokens) - 1, -1, -1):
+            start -= len(vocabulary.tokens[tokens[i]])
+            if len(forced) - start > vocabulary.trie.max_depth:
+                break
+            if self._reaches(forced[start:], following):
+                first = i
+        return first
+
+    def _needless(self, first: int, rest: bytes, following: Collection[int]) -> frozenset[int]:
+        """Tokens that only begin ``rest``, but are neither ``first`` nor reach an open place."""
+        trie = self._engine.vocabulary.trie
+        needless: list[int] = []
+        node = 0
+        for length in range(1, len(rest)):
+            step = trie.child.get(node << 8 | rest[length - 1])
+            if step is None:
+                break
+            node = step
+            ids = trie.ids_at(node)
+            if ids and not self._reaches(rest[length:], following):
+                needless += ids
+        return frozenset(needless) - {first}
+
+    def _why_not(self, token_id: int) -> str:
+        vocabulary = self._engine.vocabulary
+        if not 0 <= token_id < vocabulary.size:
+            return f"token {token_id} does not exist: the vocabulary has {vocabulary.size:,} ids."
+        named = self._engine.named
+        text = named.texts[token_id]
+        if not text:
+            return f"token {token_id} stands for no text (a special or unused id)."
+        following = self._engine.machine.next_bytes(self._state)
+        allowed = bytes(sorted(following - {MARK}))
+        if not allowed and following:
+            may = "a special token has to follow"
+        elif not allowed:
+            may = "nothing may follow: the text is whole"
+        elif len(allowed) == 1:
+            may = f"the next byte may be {repr(allowed)[1:]}"
+        elif len(allowed) <= 24:
+            may = f"the next byte may be one of {repr(allowed)[1:]}"
+        else:
+            may = f"the next byte may be one of {len(allowed)} different ones"
+        return f"token {token_id} ({text!r}) is not allowed here; {may}."
+
+    def __repr__(self) -> str:
+        return (
+            f"Cursor(accepted={len(self._trail) - 1}, is_accepting={self.is_accepting}, "
+            f"is_finished={self._finished})"
+        )
+
+
+_MOST_SAID = 10**15
+
+
+def _tokens(n: int) -> str:
+    return f"{n:,} token" if n == 1 else f"{n:,} tokens"
+
+
+def _about(n: int) -> str:
+    """So many tokens, or perhaps a few fewer."""
+    return f"more than {_tokens(_MOST_SAID)}" if n > _MOST_SAID else f"about {_tokens(n)}"
+
+
+def _whole_number(token_id: object) -> int:
+    if not isinstance(token_id, (int, np.integer)):
+        raise TypeError(
+            f"accept takes the id of a token, a whole number; got {token_id!r}. For text, "
+            "accept each id of vocabulary.encode_bytes(text.encode())."
+        )
+    return int(token_id)

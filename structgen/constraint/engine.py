@@ -1,0 +1,137 @@
+"""Engines: an automaton as it has grown so far, with its masks and memos.
+
+An `Engine` is what the cursors of one constraint share: the machine, whose states appear as they
+are reached, the masks of those states, where tokens lead and how outputs may be finished. Machines
+only grow; how much they weigh is told here, so that `constraint` can begin with a new one. Nothing
+here knows of sequences.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from structgen.automaton import Built
+from structgen.automaton.core import DEAD, Machine, NeedsText, Tape
+from structgen.automaton.texts import Text
+from structgen.masks import MaskEngine, NamedTokens, Reach
+from structgen.types import OutputType
+from structgen.vocabulary import Plan, Vocabulary
+
+if TYPE_CHECKING:
+    from structgen.automaton.cfg import CfgMachine
+    from structgen.masks.cfg.masks import CfgMaskEngine
+    from structgen.masks.cfg.reach import CfgReach
+
+_MAX_MEMO = 200_000
+"""Most entries of each token memo; a full one starts anew."""
+
+_WEIGHED_EVERY = 2_000
+"""States and tokens by which an engine grows before it is weighed again."""
+
+
+class Engine:
+    """One machine over one vocabulary. Thread-safe.
+
+    Attributes:
+        output: the lowered output type.
+        vocabulary: the vocabulary.
+        named: the special tokens that the grammar names.
+        machine: the automaton.
+        masks: the masks of its states.
+        size: how many tokens the vocabulary has.
+        after_token: the state after a token, by state times ``size`` plus token id; of those met.
+    """
+
+    def __init__(self, output: OutputType, vocabulary: Vocabulary, built: Built) -> None:
+        self.output = output
+        self.vocabulary = vocabulary
+        self.machine: Machine | CfgMachine = built.machine
+        self.named = NamedTokens(vocabulary, built.named_tokens)
+        self.masks: MaskEngine | CfgMaskEngine
+        if isinstance(built.machine, Machine):
+            self.masks = MaskEngine(built.machine, vocabulary, self.named)
+        else:
+            from structgen.masks.cfg.masks import CfgMaskEngine
+
+            self.masks = CfgMaskEngine(built.machine, vocabulary)
+        self.size = vocabulary.size
+        self.after_token: dict[int, int] = {}
+        self._plans: dict[int, Plan] = {}
+        self._plan_sizes: dict[int, int] = {}
+        self._weighed_at = 0
+        self._weight = 0
+
+    def weight(self) -> int:
+        """About how many bytes the machine and the memos take; looked at every few thousand states.
+
+        What other constraints share, and what the vocabulary's byte budget rules, is left out.
+        """
+        grown = self.machine.n_states + len(self.after_token)
+        if grown > self._weighed_at + _WEIGHED_EVERY:
+            self._weighed_at = grown
+            memos = len(self.after_token) + len(self._plans) + len(self._plan_sizes)
+            self._weight = self.machine.weight + 150 * memos
+        return self._weight
+
+    @cached_property
+    def reach(self) -> Reach | CfgReach:
+        """How far from the end tokens lead; only budgets ask."""
+        if isinstance(self.masks, MaskEngine):
+            return Reach(self.masks)
+        from structgen.masks.cfg.reach import CfgReach
+
+        return CfgReach(self.masks)
+
+    def advance(self, state: int, token_id: int, tape: Callable[[], Tape]) -> int:
+        """The state after a token's bytes, or `DEAD`."""
+        to = self.after_token.get(state * self.size + token_id)
+        return self.advance_anew(state, token_id, tape) if to is None else to
+
+    def advance_anew(self, state: int, token_id: int, tape: Callable[[], Tape]) -> int:
+        """`advance`, where `after_token` does not know."""
+        machine = self.machine
+        data = self.named.tokens[token_id]
+        to, done = machine.read(state, data, 0) if data else (DEAD, 0)
+        if to in machine.pending:
+            while to in machine.pending:
+                to = machine.resolve(to, tape().after(data[:done]))
+                if done < len(data) and to != DEAD:
+                    to, done = machine.read(to, data, done)
+            return to
+        if len(self.after_token) > _MAX_MEMO:
+            self.after_token.clear()
+        self.after_token[state * self.size + token_id] = to
+        return to
+
+    def plan(self, state: int, tape: Callable[[], Tape]) -> Plan:
+        """Tokens that finish from ``state``, without the end-of-sequence token."""
+        plan = self._plans.get(state)
+        if plan is None:
+            completion, is_shared = self._completion(state, tape)
+            plan = self.named.plan(completion)
+            if is_shared:
+                if len(self._plans) > _MAX_MEMO:
+                    self._plans.clear()
+                self._plans[state] = plan
+        return plan
+
+    def plan_size(self, state: int, tape: Callable[[], Tape]) -> int:
+        """How many tokens `plan` has: it is asked of many states of which one will be reached."""
+        size = self._plan_sizes.get(state)
+        if size is None:
+            completion, is_shared = self._completion(state, tape)
+            size = self.named.count(completion)
+            if is_shared:
+                if len(self._plan_sizes) > _MAX_MEMO:
+                    self._plan_sizes.clear()
+                self._plan_sizes[state] = size
+        return size
+
+    def _completion(self, state: int, tape: Callable[[], Tape]) -> tuple[Text, bool]:
+        """Bytes that finish from ``state``, and whether they do so after every text."""
+        try:
+            return self.machine.shortest_completion(state), True
+        except NeedsText:
+            return self.machine.shortest_completion(state, tape()), False

@@ -1,0 +1,212 @@
+"""What a call asks for, held against the model and the output type before anything runs.
+
+It owns the checks that need to know more than the options: the prompt's tokens, the budget, whether
+an adapter is loaded, whether a value can be unsure; and the order of what edits scores. It knows
+nothing of steps or sequences: how an output is made is `structgen.run`'s business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from structgen.constraint import Constraint
+from structgen.decoding import chat
+from structgen.decoding.chat import Prompt
+from structgen.decoding.chat_tokens import encode_chat
+from structgen.decoding.options import SearchOptions
+from structgen.errors import OptionError, PromptError
+from structgen.insight import GivenUp, OpenSequence, may_have_sites, suggestion
+from structgen.models.base import Model, TokenSequence
+from structgen.models.passes import LONGEST_PASS
+from structgen.sampling import (
+    LogitBias,
+    LogitsProcessor,
+    MinLength,
+    NoRepeatNgram,
+    TokenIds,
+    TokenMask,
+)
+
+
+def encode(model: Model, prompt: Prompt, special_tokens: str = "template") -> TokenIds:
+    """Return the tokens of a prompt, int32 ``[n]``, through the chat template if it is a chat.
+
+    Args:
+        model: the model.
+        prompt: text, in which special tokens are read; or chat messages.
+        special_tokens: where they are read in a chat: see `SearchOptions`.
+
+    Raises:
+        PromptError: empty or malformed.
+    """
+    parsed = chat.parse(prompt)
+    if isinstance(parsed, str):
+        token_ids = model.encode(parsed)
+    else:
+        token_ids = encode_chat(model, parsed, anywhere=special_tokens == "anywhere")
+    if not len(token_ids):
+        raise PromptError("The prompt is empty: it has no tokens.")
+    return token_ids
+
+
+def opener(
+    model: Model,
+    prompt_ids: TokenIds,
+    adapter: str | None = None,
+    give_up: Callable[[], bool] | None = None,
+) -> OpenSequence:
+    """Return what begins a sequence on a prompt and some tokens after it, for `Confidence`.
+
+    It raises `GivenUp` when ``give_up``, asked before each pass of the model, says so.
+    """
+
+    def open_sequence(before: Sequence[int], room: int) -> tuple[TokenSequence, int]:
+        token_ids = np.concatenate([prompt_ids, np.array(before, np.int32)])
+        room = min(room, model.context_length - len(token_ids))
+        sequence = model.start(len(token_ids) + room, prefix=token_ids, adapter=adapter)
+        # Two tokens at least, as in a call that starts from nothing: see `models.sequences`.
+        first = max(min(sequence.length, len(token_ids) - 2), 0)
+        sequence.rewind(first)
+        for piece in passes(token_ids[first:]):
+            if give_up is not None and give_up():
+                sequence.close()
+                raise GivenUp
+            sequence.append(piece)
+        return sequence, room
+
+    return open_sequence
+
+
+def passes(token_ids: TokenIds) -> Iterator[TokenIds]:
+    """Cut tokens into passes of the model, none over one token: that would round differently.
+
+    A long prompt can be given up between them (0.2 s with SmolLM2). Passes of 64 tokens are no
+    slower than longer ones, and give the same scores to the bit.
+    """
+    start = 0
+    while start < len(token_ids):
+        end = start + LONGEST_PASS
+        if len(token_ids) - end < 2:
+            end = len(token_ids)
+        yield token_ids[start:end]
+        start = end
+
+
+def processors(
+    model: Model,
+    search: SearchOptions,
+    settings: Mapping[str, Any],
+    processor: LogitsProcessor | None,
+    mask: TokenMask | None,
+) -> list[LogitsProcessor]:
+    """Return what edits the logits, in order: preferences, the mask, the user's, the mask again.
+
+    Args:
+        model: the model.
+        search: the options of the call.
+        settings: of `structgen.options.resolve`.
+        processor: of the generator, or None; that of the call comes after it.
+        mask: of the output type, or None.
+    """
+    vocabulary = model.vocabulary
+    found: list[LogitsProcessor] = []
+    if settings.get("min_length"):
+        found.append(MinLength(settings["min_length"], vocabulary.eos_token_ids))
+    if settings.get("no_repeat_ngram_size"):
+        found.append(NoRepeatNgram(settings["no_repeat_ngram_size"]))
+    if search.logit_bias:
+        found.append(LogitBias(search.logit_bias, vocabulary.size))
+    if mask is not None:
+        found.append(mask)
+    for own in (processor, search.processor):
+        if own is not None:
+            found.append(own if mask is None else mask.has_last_word_after(own))
+    return found
+
+
+def check_fits(model: Model, prompt_tokens: int) -> None:
+    """Raise when a prompt leaves no room for an output.
+
+    Raises:
+        PromptError: so it is.
+    """
+    context = model.context_length
+    if prompt_tokens >= context:
+        raise PromptError(
+            f"The prompt has {prompt_tokens:,} tokens, but {model.name} holds {context:,}, prompt "
+            f"and output together. Shorten it by at least {prompt_tokens - context + 1:,} tokens."
+        )
+
+
+def check_adapter(model: Model, adapter: str | None) -> None:
+    """Raise when an adapter is asked for that is not loaded.
+
+    Raises:
+        OptionError: so it is.
+    """
+    if adapter is not None and adapter not in model.adapters:
+        loaded = ", ".join(sorted(model.adapters)) or "none"
+        raise OptionError(
+            f"adapter={adapter!r} is not loaded (loaded: {loaded}). Load it with "
+            "model.load_adapter(path, name)."
+        )
+
+
+def check_abstains(constraint: Constraint | None, search: SearchOptions) -> None:
+    """Raise when ``abstain_below`` asks for what no output of the type has.
+
+    Raises:
+        OptionError: so it does.
+    """
+    if search.abstain_below is None:
+        return
+    if constraint is None or not may_have_sites(constraint):
+        what = "free text" if constraint is None else constraint.output.name
+        raise OptionError(
+            f"abstain_below= needs a value that is a choice among few, which {what} has not."
+        )
+    if isinstance(search.abstain_below, Mapping):
+        for path in search.abstain_below:
+            meant = suggestion(constraint, path)
+            if meant is not None:
+                raise OptionError(
+                    f"abstain_below has {path!r}, where no output of "
+                    f"{constraint.output.name} has a value with few alternatives. {meant}"
+                )
+
+
+def budget(model: Model, prompt_tokens: int, search: SearchOptions) -> int:
+    """Return how many tokens a call may generate, the end of the sequence included; at least 1.
+
+    Raises:
+        PromptError: the prompt is longer than the context.
+        OptionError: ``max_length`` is more than the context, or less than the prompt; or
+            ``max_new_tokens`` is more than the prompt leaves of the context.
+    """
+    check_fits(model, prompt_tokens)
+    context = model.context_length
+    if search.max_length is not None and search.max_length > context:
+        raise OptionError(
+            f"max_length={search.max_length:,} is more than {model.name} holds: {context:,} "
+            "tokens, prompt and output together."
+        )
+    most = search.max_new_tokens
+    if most is not None and prompt_tokens + most > context:
+        raise OptionError(
+            f"max_new_tokens={most:,} is more than {model.name} has room for: it holds {context:,} "
+            f"tokens, prompt and output together, and the prompt has {prompt_tokens:,}. Pass at "
+            f"most {context - prompt_tokens:,}, or leave it out: then the context is the limit."
+        )
+    # Who says how long an output may be is not held to what the model's folder says of all calls.
+    default = context if most is not None else model.search_defaults.get("max_length", context)
+    limit = search.max_length or min(int(default), context)
+    if prompt_tokens >= limit:
+        raise OptionError(
+            f"max_length is {limit:,} tokens and counts the prompt, which has {prompt_tokens:,}. "
+            "Raise it, or use max_new_tokens, which counts the output only."
+        )
+    left = limit - prompt_tokens
+    return left if most is None else min(left, most)

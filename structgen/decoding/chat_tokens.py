@@ -1,0 +1,316 @@
+"""Chats into tokens: contents are text, and only the template's own markers are special tokens.
+
+A chat template writes markers such as ``<|im_end|>`` around the messages, and the tokenizer reads
+them as single tokens that control the model. Where a user, a tool or a document writes the same
+characters, they have to stay text, or whoever wrote them could end the turn and begin another in
+somebody else's name. This module owns telling the two apart; templates and tokenizers are the
+model's, and how characters are spelt in tokens is `structgen.spelling`'s business.
+
+Which markers are the template's. The template is rendered a second time with messages in which the
+characters that begin or end a special token's name are replaced by long random numbers that nobody
+can guess. Every name that this rendering has was written by the template. Where the replaced
+characters, put back, give the first rendering, as for every template that embeds, trims or quotes
+contents, each character's origin is known. A template that looks into contents (for ``</think>``,
+say) may write another text then; it is rendered once more with only whole names replaced, and that
+is the prompt if it has the same markers, else the rendering before.
+
+Where no content holds such characters nothing is rendered twice, and where none holds a name the
+tokens are those of the text as a whole: what this module does is nothing, but for those who would
+notice.
+"""
+
+from __future__ import annotations
+
+import bisect
+import itertools
+import re
+import secrets
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, final
+
+import numpy as np
+
+from structgen.decoding.spelling import Speller
+from structgen.errors import PromptError, VocabularyError
+from structgen.models.base import Model
+from structgen.sampling import TokenIds
+
+_Messages = Sequence[Mapping[str, Any]]
+_DIGITS = 24
+
+
+class _Piece(NamedTuple):
+    """Part of a rendered chat: text, or a special token that the template wrote."""
+
+    text: str
+    token_id: int | None
+
+
+def encode_chat(model: Model, messages: _Messages, *, anywhere: bool = False) -> TokenIds:
+    """Return the tokens of a chat, int32 ``[n]``.
+
+    Args:
+        model: the model, with its template and tokenizer.
+        messages: of `structgen.chat.parse`. A last one of the assistant's is where its answer goes
+            on: nothing comes between.
+        anywhere: read special tokens in contents, too.
+
+    Raises:
+        PromptError: the template refuses these messages.
+
+    Cost: that of rendering and encoding once; twice to three times as much for contents with the
+    characters of which special tokens are made.
+    """
+    text = _rendered(model, messages)
+    token_ids = model.encode(text)
+    if anywhere:
+        return token_ids
+    names = _names(model)
+    names.learn(model, text, token_ids)
+    if not any(map(names.has_edge, _strings(messages))):
+        return token_ids
+    pieces = _origins(model, names, messages, text)
+    whole = "".join(piece.text for piece in pieces)
+    if whole != text:
+        token_ids = model.encode(whole)
+    return _Spelt(model, names, pieces, token_ids).token_ids
+
+
+def _rendered(model: Model, messages: _Messages) -> str:
+    """The text of a chat up to where the answer begins, or goes on."""
+    last = messages[-1]
+    if last["role"] != "assistant":
+        return model.apply_chat_template(messages)
+    if len(messages) == 1:
+        raise PromptError(
+            "The only message is the assistant's: there is nothing to answer. Put the user's "
+            "message before it; the answer then goes on where the assistant's ends."
+        )
+    return model.apply_chat_template(messages[:-1]) + str(last["content"])
+
+
+# -- names ------------------------------------------------------------------------------------
+
+
+@final
+class _Names:
+    """The special tokens of one model, by what they are called in text.
+
+    Attributes:
+        ids: token id by name, of those that are known.
+    """
+
+    def __init__(self, model: Model) -> None:
+        vocabulary = model.vocabulary
+        self._special = vocabulary.special_token_ids
+        self._unnamed = self._special - {*vocabulary.named_tokens.values()}
+        self.ids: dict[str, int] = {}
+        self._add(
+            {
+                name: token_id
+                for name, token_id in vocabulary.named_tokens.items()
+                # What stands for unknown characters controls nothing.
+                if name and token_id in self._special and "unk" not in name.lower()
+            }
+        )
+
+    def _add(self, ids: Mapping[str, int]) -> None:
+        self.ids = {**self.ids, **ids}
+        longest_first = sorted(self.ids, key=len, reverse=True)
+        self._pattern = re.compile(f"({'|'.join(map(re.escape, longest_first))})" if ids else "()")
+        self.edges = {char for name in self.ids for char in (name[0], name[-1])}
+
+    def learn(self, model: Model, text: str, token_ids: TokenIds) -> None:
+        """Learn the names of special tokens that ``text`` has and the vocabulary does not name."""
+        for token_id in self._unnamed.intersection(token_ids.tolist()) - {*self.ids.values()}:
+
+            def has(part: str, token_id: int = token_id) -> bool:
+                return token_id in model.encode(part).tolist()
+
+            # The shortest beginning of the text that has it, and the shortest end of that.
+            end = bisect.bisect_left(range(len(text)), True, key=lambda n: has(text[:n]))
+            start = bisect.bisect_left(range(end), True, key=lambda n: not has(text[n:end])) - 1
+            if end - start > 1:  # not a character that the tokenizer does not know
+                self._add({text[start:end]: token_id})
+
+    def has_edge(self, text: str) -> bool:
+        """Whether a text has a character that begins or ends some name."""
+        return not self.edges.isdisjoint(text)
+
+    def split(self, text: str) -> list[str]:
+        """Cut a text at its names: text, name, text, …, text."""
+        return self._pattern.split(text)
+
+    def found(self, text: str) -> list[int]:
+        """The special tokens that a text has, if it is read as such."""
+        return [self.ids[name] for name in self.split(text)[1::2]]
+
+
+_KNOWN: weakref.WeakKeyDictionary[Model, _Names] = weakref.WeakKeyDictionary()
+
+
+def _names(model: Model) -> _Names:
+    found = _KNOWN.get(model)
+    if found is None:
+        found = _KNOWN[model] = _Names(model)
+    return found
+
+
+# -- where characters come from ---------------------------------------------------------------
+
+
+def _origins(model: Model, names: _Names, messages: _Messages, text: str) -> list[_Piece]:
+    """The rendered chat in pieces: what the template wrote as special tokens, and all else."""
+    sure = _shadowed(model, names, messages, sorted(names.edges))
+    if sure is not None and "".join(piece.text for piece in sure) == text:
+        return sure
+    present = {name for string in _strings(messages) for name in names.split(string)[1::2]}
+    closer = _shadowed(model, names, messages, sorted(present, key=len, reverse=True))
+    # A template that takes parts of contents out could put a name together of what is left.
+    pieces = closer if sure is None or _markers(sure) == _markers(closer) else sure
+    if pieces is None:
+        raise PromptError(
+            f"The chat template of {model.name} cannot be applied to messages that spell its "
+            "special tokens. Leave them out, or pass special_tokens='anywhere' to have them read "
+            "as such."
+        )
+    return pieces
+
+
+def _markers(pieces: Sequence[_Piece] | None) -> list[int | None]:
+    return [piece.token_id for piece in pieces or () if piece.token_id is not None]
+
+
+def _shadowed(
+    model: Model, names: _Names, messages: _Messages, hidden: Sequence[str]
+) -> list[_Piece] | None:
+    """Render messages with some strings replaced by numbers; put them back into what is text."""
+    numbers = {part: str(secrets.randbelow(10**_DIGITS)).zfill(_DIGITS) for part in hidden}
+    parts = {number: part for part, number in numbers.items()}
+    hide = re.compile("|".join(map(re.escape, hidden)) or "(?!)")
+    show = re.compile("|".join(parts) or "(?!)")
+    shadow = [
+        {
+            key: value if key == "role" else _mapped(value, lambda s: hide.sub(_lookup(numbers), s))
+            for key, value in message.items()
+        }
+        for message in messages
+    ]
+    try:
+        rendered = _rendered(model, shadow)
+    except PromptError:
+        return None
+    pieces = []
+    for index, part in enumerate(names.split(rendered)):
+        if index % 2:
+            pieces.append(_Piece(part, names.ids[part]))
+        else:
+            pieces.append(_Piece(show.sub(_lookup(parts), part), None))
+    return pieces
+
+
+def _lookup(table: Mapping[str, str]) -> Callable[[re.Match[str]], str]:
+    return lambda match: table[match[0]]
+
+
+def _mapped(value: Any, change: Callable[[str], str]) -> Any:
+    """A value of a message with all its strings changed."""
+    if isinstance(value, str):
+        return change(value)
+    if isinstance(value, Mapping):
+        return {_mapped(key, change): _mapped(inner, change) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_mapped(inner, change) for inner in value]
+    return value
+
+
+def _strings(messages: _Messages) -> list[str]:
+    """All strings of the messages but their roles."""
+    found: list[str] = []
+
+    def note(text: str) -> str:
+        found.append(text)
+        return text
+
+    for message in messages:
+        _mapped({key: value for key, value in message.items() if key != "role"}, note)
+    return found
+
+
+# -- tokens -----------------------------------------------------------------------------------
+
+
+@final
+class _Spelt:
+    """The tokens of pieces.
+
+    Attributes:
+        token_ids: int32 ``[n]``.
+    """
+
+    def __init__(
+        self, model: Model, names: _Names, pieces: Sequence[_Piece], token_ids: TokenIds
+    ) -> None:
+        """Spell ``pieces``.
+
+        Args:
+            model: the model.
+            names: its special tokens.
+            pieces: of `_origins`.
+            token_ids: of their text as a whole, with special tokens read everywhere. Pieces of
+                which no part was read so keep theirs.
+        """
+        self._model = model
+        self._names = names
+        self._speller = Speller(model.vocabulary, model.encode)
+        self._out: list[int] = []
+        special = {*names.ids.values()}
+        expected = [
+            names.found(piece.text) if piece.token_id is None else [piece.token_id]
+            for piece in pieces
+        ]
+        given: list[int] = token_ids.tolist()
+        ends = [at for at, token_id in enumerate(given) if token_id in special]
+        is_read_alike = [given[at] for at in ends] == list(itertools.chain(*expected))
+        start = done = 0
+        for piece, found in zip(pieces, expected, strict=True):
+            done += len(found)
+            end = ends[done] if done < len(ends) else len(given)
+            if piece.token_id is not None:
+                self._out.append(piece.token_id)
+                start = ends[done - 1] + 1 if is_read_alike else start
+            elif is_read_alike and not found:
+                self._out += given[start:end]
+            else:
+                self._spell(piece.text)
+        self.token_ids: TokenIds = np.array(self._out, np.int32)
+
+    def _spell(self, text: str) -> None:
+        """Add text as text: cut inside each name, so that the tokenizer does not see it."""
+        parts = self._names.split(text)
+        run = parts[0]
+        for name, after in zip(parts[1::2], parts[2::2], strict=True):
+            cut = self._cut(name)
+            self._add(run + name[:cut])
+            run = name[cut:] + after
+        self._add(run)
+
+    def _cut(self, name: str) -> int:
+        """Where the name falls into the fewest tokens, if it is cut there."""
+
+        def count(cut: int) -> int:
+            return len(self._model.encode(name[:cut])) + len(self._model.encode(name[cut:]))
+
+        return min(range(1, len(name)), key=count, default=1)
+
+    def _add(self, text: str) -> None:
+        if not text:
+            return
+        special = self._model.vocabulary.special_token_ids
+        before = np.array(self._out, np.int32)
+        try:
+            found = self._speller(before, text.encode())
+        except VocabularyError:  # characters that the tokenizer does not know
+            found = [int(token_id) for token_id in self._model.encode(text)]
+        self._out += [token_id for token_id in found if token_id not in special]

@@ -1,0 +1,383 @@
+"""Search options: what a call may ask for, checked before anything runs.
+
+It owns names, types, ranges and contradictions, and what is implied by what. It knows nothing of
+prompts, output types or the runtime; a model turns a `SearchOptions` into its own settings.
+
+Names are ONNX Runtime GenAI's (``max_length``, ``do_sample``, ``temperature``, ``top_k``, …), and
+beside them ``seed`` (an alias of ``random_seed``) and what that runtime does not have. An option
+that is not given, or is None, keeps the model's own default from its ``genai_config.json``.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import operator
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+from structgen.automaton.json import JsonOptions
+from structgen.errors import OptionError
+from structgen.sampling import LogitsProcessor, checked
+
+MAX_SEED = 2**31 - 1
+
+_UNSUPPORTED = {
+    "num_beams": (
+        "Outputs are grown one token at a time, each under its own mask, not ranked as beams; "
+        "use temperature and seed instead."
+    ),
+    "num_return_sequences": "It is called 'n' here.",
+    "length_penalty": "It only acts on beam search, which is not supported.",
+    "diversity_penalty": "It only acts on beam search, which is not supported.",
+    "early_stopping": "It only acts on beam search, which is not supported.",
+    "stream": "Call generator.stream(prompt) for an output piece by piece.",
+    "past_present_share_buffer": "Set it in the model's genai_config.json.",
+    "chunk_size": "Set it in the model's genai_config.json.",
+}
+
+# Names that other libraries use for the same thing.
+_ALIASES = {
+    "max_tokens": "max_new_tokens",
+    "max_completion_tokens": "max_new_tokens",
+    "n_predict": "max_new_tokens",
+    "stop_strings": "stop",
+    "stop_sequences": "stop",
+    "repeat_penalty": "repetition_penalty",
+}
+
+_COMPILE_OPTIONS = frozenset(field.name for field in fields(JsonOptions))
+
+
+@dataclass(frozen=True, slots=True)
+class SearchOptions:
+    """The checked options of one call. None: not given, the model's default applies.
+
+    Attributes:
+        max_new_tokens: most tokens to generate, the end-of-sequence token included; at most what
+            the prompt leaves of the model's context.
+        max_length: most tokens in prompt and output together.
+        min_length: fewest tokens in prompt and output together before the text may end. An output
+            type comes first: when it leaves nothing but the end, the text ends.
+        do_sample: sample, rather than take the likeliest token. Giving a ``temperature`` above 0,
+            ``top_k`` above 1 or ``top_p`` implies True unless ``do_sample`` is given.
+        temperature: divides the logits, 0.01 to 100; 0 means the likeliest token.
+        top_k: sample among the ``top_k`` likeliest allowed tokens; 0 means no such limit.
+        top_p: sample among the likeliest allowed tokens that together have this probability.
+        repetition_penalty: above 1 discourages tokens that prompt or output already have; 0.01 to
+            100.
+        no_repeat_ngram_size: no run of this many tokens twice, in prompt and output together, as
+            far as the output type leaves a choice; 0 means no such limit.
+        random_seed: with the same seed and options, a call gives the same output again, on the
+            same machine. So does a call for several outputs, which are made one by one where text
+            may be forced, unless ``batch_size`` is given.
+        stop: strings that end the text, itself cut before the first of them.
+        logit_bias: token id to what is added to its score, -1,000 to 1,000; ``-inf``: never, as
+            far as the output type leaves a choice.
+        processor: a function that edits logits before each choice, after the generator's own; see
+            `structgen.processors.LogitsProcessor`.
+        logprobs: record the log probability of each token, see `structgen.logprobs`.
+        top_logprobs: how many of the likeliest tokens to list beside each, at most 1,000; more than
+            0 implies ``logprobs``.
+        trace: record what happened at each step, see `structgen.trace`.
+        abstain_below: the probability that each value which is a choice among few has to have; or
+            such a number for each of some JSON paths. See `structgen.confidence`.
+        forced: whether text that is the only way on is appended in one pass, rather than token by
+            token. It is spelt in the same tokens either way, but scores are rounded differently,
+            so what is chosen after it may differ.
+        special_tokens: where in a chat the names of special tokens, such as ``<|im_end|>``, are
+            read as such: ``template``, in what the chat template writes, and contents are text;
+            or ``anywhere``, in contents, too.
+        timeout: most seconds for the whole call, from when the first piece of text is asked for;
+            outputs then end where they are, and those of several that have not begun do not begin.
+        cancel: a `threading.Event`, or anything with ``is_set()``: once it is set, the output ends
+            where it is.
+        adapter: name of an adapter of `TextModel.load_adapter` to run with.
+        n: how many outputs to make for each prompt.
+        batch_size: most outputs made side by side; None: as many as pay. See `structgen.batch`.
+        return_errors: of several outputs, put errors in the place of those that failed, rather than
+            raise `BatchError`.
+    """
+
+    max_new_tokens: int | None = None
+    max_length: int | None = None
+    min_length: int | None = None
+    do_sample: bool | None = None
+    temperature: float | None = None
+    top_k: int | None = None
+    top_p: float | None = None
+    repetition_penalty: float | None = None
+    no_repeat_ngram_size: int | None = None
+    random_seed: int | None = None
+    stop: tuple[str, ...] = ()
+    logit_bias: Mapping[int, float] | None = None
+    processor: LogitsProcessor | None = None
+    logprobs: bool = False
+    top_logprobs: int = 0
+    trace: bool = False
+    abstain_below: float | Mapping[str, float] | None = None
+    forced: bool = True
+    special_tokens: str = "template"
+    timeout: float | None = None
+    cancel: Any = None
+    adapter: str | None = None
+    n: int | None = None
+    batch_size: int | None = None
+    return_errors: bool = False
+
+
+def parse(options: Mapping[str, Any]) -> SearchOptions:
+    """Check keyword options and fill in what they imply.
+
+    Raises:
+        OptionError: an unknown name (with the closest known ones), a wrong type, a value out of
+            range, or two options that contradict each other.
+    """
+    given = {name: value for name, value in options.items() if value is not None}
+    beams = options.get("num_beams")
+    if beams is None or (beams == 1 and beams is not True):  # what every output is made with
+        options = {name: value for name, value in options.items() if name != "num_beams"}
+        given.pop("num_beams", None)
+    for name in options:
+        if name not in NAMES:
+            raise OptionError(_unknown(name))
+    if "seed" in given and "random_seed" in given and given["random_seed"] != given["seed"]:
+        raise OptionError(
+            f"seed={given['seed']!r} and random_seed={given['random_seed']!r} are two names "
+            "for one option. Pass one of them."
+        )
+    checked: dict[str, Any] = {}
+    if "seed" in given:
+        checked["random_seed"] = _CHECKS["random_seed"]("seed", given.pop("seed"))
+        given.pop("random_seed", None)
+    for name, value in given.items():
+        checked[name] = _CHECKS[name](name, value)
+    if "do_sample" not in checked:
+        if checked.get("temperature") == 0:
+            checked["do_sample"] = False
+        elif "temperature" in checked or "top_p" in checked or checked.get("top_k", 0) > 1:
+            checked["do_sample"] = True
+    elif checked["do_sample"] and checked.get("temperature") == 0:
+        raise OptionError(
+            "do_sample=True with temperature=0 is a contradiction: temperature 0 takes the "
+            "likeliest token. Raise the temperature, or leave do_sample out."
+        )
+    if checked.get("top_logprobs"):
+        if checked.get("logprobs") is False:
+            raise OptionError(
+                f"top_logprobs={checked['top_logprobs']} with logprobs=False is a contradiction. "
+                "Leave one of them out."
+            )
+        checked["logprobs"] = True
+    return SearchOptions(**checked)
+
+
+def resolve(options: SearchOptions, defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """Merge the options of a call into a model's own search settings.
+
+    Args:
+        options: what the call asked for.
+        defaults: the model's settings, under the runtime's names.
+
+    Returns:
+        The settings to give to the runtime, each with a value, ``max_length`` left out.
+    """
+    names = [name for name in _CHECKS if name not in _NOT_THE_RUNTIMES]
+    # The runtime reports whole numbers as floats.
+    settings = {
+        name: int(defaults[name]) if name in _WHOLE else defaults[name]
+        for name in names
+        if name in defaults
+    }
+    settings.update(
+        (name, value) for name in names if (value := getattr(options, name)) is not None
+    )
+    if settings.get("do_sample"):
+        # The runtime takes the likeliest token when top_k is 1, or when neither top_k nor top_p
+        # is set: not what someone who asked for sampling, and not for these, should get.
+        if options.top_k is None and settings.get("top_k", 0) == 1:
+            settings["top_k"] = 0
+        if not settings.get("top_p"):
+            settings["top_p"] = 1.0
+    return settings
+
+
+def misplaced(compile_options: Mapping[str, Any]) -> str | None:
+    """Say that options given to a generator belong to its calls; None when none of them does."""
+    given = [f"{name}={value!r}" for name, value in compile_options.items() if name in NAMES]
+    if not given:
+        return None
+    names = ", ".join(f"{name}=" for name in compile_options if name in NAMES)
+    verb = "belongs" if len(given) == 1 else "belong"
+    return f"{names} {verb} to the call, not to Generator(...): generator(prompt, {given[0]})."
+
+
+def _unknown(name: str) -> str:
+    if name in _COMPILE_OPTIONS:
+        return (
+            f"Option {name!r} says how outputs are written, which is settled before a call. It "
+            f"belongs to Generator(model, output_type, {name}=...) or structgen.compile."
+        )
+    if name in _UNSUPPORTED:
+        return f"Option {name!r} is not supported. {_UNSUPPORTED[name]}"
+    if name in _ALIASES:
+        return f"Unknown option {name!r}. It is called {_ALIASES[name]!r} here."
+    close = difflib.get_close_matches(name, NAMES, n=3, cutoff=0.6)
+    if close:
+        return f"Unknown option {name!r}. Did you mean {' or '.join(map(repr, close))}?"
+    return f"Unknown option {name!r}. Options are: {', '.join(NAMES)}."
+
+
+def _flag(name: str, value: Any) -> bool:
+    if isinstance(value, bool):
+        return value
+    raise OptionError(f"{name}={value!r} is not a bool. Pass True or False.")
+
+
+def _whole(low: int, high: int | None = None) -> Any:
+    def check(name: str, value: Any) -> int:
+        try:
+            if isinstance(value, bool):
+                raise TypeError
+            number = operator.index(value)  # NumPy integers too
+        except TypeError:
+            raise OptionError(f"{name}={value!r} is not a whole number.") from None
+        if number < low or (high is not None and number > high):
+            bounds = f"{low:,} or more" if high is None else f"between {low:,} and {high:,}"
+            raise OptionError(f"{name}={number} is out of range. It must be {bounds}.")
+        return number
+
+    return check
+
+
+def _real(low: float, high: float, *, above: bool = False) -> Any:
+    def check(name: str, value: Any) -> float:
+        try:
+            if isinstance(value, (bool, str)):
+                raise TypeError
+            number = float(value)
+        except (TypeError, ValueError):
+            raise OptionError(f"{name}={value!r} is not a number.") from None
+        if not ((low < number if above else low <= number) and number <= high):
+            bounds = f"above {low:g} and at most" if above else f"between {low:g} and"
+            raise OptionError(f"{name}={number:g} is out of range. It must be {bounds} {high:g}.")
+        return number
+
+    return check
+
+
+def _temperature(name: str, value: Any) -> float:
+    # Outside of these bounds the runtime's float32 arithmetic overflows.
+    number: float = _real(0, 100)(name, value)
+    if 0 < number < 0.01:
+        raise OptionError(
+            f"{name}={number:g} is out of range. Pass 0 for the likeliest token, or 0.01 or more."
+        )
+    return number
+
+
+def _stop(name: str, value: Any) -> tuple[str, ...]:
+    strings = [value] if isinstance(value, str) else value
+    if not isinstance(strings, Sequence) or not all(isinstance(s, str) for s in strings):
+        raise OptionError(f"{name}={value!r} is neither a string nor a list of strings.")
+    if "" in strings:
+        raise OptionError(f"{name}={value!r} has an empty string, which would stop at once.")
+    return tuple(strings)
+
+
+def _logit_bias(name: str, value: Any) -> dict[int, float]:
+    if not isinstance(value, Mapping):
+        raise OptionError(f"{name}={value!r} is not a mapping from token ids to numbers.")
+    bias: dict[int, float] = {}
+    for token_id, added in value.items():
+        if isinstance(token_id, str):
+            raise OptionError(
+                f"{name} has the key {token_id!r}. Keys are token ids: model.encode(text) has them."
+            )
+        key = _whole(0)(f"{name} key", token_id)
+        try:
+            low = added == -math.inf
+            bias[key] = -math.inf if low else _real(-1000, 1000)(f"{name}[{key}]", added)
+        except OptionError as error:
+            raise OptionError(
+                f"{error} Or -inf: never, as far as the output type leaves a choice."
+            ) from None
+    return bias
+
+
+def _processor(name: str, value: Any) -> LogitsProcessor:
+    if not callable(value):
+        raise OptionError(f"{name}={value!r} is not callable.")
+    return checked(value)
+
+
+def _abstain_below(name: str, value: Any) -> float | dict[str, float]:
+    check = _real(0, 1, above=True)
+    if not isinstance(value, Mapping):
+        number: float = check(name, value)
+        return number
+    if not value or not all(isinstance(path, str) and path[:1] == "$" for path in value):
+        raise OptionError(
+            f"{name}={value!r} is neither a number nor a mapping from JSON paths such as "
+            "'$.label' to numbers."
+        )
+    return {path: check(f"{name}[{path!r}]", number) for path, number in value.items()}
+
+
+def _name(name: str, value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    raise OptionError(f"{name}={value!r} is not a str.")
+
+
+def _special_tokens(name: str, value: Any) -> str:
+    if value in ("template", "anywhere"):
+        return str(value)
+    raise OptionError(f"{name}={value!r} is unknown. Pass 'template' or 'anywhere'.")
+
+
+def _cancel(name: str, value: Any) -> Any:
+    if not callable(getattr(value, "is_set", None)):
+        raise OptionError(f"{name}={value!r} has no is_set(). Pass a threading.Event.")
+    return value
+
+
+_CHECKS: dict[str, Any] = {
+    "max_new_tokens": _whole(1),
+    "max_length": _whole(1),
+    "min_length": _whole(0),
+    "do_sample": _flag,
+    "temperature": _temperature,
+    "top_k": _whole(0),
+    "top_p": _real(0, 1, above=True),
+    "repetition_penalty": _real(0.01, 100),
+    "no_repeat_ngram_size": _whole(0),
+    "random_seed": _whole(0, MAX_SEED),
+    "stop": _stop,
+    "logit_bias": _logit_bias,
+    "processor": _processor,
+    "logprobs": _flag,
+    "top_logprobs": _whole(0, 1000),
+    "trace": _flag,
+    "abstain_below": _abstain_below,
+    "forced": _flag,
+    "special_tokens": _special_tokens,
+    "timeout": _real(0, 1e9, above=True),
+    "cancel": _cancel,
+    "adapter": _name,
+    "n": _whole(1, 10_000),
+    "batch_size": _whole(1, 256),
+    "return_errors": _flag,
+}
+
+_NOT_THE_RUNTIMES = {
+    *("max_new_tokens", "max_length", "stop", "logit_bias", "abstain_below"),
+    *("processor", "logprobs", "top_logprobs", "trace", "forced", "timeout", "cancel"),
+    *("adapter", "n", "batch_size", "return_errors", "special_tokens"),
+}
+
+_WHOLE = {"min_length", "top_k", "no_repeat_ngram_size", "random_seed"}
+
+NAMES = (*(field.name for field in fields(SearchOptions)), "seed")
+"""Every option a call accepts."""

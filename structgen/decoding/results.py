@@ -1,0 +1,134 @@
+"""What a call returns besides its text: tokens, why it ended, counts, times, confidence.
+
+Plain frozen data, but for the confidence, which is computed when it is asked for. It knows nothing
+of how any of it comes about.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from structgen.errors import Abstained
+from structgen.insight import GivenUp, Trace, ValueConfidence, below
+from structgen.sampling import TokenLogprob
+
+from .text_assembler import FinishReason
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens of one call.
+
+    Attributes:
+        prompt_tokens: tokens of the prompt, after the chat template.
+        output_tokens: tokens of the output, without the end of the sequence.
+        reused_tokens: tokens of the prompt that the model had seen before and did not run again.
+        forced_tokens: tokens of the output that were the only way on, and not chosen.
+    """
+
+    prompt_tokens: int
+    output_tokens: int
+    reused_tokens: int = 0
+    forced_tokens: int = 0
+
+    @property
+    def sampled_tokens(self) -> int:
+        """Tokens of the output that were chosen by the model's scores."""
+        return self.output_tokens - self.forced_tokens
+
+
+@dataclass(frozen=True, slots=True)
+class Timings:
+    """Wall-clock times of one call, from when its first token was asked for.
+
+    Attributes:
+        first_chunk_seconds: until the first text; None when there was none.
+        total_seconds: until the end.
+    """
+
+    first_chunk_seconds: float | None
+    total_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationResult:
+    """What one call produced.
+
+    Attributes:
+        text: the output.
+        token_ids: its tokens, without the end of the sequence. With a stop string they reach to
+            the token that completed it.
+        finish_reason: ``stop`` (ended by itself), ``budget`` (whole, but the limit on its tokens
+            made it another text than the model would have written: see ``shortened``), ``length``
+            (a limit was reached, which only happens to free text), ``stop_string`` or
+            ``cancelled``; None: it has not ended, which only happens to the `result` of a stream
+            that is not at its end.
+        usage: token counts.
+        timings: wall-clock times.
+        mean_allowed_tokens: how many tokens the mask allowed on average, over the tokens the model
+            was asked for; None without an output type.
+        confidence: how sure the model is of each value that was a choice among few, by JSON path:
+            ``result.confidence["$.label"].probability``. Runs the model when asked.
+        abstain_below: the option of that name.
+        shortened: JSON paths of the values in which the limit on tokens kept the model from the
+            token it would have chosen, in the order in which that happened; ``$`` where a text is
+            no JSON. The limit is ``max_new_tokens``, ``max_length`` or the model's context. See
+            `structgen.decoding.shortened`.
+        logprobs: of each token of ``token_ids``, with ``logprobs=True``.
+        trace: what happened at each step, with ``trace=True``.
+    """
+
+    text: str
+    token_ids: tuple[int, ...]
+    finish_reason: FinishReason | None
+    usage: Usage
+    timings: Timings
+    mean_allowed_tokens: float | None
+    confidence: Mapping[str, ValueConfidence] = field(
+        default_factory=dict, repr=False, compare=False
+    )
+    abstain_below: float | Mapping[str, float] | None = None
+    shortened: tuple[str, ...] = ()
+    logprobs: tuple[TokenLogprob, ...] | None = field(default=None, repr=False)
+    trace: Trace | None = field(default=None, repr=False)
+
+    @property
+    def abstained(self) -> tuple[ValueConfidence, ...]:
+        """The values whose probability is below ``abstain_below``; empty without that option.
+
+        Raises:
+            OptionError: ``abstain_below`` names a path at which no value was a choice among few.
+        """
+        if self.abstain_below is None:
+            return ()
+        return below(self.confidence, self.abstain_below)
+
+    def check_sure(self, give_up: Callable[[], bool] | None = None) -> None:
+        """Raise when there are such values.
+
+        Args:
+            give_up: asked before each pass of the model that this takes.
+
+        Raises:
+            Abstained: it carries the text and the values; none where ``give_up`` said so, since
+                it is then not known how sure the model is.
+        """
+        if self.abstain_below is None:
+            return
+        try:
+            values = below(self.confidence, self.abstain_below, give_up)
+        except GivenUp:
+            raise Abstained(
+                "The output is whole, but how sure the model is was not worked out before the call "
+                "was over (timeout= or cancel=). Allow more time, or ask for fewer paths: "
+                "abstain_below={'$.label': 0.8}.",
+                text=self.text,
+                values=(),
+            ) from None
+        if values:
+            raise Abstained(
+                "The model is not sure enough:\n" + "\n".join(f"  {value}" for value in values),
+                text=self.text,
+                values=values,
+            )

@@ -1,0 +1,470 @@
+"""One output being made: everything about it but the model.
+
+It owns the order of events between two passes of the model, for one output: what edits the scores,
+the choice, the cursor, the text, and why it ends. It never runs a model: whoever drives it
+(`structgen.decode`) asks for the tokens to run, and hands in the scores. So one output alone and
+each row of a batch are made by the same code.
+
+    advance() ─▶ finished? ─▶ take_pending() ─▶ [the model runs over them] ─▶ choose(scores) ─▶ …
+    the mask; forced tokens    tokens the model                             processors, mask,
+                               has not seen                                 sampler, cursor, text
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import final
+
+import numpy as np
+
+from structgen.constraint import Constraint, Cursor
+from structgen.errors import IncompleteOutput, TokenNotAllowed
+from structgen.insight import TOP, Confidence, Recorder, Step, StepRecorder, Trace
+from structgen.models.base import Model
+from structgen.sampling import Logits, LogitsProcessor, Sampler, TokenIds, TokenLogprob, TokenMask
+
+from . import options
+from .calls import budget, check_abstains, check_adapter, opener, processors
+from .options import SearchOptions
+from .results import GenerationResult, Timings, Usage
+from .shortened import Shortened
+from .spelling import Speller
+from .text_assembler import FinishReason, TextAssembler
+
+_WHOLE = ("stop", "budget")
+"""Why an output ends that is whole."""
+
+
+@final
+class Run:
+    """One output: from a checked prompt to a `GenerationResult`. Used by one thread.
+
+    Attributes:
+        prompt_ids: int32 ``[n]``, the prompt.
+        max_tokens: most tokens to generate, the end of the sequence included.
+        finish_reason: why it ended, None while it goes on.
+        reused_tokens: prompt tokens that need not be run, for the driver to set.
+        recorders: told of each token.
+        adapter: name of the adapter that the model runs with, or None.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        constraint: Constraint | None,
+        processor: LogitsProcessor | None,
+        prompt_ids: TokenIds,
+        search: SearchOptions,
+        *,
+        index: int = 0,
+        recorders: Sequence[Recorder] = (),
+    ) -> None:
+        """Check a call against the model.
+
+        Args:
+            model: the model that will be asked.
+            constraint: the compiled output type, or None.
+            processor: the user's processor, or None.
+            prompt_ids: of `encode`.
+            search: of `structgen.options.parse`.
+            index: which output of a call for several this is.
+            recorders: told of each token.
+
+        Raises:
+            PromptError: the prompt is longer than the context.
+            OptionError: an option does not fit the model or the prompt.
+            BudgetTooSmall: fewer tokens left than any output of this type needs.
+        """
+        vocabulary = model.vocabulary
+        self.prompt_ids = prompt_ids
+        self.max_tokens = budget(model, len(prompt_ids), search)
+        self.finish_reason: FinishReason | None = None
+        self.reused_tokens = 0
+        self._record: StepRecorder | None = None
+        if search.logprobs or search.trace:
+            n_top = max(search.top_logprobs, TOP if search.trace else 0)
+            self._record = StepRecorder(constraint, vocabulary, n_top)
+            recorders = [*recorders, self._record]
+        check_adapter(model, search.adapter)
+        self.adapter = search.adapter
+        self._search = search
+        self.recorders = tuple(recorders)
+        self._model = model
+        self._constraint = constraint
+        check_abstains(constraint, search)
+        self._eos_token_ids = vocabulary.eos_token_ids
+        self._cursor: Cursor | None = None
+        self._mask: TokenMask | None = None
+        self._shortened = Shortened(constraint)
+        if constraint is not None:
+            self._cursor = constraint.start(max_tokens=self.max_tokens)
+            self._mask = TokenMask(self._cursor, vocabulary.size, len(vocabulary.eos_token_ids))
+        settings = options.resolve(search, model.search_defaults)
+        self._processors = processors(model, search, settings, processor, self._mask)
+        self._sampler = Sampler(settings, index=index)
+        # Then what the model likes best is taken if the mask allows it, which is left unapplied.
+        self._may_take_favourite = (
+            self._processors == [self._mask]
+            and self._sampler.takes_likeliest
+            and not self.recorders
+        )
+        self._n_masked = 0  # tokens chosen under a mask, and how many these allowed in all
+        self._allowed_total = 0
+        texts = vocabulary.tokens if constraint is None else constraint.named.texts
+        self._text = TextAssembler(texts, search.stop)
+        self._chunks: list[str] = []
+        self._ids = np.empty((1, len(prompt_ids) + self.max_tokens), np.int32)
+        self._ids[0, : len(prompt_ids)] = prompt_ids
+        self._length = len(prompt_ids)
+        self._seen = 0  # tokens the model has seen
+        self._n_forced = 0
+        self._n_unscored = 0  # forced tokens at the end, which the model has not seen
+        self._forces = search.forced
+        self._speller = Speller(vocabulary, model.encode)
+        self._timeout = search.timeout
+        self._deadline: float | None = None
+        self._cancel_event = search.cancel
+        self._is_cancelled = False
+        self._timed_out = False
+        self._started = time.perf_counter()
+        self._first_chunk: float | None = None
+        self._ended: float | None = None
+
+    @property
+    def token_ids(self) -> TokenIds:
+        """Prompt and output so far, int32 ``[1, n]``, read-only."""
+        view = self._ids[:, : self._length]
+        view.flags.writeable = False
+        return view
+
+    @property
+    def result(self) -> GenerationResult:
+        """What has been generated so far; ``finish_reason`` is None while it goes on."""
+        finish_reason = self.finish_reason
+        if finish_reason is None and (self._ended is not None or self._is_cancelled):
+            finish_reason = "cancelled"
+        output_ids = tuple(self._ids[0, len(self.prompt_ids) : self._length].tolist())
+        first = None if self._first_chunk is None else self._first_chunk - self._started
+        ended = time.perf_counter() if self._ended is None else self._ended
+        return GenerationResult(
+            text=self._text.text,
+            token_ids=output_ids,
+            finish_reason=finish_reason,
+            usage=Usage(
+                prompt_tokens=len(self.prompt_ids),
+                output_tokens=len(output_ids),
+                reused_tokens=self.reused_tokens,
+                forced_tokens=self._n_forced,
+            ),
+            timings=Timings(first, ended - self._started),
+            mean_allowed_tokens=self._allowed_total / self._n_masked if self._n_masked else None,
+            confidence=Confidence(
+                self._constraint,
+                output_ids,
+                opener(self._model, self.prompt_ids, self.adapter),
+                is_whole=finish_reason in _WHOLE,
+            ),
+            abstain_below=self._search.abstain_below,
+            shortened=self._shortened.paths,
+            logprobs=self._logprobs(),
+            trace=self._trace(),
+        )
+
+    def sure_result(self) -> GenerationResult:
+        """The result of an output that has ended, unless the model is not sure enough of it.
+
+        Raises:
+            Abstained: so it is, or the call is over before that is known.
+        """
+        result = self.result
+        result.check_sure(lambda: self.is_interrupted)
+        return result
+
+    def _logprobs(self) -> tuple[TokenLogprob, ...] | None:
+        n_top = self._search.top_logprobs
+        if self._record is None or not self._search.logprobs:
+            return None
+        return tuple(
+            replace(scores, top=scores.top[:n_top], unmasked_top=scores.unmasked_top[:n_top])
+            for scores in self._record.logprobs
+        )
+
+    def _trace(self) -> Trace | None:
+        if self._record is None or not self._search.trace:
+            return None
+        what = "free text" if self._constraint is None else self._constraint.output.name
+        return Trace(
+            self._record.steps,
+            self._constraint,
+            title=f"{what} from {self._model.name}",
+            n_tokens=self._model.vocabulary.size,
+            max_tokens=self.max_tokens,
+        )
+
+    @property
+    def _output_ids(self) -> TokenIds:
+        output_ids: TokenIds = self._ids[0, len(self.prompt_ids) : self._length]
+        return output_ids
+
+    # -- the driver's side ------------------------------------------------------------------
+
+    def start(self, reused_tokens: int = 0) -> None:
+        """Say that the model is about to run: times count from here.
+
+        Args:
+            reused_tokens: how many of the prompt's first tokens the model has seen already.
+        """
+        self._started = time.perf_counter()
+        self.count_time_from(self._started)
+        self.reused_tokens = self._seen = reused_tokens
+
+    def count_time_from(self, began: float) -> None:
+        """Say when the call began, by `time.perf_counter`: ``timeout`` counts from the first time.
+
+        For a call that makes several outputs, whose one deadline holds for those that come last.
+        """
+        if self._timeout is not None and self._deadline is None:
+            self._deadline = began + self._timeout
+
+    def resume(self, n_seen: int) -> None:
+        """Say that the model has seen so many of the tokens, whatever it had before."""
+        self._seen = n_seen
+
+    def advance(self) -> None:
+        """Go on as far as possible without the model; may end the output."""
+        if self.finish_reason is not None:
+            return
+        if self.is_interrupted:
+            self._finish("cancelled")
+        elif self._length - len(self.prompt_ids) >= self.max_tokens:
+            self._finish("length")
+        elif self._mask is not None:
+            self._advance(self._mask)
+
+    def cancel(self) -> None:
+        """Ask that the output end where it is. From any thread."""
+        self._is_cancelled = True
+
+    @property
+    def is_interrupted(self) -> bool:
+        """Whether the output is to end where it is: cancelled, or out of time."""
+        return (
+            self._is_cancelled
+            or (self._cancel_event is not None and self._cancel_event.is_set())
+            or self._is_late
+        )
+
+    @property
+    def _is_late(self) -> bool:
+        return self._deadline is not None and time.perf_counter() > self._deadline
+
+    @property
+    def n_wanted(self) -> int:
+        """Forced tokens at the end that a recorder wants scored; the model must run for it."""
+        wanted = any(recorder.wants_forced_logits for recorder in self.recorders)
+        return self._n_unscored if wanted and self.finish_reason != "cancelled" else 0
+
+    @property
+    def n_pending(self) -> int:
+        """How many tokens `take_pending` would return."""
+        return self._length - self._seen
+
+    def take_pending(self) -> TokenIds:
+        """Return the tokens the model has not seen, int32 ``[n]``, and count them as seen.
+
+        After `advance`, and if that did not end the output, there is at least one, unless the
+        model has seen the whole prompt in an earlier call.
+        """
+        pending = self._ids[0, self._seen : self._length]
+        self._seen = self._length
+        return pending
+
+    def score_forced(self, logits: Logits) -> None:
+        """Hand recorders the scores of forced tokens.
+
+        Args:
+            logits: float32 ``[n, vocab]``, of the first ``n`` of the `n_wanted` tokens.
+        """
+        self._n_unscored -= len(logits)
+        for recorder in self.recorders:
+            if recorder.wants_forced_logits:
+                recorder.forced_logits(logits)
+
+    def choose(self, logits: Logits) -> None:
+        """Choose the next token; may end the output.
+
+        Args:
+            logits: float32 ``[1, vocab]``, the model's scores after all tokens so far. Changed.
+
+        Raises:
+            OptionError: the user's processor returned something else than scores.
+        """
+        self._n_unscored = 0
+        own = logits[0].copy() if self.recorders else None
+        n_allowed: int | None = None
+        token: int | None = None
+        wanted: int | None = None  # what it would have been without the budget
+        scores: Logits | None = None
+        forced = b""
+        if self._mask is not None:
+            n_allowed = self._mask.allowed
+            self._n_masked += 1
+            self._allowed_total += n_allowed
+            if self._may_take_favourite:
+                token = wanted = self._mask.favourite(logits[0])
+            if self._mask.is_shortening and wanted is None:
+                scores, forced = logits.copy(), self._forced_bytes()
+        if token is None or not self._moves(token):
+            for processor in self._processors:
+                logits = processor(self.token_ids, logits)
+            token = self._sample(logits[0])
+            if wanted is None:
+                wanted = token if scores is None else self._wanted(scores)
+            while not self._moves(token):
+                logits[0, token] = -np.inf
+                token = self._sample(logits[0])
+        if wanted is not None and wanted != token:
+            self._shortened.note(self._output_ids, wanted, token, forced)
+        for recorder in self.recorders:
+            recorder.record(Step(token, False, own, logits[0], n_allowed))
+        self._add(token)
+
+    def _sample(self, scores: Logits) -> int:
+        position = self._length - len(self.prompt_ids)
+        return self._sampler(self._ids[0, : self._length], scores, position)
+
+    def _forced_bytes(self) -> bytes:
+        return b"" if self._cursor is None else self._cursor.forced_bytes()
+
+    def _wanted(self, scores: Logits) -> int:
+        """The token that these scores come to without the budget, with the same random number."""
+        assert self._mask is not None
+        self._mask.lift_budget()
+        for processor in self._processors:
+            scores = processor(self.token_ids, scores)
+        return self._sample(scores[0])
+
+    def _moves(self, token: int) -> bool:
+        """Move the cursor over a token, if there is one and it goes along.
+
+        Masks say which tokens it takes. Close to the end of a budget, and only where what follows
+        depends on the text so far, it may refuse what they allow: of such a token more bytes may be
+        owed than were counted on. Very rare.
+        """
+        if self._cursor is not None:
+            try:
+                self._cursor.accept(token)
+            except TokenNotAllowed:
+                return False
+        return True
+
+    def take_chunk(self) -> str:
+        """Return the text that has become certain since the last call, perhaps none."""
+        chunk = "".join(self._chunks)
+        self._chunks.clear()
+        if chunk and self._first_chunk is None:
+            self._first_chunk = time.perf_counter()
+        return chunk
+
+    def stop(self) -> None:
+        """End the output here, ``cancelled`` unless it has ended."""
+        if self._ended is None:
+            self._ended = time.perf_counter()
+
+    def check_whole(self) -> None:
+        """Raise when an output type was asked for and its text was cut.
+
+        Raises:
+            IncompleteOutput: so it was; it carries the text.
+        """
+        if self._constraint is None or self.finish_reason in _WHOLE:
+            return
+        text = self._text.text
+        if self._constraint.allows(text):
+            return
+        raise IncompleteOutput(
+            f"The output was cut before it was a whole {self._constraint.output.name}: "
+            f"{self._why_cut()}",
+            text=text,
+        )
+
+    def _why_cut(self) -> str:
+        if self._text.stopped_by is not None:
+            return (
+                f"stop string {self._text.stopped_by!r} came up. Leave it out, or put the limit "
+                "into the output type."
+            )
+        if self.finish_reason == "length":
+            return f"it reached {self.max_tokens:,} tokens."
+        if self._timed_out:
+            return (
+                f"timeout={self._timeout:g} seconds were over. Allow more, or bound the output: "
+                "max_new_tokens= makes it complete within so many tokens."
+            )
+        return "it was cancelled."
+
+    # -- inside -----------------------------------------------------------------------------
+
+    def _advance(self, mask: TokenMask) -> None:
+        """Take forced tokens until there is a choice, and write its mask."""
+        assert self._cursor is not None
+        while True:
+            tokens, needless = self._cursor.forced(self._spell)
+            if tokens and not self._forces:
+                mask.begin(instead=tokens[0])
+                return
+            for token in tokens:
+                self._force(token)
+                if self.finish_reason is not None:
+                    return
+            is_end = mask.begin(needless)
+            if mask.is_shortening and not self._shortened.is_known_at(self._output_ids):
+                return  # the model is asked what it would have chosen
+            if is_end:
+                self._finish("stop")
+                return
+            only = mask.only() if self._forces else None
+            if only is None:
+                return
+            self._force(only)
+            if self.finish_reason is not None:
+                return
+
+    def _spell(self, data: bytes) -> list[int]:
+        return self._speller(self._ids[0, : self._length], data)
+
+    def _force(self, token: int) -> None:
+        """Take a token that is the only way on."""
+        assert self._cursor is not None
+        self._cursor.accept(token)
+        for recorder in self.recorders:
+            recorder.record(Step(token, True, None, None, 1))
+        self._n_forced += 1
+        self._n_unscored += 1
+        self._add(token)
+
+    def _add(self, token: int) -> None:
+        """Add a token to the text; the end of the sequence ends the output."""
+        if token in self._eos_token_ids:
+            self._finish("stop")
+            return
+        self._ids[0, self._length] = token
+        self._length += 1
+        chunk = self._text.feed(token)
+        if chunk:
+            self._chunks.append(chunk)
+        if self._text.stopped_by is not None:
+            self._finish("stop_string")
+
+    def _finish(self, reason: FinishReason) -> None:
+        if reason == "stop" and self._shortened.paths:
+            reason = "budget"
+        self.finish_reason = reason
+        self._timed_out = reason == "cancelled" and self._is_late
+        if self._mask is not None:
+            self._mask.release()
+        self._ended = time.perf_counter()
+        if reason != "stop_string":
+            self._chunks.append(self._text.finish())

@@ -1,0 +1,93 @@
+"""Where a token budget made an output another one than the model would have written.
+
+It owns the places: which values of a document, and that one place is listed once. It knows nothing
+of masks and scores: `structgen.run` tells it of a token that the model would have chosen and the
+budget barred.
+
+What the model would have chosen is meant exactly: the token that the same scores, options and
+random number come to under the mask of the type alone. For a greedy call that is the likeliest
+token that the type allows; for a sampled one the token that the same random number falls on among
+all that it allows. Tokens that spell the same forced text in other pieces are one choice.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import final
+
+from structgen.constraint import Constraint
+from structgen.insight import JsonPlaces, is_json
+from structgen.sampling import TokenIds
+
+_COMMA = 0x2C
+
+
+@final
+class Shortened:
+    """The places at which the budget of one output kept the model from its own choice.
+
+    Attributes:
+        paths: JSON paths, each once, in the order in which it happened; ``$`` for what is no JSON.
+    """
+
+    def __init__(self, constraint: Constraint | None) -> None:
+        """Begin with none.
+
+        Args:
+            constraint: the output type; None: free text, in which a budget changes no choice.
+        """
+        self.paths: tuple[str, ...] = ()
+        self._constraint = constraint
+        self._places: JsonPlaces | None = None  # made when the first place is asked for
+        self._n_read = 0
+
+    def note(self, output_ids: TokenIds, wanted: int, chosen: int, forced: bytes) -> None:
+        """Take down a token that the budget barred.
+
+        Args:
+            output_ids: the output before it.
+            wanted: the token that would have been chosen without the budget.
+            chosen: the one that was.
+            forced: the bytes that had to follow here, whoever chose.
+        """
+        assert self._constraint is not None
+        texts = self._constraint.named.texts
+        barred, written = texts[wanted], texts[chosen]
+        if {wanted, chosen} <= {*self._constraint.vocabulary.eos_token_ids}:
+            return  # the end, by another id
+        if barred and written and forced.startswith(barred) and forced.startswith(written):
+            return  # the same text in other pieces
+        path = "$"
+        if is_json(self._constraint):
+            # What they have in common was written: it may end the value that was open.
+            same = 0
+            while same < min(len(barred), len(written)) and barred[same] == written[same]:
+                same += 1
+            places = copy.deepcopy(self._read(output_ids))
+            places.feed(barred[:same])
+            path = places.path_of(barred[same]) if same < len(barred) else places.path
+        if path not in self.paths:
+            self.paths += (path,)
+
+    def is_known_at(self, output_ids: TokenIds) -> bool:
+        """Whether whatever the budget bars after ``output_ids`` is at a place that is listed.
+
+        Then the model need not be asked what it would have chosen.
+        """
+        if not self.paths:
+            return False
+        assert self._constraint is not None
+        if not is_json(self._constraint):
+            return True
+        places = self._read(output_ids)
+        return {places.path, places.path_of(_COMMA)} <= {*self.paths}
+
+    def _read(self, output_ids: TokenIds) -> JsonPlaces:
+        assert self._constraint is not None
+        texts = self._constraint.named.texts
+        if self._places is None:
+            self._places = JsonPlaces()
+        for token_id in output_ids[self._n_read :].tolist():
+            self._places.feed(texts[token_id])
+        self._n_read = len(output_ids)
+        return self._places

@@ -1,0 +1,105 @@
+"""Stream: one output handed to its reader piece by piece.
+
+It owns the life of a sequence, from the first piece to the last or to wherever the reader leaves.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Generator, Iterator
+from types import TracebackType
+from typing import final
+
+from structgen.errors import StructgenError
+from structgen.models.base import Model
+
+from .loop import decode
+from .results import GenerationResult
+from .run import Run
+
+
+@final
+class Stream(Iterator[str]):
+    """An output being generated: an iterator over pieces of text, none of them empty.
+
+    Use it as a context manager, or call `close`, to stop early; `cancel` from another thread. It
+    has one reader.
+    """
+
+    def __init__(self, model: Model, run: Run) -> None:
+        self._run = run
+        self._chunks = _pieces(model, run)
+        self._reading = threading.Lock()
+
+    def __next__(self) -> str:
+        """Return the next piece of text.
+
+        Raises:
+            StructgenError: another thread is reading, so that pieces would be torn apart.
+        """
+        if not self._reading.acquire(blocking=False):
+            raise StructgenError(
+                "This stream is being read, by another thread or by a processor of its own. A "
+                "stream has one reader: let it hand the pieces on, or give each reader a stream."
+            )
+        try:
+            return next(self._chunks)
+        finally:
+            self._reading.release()
+
+    def close(self) -> None:
+        """Stop generating and give the sequence back. A second call does nothing.
+
+        While another thread is reading, this is `cancel`.
+        """
+        if not self._reading.acquire(blocking=False):  # only its reader can close it
+            self.cancel()
+            return
+        try:
+            self._chunks.close()
+            self._run.stop()
+        finally:
+            self._reading.release()
+
+    def cancel(self) -> None:
+        """End the output where it is, within one step, from any thread.
+
+        The reader finds the stream at its end, or, where an output type was cut, gets an
+        `IncompleteOutput` that carries the text.
+        """
+        self._run.cancel()
+
+    def __enter__(self) -> Stream:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    @property
+    def result(self) -> GenerationResult:
+        """What has been generated so far; its ``finish_reason`` is None until the output ends.
+
+        That is when the stream has been read to its end, or closed or cancelled.
+        """
+        return self._run.result
+
+
+def _pieces(model: Model, run: Run) -> Generator[str, None, None]:
+    """Own the sequence from the first piece of text to the last.
+
+    No method: a generator that held its stream would keep a dropped one, and its sequence, until
+    the garbage collector comes by.
+    """
+    length = len(run.prompt_ids) + run.max_tokens
+    sequence = model.start(length, prefix=run.prompt_ids, adapter=run.adapter)
+    try:
+        yield from decode(run, sequence)
+    finally:
+        run.stop()
+        sequence.close()
+    run.check_whole()

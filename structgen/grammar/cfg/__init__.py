@@ -1,0 +1,36 @@
+"""Context-free grammars in four notations, lowered to the grammar IR.
+
+In reading order: `read` (the entry: which notation, its reader), `lark` (a folder), `notation`
+(GBNF and W3C's EBNF), `iso` (ISO/IEC 14977), `builder` (expressions → rules), `characters` (their
+literals and classes), `embedded` (``%json {…}`` and ``<token>``), `foreign` (other notations, for
+messages), `library` (grammars by name) and `cache` (what is known of grammars, on disk). ``lark``
+is imported when a Lark text is read.
+"""
+
+from __future__ import annotations
+
+from . import cache, embedded, library
+from .read import (
+    BYTE_ORDER_MARK,
+    DIALECTS,
+    NAMES,
+    choose_dialect,
+    dialect_of,
+    is_decided,
+    locate,
+    parse,
+)
+
+__all__ = [
+    "BYTE_ORDER_MARK",
+    "DIALECTS",
+    "NAMES",
+    "cache",
+    "choose_dialect",
+    "dialect_of",
+    "embedded",
+    "is_decided",
+    "library",
+    "locate",
+    "parse",
+]

@@ -1,0 +1,250 @@
+r"""What may stand in a grammar without belonging to its notation: ``%json {…}`` and ``<token>``.
+
+GBNF and EBNF are read by our own reader, which asks `json_schema` and `special_token`. Lark is not,
+so there these are lifted out before it is read: `lift` puts the name of a terminal where each such
+piece stood and declares it, so that Lark's own loader reads the rest; a `Lifted` text knows where
+each of its characters stood, so that errors are placed in the text the user wrote.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from structgen.errors import GrammarError
+from structgen.grammar import ir
+
+_PIECES = re.compile(
+    r"""//[^\n]*|\#[^\n]*                          # comments
+    |"(?:\\.|[^"\\\n])*"i?                         # literals
+    |/(?!/)(?:\\/|\\\\|[^/])*?/[imslux]*           # patterns
+    |(?P<token><[^\s<>]+>)|(?P<json>%json\b)|(?P<other>%(?:regex|lark)\b)
+    |(?P<name>^[ \t]*[?!]*_*[A-Z][_A-Z0-9]*(?=[.:\s]))
+    """,
+    re.VERBOSE | re.MULTILINE,
+)
+Given: TypeAlias = "str | ir.Embedded | ir.SpecialToken"
+"""A terminal that is given from outside; a string is a pattern."""
+
+Errors: TypeAlias = "list[GrammarError] | None"
+"""Where errors are collected; None: the first is raised."""
+
+TOKEN = re.compile(r"<[^\s<>]+>")
+"""How a special token is named in a grammar."""
+
+MADE_UP = "\U0010fffd"
+"""Where errors are collected, this stands for what cannot be read: a text that nobody writes."""
+
+_SPACE = re.compile(r"[ \t\r\n]*")
+_RULE = re.compile(
+    r"^[ \t]*[?!]*_*[a-z][_a-z0-9]*(?:\{[^}\n]*\})?(?:\.-?\d+)?[ \t]*:", re.MULTILINE
+)
+_SHOWN = 40
+
+
+@dataclass(frozen=True)
+class Lifted:
+    """A grammar with everything embedded taken out.
+
+    Attributes:
+        original: what the user wrote.
+        text: what Lark is to read.
+        embedded: the terminals put in its place, by the names they have in ``text``.
+    """
+
+    original: str
+    text: str
+    embedded: dict[str, Given]
+    pieces: tuple[tuple[int, int], ...]
+    """Where parts of ``text`` begin, and where each stood in the original, ascending."""
+
+    def position(self, at: int) -> int:
+        """Where a character of ``text`` stood in the original."""
+        start, stood = max(piece for piece in self.pieces if piece[0] <= at)
+        end = min((s for t, s in self.pieces if t > start), default=len(self.original))
+        return min(stood + at - start, end)
+
+    def error(self, message: str, at: int | None = None) -> GrammarError:
+        """An error about the character ``at`` of ``text``, placed in the original."""
+        for name, terminal in self.embedded.items():
+            if isinstance(terminal, str) or name in self.original:
+                continue
+            shown = terminal.name.replace("\\", r"\\")
+            message = re.sub(rf"'{name}'|\b{name}\b", shown, message)
+        return placed(message, self.original, None if at is None else self.position(at))
+
+    def offset(self, line: int, column: int) -> int:
+        """Where in ``text`` a line and column are."""
+        before = self.text.split("\n")[: line - 1]
+        return min(sum(len(part) + 1 for part in before) + column - 1, len(self.text))
+
+
+def plain(text: str) -> Lifted:
+    """A text with nothing embedded."""
+    return Lifted(text, text, {}, ((0, 0),))
+
+
+def placed(message: str, text: str, at: int | None) -> GrammarError:
+    """An error at a character of a text."""
+    if at is None:
+        return GrammarError(message)
+    line, column = place(text, at)
+    return GrammarError(message, text=text, line=line, column=column)
+
+
+def place(text: str, at: int) -> tuple[int, int]:
+    """Line and column of a character, from 1."""
+    before = text[:at]
+    return before.count("\n") + 1, at - (before.rfind("\n") + 1) + 1
+
+
+def lift(text: str, given: Mapping[str, Given], errors: Errors = None) -> Lifted:
+    """Take out what is embedded, and declare it together with the terminals ``given``.
+
+    Raises:
+        GrammarError: a schema is not JSON, or stands in a terminal; or what is given is defined.
+    """
+    for name in given:
+        _check_given(name, text)
+    embedded: dict[str, Given] = dict(given)
+    names: dict[ir.SpecialToken, str] = {}
+    out: list[str] = []
+    pieces = [(0, 0)]
+    done = length = 0
+    at = 0
+    while (found := _PIECES.search(text, at)) is not None:
+        at = found.end()
+        if found["other"]:
+            what = "a pattern between slashes" if found["other"] == "%regex" else "rules"
+            error = placed(f"There is no {found['other']} here. Write {what}.", text, found.start())
+            report(errors, error)
+        if not found["json"] and not found["token"]:
+            continue
+        is_misplaced = _is_in_terminal(text, found.start())
+        if is_misplaced:
+            message = f"{found[0]} cannot be part of a terminal. Put it into a rule (lower case)."
+            report(errors, placed(message, text, found.start()))
+        name = _fresh(f"EMBEDDED_{len(embedded) + 1}", text)
+        if found["token"]:
+            token = special_token(found[0], text, found.start())
+            name = names.setdefault(token, name)
+            embedded[name] = token
+        else:
+            try:
+                embedded[name], at = json_schema(text, found.start())
+            except GrammarError as error:
+                report(errors, error)
+                embedded[name], at = ir.Embedded(name, ir.Json(True)), past(text, at)
+        if is_misplaced:
+            name = f'"{MADE_UP}"'
+        before = text[done : found.start()]
+        out += [before, f" {name} "]
+        length += len(before) + len(name) + 2
+        # The name stands for the beginning of what it replaces.
+        pieces += [(length - len(name) - 2, found.start()), (length, at)]
+        done = at
+    out.append(text[done:])
+    declared = {
+        name for line in re.findall(r"^[ \t]*%declare(.*)", text, re.M) for name in line.split()
+    }
+    out += [f"\n%declare {name}" for name in embedded if name not in declared]
+    return Lifted(text, "".join(out), embedded, tuple(pieces))
+
+
+def report(errors: Errors, error: GrammarError) -> None:
+    """Collect an error, or raise it."""
+    if errors is None:
+        raise error
+    errors.append(error)
+
+
+def past(text: str, at: int) -> int:
+    """Where something in brackets probably ends that cannot be read."""
+    depth = 0
+    for found in re.finditer(r'"(?:\\.|[^"\\\n])*"|[{}\[\]]|\n', text[at:]):
+        depth += (found[0] in "{[") - (found[0] in "}]")
+        if depth <= 0 and found[0] in "}]\n":
+            return at + found.end() - (found[0] == "\n")
+    # A bracket is missing, which says nothing of the lines that follow.
+    end = text.find("\n", at)
+    return len(text) if end < 0 else end
+
+
+def _check_given(name: str, text: str) -> None:
+    if not re.fullmatch(r"_?[A-Z][_A-Z0-9]*", name):
+        raise GrammarError(f"{name!r} cannot be a terminal: in Lark they are written IN_CAPITALS.")
+    defined = re.search(rf"^[ \t]*[?!]*{name}[ \t]*(?:\.-?\d+)?[ \t]*:", text, re.MULTILINE)
+    if defined:
+        raise placed(
+            f"Terminal {name} is given by terminals= and defined here. Leave one of them out.",
+            text,
+            defined.start(),
+        )
+
+
+def special_token(name: str, text: str, at: int) -> ir.SpecialToken:
+    """The terminal of a special token's name, which stands at ``at``.
+
+    Raises:
+        GrammarError: it stands for several tokens.
+    """
+    if re.match(r"<!|<\[(?!\d+\]>)", name):
+        raise placed(
+            "A token is named by its text, as in <|tool_call|>, or by its id: <[128010]>. Ranges, "
+            "lists and all others but one are not supported; write alternatives.",
+            text,
+            at,
+        )
+    line, column = place(text, at)
+    return ir.SpecialToken(name, f"at line {line}, column {column}")
+
+
+def json_schema(text: str, at: int) -> tuple[ir.Embedded, int]:
+    """The terminal of ``%json`` and a schema, which stand at ``at``, and where they end.
+
+    Raises:
+        GrammarError: what follows is no JSON Schema.
+    """
+    schema, end = _schema(text, at + len("%json"))
+    line, column = place(text, at)
+    return ir.Embedded(f"%json at line {line}, column {column}", ir.Json(schema)), end
+
+
+def _schema(text: str, after: int) -> tuple[object, int]:
+    """The JSON value after ``%json``, and where it ends."""
+    space = _SPACE.match(text, after)
+    assert space is not None
+    begin = space.end()
+    try:
+        schema, end = json.JSONDecoder().raw_decode(text, begin)
+    except json.JSONDecodeError as error:
+        raise placed(
+            f"After %json must come a JSON Schema, as JSON: {error.msg}.", text, error.pos
+        ) from None
+    if not isinstance(schema, (dict, bool)):
+        raise placed(
+            f"A JSON Schema is an object or a boolean, got {json.dumps(schema)[:_SHOWN]}.",
+            text,
+            begin,
+        )
+    return schema, end
+
+
+def _is_in_terminal(text: str, at: int) -> bool:
+    """Whether the definition that ``at`` stands in is a terminal's."""
+    terminal = rule = -1
+    for found in _PIECES.finditer(text, 0, at):
+        if found["name"]:
+            terminal = found.start()
+    for found in _RULE.finditer(text, 0, at):
+        rule = found.start()
+    return terminal > rule
+
+
+def _fresh(name: str, text: str) -> str:
+    while name in text:
+        name += "_"
+    return name

@@ -1,0 +1,146 @@
+"""Mistakes in the imports of a Lark text.
+
+Owns which grammars and names there are to import from: those that come with Lark, and files beside
+the grammar. Part of `cfg_lark_mistakes`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Iterable, Iterator
+
+from structgen.grammar.cfg.embedded import Lifted
+
+from . import rules
+from .statements import Mistake, Statement, imports, near, statements
+from .syntax import Token
+
+_LIBRARY = ("common", "lark", "python", "unicode")
+_MOST_SHOWN = 40
+
+
+def file_of(statement: Statement, path: str | None) -> str | None:
+    """The file that a relative import reads, if there is one.
+
+    Args:
+        statement: the import.
+        path: the file of the grammar that has it.
+    """
+    if statement.body[:1] and statement.body[0].kind == "_DOT":
+        names = [token.text for token in imports(statement)[0]]
+        file = os.path.join(os.path.dirname(path or ""), *names) + ".lark"
+        if names and os.path.isfile(file):
+            return file
+    return None
+
+
+def file_text(file: str) -> str:
+    """What a file says, but for a byte order mark."""
+    with open(file, encoding="utf-8-sig") as stream:
+        return stream.read()
+
+
+def beside(base: str | None, name: str) -> tuple[str, str]:
+    """A file beside the grammar, for Lark's loader: its path and text.
+
+    Lark would read it by itself, with a byte order mark as a part of the text.
+
+    Raises:
+        OSError: there is none; Lark then looks elsewhere.
+    """
+    if base is None or not isinstance(base, str):
+        raise FileNotFoundError(name)
+    path = os.path.join(base, name)
+    return path, file_text(path)
+
+
+def mistakes_in(statement: Statement, source: Lifted, path: str | None) -> Iterator[Mistake]:
+    """What is wrong with one import."""
+    place, wanted = imports(statement)
+    names = [token.text for token in place]
+    shown, last = ".".join(names), statement.body[-1]
+    if not place:
+        message = (
+            "%import needs the name of a grammar and what is wanted of it, and has one name only. "
+            f"Write %import {last.text}.NAME."
+        )
+        yield Mistake.at(last, message, source, statement)
+        return
+    file = file_of(statement, path)
+    known = rules.library_names(tuple(names)) if file is None else _names_of_file(file)
+    if known is None and file is None:
+        if statement.body[0].kind == "_DOT":
+            where = os.path.abspath(os.path.dirname(path or ""))
+            message = (
+                f"There is no {os.path.join(*names)}.lark in {where} to import from. Names with a "
+                "dot in front are files beside the grammar's, or in the working directory where it "
+                "has none."
+            )
+        else:
+            close = difflib.get_close_matches(names[0], _LIBRARY, 1)
+            hint = f"Did you mean {close[0]}? Those" if close else "Those"
+            message = (
+                f"There is no grammar {shown!r} that comes with Lark. {hint} that do are "
+                f"{', '.join(_LIBRARY)}; a file beside the grammar's is imported as .{shown}."
+            )
+        yield Mistake.at(place[0], message, source, statement)
+        return
+    whose = f"Lark's {shown!r} grammar" if file is None else f"{file}"
+    for name, alias in wanted:
+        if known is not None and name.text not in known:
+            hint = near(name.text, known, 0.5)
+            if not hint and len(known) <= _MOST_SHOWN:
+                hint = f" It has {', '.join(sorted(known))}."
+            message = f"There is no {name.text} in {whose}.{hint}"
+            yield Mistake.at(name, message, source, statement, passes=True)
+        elif alias is not None and alias.kind != name.kind:
+            kinds = ("rule", "lower") if name.kind == "RULE" else ("terminal", "upper")
+            message = (
+                f"{name.text} is a {kinds[0]}, so the name that it gets here, {alias.text}, has to "
+                f"be in {kinds[1]} case."
+            )
+            yield Mistake.at(alias, message, source, statement, passes=True)
+
+
+def mistakes_between(found: Iterable[Statement], source: Lifted) -> Iterator[Mistake]:
+    """Imports that clash: of two names for one thing Lark knows the last only."""
+    under: dict[tuple[str, ...], tuple[Token, str]] = {}
+    named: dict[str, tuple[str, ...]] = {}
+    for statement in found:
+        if statement.kind != "import":
+            continue
+        path, wanted = imports(statement)
+        relative = statement.body[0].text if statement.body[0].kind == "_DOT" else ""
+        for name, alias in wanted:
+            what = (relative, *(token.text for token in path), name.text)
+            called = (alias or name).text
+            shown = ".".join(what[1:])
+            if under.setdefault(what, (name, called))[1] != called:
+                message = (
+                    f"{shown} is imported under two names, {under[what][1]} and {called}, and "
+                    "Lark keeps one. Import it once, and define the other by it."
+                )
+                yield Mistake.at(name, message, source, statement)
+            elif named.setdefault(called, what) != what:
+                message = (
+                    f"{called} is imported from two grammars. Give one of them another name: "
+                    f"%import {shown} -> OTHER."
+                )
+                yield Mistake.at(alias or name, message, source, statement)
+
+
+def _names_of_file(file: str) -> set[str] | None:
+    """What a grammar in a file defines or imports; None if it cannot be read."""
+    try:
+        text = file_text(file)
+    except (OSError, ValueError):
+        return None
+    names: set[str] = set()
+    for statement in statements(text):
+        if statement.kind == "import":
+            names.update((alias or name).text for name, alias in imports(statement)[1])
+        elif statement.kind == "declare":
+            names.update(token.text for token in statement.body)
+        names.add(statement.name)
+    return names

@@ -1,0 +1,59 @@
+"""The grammar library: context-free grammars in Lark's syntax, by name.
+
+Reads the ``.lark`` files of the folder ``grammars`` (in a wheel: ``structgen/grammars``); knows
+nothing of how a grammar is parsed or compiled. Each file opens with a comment: its first sentence
+says what the grammar is, the rest what it covers and what not. Their samples, and what judges each
+of them, are in ``tests/grammars``.
+
+The files are written for a recogniser that tries every way to cut the text into terminals. So
+whitespace between words is asked for by the rules instead of being ignored, keywords are kept out
+of names by the terminals themselves, and no two repeated things stand side by side without
+something between them.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from pathlib import Path
+
+from structgen.errors import OptionError
+
+_PACKAGE = Path(__file__).parents[2]
+_INSTALLED = _PACKAGE / "grammars"
+"""Where a wheel has the library; an editable install and a checkout have it beside the package."""
+
+_FOLDER = _INSTALLED if _INSTALLED.is_dir() else _PACKAGE.parent / "grammars"
+
+
+def names() -> list[str]:
+    """The names of the grammars, sorted."""
+    return sorted(path.stem for path in _FOLDER.glob("*.lark"))
+
+
+def text(name: str) -> str:
+    """The grammar called ``name``, as Lark source text.
+
+    Raises:
+        OptionError: there is no such grammar; the message names near ones.
+    """
+    # Looked up, not opened: a name is no path.
+    known = names()
+    if name not in known:
+        parts = [other for other in known if str(name) in other][:5] if name else []
+        near = parts or difflib.get_close_matches(str(name), known, 3, 0.5)
+        hint = f"Did you mean {' or '.join(near)}?" if near else f"There are: {', '.join(known)}."
+        raise OptionError(f"There is no grammar called {name!r}. {hint}")
+    return (_FOLDER / f"{name}.lark").read_text(encoding="utf-8")
+
+
+def description(name: str) -> str:
+    """The first sentence of the grammar's opening comment.
+
+    Raises:
+        OptionError: there is no such grammar.
+    """
+    comment = re.match(r"(?://[^\n]*\n)*", text(name))
+    assert comment is not None
+    words = " ".join(line.removeprefix("//").strip() for line in comment[0].splitlines())
+    return re.split(r"(?<=\.)\s", words.strip(), maxsplit=1)[0]

@@ -1,0 +1,127 @@
+"""Context-free grammars in four dialects, lowered to the grammar IR.
+
+`parse` is the entry point; each dialect is a module of its own. Lark's is read by the ``lark``
+package itself (`loader`), the others by `notation` and `iso`. This module owns the
+choice.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping
+
+from structgen.errors import GrammarError, OutputTypeError
+from structgen.grammar import ir
+
+from . import embedded, iso, notation
+from .embedded import Errors, Given
+
+DIALECTS = ("lark", "gbnf", "ebnf", "iso-ebnf")
+"""How grammars are written: Lark, GBNF (llama.cpp), EBNF of the W3C, EBNF of ISO 14977."""
+
+BYTE_ORDER_MARK = "\ufeff"
+"""What some editors put before a text in UTF-8; no part of it."""
+
+_LARK_RULE = r"^[ \t]*[?!]*\w+(?:\{[^}\n]*\})?(?:\.-?\d+)?[ \t]*:"
+_DECIDED = (".lark", ".gbnf", ".ebnf")
+NAMES = {"lark": "Lark", "gbnf": "GBNF", "ebnf": "EBNF", "iso-ebnf": "EBNF of ISO 14977"}
+"""What the dialects are called in messages."""
+
+_EXTENSIONS = {".lark": "lark", ".gbnf": "gbnf"}
+
+
+def parse(
+    text: str,
+    start: str | None = None,
+    dialect: str | None = None,
+    path: str | None = None,
+    terminals: Mapping[str, Given] | None = None,
+    errors: Errors = None,
+) -> ir.ContextFree:
+    """The grammar that ``text`` describes.
+
+    Args:
+        text: the grammar.
+        start: the rule to begin with; None for the dialect's own.
+        dialect: one of `DIALECTS`; None to find out.
+        path: where the text was read from, for the dialect and for relative imports.
+        terminals: terminals that the text leaves open; strings are patterns.
+        errors: where errors go that need not end the reading; None to raise the first. When there
+            are any, what is returned is good for nothing.
+
+    Raises:
+        GrammarError: the grammar is malformed.
+    """
+    given = terminals or {}
+    text = text.removeprefix(BYTE_ORDER_MARK)
+    for name in given:
+        if not re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", text):
+            near = difflib.get_close_matches(name, set(re.findall(r"[A-Za-z_][\w-]*", text)), 3)
+            hint = f" Did you mean {' or '.join(near)}?" if near else ""
+            raise GrammarError(f"terminals= has {name!r}, which the grammar does not use.{hint}")
+    chosen = dialect or dialect_of(text, path)
+    try:
+        return _parse(text, start, chosen, path, given, errors)
+    except GrammarError as error:
+        if is_decided(dialect, path):
+            raise
+        raise error.noted(f"(Read as {NAMES[chosen]}; dialect= says otherwise.)") from None
+
+
+def is_decided(dialect: str | None, path: str | None) -> bool:
+    """Whether how a grammar is written has been said, and need not be told from its look."""
+    return dialect is not None or str(path).endswith(_DECIDED)
+
+
+def _parse(
+    text: str,
+    start: str | None,
+    chosen: str,
+    path: str | None,
+    given: Mapping[str, Given],
+    errors: Errors,
+) -> ir.ContextFree:
+    if chosen == "lark":
+        from .lark import loader
+
+        return loader.parse(text, start or "start", path, given, errors)
+    if chosen in ("gbnf", "ebnf"):
+        return notation.parse(text, start, chosen, given, errors)
+    if chosen == "iso-ebnf":
+        return iso.parse(text, start, given, errors)
+    raise GrammarError(f"There is no grammar dialect {chosen!r}. {choose_dialect()}")
+
+
+def locate(text: str, dialect: str | None, path: str | None, error: OutputTypeError) -> int | None:
+    """Add to an error about a terminal where a grammar has it; the line, or None if it has none."""
+    if error.terminal is None or (dialect or dialect_of(text, path)) != "lark":
+        return None
+    from .lark import literals
+
+    at = literals.place_of(error.terminal, text)
+    if at is None:
+        return None
+    line, column = embedded.place(text, at)
+    error.put(text, line, column)
+    return line
+
+
+def choose_dialect() -> str:
+    """Which dialects there are, for a message."""
+    return f"Choose {', '.join(map(repr, DIALECTS[:-1]))} or {DIALECTS[-1]!r}."
+
+
+def dialect_of(text: str, path: str | None = None) -> str:
+    """The dialect of a grammar: by the file's name, else by how its rules are written."""
+    text = text.removeprefix(BYTE_ORDER_MARK)
+    for extension, dialect in _EXTENSIONS.items():
+        if path is not None and path.endswith(extension):
+            return dialect
+    if not re.search(r"^\s*(?:[\w-]+(?:\[[^\]\n]*\])?|<[^<>\n]+>)\s*::=", text, re.MULTILINE):
+        bare = re.sub(r"\(\*.*?\*\)", "", text, flags=re.DOTALL)
+        is_iso = iso.RULE.search(bare) and not re.search(_LARK_RULE, bare, re.MULTILINE)
+        return "iso-ebnf" if is_iso or str(path).endswith(".ebnf") else "lark"
+    if str(path).endswith(".ebnf"):
+        return "ebnf"
+    return "gbnf" if re.search(r"^\s*root\s*::=", text, re.MULTILINE) else "ebnf"

@@ -1,0 +1,69 @@
+"""JSON Schema of drafts 4 to 2020-12 as a graph of nodes: checked, resolved, nothing decided.
+
+In reading order: `read` (the entry), `graph` (`Node` and `SchemaGraph`), `dialects` (the drafts),
+`reader` (the walk), `keywords` and `checks` (what each keyword says), `documents` (where references
+lead), `hints` and `unreached` (what errors say). Knows no text of a value and no automaton.
+"""
+
+from __future__ import annotations
+
+from .dialects import DIALECTS, KIND_OF, Dialect, by_name, by_uri, is_latest
+from .graph import (
+    ALL_TYPES,
+    ARRAY,
+    BOOLEAN,
+    DIGITS,
+    FALSE,
+    FRACTION,
+    INTEGER,
+    NULL,
+    NUMBER,
+    OBJECT,
+    POINTED,
+    STRING,
+    TRUE,
+    TYPE_BITS,
+    Contains,
+    Keys,
+    Node,
+    SchemaGraph,
+    by_key,
+    child_path,
+    json_key,
+    to_decimal,
+)
+from .read import lower
+from .reader import Place
+
+__all__ = [
+    "ALL_TYPES",
+    "ARRAY",
+    "BOOLEAN",
+    "DIALECTS",
+    "DIGITS",
+    "FALSE",
+    "FRACTION",
+    "INTEGER",
+    "KIND_OF",
+    "NULL",
+    "NUMBER",
+    "OBJECT",
+    "POINTED",
+    "STRING",
+    "TRUE",
+    "TYPE_BITS",
+    "Contains",
+    "Dialect",
+    "Keys",
+    "Node",
+    "Place",
+    "SchemaGraph",
+    "by_key",
+    "by_name",
+    "by_uri",
+    "child_path",
+    "is_latest",
+    "json_key",
+    "lower",
+    "to_decimal",
+]

@@ -1,0 +1,286 @@
+"""Values of schema keywords, checked: each function gives the value or says what is wrong with it.
+
+Errors name the path, the keyword, what was expected and what was found. This module knows JSON and
+regular expressions, and the drafts by name. Each function is told the keyword, the place of its
+schema and, where it is not the keyword's own value that is checked, the steps down to it: the path
+is only worked out for a message.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Mapping
+from decimal import Decimal
+from functools import lru_cache
+from typing import Any, Protocol
+
+from structgen.errors import (
+    CompileLimitExceeded,
+    PatternError,
+    SchemaError,
+    StructgenError,
+    UnsupportedFeature,
+)
+from structgen.grammar import ir
+from structgen.grammar.regex.read import parse_ecma
+
+from .dialects import Dialect, how_to_choose
+from .graph import TYPE_BITS, to_decimal
+
+
+class HasPaths(Protocol):
+    """Knows its path, and those below."""
+
+    def at(self, *steps: str | int) -> str:
+        """The path of a keyword, or of something inside one."""
+        ...
+
+
+def pattern(keyword: str, value: str, place: HasPaths, *inside: str) -> ir.Regex:
+    """The strings in which the ECMA-262 pattern ``value`` is found."""
+    try:
+        return _parse(value)
+    except (UnsupportedFeature, CompileLimitExceeded, PatternError) as error:
+        raise _bad_pattern(error, keyword, place.at(keyword, *inside)) from error
+
+
+def _bad_pattern(error: StructgenError, keyword: str, path: str) -> StructgenError:
+    if isinstance(error, UnsupportedFeature):
+        reason = str(error).removesuffix(error.fix).rstrip()
+        return UnsupportedFeature(
+            f"the pattern at {path} cannot be enforced: {reason}",
+            path=path,
+            keyword=keyword,
+            fix=error.fix,
+        )
+    if isinstance(error, CompileLimitExceeded):
+        return error.at(path)
+    if isinstance(error, PatternError) and error.is_valid:
+        return UnsupportedFeature(
+            f"the pattern at {path} cannot be enforced: {error}",
+            path=path,
+            keyword=keyword,
+            fix="State the alternatives, or take the pattern out.",
+        )
+    return SchemaError(f"invalid regular expression at {path}: {error}", path=path, keyword=keyword)
+
+
+@lru_cache(maxsize=1024)
+def _parse(source: str) -> ir.Regex:
+    return parse_ecma(source)
+
+
+def text(keyword: str, value: Any, place: HasPaths) -> str:
+    """A string."""
+    if not isinstance(value, str):
+        raise wrong(keyword, "a string", value, place)
+    return value
+
+
+def array(keyword: str, value: Any, place: HasPaths, *inside: str) -> list[Any]:
+    """An array."""
+    if not isinstance(value, list):
+        raise wrong(keyword, "an array", value, place, *inside)
+    return value
+
+
+def mapping(keyword: str, value: Any, place: HasPaths) -> Mapping[str, Any]:
+    """An object."""
+    if type(value) is not dict and not isinstance(value, Mapping):
+        raise wrong(keyword, "an object", value, place)
+    return value
+
+
+def members(keyword: str, value: Any, place: HasPaths) -> None:
+    """An object whose names are Unicode text."""
+    if type(value) is not dict:
+        mapping(keyword, value, place)
+    if not "".join(value).isascii():
+        unicode(keyword, list(value), place)
+
+
+def count(keyword: str, value: Any, place: HasPaths) -> int:
+    """A whole number of at least 0; 2.0 will do."""
+    whole = isinstance(value, (int, float)) and not isinstance(value, bool) and value == value // 1
+    if not whole or value < 0:
+        raise wrong(keyword, "a whole number of at least 0", value, place)
+    return int(value)
+
+
+def boolean(keyword: str, value: Any, place: HasPaths) -> bool:
+    """A boolean."""
+    if not isinstance(value, bool):
+        raise wrong(keyword, "a boolean", value, place)
+    return value
+
+
+def types(keyword: str, value: Any, place: HasPaths) -> int:
+    """The type bits of a type's name or of a list of them; ``integer`` as later drafts have it."""
+    bits = 0
+    for i, name in enumerate(value if isinstance(value, list) else [value]):
+        bit = TYPE_BITS.get(name) if isinstance(name, str) else None
+        if bit is None:
+            where = place.at(keyword, i) if isinstance(value, list) else place.at(keyword)
+            raise SchemaError(
+                f"{keyword!r} must be one of {', '.join(TYPE_BITS)}, at {where}; "
+                f"got {show(name)}.{_type_hint(name)}",
+                path=where,
+                keyword=keyword,
+            )
+        bits |= bit
+    if not bits:
+        path = place.at(keyword)
+        raise SchemaError(
+            f"{keyword!r} must name at least one type, at {path}; got an empty array. Leave it out "
+            "to allow every type.",
+            path=path,
+            keyword=keyword,
+        )
+    return bits
+
+
+def _type_hint(name: Any) -> str:
+    if name == "any":
+        return " Leave 'type' out to allow every type."
+    meant = _TYPE_NAMES.get(name.lower()) if isinstance(name, str) else None
+    if meant is None:
+        meant = next(iter(difflib.get_close_matches(str(name).lower(), TYPE_BITS, 1)), None)
+    return f" Did you mean {meant!r}?" if meant else ""
+
+
+_TYPE_NAMES = {
+    "bool": "boolean",
+    "dict": "object",
+    "double": "number",
+    "float": "number",
+    "int": "integer",
+    "list": "array",
+    "map": "object",
+    "none": "null",
+    "str": "string",
+    "text": "string",
+}
+
+
+def names(keyword: str, value: Any, place: HasPaths, *inside: str) -> tuple[str, ...]:
+    """An array of strings; repeated ones count once."""
+    try:
+        if type(value) is list and "".join(value).isascii():  # as nearly always
+            return tuple(dict.fromkeys(value))
+    except TypeError:
+        pass  # told below
+    if keyword == "required" and isinstance(value, bool):
+        raise SchemaError(
+            f"'required' must be an array of names, at {place.at(keyword)}; got {show(value)}. "
+            "Since draft 4, required properties are listed beside 'properties'.",
+            path=place.at(keyword),
+            keyword=keyword,
+        )
+    for i, name in enumerate(array(keyword, value, place, *inside)):
+        if not isinstance(name, str):
+            path = place.at(keyword, *inside, i)
+            raise SchemaError(
+                f"{keyword!r} must be an array of strings, at {path}; got {show(name)}.",
+                path=path,
+                keyword=keyword,
+            )
+    if not "".join(value).isascii():
+        unicode(keyword, value, place, *inside)
+    return tuple(dict.fromkeys(value))
+
+
+def number(keyword: str, value: Any, place: HasPaths) -> Decimal:
+    """A number, as its decimal spelling has it."""
+    if type(value) is int:
+        return Decimal(value)
+    if isinstance(value, bool) or not isinstance(value, (int, float, Decimal)):
+        raise wrong(keyword, "a number", value, place)
+    exact = to_decimal(value)
+    if not exact.is_finite():
+        raise wrong(keyword, "a finite number", value, place)
+    return exact
+
+
+def unicode(keyword: str, value: Any, place: HasPaths, *inside: str) -> None:
+    """Refuse strings that are no Unicode text: no token stands for half a surrogate pair."""
+    try:
+        (value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)).encode()
+    except UnicodeEncodeError as error:
+        found = json.dumps(error.object[error.start])
+        path = place.at(keyword, *inside)
+        raise UnsupportedFeature(
+            f"{keyword!r} asks for half a surrogate pair, {found}, which is no text, at {path}.",
+            path=path,
+            keyword=keyword,
+            fix="Take it out, or complete the pair.",
+        ) from None
+
+
+def wrong(keyword: str, wanted: str, value: Any, place: HasPaths, *inside: str) -> SchemaError:
+    """The error that ``keyword`` is not what it must be."""
+    path = place.at(keyword, *inside)
+    return SchemaError(
+        f"{keyword!r} must be {wanted}, at {path}; got {show(value)}.", path=path, keyword=keyword
+    )
+
+
+def of_another_draft(
+    keyword: str, value: Any, place: HasPaths, dialect: Dialect, draft: str
+) -> SchemaError:
+    """The error that ``keyword`` is written as the draft called ``draft`` has it."""
+    path = place.at(keyword)
+    if keyword == "items":
+        wanted, instead = "a schema", "Use prefixItems"
+    elif isinstance(value, bool):
+        wanted, instead = "a number", "Write the bound itself"
+    else:
+        wanted, instead = "a boolean", f"Write true, and the bound as {keyword[9:].lower()}"
+    return SchemaError(
+        f"{keyword!r} must be {wanted} in {dialect.name}, at {path}; got {show(value)}, as {draft} "
+        f"has it. {instead}, or {how_to_choose(draft)}",
+        path=path,
+        keyword=keyword,
+    )
+
+
+def no_names(keyword: str, value: Any, place: HasPaths, name: str) -> SchemaError:
+    """The error that ``keyword`` has no array of names for ``name``."""
+    path = place.at(keyword, name)
+    hint = ""
+    if isinstance(value, str):
+        hint = f" Did you mean [{show(value)}]?"
+    elif isinstance(value, (Mapping, bool)):
+        hint = " A schema belongs into dependentSchemas."
+    return SchemaError(
+        f"{keyword!r} must have an array of names for each name, at {path}; got {show(value)}."
+        f"{hint}",
+        path=path,
+        keyword=keyword,
+    )
+
+
+def not_a_schema(value: Any, path: str, keyword: str | None = None) -> SchemaError:
+    """The error that a value is no schema, inside ``keyword`` if that is given."""
+    hint = ""
+    if isinstance(value, str) and value in TYPE_BITS:
+        hint = f' Did you mean {{"type": "{value}"}}?'
+    elif value in ("true", "false"):
+        hint = f" Did you mean {value}, without quotes?"
+    elif keyword == "dependentSchemas" and isinstance(value, list):
+        hint = " An array of names belongs into dependentRequired."
+    what = "a schema" if keyword is None else f"the schema in {keyword!r}"
+    return SchemaError(
+        f"{what} must be an object or a boolean, at {path}; got {show(value)}.{hint}",
+        path=path,
+        keyword=keyword,
+    )
+
+
+def show(value: Any) -> str:
+    """``value`` as JSON, cut short."""
+    try:
+        shown = json.dumps(value)
+    except (TypeError, ValueError):
+        shown = repr(value)
+    return shown if len(shown) <= 60 else shown[:57] + "..."

@@ -1,0 +1,183 @@
+"""The drafts of JSON Schema: which keywords each one has, and how they are told apart.
+
+Knows keyword names only, and under which of them schemas stand; what they mean is read by
+`json_schema`.
+
+``dependencies`` was split in two in 2019-09, whose text lets validators go on with it for
+compatibility. Here every draft has it, as in other validators: an author who writes it means it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import Any
+
+from structgen.errors import OptionError
+from structgen.grammar.regex import algebra as regex_algebra
+
+from .graph import child_path
+
+_CORE4 = (
+    "type enum multipleOf maximum exclusiveMaximum minimum exclusiveMinimum maxLength minLength "
+    "pattern items additionalItems maxItems minItems uniqueItems maxProperties minProperties "
+    "required additionalProperties properties patternProperties dependencies allOf anyOf oneOf not "
+    "format $ref"
+)
+_CORE6 = _CORE4 + " const contains propertyNames"
+_CORE7 = _CORE6 + " if then else"
+_CORE2019 = _CORE7 + (
+    " minContains maxContains dependentRequired dependentSchemas unevaluatedItems"
+    " unevaluatedProperties $recursiveRef"
+)
+_CORE2020 = (
+    _CORE2019.replace(" additionalItems", "").replace(" $recursiveRef", "")
+    + f" prefixItems $dynamicRef {regex_algebra.KEYWORD}"
+)
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """One draft.
+
+    Attributes:
+        name: as `JsonSchema(schema, dialect=…)` takes it.
+        year: the draft's number, or year, for comparisons (4, 6, 7, 2019, 2020).
+        assertions: the keywords that can make a value invalid.
+        id_keyword: ``id`` or ``$id``.
+    """
+
+    name: str
+    year: int
+    assertions: frozenset[str]
+    id_keyword: str = "$id"
+
+    @property
+    def uri(self) -> str:
+        """The metaschema's, as ``$schema`` names it."""
+        if self.year <= 7:
+            return f"http://json-schema.org/draft-0{self.year}/schema#"
+        return f"https://json-schema.org/draft/{self.name.removeprefix('draft')}/schema"
+
+    @cached_property
+    def ref_stands_alone(self) -> bool:
+        """Whether everything beside ``$ref`` is ignored."""
+        return self.year <= 7
+
+
+DIALECTS = {
+    d.name: d
+    for d in (
+        Dialect("draft4", 4, frozenset(_CORE4.split()), "id"),
+        Dialect("draft6", 6, frozenset(_CORE6.split())),
+        Dialect("draft7", 7, frozenset(_CORE7.split())),
+        Dialect("draft2019-09", 2019, frozenset(_CORE2019.split())),
+        Dialect("draft2020-12", 2020, frozenset(_CORE2020.split())),
+    )
+}
+DEFAULT = DIALECTS["draft2020-12"]
+
+_URI = re.compile(r"https?://json-schema\.org/(?:draft-0([4-7])|draft/(2019-09|2020-12))/schema#?")
+_DRAFT = re.compile(r"(?:^|[^0-9])0?(4|6|7|2019-09|2020-12)(?:/schema)?#?$")
+_LATEST = re.compile(r"https?://json-schema\.org/schema#?")
+
+
+def by_name(name: str) -> Dialect:
+    """The dialect called ``name``.
+
+    Raises:
+        OptionError: there is none.
+    """
+    found = DIALECTS.get(name) if isinstance(name, str) else None
+    if found is None:
+        year = _DRAFT.search(str(name))
+        meant = f"draft{year[1]}" if year else ""
+        hint = f" Did you mean {meant!r}?" if meant in DIALECTS else ""
+        raise OptionError(f"unknown dialect {name!r}.{hint} Known dialects: {', '.join(DIALECTS)}.")
+    return found
+
+
+def by_uri(uri: object) -> Dialect | None:
+    """The dialect whose metaschema ``uri`` is, or None."""
+    return _by_uri(uri) if isinstance(uri, str) else None
+
+
+@lru_cache(maxsize=64)
+def _by_uri(uri: str) -> Dialect | None:
+    match = _URI.fullmatch(uri)
+    if match is None:
+        return None
+    # Draft 5 changed the prose of draft 4 only.
+    return DIALECTS["draft4" if match[1] == "5" else f"draft{match[1] or match[2]}"]
+
+
+def is_latest(uri: str) -> bool:
+    """Whether ``uri`` stands for whichever draft is the latest."""
+    return _LATEST.fullmatch(uri) is not None
+
+
+def how_to_choose(name: str) -> str:
+    """What to do for a schema to be read as the draft called ``name``."""
+    return (
+        f'have the schema read as {name}: it may say "$schema": "{DIALECTS[name].uri}", or, where '
+        f'it has no $schema, pass JsonSchema(schema, dialect="{name}").'
+    )
+
+
+_STRINGS = "minLength maxLength pattern format"
+_NUMBERS = "minimum maximum exclusiveMinimum exclusiveMaximum multipleOf"
+_OBJECTS = (
+    "properties required additionalProperties patternProperties propertyNames minProperties "
+    "maxProperties dependentRequired dependentSchemas dependencies unevaluatedProperties"
+)
+_ARRAYS = (
+    "items prefixItems additionalItems minItems maxItems uniqueItems contains minContains "
+    "maxContains unevaluatedItems"
+)
+KIND_OF = {
+    keyword: kind
+    for kind, keywords in (
+        ("string", _STRINGS),
+        ("number", _NUMBERS),
+        ("object", _OBJECTS),
+        ("array", _ARRAYS),
+    )
+    for keyword in keywords.split()
+}
+"""The one type that a keyword speaks of, for those that speak of one."""
+
+_SINGLE = frozenset(
+    [
+        "additionalItems",
+        "additionalProperties",
+        "contains",
+        "contentSchema",
+        "else",
+        "if",
+        "items",
+        "not",
+        "propertyNames",
+        "then",
+        "unevaluatedItems",
+        "unevaluatedProperties",
+    ]
+)
+_LISTS = frozenset(["allOf", "anyOf", "oneOf", "prefixItems", "items"])
+_MAPS = frozenset(
+    ["$defs", "definitions", "dependencies", "dependentSchemas", "patternProperties", "properties"]
+)
+
+
+def subschemas(raw: Mapping[str, Any], path: str) -> Iterator[tuple[Any, str]]:
+    """What stands under the keywords, of any draft, that hold schemas: each with its path."""
+    for keyword, value in raw.items():
+        if keyword in _SINGLE and isinstance(value, Mapping):
+            yield value, child_path(path, keyword)
+        elif keyword in _LISTS and isinstance(value, list):
+            for i, item in enumerate(value):
+                yield item, child_path(path, keyword, i)
+        elif keyword in _MAPS and isinstance(value, Mapping):
+            for name, item in value.items():
+                yield item, child_path(path, keyword, name)

@@ -1,0 +1,422 @@
+"""Where references lead: schema documents, their identifiers and anchors.
+
+Owns the table of documents (the schema itself, those the caller passes in, the metaschemas), the
+resources inside them (``$id``), and resolution of a reference to a raw schema object. Nothing is
+ever fetched. What the raw schema says is `json_schema`'s business.
+
+Standard: JSON Schema core, sections 8 and 9 (draft 2020-12); RFC 3986; RFC 6901.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import Any
+from urllib.parse import unquote, urldefrag, urljoin
+
+from structgen.errors import SchemaError
+
+from . import hints
+from .checks import HasPaths
+from .dialects import DEFAULT, DIALECTS, Dialect, by_uri, is_latest, subschemas
+from .graph import child_path
+
+
+class Resource:
+    """A schema with an identifier of its own, or a whole document.
+
+    Attributes:
+        uri: absolute URI without fragment (empty for an anonymous document).
+        root: the raw schema.
+        dialect: the draft it is written in.
+        path: JSON path of its root, for messages.
+        is_stated: whether the draft was asked for: by a ``$schema``, or by the caller.
+    """
+
+    __slots__ = ("dialect", "is_stated", "path", "root", "uri")
+
+    def __init__(self, uri: str, root: Any, dialect: Dialect, path: str, is_stated: bool) -> None:
+        self.uri = uri
+        self.root = root
+        self.dialect = dialect
+        self.path = path
+        self.is_stated = is_stated
+
+
+@dataclass(slots=True)
+class Target:
+    """What a reference leads to.
+
+    Attributes:
+        raw: the raw schema.
+        above: JSON path, for messages,
+        resource: the resource it belongs to.
+        steps: and the way down from ``above``.
+    """
+
+    raw: Any
+    above: str
+    resource: Resource
+    steps: tuple[str | int, ...] = ()
+
+    @property
+    def path(self) -> str:
+        """JSON path of the raw schema."""
+        return child_path(self.above, *self.steps)
+
+
+_IDENTIFYING = frozenset(["$schema", "$id", "id"])
+
+
+class Documents:
+    """All documents a schema may refer to.
+
+    Args:
+        schema: the root schema.
+        dialect: the draft to assume where ``$schema`` does not say, or None for the default.
+        documents: further documents by absolute URL.
+
+    Attributes:
+        root: the schema's own resource.
+        is_known: whether its ``$schema`` names one of the drafts.
+    """
+
+    def __init__(
+        self, schema: Any, dialect: Dialect | None, documents: Mapping[str, Any] | None
+    ) -> None:
+        self._given: dict[str, Any] = {}
+        if documents:
+            self._given = {urldefrag(url)[0]: doc for url, doc in documents.items()}
+        self._resolved: dict[tuple[str, Resource], Target] = {}
+        self._chosen = dialect
+        own, is_stated = dialect or DEFAULT, dialect is not None
+        self.is_known = False
+        uri = ""
+        if type(schema) is not dict or not _IDENTIFYING.isdisjoint(schema):
+            known, is_known = self._dialect(schema, own, False)
+            self.is_known = is_known
+            own, is_stated = known, is_stated or is_known
+            uri = self._identifier(schema, "", own) or ""
+        self.root = Resource(uri, schema, own, "$", is_stated)
+        self._resources = {uri: self.root}
+
+    # What few schemas have is made when one has it.
+
+    @cached_property
+    def _anchors(self) -> dict[tuple[str, str], Target]:
+        return {}
+
+    @cached_property
+    def _dynamic(self) -> dict[tuple[str, str], Target]:
+        return {}
+
+    @cached_property
+    def _scanned(self) -> set[int]:
+        return set()
+
+    @cached_property
+    def _doubled(self) -> dict[str, tuple[str, str]]:
+        return {}
+
+    def enter(self, raw: Any, resource: Resource, path: str) -> Resource:
+        """The resource that ``raw``, met inside ``resource`` at ``path``, belongs to."""
+        if not isinstance(raw, Mapping) or raw is resource.root:
+            return resource
+        if resource.dialect.id_keyword not in raw and "$schema" not in raw:
+            return resource
+        dialect, is_stated = self._dialect(raw, resource.dialect, resource.is_stated)
+        uri = self._identifier(raw, resource.uri, dialect)
+        if uri is None:
+            return resource
+        found = self._resources.get(uri)
+        if found is None or found.root is not raw:
+            found = Resource(uri, raw, dialect, path, is_stated)
+            self._claim(uri, found)
+        return found
+
+    def _claim(self, uri: str, resource: Resource) -> None:
+        """Let ``uri`` lead to ``resource``, or note that it leads to a different one already."""
+        found = self._resources.setdefault(uri, resource)
+        if found.root is resource.root or uri in self._doubled:
+            return
+        if found.root != resource.root:  # equal ones, in documents that bundle others, do no harm
+            first, second = sorted((found.path, resource.path))
+            self._doubled[uri] = (first, second)
+
+    @staticmethod
+    def _identifier(raw: Any, base: str, dialect: Dialect) -> str | None:
+        """The absolute URI that ``raw`` gives itself, or None."""
+        is_object = type(raw) is dict or isinstance(raw, Mapping)
+        identifier = raw.get(dialect.id_keyword) if is_object else None
+        if not isinstance(identifier, str) or identifier.startswith("#"):
+            return None
+        if dialect.ref_stands_alone and "$ref" in raw:
+            return None
+        if not base and "#" not in identifier:
+            return identifier  # what follows comes to this, in a dozen calls
+        return urldefrag(urljoin(base, identifier))[0]
+
+    def check_dialect(self, raw: Mapping[str, Any], place: HasPaths) -> None:
+        """Refuse a ``$schema`` at ``place`` that says nothing about how to read the schema.
+
+        Raises:
+            SchemaError: it names no draft that is known, nor a metaschema among the documents, and
+                the caller has not chosen a draft; or the metaschema requires unknown vocabularies.
+        """
+        uri = raw.get("$schema")
+        if not isinstance(uri, str) or by_uri(uri) is not None or is_latest(uri):
+            return
+        where = place.at("$schema")
+        metaschema = self._given.get(urldefrag(uri)[0])
+        if isinstance(metaschema, Mapping):
+            vocabulary = metaschema.get("$vocabulary")
+            for name, is_required in vocabulary.items() if isinstance(vocabulary, Mapping) else ():
+                if is_required is True and "json-schema.org/draft/" not in name:
+                    raise SchemaError(
+                        f"the metaschema {uri!r} requires the vocabulary {name!r}, which "
+                        f"structgen does not have, at {where}.",
+                        path=where,
+                        keyword="$schema",
+                    )
+        elif metaschema is None and self._chosen is None:
+            raise SchemaError(
+                f"'$schema' names no draft that structgen knows, at {where}; got {uri!r}. Known "
+                f"are {', '.join(DIALECTS)}: take $schema out, or pass the one to read the schema "
+                f'as, JsonSchema(schema, dialect="{DEFAULT.name}"). A metaschema of your own goes '
+                "into documents.",
+                path=where,
+                keyword="$schema",
+            )
+
+    def _dialect(self, raw: Any, default: Dialect, is_stated: bool) -> tuple[Dialect, bool]:
+        """The draft of ``raw``, if not ``default``; and whether it was asked for."""
+        uri = raw.get("$schema") if type(raw) is dict or isinstance(raw, Mapping) else None
+        if uri is None:
+            return default, is_stated
+        known = by_uri(uri)
+        own = known or default
+        if self._given:
+            own = self._custom(uri, own)
+        return own, is_stated or known is not None
+
+    def _custom(self, uri: object, default: Dialect) -> Dialect:
+        """The dialect of a schema with its own metaschema: that metaschema's, narrowed to the
+        vocabularies that it declares."""
+        metaschema = self._given.get(urldefrag(uri)[0]) if isinstance(uri, str) else None
+        if not isinstance(metaschema, Mapping):
+            return default
+        base = by_uri(metaschema.get("$schema")) or default
+        vocabulary = metaschema.get("$vocabulary")
+        if not isinstance(vocabulary, Mapping):
+            return base
+        if any(str(name).endswith("/vocab/validation") for name in vocabulary):
+            return base
+        return Dialect(base.name, base.year, base.assertions - _VALIDATION, base.id_keyword)
+
+    # -- resolution -------------------------------------------------------------------------
+
+    def resolve(
+        self, reference: str, resource: Resource, place: HasPaths, keyword: str = "$ref"
+    ) -> Target:
+        """What ``reference``, found in ``resource`` at ``place``, leads to.
+
+        Raises:
+            SchemaError: it leads nowhere, or to a document that was not given.
+        """
+        key = (reference, resource)
+        found = self._resolved.get(key)
+        if found is None:
+            found = self._resolved[key] = self._resolve(reference, resource, place, keyword)
+        return found
+
+    def _resolve(self, reference: str, resource: Resource, place: HasPaths, keyword: str) -> Target:
+        if reference.startswith("#") and (len(reference) == 1 or reference[1] == "/"):
+            pointer = unquote(reference[1:]) if "%" in reference else reference[1:]
+            return self._pointer(resource, pointer, reference, place, keyword)
+        path = place.at(keyword)
+        uri, fragment = urldefrag(urljoin(resource.uri, reference))
+        target = self._resource(uri, resource, reference, path, keyword)
+        fragment = unquote(fragment)
+        if not fragment or fragment.startswith("/"):
+            return self._pointer(target, fragment, reference, place, keyword)
+        self._scan(target)
+        found = self._anchors.get((target.uri, fragment))
+        if found is None:
+            known = [name for uri_, name in self._anchors if uri_ == target.uri]
+            reason = f"there is no anchor {fragment!r}"
+            hint = hints.old_anchor(target.root, target.dialect, fragment) or hints.meant(
+                fragment, known
+            )
+            raise _nowhere(keyword, reference, path, reason, hint)
+        self._check_doubled(f"{target.uri}#{fragment}", keyword, reference, path)
+        return found
+
+    def _check_doubled(self, uri: str, keyword: str, reference: str, path: str) -> None:
+        places = self._doubled.get(uri)
+        if places is not None:
+            raise SchemaError(
+                f"{keyword!r} {reference!r} leads to two different schemas, at {path}: those at "
+                f"{places[0]} and {places[1]} give themselves one identifier. Give each its own.",
+                path=path,
+                keyword=keyword,
+            )
+
+    def dynamic_anchor(self, resource: Resource, name: str) -> Target | None:
+        """The place in ``resource`` that has ``$dynamicAnchor`` ``name``, or None."""
+        self._scan(resource)
+        return self._dynamic.get((resource.uri, name))
+
+    def _resource(
+        self, uri: str, near: Resource, reference: str, path: str, keyword: str
+    ) -> Resource:
+        if uri == near.uri:
+            return near
+        self._scan(self.root)
+        found = self._resources.get(uri)
+        if found is not None:
+            self._check_doubled(uri, keyword, reference, path)
+            return found
+        for url, document in self._given.items():
+            self._scan(self._document(url, document))
+        found = self._resources.get(uri)
+        if found is None:
+            metaschema = _metaschema(uri)
+            if metaschema is None:
+                raise SchemaError(
+                    f"{keyword!r} {reference!r} leads to a document that is not at hand, "
+                    f"at {path}: {uri or 'this schema'}. Nothing is fetched; pass it as "
+                    f"JsonSchema(schema, documents={{{uri!r}: document}}).",
+                    path=path,
+                    keyword=keyword,
+                )
+            found = self._document(uri, metaschema)
+        self._check_doubled(uri, keyword, reference, path)
+        return found
+
+    def _document(self, url: str, document: Any) -> Resource:
+        found = self._resources.get(url)
+        if found is None or found.root is not document:
+            dialect, is_stated = self._dialect(document, self.root.dialect, self.root.is_stated)
+            uri = self._identifier(document, url, dialect) or url
+            found = Resource(uri, document, dialect, f"{url}#", is_stated)
+            self._claim(url, found)
+            self._claim(uri, found)
+            self._scan(found)
+        return found
+
+    def _pointer(
+        self, resource: Resource, pointer: str, reference: str, place: HasPaths, keyword: str
+    ) -> Target:
+        raw, above = resource.root, resource.path
+        steps: list[str | int] = []
+        for token in pointer.split("/")[1:]:
+            step = token.replace("~1", "/").replace("~0", "~") if "~" in token else token
+            if (type(raw) is dict or isinstance(raw, Mapping)) and step in raw:
+                raw = raw[step]
+                steps.append(step)
+            elif isinstance(raw, list) and step.isdigit() and int(step) < len(raw):
+                raw = raw[int(step)]
+                steps.append(int(step))
+            else:
+                path, here = place.at(keyword), child_path(above, *steps)
+                reason = f"there is no {step!r} in {here}"
+                hint = hints.moved(resource.root, pointer) or hints.meant(step, hints.steps(raw))
+                raise _nowhere(keyword, reference, path, reason, hint)
+            is_object = type(raw) is dict or isinstance(raw, Mapping)
+            if is_object and ("$schema" in raw or resource.dialect.id_keyword in raw):
+                resource = self.enter(raw, resource, child_path(above, *steps))
+        return Target(raw, above, resource, tuple(steps))
+
+    # -- anchors and identifiers --------------------------------------------------------------
+
+    def scan(self) -> None:
+        """Find all identifiers and anchors of the schema itself.
+
+        Raises:
+            SchemaError: one resource has an anchor twice.
+        """
+        self._scan(self.root)
+
+    def _scan(self, resource: Resource) -> None:
+        """Find all identifiers and anchors below ``resource``, once."""
+        if id(resource.root) in self._scanned:
+            return
+        stack: list[tuple[Any, Resource, str]] = [(resource.root, resource, resource.path)]
+        while stack:
+            raw, owner, path = stack.pop()
+            if not isinstance(raw, Mapping) or id(raw) in self._scanned:
+                continue
+            self._scanned.add(id(raw))
+            owner = self.enter(raw, owner, path)
+            for keyword, table in (("$anchor", self._anchors), ("$dynamicAnchor", self._dynamic)):
+                name = raw.get(keyword)
+                if isinstance(name, str) and owner.dialect.year >= 2019:
+                    target = Target(raw, path, owner)
+                    found = self._anchors.setdefault((owner.uri, name), target)
+                    if found.raw is not raw and found.raw != raw:
+                        first, second = sorted((found.path, path))
+                        raise SchemaError(
+                            f"the anchor {name!r} stands at two places, {first} and {second}. "
+                            "Give one of them another name.",
+                            path=child_path(second, keyword),
+                            keyword=keyword,
+                        )
+                    table[owner.uri, name] = target
+            identifier = raw.get(owner.dialect.id_keyword)
+            if isinstance(identifier, str) and "#" in identifier and owner.dialect.year <= 7:
+                name = urldefrag(urljoin(owner.uri, identifier))[1]
+                if name:
+                    target = Target(raw, path, owner)
+                    found = self._anchors.setdefault((owner.uri, name), target)
+                    if found.raw is not raw and found.raw != raw:
+                        first, second = sorted((found.path, path))
+                        self._doubled[f"{owner.uri}#{name}"] = (first, second)
+            stack.extend((child, owner, where) for child, where in subschemas(raw, path))
+
+
+_VALIDATION = frozenset(
+    [
+        "type",
+        "enum",
+        "const",
+        "multipleOf",
+        "maximum",
+        "exclusiveMaximum",
+        "minimum",
+        "exclusiveMinimum",
+        "maxLength",
+        "minLength",
+        "pattern",
+        "maxItems",
+        "minItems",
+        "uniqueItems",
+        "maxContains",
+        "minContains",
+        "maxProperties",
+        "minProperties",
+        "required",
+        "dependentRequired",
+    ]
+)
+
+
+@lru_cache(maxsize=1)
+def _metaschemas() -> dict[str, Any]:
+    from jsonschema_specifications import REGISTRY  # type: ignore[import-untyped]
+
+    return {uri.rstrip("#"): REGISTRY.contents(uri) for uri in REGISTRY}
+
+
+def _metaschema(uri: str) -> Any:
+    if "json-schema.org" not in uri:
+        return None
+    return _metaschemas().get(uri)
+
+
+def _nowhere(keyword: str, reference: str, path: str, reason: str, hint: str) -> SchemaError:
+    return SchemaError(
+        f"{keyword!r} {reference!r} leads nowhere, at {path}: {reason}. {hint}".rstrip(),
+        path=path,
+        keyword=keyword,
+    )

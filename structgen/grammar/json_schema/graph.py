@@ -1,0 +1,364 @@
+"""The JSON Schema graph: what a schema says, checked and with its references resolved.
+
+One `Node` per schema object, numbered. Wherever a node speaks of another one it holds an
+*obligation*: ``2 * n`` means that node n must hold, ``2 * n + 1`` that it must not. Node 0 is the
+schema ``true``, so obligation 0 is always met and obligation 1 never. Applicators hold obligations,
+so a recursive schema is a graph with cycles and costs no Python recursion. This module owns the
+data structure and the type bits; `json_schema` fills it in, the automaton reads it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Set
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any, Protocol
+
+from structgen.grammar import ir
+
+# A number is DIGITS when it is whole and written so (12), POINTED when it is whole and has a
+# fraction or exponent part (12.0, 1.2e1), else FRACTION.
+NULL, BOOLEAN, OBJECT, ARRAY, STRING, DIGITS, POINTED, FRACTION = (1 << i for i in range(8))
+INTEGER = DIGITS | POINTED
+NUMBER = INTEGER | FRACTION
+ALL_TYPES = (1 << 8) - 1
+TYPE_BITS = {
+    "null": NULL,
+    "boolean": BOOLEAN,
+    "object": OBJECT,
+    "array": ARRAY,
+    "string": STRING,
+    "integer": INTEGER,
+    "number": NUMBER,
+}
+"""The types by name. Draft 4 alone calls 1.0 no integer: there ``integer`` is `DIGITS`."""
+
+TRUE, FALSE = 0, 1
+"""The obligations that always and never hold."""
+
+
+@dataclass(frozen=True, slots=True)
+class Contains:
+    """Between ``least`` and ``most`` items from index ``start`` on meet ``obligation``."""
+
+    obligation: int
+    least: int = 1
+    most: int | None = None
+    start: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """A set of keys: one name, or those that match a pattern (search applied), or all others.
+
+    Attributes:
+        name: the one key, if not None;
+        pattern: else the keys that match this, if not None;
+        but_names, but_patterns: else all keys except these.
+    """
+
+    name: str | None = None
+    pattern: ir.Regex | None = None
+    but_names: tuple[str, ...] = ()
+    but_patterns: tuple[ir.Regex, ...] = ()
+
+
+class HasPath(Protocol):
+    """What can say where in the schema it stands."""
+
+    @property
+    def path(self) -> str:
+        """JSON path, for messages."""
+        ...
+
+    def at(self, *steps: str | int) -> str:
+        """The path of what is below."""
+        ...
+
+
+_NO_NAMES: dict[str, Any] = {}  # never changed
+
+
+_TYPES_ONLY = {"_place", "types"}
+_LISTED_ONLY = _TYPES_ONLY | {"enum"}
+
+
+class Node:
+    """One schema object. A field that is not set has the value it has here: the keyword is absent.
+
+    Args:
+        place: where the schema object stands, or what knows it; with steps, what is above it.
+        **fields: fields to set.
+    """
+
+    _listed: frozenset[Any] | None = None
+
+    types: int = ALL_TYPES
+    enum: tuple[Any, ...] | None = None
+    excluded: tuple[Any, ...] = ()  # scalars that the value must not equal
+    # numbers
+    minimum: Decimal | None = None
+    maximum: Decimal | None = None
+    exclusive_minimum: Decimal | None = None
+    exclusive_maximum: Decimal | None = None
+    multiple_of: Decimal | None = None
+    not_multiple_of: Decimal | None = None
+    # strings
+    min_length: int = 0
+    max_length: int | None = None
+    patterns: tuple[ir.Regex, ...] = ()
+    # objects
+    properties: Mapping[str, int] = _NO_NAMES
+    pattern_properties: tuple[tuple[ir.Regex, int], ...] = ()
+    additional: int = TRUE
+    property_names: int = TRUE
+    required: tuple[str, ...] = ()
+    min_properties: int = 0
+    max_properties: int | None = None
+    rules: tuple[Any, ...] = ()  # what holds of the members together; see `automaton.rules`
+    # arrays
+    prefix: tuple[int, ...] = ()
+    items: int = TRUE
+    min_items: int = 0
+    max_items: int | None = None
+    contains: tuple[Contains, ...] = ()
+    unique: bool = False
+    repeats: bool = False  # two items must be equal
+    # in place
+    refs: tuple[int, ...] = ()
+    all_of: tuple[int, ...] = ()
+    any_of: tuple[int, ...] | None = None
+    one_of: tuple[int, ...] | None = None
+    condition: tuple[int, int, int] | None = None  # if, then, else
+    dependent_required: Mapping[str, tuple[str, ...]] = _NO_NAMES
+    dependent_schemas: Mapping[str, int] = _NO_NAMES
+    unevaluated_properties: int = TRUE
+    unevaluated_items: int = TRUE
+    some_unevaluated_item: int = FALSE  # one must be there and meet this (unless it is FALSE)
+    # what counts as evaluated for them
+    evaluates_all_properties: bool = False
+    evaluates_all_items: bool = False
+    contains_evaluates: bool = True
+    not_evaluating: bool = False
+
+    def __init__(
+        self, place: str | HasPath | tuple[HasPath, tuple[str | int, ...]], **fields: Any
+    ) -> None:
+        self._place = place
+        if fields:
+            if not fields.keys() <= FIELDS:
+                raise TypeError(f"no fields of a node: {sorted(fields.keys() - FIELDS)}")
+            vars(self).update(fields)
+
+    @property
+    def path(self) -> str:
+        """JSON path, for messages."""
+        place = self._place
+        if isinstance(place, str):
+            return place
+        return place[0].at(*place[1]) if isinstance(place, tuple) else place.path
+
+    def fields(self) -> dict[str, Any]:
+        """The fields that are set."""
+        return {name: value for name, value in vars(self).items() if name in FIELDS}
+
+    @property
+    def says_types_only(self) -> bool:
+        """Whether no field but ``types`` is set."""
+        return vars(self).keys() == _TYPES_ONLY
+
+    @property
+    def lists_strings_only(self) -> bool:
+        """Whether it says nothing but ``enum``, of nothing but strings, and ``types`` with them."""
+        return (
+            vars(self).keys() <= _LISTED_ONLY
+            and self.types & STRING != 0
+            and self.enum is not None
+            and set(map(type, self.enum)) == {str}
+        )
+
+    def allows(self, value: Any) -> bool:
+        """Whether ``enum`` lists ``value``."""
+        return json_key(value) in self.listed
+
+    @property
+    def listed(self) -> frozenset[Any]:
+        """The `json_key` of every value that ``enum`` lists."""
+        if self._listed is None:
+            self._listed = frozenset(json_key(v) for v in self.enum or ())
+        return self._listed
+
+    @property
+    def is_list(self) -> bool:
+        """Whether the node says that the value is one of ``listed``, and nothing else."""
+        return (
+            self.enum is not None
+            and (self.types == ALL_TYPES or all(type(v) is str for v in self.enum))
+            and bool(self.types & STRING)
+            and not self.excluded
+            and not self.speaks_of_numbers
+            and not self.speaks_of_strings
+            and not self.speaks_of_objects
+            and not self.speaks_of_arrays
+            and not self.applies_in_place
+        )
+
+    @property
+    def speaks_of_objects(self) -> bool:
+        """Whether an object's members matter to this node's own assertions."""
+        return bool(
+            self.properties
+            or self.pattern_properties
+            or self.required
+            or self.additional != TRUE
+            or self.property_names != TRUE
+            or self.min_properties
+            or self.max_properties is not None
+            or self.rules
+        )
+
+    @property
+    def speaks_of_arrays(self) -> bool:
+        """Whether an array's items matter to this node's own assertions."""
+        return bool(
+            self.prefix
+            or self.items != TRUE
+            or self.min_items
+            or self.max_items is not None
+            or self.contains
+            or self.unique
+            or self.repeats
+        )
+
+    @property
+    def speaks_of_numbers(self) -> bool:
+        """Whether a number's value matters to this node's own assertions."""
+        return (
+            self.minimum is not None
+            or self.maximum is not None
+            or self.exclusive_minimum is not None
+            or self.exclusive_maximum is not None
+            or self.multiple_of is not None
+            or self.not_multiple_of is not None
+        )
+
+    @property
+    def speaks_of_strings(self) -> bool:
+        """Whether a string's value matters to this node's own assertions."""
+        return bool(self.min_length or self.max_length is not None or self.patterns)
+
+    @property
+    def asserts(self) -> bool:
+        """Whether the node says anything but what its in-place applicators say."""
+        return bool(
+            self.types != ALL_TYPES
+            or self.enum is not None
+            or self.excluded
+            or self.speaks_of_numbers
+            or self.speaks_of_strings
+            or self.speaks_of_objects
+            or self.speaks_of_arrays
+        )
+
+    def parts_in_place(self) -> list[int]:
+        """The obligations of other nodes that may apply to the same value, in reading order."""
+        return [
+            *self.refs,
+            *self.all_of,
+            *(self.any_of or ()),
+            *(self.one_of or ()),
+            *(self.condition or ()),
+            *self.dependent_schemas.values(),
+        ]
+
+    @property
+    def applies_in_place(self) -> bool:
+        """Whether the node makes other nodes apply to the same value."""
+        return bool(
+            self.refs
+            or self.all_of
+            or self.any_of is not None
+            or self.one_of is not None
+            or self.condition
+            or self.dependent_required
+            or self.dependent_schemas
+            or self.unevaluated_properties != TRUE
+            or self.unevaluated_items != TRUE
+            or self.some_unevaluated_item != FALSE
+        )
+
+
+_bare = object.__new__
+
+
+def node_at(place: str | HasPath | tuple[HasPath, tuple[str | int, ...]]) -> Node:
+    """``Node(place)`` in half the time: every subschema is one."""
+    node = _bare(Node)
+    node._place = place
+    return node
+
+
+FIELDS = frozenset(Node.__annotations__) - {"_listed"}
+"""The names of a node's fields."""
+
+
+@dataclass(slots=True)
+class SchemaGraph:
+    """A whole schema: a document starts with the obligation ``root``.
+
+    Attributes:
+        nodes: all nodes.
+        root: what the document owes.
+        height: most nodes on a way down from the root, or more; None where references lead in
+            circles.
+        typed: the obligations that name one type, or none, and say nothing else.
+        lists_containers: whether any ``enum`` or ``const`` lists objects or arrays.
+        said: the fields that any node sets: what none speaks of needs no look at each.
+    """
+
+    nodes: list[Node]
+    root: int
+    height: int | None = None
+    typed: Set[int] = frozenset()
+    lists_containers: bool = False
+    said: Set[str] = FIELDS
+
+
+def child_path(path: str, *steps: str | int) -> str:
+    """``path`` extended the way error messages write it: ``$.properties["a b"][0]``."""
+    for step in steps:
+        if isinstance(step, int):
+            path += f"[{step}]"
+        elif step.isidentifier() or (step.startswith("$") and step[1:].isidentifier()):
+            path += f".{step}"
+        else:
+            escaped = step.replace("\\", "\\\\").replace('"', '\\"')
+            path += f'["{escaped}"]'
+    return path
+
+
+def json_key(value: Any) -> Any:
+    """A hashable value equal exactly for values that JSON Schema calls equal (1 = 1.0 ≠ true)."""
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return ("bool", value)
+    if isinstance(value, (int, float, Decimal)):
+        number = to_decimal(value)
+        return ("number", number.normalize() if number else Decimal(0))
+    if isinstance(value, dict):
+        return ("object", frozenset((k, json_key(v)) for k, v in value.items()))
+    return ("array", tuple(json_key(v) for v in value))
+
+
+def by_key(values: Iterable[Any]) -> dict[Any, Any]:
+    """``values`` by `json_key`; of equal ones the first."""
+    found: dict[Any, Any] = {}
+    for value in values:
+        found.setdefault(json_key(value), value)
+    return found
+
+
+def to_decimal(value: int | float | Decimal) -> Decimal:
+    """The number as its shortest decimal spelling has it (0.1 is a tenth)."""
+    return Decimal(repr(value)) if isinstance(value, float) else Decimal(value)

@@ -1,0 +1,452 @@
+"""What each keyword of a schema object says: from raw values to the fields of a `Node`.
+
+Owns the list of keywords and the checks of their values. Annotations and unknown keywords, which
+the standard says assert nothing, are passed over (`structgen.explain` lists them). This module
+knows no automata; what a node *means* is decided in `automaton.values`.
+
+Standards: drafts 4, 6, 7, 2019-09 and 2020-12, https://json-schema.org/specification.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from functools import lru_cache
+from typing import Any, TypeAlias
+
+from structgen.grammar.formats.names import format_regex
+from structgen.grammar.regex import algebra as regex_algebra
+
+from . import checks
+from .dialects import Dialect
+from .graph import DIGITS, FRACTION, POINTED, TRUE, TYPE_BITS, Contains, Node, by_key
+from .reader import Place, Reader
+
+Skipped: TypeAlias = "Collection[tuple[str, str]]"
+"""``(path, keyword)`` pairs that are read as if they were not there; the path is that of the
+keyword's schema, or that of what it holds."""
+
+
+_IDENTIFIERS = ("$schema", "$id", "$anchor", "$dynamicAnchor")
+
+
+class KeywordReader:
+    """Reads schema objects into nodes; its `read` is to be given to a `Reader`.
+
+    Args:
+        format_assertion: whether ``format`` is enforced or an annotation.
+        skipped: keywords to pass over.
+    """
+
+    def __init__(self, format_assertion: bool = True, skipped: Skipped = ()) -> None:
+        self._formats = format_assertion
+        self._skipped = skipped
+        self._dialect: Dialect | None = None
+        self._handlers: dict[str, Handler] = {}
+        self._but_type: dict[str, Handler] = {}
+        self._types: Mapping[str, int] = {}
+        self._ref_stands_alone = False
+
+    def read(self, reader: Reader, node: Node, raw: Mapping[str, Any], place: Place) -> None:
+        """Read the keywords of ``raw`` into ``node``."""
+        if self._skipped:
+            raw = {k: v for k, v in raw.items() if not self._is_skipped(place, k)}
+        dialect = place.resource.dialect
+        if dialect is not self._dialect:
+            self._dialect, self._ref_stands_alone = dialect, dialect.ref_stands_alone
+            self._handlers, self._but_type, self._types = _handlers(
+                dialect.assertions, dialect.year == 4
+            )
+        if self._ref_stands_alone and "$ref" in raw:
+            for keyword in _IDENTIFIERS:
+                if keyword in raw:
+                    checks.text(keyword, raw[keyword], place)
+            _ref(self, reader, node, raw["$ref"], place)
+            return
+        handlers = self._handlers
+        name = raw.get("type")
+        if type(name) is str and name in self._types:  # as nearly always
+            node.types = self._types[name]
+            handlers = self._but_type
+        for keyword, value in raw.items():
+            handler = handlers.get(keyword)
+            if handler is None:
+                continue
+            if handler is _properties and type(value) is dict and "".join(value).isascii():
+                node.properties = reader.members(keyword, value, place)  # of nearly every object
+            else:
+                handler(self, reader, node, value, place)
+        if not _LATER.isdisjoint(raw):
+            later = [_TOGETHER[k] for k in raw if k in _LATER]
+            for read in dict.fromkeys(later) if len(later) > 1 else later:
+                read(reader, node, raw, place)
+
+    def _is_skipped(self, place: Place, keyword: str, *inside: str) -> bool:
+        path = place.at(keyword, *inside)
+        return (place.path, keyword) in self._skipped or (path, keyword) in self._skipped
+
+    # -- what options decide ----------------------------------------------------------------
+
+    def format(self, reader: Reader, node: Node, value: Any, place: Place) -> None:
+        """``format``."""
+        name = checks.text("format", value, place)
+        regex = format_regex(name, place.dialect.name) if self._formats else None
+        if regex is not None:
+            node.patterns += (regex,)
+
+    def pattern_properties(self, reader: Reader, node: Node, value: Any, place: Place) -> None:
+        """``patternProperties``."""
+        keyword = "patternProperties"
+        checks.mapping(keyword, value, place)
+        node.pattern_properties = tuple(
+            (
+                checks.pattern(keyword, source, place, source),
+                reader.each(child, place, keyword, source),
+            )
+            for source, child in value.items()
+            if not (self._skipped and self._is_skipped(place, keyword, source))
+        )
+
+
+Handler: TypeAlias = "Callable[[KeywordReader, Reader, Node, Any, Place], None]"
+Together: TypeAlias = "Callable[[Reader, Node, Mapping[str, Any], Place], None]"
+
+# -- any type ---------------------------------------------------------------------------------
+
+
+def _type(_: KeywordReader, reader: Reader, node: Node, value: Any, place: Place) -> None:
+    bits = checks.types("type", value, place)
+    if not bits & FRACTION and place.resource.dialect.year == 4:
+        bits &= ~POINTED  # draft 4, 3.5: "a JSON number without a fraction or exponent part"
+    node.types &= bits
+
+
+def _enum(_: KeywordReader, reader: Reader, node: Node, value: Any, place: Place) -> None:
+    values = checks.array("enum", value, place)
+    try:
+        is_plain = "".join(values).isascii()
+    except TypeError:
+        is_plain = False
+    if is_plain and node.enum is None:  # as nearly always
+        node.enum = tuple(dict.fromkeys(values))
+        return
+    checks.unicode("enum", values, place)
+    _restrict(reader, node, values)
+
+
+def _const(_: KeywordReader, reader: Reader, node: Node, value: Any, place: Place) -> None:
+    if type(value) is str and value.isascii() and node.enum is None:
+        node.enum = (value,)
+        return
+    checks.unicode("const", value, place)
+    _restrict(reader, node, [value])
+
+
+def _restrict(reader: Reader, node: Node, values: list[Any]) -> None:
+    """Keep only ``values`` (and, beside an earlier enum or const, only the common ones)."""
+    if any(isinstance(value, (dict, list)) for value in values):
+        reader.lists_containers = True
+    keys = by_key(values)
+    if node.enum is not None:
+        earlier = by_key(node.enum)
+        keys = {key: value for key, value in earlier.items() if key in keys}
+    node.enum = tuple(keys.values())
+
+
+# -- numbers and strings ------------------------------------------------------------------------
+
+
+def _bound(keyword: str, field: str) -> Handler:
+    def read(_: KeywordReader, reader: Reader, node: Node, value: Any, place: Place) -> None:
+        setattr(node, field, checks.number(keyword, value, place))
+
+    return read
+
+
+def _exclusive(keyword: str, field: str) -> Handler:
+    def read(_: KeywordReader, reader: Reader, node: Node, value: Any, place: Place) -> None:
+        if isinstance(value, bool):  # see _draft4_bounds
+            if place.dialect.year > 4 and place.resource.is_stated:
+                raise checks.of_another_draft(keyword, value, place, place.dialect, "draft4")
+        elif place.dialect.year == 4:
+            checks.number(keyword, value, place)
+            raise checks.of_another_draft(keyword, value, place, place.dialect, "draft7")
+        else:
+            setattr(node, field, checks.number(keyword, value, place))
+
+    return read
+
+
+def _draft4_bounds(reader: Reader, node: Node, raw: Mapping[str, Any], place: Place) -> None:
+    """Draft 4's boolean ``exclusiveMinimum`` and ``exclusiveMaximum``."""
+    if raw.get("exclusiveMinimum") is True and node.minimum is not None:
+        node.exclusive_minimum, node.minimum = node.minimum, None
+    if raw.get("exclusiveMaximum") is True and node.maximum is not None:
+        node.exclusive_maximum, node.maximum = node.maximum, None
+
+
+def _multiple_of(_: KeywordReader, reader: Reader, node: Node, value: Any, place: Place) -> None:
+    number = checks.number("multipleOf", value, place)
+    if number <= 0:
+        raise checks.wrong("multipleOf", "a number greater than 0", value, place)
+    node.multiple_of = number
+
+
+def _pattern(_: KeywordReader, reader: Reader, node: Node, value: Any, place: Place) -> None:
+    node.patterns += (checks.pattern("pattern", checks.text("pattern", value, place), place),)
+
+
+def _regex(_: KeywordReader, reader: Reader, node: Node, value: Any, place: Place) -> None:
+    node.patterns += (regex_algebra.lower(value),)
+
+
+# -- objects and arrays -------------------------------------------------------------------------
+
+
+def _properties(_: KeywordReader, reader: Reader, node: Node, value: Any, place: Place) -> None:
+    checks.members("properties", value, place)
+    node.properties = reader.members("properties", value, place)
+
+
+def _additional(_: KeywordReader, reader: Reader, node: Node, value: Any, place: Place) -> None:
+    node.additional = reader.each(value, place, "additionalProperties")
+    node.evaluates_all_properties = True
+
+
+def _required(_: KeywordReader, reader: Reader, node: Node, value: Any, place: Place) -> None:
+    try:
+        if type(value) is list and "".join(value).isascii():  # as nearly always
+            node.required = tuple(dict.fromkeys(value))
+            return
+    except TypeError:
+        pass  # told below
+    node.required = checks.names("required", value, place)
+
+
+def _unique(_: KeywordReader, reader: Reader, node: Node, value: Any, place: Place) -> None:
+    node.unique = checks.boolean("uniqueItems", value, place)
+
+
+def _items(reader: Reader, node: Node, raw: Mapping[str, Any], place: Place) -> None:
+    """``prefixItems``, ``items`` and ``additionalItems``, which depend on each other."""
+    items = raw.get("items", True)
+    if "prefixItems" in raw and "prefixItems" in place.dialect.assertions:
+        node.prefix = _schemas("prefixItems", reader, raw["prefixItems"], place)
+        node.items = reader.each(items, place, "items")
+        node.evaluates_all_items |= "items" in raw
+    elif isinstance(items, list):
+        if place.dialect.year >= 2020 and place.resource.is_stated:
+            raise checks.of_another_draft("items", items, place, place.dialect, "draft2019-09")
+        node.prefix = tuple(reader.each(item, place, "items", i) for i, item in enumerate(items))
+        node.items = reader.each(raw.get("additionalItems", True), place, "additionalItems")
+        node.evaluates_all_items |= "additionalItems" in raw
+    elif "items" in raw:
+        node.items = reader.each(items, place, "items")
+        node.evaluates_all_items |= True
+
+
+def _contains(reader: Reader, node: Node, raw: Mapping[str, Any], place: Place) -> None:
+    if "contains" not in place.dialect.assertions:
+        return
+    least, most = 1, None
+    if "minContains" in place.dialect.assertions:
+        least = checks.count("minContains", raw.get("minContains", 1), place)
+        if "maxContains" in raw:
+            most = checks.count("maxContains", raw["maxContains"], place)
+    obligation = reader.below(raw["contains"], place, "contains")
+    node.contains = (Contains(obligation, least, most),)
+    node.contains_evaluates = place.dialect.year >= 2020
+
+
+# -- in place -----------------------------------------------------------------------------------
+
+
+def _schemas(keyword: str, reader: Reader, value: Any, place: Place) -> tuple[int, ...]:
+    if not isinstance(value, list) or not value:
+        raise checks.wrong(keyword, "a non-empty array of schemas", value, place)
+    return tuple(reader.below(v, place, keyword, i) for i, v in enumerate(value))
+
+
+def _all_of(_: KeywordReader, reader: Reader, node: Node, value: Any, place: Place) -> None:
+    node.all_of += _schemas("allOf", reader, value, place)
+
+
+def _any_of(_: KeywordReader, reader: Reader, node: Node, value: Any, place: Place) -> None:
+    node.any_of = _schemas("anyOf", reader, value, place)
+
+
+def _one_of(_: KeywordReader, reader: Reader, node: Node, value: Any, place: Place) -> None:
+    node.one_of = _schemas("oneOf", reader, value, place)
+
+
+def _not(_: KeywordReader, reader: Reader, node: Node, value: Any, place: Place) -> None:
+    node.all_of += (reader.below(value, place, "not") ^ 1,)
+
+
+def _if(reader: Reader, node: Node, raw: Mapping[str, Any], place: Place) -> None:
+    if "if" not in place.dialect.assertions:
+        return
+    node.condition = (
+        reader.below(raw["if"], place, "if"),
+        reader.below(raw.get("then", True), place, "then"),
+        reader.below(raw.get("else", True), place, "else"),
+    )
+
+
+def _dependent_required(
+    _: KeywordReader, reader: Reader, node: Node, value: Any, place: Place
+) -> None:
+    keyword = "dependentRequired"
+    checks.members(keyword, value, place)
+    for name, item in value.items():
+        if not isinstance(item, list):
+            raise checks.no_names(keyword, item, place, name)
+        _depend_on_names(node, name, checks.names(keyword, item, place, name))
+
+
+def _dependent_schemas(
+    _: KeywordReader, reader: Reader, node: Node, value: Any, place: Place
+) -> None:
+    keyword = "dependentSchemas"
+    checks.members(keyword, value, place)
+    for name, item in value.items():
+        _depend_on_schema(reader, node, name, reader.below(item, place, keyword, name), place)
+
+
+def _dependencies(_: KeywordReader, reader: Reader, node: Node, value: Any, place: Place) -> None:
+    keyword = "dependencies"
+    checks.members(keyword, value, place)
+    for name, item in value.items():
+        if isinstance(item, list):
+            _depend_on_names(node, name, checks.names(keyword, item, place, name))
+        elif isinstance(item, str) and place.dialect.year == 4:
+            _depend_on_names(node, name, (item,))
+        else:
+            _depend_on_schema(reader, node, name, reader.below(item, place, keyword, name), place)
+
+
+# `dependencies` may stand beside its successors, and say something of the same name.
+
+
+def _depend_on_names(node: Node, name: str, wanted: tuple[str, ...]) -> None:
+    own = vars(node).setdefault("dependent_required", {})
+    own[name] = (*own.get(name, ()), *wanted)
+
+
+def _depend_on_schema(reader: Reader, node: Node, name: str, wanted: int, place: Place) -> None:
+    own = vars(node).setdefault("dependent_schemas", {})
+    if name in own:
+        wanted = reader.both(own[name], wanted, place)
+    own[name] = wanted
+
+
+def _unevaluated_properties(
+    _: KeywordReader, reader: Reader, node: Node, value: Any, place: Place
+) -> None:
+    node.unevaluated_properties = reader.below(value, place, "unevaluatedProperties")
+    node.evaluates_all_properties |= node.unevaluated_properties == TRUE
+
+
+def _unevaluated_items(
+    _: KeywordReader, reader: Reader, node: Node, value: Any, place: Place
+) -> None:
+    node.unevaluated_items = reader.below(value, place, "unevaluatedItems")
+    node.evaluates_all_items |= node.unevaluated_items == TRUE
+
+
+def _ref(_: KeywordReader, reader: Reader, node: Node, value: Any, place: Place) -> None:
+    node.refs += (reader.reference(value, place),)
+
+
+def _dynamic_ref(_: KeywordReader, reader: Reader, node: Node, value: Any, place: Place) -> None:
+    node.refs += (reader.dynamic_reference(value, place),)
+
+
+def _recursive_ref(_: KeywordReader, reader: Reader, node: Node, value: Any, place: Place) -> None:
+    node.refs += (reader.recursive_reference(value, place),)
+
+
+def _counter(keyword: str, field: str) -> Handler:
+    def read(_: KeywordReader, reader: Reader, node: Node, value: Any, place: Place) -> None:
+        setattr(node, field, checks.count(keyword, value, place))
+
+    return read
+
+
+def _single(keyword: str, field: str) -> Handler:
+    def read(_: KeywordReader, reader: Reader, node: Node, value: Any, place: Place) -> None:
+        setattr(node, field, reader.below(value, place, keyword))
+
+    return read
+
+
+def _identifier(keyword: str) -> Handler:
+    def read(_: KeywordReader, reader: Reader, node: Node, value: Any, place: Place) -> None:
+        checks.text(keyword, value, place)
+
+    return read
+
+
+@lru_cache(maxsize=64)
+def _handlers(
+    assertions: frozenset[str], is_draft4: bool
+) -> tuple[dict[str, Handler], dict[str, Handler], Mapping[str, int]]:
+    """The keywords that are read in a dialect with these ``assertions``; all but ``type``; and the
+    types by name, if that is read."""
+    found = {k: h for k, h in _HANDLERS.items() if k in assertions or k in _IDENTIFIERS}
+    but_type = {k: h for k, h in found.items() if k != "type"}
+    if "type" not in found:
+        return found, but_type, {}
+    return found, but_type, TYPE_BITS | {"integer": DIGITS} if is_draft4 else TYPE_BITS
+
+
+_HANDLERS: dict[str, Handler] = {
+    **{keyword: _identifier(keyword) for keyword in _IDENTIFIERS},
+    "type": _type,
+    "enum": _enum,
+    "const": _const,
+    "minimum": _bound("minimum", "minimum"),
+    "maximum": _bound("maximum", "maximum"),
+    "exclusiveMinimum": _exclusive("exclusiveMinimum", "exclusive_minimum"),
+    "exclusiveMaximum": _exclusive("exclusiveMaximum", "exclusive_maximum"),
+    "multipleOf": _multiple_of,
+    "minLength": _counter("minLength", "min_length"),
+    "maxLength": _counter("maxLength", "max_length"),
+    "pattern": _pattern,
+    regex_algebra.KEYWORD: _regex,
+    "format": KeywordReader.format,
+    "properties": _properties,
+    "patternProperties": KeywordReader.pattern_properties,
+    "additionalProperties": _additional,
+    "propertyNames": _single("propertyNames", "property_names"),
+    "required": _required,
+    "minProperties": _counter("minProperties", "min_properties"),
+    "maxProperties": _counter("maxProperties", "max_properties"),
+    "minItems": _counter("minItems", "min_items"),
+    "maxItems": _counter("maxItems", "max_items"),
+    "uniqueItems": _unique,
+    "allOf": _all_of,
+    "anyOf": _any_of,
+    "oneOf": _one_of,
+    "not": _not,
+    "dependentRequired": _dependent_required,
+    "dependentSchemas": _dependent_schemas,
+    "dependencies": _dependencies,
+    "unevaluatedProperties": _unevaluated_properties,
+    "unevaluatedItems": _unevaluated_items,
+    "$ref": _ref,
+    "$dynamicRef": _dynamic_ref,
+    "$recursiveRef": _recursive_ref,
+}
+
+_TOGETHER: dict[str, Together] = {
+    "items": _items,
+    "prefixItems": _items,
+    "additionalItems": _items,
+    "contains": _contains,
+    "if": _if,
+    "exclusiveMinimum": _draft4_bounds,
+    "exclusiveMaximum": _draft4_bounds,
+}
+"""Keywords that are read once all others are, with those that they depend on."""
+
+_LATER = frozenset(_TOGETHER)

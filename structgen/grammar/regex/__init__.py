@@ -1,0 +1,26 @@
+"""Regular expressions in two dialects, lowered to the grammar IR.
+
+In reading order: `read` (the entry), `tree` (what both parsers build), `python` and `ecma` (the
+dialects; `ecma_sets` for flag ``v``), `unicode_sets` (character classes), `algebra` (and, or, not,
+counts over whole languages), `context` (what surrounds an assertion) and `facts` (widths). Knows no
+automaton: nothing is decided here but what a pattern says.
+"""
+
+from __future__ import annotations
+
+from . import algebra, context, facts, python, tree
+from .read import parse_ecma, parse_python
+from .tree import alternate, complement, intersect
+
+__all__ = [
+    "algebra",
+    "alternate",
+    "complement",
+    "context",
+    "facts",
+    "intersect",
+    "parse_ecma",
+    "parse_python",
+    "python",
+    "tree",
+]

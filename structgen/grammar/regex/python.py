@@ -1,0 +1,329 @@
+r"""Python's ``re`` syntax → regex tree, by lowering the standard library's own parse.
+
+The parser, the flags and case-insensitivity are ``re``'s own, so the syntax and the meaning are
+those of the running interpreter. This is the only module that imports ``re``'s private parser. It
+owns what each parsed item means as a language under ``re.fullmatch``; it does not know the
+automaton.
+
+Lazy and greedy quantifiers describe one language. Possessive quantifiers and atomic groups do not,
+in general; they are exact here when their body has one fixed width (``[^"]*+``, ``(?>abc)``), and
+refused otherwise.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import sys
+from typing import Any
+
+from structgen.errors import PatternError, UnsupportedFeature
+from structgen.grammar import ir
+
+from . import unicode_sets
+from .tree import (
+    EMPTY,
+    LINE_END,
+    LINE_START,
+    TEXT_END_OR_NEWLINE,
+    Alt,
+    LazyRep,
+    Look,
+    Rep,
+    Seq,
+    Tree,
+    word_boundary,
+)
+
+if sys.version_info >= (3, 11):
+    from re import _parser as sre  # type: ignore[attr-defined]
+else:
+    import sre_parse as sre
+
+_IGNORECASE = int(re.IGNORECASE)
+_ASCII = int(re.ASCII)
+_MULTILINE = int(re.MULTILINE)
+_DOTALL = int(re.DOTALL)
+_TYPE_FLAGS = int(re.ASCII | re.UNICODE | re.LOCALE)
+
+_CATEGORY_ESCAPES = {
+    "CATEGORY_DIGIT": r"\d",
+    "CATEGORY_NOT_DIGIT": r"\D",
+    "CATEGORY_SPACE": r"\s",
+    "CATEGORY_NOT_SPACE": r"\S",
+    "CATEGORY_WORD": r"\w",
+    "CATEGORY_NOT_WORD": r"\W",
+}
+_PLAIN = re.compile(r"(?:[^.^$*+?{}\[\]\\|()\ud800-\udfff]|\\[^A-Za-z0-9\ud800-\udfff])*")
+_ESCAPED = re.compile(r"\\(.)", re.DOTALL)
+_NEWLINE = ir.char_set([(10, 10)])
+_NOT_NEWLINE = ir.negate(_NEWLINE)
+
+
+def parse(pattern: str, flags: int = 0, lazy: bool = False) -> Tree:
+    """The tree of ``pattern`` as ``re.fullmatch(pattern, text, flags)`` reads it.
+
+    Args:
+        pattern: the regular expression.
+        flags: flags of ``re``; `re.DEBUG` and `re.UNICODE` change nothing.
+        lazy: whether lazy quantifiers are told apart, as `LazyRep`.
+
+    Returns:
+        A tree for the whole text, without the simplification of anchors at its edges.
+
+    Raises:
+        PatternError: ``re`` rejects it, or it is not regular (backreferences, conditionals).
+        UnsupportedFeature: a possessive quantifier or atomic group over a body of varying width.
+        RecursionError: too deeply nested (the caller turns it into a `CompileLimitExceeded`).
+    """
+    text = plain_text(pattern, flags)
+    if text is not None:
+        parts = tuple([ir.character(ord(c)) for c in text])
+        return parts[0] if len(parts) == 1 else Seq(parts)
+    return _parsed(pattern, int(flags) & ~int(re.DEBUG), lazy)
+
+
+def plain_text(pattern: str, flags: int = 0) -> str | None:
+    """The one text that ``pattern`` matches, where that is plain to see: it is what `re.escape`
+    makes of a text, which `re` takes long to read."""
+    if int(flags) & ~int(re.DEBUG) or not _PLAIN.fullmatch(pattern):
+        return None
+    return _ESCAPED.sub(r"\1", pattern) if "\\" in pattern else pattern
+
+
+@functools.lru_cache(
+    maxsize=256
+)  # grammars are checked when they are read, and used a moment later
+def _parsed(pattern: str, flags: int, lazy: bool) -> Tree:
+    try:
+        parsed = sre.parse(pattern, flags)
+    except re.error as error:
+        raise PatternError(
+            f"Python regular expression is malformed: {error.msg}",
+            pattern=pattern,
+            position=error.pos,
+        ) from None
+    except OverflowError as error:
+        raise PatternError(f"Python regular expression: {error}", pattern=pattern) from None
+    except ValueError as error:  # incompatible flags
+        raise PatternError(f"Python regular expression: {error}", pattern=pattern) from None
+    flags = int(parsed.state.flags)
+    return _Lowering(pattern, flags, lazy).sequence(parsed, flags)
+
+
+class _Lowering:
+    """One walk over a parse; knows where the constructs without a position are in the source."""
+
+    def __init__(self, pattern: str, flags: int, lazy: bool) -> None:
+        self.pattern = pattern
+        self.lazy = lazy
+        self.verbose = bool(flags & int(re.VERBOSE))
+        self.marks: dict[str, list[int]] | None = None
+
+    def position(self, kind: str) -> int | None:
+        """Where the next construct of ``kind`` is: the walk meets them in the source's order."""
+        if self.marks is None:
+            self.marks = _find_marks(self.pattern, self.verbose)
+        found = self.marks.get(kind)
+        return found.pop(0) if found else None
+
+    def sequence(self, items: Any, flags: int) -> Tree:
+        parts = [self.item(op.name, argument, flags) for op, argument in items]
+        parts = [part for part in parts if part != EMPTY]
+        return parts[0] if len(parts) == 1 else Seq(tuple(parts))
+
+    def item(self, op: str, argument: Any, flags: int) -> Tree:
+        if op == "LITERAL":
+            return _chars([("LITERAL", argument)], False, flags)
+        if op == "NOT_LITERAL":
+            return _chars([("LITERAL", argument)], True, flags)
+        if op == "ANY":
+            return ir.ANY_CHAR if flags & _DOTALL else _NOT_NEWLINE
+        if op == "IN":
+            items = [(kind.name, value) for kind, value in argument]
+            negate = items[0][0] == "NEGATE"
+            return _chars(items[negate:], negate, flags)
+        if op == "BRANCH":
+            return Alt(tuple(self.sequence(branch, flags) for branch in argument[1]))
+        if op == "SUBPATTERN":
+            _, add, remove, body = argument
+            return self.sequence(body, _combine(flags, add, remove))
+        if op in ("MAX_REPEAT", "MIN_REPEAT"):
+            low, high, body = argument
+            kind = LazyRep if self.lazy and op == "MIN_REPEAT" else Rep
+            return kind(self.sequence(body, flags), low, None if high == sre.MAXREPEAT else high)
+        if op == "AT":
+            return self.anchor(str(argument), flags)
+        if op in ("ASSERT", "ASSERT_NOT"):
+            position = self.position("look")
+            direction, body = argument
+            self.check_look(direction, body, position)
+            return Look(self.sequence(body, flags), direction < 0, op == "ASSERT_NOT", position)
+        if op == "FAILURE":  # the parser's spelling of (?!)
+            return Alt(())
+        if op in ("POSSESSIVE_REPEAT", "ATOMIC_GROUP"):
+            return self.without_backtracking(op, argument, flags)
+        if op in ("GROUPREF", "GROUPREF_EXISTS"):
+            what = (
+                "uses a backreference, which no regular language can express"
+                if op == "GROUPREF"
+                else "is conditional on a group, which is not supported"
+            )
+            raise PatternError(
+                f"Python regular expression {what}; spell out the alternatives",
+                pattern=self.pattern,
+                position=self.position(op),
+            )
+        raise UnsupportedFeature(
+            f"Regular expression item {op} is not supported, in {self.pattern!r}.",
+            fix="Rewrite it with classes, groups, alternation and quantifiers.",
+        )
+
+    def anchor(self, where: str, flags: int) -> Tree:
+        if where == "AT_BEGINNING_STRING":
+            return ir.StartAnchor()
+        if where == "AT_END_STRING":
+            return ir.EndAnchor()
+        if where == "AT_BEGINNING":
+            return LINE_START if flags & _MULTILINE else ir.StartAnchor()
+        if where == "AT_END":
+            return LINE_END if flags & _MULTILINE else TEXT_END_OR_NEWLINE
+        position = self.position("boundary")
+        word = unicode_sets.python_class(r"\w", flags & _ASCII)
+        boundary = word_boundary(word, where == "AT_NON_BOUNDARY", position)
+        if where == "AT_NON_BOUNDARY" and not re.fullmatch(r"\B", ""):
+            # Before Python 3.14, \B does not match in an empty text.
+            nonempty = Look(Seq((ir.StartAnchor(), ir.EndAnchor())), False, True, position)
+            return Seq((nonempty, boundary))
+        return boundary
+
+    def check_look(self, direction: int, body: Any, position: int | None) -> None:
+        low, high = body.getwidth()
+        if direction < 0 and low != high:
+            raise PatternError(
+                "Python regular expression is malformed: look-behind requires fixed-width pattern",
+                pattern=self.pattern,
+                position=position,
+            )
+
+    def without_backtracking(self, op: str, argument: Any, flags: int) -> Tree:
+        position = self.position("possessive")
+        low, high, items = argument if op == "POSSESSIVE_REPEAT" else (1, 1, argument)
+        least, most = items.getwidth()
+        body = self.sequence(items, flags)
+        if op == "ATOMIC_GROUP" and len(items) == 1:
+            inner_op, inner = items[0]
+            if str(inner_op) == "MAX_REPEAT":  # (?>x*) is x*+
+                low, high, items = inner
+                least, most = items.getwidth()
+                assert isinstance(body, Rep)
+                body = body.body
+        if least != most or most == 0 or most >= sre.MAXREPEAT:
+            raise UnsupportedFeature(
+                "Possessive quantifiers and atomic groups are only supported around a body of one "
+                f"fixed width{_at(self.pattern, position)}",
+                fix="Use an ordinary quantifier or group, or a lookahead.",
+            )
+        # A body of one width can be repeated in one way only, so "as often as possible" is: the
+        # full count, or fewer and then not once more.
+        if high == sre.MAXREPEAT:
+            return Seq((Rep(body, low, None), Look(body, False, True, position)))
+        if low == high:
+            return Rep(body, low, high)
+        fewer = Seq((Rep(body, low, high - 1), Look(body, False, True, position)))
+        return Alt((Rep(body, high, high), fewer))
+
+
+def _combine(flags: int, add: int, remove: int) -> int:
+    if add & _TYPE_FLAGS:
+        flags &= ~_TYPE_FLAGS
+    return (flags | add) & ~remove
+
+
+def _chars(items: list[tuple[str, Any]], negate: bool, flags: int) -> ir.CharSet:
+    """The set of a character class, exactly as ``re`` matches it under ``flags``."""
+    ascii_flag = flags & _ASCII
+    ranges: list[tuple[int, int]] = []
+    for kind, value in items:
+        if kind == "CATEGORY":
+            escape = _CATEGORY_ESCAPES[value.name]
+            ranges.extend(unicode_sets.python_class(escape, ascii_flag).ranges)
+        else:
+            ranges.append(value if kind == "RANGE" else (value, value))
+    chars = ir.char_set(ranges)
+    if negate:
+        chars = ir.negate(chars)
+    if not flags & _IGNORECASE:
+        return chars
+    source = _source(items, negate)
+    return unicode_sets.python_ignoring_case(source, chars, _IGNORECASE | ascii_flag)
+
+
+def _source(items: list[tuple[str, Any]], negate: bool) -> str:
+    """A character class as it is written."""
+    source = ["[^" if negate else "["]
+    for kind, value in items:
+        if kind == "CATEGORY":
+            source.append(_CATEGORY_ESCAPES[value.name])
+        elif kind == "RANGE":
+            # Spelt as it was: ``re`` treats [x-x] and [x] differently beyond the BMP.
+            source.append(rf"\U{value[0]:08x}-\U{value[1]:08x}")
+        else:
+            source.append(rf"\U{value:08x}")
+    return "".join(source) + "]"
+
+
+def _at(pattern: str, position: int | None) -> str:
+    """The place an error is about, with the pattern and a caret."""
+    if position is None:
+        return f"\n  {pattern}"
+    return f", at position {position}\n  {pattern}\n  {' ' * position}^"
+
+
+_ESCAPE_KINDS = {"b": "boundary", "B": "boundary"}
+_GROUP_KINDS = (
+    ("(?=", "look"),
+    ("(?!", "look"),
+    ("(?<=", "look"),
+    ("(?<!", "look"),
+    ("(?P=", "GROUPREF"),
+    ("(?(", "GROUPREF_EXISTS"),
+    ("(?>", "possessive"),
+)
+
+
+def _find_marks(pattern: str, verbose: bool) -> dict[str, list[int]]:
+    """Offsets, by kind, of the constructs an error may have to point at.
+
+    ``re``'s parse carries no positions. A scan of the source is enough for messages; in patterns
+    that switch VERBOSE in the middle, or that ``re``'s parser rearranged, one may point elsewhere.
+    """
+    marks: dict[str, list[int]] = {}
+    i = 0
+    while i < len(pattern):
+        char = pattern[i]
+        if char == "\\":
+            following = pattern[i + 1 : i + 2]
+            kind = "GROUPREF" if following in tuple("123456789") else _ESCAPE_KINDS.get(following)
+            if kind:
+                marks.setdefault(kind, []).append(i)
+            i += 2
+            continue
+        if char == "[":
+            i += 2 if pattern.startswith("[^", i) else 1
+            first = True
+            while i < len(pattern) and (first or pattern[i] != "]"):
+                i += 2 if pattern[i] == "\\" else 1
+                first = False
+        elif char == "(":
+            for prefix, kind in _GROUP_KINDS:
+                if pattern.startswith(prefix, i) and not pattern.startswith("(?!)", i):
+                    marks.setdefault(kind, []).append(i)
+        elif char == "+" and i and pattern[i - 1] in "*+?}":
+            marks.setdefault("possessive", []).append(i)
+        elif char == "#" and verbose:
+            i = pattern.find("\n", i)
+            if i < 0:
+                break
+        i += 1
+    return marks

@@ -1,0 +1,107 @@
+r"""Regular expressions in two dialects, lowered to the grammar IR.
+
+The public entry points of the regex front end: `parse_python` (Python's ``re``, meaning
+``fullmatch``) and `parse_ecma` (ECMA-262, meaning search, as JSON Schema's ``pattern`` does). Both
+answer with one `ir.Regex` for the whole text. This module owns the limits and the meaning "from end
+to end" or "somewhere"; the syntaxes are `python_regex`, `ecma` and `ecma_sets`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from structgen.errors import CompileLimitExceeded, PatternError
+from structgen.grammar import ir
+
+from . import ecma_sets
+from . import python as python_regex
+from . import tree as regex_tree
+
+MAX_PATTERN_LENGTH = 100_000
+"""Longest pattern, in characters."""
+
+MAX_DEPTH = 200
+"""Most levels of sequence, alternation, quantifier and lookaround inside each other."""
+
+
+def parse_python(pattern: str, flags: int = 0) -> ir.Regex:
+    """The language ``{s : re.fullmatch(pattern, s, flags)}``.
+
+    Syntax and meaning (also of flags and case) are those of the running interpreter's ``re``.
+
+    Args:
+        pattern: the regular expression.
+        flags: flags of ``re``, such as `re.IGNORECASE`.
+
+    Returns:
+        The regular expression over code points. Surrogates are matched by nothing.
+
+    Raises:
+        PatternError: malformed, or not regular (backreferences, conditionals).
+        UnsupportedFeature: regular, but not supported (see `python_regex`).
+        CompileLimitExceeded: longer than `MAX_PATTERN_LENGTH` or nested too deeply.
+    """
+    if not isinstance(pattern, str):
+        raise PatternError(
+            f"A Python regular expression must be a str, got {type(pattern).__name__}; "
+            "generated output is text, so decode it first",
+            pattern=repr(pattern),
+        )
+    return _lower(pattern, lambda: python_regex.parse(pattern, flags), search=False)
+
+
+def parse_ecma(pattern: str) -> ir.Regex:
+    """The language ``{s : new RegExp(pattern, "u").test(s)}``, the search included.
+
+    Args:
+        pattern: the regular expression, without slashes; see `ecma` and `ecma_sets` for what is
+            accepted beyond the ``u`` flag's strict syntax, set notation among it.
+
+    Returns:
+        A regular expression for the whole text: any text around, unless the pattern is anchored.
+
+    Raises:
+        PatternError: malformed, or not regular (backreferences).
+        UnsupportedFeature: regular, but not ECMA-262 (see `ecma`).
+        CompileLimitExceeded: longer than `MAX_PATTERN_LENGTH` or nested too deeply.
+    """
+    return _lower(pattern, lambda: ecma_sets.parse(pattern), search=True)
+
+
+def _lower(pattern: str, parse: Callable[[], regex_tree.Tree], search: bool) -> ir.Regex:
+    if len(pattern) > MAX_PATTERN_LENGTH:
+        raise CompileLimitExceeded(
+            "Regular expression too long; split it up or use a choice",
+            limit=MAX_PATTERN_LENGTH,
+            actual=len(pattern),
+        )
+    depth = 0
+    try:
+        tree = parse()
+        depth = _depth(tree)
+        if depth <= MAX_DEPTH:
+            tree = regex_tree.at_edges(tree, search)
+            return regex_tree.lower(tree)
+    except RecursionError:  # ``re``'s parser recurses twice per group
+        depth = max(depth, pattern.count("("), MAX_DEPTH + 1)
+    raise CompileLimitExceeded(
+        f"Regular expression nested too deeply, in {pattern[:60]!r}...; flatten its groups",
+        limit=MAX_DEPTH,
+        actual=depth,
+    )
+
+
+def _depth(tree: regex_tree.Tree) -> int:
+    """How deep ``tree`` is (without recursion)."""
+    depth = 0
+    level: list[regex_tree.Tree] = [tree]
+    while level:
+        depth += 1
+        deeper: list[regex_tree.Tree] = []
+        for node in level:
+            if isinstance(node, (regex_tree.Seq, regex_tree.Alt)):
+                deeper += node.parts
+            elif isinstance(node, (regex_tree.Rep, regex_tree.Look)):
+                deeper.append(node.body)
+        level = deeper
+    return depth

@@ -1,0 +1,320 @@
+"""The values of an output that were a choice among few, and what else could have stood there.
+
+It owns finding them: for each scalar of a finished JSON document, and for a text as a whole, the
+texts that the automaton allows in its place, listed when they are few. It knows nothing of models
+and probabilities, and nothing of schemas: a boolean, an enum, a small range of integers or
+``Literal[...] | None`` are all the same to it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from structgen.automaton.core import DEAD
+from structgen.constraint import Constraint
+from structgen.errors import ParseError
+from structgen.grammar import ir
+from structgen.grammar.json_schema import json_key
+
+from .byte_walk import Walk
+from .json_places import JsonPlaces, Scalar
+from .written_values import canonical, is_closed, may_become
+
+MAX_ALTERNATIVES = 1000
+"""Most texts that count as few."""
+
+_MAX_STEPS = 500_000
+"""Most bytes that are tried to find the texts of one place."""
+
+_NARROWING = frozenset(
+    [
+        "enum",
+        "const",
+        "pattern",
+        "format",
+        "maxLength",
+        "maximum",
+        "exclusiveMaximum",
+        "$ref",
+        "not",
+    ]
+)
+"""Keywords that can leave a scalar few texts, and those behind which others may hide."""
+
+_QUOTE, _BACKSLASH = 0x22, 0x5C
+_AFTER_SCALAR = frozenset(b" \t\n\r,]}")
+_OPEN = frozenset(b"{[")
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """A place in an output where one of a few texts stands.
+
+    Attributes:
+        path: JSON path of the value; ``$`` for the whole output.
+        start: offset of the value's first byte in the output.
+        chosen: index of the text that stands there.
+        texts: every text that could stand there after what comes before it, a string in its
+            shortest spelling; at least two. That an array could have ended instead is none of them.
+        values: what the texts stand for: of JSON the value, else the text itself (see `names_of`).
+    """
+
+    path: str
+    start: int
+    chosen: int
+    texts: tuple[bytes, ...]
+    values: tuple[Any, ...]
+
+
+def sites(
+    constraint: Constraint,
+    output: bytes,
+    *,
+    is_whole: bool = True,
+    too_long: list[str] | None = None,
+) -> Iterator[Site]:
+    """The sites of an output, in its order.
+
+    Args:
+        constraint: what the output was made by.
+        output: its bytes.
+        is_whole: whether it ended by itself. Else a number or word at its end is left out, as it
+            might have gone on.
+        too_long: is given the paths at which it was not found out what could have stood there,
+            since the texts are too long.
+
+    Cost: a step of the automaton for each byte of the output and of each alternative.
+    """
+    if not is_json(constraint):
+        texts = whole_texts(constraint)
+        if is_whole and texts is not None and len(texts) > 1:
+            yield Site("$", 0, texts.index(output), texts, names_of(constraint, texts))
+        return
+    reader = JsonPlaces()
+    reader.feed(output)
+    if is_whole:
+        reader.finish()
+    walk = Walk(constraint)
+    for scalar in reader.scalars:
+        walk.go_on(output[walk.length : scalar.start])
+        try:
+            site = _site(walk, scalar, output)
+        except _TooLong:
+            if too_long is not None:
+                too_long.append(scalar.path)
+            continue
+        if site is not None:
+            yield site
+
+
+def is_json(constraint: Constraint) -> bool:
+    """Whether every output is one JSON document."""
+    return isinstance(constraint.output.grammar, ir.Json)
+
+
+def whole_texts(constraint: Constraint) -> tuple[bytes, ...] | None:
+    """All outputs there can be, sorted; None when they are not few."""
+    try:
+        return _texts(Walk(constraint), is_json=is_json(constraint))
+    except _TooLong:
+        return None
+
+
+def names_of(constraint: Constraint, texts: Sequence[bytes]) -> tuple[str, ...]:
+    """A name for each whole output: its text, or the shortest of those for the same value.
+
+    JSON may spell one value in several ways (``-0`` is 0), which are one alternative; so may the
+    numbers in a union of other texts.
+    """
+    names = [constraint.named.shown(text).decode() for text in texts]
+    keys = [_value_key(constraint, name) for name in names]
+    shortest: dict[Any, str] = {}
+    for i in sorted(range(len(names)), key=lambda i: (len(names[i]), names[i])):
+        shortest.setdefault(keys[i], names[i])
+    return tuple(shortest[key] for key in keys)
+
+
+def _value_key(constraint: Constraint, text: str) -> Any:
+    """What tells an output from others: its value in JSON; of other texts the number, or itself."""
+    if is_json(constraint):
+        return json_key(json.loads(text))
+    try:
+        value, written = constraint.output.parse(text), json.loads(text)
+    except (ParseError, ValueError):
+        return text
+    # A validator may make a number of any text: "yes" and "you" stay two alternatives.
+    is_number = {type(value), type(written)} <= {int, float} and value == written
+    return (type(value), value) if is_number else text
+
+
+def may_have_sites(constraint: Constraint) -> bool:
+    """Whether some output could have a site; certain when False."""
+    grammar = constraint.output.grammar
+    if isinstance(grammar, ir.Json):
+        return _mentions_few(grammar.schema)
+    texts = whole_texts(constraint)
+    return texts is not None and len(texts) > 1
+
+
+def _mentions_few(schema: Any) -> bool:
+    """Whether a schema has, anywhere, something that could leave a scalar few texts."""
+    if isinstance(schema, Mapping):
+        return not _NARROWING.isdisjoint(schema) or any(map(_mentions_few, schema.values()))
+    if isinstance(schema, Sequence) and not isinstance(schema, str):
+        return any(map(_mentions_few, schema))
+    return isinstance(schema, str) and schema == "boolean"
+
+
+def _site(walk: Walk, scalar: Scalar, output: bytes) -> Site | None:
+    texts = _texts(walk, is_json=True)
+    if texts is None or len(texts) < 2:
+        return None
+    chosen = [key_of(text) for text in texts].index(key_of(output[scalar.start : scalar.end]))
+    values = tuple(json.loads(text) for text in texts)
+    return Site(scalar.path, scalar.start, chosen, texts, values)
+
+
+def _texts(walk: Walk, *, is_json: bool) -> tuple[bytes, ...] | None:
+    """The texts that can stand where ``walk`` is, sorted; None when they are not few.
+
+    A string that JSON may spell in several ways is one text, the shortest: its values are walked,
+    and the ways to write a character come together again behind it. Every state can go on to an
+    end, so each text begun counts as one at least: the search stops as soon as there are too many.
+
+    Raises:
+        _TooLong: too much would have to be read to find out.
+    """
+    machine = walk.machine
+    found: list[bytes] = []
+    begun = [_Begun(b"", walk.state, 0, b"")]
+    nodes = _Nodes()
+    steps = 0
+    while begun:
+        longer: list[_Begun] = []
+        n_open = 0
+        for text, state, node, escape in begun:
+            following = machine.next_bytes(state)
+            if is_json:
+                if text and _may_end(text, following, machine.is_accepting(state)):
+                    found.append(text)
+                following = _inside(text, following)
+            elif machine.is_accepting(state):
+                found.append(text)
+            steps += len(following)
+            if len(found) + n_open > MAX_ALTERNATIVES:
+                return None
+            if steps > _MAX_STEPS:
+                raise _TooLong
+            if is_json and not text and not following.isdisjoint(_OPEN):
+                return None
+            is_string = is_json and text[:1] == b'"'
+            for byte in sorted(following, reverse=True):
+                more = text + bytes([byte])
+                to = walk.step(state, byte, more)
+                if to == DEAD:
+                    continue
+                if is_string and (escape or byte == _BACKSLASH):
+                    there = nodes.spelt(node, escape + bytes([byte]))
+                    if there is None:
+                        continue
+                    longer.append(_Begun(more, to, *there))
+                    n_open += not there[1]
+                else:
+                    after = nodes.plain(node, byte)
+                    if after is None:
+                        continue
+                    longer.append(_Begun(more, to, after, b""))
+                    n_open += 1
+        if len(found) + n_open > MAX_ALTERNATIVES:
+            return None
+        begun = longer
+    return tuple(sorted(found))
+
+
+class _TooLong(Exception):
+    """The texts of a place are too long to list them."""
+
+
+class _Begun(NamedTuple):
+    """A text that has been begun: what is read, the state after it, and how far its value has come:
+    a node of `_Nodes` and the beginning of an escape."""
+
+    text: bytes
+    state: int
+    node: int
+    escape: bytes
+
+
+class _Nodes:
+    """The beginnings of values, numbered as they are come to. Each is gone on from once."""
+
+    def __init__(self) -> None:
+        self._to: dict[tuple[int, int], int] = {}
+        self._escapes: set[tuple[int, bytes]] = set()
+
+    def plain(self, node: int, byte: int) -> int | None:
+        """The node after a byte; None: it was come to before."""
+        return self._go(node, bytes([byte]))
+
+    def spelt(self, node: int, escape: bytes) -> tuple[int, bytes] | None:
+        """The node after an escape, and what of the escape is not whole yet; None: as above."""
+        whole, rest = canonical(escape)
+        if not whole:
+            if (node, rest) in self._escapes:
+                return None
+            self._escapes.add((node, rest))
+            return node, rest
+        there = self._go(node, whole)
+        return None if there is None else (there, rest)
+
+    def _go(self, node: int, data: bytes) -> int | None:
+        is_new = False
+        for byte in data:
+            is_new = (node, byte) not in self._to
+            node = self._to.setdefault((node, byte), len(self._to) + 1)
+        return node if is_new else None
+
+
+def _may_end(text: bytes, following: set[int], is_accepting: bool) -> bool:
+    """Whether a scalar that has been read up to here is a whole one."""
+    if text[0] == _QUOTE:
+        return is_closed(text)
+    return is_accepting or not following.isdisjoint(_AFTER_SCALAR)
+
+
+def _inside(text: bytes, following: set[int]) -> set[int]:
+    """Of the bytes that may follow, those that belong to the scalar."""
+    if text[:1] == b'"':
+        return set() if is_closed(text) else following
+    return following - _AFTER_SCALAR
+
+
+def boundary(ends: Sequence[int], site: Site, output: bytes) -> int:
+    """How many tokens of an output come before a site was decided.
+
+    Args:
+        ends: offsets at which the output's tokens end.
+        site: the site.
+        output: the output's bytes.
+
+    Returns:
+        The number of tokens after which, for the last time, every alternative was still possible.
+    """
+    texts = [key_of(text) for text in site.texts]
+    n_before = 0
+    for end in ends:
+        if end > site.start:
+            read = output[site.start : end]
+            whole, begun = canonical(read) if read[:1] == b'"' else (read, b"")
+            if not all(may_become(whole, begun, text) for text in texts):
+                break
+        n_before += 1
+    return n_before
+
+
+def key_of(text: bytes) -> bytes:
+    """What is the same of all spellings of a JSON string; any other text as it is."""
+    return canonical(text)[0] if text[:1] == b'"' else text

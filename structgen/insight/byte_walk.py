@@ -1,0 +1,59 @@
+"""Reading a text with a constraint's automaton byte by byte, for those who ask about places in it.
+
+Cursors go from token to token; between two, and inside one, this goes. It knows nothing of tokens.
+"""
+
+from __future__ import annotations
+
+from structgen.automaton.core import DEAD, NeedsText, Tape
+from structgen.automaton.texts import Text
+from structgen.constraint import Constraint
+
+
+class Walk:
+    """A text being read.
+
+    Attributes:
+        machine: the automaton.
+        state: where in it the text has led to, `DEAD` if nowhere.
+    """
+
+    def __init__(self, constraint: Constraint) -> None:
+        self.machine = constraint._machine
+        self.state = self.machine.start
+        self._read = bytearray()
+        self._tape = Tape()
+        self._on_tape = 0
+
+    @property
+    def length(self) -> int:
+        """Bytes read."""
+        return len(self._read)
+
+    def go_on(self, data: bytes) -> None:
+        """Read more of the text."""
+        for byte in data:
+            self.state = self.step(self.state, byte, bytes([byte]))
+            self._read.append(byte)
+
+    def step(self, state: int, byte: int, since: bytes) -> int:
+        """The state after ``byte``; ``since`` is what leads there from what has been read, with
+        that byte."""
+        to = self.machine.step(state, byte)
+        if to != DEAD and self.machine.is_pending(to):
+            to = self.machine.resolve(to, self._tape_now().after(since))
+        return to
+
+    def shortest_completion(self) -> Text:
+        """The shortest text that finishes what has been read, as far as one is known."""
+        try:
+            return self.machine.shortest_completion(self.state)
+        except NeedsText:
+            return self.machine.shortest_completion(self.state, self._tape_now())
+
+    def _tape_now(self) -> Tape:
+        # Written only when it is asked for, which is when the text is JSON: a tape reads nothing
+        # else.
+        self._tape.feed(bytes(self._read[self._on_tape :]))
+        self._on_tape = len(self._read)
+        return self._tape

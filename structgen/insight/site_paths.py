@@ -1,0 +1,176 @@
+"""Which JSON paths could have a value that is a choice among few, before there is any output.
+
+It owns that question, asked of the schema, and a suggestion where the answer is no. It is sure only
+when it says no: each keyword it does not look at could only rule out more. It knows nothing of
+automata and models.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from structgen.constraint import Constraint
+from structgen.grammar import ir
+from structgen.grammar.json_schema import child_path
+
+_MAX_DEPTH = 100
+"""Most steps of a path and references followed; beyond them anything is held possible."""
+
+_MAX_LISTED = 200
+"""Most paths of a schema that are looked at for a suggestion."""
+
+_STEP = re.compile(r"\.([A-Za-z_][A-Za-z0-9_]*)|\[([0-9]{1,9})\]")
+
+_CONTAINERS = frozenset(["object", "array"])
+
+
+def suggestion(constraint: Constraint, path: str) -> str | None:
+    """Say what may have been meant by a path that no output can have a choice among few at.
+
+    Args:
+        constraint: the output type.
+        path: a JSON path as `Confidence` writes them.
+
+    Returns:
+        None: some output may have one there, as far as can be told. Else words for a message.
+    """
+    grammar = constraint.output.grammar
+    if not isinstance(grammar, ir.Json):
+        return None if path == "$" else "Its only value is the whole output, '$'."
+    steps = _steps(path)
+    if steps is None or any(constraint._unenforced):
+        return None
+    if _Judge(grammar.schema).may_be(grammar.schema, steps):
+        return None
+    known = sorted(set(_paths(grammar.schema)))
+    close = difflib.get_close_matches(path, known, n=2, cutoff=0.6)
+    if close:
+        return f"Did you mean {' or '.join(map(repr, close))}?"
+    return f"Paths it has are: {', '.join(known[:8]) or 'none'}."
+
+
+def _steps(path: str) -> list[str | int] | None:
+    """Keys and indices of a path; None when it is written in a way that is not read here."""
+    steps: list[str | int] = []
+    at = 1
+    while at < len(path):
+        step = _STEP.match(path, at)
+        if step is None:
+            return None
+        steps.append(int(step[2]) if step[1] is None else step[1])
+        at = step.end()
+    return steps
+
+
+class _Judge:
+    """Whether values of one schema document may have a scalar somewhere; certain when they may not.
+
+    Each subschema is judged once for each number of steps left.
+    """
+
+    def __init__(self, root: Any) -> None:
+        self._root = root
+        self._judged: dict[tuple[int, int], bool] = {}
+
+    def may_be(self, schema: Any, steps: Sequence[str | int], depth: int = 0) -> bool:
+        """Whether a value of ``schema`` may have a scalar at ``steps``."""
+        if not isinstance(schema, Mapping):
+            return schema is not False
+        if depth > _MAX_DEPTH:
+            return True
+        key = id(schema), len(steps)
+        if key not in self._judged:
+            self._judged[key] = True  # while it is being judged: it may come up inside itself
+            self._judged[key] = self._may_be(schema, steps, depth + 1)
+        return self._judged[key]
+
+    def _may_be(self, schema: Mapping[str, Any], steps: Sequence[str | int], depth: int) -> bool:
+        if schema is not self._root and _has_id(schema):
+            return True
+        if "$ref" in schema:  # in old drafts nothing beside it counts
+            found = _referred(schema["$ref"], self._root)
+            return found is None or self.may_be(found, steps, depth)
+        for name, enough in (("anyOf", any), ("oneOf", any), ("allOf", all)):
+            branches = schema.get(name) or [True]
+            if not enough(self.may_be(branch, steps, depth) for branch in branches):
+                return False
+        types = schema.get("type")
+        types = {types} if isinstance(types, str) else set(types) if types else None
+        if not steps:
+            return types is None or not types <= _CONTAINERS
+        step, rest = steps[0], steps[1:]
+        if types is not None and ("object" if isinstance(step, str) else "array") not in types:
+            return False
+        if isinstance(step, str):
+            return self._may_member_be(schema, step, rest, depth)
+        return self._may_item_be(schema, step, rest, depth)
+
+    def _may_member_be(
+        self, schema: Mapping[str, Any], key: str, rest: Sequence[str | int], depth: int
+    ) -> bool:
+        named = schema.get("properties", {})
+        if key in named:
+            return self.may_be(named[key], rest, depth)
+        if schema.get("patternProperties"):
+            return True
+        return self.may_be(schema.get("additionalProperties", True), rest, depth)
+
+    def _may_item_be(
+        self, schema: Mapping[str, Any], index: int, rest: Sequence[str | int], depth: int
+    ) -> bool:
+        if index >= schema.get("maxItems", index + 1):
+            return False
+        items, first = schema.get("items", True), schema.get("prefixItems", ())
+        if isinstance(items, Sequence):
+            return True
+        # Old drafts do not know ``prefixItems``, so ``items`` is held possible beside it.
+        return (index < len(first) and self.may_be(first[index], rest, depth)) or self.may_be(
+            items, rest, depth
+        )
+
+
+def _referred(reference: Any, root: Any) -> Any:
+    """The schema that a reference inside the document leads to; None when it is no such."""
+    if not isinstance(reference, str) or not re.fullmatch(r"#(/[A-Za-z0-9_$.\-]+)*", reference):
+        return None
+    found = root
+    for name in reference.split("/")[1:]:
+        if not isinstance(found, Mapping) or (found is not root and _has_id(found)):
+            return None
+        found = found.get(name)
+    return found
+
+
+def _has_id(schema: Mapping[str, Any]) -> bool:
+    """Whether references below it may mean something else than from the document's root."""
+    return isinstance(schema.get("$id", schema.get("id")), str)
+
+
+def _paths(root: Any) -> Iterator[str]:
+    """Paths of values other than objects and arrays, as far as a few steps lead to them."""
+    begun: list[tuple[str, Any, int]] = [("$", root, 0)]
+    n_seen = 0
+    while begun and n_seen < _MAX_LISTED:
+        path, schema, depth = begun.pop(0)
+        n_seen += 1
+        if not isinstance(schema, Mapping) or depth > 8:
+            continue
+        if "$ref" in schema:
+            begun.append((path, _referred(schema["$ref"], root), depth + 1))
+            continue
+        below: list[tuple[str, Any]] = []
+        for name in ("anyOf", "oneOf", "allOf"):
+            branches = schema.get(name)
+            if isinstance(branches, Sequence):
+                below += [(path, branch) for branch in branches]
+        named = schema.get("properties")
+        if isinstance(named, Mapping):
+            below += [(child_path(path, key), value) for key, value in named.items()]
+        if "array" in (schema.get("type") or ()):
+            below.append((child_path(path, 0), schema.get("items")))
+        begun += [(to, value, depth + 1) for to, value in below]
+        if not below and _Judge(root).may_be(schema, []):
+            yield path

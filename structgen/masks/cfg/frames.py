@@ -1,0 +1,454 @@
+"""What one open goal does through a vocabulary's trie, whatever it is open in.
+
+A walk of a place is put together from walks of its tops. A goal state's walk (`Frames.top`) reads
+its own terminals and begins its own goals; it reports the tokens that end before the goal does, and
+the trie nodes where the goal may end. What follows there is the continuation's business, so the
+walk is shared by all stacks, and the beginning of a goal (`Frames.goal`) by all states that call
+it. Terminals are walked one by one, so that places share them whatever else they expect; those that
+are ignored are walked once for each node where a terminal ends (`Frames.spaced`), before anything
+that follows. Right for grammars in which no demand leads to a dead end (`CfgMachine.is_free`):
+elsewhere what a terminal may do depends on the whole stack.
+
+Terminals of one text are read here, byte by byte, without states of the lexer; all others are
+`cfg_walks`' business. Where a goal begins again after a prefix, all nodes that prefixes lead to are
+walked as one (`Frames._repeated`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TypeAlias
+
+from structgen.automaton.cfg import CfgMachine
+
+from .node_sets import NODE_BITS
+from .shared import Prefixes, Spaces
+from .tokens import Bits, Ids, Rows, gathered
+from .walks import Walks
+
+_STATE_BITS = 40
+_STATE_MASK = (1 << _STATE_BITS) - 1
+
+_Target = tuple[int, int, int, "bytes | None", int]
+_Targets = list[_Target]
+"""First bytes of a terminal, as a mask; the lexer state before it, where nothing is demanded (-1:
+not asked for yet); the terminal; its text, if it is only one, and the text's number."""
+
+Spot = tuple[int, int]
+"""What holds of the rest of the text, and a node."""
+
+
+FrameWalk: TypeAlias = "tuple[Ids, Rows, tuple[Spot, ...]]"
+"""What a goal does from one node: tokens that end before the goal does, or exactly there; further
+ones, as packed masks; and where the goal ends, having read something. Tuples and not named ones:
+`walk_store.WalkMemo`."""
+
+NOTHING: FrameWalk = (), (), ()
+"""What a goal does where no token begins it."""
+
+
+class Frames:
+    """Walks of one machine's goals."""
+
+    def __init__(self, machine: CfgMachine, walks: Walks, n_words: int) -> None:
+        self._machine = machine
+        self._goals = machine.stacks.goals
+        self._lexer = machine.lexer
+        self._anything = machine.lexer.terminals.rest.anything
+        self._walks = walks
+        self._n_words = n_words
+        # One number for each: tuples would be looked at by the garbage collector. Walks under no
+        # condition, which are nearly all, are by themselves, as numbers of one word are quicker.
+        self._free: dict[int, FrameWalk] = {}
+        self._found: dict[int, FrameWalk] = {}
+        self._goals_found: dict[int, FrameWalk] = {}
+        self._spaces = walks.spaces(machine.ignore)
+        # What is known of goal states: their terminals, the goals they call, and the bytes that
+        # any of those begins with.
+        self._own: dict[int, tuple[_Targets, list[tuple[int, int]], int]] = {}
+        self._starts: dict[int, tuple[_Targets, int]] = {}
+        self._entries: dict[Spot, int] = {}
+        self._alone: dict[int, _Target] = {}
+        self._texts = machine.lexer.terminals.literals
+        self._repeats: dict[int, tuple[list[tuple[int, bytes]], _Targets]] = {}
+        self._is_start: dict[int, bool] = {}
+        self._is_neutral: dict[int, bool] = {}
+        self._meeting: dict[int, bool] = {}
+        self._ignored = tuple((self._first(t), t) for t in sorted(machine.ignore))
+        self._spaces_begin = 0
+        for first, _ in self._ignored:
+            self._spaces_begin |= first
+
+    def clear(self) -> None:
+        """Forget all walks, and whatever nodes and texts were numbered with."""
+        self._free.clear()
+        self._found.clear()
+        self._goals_found.clear()
+        self._spaces = self._walks.spaces(self._machine.ignore)
+        for numbered in (self._alone, self._own, self._starts, self._repeats):
+            numbered.clear()
+
+    def top(self, state: int, condition: int, node: int) -> FrameWalk:
+        """The walk of goal state ``state`` at ``node``, the text being bound by ``condition``."""
+        if condition != self._anything and not self._meets(state, condition):
+            return self._under(state, condition, node)
+        key = state << NODE_BITS | node
+        found = self._free.get(key)
+        if found is None:
+            targets, calls, begins = self._own.get(state) or self._own_of(state)
+            available = self._walks.nodes.bytes_after(node)
+            found = NOTHING
+            if begins & available:
+                found = self._walk(state, targets, calls, self._anything, node, available)
+            self._free[key] = found
+        return found
+
+    def _under(self, state: int, condition: int, node: int) -> FrameWalk:
+        """As `top`, where a condition means something."""
+        key = (condition << _STATE_BITS | state) << NODE_BITS | node
+        found = self._found.get(key)
+        if found is None:
+            targets, calls, begins = self._own.get(state) or self._own_of(state)
+            available = self._walks.bytes_after(node, condition)
+            found = NOTHING
+            if begins & available:
+                found = self._walk(state, targets, calls, condition, node, available)
+            self._found[key] = found
+        return found
+
+    def is_known(self, state: int, condition: int, node: int) -> bool:
+        """Whether `top` has been asked this before, or what is the same."""
+        if condition == self._anything or self._meets(state, condition):
+            return state << NODE_BITS | node in self._free
+        return (condition << _STATE_BITS | state) << NODE_BITS | node in self._found
+
+    def goal(self, goal: int, condition: int, node: int, available: int) -> FrameWalk:
+        """The walk of a whole goal from ``node``, which tokens leave with one of some bytes."""
+        key = (condition << _STATE_BITS | goal) << NODE_BITS | node
+        found = self._goals_found.get(key)
+        if found is None:
+            targets, _ = self._start_of(goal)
+            found = self._goals_found[key] = self._walk(
+                ~goal, targets, (), condition, node, available
+            )
+        return found
+
+    def spaced(self, condition: int, node: int) -> Spaces:
+        """Walks of what is ignored from ``node`` on, and the spots where something may follow.
+
+        The first of these is where it began.
+        """
+        key = condition << NODE_BITS | node
+        found = self._spaces.get(key)
+        if found is None:
+            available = self._available(node, condition)
+            spot = (condition, node)
+            found = self._spaced(spot) if available & self._spaces_begin else ((), (spot,))
+            self._spaces[key] = found
+            self._walks.charge(300)
+        return found
+
+    def _spaced(self, begin: Spot) -> Spaces:
+        walks = {}
+        spots: dict[int, list[int]] = {begin[0]: [begin[1]]}
+        seen = {begin}
+        for condition, node in (todo := [begin]):
+            available = self._available(node, condition)
+            for first, terminal in self._ignored:
+                if not first & available:
+                    continue
+                walk = self._walks.walk(self._entry(terminal, condition), node)
+                walks[id(walk)] = walk
+                for outcome, at in walk.exits:
+                    for after in self._lexer.conditions_of[outcome]:
+                        spot = (after, at)
+                        if spot not in seen:
+                            seen.add(spot)
+                            todo.append(spot)
+                            if self._is_no_matter(after):
+                                after = self._anything
+                            spots.setdefault(after, []).append(at)
+        join = self._walks.nodes.join
+        joined = tuple([(w, join(nodes)) for w, nodes in spots.items()])
+        return tuple(walks.values()), joined
+
+    def _available(self, node: int, condition: int) -> int:
+        """The bytes with which tokens go on from ``node`` under a condition, as a mask."""
+        if condition == self._anything:
+            return self._walks.nodes.bytes_after(node)
+        return self._walks.bytes_after(node, condition)
+
+    # -- goal states ------------------------------------------------------------------------------
+
+    def _own_of(self, state: int) -> tuple[_Targets, list[tuple[int, int]], int]:
+        found = self._own.get(state)
+        if found is None:
+            symbols = self._goals.symbols(state)
+            terminals, begins = self._targets([s for s in symbols if s >= 0])
+            calls = [(self._start_of(~s)[1], ~s) for s in symbols if s < 0]
+            for first, _ in calls:
+                begins |= first
+            found = self._own[state] = (terminals, calls, begins)
+        return found
+
+    def _start_of(self, goal: int) -> tuple[_Targets, int]:
+        """The terminals that a goal begins with, and the bytes."""
+        found = self._starts.get(goal)
+        if found is None:
+            found = self._starts[goal] = self._targets(sorted(self._goals.first(goal)))
+        return found
+
+    def _targets(self, terminals: Iterable[int]) -> tuple[_Targets, int]:
+        known = self._alone
+        targets: _Targets = []
+        begins = 0
+        for t in terminals:
+            target = known.get(t)
+            if target is None:
+                text = self._texts.get(t)
+                q = -1 if text else self._entry(t, self._anything)
+                number = self._walks.nodes.number_of(text) if text else 0
+                target = known[t] = (self._first(t), q, t, text, number)
+            targets.append(target)
+            begins |= target[0]
+        return targets, begins
+
+    def _first(self, terminal: int) -> int:
+        """The bytes that a terminal begins with."""
+        text = self._texts.get(terminal)
+        if text:
+            return 1 << text[0]
+        return self._lexer.first_bytes(self._entry(terminal, self._anything))
+
+    def _entry(self, terminal: int, condition: int) -> int:
+        """The lexer state before one terminal."""
+        key = (terminal, condition)
+        found = self._entries.get(key)
+        if found is None:
+            if condition != self._anything and self._lexer.is_free_of(terminal, condition):
+                found = self._entry(terminal, self._anything)
+            else:
+                found = self._lexer.entry(frozenset((terminal,)), condition)
+            self._entries[key] = found
+        return found
+
+    def settled(self, states: Iterable[int], condition: int) -> int:
+        """``condition``; or no condition, where whatever can begin in goal states ``states``, and
+        whatever is ignored, meets it at once: after numbers that may go on in other ways the same
+        may follow."""
+        if condition == self._anything or not self._ignored_meet(condition):
+            return condition
+        for state in states:
+            if not self._meets(state, condition):
+                return condition
+        return self._anything
+
+    def _meets(self, state: int, condition: int) -> bool:
+        """Whether each terminal that can come first in a goal state meets a condition at once."""
+        key = condition << _STATE_BITS | state
+        found = self._meeting.get(key)
+        if found is None:
+            is_free_of, first = self._lexer.is_free_of, self._goals.first
+            begins = (self._own.get(state) or self._own_of(state))[2]
+            # Mostly the first bytes tell.
+            found = not begins & ~self._lexer.mask_under(condition) and all(
+                is_free_of(t, condition)
+                for symbol in self._goals.symbols(state)
+                for t in ((symbol,) if symbol >= 0 else first(~symbol))
+            )
+            self._meeting[key] = found
+        return found
+
+    def _ignored_meet(self, condition: int) -> bool:
+        key = ~condition
+        found = self._meeting.get(key)
+        if found is None:
+            is_free_of = self._lexer.is_free_of
+            found = all(is_free_of(t, condition) for _, t in self._ignored)
+            self._meeting[key] = found
+        return found
+
+    def _is_no_matter(self, condition: int) -> bool:
+        """Whether whatever may follow what is ignored meets a condition at once."""
+        found = self._is_neutral.get(condition)
+        if found is None:
+            lexer, ignore = self._lexer, self._machine.ignore
+            found = condition == self._anything or all(
+                lexer.is_free_of(t, condition)
+                for t, start in enumerate(lexer.terminals.starts)
+                if start >= 0 and t not in ignore
+            )
+            self._is_neutral[condition] = found
+        return found
+
+    # -- walks ------------------------------------------------------------------------------------
+
+    def _walk(
+        self,
+        begin: int,
+        targets: _Targets,
+        calls: Iterable[tuple[int, int]],
+        condition: int,
+        node: int,
+        available: int,
+    ) -> FrameWalk:
+        """Walk terminals and goals of goal state ``begin``, or, below 0, those that goal ``~begin``
+        begins with; and go on after them."""
+        anything, go, nodes = self._anything, self._goals.go, self._walks.nodes
+        known_texts, known_spaces, known_tops = nodes.known_texts, self._spaces, self._free
+        is_final, accepts, join = self._goals.is_final, self._goals.accepts, nodes.join
+        is_free = condition == anything
+        ids: list[int] = []
+        rows: list[Bits] = []
+        # Where terminals end, by condition and goal state, packed.
+        ended: dict[int, list[int]] = {}
+        freely = anything << _STATE_BITS
+        for first, q, terminal, text, number in targets:
+            if not first & available:
+                continue
+            if text is not None and (is_free or self._lexer.is_free_of(terminal, condition)):
+                here, at = known_texts.get(number + node) or nodes.read(text, number, node)
+                ids += here
+                if at >= 0:
+                    ended.setdefault(freely | go(begin, terminal), []).append(at)
+                continue
+            entry = q if is_free and q >= 0 else self._entry(terminal, condition)
+            walk = self._walks.walk(entry, node)
+            ids += walk.ids
+            rows += walk.rows
+            to = go(begin, terminal) if walk.exits else -1
+            for outcome, at in walk.exits:
+                for after in self._lexer.conditions_of[outcome]:
+                    if after != anything and not accepts[to]:
+                        after = self.settled((to,), after)
+                    ended.setdefault(after << _STATE_BITS | to, []).append(at)
+        # Where goals are gone on with.
+        steps: list[tuple[int, int, int]] = []
+        again: list[int] = []
+        for key, places in ended.items():
+            after, to = key >> _STATE_BITS, key & _STATE_MASK
+            at = places[0] if len(places) == 1 else join(places)
+            spaces, spots = known_spaces.get(after << NODE_BITS | at) or self.spaced(after, at)
+            for walk in spaces:
+                ids += walk.ids
+                rows += walk.rows
+            if begin < 0 and after == anything and self._starts_again(~begin, to):
+                again += [where for then, where in spots if then == anything]
+                spots = tuple([spot for spot in spots if spot[0] != anything])
+            for then, where in spots:
+                steps.append((to, then, where))
+        for first, goal in calls:
+            if first & available:
+                some, more, ends = self.goal(goal, condition, node, available)
+                ids += some
+                rows += more
+                if ends:
+                    to = go(begin, ~goal)
+                    for after, at in ends:
+                        steps.append((to, after, at))
+        closed: dict[int, list[int]] = {}
+        if again:
+            for some, more, ends in self._repeated(~begin, again):
+                ids += some
+                rows += more
+                for then, where in ends:
+                    closed.setdefault(then, []).append(where)
+        for to, after, at in steps:
+            if not is_final[to]:
+                known = known_tops.get(to << NODE_BITS | at) if after == anything else None
+                some, more, ends = known or self.top(to, after, at)
+                ids += some
+                rows += more
+                for then, where in ends:
+                    closed.setdefault(then, []).append(where)
+            if accepts[to]:
+                closed.setdefault(after, []).append(at)
+        few, packed, size = gathered(ids, rows, self._n_words)
+        ends = tuple([(then, join(places)) for then, places in closed.items()])
+        if not (few or packed or ends):
+            return NOTHING
+        self._walks.charge(200 + size)
+        return few, packed, ends
+
+    # -- goals that begin again -------------------------------------------------------------------
+
+    def _starts_again(self, goal: int, state: int) -> bool:
+        """Whether ``state``, after the first terminal of ``goal``, is the goal's beginning again:
+        ``unary: "-" unary``."""
+        found = self._is_start.get(state)
+        if found is None:
+            goals = self._goals
+            found = False
+            if not goals.accepts[state] and list(goals.symbols(state)) == [~goal]:
+                found = goals.is_final[goals.go(state, ~goal)]
+            self._is_start[state] = found
+        return found
+
+    def _repeated(self, goal: int, where: list[int]) -> list[FrameWalk]:
+        """The walks of a goal from all nodes that its prefixes lead to, any number of them, from
+        ``where`` on.
+
+        Tokens of a hundred hyphens are a chain of nodes: one set of them, not a walk for each.
+        """
+        repeats = self._repeats.get(goal)
+        if repeats is None:
+            targets, _ = self._start_of(goal)
+            go = self._goals.go
+            texts: list[tuple[int, bytes]] = []
+            others: _Targets = []
+            for target in targets:
+                if target[3] and self._starts_again(goal, go(~goal, target[2])):
+                    texts.append((target[4], target[3]))
+                else:
+                    others.append(target)
+            repeats = self._repeats[goal] = sorted(texts), others
+        prefixes, others = repeats
+        nodes = self._walks.nodes
+        found = self._prefixes(prefixes, nodes.join(where))
+        out: list[FrameWalk] = [(found.ids, found.rows, ())]
+        for then, there in found.bound:
+            out.append(self.goal(goal, then, there, self._available(there, then)))
+        available = nodes.bytes_after(found.node)
+        out.append(self._walk(~goal, others, (), self._anything, found.node, available))
+        return out
+
+    def _prefixes(self, texts: list[tuple[int, bytes]], start: int) -> Prefixes:
+        """What any number of ``texts`` (and their numbers) do from a node on."""
+        key = (tuple([number for number, _ in texts]), self._machine.ignore, start)
+        found = self._walks.prefixes.get(key)
+        if found is not None:
+            return found
+        nodes, anything = self._walks.nodes, self._anything
+        bytes_after, spaces_begin = nodes.bytes_after, self._spaces_begin
+        ids: list[int] = []
+        rows: list[Bits] = []
+        bound: list[Spot] = []
+        # What is ignored may lead back to a node that is known; texts only lead deeper.
+        todo = nodes.real(start).tolist()
+        known = dict.fromkeys(todo)
+        for node in todo:
+            for number, text in texts:
+                here, at = nodes.read(text, number, node)
+                ids += here
+                if at < 0 or at in known:
+                    continue
+                if not bytes_after(at) & spaces_begin:
+                    known[at] = None
+                    todo.append(at)
+                    continue
+                spaces, spots = self.spaced(anything, at)
+                for walk in spaces:
+                    ids += walk.ids
+                    rows += walk.rows
+                for then, there in spots:
+                    if then != anything:
+                        bound.append((then, there))
+                        continue
+                    new = [n for n in nodes.real(there).tolist() if n not in known]
+                    todo += new
+                    known.update(dict.fromkeys(new))
+        few, packed, size = gathered(ids, rows, self._n_words)
+        found = Prefixes(few, packed, nodes.join(todo), tuple(bound))
+        self._walks.prefixes[key] = found
+        self._walks.charge(500 + size)
+        return found

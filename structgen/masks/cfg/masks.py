@@ -1,0 +1,239 @@
+"""Token masks of context-free grammars: a machine state × the vocabulary's trie → packed bits.
+
+The lexer is walked through the trie (`cfg_walks`); where terminals end inside a token, the stacks
+say what comes next, and the walk goes on there, until the trie ends. Walks of the lexer are shared
+by all places that expect the same terminals, so that a new place costs a few look-ups.
+
+This module knows automata only through `CfgMachine`.
+"""
+
+from __future__ import annotations
+
+import functools
+import weakref
+from collections.abc import Callable
+
+import numpy as np
+
+from structgen.automaton.cfg import BOTTOM, CfgMachine, unpack
+from structgen.automaton.core import GROW, Tape
+from structgen.grammar.cfg import cache as grammar_cache
+from structgen.masks.token_masks import Mask, fill
+from structgen.storage import Recent
+from structgen.vocabulary import Vocabulary
+
+from .frames import NOTHING, Frames, FrameWalk
+from .tokens import Bits, Walk, overlay, packed
+from .walks import Walks
+
+_NO_BITS = np.array([], np.uint32)
+_ROOT = 0
+_PER_STATE = 200
+"""Bytes of a mask that is known already, remembered for one more state."""
+
+_WORTH_KEEPING = 20_000
+"""First masks over smaller vocabularies are not worth a file."""
+
+
+# Those with walks; whoever looks holds `GROW`.
+_engines: weakref.WeakKeyDictionary[Vocabulary, weakref.WeakSet[CfgMaskEngine]]
+_engines = weakref.WeakKeyDictionary()
+
+
+class CfgMaskEngine:
+    """Masks of one machine over one vocabulary.
+
+    Thread-safe: a mask that is not cached is computed under the automata's growth lock.
+
+    Attributes:
+        ready: masks by state, of those computed. Only to be read.
+    """
+
+    def __init__(self, machine: CfgMachine, vocabulary: Vocabulary) -> None:
+        self.machine = machine
+        self.vocabulary = vocabulary
+        self.ready: Recent[int, Mask] = Recent()  # which only says None more readily
+        self._n_words = (vocabulary.size + 31) // 32
+        self._none = bytes(4 * self._n_words)
+        self._alike: dict[tuple[int, ...], Mask] = {}
+        self._eos = np.array([t for t in vocabulary.eos_token_ids if t < vocabulary.size], np.int32)
+        self._end = Walk(tuple(self._eos.tolist()), (), (), ())
+
+    # A first mask from disk needs neither. Whoever asks holds `GROW`.
+
+    @functools.cached_property
+    def _walks(self) -> Walks:
+        _engines.setdefault(self.vocabulary, weakref.WeakSet()).add(self)
+        return Walks(self.machine.lexer, self.vocabulary)
+
+    @functools.cached_property
+    def _frames(self) -> Frames:
+        return Frames(self.machine, self._walks, self._n_words)
+
+    def mask(self, state: int, tape: Callable[[], Tape] | None = None) -> Mask:
+        """The mask of ``state``. Cost: a dictionary look-up once computed."""
+        found = self.ready[state]
+        if found is None:
+            with GROW:
+                found = self._first() if state == self.machine.start else self._compute(state)
+                self.ready[state] = found
+        return found
+
+    def _trim(self) -> None:
+        """Start the caches of all grammars anew when the vocabulary's budget has been spent since
+        they were, and nodes have outgrown their numbers."""
+        if self._walks.is_stale:
+            for engine in list(_engines[self.vocabulary]):
+                engine._forget()
+
+    def _forget(self) -> None:
+        """Forget all masks and walks."""
+        self.__dict__.pop("_frames", None)
+        self.__dict__.pop("_walks", None)
+        self.ready.clear()
+        self._alike.clear()
+
+    def _steps(self, state: int) -> list[tuple[int, int, int]]:
+        """The walks that make up the mask of ``state``: lexer state, place and node of each."""
+        machine, walks, lexer = self.machine, self._walks, self.machine.lexer
+        outcomes, begun, first_bytes = lexer.outcomes, lexer.begun, lexer.first_bytes
+        todo: list[tuple[int, int, int]] = []
+        seen: set[tuple[int, int, int]] = set()
+
+        def begin(q: int, place: int, node: int) -> None:
+            if (q, place, node) not in seen:
+                seen.add((q, place, node))
+                # Terminals one by one, so that places share their walks.
+                available = walks.nodes.bytes_after(node)
+                todo.extend(
+                    [(part, place, node) for part in begun(q) if first_bytes(part) & available]
+                )
+
+        for q, place in machine.configurations(state):
+            begin(q, place, _ROOT)
+        for q, place, node in todo:
+            for outcome, exit_node in walks.walk(q, node).exits:
+                for condition, terminals in outcomes[outcome]:
+                    after = machine.after(place, terminals)
+                    entry = machine.entry(after, condition)
+                    if entry >= 0:
+                        begin(entry, after, exit_node)
+        return todo
+
+    def _first(self) -> Mask:
+        """The mask of the machine's start, from disk if it was computed before."""
+        machine, vocabulary = self.machine, self.vocabulary
+        if machine.fingerprint is None or vocabulary.size < _WORTH_KEEPING:
+            return self._compute(machine.start)
+        of = f"{machine.fingerprint} {vocabulary.uid}"
+        row = grammar_cache.find_row("first mask", of)
+        if row is None:
+            row = np.zeros(self._n_words, np.uint32)
+            fill(self._compute(machine.start), row)
+            grammar_cache.keep_row("first mask", of, row)
+        return packed(row), None, _NO_BITS
+
+    def _compute(self, state: int) -> Mask:
+        self._trim()
+        parts = self._whole(state) if self.machine.is_free else self._by_place(state)
+        parts.pop(id(NOTHING), None)
+        if self.machine.is_accepting(state):
+            parts[id(self._end)] = self._end
+        # Often places differ only in what no token reaches. Walks are remembered, and
+        # forgotten together with this.
+        key = tuple(sorted(parts))
+        found = self._alike.get(key)
+        if found is None:
+            ids: list[int] = []
+            rows: list[Bits] = []
+            for part in parts.values():
+                ids += part[0]
+                rows += part[1]
+            row, is_new = overlay(ids, rows, self._none)
+            found = self._alike[key] = row, None, _NO_BITS
+            self._walks.charge(400 + len(row) * is_new)
+        self._walks.charge(_PER_STATE)
+        return found
+
+    def _by_place(self, state: int) -> dict[int, Walk | FrameWalk]:
+        walks = [self._walks.walk(q, node) for q, _, node in self._steps(state)]
+        return {id(walk): walk for walk in walks}
+
+    def _whole(self, state: int) -> dict[int, Walk | FrameWalk]:
+        """The walks whose tokens are those of ``state``, goals walked once for all stacks."""
+        machine, frames = self.machine, self._frames
+        stacks, lexer, join = machine.stacks, machine.lexer, self._walks.nodes.join
+        shapes, settled, top_of = stacks.shapes, frames.settled, frames.top
+        is_final, accepts = stacks.goals.is_final, stacks.goals.accepts
+        out: dict[int, Walk | FrameWalk] = {}
+        # Continuations that are gone on with: (continuation, condition, node).
+        todo: list[tuple[int, int, int]] = []
+        # Where terminals lead: the place and what is demanded there, and a node per configuration.
+        begun: dict[tuple[int, int], list[int]] = {}
+        for q, place in machine.configurations(state):
+            condition = lexer.threads(q)[0]
+            if machine.entry(place, condition) == q:
+                after = settled(shapes[place], condition)
+                begun.setdefault((place, after), []).append(_ROOT)
+                continue
+            walk = self._walks.walk(q, _ROOT)
+            out[id(walk)] = walk
+            leads: dict[tuple[int, int], list[int]] = {}
+            for outcome, node in walk.exits:
+                for end, terminals in lexer.outcomes[outcome]:
+                    at = machine.after(place, terminals)
+                    leads.setdefault((at, settled(shapes[at], end)), []).append(node)
+            for key, nodes in leads.items():
+                begun.setdefault(key, []).append(join(nodes))
+        for (at, after), starts in begun.items():
+            tops = stacks.places[at]
+            if len(starts) > 1:
+                # White space that has ended leads where white space that goes on does, and both
+                # together where one was before it.
+                both = join(starts)
+                if all(frames.is_known(top, after, both) for top, _ in tops):
+                    starts = [both]
+            for start in starts:
+                spaces, spots = frames.spaced(after, start)
+                for walk in spaces:
+                    out[id(walk)] = walk
+                # What a place's tops can return to is among its tops already.
+                for then, node in spots:
+                    for top, below in tops:
+                        found = top_of(top, then, node)
+                        out[id(found)] = found
+                        for end, there in found[2]:
+                            todo.append((below, end, there))
+        seen = set(todo)
+        while todo:
+            continuation, condition, node = todo.pop()
+            for entry in stacks.continuations[continuation]:
+                if entry == BOTTOM:
+                    continue
+                top, below = unpack(entry)
+                more: list[tuple[int, int, int]] = []
+                if not is_final[top]:
+                    found = top_of(top, condition, node)
+                    out[id(found)] = found
+                    more = [(below, end, there) for end, there in found[2]]
+                if accepts[top]:
+                    more.append((below, condition, node))
+                for step in more:
+                    if step not in seen:
+                        seen.add(step)
+                        todo.append(step)
+        return out
+
+    # -- what budgets ask -------------------------------------------------------------------------
+
+    def ends(self, state: int) -> set[tuple[int, int]]:
+        """Where tokens from ``state`` end: ``(lexer state, place)`` pairs; not remembered."""
+        with GROW:
+            self._trim()
+            inside = self._walks.inside_characters
+            return {
+                (q, place)
+                for begin, place, node in self._steps(state)
+                for end in self._walks.ends(begin, node)
+                for q in ((end,) if end >= 0 else inside(~end))
+            }

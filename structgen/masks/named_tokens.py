@@ -1,0 +1,187 @@
+"""Tokens that a grammar names, such as ``<|tool_call|>``: one symbol each, whatever their text.
+
+The automaton knows such a token by two bytes that no text has (`cfg_guests.spelling`), so that
+plans, masks and places in an output need to know nothing of it. `NamedTokens` is where these bytes
+and token ids meet. A named token stands where the grammar names it and nowhere else: where its text
+is wanted, other tokens spell that.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterator, Sequence
+
+from structgen.automaton.cfg import MARK, spelling
+from structgen.automaton.texts import Rope, Text, flat
+from structgen.errors import GrammarError
+from structgen.grammar import ir
+from structgen.vocabulary import Plan, Vocabulary
+
+_SHOWN = 12
+
+_FLAT = 1 << 14
+"""Longer texts are not written out to be spelt."""
+
+_BY_ID = re.compile(r"<\[(\d+)\]>")
+
+
+class NamedTokens:
+    """The named tokens of one constraint.
+
+    Args:
+        vocabulary: the vocabulary.
+        named: what the grammar calls them, in the order of their numbers.
+
+    Raises:
+        GrammarError: the vocabulary has no such token, or it ends the sequence.
+
+    Attributes:
+        ids: their token ids, in the same order.
+        tokens: by token id, the bytes that the automaton reads; none where it cannot read it.
+        texts: by token id, the bytes that stand in the output's text.
+        textual: those of ``ids`` that the vocabulary has as text, too.
+    """
+
+    def __init__(self, vocabulary: Vocabulary, named: Sequence[ir.SpecialToken] = ()) -> None:
+        self._vocabulary = vocabulary
+        self.ids: tuple[int, ...] = ()
+        self.tokens = self.texts = vocabulary.tokens
+        self.textual: frozenset[int] = frozenset()
+        if not named:
+            return
+        names = [token.text for token in named]
+        self.ids = tuple(_id_of(vocabulary, token) for token in named)
+        shown = {token_id: name for name, token_id in vocabulary.named_tokens.items()}
+        self._names = tuple(
+            name if name in vocabulary.named_tokens else shown.get(token_id, name)
+            for name, token_id in zip(names, self.ids, strict=True)
+        )
+        self.textual = frozenset(i for i in self.ids if vocabulary.tokens[i])
+        tokens = [b"" if MARK in token else token for token in vocabulary.tokens]
+        texts = list(vocabulary.tokens)
+        for number, (name, token_id) in enumerate(zip(self._names, self.ids, strict=True)):
+            if tokens[token_id][:1] == bytes([MARK]):
+                raise GrammarError(
+                    f"The token {name} is named in two ways, by its text and by its id. Choose one."
+                )
+            tokens[token_id] = spelling(number)
+            texts[token_id] = texts[token_id] or name.encode()
+        self._texts = tuple(texts[token_id] for token_id in self.ids)
+        self.tokens, self.texts = tuple(tokens), tuple(texts)
+
+    def __bool__(self) -> bool:
+        return bool(self.ids)
+
+    def encode(self, data: bytes) -> list[int]:
+        """The fewest tokens, or nearly, that the automaton reads as ``data``."""
+        if not self.ids:
+            return self._vocabulary.encode_bytes(data)
+        first, *parts = data.split(bytes([MARK]))
+        out = self.respelt(self._vocabulary.encode_bytes(first)) if first else []
+        for part in parts:
+            out.append(self.ids[part[0] - spelling(0)[1]])
+            out += self.respelt(self._vocabulary.encode_bytes(part[1:])) if part[1:] else []
+        return out
+
+    def count(self, text: Text) -> int:
+        """How many tokens `plan` has."""
+        if self._is_long(text):
+            return self._vocabulary.count_tokens(text)
+        data = flat(text)
+        return len(self.encode(data)) if self.ids else self._vocabulary.count_tokens(data)
+
+    def plan(self, text: Text) -> Plan:
+        """The tokens of `encode`, for texts that may be too long to be written out."""
+        if self._is_long(text):
+            return Plan(self._spelt(text), self.count(text))
+        tokens = self.encode(flat(text))
+        return Plan(tokens, len(tokens))
+
+    def _is_long(self, text: Text) -> bool:
+        return isinstance(text, Rope) and text.size > _FLAT and not self.ids
+
+    def _spelt(self, text: Text) -> Iterator[int]:
+        trie = self._vocabulary.trie
+        for node in self._vocabulary.nodes_of(text):
+            yield int(trie.token_ids[trie.token_start[node]])
+
+    def respelt(self, tokens: Sequence[int]) -> list[int]:
+        """``tokens``, which spell text, without named ones among them."""
+        if self.textual.isdisjoint(tokens):
+            return list(tokens)
+        out: list[int] = []
+        for token in tokens:
+            if token not in self.textual:
+                out.append(token)
+                continue
+            text, encode = self._vocabulary.tokens[token], self._vocabulary.encode_bytes
+            cut = 1 if len(text) > 1 else 0
+            out += [*self.respelt(encode(text[:cut])), *self.respelt(encode(text[cut:]))]
+        return out
+
+    def spelt(self, text: str) -> bytes:
+        """What the automaton reads as ``text``, the texts of named tokens standing for these."""
+        data = text.encode()
+        if self.ids:
+            for number, shown in sorted(enumerate(self._texts), key=lambda pair: -len(pair[1])):
+                data = data.replace(shown, spelling(number))
+        return data
+
+    def shown(self, data: bytes) -> bytes:
+        """What stands in the text where the automaton read ``data``."""
+        if self.ids and MARK in data:
+            for number, shown in enumerate(self._texts):
+                data = data.replace(spelling(number), shown)
+        return data
+
+
+def _id_of(vocabulary: Vocabulary, token: ir.SpecialToken) -> int:
+    name, place = token.text, f", {token.place}" if token.place else ""
+    known = vocabulary.named_tokens
+    token_id = known.get(name)
+    by_id = _BY_ID.fullmatch(name)
+    if by_id:
+        token_id = int(by_id[1])
+        if token_id >= vocabulary.size:
+            raise GrammarError(
+                f"The vocabulary has no token {token_id:,}{place}: it has {vocabulary.size:,} ids."
+            )
+    if token_id is not None:
+        text = vocabulary.tokens[token_id]
+        if len(text) == 1 or (text and token_id not in known.values()):
+            raise GrammarError(
+                f"The token {name} is a piece of ordinary text, {text!r}, which would be missing "
+                "elsewhere. Write the text."
+            )
+    if token_id is None:
+        hint = _near(name, vocabulary)
+        raise GrammarError(f"The vocabulary has no special token {name}{place}. {hint}")
+    if token_id in vocabulary.eos_token_ids:
+        raise GrammarError(
+            f"The token {name}{place} ends the sequence, which is no part of a grammar: outputs "
+            "end by themselves where the grammar does. Leave it out."
+        )
+    return token_id
+
+
+def _near(name: str, vocabulary: Vocabulary) -> str:
+    """Which names there are, of those that a grammar may have."""
+    ends = vocabulary.eos_token_ids
+    names = [
+        known
+        for known, token_id in vocabulary.named_tokens.items()
+        if token_id not in ends and len(vocabulary.tokens[token_id]) != 1
+    ]
+    near = difflib.get_close_matches(name, names, 5, 0.5)
+    if near:
+        return f"Did you mean {' or '.join(near)}?"
+    if not names and vocabulary.named_tokens:
+        return "Those that it names are text or end the sequence, and cannot be named here."
+    if not names:
+        return (
+            "It names none at all: read it from the model's tokenizer.json, or pass named_tokens= "
+            "to Vocabulary.from_tokens."
+        )
+    more = "" if len(names) <= _SHOWN else f" and {len(names) - _SHOWN:,} more"
+    return f"There are: {', '.join(names[:_SHOWN])}{more}."

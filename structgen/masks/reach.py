@@ -1,0 +1,444 @@
+"""How far from the end one more token can lead: what a token budget has to know of masks.
+
+Within a budget a token may only be chosen if the output can be finished with what is left. Working
+that out token by token takes seconds where 100,000 are allowed, and is nearly always pointless:
+`Reach` looks at the places in which the tokens of one walk end, a handful, and leaves only those
+walks to be examined of which some place is too far away. It knows nothing of sequences and their
+plans; `constraint` does.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from structgen.automaton.core import GROW, AnyText, Leaf, NeedsText, StringLeaf, Tape
+from structgen.automaton.json import bytes_of_many
+from structgen.automaton.texts import Text
+from structgen.storage import Recent
+from structgen.vocabulary import unfinished
+
+from .token_masks import MaskEngine, Place, places_over
+from .walk_store import Ids, LeafWalk, ends_of, ids_of
+from .walks import Walker, walker_of
+
+FAR = 1 << 60
+"""More tokens than any budget has."""
+
+_NEAR, _MIXED, _FAR = range(3)
+
+_LONGEST_CHARACTER = 12
+"""Bytes that the rest of a character takes at most: two escapes."""
+
+
+class Reach:
+    """Distances to the end over one engine's walks.
+
+    Thread-safe, as the engine is.
+    """
+
+    def __init__(self, engine: MaskEngine) -> None:
+        self._engine = engine
+        self._machine = engine.machine
+        self._vocabulary = engine.vocabulary
+        self._walker: Walker = walker_of(engine.vocabulary)
+        self._reaches: Recent[int, int] = self._walker.cache()
+        self._reaches_roughly: Recent[int, int] = self._walker.cache()
+        self._after: Recent[tuple[Leaf, int], int] = self._walker.cache()
+        self._reaches_in_bytes: Recent[int, int] = self._walker.cache()
+        self._closings: Recent[tuple[Leaf, int, int], tuple[int, int]] = self._walker.cache()
+
+    def most_roughly(self, state: int) -> int:
+        """As `most_bytes`, or more, without a look at the places inside strings.
+
+        What their expressions say of all places alike will do far from the end of a budget, and
+        costs a look-up: the places of a first mask would cost more than the mask.
+        """
+        return self._remembered(self._reaches_roughly, state, None)
+
+    def most(self, state: int) -> int:
+        """Upper bound, in tokens, on the completion after any one token from ``state``.
+
+        `FAR` where that depends on the text so far.
+        """
+        return self._remembered(self._reaches, state, self._tokens_to_close_at_most)
+
+    def most_after(self, state: int, tape: Tape) -> int:
+        """As `most`, after the text on ``tape``."""
+        with GROW:
+            return self._most(state, self._tokens_to_close_at_most, tape)
+
+    def most_bytes(self, state: int) -> int:
+        """As `most`, but in bytes, of which there are never fewer than tokens.
+
+        Spelling a completion in the fewest tokens takes 50 µs a byte, and where an output is
+        thousands of characters long at least, every state is another one: most budgets are so
+        ample that bytes will do.
+        """
+        return self._remembered(self._reaches_in_bytes, state, self._bytes_to_close)
+
+    def _remembered(
+        self,
+        cache: Recent[int, int],
+        state: int,
+        distance: Callable[[Leaf, int, int], int] | None,
+    ) -> int:
+        found = cache[state]
+        if found is None:
+            with GROW:
+                try:
+                    if distance is None:
+                        found = self._roughly(state)
+                    else:
+                        found = self._most(state, distance)
+                except NeedsText:
+                    found = FAR
+                cache[state] = found
+                self._walker.charge(100)
+        return found
+
+    def sort_out(self, state: int, most: int, tape: Callable[[], Tape]) -> tuple[Ids, Ids]:
+        """Which allowed tokens may be too far from the end.
+
+        After every token that is in neither answer, ``most`` tokens certainly finish.
+
+        Args:
+            state: the machine's state.
+            most: tokens that may follow, the end of the sequence not counted.
+            tape: gives the text so far, where that matters.
+
+        Returns:
+            The ids of tokens that have to be looked at one by one, and of those after which more
+            are certainly needed: int32, some perhaps not allowed at all.
+        """
+        engine, machine = self._engine, self._machine
+        # by `_NEAR`, `_MIXED` and `_FAR`
+        flags = np.zeros((3, self._walker.n_words * 32), np.uint8)
+        with GROW:
+            for leaf_id, q, continuation in machine.configurations(state):
+                leaf = machine.leaves[leaf_id]
+                walk = engine.root_walk(leaf, q, continuation)
+                self._sort_root(leaf, q, continuation, walk, most, flags, tape)
+                for outcome, node in walk[2]:
+                    try:
+                        for frame_walk, below in engine.walks_after(continuation, outcome, node):
+                            ends = [*places_over(machine, frame_walk[2], below)]
+                            flags[self._verdict(ends, most), ids_of(frame_walk[0])] = 1
+                    except NeedsText:
+                        walks = engine.walks_after_text(continuation, outcome, node, tape())
+                        for ids, places in walks:
+                            flags[self._verdict([*places], most), ids_of(ids)] = 1
+        near, mixed, far = flags
+        mixed |= near & far  # it may lead to several places
+        return _ids(mixed), _ids(far & ~mixed)
+
+    def _sort_root(
+        self,
+        leaf: Leaf,
+        q: int,
+        continuation: int,
+        walk: LeafWalk,
+        most: int,
+        flags: npt.NDArray[np.uint8],
+        tape: Callable[[], Tape],
+    ) -> None:
+        """Sort the tokens that end in ``leaf``."""
+        row, ids, _, inner = walk
+        tokens = np.zeros(flags.shape[1], np.uint8)
+        if row is not None:
+            tokens[:] = np.unpackbits(row.view(np.uint8), bitorder="little")
+        tokens[ids_of(ids)] = 1
+        ends: list[Place] = [(to, end, continuation) for to, end in ends_of(leaf, inner)]
+        verdict = self._verdict(ends, most)
+        if verdict == _MIXED and leaf.text_state(q) is not None:
+            # A token leaves text between two characters, except in the middle of a character or
+            # an escape, and after a quote; those are few. What depends on the text depends on few.
+            between: list[Place] = [
+                (to, at, continuation)
+                for to, end, _ in ends
+                for at in self._states(to, end)
+                if to.text_state(at) is not None
+            ]
+            told: list[Any] = []
+            verdict = self._verdict(between, most, told)
+            apart = self._unsettled()
+            if told and verdict != _MIXED:
+                apart = np.concatenate([apart, self._beginnings(told, tape())])
+            flags[_MIXED, apart] |= tokens[apart]
+            tokens[apart] = 0
+        flags[verdict] |= tokens
+
+    def _verdict(self, ends: list[Place], most: int, told: list[Any] | None = None) -> int:
+        """Whether all of these places, some or none are near enough to the end.
+
+        With ``told``, of texts that hold no string which one of the values that are added to it
+        holds or begins with: their plans are the same.
+        """
+        near = far = False
+        for leaf, end, continuation in ends:
+            for least, bound in self._distances(leaf, end, continuation, most, told):
+                far |= bound > most
+                near |= least <= most
+                if near and far:
+                    return _MIXED
+        return _FAR if far else _NEAR
+
+    def _tokens_otherwise(
+        self, leaf: Leaf, end: int, continuation: int, told: list[Any]
+    ) -> tuple[int, int]:
+        """Tokens of the plan from there, after a text as in `_verdict`: at least, and at most."""
+        if self._forgets(continuation):
+            return 0, FAR
+        machine = self._machine
+        text = AnyText()
+        try:
+            state = machine.state_of(leaf, end, continuation)
+            if machine.is_pending(state):
+                return 0, FAR
+            needed = self._engine.named.count(machine.shortest_completion(state, text))
+        except NeedsText:
+            return 0, FAR
+        told += text.told
+        return needed, needed
+
+    def _beginnings(self, told: list[Any], tape: Tape) -> Ids:
+        """The tokens with which the string that is open on ``tape`` begins as one that ``told``
+        holds; those apart in which `_unsettled` characters are."""
+        begun = json.loads(tape.open_string() + b'"')
+        trie = self._vocabulary.trie
+        ids: set[int] = set()
+        for string in strings_in(told):
+            if string.startswith(begun):
+                node = 0
+                for byte in string[len(begun) :].encode():
+                    step = trie.child.get(node << 8 | byte)
+                    if step is None:
+                        break
+                    node = step
+                    ids.update(trie.ids_at(node))
+        return np.array(sorted(ids), np.int32)
+
+    def _unsettled(self) -> Ids:
+        """Ids of the tokens after which text in a JSON string may not stand between characters:
+        those with a quote or a backslash, and those that end inside a UTF-8 character."""
+        walker = self._walker
+        if walker.unsettled is None:
+            walker.unsettled = np.array(
+                [
+                    token_id
+                    for token_id, token in enumerate(self._vocabulary.tokens)
+                    if b'"' in token or b"\\" in token or (token[-1:] >= b"\x80" and _is_cut(token))
+                ],
+                np.int32,
+            )
+        return walker.unsettled
+
+    def _states(self, leaf: Leaf, end: int | tuple[int, int]) -> list[int]:
+        return self._walker.run_ends(leaf, *end) if isinstance(end, tuple) else [end]
+
+    def _most(
+        self, state: int, distance: Callable[[Leaf, int, int], int], tape: Tape | None = None
+    ) -> int:
+        machine, engine = self._machine, self._engine
+        longest = 0
+        alike = engine.configurations(state)
+        for own, (leaf_id, q, continuation) in zip(
+            machine.configurations(state), alike, strict=True
+        ):
+            leaf = machine.leaves[leaf_id]
+            _, _, exits, inner = engine.root_walk(leaf, q, continuation)
+            # From a state that only stands for this one completions are as long, in bytes, but may
+            # be others.
+            measure = distance if q == own[1] else self._bytes_to_close
+            ends = [(to, end, continuation, measure) for to, end in ends_of(leaf, inner)]
+            for outcome, node in exits:
+                if tape is not None:
+                    for _, places in engine.walks_after_text(continuation, outcome, node, tape):
+                        ends += [(to, end, at, distance) for to, end, at in places]
+                    continue
+                for frame_walk, below in engine.walks_after(continuation, outcome, node):
+                    places = places_over(machine, frame_walk[2], below)
+                    ends += [(to, end, at, distance) for to, end, at in places]
+            for to, end, at, measure in ends:
+                for q in self._states(to, end):
+                    longest = max(longest, measure(to, q, at))
+                    longest = max(longest, self._bytes_from_open(to, q, at))
+        return longest
+
+    def _roughly(self, state: int) -> int:
+        machine, engine = self._machine, self._engine
+        longest = 0
+        # Those whose walks the mask was made of: completions are as long, in bytes.
+        for leaf_id, q, continuation in engine.configurations(state):
+            leaf = machine.leaves[leaf_id]
+            _, _, exits, inner = engine.root_walk(leaf, q, continuation)
+            for to, end in ends_of(leaf, inner):
+                longest = max(longest, self._farthest(to, end, continuation))
+            for outcome, node in exits:
+                for frame_walk, below in engine.walks_after(continuation, outcome, node):
+                    for to, end, at in places_over(machine, frame_walk[2], below):
+                        longest = max(longest, self._farthest(to, end, at))
+        return longest
+
+    def _farthest(self, leaf: Leaf, end: int | tuple[int, int], continuation: int) -> int:
+        """Most bytes that plans from where tokens end have; of strings, from anywhere in them."""
+        if type(leaf) is StringLeaf and leaf.most_left is not None:
+            after = self._after_string(leaf, continuation)
+            return min(FAR, leaf.most_left + 2 + after)
+        longest = 0
+        for at in self._states(leaf, end):
+            longest = max(longest, self._bytes_to_close(leaf, at, continuation))
+            longest = max(longest, self._bytes_from_open(leaf, at, continuation))
+        return longest
+
+    def _after_string(self, leaf: Leaf, continuation: int) -> int:
+        """Most bytes that a plan takes after the closing quote."""
+        key = leaf, continuation
+        found = self._after[key]
+        if found is None:
+            shortest = leaf.shortest(leaf.start)
+            whole = self._bytes_to_close(leaf, leaf.start, continuation)
+            found = self._after[key] = whole - (0 if shortest is None else len(shortest[0]))
+            self._walker.charge(200)
+        return found
+
+    def _distances(
+        self,
+        leaf: Leaf,
+        end: int | tuple[int, int],
+        continuation: int,
+        most: int,
+        told: list[Any] | None,
+    ) -> Iterator[tuple[int, int]]:
+        """Tokens that plans from where tokens end have: at least, and at most; see `_verdict`."""
+        for at in self._states(leaf, end):
+            least, bound = self._tokens_to_close(leaf, at, continuation)
+            if told is not None and least <= most < bound:
+                least, bound = self._tokens_otherwise(leaf, at, continuation, told)
+            yield least, bound
+            bound = self._bytes_from_open(leaf, at, continuation)
+            if bound:
+                yield 0, bound
+
+    def _bytes_from_open(self, leaf: Leaf, q: int, continuation: int) -> int:
+        """Most bytes that a plan takes after any text from ``q``, where every text may follow.
+
+        Walks do not tell in which states such a text ends: what is searched for may have begun, or
+        what had begun may be lost. The search itself is always still open. 0 elsewhere.
+        """
+        state = leaf.text_state(q) if leaf.holds_text else None
+        part = None if state is None else leaf.symbols.open_part(state)
+        if part is None or leaf.symbols.label(part) >= 0:
+            return 0  # where nothing has to be found any more, all texts end alike
+        return _LONGEST_CHARACTER + self._bytes_to_close(leaf, leaf.in_text(part), continuation)
+
+    def _tokens_to_close_at_most(self, leaf: Leaf, end: int, continuation: int) -> int:
+        return self._tokens_to_close(leaf, end, continuation)[1]
+
+    def _bytes_to_close(self, leaf: Leaf, end: int, continuation: int) -> int:
+        """Bytes that the plan from there has at most."""
+        if self._forgets(continuation):
+            return self._bytes_of_any(leaf, end, continuation)
+        plan = self._plan(leaf, end, continuation)
+        return self._worst(leaf, end, continuation) if plan is None else len(plan)
+
+    def _forgets(self, continuation: int) -> bool:
+        frames = self._machine.frames
+        links = self._machine.continuations[continuation]
+        return any(frames[link][0].forgotten(frames[link][1]) for link, _ in links)
+
+    def _bytes_of_any(self, leaf: Leaf, end: int, continuation: int) -> int:
+        """As `_bytes_to_close`, where the frame on top has forgotten which values are barred.
+
+        Among more values than may be barred one is not, however many of the shortest ones are.
+        """
+        try:
+            return self._bytes_forgetting(leaf, end, continuation)
+        except NeedsText:
+            return FAR  # of a frame below
+
+    def _bytes_forgetting(self, leaf: Leaf, end: int, continuation: int) -> int:
+        machine = self._machine
+        state = machine.state_of(leaf, end, continuation)
+        if machine.is_pending(state):
+            return self._worst(leaf, end, continuation)
+        best = 0 if machine.is_accepting(state) else FAR
+        for leaf_id, q, below in machine.configurations(state):
+            inside = machine.leaves[leaf_id]
+            if not self._forgets(below):
+                most = machine.most_bytes(inside, q, below)
+                best = best if most is None else min(best, most)
+                continue
+            for frame_id, _ in machine.continuations[below]:
+                frame, at = machine.frames[frame_id]
+                outcome = frame.preferred(at)
+                most = machine.most_bytes(inside, q, below, outcome)
+                shortest = inside.shortest(q, outcome)
+                if most is None or shortest is None:
+                    continue
+                needed: int | None = len(shortest[0])
+                if outcome is None:
+                    needed = bytes_of_many(inside, q, frame.forgotten(at))
+                if needed is not None:
+                    best = min(best, most - len(shortest[0]) + needed)
+        return best
+
+    def _tokens_to_close(self, leaf: Leaf, end: int, continuation: int) -> tuple[int, int]:
+        """Tokens that the plan from there has: at least, and at most."""
+        key = (leaf, end, continuation)
+        found = self._closings[key]
+        if found is None:
+            forgets = self._forgets(continuation)
+            plan = None if forgets else self._plan(leaf, end, continuation)
+            if forgets:
+                found = (0, self._bytes_of_any(leaf, end, continuation))
+            elif plan is not None:
+                needed = self._engine.named.count(plan)
+                found = (needed, needed)
+            else:
+                found = (0, self._worst(leaf, end, continuation))
+            self._closings[key] = found
+            self._walker.charge(200)
+        return found
+
+    def _plan(self, leaf: Leaf, end: int, continuation: int) -> Text | None:
+        """The plan from there; None where it depends on the text so far."""
+        machine = self._machine
+        try:
+            state = machine.state_of(leaf, end, continuation)
+            return None if machine.is_pending(state) else machine.shortest_completion(state)
+        except NeedsText:
+            return None
+
+    def _worst(self, leaf: Leaf, end: int, continuation: int) -> int:
+        """Most bytes of a plan that depends on the text so far; `FAR` when unknown."""
+        most = self._machine.most_bytes(leaf, end, continuation)
+        return FAR if most is None else most
+
+
+def strings_in(values: Iterable[Any]) -> set[str]:
+    """All strings in ``values``, names included."""
+    found: set[str] = set()
+    todo = [*values]
+    while todo:
+        value = todo.pop()
+        if isinstance(value, str):
+            found.add(value)
+        elif isinstance(value, dict):
+            todo += [*value, *value.values()]
+        elif isinstance(value, list):
+            todo += value
+    return found
+
+
+def _is_cut(token: bytes) -> bool:
+    """Whether a token may end inside a UTF-8 character, which may have begun before it."""
+    return unfinished(token) > 0 or all(0x80 <= byte < 0xC0 for byte in token[-4:])
+
+
+def _ids(flags: npt.NDArray[Any]) -> Ids:
+    return np.flatnonzero(flags).astype(np.int32)

@@ -1,0 +1,255 @@
+"""The atoms of an alphabet as the characters that occur in a vocabulary.
+
+Everything here depends on the alphabet and the vocabulary alone, not on an automaton's states: one
+for all texts over one alphabet (`Characters.points_of`). It knows nothing of walks.
+"""
+
+from __future__ import annotations
+
+import functools
+import weakref
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from structgen.automaton.regex import Alphabet
+from structgen.grammar.ir import MAX_CODE_POINT
+from structgen.vocabulary import view
+
+from .character_arrays import Bools, Int32, LongEdge
+from .lone_runs import Slice
+
+_MOST_SETS = 8
+"""Most sets of characters that are looked for in order; more hardly ever tell more."""
+
+
+class LongAtoms(NamedTuple):
+    """`Characters.long`, beyond one level, by atoms, edge by edge.
+
+    Attributes:
+        below: the edges that go on from it.
+        spelt: its characters: atoms, each with how often in a row.
+        lengths: characters from the root to its end, but the first,
+        masks: and their atoms.
+        first: atom → the edges of all ways that begin with it.
+    """
+
+    below: list[tuple[int, ...]]
+    spelt: list[tuple[tuple[int, int], ...]]
+    lengths: list[int]
+    masks: list[int]
+    first: dict[int, tuple[int, ...]]
+
+
+class CharacterSets(Protocol):
+    """What is asked here of `characters.Characters`."""
+
+    points: Int32
+    tails: list[bytes]
+    tail_spans: Int32
+
+    @property
+    def spelling(self) -> str:
+        """See `Characters`."""
+
+    @property
+    def charge(self) -> Callable[[int], None]:
+        """See `Characters`."""
+
+    def plain(self, point: int) -> bytes:
+        """See `Characters`."""
+
+    def long(self, level: int) -> list[LongEdge]:
+        """See `Characters`."""
+
+    def slice(self, inside: Bools) -> Slice:
+        """See `Characters`."""
+
+    def most_in_order(self, sets: Sequence[Bools], is_searched: bool = True) -> int | None:
+        """See `Characters`."""
+
+
+class AlphabetPoints:
+    """The characters of a vocabulary by the atoms of an alphabet.
+
+    Args:
+        characters: the vocabulary.
+        alphabet: the alphabet.
+
+    Attributes:
+        weights: per atom, how many of the vocabulary's characters are in it.
+        cut: the atoms that a character cut by a token's end may become, and more.
+    """
+
+    def __init__(self, characters: CharacterSets, alphabet: Alphabet) -> None:
+        self._characters = characters
+        # Not the alphabet itself: this is kept for as long as it lives.
+        self._starts, self._atoms, self._n_atoms = alphabet.starts, alphabet.atoms, alphabet.n_atoms
+        # The vocabulary's characters in each interval of the alphabet.
+        cuts = np.searchsorted(characters.points, alphabet.starts).tolist()
+        self._intervals = list(pairwise([*cuts, len(characters.points)]))
+        self.weights = [0] * alphabet.n_atoms
+        for atom, (first, beyond) in zip(alphabet.atoms, self._intervals, strict=True):
+            if atom >= 0:
+                self.weights[atom] += beyond - first
+        self._listed: list[tuple[tuple[int, bytes], ...] | None] = [None] * alphabet.n_atoms
+        self.cut = alphabet.atoms_between(0x7F, MAX_CODE_POINT)
+        if characters.spelling in ("any", "any-ascii"):
+            self.cut = alphabet.everything
+        elif characters.spelling != "utf8":
+            for low, high in ((0, 0x1F), (0x22, 0x22), (0x5C, 0x5C)):
+                self.cut |= alphabet.atoms_between(low, high)
+        self._alive_tails: dict[int, npt.NDArray[np.bool_]] = {}
+        self._most_in_order: dict[tuple[int, ...], int] = {}
+        self._long: dict[int, LongAtoms] = {}
+        # Not held: large, and kept by content with the vocabulary.
+        self._slices: weakref.WeakValueDictionary[int, Slice] = weakref.WeakValueDictionary()
+
+    @functools.cached_property
+    def atoms(self) -> Int32:
+        """By `Characters.code`; the number of atoms for what is no text."""
+        n_points = len(self._characters.points)
+        atoms = np.full(n_points + 2, self._n_atoms, np.int32)
+        for atom, (first, beyond) in zip(self._atoms, self._intervals, strict=True):
+            if atom >= 0:
+                atoms[first:beyond] = atom
+        return atoms
+
+    @functools.cached_property
+    def atom_of(self) -> Sequence[int]:
+        """`atoms` for single look-ups."""
+        return view(self.atoms)
+
+    def listed(self, atom: int) -> tuple[tuple[int, bytes], ...]:
+        """The vocabulary's characters in ``atom``, with their plain spellings."""
+        found = self._listed[atom]
+        if found is None:
+            characters = self._characters
+            points = [
+                int(point)
+                for other, (first, beyond) in zip(self._atoms, self._intervals, strict=True)
+                if other == atom
+                for point in characters.points[first:beyond]
+            ]
+            found = tuple((point, characters.plain(point)) for point in points)
+            self._listed[atom] = found
+        return found
+
+    @functools.cached_property
+    def reach_of_tails(self) -> tuple[list[int], npt.NDArray[np.int64]]:
+        """The atoms each tail may become: the different sets, and which of them is whose."""
+        tail, first, last = self._characters.tail_spans.T
+        starts = np.asarray(self._starts)
+        low = np.searchsorted(starts, first, "right") - 1
+        high = np.searchsorted(starts, last, "right") - 1
+        spans = (low * len(starts) + high).tolist()
+        of_span: dict[int, int] = {}
+        for span in set(spans):
+            mask = 0
+            for atom in self._atoms[span // len(starts) : span % len(starts) + 1]:
+                mask |= 1 << atom if atom >= 0 else 0
+            of_span[span] = mask
+        by_tail = [0] * len(self._characters.tails)
+        for at, span in zip(tail.tolist(), spans, strict=True):
+            by_tail[at] |= of_span[span]
+        masks: dict[int, int] = {}
+        kinds_of_tails = [masks.setdefault(mask, len(masks)) for mask in by_tail]
+        return list(masks), np.array(kinds_of_tails, np.int64)
+
+    def slice(self, chars: int) -> Slice:
+        """`Characters.slice` of the atoms ``chars``."""
+        found = self._slices.get(chars)
+        if found is None:
+            found = self._slices[chars] = self._characters.slice(self.inside(chars))
+        return found
+
+    def holds(self, chars: int) -> npt.NDArray[np.bool_]:
+        """By atom, and for what is no text: whether it is one of ``chars``."""
+        found = np.zeros(self._n_atoms + 1, bool)
+        while chars:
+            bit = chars & -chars
+            chars ^= bit
+            found[bit.bit_length() - 1] = True
+        return found
+
+    def inside(self, chars: int) -> npt.NDArray[np.bool_]:
+        """By `Characters.code`: whether a character is of the atoms ``chars``."""
+        inside: npt.NDArray[np.bool_] = self.holds(chars)[self.atoms]
+        return inside
+
+    def most_in_order(self, masks: Sequence[int], is_searched: bool) -> int | None:
+        """`Characters.most_in_order` of some sets of atoms; None if that would have to be searched
+        for and is not to be."""
+        key = (*masks[:_MOST_SETS],)
+        found = self._most_in_order.get(key)
+        if found is None:
+            sets = [self.inside(mask) for mask in key]
+            found = self._characters.most_in_order(sets, is_searched)
+            if found is not None:
+                self._most_in_order[key] = found
+        return found
+
+    def tails_of(self, live: int) -> npt.NDArray[np.bool_] | None:
+        """For each of `Characters.tails`, whether some character that begins so is in ``live``.
+
+        None for none.
+        """
+        if not live & self.cut:
+            return None
+        found = self._alive_tails.get(live)
+        if found is None:
+            masks, which = self.reach_of_tails
+            found = np.array([bool(mask & live) for mask in masks], bool)[which]
+            self._alive_tails[live] = found
+            self._characters.charge(found.nbytes + 100)
+        return found
+
+    def long(self, level: int) -> LongAtoms:
+        """The way to tokens of more than ``level`` characters."""
+        known = self._long.get(level)
+        if known is not None:
+            return known
+        edges = self._characters.long(level)
+        sizes = np.array([len(edge.codes) for edge in edges], np.int64)
+        starts = np.cumsum(sizes) - sizes
+        every = self.atoms[np.array([code for edge in edges for code in edge.codes], np.int64)]
+        changes = np.ones(len(every), bool)
+        changes[1:] = every[1:] != every[:-1]
+        changes[starts] = True
+        at = changes.nonzero()[0]
+        times = np.diff(at, append=len(every)).tolist()
+        pieces = tuple(zip(every[at].tolist(), times, strict=True))
+        bounds = [*np.searchsorted(at, starts).tolist(), len(at)]
+        below: list[list[int]] = [[] for _ in edges]
+        spelt = [pieces[a:b] for a, b in pairwise(bounds)]
+        lengths: list[int] = []
+        masks: list[int] = []
+        begins: list[int] = []
+        first: dict[int, list[int]] = {}
+        for i, edge in enumerate(edges):
+            if edge.above < 0:
+                begin, length, mask = spelt[i][0][0], 0, 0
+            else:
+                below[edge.above].append(i)
+                begin = begins[edge.above]
+                length = lengths[edge.above] + len(edge.codes)
+                mask = masks[edge.above]
+                for atom, _ in spelt[i]:
+                    mask |= 1 << atom
+            begins.append(begin)
+            lengths.append(length)
+            masks.append(mask)
+            first.setdefault(begin, []).append(i)
+        self._characters.charge(300 * len(edges) + 100 * len(pieces))
+        # Tuples of numbers: unlike lists, the garbage collector soon leaves them alone.
+        found = self._long[level] = LongAtoms(
+            [(*longer,) for longer in below],
+            spelt,
+            lengths,
+            masks,
+            {atom: (*ways,) for atom, ways in first.items()},
+        )
+        return found

@@ -1,0 +1,311 @@
+"""The vocabulary as characters: which tokens stay inside a text, by the characters they hold.
+
+It owns one view of a trie for each way of spelling characters (plain UTF-8; the inside of a JSON
+string): the *character nodes*, at which a whole number of characters has been read, numbered in
+pre-order, so that everything below a node is a range. `Characters.run` answers for a set of
+characters and some nodes which tokens stay in the set from there, and where it is left; what it
+says for the root is kept (`Characters.slice`), with the characters of each such token, so that any
+limit on their number is one comparison. It knows automata only by name of their encodings, and no
+masks of any constraint.
+
+Quotes, bytes that no text may hold and malformed UTF-8 are characters of their own that belong to
+no set, and after which reading starts anew: a node's subtree reads the same wherever in a token its
+text starts.
+"""
+
+from __future__ import annotations
+
+import functools
+from array import array
+from collections.abc import Callable, Mapping, Sequence
+from hashlib import blake2b
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from structgen.automaton.regex import Alphabet
+from structgen.storage import Recent
+from structgen.vocabulary import Trie, view
+
+from .alphabet_points import AlphabetPoints
+from .character_arrays import Bools, CharacterArrays, Depths, Int32, LongEdge
+from .character_runs import Run
+from .lone_runs import Slice
+
+_ROOT = np.zeros(1, np.int32)
+
+_MOST_LONG = (500, 200, 50)
+"""Most tokens that are longer than each of `Characters.levels`."""
+
+_LEAST_NEAR = 4
+
+
+class Whole(NamedTuple):
+    """What every text may do from some nodes.
+
+    Attributes:
+        places: the nodes, int32, as bytes.
+        counts: from the root, characters of each token that is text, as `Slice.counts`.
+        ids: the tokens that are text; from the root, those that end inside a character.
+        quotes: bool ``[len(Characters.quotes)]``; the closing quotes that end a text.
+    """
+
+    places: bytes
+    counts: Depths | None
+    ids: Int32
+    quotes: npt.NDArray[np.bool_]
+
+
+class Characters(CharacterArrays):
+    """What stays inside a text, by sets of characters; see `CharacterArrays`."""
+
+    def __init__(
+        self,
+        trie: Trie,
+        size: int,
+        spelling: str,
+        barred: frozenset[int],
+        arrays: Mapping[str, npt.NDArray[Any]],
+        cache: Callable[[], Recent[Any, Any]],
+        charge: Callable[[int], None],
+    ) -> None:
+        super().__init__(trie, size, spelling, barred, arrays, cache, charge)
+        self._charge = charge
+        self._slices: Recent[bytes, Slice] = cache()
+        self._runs: Recent[tuple[bytes, bytes], Run] = cache()
+        self._wholes: Recent[bytes, Whole] = cache()
+        self._spelt: Recent[str, tuple[bytes, int]] = cache()
+        self._most: Recent[bytes, int] = cache()
+        self._by_alphabet: Recent[Any, AlphabetPoints] = cache()
+        # For `text_walks` and `walks`: what texts do by their contents, whatever the automaton.
+        self.texts: Recent[bytes, Any] = cache()
+        self.strings: Recent[bytes, tuple[Any, ...]] = cache()
+        self._short: dict[int, tuple[npt.NDArray[np.uint32], Bools]] = {}
+        self._long: dict[int, list[LongEdge]] = {}
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of its arrays."""
+        arrays = [value for value in vars(self).values() if isinstance(value, np.ndarray)]
+        return sum(array.nbytes for array in arrays)
+
+    def points_of(self, alphabet: Alphabet) -> AlphabetPoints:
+        """The characters by the atoms of ``alphabet``."""
+        found = self._by_alphabet[alphabet.key]
+        if found is None:
+            found = self._by_alphabet[alphabet.key] = AlphabetPoints(self, alphabet)
+            self._charge(4 * len(self.points) + 100 * len(alphabet.starts) + 1000)
+        return found
+
+    # -- nodes ----------------------------------------------------------------------------------
+
+    def partials_inside(self, cut: Slice, alive: Bools) -> Int32:
+        """The tokens that end inside a character after an endless run from the root.
+
+        Args:
+            cut: the slice of the run's characters.
+            alive: bool ``[len(tails)]``, what may begin such a character; asked for again, it has
+                to be the same array.
+        """
+        found = cut.partials.get(id(alive))
+        if found is None:
+            chosen, _ = cut.run.partials()
+            ids: Int32 = self.partial[chosen[alive[self.partial_tail[chosen]]]]
+            found = cut.partials[id(alive)] = alive, ids
+            self._charge(ids.nbytes + alive.nbytes + 200)
+        return found[1]
+
+    def spelt(self, text: str) -> tuple[bytes, int]:
+        """The tokens that are the beginning of ``text``, and the one of `quotes` after it, or -1.
+
+        The tokens as the bytes of an int32 array: there are thousands of these, and unlike an
+        array or a list, the garbage collector soon leaves bytes and the tuple around them alone.
+
+        ``text`` is printable ASCII without quotes and backslashes, in the spelling of `plain`.
+        """
+        found = self._spelt[text]
+        if found is None:
+            views, child = self.views, self.trie.child
+            ids, at = array("i"), 0
+            for byte in text.encode("ascii"):
+                at = child.get(at << 8 | byte, 0)
+                if not at:
+                    break
+                place = views.place[at]
+                ids.extend(views.token_ids[views.own_start[place] : views.own_stop[place]])
+            quote = self.quote_below(views.place[at]) if at or not text else -1
+            found = self._spelt[text] = ids.tobytes(), quote
+            self._charge(4 * len(ids) + len(text) + 300)
+        return found
+
+    @functools.cached_property
+    def levels(self) -> tuple[int, ...]:
+        """Lengths, in characters, ascending, that fewer and fewer tokens exceed."""
+        depths = np.bincount(self.depth[self.token_node[self.token_node < self.n]])
+        longer = np.cumsum(depths[::-1])[::-1]
+        found = [int(np.searchsorted(-longer, -most)) - 1 for most in _MOST_LONG]
+        return tuple(sorted({max(level, _LEAST_NEAR) for level in found}))
+
+    @functools.cached_property
+    def _partial_depths(self) -> Int32:
+        depths = np.zeros(self.size, np.int32)
+        np.maximum.at(depths, self.partial, self.depth[self.partial_node])
+        return depths
+
+    def short(self, level: int) -> tuple[npt.NDArray[np.uint32], Bools]:
+        """What is not beyond ``level`` characters: tokens as bits ``[ceil(size / 32)]``, and bool
+        ``[len(quotes)]``."""
+        found = self._short.get(level)
+        if found is None:
+            flags = np.zeros((self.size + 31) // 32 * 32, bool)
+            depths = self.depth[self.node_of_id]
+            flags[: self.size] = (depths <= level) & (self._partial_depths <= level)
+            bits = np.packbits(flags, bitorder="little").view("<u4")
+            found = self._short[level] = bits, self.depth[self.quote_parent] <= level
+        return found
+
+    def long(self, level: int) -> list[LongEdge]:
+        """What is beyond ``level`` characters of text, and the way there; parents before children.
+
+        First characters are edges of their own.
+        """
+        known = self._long.get(level)
+        if known is not None:
+            return known
+        text = np.ones(len(self.points) + 2, bool)
+        text[-2:] = False
+        ends = (np.flatnonzero(self.own_stop > self.own_start), self.partial_node)
+        nodes = np.concatenate((*ends, self.quote_parent))
+        nodes = self.slice(text).run.within(nodes[self.depth[nodes] > level])
+        parent, codes, views = view(self.parent), self.views.code, self.views
+        breaks = set(nodes.tolist())
+        seen: set[int] = set()
+        for node in list(breaks):
+            while node:
+                if node in seen or not parent[node]:
+                    breaks.add(node)  # two ways part here, or have just begun
+                if node in seen:
+                    break
+                seen.add(node)
+                node = parent[node]
+        number = {node: i for i, node in enumerate(sorted(breaks))}
+        found: list[LongEdge] = []
+        for node in number:
+            spelt: list[int] = []
+            at = node
+            while at and (at == node or at not in number):
+                spelt.append(codes[at])
+                at = parent[at]
+            is_deep = self.depth[node] > level
+            tokens = views.token_ids[views.own_start[node] : views.own_stop[node]]
+            found.append(
+                LongEdge(
+                    number.get(at, -1),
+                    tuple(reversed(spelt)),
+                    (*tokens,) if is_deep else (),
+                    self.partials.get(node, ()) if is_deep else (),
+                    self.quote_below(node) if is_deep else -1,
+                )
+            )
+        self._charge(500 * len(found) + 40 * len(seen))
+        self._long[level] = found
+        return found
+
+    # -- sets of characters ---------------------------------------------------------------------
+
+    def slice(self, inside: Bools) -> Slice:
+        """The slice of a set of characters; ``inside``: bool ``[len(points) + 2]``.
+
+        Cost: about 0.4 ms for a new set at 128k tokens; remembered by content.
+        """
+        key = np.packbits(inside).tobytes()
+        found = self._slices[key]
+        if found is None:
+            run = Run(self, inside, _ROOT)
+            counts = run.counts()
+            found = self._slices[key] = Slice(run, counts)
+            self._charge(counts.nbytes + run.left.nbytes + 5000)
+        return found
+
+    def run(self, inside: Bools, places: Int32) -> Run:
+        """The run of a set from ``places``, ascending nodes none of which is below another.
+
+        Remembered by content: what repeats words leaves them at the same places in every state.
+        """
+        key = np.packbits(inside).tobytes(), places.tobytes()
+        found = self._runs[key]
+        if found is None:
+            found = self._runs[key] = Run(self, inside, places)
+            self._charge(found.left.nbytes + 2 * places.nbytes + len(key[0]) + 1000)
+        return found
+
+    def whole(self, places: Int32) -> Whole:
+        """All tokens that are text from one of ``places``, none of which is below another."""
+        key = places.tobytes()
+        found = self._wholes[key]
+        if found is None:
+            inside = np.ones(len(self.points) + 2, bool)
+            inside[-2:] = False
+            counts = None
+            if len(places) == 1 and not places[0]:
+                cut = self.slice(inside)
+                run, counts = cut.run, cut.counts
+            else:
+                run = self.run(inside, places)
+            chosen, _ = run.partials()
+            text = np.zeros(len(self.tails), bool)
+            text[self.tail_spans[:, 0]] = True
+            ids = self.partial[chosen[text[self.partial_tail[chosen]]]]
+            if counts is None:
+                ids = np.concatenate((run.tokens(self.longest), ids))
+            quotes = np.zeros(len(self.quotes), bool)
+            quotes[run.quotes()[0]] = True
+            found = self._wholes[key] = Whole(key, counts, ids, quotes)
+            self._charge(len(key) + ids.nbytes + quotes.nbytes + 300)
+        return found
+
+    @functools.cached_property
+    def _levels(self) -> tuple[Int32, list[tuple[int, int]]]:
+        """In order of depth: where in that order each node's parent stands, and the levels below
+        the root."""
+        rank = np.empty(self.n, np.int32)
+        rank[self._by_depth] = np.arange(self.n, dtype=np.int32)
+        starts = np.concatenate(([0], np.cumsum(np.bincount(self.depth[:-1])))).tolist()
+        return rank[self.parent[self._by_depth]], list(pairwise(starts))[1:]
+
+    def most_in_order(self, sets: Sequence[Bools], is_searched: bool = True) -> int | None:
+        """How often at most a token holds characters of all these sets, one after another.
+
+        What stands between them does not matter: ``(?:\\S+\\s+){n}`` needs n times one character
+        that is no blank, and a blank later; no token of Llama 3.1 has two such pairs.
+
+        Args:
+            sets: at most 8, each bool ``[len(points) + 2]``.
+            is_searched: whether to search if it is not known; None if it is neither.
+
+        Cost: a millisecond; remembered by content.
+        """
+        sets_as_bytes = b"".join(np.packbits(inside).tobytes() for inside in sets)
+        key = blake2b(sets_as_bytes, digest_size=16).digest()
+        found = self._most[key]
+        if found is None and is_searched:
+            bits = np.zeros(len(self.points) + 2, np.uint8)
+            for i, inside in enumerate(sets):
+                bits[inside] |= np.uint8(1 << i)
+            flat_parent, levels = self._levels
+            held = bits[self.code[self._by_depth]]
+            n_sets = len(sets)
+            # The set whose turn it is in the low four bits, and above how often all were found.
+            kind = np.uint16 if self.longest < 1 << 12 else np.uint32
+            found_at = np.zeros(self.n, kind)
+            for a, b in levels:
+                now = found_at[flat_parent[a:b]]
+                now += held[a:b] >> (now & 15) & 1
+                now[now & 15 == n_sets] += 16 - n_sets
+                found_at[a:b] = now
+            times = found_at >> 4
+            found = self._most[key] = int(times.max())
+            self._charge(len(key) + 100)
+        return found

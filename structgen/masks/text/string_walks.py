@@ -1,0 +1,619 @@
+"""Walks of text in leaves: strings, keys, and what stands before and after them.
+
+`StringWalks` puts the walks of characters (`text_walks`) together with what follows closing quotes
+and stands before opening ones, so that little of it differs from one object to the next. It knows
+leaves by `Leaf.text_state` and its kin, and nothing of frames, constraints or masks.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import weakref
+from array import array
+from collections.abc import Iterable
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from structgen.automaton.core import Leaf, StringLeaf, TextLeaf
+from structgen.automaton.regex import GROUND, Utf8
+from structgen.masks.grouping import bits_of
+from structgen.masks.walk_store import (
+    AFTER,
+    BEFORE,
+    ROOT,
+    Bits,
+    End,
+    Exits,
+    Found,
+    Ids,
+    LeafWalk,
+    Node,
+    Tokens,
+    WalkMemo,
+    WalkStore,
+    ids_of,
+)
+from structgen.storage import Recent
+from structgen.vocabulary import Vocabulary
+
+from . import character_nodes
+from .characters import Characters, Whole
+from .ends import ANEW, FreeWalk, TextWalk
+from .lone_runs import LoneRun
+from .steps import apart
+from .walks import TextWalks
+
+_LONGEST_NAME = 80
+
+_FEW_NAMES = 200
+"""Names of which each is looked up by what is left of it."""
+
+ROOT_PLACE = 0
+
+_Rest: TypeAlias = "tuple[Tokens, Node | None, tuple[End, ...] | None]"
+"""Of a name of which a text is left: the tokens that begin the text, or go on after it in the
+leaf that follows; where tokens leave that leaf; and where in it they end, or None where no token
+reaches the closing quote. Without a leaf, the same for the quote alone."""
+
+
+class StringWalks(WalkStore):
+    """A vocabulary's walks of text."""
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        super().__init__(vocabulary)
+        self._rows: Recent[tuple[int, int, int], tuple[Any, Any, Bits]] = self.cache()
+        self._quoted: Recent[tuple[Characters, Any], tuple[Tokens, Node | None]] = self.cache()
+        self._groups_at: Recent[tuple[Characters, int], tuple[bool, list[list[int]]]]
+        self._groups_at = self.cache()
+        self._free: Recent[tuple[Characters, bytes, tuple[int, ...], Leaf], LeafWalk]
+        self._free = self.cache()
+        self._after: Recent[tuple[Characters, Any, Leaf], LeafWalk] = self.cache()
+        # By text last: of keys that are strings alone the collector need not know.
+        self._rests: Recent[tuple[Characters, Leaf | None], Recent[str, _Rest]] = self.cache()
+        self._before: Recent[tuple[Leaf, int, Node], tuple[LeafWalk, Node | None, bytes]]
+        self._before = self.cache()
+        # What is made for a leaf holds its automaton, and goes with the leaf.
+        self._texts: weakref.WeakKeyDictionary[Leaf, TextWalks] = weakref.WeakKeyDictionary()
+        self._tails: weakref.WeakKeyDictionary[Utf8, set[int]] = weakref.WeakKeyDictionary()
+        self._characters: dict[tuple[str, frozenset[int]], Characters] = {}
+        self._latest: tuple[Utf8 | None, Characters | None] = None, None
+
+    def leaf_walk(self, leaf: Leaf, q: int, node: Node, memo: WalkMemo) -> LeafWalk:
+        """Walk ``leaf`` from state ``q`` at ``node``; remembered in ``memo``."""
+        raise NotImplementedError
+
+    def _with_row(self, walk: LeafWalk) -> LeafWalk:
+        """``walk`` with its tokens as bits, which take less, and which masks need anyway."""
+        row, ids, exits, ends = walk
+        more = bits_of(ids_of(ids), self.n_words)
+        return self.intern(more if row is None else row | more), b"", exits, ends
+
+    @property
+    def tables(self) -> int:
+        """Bytes of the vocabulary's characters, in each spelling that was needed."""
+        return sum(characters.n_bytes for characters in list(self._characters.values()))
+
+    def _turn(self) -> None:
+        super()._turn()
+        self._texts = weakref.WeakKeyDictionary()
+
+    def characters(self, encoding: Utf8) -> Characters:
+        """The vocabulary's characters as ``encoding`` spells them."""
+        latest, found = self._latest
+        if latest is encoding and found is not None:
+            return found
+        spelling, barred = encoding.spelling, encoding.barred
+        found = self._characters.get((spelling, barred))
+        if found is None:
+            arrays = self._character_arrays(spelling, barred)
+            found = Characters(
+                self.trie, self.size, spelling, barred, arrays, self.cache, self.charge
+            )
+            self._characters[spelling, barred] = found
+        self._latest = encoding, found
+        return found
+
+    def _character_arrays(self, spelling: str, barred: frozenset[int]) -> character_nodes.Arrays:
+        def build() -> character_nodes.Arrays:
+            return character_nodes.build(self.trie, self.size, spelling, barred)
+
+        vocabulary = self._vocabulary()
+        if vocabulary is None:
+            return build()
+        name = "-".join(["characters", spelling, *(f"{byte:x}" for byte in sorted(barred))])
+        if len(name) > _LONGEST_NAME:
+            name = f"characters-{spelling}-{hashlib.sha256(name.encode()).hexdigest()[:32]}"
+        return vocabulary.cached_arrays(name, character_nodes.VERSION, build)
+
+    def _texts_of(self, leaf: Leaf) -> TextWalks:
+        # Symbols of leaves that are not shared may lead back to the leaf: a table of ours would
+        # hold both for ever.
+        found: TextWalks | None
+        found = self._texts.get(leaf) if leaf.is_shared else leaf.attached.get(self)
+        if found is None:
+            assert leaf.holds_text
+            found = TextWalks(self.characters(leaf.encoding), leaf.symbols)
+            if leaf.is_shared:
+                self._texts[leaf] = found
+            else:
+                leaf.attached[self] = found
+        return found
+
+    def _text_walk(self, leaf: Leaf, state: int, node: Node, memo: WalkMemo) -> LeafWalk | None:
+        """The walk of a text at ``state`` of its symbols; None where it may end anywhere."""
+        if type(leaf) is TextLeaf:
+            return None
+        if node == ROOT:
+            if type(leaf) is StringLeaf:
+                return self._string_walk(leaf, self._texts_of(leaf), state, memo)
+            rests = leaf.symbols.rests(state, _FEW_NAMES)
+            if rests is not None:
+                characters = self.characters(leaf.encoding)
+                if characters.is_canonical:
+                    return self._walk_names(leaf, state, rests, characters)
+        walks = self._texts_of(leaf)
+        groups = self._places_at(walks.characters, node)
+        if groups is None:
+            return None
+        if len(groups) == 1:
+            free = walks.free_walk(state, groups[0])
+            if free is not None and not free.single:
+                return self._free_walk(leaf, walks.characters, free)
+        found = Found()
+        for together in groups:
+            self._walk_text(leaf, walks, state, together, found, memo)
+        return self.finished(found)
+
+    def _places_at(self, characters: Characters, node: Node) -> list[list[int]] | None:
+        """The character nodes at ``node``, as `apart` groups them, those that tokens end in left
+        out; None where some of them are inside a character. The lists must not be changed."""
+        if isinstance(node, int):
+            place = characters.views.place[node]
+            return None if place < 0 else [[place]]
+        key = characters, node.number
+        found = self._groups_at[key]
+        if found is None:
+            members = node.members
+            places: list[int] = characters.place[
+                members[self.trie.n_children[members] > 0]
+            ].tolist()
+            is_inside = bool(places) and min(places) < 0
+            groups = apart(characters, places) if places and not is_inside else []
+            found = self._groups_at[key] = is_inside, groups
+            self.used += 50 * len(places) + 300
+        return None if found[0] else found[1]
+
+    def _string_walk(self, leaf: Leaf, walks: TextWalks, state: int, memo: WalkMemo) -> LeafWalk:
+        """The walk from the root of a string whose text is at ``state``: the same for all strings
+        of which the same is left to be read."""
+        closed = leaf.after_quote(0)
+        lone = walks.lone_run(state)
+        if lone is not None:
+            run, least, most = lone
+            bounds = run.bounds(least, most)
+            walked = run.walks[bounds]
+            if walked is None:
+                walked = run.walks[bounds] = self._lone_run(walks.characters, run, *bounds)
+            row, ids, exits, is_closed = walked
+            inside = (state, bounds[1])
+            return row, ids, exits, (inside, closed) if is_closed else (inside,)
+        content = walks.content(state)
+        kept = None if content is None else walks.characters.strings[content]
+        if kept is not None:
+            row, ids, exits, is_closed = kept
+            ends = (state, ANEW)
+            return row, ids, exits, (ends, closed) if is_closed else (ends,)
+        found = Found()
+        self._walk_text(leaf, walks, state, [ROOT_PLACE], found, memo)
+        walk = self.finished(found)
+        if content is not None:
+            if len(walk[1]) > 4 * self.n_words:
+                walk = self._with_row(walk)
+            row, ids, exits, inner = walk
+            walks.characters.strings[content] = row, ids, exits, closed in inner
+            self.used += len(ids) + 300
+        return walk
+
+    def _free_walk(self, leaf: Leaf, characters: Characters, free: FreeWalk) -> LeafWalk:
+        """The walk of a text that may be anything and is called the same by all quotes."""
+        shared = leaf.after_text(free.usual)
+        assert shared is not None, "only keys may be anything"
+        after, outcome = shared
+        row, ids, exits, inner = self._free_text(characters, free.whole, free.special, after)
+        ends: tuple[End, ...] = (*free.runs,)
+        if inner:
+            ends = (*ends, (AFTER, inner, free.usual))
+        if len(exits) > 1:
+            return row, ids, ((outcome, self.join([node for _, node in exits])),), ends
+        return row, ids, tuple([(outcome, node) for _, node in exits]), ends
+
+    def _lone_run(
+        self, characters: Characters, run: LoneRun, least: int, most: int
+    ) -> tuple[Bits | None, Tokens, Exits, bool]:
+        """The walk of a string of ``run``, within its own bounds, but for where tokens end; and
+        whether some end behind the closing quote."""
+        first, some = run.tokens(most)
+        row: Bits | None = None
+        if first >= 0:
+            row = run.rows[first]
+            if row is None:
+                row = run.rows[first] = self.intern(run.first(first, self.n_words))
+        bounds = run.quote_bounds(least, most)
+        behind = run.quotes_known[bounds]
+        if behind is None:
+            quotes = run.quotes(*bounds)
+            behind = b"", (), False
+            if quotes is not None:
+                more, node = self._behind_quotes(characters, np.packbits(quotes).tobytes())
+                behind = more, () if node is None else ((0, node),), True
+            run.quotes_known[bounds] = behind
+            self.used += 300
+        more, exits, is_closed = behind
+        ids = some.tobytes() + more
+        self.used += len(ids) + 300
+        return row, ids, exits, is_closed
+
+    def _walk_names(
+        self, leaf: Leaf, state: int, rests: list[tuple[int, str]], characters: Characters
+    ) -> LeafWalk:
+        """The walk from the root of a text that is one of a few names, by what is left of them."""
+        ids = bytearray()
+        exits: list[tuple[int, Node]] = []
+        ends: list[End] = [(state, -1 - ROOT_PLACE)]
+        shared = leaf.after_text(rests[0][0])
+        after = None if shared is None else shared[0]  # one for all names
+        known = self._rests[characters, after]
+        if known is None:
+            known = self._rests[characters, after] = self.cache()
+        for name, text in rests:
+            found = known[text]
+            if found is None:
+                found = known[text] = self._rest(characters, after, text)
+                self.used += len(found[0]) + len(text) + 300
+            more, node, after_ends = found
+            ids += more
+            if after_ends is None:
+                continue
+            shared = leaf.after_text(name)
+            if shared is not None:
+                ends.append((AFTER, after_ends, name))
+                outcome = shared[1]  # of this name alone
+            else:
+                to = leaf.after_quote(name)
+                ends.append(to)
+                outcome = leaf.label(to)
+            if node is not None:
+                exits.append((outcome, node))
+        if after is None and exits:  # then the closing quote ends all names alike
+            exits = [(exits[0][0], self.join([node for _, node in exits]))]
+        return None, bytes(ids), tuple(exits), tuple(ends)
+
+    def _rest(self, characters: Characters, after: Leaf | None, text: str) -> _Rest:
+        """What `_walk_names` needs to know of a name of which ``text`` is left."""
+        ids, quote = characters.spelt(text)
+        if quote < 0:
+            return ids, None, None
+        node: Node | None = None
+        ends: tuple[End, ...] = ()
+        if after is None:
+            more, node = self._behind_quotes(characters, (quote,))
+        else:
+            _, more, exits, ends = self._after_quotes(characters, (quote,), after)
+            if exits:
+                ((_, node),) = exits
+        return ids + more, node, ends
+
+    def _walk_before_text(self, leaf: Leaf, q: int, node: Node, memo: WalkMemo) -> LeafWalk | None:
+        """The walk of what stands before a text, where a shared leaf does that, and of the text."""
+        shared = leaf.before_text(q)
+        if shared is None:
+            return None
+        before, at, start = shared
+        key = before, at, node
+        known = self._before[key]
+        if known is None:
+            known = self._before[key] = self._without_text(
+                self.leaf_walk(before, at, node, self.walks)
+            )
+            self.used += 300
+        walk, text, firsts = known
+        row, ids, exits, inner = walk
+        ends: tuple[End, ...] = ((BEFORE, inner, start),) if inner else ()
+        if text is None:
+            return row, ids, exits, ends
+        assert start is not None
+        rests = leaf.symbols.rests(start, _FEW_NAMES)
+        if rests is not None and self.characters(leaf.encoding).is_canonical:
+            for _, name in rests:
+                if ord(name[0]) in firsts if name else 0x22 in firsts:
+                    break
+            else:
+                return row, ids, exits, ends  # as it nearly always is
+        found = Found()
+        if row is not None:
+            found.add_row(row)
+        found.parts.append(ids)
+        found.ends.update(dict.fromkeys(ends))
+        for outcome, where in exits:
+            found.exits[outcome] = [where]
+        found.include(self.leaf_walk(leaf, leaf.in_text(start), text, memo))
+        return self.finished(found)
+
+    def _without_text(self, walk: LeafWalk) -> tuple[LeafWalk, Node | None, bytes]:
+        """A walk of what stands before a text without its exit to there, and that, if there is
+        one, and the bytes with which tokens go on."""
+        row, ids, exits, ends = walk
+        text: Node | None = None
+        others: list[tuple[int, Node]] = []
+        for outcome, node in exits:
+            if outcome != 1:
+                others.append((outcome, node))
+            else:
+                text = node
+        firsts: Iterable[int] = ()
+        if isinstance(text, int):
+            first, count, byte_at = self._views[:3]
+            firsts = byte_at[first[text] : first[text] + count[text]]
+        elif text is not None:
+            firsts = self.children(text)
+        return (row, ids, tuple(others), ends), text, bytes(firsts)
+
+    def _set_aside(self, leaf: Leaf, q: int, at: Node, texts: dict[int, list[int]]) -> bool:
+        """Note ``(q, at)`` for a walk of text, if it is one worth it."""
+        if type(leaf) is TextLeaf:
+            return False  # may end anywhere: exits are needed one by one
+        state = leaf.text_state(q)
+        if state is None:
+            return False
+        characters = self._texts_of(leaf).characters
+        place = characters.place
+        if isinstance(at, int):
+            where = characters.views.place[at]
+            if where < 0:
+                return False
+            texts.setdefault(state, []).append(where)
+            return True
+        members = at.members
+        places = place[members[self.trie.n_children[members] > 0]]
+        if len(places):
+            if int(places.min()) < 0:
+                return False
+            texts.setdefault(state, []).extend(places.tolist())
+        return True
+
+    def _walk_texts(
+        self, leaf: Leaf, texts: dict[int, list[int]], found: Found, memo: WalkMemo
+    ) -> None:
+        """Add the walks that `_set_aside` has noted."""
+        walks = self._texts_of(leaf)
+        for state, places in texts.items():
+            for together in apart(walks.characters, places):
+                self._walk_text(leaf, walks, state, together, found, memo)
+
+    def _walk_text(
+        self,
+        leaf: Leaf,
+        walks: TextWalks,
+        state: int,
+        places: list[int],
+        found: Found,
+        memo: WalkMemo,
+    ) -> None:
+        """Add the walk of a text from ``places``, and what follows its closing quotes."""
+        free = walks.free_walk(state, places)
+        if free is None:
+            self._add_text(leaf, walks.walk(state, places), found, memo)
+            return
+        shared = leaf.after_text(free.usual)
+        assert shared is not None, "only keys may be anything"
+        after, _ = shared
+        row, ids, exits, ends = self._free_text(walks.characters, free.whole, free.special, after)
+        if row is not None:
+            found.add_row(row)
+        found.parts.append(ids)
+        found.ends.update(dict.fromkeys(free.runs))
+        self._follow(leaf, free.usual, ends, exits, found)
+        for label, single in free.single.items():
+            _, ids, exits, ends = self._after_quotes(walks.characters, (*single,), after)
+            found.parts.append(ids)
+            self._follow(leaf, label, ends, exits, found)
+
+    def _follow(
+        self,
+        leaf: Leaf,
+        label: int,
+        ends: tuple[End, ...],
+        exits: tuple[tuple[int, Node], ...],
+        found: Found,
+    ) -> None:
+        """Add where a walk of ``leaf.after_text(label)`` led."""
+        shared = leaf.after_text(label)
+        assert shared is not None
+        if ends:
+            found.ends[AFTER, ends, label] = None
+        if exits:
+            nodes = found.exits.setdefault(shared[1], [])
+            nodes += [node for _, node in exits]
+
+    def _free_text(
+        self, characters: Characters, whole: Whole, special: tuple[int, ...], after: Leaf
+    ) -> LeafWalk:
+        """The walk of any text whatever and of ``after`` behind it, ``special`` quotes left out."""
+        key = (characters, whole.places, special, after)
+        found = self._free[key]
+        if found is None:
+            quotes = whole.quotes
+            if special:
+                quotes = quotes.copy()
+                quotes[list(special)] = False
+            _, more, exits, ends = self._after_quotes(
+                characters, np.packbits(quotes).tobytes(), after
+            )
+            row: Bits | None = None
+            ids = whole.ids.tobytes() + more
+            if whole.counts is not None:
+                flags = np.zeros(self.n_words * 32, bool)
+                flags[: len(whole.counts)] = whole.counts <= characters.longest
+                flags[ids_of(ids)] = True
+                row = self.intern(np.packbits(flags, bitorder="little").view("<u4"))
+                ids = b""
+            found = self._free[key] = row, ids, exits, ends
+            self.charge(len(ids) + len(whole.places) + 500)
+        return found
+
+    def _add_text(
+        self,
+        leaf: Leaf,
+        walk: TextWalk,
+        found: Found,
+        memo: WalkMemo | None,
+    ) -> None:
+        """Add a walk of text to what was found, and what follows its closing quotes."""
+        if walk.counts is not None:
+            found.add_row(self._row(*walk.counts))
+        if walk.row is not None:
+            found.add_row(self.intern(walk.row))
+        found.parts += [ids.tobytes() for ids in walk.ids]
+        found.ends.update(dict.fromkeys(walk.runs))
+        if memo is None or not (walk.quotes or walk.single):
+            return
+        characters = self.characters(leaf.encoding)
+        quotes: dict[int, bytes | tuple[int, ...]] = {}
+        for label, mask in walk.quotes.items():
+            if label in walk.single:
+                mask[walk.single.pop(label)] = True
+            if mask.any():
+                quotes[label] = np.packbits(mask).tobytes()
+        for label, single in walk.single.items():
+            quotes[label] = (*sorted(single),)
+        for label, which in quotes.items():
+            shared = leaf.after_text(label)
+            if shared is not None:
+                _, ids, exits, ends = self._after_quotes(characters, which, shared[0])
+                found.parts.append(ids)
+                self._follow(leaf, label, ends, exits, found)
+                continue
+            to = leaf.after_quote(label)
+            ids, node = self._behind_quotes(characters, which)
+            found.parts.append(ids)
+            found.ends[to] = None
+            if node is None:
+                continue
+            outcome = leaf.label(to)
+            if outcome >= 0:
+                found.exits.setdefault(outcome, []).append(node)
+            if leaf.goes_on(to):
+                rest = self.leaf_walk(leaf, to, node, memo)
+                found.include(rest)
+
+    def _row(self, counts: npt.NDArray[Any], most: int, more: Ids | None) -> Bits:
+        """The tokens whose count is at most ``most``, and ``more``, as bits."""
+        key = (id(counts), most, id(more))
+        found = self._rows[key]
+        if found is None:
+            bits = np.zeros(self.n_words * 4, np.uint8)
+            flags = counts <= most
+            if more is not None:
+                flags[more] = True
+            packed = np.packbits(flags, bitorder="little")
+            bits[: len(packed)] = packed
+            # Holding the arrays keeps their addresses from being used again.
+            found = self._rows[key] = (counts, more, self.intern(bits.view("<u4")))
+            self.charge(300)
+        return found[2]
+
+    def _behind_quotes(
+        self, characters: Characters, which: bytes | tuple[int, ...]
+    ) -> tuple[Tokens, Node | None]:
+        """Tokens that end right after some quotes, and the node where others go on.
+
+        ``which`` of `Characters.quotes`: their numbers, or a packed mask.
+        """
+        key = (characters, which)
+        found = self._quoted[key]
+        if found is None:
+            if isinstance(which, bytes):
+                mask = np.unpackbits(np.frombuffer(which, np.uint8), count=len(characters.quotes))
+                chosen = characters.quotes[mask > 0]
+            else:
+                chosen = characters.quotes[list(which)]
+            nodes = characters.node[chosen]
+            ids = [token for node in nodes.tolist() for token in self.ids_at(node)]
+            going_on = np.sort(nodes[self.trie.n_children[nodes] > 0])
+            node: Node | None = None
+            if len(going_on):
+                node = int(going_on[0]) if len(going_on) == 1 else self.cluster(going_on)
+            found = self._quoted[key] = (array("i", ids).tobytes(), node)
+            self.charge(4 * len(ids) + 300)
+        return found
+
+    def _after_quotes(
+        self, characters: Characters, which: bytes | tuple[int, ...], leaf: Leaf
+    ) -> LeafWalk:
+        """The walk of ``leaf`` behind some quotes, with the tokens that end right there."""
+        key = (characters, which, leaf)
+        found = self._after[key]
+        if found is None:
+            ids, node = self._behind_quotes(characters, which)
+            ends: tuple[End, ...] = (leaf.start,) if ids else ()
+            exits: Exits = ()
+            if node is not None:
+                _, more, exits, inner = self.leaf_walk(leaf, leaf.start, node, self.walks)
+                ids, ends = ids + more, (*ends, *inner)
+            found = self._after[key] = None, ids, exits, ends
+            self.charge(len(ids) + 300)
+        return found
+
+    def _tails_of(self, encoding: Utf8) -> set[int]:
+        """Where in a character tokens may end, as nodes of ``encoding``."""
+        found = self._tails.get(encoding)
+        if found is None:
+            found = {GROUND}
+            for tail in self.characters(encoding).tails:
+                node = GROUND
+                for byte in tail:
+                    node = encoding.row(node).get(byte, -1)
+                    if node < 0:
+                        break
+                else:
+                    found.add(node)
+            self._tails[encoding] = found
+        return found
+
+    def run_ends(self, leaf: Leaf, state: int, most: int) -> list[int]:
+        """The leaf states in which tokens may end on a run: all that matter for completions.
+
+        States that may end right away, and after any one more character, are alike in that: one
+        stands for all.
+        """
+        assert leaf.holds_text
+        symbols, encoding = leaf.symbols, leaf.encoding
+        if most <= ANEW:
+            runs = self._texts_of(leaf).runs_anew(state, ANEW - most)
+            return [q for at, count in runs for q in self.run_ends(leaf, at, count)]
+        if most < 0:
+            states = self._texts_of(leaf).special_states(state, -1 - most)
+            return [q for at in states for q in self.run_ends(leaf, at, 0)]
+        tails = self._tails_of(encoding)
+        chars, length = symbols.run(state)
+        last = min(most, symbols.settled(state)) if length < 0 else most
+        out: list[int] = []
+        states = [symbols.after_run(state, count) for count in range(last + 1)]
+        may_end = [symbols.label(at) >= 0 for at in states]
+        # Where there are several outcomes, another one may be near.
+        is_one = symbols.expression(state) is not None
+        for count, at in enumerate(states):
+            live = 0
+            for mask, _ in symbols.moves(at):
+                live |= mask
+            may_all_end = is_one and 0 < count < last and all(may_end[count - 1 : count + 2])
+            if may_all_end and not live & ~chars:
+                continue
+            out += [
+                leaf.in_text(at, tail)
+                for tail in tails
+                if tail == GROUND or encoding.reach(tail) & live
+            ]
+        return out

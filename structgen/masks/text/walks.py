@@ -1,0 +1,191 @@
+"""Walks of text: one leaf of characters, from any state, through the tokens below any node.
+
+A text's automaton mostly stays where it is, and runs are taken as a whole (`text_runs`); where they
+are left, what is left is walked on together, small subtrees one by one (`text_steps`). `TextWalks`
+chooses among these, among texts that may be anything (`open_texts`) and states that tokens cannot
+tell apart (`text_levels`), and keeps the walks from the root by the content of what is still to be
+read. All these are layers of one object: a walk goes through them in turns.
+
+It knows leaves of text and the vocabulary's characters; what follows a text is `masks`' business.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from structgen.automaton.regex import Contents, SymbolAutomaton
+from structgen.storage import Recent
+
+from .character_arrays import Int32
+from .characters import Characters
+from .ends import ANEW, Counts, TextWalk
+from .levels import TextLevels
+from .open_texts import OpenTexts
+from .steps import SMALL, TextSteps
+
+_ROOT_ALONE = [0]
+
+_LARGE = 2000
+"""Nodes, with all below them, from which runs are taken as a whole, whatever their phases."""
+
+
+class TextWalks(TextSteps, OpenTexts, TextLevels):
+    """Walks of one symbol automaton under one encoding.
+
+    Args:
+        characters: the vocabulary.
+        symbols: the automaton.
+    """
+
+    _own: Recent[Any, TextWalk] | None = None
+    _contents: Contents | None = None
+
+    def __init__(self, characters: Characters, symbols: SymbolAutomaton) -> None:
+        super().__init__(characters, symbols)
+        self._runs_anew: dict[tuple[int, int], list[tuple[int, int]]] = {}
+
+    def is_wide(self, state: int) -> bool:
+        """Whether ``state`` may read so many characters that this kind of walk pays."""
+        return self._narrow(state) is None
+
+    def content(self, state: int) -> bytes | None:
+        """What is the same for equal expressions, whose walks are the same but for the names of
+        states; None where that is not known."""
+        found = self._symbols.expression(state)
+        if found is None or found[0] is not self._symbols:
+            return None  # what it ends with is another's
+        if self._contents is None:
+            self._contents = Contents(found[0])
+        return self._contents.of(state)
+
+    def runs_anew(self, state: int, place: int) -> list[tuple[int, int]]:
+        """`TextWalk.runs` of a walk from ``place``, without the help of walks that were kept."""
+        found = self._runs_anew.get((state, place))
+        if found is None:
+            walk = self._walk(state, [place])
+            found = self._runs_anew[state, place] = list(walk.runs)
+            self.characters.charge(100 * len(found) + 100)
+        return found
+
+    def walk(self, state: int, places: list[int]) -> TextWalk:
+        """Walk from ``state`` at each of ``places``, ascending character nodes none of which is
+        below another. Cost: tens of microseconds, and two milliseconds for each new set of
+        characters.
+        """
+        out = TextWalk(None, [], {}, {}, set())
+        names = self._symbols.names(state)
+        if names is not None and self.characters.is_canonical:
+            for place in places:
+                out.runs.add((state, -1 - place))
+                self._names(names, place, out)
+            return out
+        unnamed = self._symbols.unnamed(state)
+        if unnamed is not None:
+            return self._but_for_names(state, unnamed, places)
+        is_open = self._symbols.is_open(state)
+        if not is_open and places == _ROOT_ALONE and self._narrow(state) is None:
+            near, level = self._near(state)
+            if near != state:
+                return self._near_and_long(state, near, level)
+            if not self._is_one_run(state):
+                return self._copy(self._kept(state))
+        return self._walk(state, places)
+
+    def _copy(self, walk: TextWalk) -> TextWalk:
+        quotes = {label: mask.copy() for label, mask in walk.quotes.items()}
+        return TextWalk(None, [], quotes, {}, {*walk.runs}, walk.row)
+
+    def _walk(self, state: int, places: list[int]) -> TextWalk:
+        """Runs first, what is left of them together."""
+        out = TextWalk(None, [], {}, {}, set())
+        counts: Counts | None = None
+        groups = [(state, np.array(places, np.int32))]
+        few: list[tuple[int, int]] = []
+        small: list[tuple[int, Int32]] = []
+        while groups or few:
+            if not groups:
+                groups, left = self._one_by_one(few, out, set_aside=True)
+                few = []
+                small += left
+                continue
+            at, where = groups.pop()
+            if self._symbols.is_open(at):
+                counts = self._whole(at, where, out) or counts
+                continue
+            size = self._size(where)
+            if size <= SMALL or (self._is_few(at) and len(where) <= SMALL):
+                few += [(at, place) for place in where.tolist()]
+            elif not self._is_run(at, size) and (size <= _LARGE or self._narrow(at) is not None):
+                small.append((at, where))
+            elif self._symbols.run(at)[0]:
+                found, more = self._run(at, where, out)
+                counts = found or counts
+                groups += more
+            else:
+                groups += self._one_step(at, where, out)
+        if small:
+            self._together(small, out)
+        return out._replace(counts=counts)
+
+    def _near_and_long(self, state: int, near: int, level: int) -> TextWalk:
+        """A walk from the root in two: all but the longest tokens cannot tell ``near`` from
+        ``state``, and the few longest are walked one by one."""
+        whole = self._kept(near)
+        tokens, quotes = self.characters.short(level)
+        assert whole.row is not None
+        out = TextWalk(
+            None,
+            [],
+            {label: mask & quotes for label, mask in whole.quotes.items()},
+            {},
+            {(state, ANEW)} if (near, ANEW) in whole.runs else {*whole.runs},
+            whole.row & tokens,
+        )
+        self._long_ones(state, level, out)
+        return out
+
+    def _kept(self, state: int) -> TextWalk:
+        """`_walk` from the root, in a compact form, remembered for all expressions that are like
+        that of ``state``. What it holds must not be changed.
+
+        The runs of a walk that another automaton has made are `ANEW`.
+        """
+        content = self.content(state)
+        if content is None:
+            if self._own is None:
+                self._own = self.characters.cache()
+            kept: Recent[Any, TextWalk] = self._own
+        else:
+            kept = self.characters.texts
+        key = state if content is None else content
+        found = kept[key]
+        if found is not None:
+            return found if content is None else found._replace(runs={(state, ANEW)})
+        found = self._compact(self._walk(state, [0]))
+        kept[key] = found if content is None else found._replace(runs=set())
+        n_bytes = 4 * self.characters.size // 32 + len(self.characters.quotes) * len(found.quotes)
+        self.characters.charge(n_bytes + (100 * len(found.runs) if content is None else 0) + 1000)
+        return found
+
+    def _compact(self, walk: TextWalk) -> TextWalk:
+        """``walk`` with its tokens as bits and its quotes as masks."""
+        flags = np.zeros((self.characters.size + 31) // 32 * 32, bool)
+        if walk.counts is not None:
+            depths, most, partials = walk.counts
+            np.less_equal(depths, most, out=flags[: len(depths)])
+            if partials is not None:
+                flags[partials] = True
+        for ids in walk.ids:
+            flags[ids] = True
+        for label, single in walk.single.items():
+            self._quoted(walk, label)[single] = True
+        row = np.packbits(flags, bitorder="little").view("<u4")
+        return TextWalk(None, [], walk.quotes, {}, walk.runs, row)
+
+    def _size(self, places: Int32) -> int:
+        if len(places) == 1:
+            place = int(places[0])
+            return self.characters.views.end[place] - place
+        return int(np.sum(self.characters.end[places] - places))

@@ -1,0 +1,414 @@
+"""What walks of one vocabulary are kept in: its caches, sets of trie nodes, walks as values.
+
+A `Cluster` is a set of trie nodes walked as one: all the places where tokens leave a string, say.
+Whatever is remembered lies in `Recent` caches under one byte budget, of which the part not used for
+longest is dropped. What a walk is made of (`LeafWalk`, `End`) stands here; who makes them is the
+business of `string_walks` and `walks`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import weakref
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
+from typing import Any, TypeAlias, final
+
+import numpy as np
+import numpy.typing as npt
+
+from structgen.automaton.core import Leaf
+from structgen.automaton.json import ExcludingLeaf
+from structgen.storage import Caches, Recent, Weighed
+from structgen.vocabulary import Trie, Vocabulary, view
+
+from .grouping import ranges, starts_of
+
+Bits: TypeAlias = npt.NDArray[np.uint32]
+Ids: TypeAlias = npt.NDArray[np.int32]
+
+Tokens: TypeAlias = bytes
+"""Token ids (repeats allowed), int32 each: walks join them and look them up, which takes bytes a
+fraction of the time that it takes arrays; see `ids_of`."""
+
+DEFAULT_CACHE_BYTES = 64 * 1024 * 1024
+"""Byte budget of one vocabulary's caches."""
+
+ROOT = 0
+
+_FEW_GROUPS = 256
+"""Groups of caches among which those that are gone are not looked for."""
+
+_FEW_MEMBERS = 24
+"""Nodes whose children are gathered one by one."""
+
+
+def ids_of(tokens: Tokens) -> Ids:
+    """``tokens`` as numbers. Only to be read."""
+    return np.frombuffer(tokens, np.int32)
+
+
+@final
+class Cluster:
+    """Several trie nodes walked as one.
+
+    Attributes:
+        members: the nodes, ascending.
+        children: byte → child, once asked for.
+        number: what no other cluster and no trie node has.
+    """
+
+    __slots__ = ("__weakref__", "children", "members", "number")
+
+    def __init__(self, members: npt.NDArray[np.int32]) -> None:
+        self.members = members
+        self.number = next(_cluster_numbers)
+        self.children: dict[int, Node] | None = None
+
+
+Node: TypeAlias = "int | Cluster"
+Exits: TypeAlias = "tuple[tuple[int, Node], ...]"
+
+NODE_BITS = 40
+_cluster_numbers = itertools.count(1 << (NODE_BITS - 1))
+
+
+End: TypeAlias = "int | tuple[int, int] | tuple[str, tuple[End, ...], int | None]"
+"""A state; a run of text, by its first state and its length (see `Walker.run_ends`); or the ends of
+a walk of the shared leaf before a text that begins in a state (`Leaf.before_text`), or of that
+after one with a label (`Leaf.after_text`), or of the leaf that goes on (`Leaf.handed`). Tuples and
+not named ones: see `WalkMemo`."""
+
+BEFORE, AFTER, HANDED = "before", "after", "handed"
+
+Stop: TypeAlias = "tuple[Leaf, int | tuple[int, int]]"
+"""A leaf, and a state of it or a run of text."""
+
+
+def ends_of(leaf: Leaf, ends: Iterable[End]) -> Iterator[Stop]:
+    """The ends of a walk of ``leaf``, in states and runs of itself or of the leaf that goes on."""
+    if not leaf.hands_over:
+        for own in _own_ends(leaf, ends):
+            yield leaf, own
+        return
+    assert isinstance(leaf, ExcludingLeaf)
+    for end in ends:
+        if isinstance(end, int):
+            yield leaf, end
+        elif len(end) == 3:
+            yield from ends_of(leaf.base, end[1])
+
+
+def _own_ends(leaf: Leaf, ends: Iterable[End]) -> dict[int | tuple[int, int], None]:
+    out: dict[int | tuple[int, int], None] = {}
+    for end in ends:
+        if isinstance(end, int) or len(end) == 2:
+            out[end] = None
+            continue
+        which, theirs, at = end
+        for q in theirs:
+            assert isinstance(q, int), "punctuation is no text"
+            if which == BEFORE:
+                out[leaf.own_before(q, at)] = None
+            else:
+                assert at is not None
+                out[leaf.own(q, at)] = None
+    return out
+
+
+LeafWalk: TypeAlias = "tuple[Bits | None, Tokens, Exits, tuple[End, ...]]"
+"""What one leaf does from one node. Tuples and not named ones: see `WalkMemo`.
+
+- Further tokens that end inside the leaf, as bits ``[ceil(size / 32)]``; or None, and None unless
+  the walk starts at the root.
+- Tokens that end inside the leaf or exactly where it may end.
+- ``(outcome, node)`` pairs: where the leaf may end, and with which outcome; only where some token
+  goes on, as most do not.
+- Where those tokens end; only budgets ask, through `ends_of`.
+"""
+
+NO_WALK: LeafWalk = None, b"", (), ()
+
+
+class WalkMemo:
+    """Walks of leaves, remembered by leaf, state and node.
+
+    There are thousands, which every full collection of garbage would look at: so keys are integers
+    and walks plain tuples, which the collector leaves alone once it has seen that they hold nothing
+    but numbers and arrays. Exits, of which few are different, are one for all. A leaf that is
+    dropped may be gone before its walks are.
+
+    Attributes:
+        kept: the walks, by ``(leaf number << 32 | state) << NODE_BITS | number of the node``. Only
+            to be read.
+        tables: what wide walks read of a leaf; see `walks`.
+    """
+
+    __slots__ = ("_exits", "kept", "tables")
+
+    def __init__(
+        self, kept: Recent[int, LeafWalk], exits: Recent[Exits, Exits], tables: Recent[Leaf, Any]
+    ) -> None:
+        self.kept = kept
+        self._exits = exits
+        self.tables = tables
+
+    def get(self, leaf: Leaf, q: int, node: Node) -> LeafWalk | None:
+        """The walk, or None."""
+        at = node.number if type(node) is Cluster else node
+        return self.kept[(leaf.number << 32 | q) << NODE_BITS | at]
+
+    def put(self, leaf: Leaf, q: int, node: Node, walk: LeafWalk) -> None:
+        """Remember ``walk``."""
+        row, ids, exits, ends = walk
+        if exits:
+            known = self._exits[exits]
+            if known is None:
+                known = self._exits[exits] = exits
+            exits = known
+        at = node.number if type(node) is Cluster else node
+        self.kept[(leaf.number << 32 | q) << NODE_BITS | at] = row, ids, exits, ends
+
+
+class Found:
+    """What a walk has found so far."""
+
+    __slots__ = ("ends", "exits", "ids", "parts", "row")
+
+    def __init__(self) -> None:
+        self.row: Bits | None = None
+        self.ids: list[int] = []
+        self.parts: list[Tokens] = []
+        self.exits: dict[int, list[Node]] = {}
+        self.ends: dict[End, None] = {}
+
+    def add_row(self, row: Bits) -> None:
+        """Add the tokens of a row."""
+        self.row = row if self.row is None else self.row | row
+
+    def include(self, walk: LeafWalk) -> None:
+        """Add all that ``walk`` of the same leaf has found."""
+        row, ids, exits, ends = walk
+        if row is not None:
+            self.add_row(row)
+        self.parts.append(ids)
+        self.ends.update(dict.fromkeys(ends))
+        for outcome, node in exits:
+            self.exits.setdefault(outcome, []).append(node)
+
+
+class WalkStore:
+    """The caches of one vocabulary, and its trie's nodes, one or many.
+
+    Attributes:
+        used: bytes charged since the last turn.
+        held: bytes charged in the generation before, much of it dropped or used again since.
+        turns: how often the caches have been turned.
+        masks: masks by the row and the token ids that they consist of; see `masks.MaskEngine`.
+        met: in how many states those were met that are not in a row of their own.
+        openings: masks before the first brace, by leaf and state; see `masks.MaskEngine`.
+    """
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        # Not held: the walker lasts as long as its vocabulary.
+        self._vocabulary = weakref.ref(vocabulary)
+        self.trie: Trie = vocabulary.trie
+        self.size = vocabulary.size
+        self.n_words = (vocabulary.size + 31) // 32
+        self.zeros = bytes(4 * self.n_words)
+        # values that one token can open: "[[[" three
+        self.most_opened = self.trie.most(b"[{")
+        self.unsettled: Ids | None = None  # see `reach`, which makes it when it needs it
+        self.budget = DEFAULT_CACHE_BYTES
+        self.used = 0
+        self.held = 0
+        self.turns = 0
+        self._caches_lock = threading.Lock()
+        self._caches: weakref.WeakSet[Recent[Any, Any]] = weakref.WeakSet()
+        # Those of constraints, of which many come and go: what is gone is told at times.
+        self._groups: list[weakref.ref[Caches]] = []
+        self._most_groups = _FEW_GROUPS
+        self._exits: Recent[Exits, Exits] = self.cache()
+        self.walks = self.memo(self.cache(), self.cache())
+        self._interned: Recent[bytes, Bits] = self.cache()
+        self.masks: Recent[tuple[bytes | None, Tokens], tuple[Any, Any, Bits]] = self.cache()
+        self.met: Recent[tuple[bytes | None, Tokens], int] = self.cache()
+        self.openings: Recent[tuple[Leaf, int], tuple[Any, Any, Bits]] = self.cache()
+        self._clusters: weakref.WeakValueDictionary[bytes, Cluster] = weakref.WeakValueDictionary()
+        self._views = (
+            view(self.trie.first_child),
+            view(self.trie.n_children),
+            view(self.trie.byte),
+            view(self.trie.token_start),
+            view(self.trie.token_ids),
+        )
+
+    # -- the budget -------------------------------------------------------------------------
+
+    def cache(self) -> Recent[Any, Any]:
+        """A cache that this walker's budget rules."""
+        made: Recent[Any, Any] = Recent()
+        with self._caches_lock:
+            self._caches.add(made)
+        return made
+
+    def caches(self, first: Recent[Any, Any], count: int, owner: Weighed) -> Caches:
+        """``first`` and ``count`` more, ruled as long as the list is held: it is noted once.
+
+        ``owner`` is what they are about, an automaton of one constraint.
+        """
+        made = Caches([first, *(Recent() for _ in range(count))], owner)
+        with self._caches_lock:
+            if len(self._groups) >= self._most_groups:
+                self._groups = [group for group in self._groups if group() is not None]
+                self._most_groups = max(_FEW_GROUPS, 2 * len(self._groups))
+            self._groups.append(weakref.ref(made))
+        return made
+
+    def memo(self, kept: Recent[int, Any], tables: Recent[Leaf, Any]) -> WalkMemo:
+        """A memo of walks that keeps them in ``kept``, and tables of leaves in ``tables``."""
+        return WalkMemo(kept, self._exits, tables)
+
+    def charge(self, n_bytes: int) -> None:
+        """Count ``n_bytes`` of cache; the generation used last may have two fifths of the budget.
+
+        One mask may add a good deal before it is charged: where the generation before would keep
+        more than the rest, it goes at once.
+        """
+        self.used += n_bytes
+        if self.used > self.budget * 2 // 5:
+            self.held, self.used = self.used, 0
+            self._turn()
+            if self.held > self.budget * 3 // 5:
+                self.held = 0
+                self._turn()
+
+    def _turn(self) -> None:
+        self.turns += 1
+        for cache in self._all_caches():
+            cache.turn()
+
+    def entries(self) -> int:
+        """How many things are remembered."""
+        return sum(len(cache) + len(cache.old) for cache in self._all_caches())
+
+    def weight_of_owners(self) -> int:
+        """About how many bytes the automata of live constraints take."""
+        with self._caches_lock:
+            owners = [group.owner for group in self._live_groups()]
+        return sum(owner.weight for owner in owners)
+
+    def _all_caches(self) -> list[Recent[Any, Any]]:
+        with self._caches_lock:
+            return [*self._caches, *(cache for group in self._live_groups() for cache in group)]
+
+    def _live_groups(self) -> list[Caches]:
+        return [made for group in self._groups if (made := group()) is not None]
+
+    def intern(self, bits: Bits) -> Bits:
+        """One array for all rows equal to ``bits``."""
+        key = bits.tobytes()
+        found = self._interned[key]
+        if found is None:
+            found = self._interned[key] = np.frombuffer(key, np.uint32)
+            self.charge(len(key) + 200)
+        return found
+
+    def packed(self, bits: Bits) -> bytes:
+        """One object for the bytes of all rows equal to ``bits``."""
+        base = bits.base
+        if type(base) is not bytes:
+            base = self.intern(bits).base
+            assert type(base) is bytes
+        return base
+
+    # -- trie nodes, one or many ------------------------------------------------------------
+
+    def join(self, nodes: Sequence[Node]) -> Node:
+        """One node that stands for all of ``nodes``."""
+        if len(nodes) == 1:
+            return nodes[0]
+        real: set[int] = set()
+        for node in nodes:
+            if isinstance(node, int):
+                real.add(node)
+            else:
+                real.update(node.members.tolist())
+        if len(real) == 1:
+            return real.pop()
+        return self.cluster(np.array(sorted(real), np.int32))
+
+    def cluster(self, members: npt.NDArray[np.int32]) -> Cluster:
+        """The cluster of ``members``, which ascend."""
+        key = members.tobytes()
+        found = self._clusters.get(key)
+        if found is None:
+            found = self._clusters[key] = Cluster(members)
+            self.charge(2 * len(key) + 200)
+        return found
+
+    def real(self, node: Node) -> list[int]:
+        """The trie nodes that ``node`` stands for."""
+        if isinstance(node, int):
+            return [node]
+        members: list[int] = node.members.tolist()
+        return members
+
+    def has_children(self, node: Node) -> bool:
+        """Whether any token goes on after ``node``."""
+        if type(node) is Cluster:
+            return bool(self.children(node))
+        return bool(self._views[1][node])
+
+    def children(self, cluster: Cluster) -> dict[int, Node]:
+        """Byte → child of a cluster."""
+        out = cluster.children
+        if out is None:
+            out = cluster.children = self._children_of(cluster.members)
+            self.charge(100 * len(out) + 100)
+        return out
+
+    def _children_of(self, members: npt.NDArray[np.int32]) -> dict[int, Node]:
+        if len(members) <= _FEW_MEMBERS:
+            first, count, byte = self._views[:3]
+            grouped: dict[int, list[int]] = {}
+            for member in members.tolist():
+                start = first[member]
+                for child in range(start, start + count[member]):
+                    grouped.setdefault(byte[child], []).append(child)
+            return {
+                b: nodes[0] if len(nodes) == 1 else self.cluster(np.array(nodes, np.int32))
+                for b, nodes in grouped.items()
+            }
+        trie = self.trie
+        starts = trie.first_child[members]
+        # The children of ascending nodes ascend.
+        children = ranges(starts, starts + trie.n_children[members]).astype(np.int32)
+        order = np.argsort(trie.byte[children], kind="stable")
+        children = children[order]
+        bytes_ = trie.byte[children]
+        begin = starts_of(bytes_)
+        bounds = pairwise([*begin.tolist(), len(children)])
+        return {
+            b: int(children[i]) if j == i + 1 else self.cluster(children[i:j].copy())
+            for b, (i, j) in zip(bytes_[begin].tolist(), bounds, strict=True)
+        }
+
+    def ids_at(self, node: Node) -> list[int]:
+        """Tokens that end at ``node``."""
+        start, ids = self._views[3:]
+        if isinstance(node, int):
+            return list(ids[start[node] : start[node + 1]])
+        out: list[int] = []
+        for member in node.members.tolist():
+            out += ids[start[member] : start[member + 1]]
+        return out
+
+    def finished(self, found: Found) -> LeafWalk:
+        """``found`` as a walk."""
+        if found.ids:
+            found.parts.append(array("i", found.ids).tobytes())
+        joined = tuple([(outcome, self.join(nodes)) for outcome, nodes in found.exits.items()])
+        return found.row, b"".join(found.parts), joined, tuple(found.ends)

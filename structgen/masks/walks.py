@@ -1,0 +1,413 @@
+"""Walks of one leaf automaton through a vocabulary's trie, remembered for the vocabulary.
+
+`Walker` is what all constraints over one vocabulary share. `Walker.leaf_walk` walks a leaf from one
+state at one node and reports the tokens that end inside it and the nodes where it may end. Text is
+left to `string_walks`; everything else is walked byte by byte, depth first while few nodes survive,
+level by level in NumPy once there are many. Nothing here knows of frames, constraints or masks.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+import weakref
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from structgen.automaton.core import AUTOMATA, FORMATS, Leaf, TextLeaf
+from structgen.automaton.json import ExcludingLeaf, NumberLeaf
+from structgen.masks.text.string_walks import ROOT_PLACE, StringWalks
+from structgen.vocabulary import Vocabulary
+
+from .digit_walks import Digits
+from .grouping import distinct, ranges
+from .walk_store import (
+    HANDED,
+    NO_WALK,
+    ROOT,
+    Cluster,
+    End,
+    Exits,
+    Found,
+    LeafWalk,
+    Node,
+    WalkMemo,
+    ids_of,
+)
+
+_SPARSE_VISITS = 256
+"""Trie nodes a sparse walk may visit before the wide walk takes over."""
+
+
+class Walker(StringWalks):
+    """The caches and walks of one vocabulary."""
+
+    # -- one leaf ---------------------------------------------------------------------------
+
+    def leaf_walk(self, leaf: Leaf, q: int, node: Node, memo: WalkMemo) -> LeafWalk:
+        """Walk ``leaf`` from state ``q`` at ``node``; remembered in ``memo``."""
+        found = memo.get(leaf, q, node)
+        return self.walk_anew(leaf, q, node, memo) if found is None else found
+
+    def walk_anew(self, leaf: Leaf, q: int, node: Node, memo: WalkMemo) -> LeafWalk:
+        """As `leaf_walk`, where ``memo`` does not hold the walk yet."""
+        if leaf.hands_over:
+            assert isinstance(leaf, ExcludingLeaf)
+            less = self._walk_without(leaf, q, node, memo)
+            memo.put(leaf, q, node, less)
+            self.used += len(less[1]) + 400
+            return less
+        found: LeafWalk | None = None
+        if leaf.holds_text:
+            state = leaf.text_state(q)
+            if state is None:
+                found = self._walk_before_text(leaf, q, node, memo)
+                if found is not None and node != ROOT:
+                    return found  # of parts that are remembered, for one frame, which is, too
+            else:
+                found = self._text_walk(leaf, state, node, memo)
+        if found is None:
+            is_wide = node == ROOT and self._is_wide(leaf)
+            if is_wide and self._digits.is_walked:
+                found = self._number_walk(leaf, q, memo)
+            elif not is_wide:
+                found = self._sparse_walk(leaf, q, node, memo)
+            if found is None:
+                found = self._wide_walk(leaf, q, node, memo)
+        size = len(found[1])
+        if node == ROOT:
+            if size > 4 * self.n_words:
+                found = self._with_row(found)
+                size = 0
+            if leaf.is_shared and q >= leaf.tell_from:  # its states have numbers as they come
+                size += leaf.grown()
+        memo.put(leaf, q, node, found)
+        # What walks cost is looked at once a mask, when that is charged.
+        self.used += size + 400
+        return found
+
+    def alike(self, leaf: Leaf, q: int) -> int:
+        """A state of ``leaf`` with the same tokens as ``q``, shared by many such states.
+
+        After each token the shortest completion is as long, too.
+        """
+        if not leaf.holds_text:
+            return leaf.alike(q, self._digits.longest)
+        state = leaf.text_state(q)
+        if state is None:
+            return q
+        to = self._texts_of(leaf).alike(state)
+        return q if to == state else leaf.in_text(to)
+
+    def last_walk(self, leaf: Leaf, q: int) -> LeafWalk | None:
+        """`leaf_walk` from the root of plain text after which nothing follows, without exits.
+
+        None where the ordinary walk serves as well.
+        """
+        if type(leaf) is not TextLeaf:
+            return None
+        state = leaf.text_state(q)
+        if state is None or not self._texts_of(leaf).is_wide(state):
+            return None
+        found = Found()
+        self._add_text(leaf, self._texts_of(leaf).walk(state, [ROOT_PLACE]), found, None)
+        return self.finished(found)
+
+    def _walk_without(self, leaf: ExcludingLeaf, q: int, node: Node, memo: WalkMemo) -> LeafWalk:
+        """The walk of a leaf without some of its texts: that of the whole leaf, which is remembered
+        for it, less what stands on the few paths that spell a barred text.
+
+        Cost: a step for each trie node on those paths.
+        """
+        base, barred = leaf.base, leaf.key(q)
+        memo = self.walks if base.is_shared else memo
+        row, ids, exits, ends = self.leaf_walk(base, barred[0], node, memo)
+        child_of = self.trie.child
+        gone_ids: list[int] = []
+        gone: set[int] = set()
+        stops: dict[End, None] = {(HANDED, ends, None): None}
+        todo = [(barred, at) for at in self.real(node)]
+        while todo:
+            (state, others), at = todo.pop()
+            for byte, after in leaf.barred_row(others).items():
+                child = child_of.get(at << 8 | byte)
+                if child is None:
+                    continue
+                to = base.step(state, byte)
+                if to < 0:
+                    continue
+                key = to, after
+                if not leaf.is_alive(key):
+                    gone_ids += self.ids_at(child)
+                    gone.add(child)
+                    _, more, outs, _ = self.leaf_walk(base, to, child, memo)
+                    gone_ids += ids_of(more).tolist()
+                    gone.update(real for _, out in outs for real in self.real(out))
+                    continue
+                if self.ids_at(child):
+                    stops[leaf.state(key)] = None
+                if leaf.is_barred(after):
+                    gone.add(child)
+                todo.append((key, child))
+        if gone_ids:
+            if row is not None:
+                bits = row.copy()
+                for token in gone_ids:
+                    bits[token >> 5] &= ~np.uint32(1 << (token & 31))
+                row = self.intern(bits)
+            left = ids_of(ids)
+            ids = left[np.isin(left, gone_ids, invert=True)].tobytes()
+        if gone:
+            exits = self._exits_without(exits, gone)
+        return row, ids, exits, (*stops,)
+
+    def _exits_without(self, exits: Exits, gone: set[int]) -> Exits:
+        out: list[tuple[int, Node]] = []
+        count = self._views[1]
+        for outcome, node in exits:
+            members = [real for real in self.real(node) if count[real] and real not in gone]
+            if members:
+                one = len(members) == 1
+                left: Node = members[0] if one else self.cluster(np.array(members, np.int32))
+                out.append((outcome, left))
+        return (*out,)
+
+    @functools.cached_property
+    def _digits(self) -> Digits:
+        return Digits(self.trie)
+
+    def _is_wide(self, leaf: Leaf) -> bool:
+        """Whether ``leaf`` is known to be too much for a sparse walk from the root."""
+        return isinstance(leaf, NumberLeaf) and self._digits.count > _SPARSE_VISITS
+
+    def _number_walk(self, leaf: Leaf, q: int, memo: WalkMemo) -> LeafWalk:
+        """The walk of a number from the root, all digit strings that it cannot tell apart at
+        once."""
+        walk = self._digits.walk(leaf, q)
+        found = Found()
+        found.parts.append(walk.ids.tobytes())
+        found.ends.update(dict.fromkeys(walk.ends))
+        for outcome, nodes in walk.exits.items():
+            found.exits[outcome] = [int(nodes[0]) if len(nodes) == 1 else self.cluster(nodes)]
+        for state, node in walk.others:
+            ids = self.ids_at(node)
+            if ids:
+                found.ids += ids
+                found.ends[state] = None
+            if not self.trie.n_children[node]:
+                continue
+            outcome = leaf.label(state)
+            if outcome >= 0:
+                found.exits.setdefault(outcome, []).append(node)
+            found.include(self.leaf_walk(leaf, state, node, memo))
+        return self.finished(found)
+
+    def _sparse_walk(self, leaf: Leaf, q: int, node: Node, memo: WalkMemo) -> LeafWalk | None:
+        first, count, byte_at, token_start, token_ids = self._views
+        child_of = self.trie.child
+        is_text, labels = leaf.holds_text, leaf.labels
+        found = Found()
+        ids, exits, ends = found.ids, found.exits, found.ends
+        texts: dict[int, list[int]] = {}
+        stack: list[tuple[int, Node]] = [(q, node)]  # only where tokens go on
+        visits = 0
+        while stack:
+            state, at = stack.pop()
+            if is_text and self._set_aside(leaf, state, at, texts):
+                continue
+            if type(at) is not Cluster:
+                n = count[at]
+                row = leaf.row(state)
+                if len(row) < n:
+                    visits += len(row)
+                    base = at << 8
+                    pairs: list[tuple[int, Node]] = []
+                    for byte, to in row.items():
+                        child = child_of.get(base | byte)
+                        if child is not None:
+                            pairs.append((to, child))
+                else:
+                    visits += n
+                    start = first[at]
+                    pairs = []
+                    for child in range(start, start + n):
+                        step = row.get(byte_at[child])
+                        if step is not None:
+                            pairs.append((step, child))
+            else:
+                children = self.children(at)
+                row = leaf.row(state)
+                visits += min(len(children), len(row))
+                few, many = (row, children) if len(row) < len(children) else (children, row)
+                pairs = [(row[byte], children[byte]) for byte in few if byte in many]
+            if visits > _SPARSE_VISITS:
+                return None
+            for to, child_node in pairs:
+                if type(child_node) is not Cluster:
+                    a, b = token_start[child_node], token_start[child_node + 1]
+                    if a != b:
+                        ids += token_ids[a:b]
+                        ends[to] = None
+                    if not count[child_node]:
+                        continue
+                else:
+                    here = self.ids_at(child_node)
+                    if here:
+                        ids += here
+                        ends[to] = None
+                    if not self.children(child_node):
+                        continue
+                outcome = labels[to]
+                if outcome >= 0:
+                    exits.setdefault(outcome, []).append(child_node)
+                stack.append((to, child_node))
+        if texts:
+            self._walk_texts(leaf, texts, found, memo)
+        return self.finished(found)
+
+    # -- level by level ---------------------------------------------------------------------
+
+    def _wide_walk(self, leaf: Leaf, q: int, node: Node, memo: WalkMemo) -> LeafWalk:
+        """As `_sparse_walk`, level by level over arrays."""
+        trie = self.trie
+        table: _Table | None = memo.tables[leaf]
+        if table is None:
+            table = memo.tables[leaf] = _Table(leaf, self.charge)
+        nodes = np.array(self.real(node), np.int64)
+        states = np.full(len(nodes), q, np.int64)
+        seen_nodes: list[npt.NDArray[np.int64]] = []
+        seen_states: list[npt.NDArray[np.int64]] = []
+        while len(nodes):
+            table.cover(states)
+            first, count = trie.first_child[nodes], trie.n_children[nodes]
+            children = ranges(first, first + count)
+            to = table.rows[np.repeat(states, count), trie.byte[children]]
+            alive = to >= 0
+            nodes, states = children[alive].astype(np.int64), to[alive].astype(np.int64)
+            seen_nodes.append(nodes)
+            seen_states.append(states)
+        if not seen_nodes:
+            return NO_WALK
+        all_nodes, all_states = np.concatenate(seen_nodes), np.concatenate(seen_states)
+        first, last = trie.token_start[all_nodes], trie.token_start[all_nodes + 1]
+        ids = trie.token_ids[ranges(first, last)].tobytes()
+        table.cover(all_states)
+        labels = table.labels[all_states]
+        exits: list[tuple[int, Node]] = []
+        leaving = (labels >= 0) & (trie.n_children[all_nodes] > 0)
+        if leaving.any():
+            out_nodes, out_labels = all_nodes[leaving], labels[leaving]
+            for outcome in distinct(out_labels).tolist():
+                members = distinct(out_nodes[out_labels == outcome]).astype(np.int32)
+                alone = int(members[0]) if len(members) == 1 else self.cluster(members)
+                exits.append((outcome, alone))
+        ending = tuple(distinct(all_states[last > first]).tolist())
+        return None, ids, tuple(exits), ending
+
+
+class _Table:
+    """A leaf's transitions as an array, one row of 256 a state, filled as states are met."""
+
+    def __init__(self, leaf: Leaf, charge: Callable[[int], None]) -> None:
+        self._leaf = weakref.ref(leaf)
+        self._charge = charge
+        self.rows = np.full((16, 256), -1, np.int32)
+        self.labels = np.full(16, -1, np.int32)
+        self._filled = np.zeros(16, bool)
+        charge(self.rows.nbytes)
+
+    def cover(self, states: npt.NDArray[np.int64]) -> None:
+        """Make sure that every one of ``states`` has its row."""
+        if not len(states):
+            return
+        top = int(states.max())
+        if top >= len(self._filled):
+            size = max(2 * len(self._filled), top + 1)
+            for name, fill in (("rows", -1), ("labels", -1), ("_filled", False)):
+                old = getattr(self, name)
+                new = np.full((size, *old.shape[1:]), fill, old.dtype)
+                new[: len(old)] = old
+                setattr(self, name, new)
+            self._charge(1024 * (size - len(old)))
+        missing = ~self._filled[states]
+        if not missing.any():
+            return
+        leaf = self._leaf()
+        assert leaf is not None
+        for state in distinct(states[missing]).tolist():
+            row = leaf.row(state)
+            if row:
+                self.rows[state, list(row)] = list(row.values())
+            self.labels[state] = leaf.label(state)
+            self._filled[state] = True
+
+
+class CacheInfo(NamedTuple):
+    """What the caches of masks hold, over all vocabularies in use.
+
+    Attributes:
+        vocabularies: how many vocabularies have caches.
+        n_bytes: bytes charged to them: what was used last and what will go first.
+        budget: bytes they may take together.
+        entries: remembered walks, rows and masks.
+        turns: how often the part not used for longest was dropped.
+        tables: bytes of what depends on the vocabularies alone and is never dropped.
+        automata: bytes of the automata that schemas share, whatever the vocabulary; see
+            `automaton.shared`.
+        constraints: about how many bytes the automata of live constraints take. They grow with
+            what is written; past 64 MB a constraint begins with a new one.
+    """
+
+    vocabularies: int
+    n_bytes: int
+    budget: int
+    entries: int
+    turns: int
+    tables: int
+    automata: int
+    constraints: int
+
+
+def cache_info() -> CacheInfo:
+    """A live gauge of the mask caches. Cost: microseconds.
+
+    Returns:
+        `CacheInfo`: over all vocabularies in use, the bytes that caches take (``n_bytes``) and may
+        take (``budget``), how much is remembered and was dropped; see its attributes.
+    """
+    with _walkers_lock:
+        walkers = list(_walkers.values())
+    return CacheInfo(
+        len(walkers),
+        sum(walker.used + walker.held for walker in walkers),
+        sum(walker.budget for walker in walkers),
+        sum(walker.entries() for walker in walkers),
+        sum(walker.turns for walker in walkers),
+        sum(walker.tables for walker in walkers),
+        AUTOMATA.n_bytes + FORMATS.n_bytes,
+        sum(walker.weight_of_owners() for walker in walkers),
+    )
+
+
+_walkers: weakref.WeakKeyDictionary[Vocabulary, Walker] = weakref.WeakKeyDictionary()
+_walkers_lock = threading.Lock()
+_latest: tuple[Callable[[], Vocabulary | None], Callable[[], Walker | None]]
+_latest = (lambda: None), (lambda: None)
+"""The one asked for last: most processes have one vocabulary, and ask for each constraint."""
+
+
+def walker_of(vocabulary: Vocabulary) -> Walker:
+    """The shared caches of ``vocabulary``."""
+    global _latest
+    known, walker = _latest
+    found = walker() if known() is vocabulary else None
+    if found is None:
+        with _walkers_lock:
+            found = _walkers.get(vocabulary)
+            if found is None:
+                found = _walkers[vocabulary] = Walker(vocabulary)
+        _latest = weakref.ref(vocabulary), weakref.ref(found)
+    return found

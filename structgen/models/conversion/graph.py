@@ -1,0 +1,313 @@
+"""Build the ONNX graph of a Llama-family decoder and write it with its weights beside it.
+
+Owns the operators, their wiring and their names: those that ``onnxruntime_genai.models.builder``
+emits for int4 on the CPU, so that the runtime meets the shapes its kernels are tuned for. One
+layer is
+
+    x ── norm ── qkv ── GroupQueryAttention (rotary inside) ── o ──┐
+    └────────────── SkipSimplifiedLayerNormalization ◀─────────────┘
+                        ├── gate ── Sigmoid, Mul ──┐
+                        └── up ─────────────────── Mul ── down ── (the next layer's skip norm)
+
+with ``MatMulNBits`` for every projection and the head. Two things differ from the builder: gate
+and up are one projection (fewer, larger operators: 3% faster), and the input of a projection that
+`quantize.four_bit` kept exactly is widened by the means of its blocks (AveragePool, Concat).
+Takes weights already quantised; knows nothing of GGUF, tokenizers or folders.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx_ir as ir
+
+from .gguf_file import LlamaShape
+from .quantize import BLOCK, QuantizedMatrix
+
+FloatArray = npt.NDArray[np.float32]
+
+_MICROSOFT = "com.microsoft"
+_FLOAT, _INT32, _INT64 = ir.DataType.FLOAT, ir.DataType.INT32, ir.DataType.INT64
+_INLINE_BYTES = 1024  # smaller tensors stay in model.onnx: shape inference must read some of them
+
+INPUTS = {
+    "input_ids": "input_ids",
+    "attention_mask": "attention_mask",
+    "past_key_names": "past_key_values.%d.key",
+    "past_value_names": "past_key_values.%d.value",
+}
+"""Names of the graph's inputs, as ``genai_config.json`` lists them."""
+
+OUTPUTS = {
+    "logits": "logits",
+    "present_key_names": "present.%d.key",
+    "present_value_names": "present.%d.value",
+}
+"""Names of the graph's outputs, as ``genai_config.json`` lists them."""
+
+
+@dataclass(frozen=True)
+class LayerMatrices:
+    """What one transformer block needs: two norms in float32, four quantised projections.
+
+    ``qkv`` and ``gate_up`` are their parts stacked along the outputs.
+    """
+
+    attn_norm: FloatArray
+    qkv: QuantizedMatrix
+    o: QuantizedMatrix
+    ffn_norm: FloatArray
+    gate_up: QuantizedMatrix
+    down: QuantizedMatrix
+
+
+class GraphBuilder:
+    """Grows one decoder graph: `embed`, then `layer` for each layer, then `head`, then `save`.
+
+    Args:
+        shape: the model's hyperparameters.
+        cos: float32 ``(context_length, head_size // 2)``.
+        sin: like ``cos``.
+    """
+
+    def __init__(self, shape: LlamaShape, cos: FloatArray, sin: FloatArray) -> None:
+        self._shape = shape
+        self._input_ids = _value(INPUTS["input_ids"], _INT64, ["batch_size", "sequence_length"])
+        mask = _value(INPUTS["attention_mask"], _INT64, ["batch_size", "total_sequence_length"])
+        self._graph = ir.Graph(
+            [self._input_ids, mask],
+            [],
+            nodes=[],
+            name="main_graph",
+            opset_imports={"": 21, _MICROSOFT: 1},
+        )
+        self._cos = self._constant("cos_cache", cos)
+        self._sin = self._constant("sin_cache", sin)
+        self._seqlens_k, self._total_length = self._read_mask(mask)
+        self._presents: list[ir.Value] = []
+        self._n_layers = 0
+        # The residual stream: `_hidden` plus, from the first layer on, the last block's `_delta`,
+        # which the next norm adds in passing.
+        self._hidden: ir.Value
+        self._delta: ir.Value | None = None
+        self._table: tuple[QuantizedMatrix, list[ir.Value]]
+
+    def embed(self, table: QuantizedMatrix) -> None:
+        """Look token ids up in a quantised ``(vocab_size, hidden_size)`` table."""
+        name = "/model/embed_tokens"
+        weights = self._weights(
+            "model.embed_tokens" if not self._shape.is_tied else "lm_head", table
+        )
+        self._table = table, weights
+        # The head's three-dimensional blocks, seen as the rows that the gather expects.
+        rows = np.array([table.n_outputs, table.n_inputs * table.bits // 8], np.int64)
+        shape = self._constant("model.embed_tokens.shape", rows)
+        (flat,) = self._node("Reshape", f"{name}/Reshape", [weights[0], shape])
+        (self._hidden,) = self._node(
+            "GatherBlockQuantized",
+            f"{name}/GatherBlockQuantized",
+            [flat, self._input_ids, *weights[1:]],
+            domain=_MICROSOFT,
+            attributes={
+                "bits": table.bits,
+                "block_size": BLOCK,
+                "gather_axis": 0,
+                "quantize_axis": 1,
+            },
+        )
+
+    def layer(self, matrices: LayerMatrices) -> None:
+        """Add the next transformer block."""
+        base = f"/model/layers.{self._n_layers}"
+        normed = self._norm(f"{base}/input_layernorm", matrices.attn_norm)
+        packed = self._matmul(f"{base}/attn/qkv_proj", normed, matrices.qkv)
+        attended = self._attention(f"{base}/attn/GroupQueryAttention", packed)
+        self._delta = self._matmul(f"{base}/attn/o_proj", attended, matrices.o)
+
+        normed = self._norm(f"{base}/post_attention_layernorm", matrices.ffn_norm)
+        gate_up = self._matmul(f"{base}/mlp/gate_up_proj", normed, matrices.gate_up)
+        gate, up = self._node(
+            "Split", f"{base}/mlp/Split", [gate_up], 2, attributes={"axis": -1, "num_outputs": 2}
+        )
+        (sigmoid,) = self._node("Sigmoid", f"{base}/mlp/act_fn/Sigmoid", [gate])
+        (activated,) = self._node("Mul", f"{base}/mlp/act_fn/Mul", [gate, sigmoid])
+        (product,) = self._node("Mul", f"{base}/mlp/Mul", [activated, up])
+        self._delta = self._matmul(f"{base}/mlp/down_proj", product, matrices.down)
+        self._n_layers += 1
+
+    def head(self, norm: FloatArray, head: QuantizedMatrix | None) -> None:
+        """Add the last norm and the output projection (None: the embedding table itself)."""
+        normed = self._norm("/model/final_norm", norm, is_last=True)
+        if head is None:
+            table, weights = self._table
+        else:
+            table, weights = head, self._weights("lm_head", head)
+        logits = self._matmul("/lm_head", normed, table, weights)
+        _describe(logits, "logits", ["batch_size", "sequence_length", self._shape.vocab_size])
+        self._graph.outputs.extend([logits, *self._presents])
+
+    def save(self, folder: Path) -> None:
+        """Write ``model.onnx`` and ``model.onnx.data`` into a folder."""
+        model = ir.Model(self._graph, ir_version=10, producer_name="structgen")
+        ir.save(
+            model,
+            folder / "model.onnx",
+            external_data="model.onnx.data",
+            size_threshold_bytes=_INLINE_BYTES,
+        )
+
+    def _constant(self, name: str, array: npt.NDArray[Any]) -> ir.Value:
+        value = ir.Value(name=name, const_value=ir.tensor(array, name=name))
+        self._graph.register_initializer(value)
+        return value
+
+    def _weights(self, name: str, matrix: QuantizedMatrix) -> list[ir.Value]:
+        weights = [
+            self._constant(f"{name}.qweight", matrix.values),
+            self._constant(f"{name}.scales", matrix.scales),
+        ]
+        if matrix.zero_points is not None:
+            weights.append(self._constant(f"{name}.qzeros", matrix.zero_points))
+        return weights
+
+    def _node(
+        self,
+        op_type: str,
+        name: str,
+        inputs: Sequence[ir.Value | None],
+        n_outputs: int = 1,
+        domain: str = "",
+        attributes: Mapping[str, int | float | Sequence[int]] | None = None,
+    ) -> Sequence[ir.Value]:
+        node = ir.node(op_type, inputs, attributes, domain=domain, num_outputs=n_outputs, name=name)
+        for i, output in enumerate(node.outputs):
+            output.name = f"{name}/output_{i}"
+        self._graph.append(node)
+        return node.outputs
+
+    def _read_mask(self, mask: ir.Value) -> tuple[ir.Value, ir.Value]:
+        """Last position of each sequence, and the longest length: both int32."""
+        base = "/model/attn_mask_reformat"
+        one = self._constant("one", np.array([1], np.int64))
+        (lengths,) = self._node(
+            "ReduceSum", f"{base}/ReduceSum", [mask, one], attributes={"keepdims": 0}
+        )
+        (last,) = self._node("Sub", f"{base}/Sub", [lengths, one])
+        (seqlens_k,) = self._node("Cast", f"{base}/Sub/Cast", [last], attributes={"to": _INT32})
+        (size,) = self._node("Shape", f"{base}/Shape", [mask])
+        axis = self._constant("axis", np.array(1, np.int64))
+        (longest,) = self._node("Gather", f"{base}/Gather", [size, axis], attributes={"axis": 0})
+        (total,) = self._node("Cast", f"{base}/Gather/Cast", [longest], attributes={"to": _INT32})
+        return seqlens_k, total
+
+    def _norm(self, name: str, weight: FloatArray, is_last: bool = False) -> ir.Value:
+        """Normalise the residual stream, first adding the delta that waits for it."""
+        gain = self._constant(f"{_initializer(name)}.weight", weight)
+        epsilon = self._shape.rms_epsilon
+        if self._delta is None:
+            (normed,) = self._node(
+                "SimplifiedLayerNormalization",
+                f"{name}/LayerNorm",
+                [self._hidden, gain],
+                attributes={"axis": -1, "epsilon": epsilon, "stash_type": 1},
+            )
+            return normed
+        outputs = self._node(
+            "SkipSimplifiedLayerNormalization",
+            f"{name}/SkipLayerNorm",
+            [self._hidden, self._delta, gain],
+            1 if is_last else 4,
+            domain=_MICROSOFT,
+            attributes={"epsilon": epsilon},
+        )
+        if not is_last:
+            # The mean and the inverse deviation exist for training only; no name means unused.
+            outputs[1].name = outputs[2].name = ""
+            self._hidden = outputs[3]
+        return outputs[0]
+
+    def _matmul(
+        self,
+        name: str,
+        x: ir.Value,
+        matrix: QuantizedMatrix,
+        weights: list[ir.Value] | None = None,
+    ) -> ir.Value:
+        if weights is None:
+            weights = self._weights(_initializer(name), matrix)
+        if matrix.n_means:
+            # (batch, sequence, channels) is to the pool a batch of `sequence` one-line pictures.
+            (means,) = self._node(
+                "AveragePool",
+                f"{name}/means/AveragePool",
+                [x],
+                attributes={"kernel_shape": [BLOCK], "strides": [BLOCK]},
+            )
+            (x,) = self._node("Concat", f"{name}/means/Concat", [x, means], attributes={"axis": -1})
+        (y,) = self._node(
+            "MatMulNBits",
+            f"{name}/MatMulNBits",
+            [x, *weights],
+            domain=_MICROSOFT,
+            attributes={
+                "K": matrix.n_inputs,
+                "N": matrix.n_outputs,
+                "bits": matrix.bits,
+                "block_size": BLOCK,
+                "accuracy_level": 4,  # inputs rounded to 8 bits: 20 times faster than float32 ones
+            },
+        )
+        return y
+
+    def _attention(self, name: str, packed: ir.Value) -> ir.Value:
+        shape, i = self._shape, self._n_layers
+        dims: list[str | int] = [
+            "batch_size",
+            shape.n_kv_heads,
+            "past_sequence_length",
+            shape.head_size,
+        ]
+        past = [
+            _value(INPUTS[key] % i, _FLOAT, dims) for key in ("past_key_names", "past_value_names")
+        ]
+        self._graph.inputs.extend(past)
+        attended, *present = self._node(
+            "GroupQueryAttention",
+            name,
+            # Keys and values are packed behind the queries in the first input.
+            [packed, None, None, *past, self._seqlens_k, self._total_length, self._cos, self._sin],
+            3,
+            domain=_MICROSOFT,
+            attributes={
+                "num_heads": shape.n_heads,
+                "kv_num_heads": shape.n_kv_heads,
+                "scale": 1 / shape.head_size**0.5,
+                "local_window_size": -1,
+                "softcap": 0.0,
+                "do_rotary": 1,
+                "rotary_interleaved": 0,
+            },
+        )
+        dims = ["batch_size", shape.n_kv_heads, "total_sequence_length", shape.head_size]
+        for value, key in zip(present, ("present_key_names", "present_value_names"), strict=True):
+            _describe(value, OUTPUTS[key] % i, dims)
+            self._presents.append(value)
+        return attended
+
+
+def _value(name: str, dtype: ir.DataType, shape: Sequence[str | int]) -> ir.Value:
+    return ir.Value(name=name, type=ir.TensorType(dtype), shape=ir.Shape(shape))
+
+
+def _describe(value: ir.Value, name: str, shape: Sequence[str | int]) -> None:
+    """Turn an intermediate float32 value into a graph output."""
+    value.name, value.type, value.shape = name, ir.TensorType(_FLOAT), ir.Shape(shape)
+
+
+def _initializer(node_name: str) -> str:
+    return node_name.strip("/").replace("/", ".")

@@ -1,0 +1,416 @@
+"""Sequences of a text model on ONNX Runtime GenAI, and how they are kept for later calls.
+
+It owns what the runtime holds of a sequence, how it is rewound and grown, and which sequence a new
+prompt may go on from. It knows nothing of output types, sampling or loading; the runtime's objects
+are made by whoever is passed in, so nothing is imported for them.
+
+A `LiveSequence` is one of the runtime's, with its key-value cache. A `TextSequence` is the use of
+one by one call. When that is closed the live sequence goes back to its `SequencePool`, and the next
+call whose prompt begins alike rewinds it and runs only the rest.
+
+What may be reused. A pass over one token rounds differently from a pass over more, which agree to
+the bit however the tokens are cut into them (`docs/architecture.md`). So a sequence is reused only
+up to its first token that was run by itself, which as a rule is the prompt and what was forced
+right after it: the scores are then exactly those of a call that starts from nothing, and an output
+does not depend on what ran before.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+
+from structgen.errors import ModelError, OptionError
+from structgen.models.passes import LONGEST_PASS, n_shared
+from structgen.sampling import Logits, TokenIds
+
+# Room for new tokens that a sequence starts with; past it everything is run once more. Long enough
+# that few outputs get there, and 0.1 s to set up with SmolLM2 where its whole context takes 0.77.
+_SPARE_TOKENS = 1024
+
+# Capacities are multiples of this, so that a sequence kept from a short call serves a longer one.
+_CAPACITY_STEP = 256
+
+_NO_TOKENS = np.empty(0, np.int32)
+
+
+@final
+class LiveSequence:
+    """One sequence of the runtime. Used by one thread at a time.
+
+    Attributes:
+        key: what has to be equal for another call to use it: the adapter.
+        length: tokens so far.
+        capacity: tokens its key-value cache has room for.
+    """
+
+    def __init__(
+        self,
+        new: Callable[[int], Any],
+        *,
+        context_length: int,
+        width: int,
+        key: Hashable = None,
+    ) -> None:
+        """An empty sequence.
+
+        Args:
+            new: makes a runtime's sequence with room for so many tokens.
+            context_length: most tokens it can ever have.
+            width: scores a token has.
+            key: see above.
+        """
+        self.key = key
+        self.length = 0
+        self.capacity = 0
+        self._new = new
+        self._context_length = context_length
+        self._width = width
+        self._ids: TokenIds = np.empty((1, 0), np.int32)
+        # The runtime is rewound when it next runs, since how far depends on what is wanted then.
+        self._held = 0  # tokens in the runtime's sequence
+        self._valid = 0  # how many of these, from the first, are still ours
+        self._exact = 0  # how many of these, from the first, were run with others
+        self._last_pass = 0  # tokens of the runtime's last pass, whose scores it has
+        self._expected = 0  # tokens that are known to come
+        self._generator: Any = None
+        self._is_running = False
+
+    @property
+    def token_ids(self) -> TokenIds:
+        """All tokens so far, int32 ``[1, length]``, read-only."""
+        view = self._ids[:, : self.length]
+        view.flags.writeable = False
+        return view
+
+    @property
+    def reusable_ids(self) -> TokenIds:
+        """The tokens that another call may go on from, int32 ``[n]``."""
+        return self._ids[0, : min(self._exact, self._valid)]
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether what is noted here is what the runtime holds: no error struck in between."""
+        return self._generator is not None and not self._is_running
+
+    def expect(self, length: int) -> None:
+        """Be ready for so many tokens when room is made: a prompt comes in several passes."""
+        self._expected = length
+
+    def append(self, token_ids: Sequence[int] | TokenIds, room: int) -> None:
+        """Append tokens and run the model over them.
+
+        Args:
+            token_ids: the tokens.
+            room: most tokens the sequence is to hold in this call.
+        """
+        if not len(token_ids):
+            return
+        end = self.length + len(token_ids)
+        # Not before: a call that is given up before it runs anything costs the next one nothing.
+        self._valid = min(self._valid, self.length)
+        if end > self.capacity:
+            self._grow(max(end, self._expected), room)
+        self._ids[0, self.length : end] = token_ids
+        self.length = end
+        self._run(1)
+
+    def logits(self) -> Logits:
+        """Return the scores of the next token, float32 ``[1, width]``: a copy."""
+        self._run(1)
+        logits: Logits = self._generator.get_logits()[:, -1, :]
+        if logits.shape[1] != self._width:
+            raise ModelError(
+                f"The model's logits are {logits.shape[1]:,} wide but its vocabulary has "
+                f"{self._width:,} ids. Correct vocab_size in genai_config.json, or pass a "
+                "vocabulary of that size."
+            )
+        return logits
+
+    def recent_logits(self, n: int) -> Logits:
+        """Return the scores after each of the last ``n`` tokens, float32 ``[n, width]``."""
+        if not 1 <= n <= self.length:
+            raise ValueError(f"{n} scores of a sequence of {self.length} tokens")
+        self._run(n)
+        logits = self._generator.get_output("logits")[0]
+        if len(logits) < n:
+            raise ModelError(
+                "This model keeps the scores of its last token only, so forced tokens cannot be "
+                "scored. Pass forced=False."
+            )
+        return np.array(logits[-n:], np.float32)
+
+    def rewind(self, length: int) -> None:
+        """Forget all tokens after the first ``length``."""
+        self.length = length
+
+    def free(self) -> None:
+        """Free the key-value cache."""
+        self._generator = None
+
+    def _run(self, n_scored: int) -> None:
+        """See that the runtime has all tokens, and the scores after the last ``n_scored``."""
+        if not self.length:
+            raise ValueError("the sequence is empty: append the prompt first")
+        first = min(self._valid, self.length)
+        n_new = self.length - first
+        rewinds = self._held > first or n_scored > (n_new or self._last_pass)
+        if not rewinds and not n_new:
+            return
+        self._is_running = True
+        if rewinds:
+            # Scores do not outlive a rewind: what is wanted is run again, two tokens at least.
+            first = max(min(first, self.length - max(n_scored, 2)), 0)
+            self._generator.rewind_to(first)
+        self._exact = min(self._exact, first)
+        if self._exact == first and (self.length > first + 1 or not first):
+            self._exact = self.length
+        # All scores of a pass are in memory together: much at once only where it is asked for.
+        while self.length - first > LONGEST_PASS + max(n_scored, 2):
+            self._generator.append_tokens(self._ids[0, first : first + LONGEST_PASS])
+            first += LONGEST_PASS
+        self._generator.append_tokens(self._ids[0, first : self.length])
+        self._last_pass = self.length - first
+        self._held = self._valid = self.length
+        self._is_running = False
+
+    def _grow(self, needed: int, room: int) -> None:
+        """Replace the runtime's sequence by an empty one with room for more."""
+        capacity = min(max(room, needed), max(needed + _SPARE_TOKENS, 4 * self.capacity))
+        capacity = -(-capacity // _CAPACITY_STEP) * _CAPACITY_STEP
+        capacity = min(capacity, self._context_length)
+        ids = np.empty((1, capacity), np.int32)
+        ids[:, : self.length] = self._ids[:, : self.length]
+        self._generator = None  # its memory first, or both are there at once
+        self._held = self._valid = self._exact = self._last_pass = 0
+        try:
+            self._generator = self._new(capacity)
+        except Exception as error:
+            raise ModelError(f"ONNX Runtime GenAI refuses to start a sequence: {error}") from error
+        self._ids, self.capacity = ids, capacity
+
+
+@final
+class TextSequence:
+    """One sequence of a `TextModel`, in use by one call. Not thread-safe; close it after use."""
+
+    def __init__(self, live: LiveSequence, max_length: int, close: Callable[[LiveSequence], None]):
+        """Use ``live`` for at most ``max_length`` tokens; ``close`` is handed it in the end."""
+        self._live: LiveSequence | None = live
+        self._max_length = max_length
+        self._close = close
+
+    @property
+    def length(self) -> int:
+        """Tokens so far."""
+        return self._open.length
+
+    @property
+    def token_ids(self) -> TokenIds:
+        """All tokens so far, int32 ``[1, length]``, read-only."""
+        return self._open.token_ids
+
+    def append(self, token_ids: Sequence[int] | TokenIds) -> None:
+        """Append tokens and run the model over them in one pass.
+
+        Raises:
+            ModelError: they do not fit, or the runtime cannot run them.
+            ValueError: the sequence is closed.
+
+        Cost: 9 ms for one token, about 2.5 ms for each further one (SmolLM2-135M, 2 cores).
+        """
+        end = self._open.length + len(token_ids)
+        if end > self._max_length:
+            raise ModelError(
+                f"{len(token_ids):,} more tokens do not fit: the sequence has {self.length:,} of "
+                f"at most {self._max_length:,}."
+            )
+        self._open.append(token_ids, self._max_length)
+
+    def logits(self) -> Logits:
+        """Return the scores of the next token, float32 ``[1, vocabulary.size]``: a copy.
+
+        Raises:
+            ModelError: the scores are not as wide as the vocabulary.
+            ValueError: the sequence is empty or closed.
+        """
+        return self._open.logits()
+
+    def recent_logits(self, n: int) -> Logits:
+        """Return the scores after each of the last ``n`` tokens, float32 ``[n, vocabulary.size]``.
+
+        Raises:
+            ModelError: the model keeps only the last token's scores.
+            ValueError: there are fewer than ``n`` tokens, or the sequence is closed.
+
+        Cost: a copy of the scores of the latest pass; tokens before it are run again.
+        """
+        return self._open.recent_logits(n)
+
+    def rewind(self, length: int) -> None:
+        """Forget all tokens after the first ``length``; costs nothing by itself.
+
+        The next `logits` runs the last two kept tokens again (1.2 steps).
+
+        Raises:
+            ValueError: there are fewer than ``length`` tokens, or the sequence is closed.
+        """
+        if not 0 <= length <= self.length:
+            raise ValueError(f"cannot rewind {self.length} tokens to {length}")
+        self._open.rewind(length)
+
+    def close(self) -> None:
+        """Give the sequence back, to be kept or freed. A second call does nothing."""
+        live, self._live = self._live, None
+        if live is not None:
+            self._close(live)
+
+    @property
+    def _open(self) -> LiveSequence:
+        if self._live is None:
+            raise ValueError("the sequence is closed")
+        return self._live
+
+
+@dataclass(frozen=True, slots=True)
+class PoolInfo:
+    """What a `SequencePool` holds and has done.
+
+    Attributes:
+        sequences: kept and not in use.
+        bytes: of their key-value caches, estimated for a cache of float32.
+        calls: sequences asked for with a prompt.
+        hits: how many of these went on from a kept one.
+        reused_tokens: prompt tokens that were not run again.
+    """
+
+    sequences: int
+    bytes: int
+    calls: int
+    hits: int
+    reused_tokens: int
+
+
+@final
+class SequencePool:
+    """Live sequences kept for calls to come. Thread-safe: each is in use by one call or by none.
+
+    Attributes:
+        max_sequences: most sequences kept; 0: none is.
+        max_bytes: most bytes in their key-value caches together.
+    """
+
+    max_sequences: int
+    max_bytes: int
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in ("max_sequences", "max_bytes") and value < 0:
+            raise OptionError(f"{name}={value!r} is out of range. It must be 0 or more.")
+        super().__setattr__(name, value)
+
+    def __init__(self, bytes_per_token: int, max_sequences: int, max_bytes: int) -> None:
+        """An empty pool.
+
+        Args:
+            bytes_per_token: what a token of capacity takes in a key-value cache.
+            max_sequences: see above.
+            max_bytes: see above.
+        """
+        self.max_sequences = max_sequences
+        self.max_bytes = max_bytes
+        self._bytes_per_token = bytes_per_token
+        self._kept: list[LiveSequence] = []  # the latest used last
+        self._lock = threading.Lock()
+        self._calls = self._hits = self._reused = 0
+
+    def take(
+        self, prefix: TokenIds, key: Hashable = None, room: int | None = None
+    ) -> LiveSequence | None:
+        """Return a kept sequence to go on from, rewound to what it shares with ``prefix``.
+
+        Args:
+            prefix: int32 ``[n]``, the prompt.
+            key: see `LiveSequence`.
+            room: most tokens that the call may come to. The sequence has room for as many as a new
+                one would have: where one grows, its tokens are run anew, which rounds differently.
+
+        Returns:
+            One that shares half of what it holds, or half of the prompt: with less in common it is
+            worth more to the calls it came from. Else, if there is room for no more of them, the
+            one used longest ago, emptied: its cache need not be set up anew. Else None.
+        """
+        needed = len(prefix)
+        if room is not None:
+            needed = max(needed, min(room, needed + _SPARE_TOKENS))
+        with self._lock:
+            self._calls += 1
+            best, shared = None, 0
+            for live in self._kept:
+                if live.key != key or live.capacity < needed:
+                    continue
+                held = live.reusable_ids
+                n = n_shared(held, prefix)
+                if n > shared and 2 * n >= min(len(held), len(prefix)):
+                    best, shared = live, n
+            if best is None:
+                return self._recycled(needed, key)
+            self._kept.remove(best)
+            # Two tokens at least are run: see the module's docstring.
+            shared = max(min(shared, len(prefix) - 2), 0)
+            self._hits += 1
+            self._reused += shared
+        best.rewind(shared)
+        return best
+
+    def give(self, live: LiveSequence) -> None:
+        """Keep a sequence that is no longer in use, or free it."""
+        if not live.is_sound or not len(live.reusable_ids):
+            live.free()
+            return
+        with self._lock:
+            self._kept.append(live)
+        self.shrink()
+
+    def shrink(self) -> None:
+        """Free the sequences used longest ago until the bounds hold."""
+        with self._lock:
+            while self._kept and (
+                len(self._kept) > self.max_sequences or self._n_bytes() > self.max_bytes
+            ):
+                self._kept.pop(0).free()
+
+    def clear(self, key: Hashable = None) -> None:
+        """Free what is kept. Sequences in use are kept again when they are given back.
+
+        Args:
+            key: free those with this key only; None: all.
+        """
+        with self._lock:
+            gone = [live for live in self._kept if key is None or live.key == key]
+            self._kept = [live for live in self._kept if key is not None and live.key != key]
+        for live in gone:
+            live.free()
+
+    @property
+    def info(self) -> PoolInfo:
+        """What it holds and has done."""
+        with self._lock:
+            return PoolInfo(len(self._kept), self._n_bytes(), self._calls, self._hits, self._reused)
+
+    def _recycled(self, n_tokens: int, key: Hashable) -> LiveSequence | None:
+        """The sequence used longest ago, emptied, if the next to be given back would cost it."""
+        if len(self._kept) < self.max_sequences:
+            return None
+        for live in self._kept:
+            if live.key == key and live.capacity >= n_tokens:
+                self._kept.remove(live)
+                live.rewind(0)
+                return live
+        return None
+
+    def _n_bytes(self) -> int:
+        return self._bytes_per_token * sum(live.capacity for live in self._kept)

@@ -1,0 +1,35 @@
+"""Scores and the choice of a token: processors, the sampler, log probabilities.
+
+`processors` (what edits scores, the mask among them), `sampler` (greedy, temperature, top-k, top-p)
+and `logprobs`. Knows no model and no output type.
+"""
+
+from __future__ import annotations
+
+from .logprobs import Scorer, TokenLogprob, TopToken
+from .processors import (
+    LogitBias,
+    Logits,
+    LogitsProcessor,
+    MinLength,
+    NoRepeatNgram,
+    TokenIds,
+    TokenMask,
+    checked,
+)
+from .sampler import Sampler
+
+__all__ = [
+    "LogitBias",
+    "Logits",
+    "LogitsProcessor",
+    "MinLength",
+    "NoRepeatNgram",
+    "Sampler",
+    "Scorer",
+    "TokenIds",
+    "TokenLogprob",
+    "TokenMask",
+    "TopToken",
+    "checked",
+]

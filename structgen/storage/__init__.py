@@ -1,0 +1,13 @@
+"""Where structgen keeps what can be computed again: files of its user, caches in memory.
+
+Owns the user's folder (`user_folder`), arrays on disk (`array_cache`), files that a thread writes a
+moment later (`write_behind`) and the cache of what was asked for lately (`generational`). Knows
+nothing of what is kept: keys are texts, values are arrays or objects with a size in bytes.
+"""
+
+from __future__ import annotations
+
+from . import array_cache, user_folder, write_behind
+from .generational import Caches, Recent, Weighed
+
+__all__ = ["Caches", "Recent", "Weighed", "array_cache", "user_folder", "write_behind"]

@@ -1,0 +1,226 @@
+"""Named arrays on disk: what can be computed again, kept because computing it takes longer.
+
+It owns the file format, and that a cache can neither break nor mislead anything: a file is used
+only if it is whole and says that it holds what is asked for, and a folder that cannot be read or
+written is as good as none. It knows nothing of vocabularies or masks.
+
+    $STRUCTGEN_CACHE or the user's cache folder
+    └── arrays/FOLDER/NAME.arrays
+
+A file is, in this order, and nothing in it is ever executed or unpickled::
+
+    8 bytes    b"sgarray1"
+    32 bytes   SHA-256 of all that follows
+    4 bytes    length of the header, little-endian
+    header     JSON: {"key": …, "arrays": [[name, dtype, shape], …]}
+    padding    to a multiple of 64
+    arrays     little-endian, each padded to a multiple of 64
+
+Files appear under their name by a rename, so that readers see a whole file or none, and writers in
+several processes need no lock: they write the same. Together the files keep to `MAX_BYTES`; those
+not used for longest go first.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import logging
+import math
+import os
+import re
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from . import user_folder
+
+Arrays: TypeAlias = "dict[str, npt.NDArray[Any]]"
+
+MAX_BYTES = 512 * 1024 * 1024
+"""What all files may take on disk together."""
+
+_MAGIC = b"sgarray1"
+_ALIGNMENT = 64
+_SUFFIX = ".arrays"
+_SAFE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,120}")
+# Plain numbers of fixed width: nothing that holds Python objects.
+_DTYPE = re.compile(r"<[iuf][248]|\|[iub]1")
+_ABANDONED_SECONDS = 3600.0
+# A file's date is when it was last used, to within this.
+_USED_SECONDS = 24 * 3600.0
+
+_log = logging.getLogger(__name__)
+
+
+def root() -> Path:
+    """The folder of all files; it need not exist yet."""
+    return user_folder.root() / "arrays"
+
+
+def get_or_build(folder: str, name: str, key: str, build: Callable[[], Arrays]) -> Arrays:
+    """Return the arrays kept under a name, building and keeping them if need be.
+
+    Args:
+        folder: where they belong; a plain file name.
+        name: what they are; a plain file name.
+        key: everything the arrays depend on, contents and versions. A file that was made for
+            another key is built anew.
+        build: computes the arrays; numbers of fixed width only.
+
+    Returns:
+        The arrays, read-only. Those from disk share one buffer.
+
+    Cost: reading, and SHA-256 of, the file: 1 ms a megabyte.
+    """
+    found = load(folder, name, key)
+    if found is None:
+        found = frozen(build())
+        store(folder, name, key, found)
+    return found
+
+
+def frozen(arrays: Arrays) -> Arrays:
+    """Make the arrays read-only, and return them."""
+    for array in arrays.values():
+        array.setflags(write=False)
+    return arrays
+
+
+def load(folder: str, name: str, key: str) -> Arrays | None:
+    """Return the arrays kept under a name for a key, or None where there are none to be trusted."""
+    try:
+        path = _path(folder, name)
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    except (OSError, RuntimeError) as error:
+        _log.debug("cannot read the cache %s/%s: %s", folder, name, error)
+        return None
+    try:
+        arrays = _decoded(data, key)
+    except _Foreign as reason:
+        _log.debug("%s is made anew: %s", path, reason)
+        return None
+    with contextlib.suppress(OSError):
+        if time.time() - path.stat().st_mtime > _USED_SECONDS:
+            os.utime(path)
+    return arrays
+
+
+def store(
+    folder: str,
+    name: str,
+    key: str,
+    arrays: Mapping[str, npt.NDArray[Any]],
+    make_room: bool = True,
+    under: Path | None = None,
+) -> None:
+    """Keep arrays under a name for a key. Where that is not possible, nothing happens.
+
+    ``make_room=False`` leaves what all files take together to others: it takes a look at each.
+    ``under``: the folder of all files, where it is to be another than `root` says now.
+    """
+    data = _encoded(key, arrays)
+    temporary = None
+    try:
+        path = _path(folder, name, under)
+        temporary = path.parent / f".{os.urandom(8).hex()}.tmp"
+        try:
+            _write(temporary, data)
+        except FileNotFoundError:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            _write(temporary, data)
+        os.replace(temporary, path)
+        if make_room:
+            _make_room(path)
+    except (OSError, RuntimeError) as error:
+        _log.debug("cannot keep %s/%s: %s", folder, name, error)
+        if temporary is not None:
+            with contextlib.suppress(OSError):
+                temporary.unlink(missing_ok=True)
+
+
+def _write(path: Path, data: bytes) -> None:
+    """Write a file that only its user can read, and that was not there."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+    with open(os.open(path, flags, 0o600), "wb") as file:
+        file.write(data)
+
+
+class _Foreign(Exception):
+    """Why a file is not what is asked for."""
+
+
+def _encoded(key: str, arrays: Mapping[str, npt.NDArray[Any]]) -> bytes:
+    entries = []
+    parts: list[bytes] = []
+    for name, array in arrays.items():
+        plain = np.asarray(array, array.dtype.newbyteorder("<"), order="C")
+        if not _DTYPE.fullmatch(plain.dtype.str):
+            raise TypeError(f"array {name!r} has the type {array.dtype}, which is not kept on disk")
+        entries.append([name, plain.dtype.str, plain.shape])
+        parts += (plain.tobytes(), bytes(-plain.nbytes % _ALIGNMENT))
+    header = json.dumps({"key": key, "arrays": entries}).encode()
+    before = len(_MAGIC) + 32 + 4 + len(header)
+    padding = bytes(-before % _ALIGNMENT)
+    rest = b"".join((len(header).to_bytes(4, "little"), header, padding, *parts))
+    return _MAGIC + hashlib.sha256(rest).digest() + rest
+
+
+def _decoded(data: bytes, key: str) -> Arrays:
+    start = len(_MAGIC) + 32
+    if not data.startswith(_MAGIC) or len(data) < start + 4:
+        raise _Foreign("it is not of this format")
+    if hashlib.sha256(memoryview(data)[start:]).digest() != data[len(_MAGIC) : start]:
+        raise _Foreign("it is damaged")
+    header_end = start + 4 + int.from_bytes(data[start : start + 4], "little")
+    # The digest is right, so only a writer that means harm could have put nonsense below; even
+    # that leads no further than here.
+    try:
+        header = json.loads(data[start + 4 : header_end])
+        if header["key"] != key:
+            raise _Foreign("it was made from something else")
+        at = header_end + -header_end % _ALIGNMENT
+        arrays: Arrays = {}
+        for name, dtype, shape in header["arrays"]:
+            if not _DTYPE.fullmatch(dtype) or not all(type(n) is int and n >= 0 for n in shape):
+                raise _Foreign("its header makes no sense")
+            flat = np.frombuffer(data, np.dtype(dtype), math.prod(shape), at)
+            arrays[name] = flat.reshape(shape).astype(flat.dtype.newbyteorder("="), copy=False)
+            at += flat.nbytes + -flat.nbytes % _ALIGNMENT
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise _Foreign("its header makes no sense") from error
+    return arrays
+
+
+def _path(folder: str, name: str, under: Path | None = None) -> Path:
+    if not _SAFE_NAME.fullmatch(folder) or not _SAFE_NAME.fullmatch(name):
+        raise ValueError(f"{folder!r}/{name!r} is not a plain folder and file name")
+    return (under or root()).joinpath(folder, f"{name}{_SUFFIX}")
+
+
+def _make_room(newest: Path) -> None:
+    """Delete what was not used for longest, down to `MAX_BYTES`, and abandoned parts."""
+    now = time.time()
+    files: list[tuple[float, int, Path]] = []
+    for path in newest.parent.parent.glob("*/*"):
+        with contextlib.suppress(OSError):
+            status = path.stat()
+            if path.suffix == _SUFFIX and path != newest:
+                files.append((status.st_mtime, status.st_size, path))
+            elif path.suffix == ".tmp" and now - status.st_mtime > _ABANDONED_SECONDS:
+                path.unlink()
+    used = newest.stat().st_size + sum(size for _, size, _ in files)
+    for _, size, path in sorted(files):
+        if used <= MAX_BYTES:
+            break
+        with contextlib.suppress(OSError):
+            path.unlink()
+            used -= size
+            path.parent.rmdir()  # fails, as it should, while there is anything left in it

@@ -1,0 +1,229 @@
+"""What may import what: one way through the stages, no circles, folders through their faces.
+
+Every import statement counts, those inside functions and those for type checkers too.
+"""
+
+import ast
+from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+from typing import NamedTuple
+
+PACKAGE = Path(__file__).resolve().parent.parent / "structgen"
+
+STAGES = (
+    "errors",
+    "storage",
+    "grammar",
+    "automaton",
+    "types",
+    "vocabulary",
+    "masks",
+    "constraint",
+    "sampling",
+    "models",
+    "insight",
+    "decoding",
+    "generator",
+    "cli",
+)
+"""A stage may import itself and those before it; the public face, ``structgen``, imports all."""
+
+SUBFOLDERS = {
+    "grammar": ("ir", "regex", "formats", "json_schema", "cfg"),
+    "automaton": ("work", "bits", "texts", "liveness", "regex", "core", "json", "cfg", "dispatch"),
+}
+"""The same within a stage, where its subfolders depend on one another in one direction."""
+
+OPEN_MODULES = {
+    "structgen.grammar.ir": "the language that all stages after it speak",
+    "structgen.automaton.texts": "what texts are, however long",
+    "structgen.automaton.work": "what a call may do, counted in all stages",
+    "structgen.storage.user_folder": "one function, of one name",
+    "structgen.models.base": "the protocols of models, without what fetches them",
+    "structgen.models.passes": "the same",
+    "structgen.models.progress": "a bar, wherever something is slow",
+    "structgen.masks.cfg.masks": "imported when the first grammar is compiled",
+    "structgen.masks.cfg.reach": "the same",
+    "structgen.constraint.check_grammar": "for the command line only",
+    "structgen.generator": "a module of its own",
+    "structgen.errors": "a module of its own",
+}
+"""Modules that other stages import directly, not through their folder's face, and why."""
+
+
+CIRCLES = {
+    ("structgen.automaton.json", "structgen.automaton.json.values"),
+    ("structgen.insight.trace_page", "structgen.insight.trace"),
+    ("structgen.types.dispatch", "structgen.types.lowering"),
+    ("structgen.types.names", "structgen.types.dispatch"),
+}
+"""Imports, by module or folder, that still close a circle: names for type checkers, and `lower`."""
+
+
+class Import(NamedTuple):
+    by: str
+    of: str
+    line: int
+
+
+def modules() -> dict[str, Path]:
+    found = {}
+    for path in sorted(PACKAGE.rglob("*.py")):
+        parts = ("structgen", *path.relative_to(PACKAGE).with_suffix("").parts)
+        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+MODULES = modules()
+
+
+def imports() -> Iterator[Import]:
+    for name, path in MODULES.items():
+        package = name if path.name == "__init__.py" else name.rpartition(".")[0]
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                for alias in node.names:
+                    if alias.name.partition(".")[0] == "structgen":
+                        yield Import(name, alias.name, node.lineno)
+            elif isinstance(node, ast.ImportFrom):
+                base = node.module or ""
+                if node.level:
+                    above = package.split(".")[: len(package.split(".")) - node.level + 1]
+                    base = ".".join([*above, *([node.module] if node.module else [])])
+                if base.partition(".")[0] != "structgen":
+                    continue
+                for alias in node.names:
+                    whole = f"{base}.{alias.name}"
+                    yield Import(name, whole if whole in MODULES else base, node.lineno)
+
+
+IMPORTS = list(imports())
+
+
+def stage(module: str) -> str:
+    parts = module.split(".")
+    return parts[1] if len(parts) > 1 else ""
+
+
+def told(found: list[Import]) -> list[str]:
+    return [f"{by}, line {line}: imports {of}" for by, of, line in found]
+
+
+def test_all_imports_are_seen():
+    assert len(MODULES) > 200
+    assert len(IMPORTS) > 1000
+    inside = {one for one in IMPORTS if one.by == "structgen.types.regexes"}
+    assert any(stage(one.of) == "automaton" for one in inside), "function-level imports count"
+
+
+def test_only_the_public_face_stands_beside_the_stages():
+    files = {path.name for path in PACKAGE.iterdir() if path.is_file()}
+    assert files == {"__init__.py", "__main__.py", "errors.py", "generator.py", "py.typed"}
+    folders = {stage(module) for module in MODULES} - {"", "__main__"}
+    assert folders == set(STAGES)
+
+
+def test_imports_go_one_way():
+    up = []
+    for one in IMPORTS:
+        by, of = stage(one.by), stage(one.of)
+        if by in ("", "__main__"):
+            continue
+        if not of or STAGES.index(of) > STAGES.index(by):
+            up.append(one)
+    # The command line and its demo are users of the public face.
+    assert told([one for one in up if stage(one.by) != "cli"]) == []
+
+
+def test_subfolders_depend_on_one_another_in_one_direction():
+    up = []
+    for one in IMPORTS:
+        by, of = one.by.split("."), one.of.split(".")
+        order = SUBFOLDERS.get(stage(one.by))
+        if order is None or by[1] != of[1] or len(by) < 3 or len(of) < 3:
+            continue
+        if order.index(of[2]) > order.index(by[2]):
+            up.append(one)
+    assert told(up) == []
+
+
+def test_no_file_imports_itself_in_a_circle():
+    graph: dict[str, set[str]] = {}
+    for by, of, _ in IMPORTS:
+        if (by, of) in CIRCLES or (by.rpartition(".")[0], of) in CIRCLES:
+            continue
+        # A folder's face imports its modules; these import the folder by name alone.
+        if by != of and MODULES[of].name != "__init__.py":
+            graph.setdefault(by, set()).add(of)
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        raise AssertionError(" → ".join(error.args[1])) from None
+
+
+def test_folders_are_reached_through_their_faces():
+    deep = []
+    for one in IMPORTS:
+        if stage(one.by) == stage(one.of) or one.of in OPEN_MODULES or "." not in one.of:
+            continue
+        if MODULES[one.of].name == "__init__.py":
+            continue
+        face, _, name = one.of.rpartition(".")
+        offered = MODULES[face].read_text(encoding="utf-8")
+        if f'"{name}"' not in offered.partition("__all__")[2]:
+            deep.append(one)
+    assert told(deep) == []
+
+
+def test_the_open_modules_are_there_and_used():
+    used = {one.of for one in IMPORTS if stage(one.by) != stage(one.of)}
+    assert set(OPEN_MODULES) <= used
+
+
+def test_the_automaton_does_no_input_or_output():
+    found = []
+    for module, path in MODULES.items():
+        if stage(module) != "automaton":
+            continue
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            names = []
+            if isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom) and not node.level:
+                names = [f"{node.module}.{alias.name}" for alias in node.names]
+            elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+                names = [node.func.id] if node.func.id == "open" else []
+            bad = (
+                "os",
+                "pathlib",
+                "io",
+                "structgen.storage",
+                "structgen.grammar.cfg.cache",
+                "open",
+            )
+            found += [f"{module}: {name}" for name in names if name.startswith(bad)]
+    # `Recent` is a cache in memory.
+    assert [one for one in found if not one.endswith("structgen.storage.Recent")] == []
+
+
+def test_one_folder_knows_the_runtime():
+    for module, path in MODULES.items():
+        text = path.read_text(encoding="utf-8")
+        if not module.startswith("structgen.models.genai"):
+            tree = ast.parse(text)
+            names = {
+                alias.name
+                for node in ast.walk(tree)
+                if isinstance(node, ast.Import)
+                for alias in node.names
+            } | {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+            assert "onnxruntime_genai" not in names, module
+
+
+def test_every_folder_says_what_it_owns():
+    for module, path in MODULES.items():
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        doc = ast.get_docstring(tree) or ""
+        first = doc.split("\n")[0]
+        assert len(first.split()) >= 3, module
