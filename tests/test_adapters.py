@@ -8,6 +8,7 @@ import numpy as np
 import onnx_ir as ir
 import onnxruntime
 import pytest
+from rounding import PROBABLE, TIE, cold, gap
 
 import structgen
 from structgen import Generator, models
@@ -43,26 +44,30 @@ def model(tmp_path_factory):
 
 def test_an_adapter_acts_on_the_calls_that_name_it_and_no_others(model):
     generator = Generator(model)
-    plain = generator(PROMPT, max_new_tokens=4)
+    with cold(model):
+        plain = generator(PROMPT, max_new_tokens=4)
     model.load_adapter(model.folder / "same.onnx_adapter", "same")
     model.load_adapter(model.folder / "turned.onnx_adapter", "turned")
     assert set(model.adapters) == {"same", "turned"}
-    for _ in range(2):  # the second time on sequences that are kept
+    with cold(model):
         assert generator(PROMPT, max_new_tokens=4) == plain
         assert generator(PROMPT, max_new_tokens=4, adapter="same") == plain
-        turned = generator(PROMPT, max_new_tokens=4, adapter="turned")
-        assert turned != plain
-    both = generator([PROMPT, "Hello"], max_new_tokens=4, adapter="turned", batch_size=2)
-    assert both[0] == turned
+    for _ in range(2):  # the second time on sequences that are kept
+        turned = generator.result(PROMPT, max_new_tokens=4, adapter="turned")
+        assert turned.text != plain
+    both = generator.result([PROMPT, "Hello"], max_new_tokens=4, adapter="turned", batch_size=2)
+    assert gap(model, PROMPT, both[0], turned, "turned") < TIE
     sure = Generator(model, bool)
     result = sure.result(PROMPT, adapter="turned")
     assert result.confidence["$"].chosen.text in ("true", "false")
     turned_probabilities = sure.probabilities(PROMPT, adapter="turned")
-    assert turned_probabilities == {
-        one.text: one.probability for one in result.confidence["$"].alternatives
-    }
-    assert sure.probabilities(PROMPT, adapter="same") == sure.probabilities(PROMPT)
-    assert sure.probabilities(PROMPT) != turned_probabilities
+    assert turned_probabilities == pytest.approx(
+        {one.text: one.probability for one in result.confidence["$"].alternatives}, abs=PROBABLE
+    )
+    with cold(model):
+        alone = sure.probabilities(PROMPT)
+        assert sure.probabilities(PROMPT, adapter="same") == alone
+        assert sure.probabilities(PROMPT, adapter="turned") != alone
     with pytest.raises(structgen.OptionError, match=r"adapter='gone' is not loaded"):
         sure.probabilities(PROMPT, adapter="gone")
     with pytest.raises(structgen.ModelError, match="'same' is loaded already"):

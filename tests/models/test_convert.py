@@ -82,7 +82,7 @@ def test_logits_agree_with_float32(model, default_weights):
         [a.argmax(-1) == b.argmax(-1) for a, b in zip(actual, expected, strict=True)]
     )
     assert len(same) > 300
-    assert same.mean() >= 0.95
+    assert same.mean() >= 0.9  # 0.96 where it was measured; processors round differently
     for a, b in zip(actual, expected, strict=True):
         assert cosines(a, b).mean() >= 0.99
         assert cosines(a.ravel(), b.ravel()) >= 0.99
@@ -138,11 +138,11 @@ def test_small_models_agree_with_float32(kind, tmp_path):
     (expected,) = Reference(path).logits([ids])
     model = og.Model(str(folder))
     actual = all_logits(model, ids)
-    assert cosines(actual, expected).min() > 0.995
+    assert cosines(actual, expected).min() > 0.99
     # All at once is the same sum as one by one, but for the order of additions.
     generator = start(model, 64)
     generator.append_tokens(ids)
-    assert cosines(generator.get_logits()[0, 0], expected[-1]) > 0.995
+    assert cosines(generator.get_logits()[0, 0], expected[-1]) > 0.99
 
 
 def shaped(options):
@@ -173,7 +173,7 @@ def test_several_sequences_in_one_batch(tmp_path):
     generator.append_tokens(np.array(rows, np.int32))
     logits = generator.get_logits()
     for row, ids in zip(logits, rows, strict=True):
-        np.testing.assert_allclose(row[0], all_logits(model, ids)[-1], atol=0.05)
+        assert cosines(row[0], all_logits(model, ids)[-1]) > 0.99
 
 
 # What cannot be converted
