@@ -3,7 +3,14 @@
 The blocks of one file share their names, as a reader would type them into one session. A ``text``
 block right after a ``python`` block shows its output, to the letter. Marked ``text model`` it holds
 a model's words, which may differ from one processor to the next: a difference is then printed but
-is no failure. An exception always is one.
+is no failure. What holds on every processor is its form, which a comment before the block says:
+
+    <!-- form: len(lines) == 2 and Landmark.model_validate_json(lines[0]) -->
+
+an expression over the names of the session, ``text`` (the output), its ``lines`` and
+``matches(pattern)`` (whether all of it matches). It has to be true of the output and of what the
+document shows.
+An exception always is a failure.
 
     python .ci/snippets.py [--write] [FILE.md ...]
 
@@ -16,7 +23,9 @@ import argparse
 import contextlib
 import difflib
 import io
+import json
 import os
+import re
 import sys
 import tempfile
 import time
@@ -28,11 +37,12 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 class Block(NamedTuple):
-    """One fenced block: its language, text, and the 0-based line of the text's first line."""
+    """One fenced block: language, text, the 0-based line of the text's first line, and form."""
 
     language: str
     text: str
     line: int
+    form: str | None
 
 
 def blocks(markdown: str) -> list[Block]:
@@ -40,6 +50,7 @@ def blocks(markdown: str) -> list[Block]:
     found: list[Block] = []
     lines = markdown.splitlines(keepends=True)
     start: int | None = None
+    end = 0
     for number, line in enumerate(lines):
         if not line.startswith("```"):
             continue
@@ -47,9 +58,30 @@ def blocks(markdown: str) -> list[Block]:
             start = number
         else:
             language = lines[start].strip().removeprefix("```")
-            found.append(Block(language, "".join(lines[start + 1 : number]), start + 1))
-            start = None
+            form = re.search(r"<!-- form:(.*?)-->", "".join(lines[end:start]), re.DOTALL)
+            text = "".join(lines[start + 1 : number])
+            found.append(Block(language, text, start + 1, None if form is None else form[1]))
+            start, end = None, number
     return found
+
+
+def misshapen(text: str, form: str | None, names: dict[str, object]) -> str | None:
+    """What is wrong with the form of a model's words; None: nothing."""
+    if form is None:
+        return "has no comment that says its form: <!-- form: matches('.+') -->"
+    known = {
+        "json": json,
+        "re": re,
+        **names,
+        "text": text,
+        "lines": text.splitlines(),
+        "matches": lambda pattern: re.fullmatch(pattern, text.strip("\n")) is not None,
+    }
+    source = re.sub(r"\n\s*", " ", form.strip())
+    try:
+        return None if eval(source, known) else f"is not of the form {source}:\n{text}"
+    except Exception as error:
+        return f"is not of the form {source} ({type(error).__name__}: {error}):\n{text}"
 
 
 def run(path: Path, write: bool) -> bool:
@@ -79,13 +111,28 @@ def run(path: Path, write: bool) -> bool:
         print(f"{where}: {time.perf_counter() - start:.1f} s")
         if following is None or not following.language.startswith("text"):
             print("".join(f"    {line}\n" for line in text.splitlines()), end="")
-        elif write:
+            continue
+        if following.language == "text model":
+            shown = (
+                [("its output", text)]
+                if write
+                else [
+                    ("its output", text),
+                    ("what the document shows", following.text),
+                ]
+            )
+            for what, words in shown:
+                wrong = misshapen(words, following.form, names)
+                if wrong is not None:
+                    print(f"{where}: FAILED: {what} {wrong}")
+                    good = False
+        if write:
             outputs.append((following, text))
         elif following.text != text:
             exact = following.language == "text"
             good = good and not exact
-            shown = "FAILED: shows" if exact else "note: shows"
-            print(f"{where}: {shown} another output than it has (- document, + now)")
+            level = "FAILED: shows" if exact else "note: shows"
+            print(f"{where}: {level} another output than it has (- document, + now)")
             for line in difflib.ndiff(following.text.splitlines(), text.splitlines()):
                 print(f"    {line}")
     if outputs:
