@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from structgen.models.genai import TextModel
-from structgen.processors import Logits
+from structgen.sampling.processors import Logits
 
 MEAN, MOST = 0.5, 4.0
 """How far apart scores, which reach 20, may be on average and at most. Measured: 0.1, 1.1."""

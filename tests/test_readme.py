@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+import runpy
 from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -70,6 +72,29 @@ def test_links_lead_somewhere(document: Path) -> None:
     for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", text):
         if not re.match(r"[a-z]+:", target):
             assert (document.parent / target).exists(), f"{document.name} links to {target}"
+
+
+def snippets() -> dict[str, Any]:
+    return runpy.run_path(str(ROOT / ".ci" / "snippets.py"))
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_a_models_words_have_a_form_that_holds_on_every_processor(document: Path) -> None:
+    for block in snippets()["blocks"](document.read_text(encoding="utf-8")):
+        if block.language == "text model":
+            assert block.form, f"{document.name}:{block.line}"
+            compile(re.sub(r"\n\s*", " ", block.form.strip()), document.name, "eval")
+
+
+def test_another_form_is_told() -> None:
+    markdown = "<!-- form: matches('[a-z]+') and\n   len(lines) == n -->\n```text model\nabc\n```\n"
+    (block,) = snippets()["blocks"](markdown)
+    misshapen = snippets()["misshapen"]
+    assert misshapen("xyz\n", block.form, {"n": 1}) is None
+    assert "is not of the form" in misshapen("xyz1\n", block.form, {"n": 1})
+    assert "is not of the form" in misshapen("xyz\n", block.form, {"n": 2})
+    assert "NameError" in misshapen("xyz\n", block.form, {})
+    assert "no comment" in misshapen("xyz\n", None, {})
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
