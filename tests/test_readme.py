@@ -14,7 +14,7 @@ from structgen.automaton.json import (
     arrays,
     branches,
     closing,
-    members,
+    member_ways,
     number_reader,
     rule_reader,
     rules,
@@ -32,7 +32,7 @@ DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md"))]
 LIMITS = {
     "levels of a schema": (500,),
     "subschemas it may reach": (reader.MAX_NODES,),
-    "the value of one member": (members.MAX_TOLD_APART,),
+    "the value of one member": (member_ways.MAX_TOLD_APART,),
     "multiply out to": (branches.MAX_BRANCHES,),
     "overlapping branches": (branches.MAX_SUBSETS,),
     "conditional patterns": (rule_reader.MAX_CONDITIONAL_PATTERNS,),

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+_LONG = 256
+"""Bits from which on a mask is written out: to clear one costs as much as the mask is long."""
+
 
 def bits(mask: int) -> list[int]:
     """The numbers of the bits that are set in ``mask``, ascending."""
-    out = []
+    out: list[int] = []
+    if mask.bit_length() > _LONG:
+        digits = bin(mask)[:1:-1]
+        at = digits.find("1")
+        while at >= 0:
+            out.append(at)
+            at = digits.find("1", at + 1)
+        return out
     while mask:
         bit = mask & -mask
         out.append(bit.bit_length() - 1)

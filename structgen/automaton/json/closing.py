@@ -17,6 +17,7 @@ from structgen.errors import CompileLimitExceeded
 
 from . import evaluate
 from .key_symbols import KeySymbols
+from .member_ways import MemberWays
 from .members import MemberTable
 from .rules import Rule, RuleBook
 
@@ -44,8 +45,9 @@ Key: TypeAlias = "tuple[int, int, Rule, tuple[str, ...]]"
 class Closing:
     """Completes the objects of one member table."""
 
-    def __init__(self, language: JsonLanguage, table: MemberTable) -> None:
+    def __init__(self, language: JsonLanguage, table: MemberTable, ways: MemberWays) -> None:
         self._language = language
+        self._ways = ways
         self._table = table
         self._counts = table.counts
         self._known: dict[Key, Members | None] = {}
@@ -224,7 +226,7 @@ class Closing:
         if self._counts:
             count = min(count + 1, table.count_to)
         best: Members | None = None
-        for conjunction, after in table.ways(rule, label):
+        for conjunction, after in self._ways.ways(rule, label):
             if name is not None and after is rule:
                 continue  # such a member would settle nothing
             value = self._language.shortest(conjunction)

@@ -9,35 +9,19 @@ of punctuation or of what has been written; that is the business of `objects`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from structgen.errors import CompileLimitExceeded
 from structgen.grammar import ir
-from structgen.grammar.json_schema import ARRAY, FALSE, OBJECT, TRUE, Keys
+from structgen.grammar.json_schema import FALSE, TRUE, Keys
 
 from . import evaluate
-from .owed import Owed
 from .rules import Rule, RuleBook
 
 if TYPE_CHECKING:
+    from .member_ways import MemberWays
     from .values import JsonLanguage
-
-MAX_CASES = 2
-"""Most cases for each fact that the value of one member is told apart into, if there is another
-way."""
-
-MAX_TOLD_APART = 100
-"""Most cases that the value of one member is told apart into where there is no other way: what
-each of them owes is a long conjunction."""
-
-MAX_WAYS = 1000
-"""Most ways of one member in all."""
-
-MAX_DEEP = 8
-"""Most objects and arrays that are told apart from each other, where alternatives can be followed
-side by side instead: what an object is not makes long conjunctions."""
 
 _INVOLVED = frozenset(
     ["rules", "min_properties", "max_properties", "pattern_properties", "property_names"]
@@ -145,8 +129,6 @@ class MemberTable:
         self._matched = [0] * len(self.names)
         self.counts = self.most is not None or self.least > 0
         if rules:
-            self.rule = self._spread(self.rule)
-            self._facts = self._book.facts_of(self.rule)
             self.counts |= bool(self.rule.support & self._book.counting)
         self.speaks_of_unnamed = self.counts or bool(self._broad)
 
@@ -160,14 +142,6 @@ class MemberTable:
 
     @cached_property
     def _labels(self) -> dict[int, int]:
-        return {}
-
-    @cached_property
-    def _refined(self) -> dict[Rule, Rule]:
-        return {}
-
-    @cached_property
-    def _ways(self) -> dict[tuple[Rule, int], list[tuple[int, Rule]]]:
         return {}
 
     @cached_property
@@ -246,8 +220,23 @@ class MemberTable:
                 self._language.nodes, node.property_names, name
             ):
                 owed.append(FALSE)
-        owed += [ob for keys, ob in self._every if evaluate.includes(keys, name)]
+        owed += self._every_by_name.get(name, ())
+        owed += [ob for keys, ob in self._every_unnamed if evaluate.includes(keys, name)]
         return self._language.conjunction(owed)
+
+    @cached_property
+    def _every_by_name(self) -> dict[str, list[int]]:
+        """What the members with a name have to meet by the rule."""
+        found: dict[str, list[int]] = {}
+        for keys, obligation in self._every:
+            if keys.name is not None:
+                found.setdefault(keys.name, []).append(obligation)
+        return found
+
+    @cached_property
+    def _every_unnamed(self) -> list[tuple[Keys, int]]:
+        """What members have to meet whose keys the rule does not name."""
+        return [(keys, ob) for keys, ob in self._every if keys.name is None]
 
     def label_of(self, matched: int) -> int:
         """The label of the unnamed keys that match just these patterns (a bit mask)."""
@@ -259,7 +248,7 @@ class MemberTable:
                     child for regex, child in node.pattern_properties if matched & self.bits[regex]
                 ]
                 owed += children or [node.additional]
-            owed += [ob for keys, ob in self._every if self._includes(keys, matched)]
+            owed += [ob for keys, ob in self._every_unnamed if self._includes(keys, matched)]
             conjunction = self._language.conjunction(owed)
             found = self._classes[matched] = len(self.conjunctions)
             self.conjunctions.append(conjunction)
@@ -307,7 +296,7 @@ class MemberTable:
         highest: list[int] = [fact.detail for fact in self._facts if fact.kind == "least"]
         return max(self.least, self.most or 0, *highest, 0)
 
-    @property
+    @cached_property
     def told_by_any(self) -> int:
         """Bit mask of the facts that unnamed members can settle."""
         mask = self._book.counting
@@ -315,23 +304,75 @@ class MemberTable:
             mask |= fact.support
         return mask
 
+    @cached_property
+    def _facts_mask(self) -> int:
+        """Bit mask of the facts about members, not their number, that the rule depends on."""
+        return self.rule.support & ~self._book.counting
+
+    @cached_property
+    def _labels_by_fact(self) -> dict[int, int]:
+        """For each fact about keys that it does not name, by support, the names that are such."""
+        found: dict[int, int] = {}
+        everything = (1 << len(self.names)) - 1
+        for fact in self._broad:
+            keys = fact.detail[0]
+            if keys.pattern is None:
+                mask = everything
+                for name in keys.but_names:
+                    label = self.index.get(name)
+                    if label is not None:
+                        mask &= ~(1 << label)
+                if keys.but_patterns:
+                    mask = self._those_included(keys, mask)
+            else:
+                mask = self._those_included(keys, everything)
+            found[fact.support] = mask
+        return found
+
+    def _those_included(self, keys: Keys, labels: int) -> int:
+        """Those of the names in ``labels`` (bit mask) that are among ``keys``."""
+        found = 0
+        while labels:
+            bit = labels & -labels
+            labels ^= bit
+            if evaluate.includes(keys, self.names[bit.bit_length() - 1]):
+                found |= bit
+        return found
+
+    @cached_property
+    def _touching_names(self) -> list[int]:
+        """For each name, bit mask of the facts about keys not named that such a member settles."""
+        common = 0
+        odd: dict[int, int] = {}  # by label, the facts in which it is unlike most
+        everything = (1 << len(self.names)) - 1
+        for support, labels in self._labels_by_fact.items():
+            if 2 * labels.bit_count() > len(self.names):
+                common |= support
+                labels ^= everything
+            while labels:
+                bit = labels & -labels
+                labels ^= bit
+                label = bit.bit_length() - 1
+                odd[label] = odd.get(label, 0) | support
+        return [common ^ odd.get(label, 0) for label in range(len(self.names))]
+
     def touching(self, label: int) -> int:
         """Bit mask of the facts that a member with this label can settle."""
-        found = self._touching.get(label)
-        if found is None:
-            found = 0
-            for fact in self._broad:
-                if self._has(fact.detail[0], label):
-                    found |= fact.support
-            self._touching[label] = found
         if label < len(self.names):
-            found |= self._book.by_name.get(self.names[label], 0)
-        return found
+            found = self._touching_names[label] if self._broad else 0
+            return found | self._book.by_name.get(self.names[label], 0)
+        known = self._touching.get(label)
+        if known is None:
+            known = 0
+            for fact in self._broad:
+                if self._includes(fact.detail[0], self._matched[label]):
+                    known |= fact.support
+            self._touching[label] = known
+        return known
 
     def asks_of_values(self, label: int) -> bool:
         """Whether the value of a member with this label can settle anything, beside its key."""
-        touched = self.touching(label)
-        return any(f.support & touched and f.detail[1] != TRUE for f in self._facts)
+        return self.touching(label) & self._facts_mask & ~self._book.presence != 0
 
     def labels_of(self, rule: Rule) -> int:
         """Bit mask of the names that can settle something in ``rule``."""
@@ -344,15 +385,9 @@ class MemberTable:
                     if name is not None:
                         found |= 1 << self.index[name]
                     else:
-                        for label in range(len(self.names)):
-                            found |= (self.touching(label) & fact.support != 0) << label
+                        found |= self._labels_by_fact[fact.support]
             self._labels[rule.support] = found
         return found
-
-    def _has(self, keys: Keys, label: int) -> bool:
-        if label < len(self.names):
-            return evaluate.includes(keys, self.names[label])
-        return self._includes(keys, self._matched[label])
 
     def without(self, rule: Rule, labels: int) -> Rule:
         """What is left of ``rule`` when the names in ``labels`` (bit mask) stay absent."""
@@ -380,232 +415,17 @@ class MemberTable:
                 true |= fact.support
         return self._book.settle(rule, true, 0)
 
+    def spread(self, ways: MemberWays) -> None:
+        """Write the rule in the way that is followed most easily."""
+        self.rule = ways.spread(self.rule)
+        self._facts = self._book.facts_of(self.rule)
+        self.counts = self.most is not None or self.least > 0
+        self.counts |= bool(self.rule.support & self._book.counting)
+        self.speaks_of_unnamed = self.counts or bool(self._broad)
+
     def holds_now(self, rule: Rule) -> bool:
         """Whether ``rule`` holds if no further member comes."""
         return rule.holds_without_facts
-
-    def ways(self, rule: Rule, label: int) -> list[tuple[int, Rule]]:
-        """The cases of a member with this label: ``(conjunction its value owes, rule after)``.
-
-        Every value that may do falls into a case, perhaps into several. Cases after which nothing
-        can hold are left out.
-
-        Raises:
-            CompileLimitExceeded: there are too many cases.
-        """
-        touched = rule.support & self.touching(label)
-        if not touched:
-            return [(self.conjunctions[label], rule)]
-        key = (rule, label)
-        found = self._ways.get(key)
-        if found is None:
-            found = self._ways[key] = self._find_ways(rule, label, touched)
-        return found
-
-    def _find_ways(self, rule: Rule, label: int, touched: int) -> list[tuple[int, Rule]]:
-        asked = [f.detail[1] for f in self._facts_in(rule) if f.support & touched]
-        asked = [obligation for obligation in asked if obligation != TRUE]
-        tries: list[Callable[[], list[tuple[int, Rule]] | None]] = [
-            lambda: self._cases(rule, label, 8 + MAX_CASES * len(asked)),
-            # The facts are too many to tell apart. Follow alternatives side by side instead.
-            lambda: self._ways_of_parts(self._by_discriminator(rule, label), label),
-            lambda: self._ways_of_parts(self._alternatives(rule, touched), label),
-        ]
-        if self._are_deep(asked):
-            tries = tries[::-1] if rule.kind == "any" else [tries[1], tries[0], tries[2]]
-        for attempt in tries:
-            found = attempt()
-            if found is not None:
-                return found
-        found = self._cases(rule, label, MAX_TOLD_APART)
-        if found is None:
-            raise CompileLimitExceeded(
-                f"too many alternatives overlap in one member of the object at {self.path}; make "
-                "them easier to tell apart (a const in a shared required property), or use anyOf "
-                "instead of oneOf",
-                limit=MAX_TOLD_APART,
-                actual=MAX_TOLD_APART + 1,
-            )
-        return found
-
-    def _are_deep(self, obligations: list[int]) -> bool:
-        """Whether more than `MAX_DEEP` of these may be about objects and arrays."""
-        nodes = (self._language.nodes[ob >> 1] for ob in dict.fromkeys(obligations))
-        return sum(n.enum is None and n.types & (OBJECT | ARRAY) != 0 for n in nodes) > MAX_DEEP
-
-    def _ways_of_parts(self, parts: list[Rule], label: int) -> list[tuple[int, Rule]] | None:
-        """The ways of several rules together; None when there are too many, or no rules."""
-        out: dict[tuple[int, Rule], None] = {}
-        for part in parts:
-            try:
-                out.update(dict.fromkeys(self.ways(part, label)))
-            except CompileLimitExceeded:
-                return None
-            if len(out) > MAX_WAYS:
-                return None
-        return list(out) if out else None
-
-    def _facts_in(self, rule: Rule) -> list[Rule]:
-        """The facts about members, not their number, that ``rule`` depends on."""
-        return [fact for fact in self._book.facts_of(rule) if fact.kind == "some"]
-
-    def _alternatives(self, rule: Rule, touched: int) -> list[Rule]:
-        """Smaller rules of which one holds exactly if ``rule`` does; none if it has no parts."""
-        parts = rule.parts if rule.kind == "all" else (rule,)
-        wide = [p for p in parts if p.kind in ("any", "count") and p.support & touched]
-        wide = [p for p in wide if p.kind == "any" or p.detail == 2]
-        if not wide:
-            return []
-        chosen = max(wide, key=lambda part: (part.support & touched).bit_count())
-        others = tuple(part for part in parts if part is not chosen)
-        if chosen.kind == "count":
-            ways = self._each_alone(chosen)
-        else:
-            away = [part for part in chosen.parts if not part.support & touched]
-            ways = [part for part in chosen.parts if part.support & touched]
-            ways += [self._book.any(away)] if away else []
-        refined = (self._refine(self._book.all((way, *others))) for way in ways)
-        return [rule for rule in refined if rule is not self._book.no]
-
-    def _by_discriminator(self, rule: Rule, label: int) -> list[Rule]:
-        """``rule`` for each value that matters of another member, one that tells much apart."""
-        book = self._book
-        asked: dict[str, int] = {}
-        for fact in book.facts_of(rule):
-            if fact.kind == "some" and fact.detail[0].name is not None and fact.detail[1] != TRUE:
-                asked[fact.detail[0].name] = asked.get(fact.detail[0].name, 0) + 1
-        for name in sorted(asked, key=lambda name: -asked[name]):
-            at = self.index[name]
-            if at == label or asked[name] < 3:
-                continue
-            cases = self._told_apart(rule, at, asked[name] + 1)
-            if cases is None or len(cases) < 2:
-                continue  # it tells nothing apart, or has been decided
-            has = book.has(name)
-            away = book.all((self.without(rule, 1 << at), has.negated))
-            found = [away] if not self.required >> at & 1 else []
-            for owed, _ in cases:
-                facts = [book.some(Keys(name=name), obligation) for obligation in owed.obligations]
-                found.append(self._refine(book.all((has, *facts, rule))))
-            return [way for way in found if way is not book.no]
-        return []
-
-    def _each_alone(self, count: Rule) -> list[Rule]:
-        """Each part of an "exactly one" with the others excluded."""
-        parts = count.parts
-        return [
-            self._refine(self._book.all([p, *(q.negated for j, q in enumerate(parts) if j != i)]))
-            for i, p in enumerate(parts)
-        ]
-
-    def _spread(self, rule: Rule) -> Rule:
-        """``rule`` with every "exactly one" whose parts exclude each other as a mere "some"."""
-        out: list[Rule] = []
-        for part in rule.parts if rule.kind == "all" else (rule,):
-            if part.kind == "count" and part.detail == 2:
-                alone = self._each_alone(part)
-                if all(not a.support & ~p.support for a, p in zip(alone, part.parts, strict=True)):
-                    part = self._book.any(alone)
-            out.append(part)
-        return self._refine(self._book.all(out))
-
-    def _refine(self, rule: Rule) -> Rule:
-        """``rule`` with facts settled that what has to hold of the same member decides."""
-        if rule.kind != "all":
-            return rule
-        found = self._refined.get(rule)
-        if found is None:
-            found = rule
-            while True:
-                true, false = self._implied(found)
-                if not true | false:
-                    break
-                found = self._book.settle(found, true, false)
-            self._refined[rule] = found
-        return found
-
-    def _implied(self, rule: Rule) -> tuple[int, int]:
-        """Bit masks of the facts that the single facts in ``rule`` bring about and rule out."""
-        owed: dict[str, list[int]] = {}
-        single = 0
-        for part in rule.parts if rule.kind == "all" else ():
-            if part.kind == "some" and part.detail[0].name is not None:
-                single |= part.support
-                owed.setdefault(part.detail[0].name, []).append(part.detail[1])
-        true = false = 0
-        language = self._language
-        for name, obligations in owed.items():
-            known: Owed | None = Owed(language, self.conjunctions[self.index[name]])
-            for obligation in obligations:
-                known = known and known.adding(obligation)
-            for fact in self._book.facts_of(rule):
-                if fact.support & single or fact.kind != "some" or fact.detail[0].name != name:
-                    continue
-                obligation = fact.detail[1]
-                if known is None or known.adding(obligation) is None:
-                    false |= fact.support
-                elif known.adding(obligation ^ 1) is None:
-                    true |= fact.support
-        return true, false
-
-    def _cases(self, rule: Rule, label: int, limit: int) -> list[tuple[int, Rule]] | None:
-        """The cases told apart by every fact that matters; None when there are more than
-        ``limit``."""
-        found = self._told_apart(rule, label, limit)
-        if found is None:
-            return None
-        return list(dict.fromkeys((owed.conjunction, left) for owed, left in found))
-
-    def _told_apart(self, rule: Rule, label: int, limit: int) -> list[tuple[Owed, Rule]] | None:
-        """As `_cases`, with what the value owes in parts."""
-        touched = rule.support & self.touching(label)
-        book = self._book
-        # node → bit masks of the facts that hold if it does, and if it does not
-        decided: dict[int, list[int]] = {}
-        here = true = 0
-        for fact in book.facts_of(rule):
-            if not fact.support & touched:
-                continue
-            keys, obligation = fact.detail
-            if obligation == TRUE:
-                true |= fact.support
-                continue
-            sides = decided.setdefault(obligation >> 1, [0, 0])
-            sides[obligation & 1] |= fact.support
-            if keys.name is not None:
-                here |= fact.support  # no other member can settle it
-        out: list[tuple[Owed, Rule]] = []
-        nodes = list(decided)
-        start = Owed(self._language, self.conjunctions[label])
-        todo = [(start, book.settle(rule, true, 0), 0)]
-        while todo:
-            owed, left, at = todo.pop()
-            while at < len(nodes) and not left.support & (
-                decided[nodes[at]][0] | decided[nodes[at]][1]
-            ):
-                at += 1
-            if left is book.no:
-                continue
-            if at == len(nodes):
-                if owed.is_empty:
-                    continue
-                out.append((owed, left))
-                if len(out) > limit:
-                    return None
-                continue
-            positive, negative = decided[nodes[at]]
-            met = book.settle(left, positive, negative & here)
-            unmet = book.settle(left, negative, positive & here)
-            if met is unmet:
-                todo.append((owed, met, at + 1))
-                continue
-            holds = owed.adding(2 * nodes[at])
-            fails = owed if holds is None else owed.adding(2 * nodes[at] + 1)
-            if fails is not None:
-                todo.append((fails, unmet, at + 1))
-            if holds is not None:
-                todo.append((owed if fails is None else holds, met, at + 1))
-        return out
 
     def required_members(self) -> list[tuple[str, int]]:
         """The required names, and what their values owe; "" must not be, where nothing can be."""

@@ -23,6 +23,7 @@ from structgen.automaton.texts import Text, head, joined, put
 from .closing import Closing, Members
 from .key_symbols import KeySymbols
 from .keys import CLOSE, KeyLeaf
+from .member_ways import MemberWays
 from .members import MemberTable
 from .rules import Rule
 from .scalars import key_leaf
@@ -52,6 +53,8 @@ class ObjectPlan:
         self._language = language
         self.limit = language.limit_below(nodes)
         self._table = table = MemberTable(language, nodes)
+        if table.rule.support:
+            table.spread(self._ways_on)
         self.names = table.names
         self._n_names = len(table.names)
         self._counts = table.counts
@@ -79,8 +82,12 @@ class ObjectPlan:
         return {}
 
     @cached_property
+    def _ways_on(self) -> MemberWays:
+        return MemberWays(self._language, self._table)
+
+    @cached_property
     def _closing(self) -> Closing:
-        return Closing(self._language, self._table)
+        return Closing(self._language, self._table, self._ways_on)
 
     @cached_property
     def _closings(self) -> dict[State, Members | None]:
@@ -160,7 +167,7 @@ class ObjectPlan:
             return [(self._table.conjunctions[label], (self._left_after(left, label), 0, rule, ()))]
         return [
             (conjunction, self._after(state, label, rule, name))
-            for conjunction, rule in self._table.ways(state[2], label)
+            for conjunction, rule in self._ways_on.ways(state[2], label)
         ]
 
     def _open_ways(self, state: State, label: int, name: str | None) -> list[tuple[int, State]]:
@@ -290,7 +297,7 @@ class ObjectPlan:
         out = list(table.conjunctions)
         for label in range(len(out)):
             if table.asks_of_values(label):
-                out += [conjunction for conjunction, _ in table.ways(table.rule, label)]
+                out += [conjunction for conjunction, _ in self._ways_on.ways(table.rule, label)]
         return out
 
     def required_children(self) -> list[int]:

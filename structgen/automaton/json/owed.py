@@ -9,13 +9,13 @@ nothing of the members that such values belong to.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, Any
+
+from structgen.grammar.json_schema import ALL_TYPES, ARRAY, OBJECT, STRING, Node
 
 if TYPE_CHECKING:
     from .values import JsonLanguage
-
-_MOST_STEPS = 20
-"""References and ``allOf`` parts that are looked through for an enum."""
 
 
 class Owed:
@@ -26,34 +26,119 @@ class Owed:
         base: the conjunction that the value owes anyway.
 
     Attributes:
-        obligations: what has been added to ``base``.
+        base: that conjunction.
+        obligations: what has been added to it.
     """
 
-    __slots__ = ("_among", "_barred", "_base", "_is_guess", "_language", "obligations")
+    __slots__ = (
+        "_among",
+        "_barred",
+        "_is_exact",
+        "_is_guess",
+        "_language",
+        "_types",
+        "base",
+        "obligations",
+    )
 
     def __init__(self, language: JsonLanguage, base: int) -> None:
         self._language = language
-        self._base = base
+        self.base = base
         self._among: frozenset[Any] | None = None  # the values it can be, None: any
         self._barred: frozenset[Any] = frozenset()
         self._is_guess = False
+        # Whether it can be all of them, and these are strings.
+        self._is_exact = True
+        self._types: int | None = None
         self.obligations: tuple[int, ...] = ()
-        todo = list(language.obligations(base))
-        for _ in range(_MOST_STEPS):
-            if not todo:
-                break
-            obligation = todo.pop()
-            if obligation & 1:
+        for obligation in language.obligations(base):
+            listing = language.listings.of(obligation)
+            if listing is None:
+                self._is_exact = False
                 continue
-            node = language.nodes[obligation >> 1]
-            todo += (*node.refs, *node.all_of)
-            if node.enum is not None:
-                self._among = node.listed if self._among is None else self._among & node.listed
+            self._is_exact &= listing.is_exact
+            self._among = listing.keys if self._among is None else self._among & listing.keys
+        self._is_exact &= self._among is not None
+
+    @property
+    def among(self) -> frozenset[Any] | None:
+        """All values that it can be, by `json_key`, as far as lists tell; None where none does."""
+        return self._among
+
+    def listed_by(self, number: int) -> frozenset[Any] | None:
+        """The values, by `json_key`, with which it meets node ``number``, and others do not.
+
+        None where these are not a plain list.
+        """
+        node = self._language.nodes[number]
+        if node.is_list:
+            return node.listed
+        return self._language.listings.words(number) if not self.types & ~STRING else None
+
+    def are_deep(self, numbers: Iterable[int], most: int) -> bool:
+        """Whether more than ``most`` of these nodes may be about what is inside the value."""
+        inside = self.types & (OBJECT | ARRAY)
+        if not inside:
+            return False
+        nodes = [self._language.nodes[number] for number in numbers]
+        return sum(n.enum is None and n.types & inside != 0 for n in nodes) > most
+
+    @property
+    def types(self) -> int:
+        """Type bits that are the only ones which the value can have."""
+        if self._types is None:
+            listings = self._language.listings
+            self._types = ALL_TYPES
+            for obligation in self._language.obligations(self.base):
+                self._types &= listings.types(obligation)
+            if self._among is not None and all(isinstance(key, str) for key in self._among):
+                self._types &= STRING
+        return self._types
+
+    def with_values(
+        self, keys: frozenset[Any], obligations: Iterable[int], order: Collection[Any] = ()
+    ) -> Owed:
+        """One of the values ``keys``, as the further ``obligations`` have it.
+
+        ``order`` has all of ``keys``, in the order of the schema if that is known.
+        """
+        other = self._copy()
+        other._is_guess = True
+        other._among = keys if self._among is None else keys & self._among
+        if self._is_exact and not self.obligations:
+            # That says it all: who builds it need not multiply out where it comes from.
+            values = tuple(key for key in order or sorted(keys) if key in other._among)
+            alone = self._language.add(Node(self._path, types=STRING, enum=values))
+            other.base, other._is_guess = alone, False
+        else:
+            other.obligations = (*self.obligations, *obligations)
+        return other
+
+    def without_values(self, keys: frozenset[Any], obligations: Iterable[int]) -> Owed:
+        """None of the values ``keys``, as the further ``obligations`` have it."""
+        other = self._copy()
+        other._is_guess = True
+        other._barred = self._barred | keys
+        if self._among is not None:
+            other._among = self._among - keys
+        other.obligations = (*self.obligations, *obligations)
+        return other
+
+    def _copy(self) -> Owed:
+        other = Owed.__new__(Owed)
+        for name in Owed.__slots__:
+            setattr(other, name, getattr(self, name))
+        return other
+
+    @property
+    def _path(self) -> str:
+        obligations = self._language.obligations(self.base)
+        return next((self._language.nodes[ob >> 1].path for ob in obligations), "$")
 
     @property
     def conjunction(self) -> int:
         """All that the value owes."""
-        return self._language.conjunction_with(self._base, self.obligations)
+        return self._language.conjunction_with(self.base, self.obligations)
 
     @property
     def is_empty(self) -> bool:
@@ -62,9 +147,7 @@ class Owed:
 
     def adding(self, obligation: int) -> Owed | None:
         """With a further obligation; None when it is clear that no value meets all of them."""
-        other = Owed.__new__(Owed)
-        other._language, other._base, other._is_guess = self._language, self._base, self._is_guess
-        other._among, other._barred = self._among, self._barred
+        other = self._copy()
         node = self._language.nodes[obligation >> 1]
         if not node.is_list:
             other.obligations = (*self.obligations, obligation)

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from structgen.automaton.bits import bits
 from structgen.errors import CompileLimitExceeded
 from structgen.grammar.json_schema import FALSE, TRUE, Keys
 
@@ -38,9 +39,19 @@ class Rule:
             ``"count"`` the bit mask of how many parts may hold.
         negated: the opposite rule.
         support: bit mask of the numbers of the facts that it depends on.
+        asked: bit masks of the facts that an ``"all"`` asks for by itself to hold, and not to.
     """
 
-    __slots__ = ("_without_facts", "detail", "kind", "negated", "parts", "serial", "support")
+    __slots__ = (
+        "_without_facts",
+        "asked",
+        "detail",
+        "kind",
+        "negated",
+        "parts",
+        "serial",
+        "support",
+    )
 
     parts: tuple[Rule, ...]
 
@@ -55,6 +66,7 @@ class Rule:
         self.serial = serial
         self.negated = self
         self._without_facts: bool | None = None
+        self.asked = (0, 0)
 
     def __getattr__(self, name: str) -> Any:
         if name != "parts":
@@ -91,6 +103,15 @@ class Rule:
                 found = bool(self.detail >> holding & 1)
             self._without_facts = found
         return found
+
+    @property
+    def single(self) -> tuple[int, int]:
+        """Bit masks of the facts that have to hold, and not to hold, whatever else does."""
+        if self.kind == "all":
+            return self.asked
+        if self.kind in ("some", "least"):
+            return self.support, 0
+        return (0, self.support) if self.kind in ("none", "fewer") else (0, 0)
 
     @property
     def is_never(self) -> bool:
@@ -131,6 +152,7 @@ class RuleBook:
         yes, no: the rules that always and never hold; all books have them in common.
         facts: the facts by number; bit i of a rule's ``support`` stands for ``facts[i]``.
         counting: bit mask of the facts that speak of the number of members.
+        presence: bit mask of the facts that only ask for a key, whatever its value.
         by_name: for each name, the bit mask of the facts about that one key.
     """
 
@@ -142,6 +164,7 @@ class RuleBook:
         self._serial = 2
         self.facts: list[Rule] = []
         self.counting = 0
+        self.presence = 0
         self.by_name: dict[str, int] = {}
 
     def release(self) -> None:
@@ -163,6 +186,8 @@ class RuleBook:
             found = self._pair("some", (), (keys, obligation), bit)
             self._rules["some", keys, obligation] = found
             self.facts.append(found)
+            if obligation == TRUE:
+                self.presence |= bit
             if keys.name is not None:
                 self.by_name[keys.name] = self.by_name.get(keys.name, 0) | bit
         return found
@@ -218,7 +243,10 @@ class RuleBook:
             return self.no
         if len(flat) < 2:
             return next(iter(flat), self.yes)
-        ordered = tuple(sorted(flat, key=_serial))
+        return self._all_of(tuple(sorted(flat, key=_serial)))
+
+    def _all_of(self, ordered: tuple[Rule, ...]) -> Rule:
+        """The interned rule of two or more parts in order, of which none settles another."""
         found = self._joint.get(ordered)
         if found is None:
             found = self._joint[ordered] = self._pair("all", ordered, None, _support(ordered))
@@ -280,22 +308,56 @@ class RuleBook:
             found = self.yes if bool(rule.support & true) == positive else self.no
         elif kind == "any":
             return self._settle(rule.negated, true, false, known).negated
+        elif kind == "all":
+            found = self._settle_all(rule, true, false, known)
         else:
-            parts = (self._settle(part, true, false, known) for part in rule.parts)
-            found = self.all(parts) if kind == "all" else self.count(parts, rule.detail)
+            parts = [self._settle(part, true, false, known) for part in rule.parts]
+            found = self.count(parts, rule.detail)
         known[rule] = found
         known[rule.negated] = found.negated
         return found
 
+    def _settle_all(self, rule: Rule, true: int, false: int, known: dict[Rule, Rule]) -> Rule:
+        holding, failing = rule.asked
+        if true & failing or false & holding:
+            return self.no
+        settled = true | false
+        kept: list[Rule] = []
+        more: list[Rule] = []
+        for part in rule.parts:
+            if not part.support & settled:
+                kept.append(part)
+            elif part.kind == "any":
+                # The one step that is taken for each of many alternatives: most are ruled out.
+                holding, failing = part.negated.asked
+                if true & failing or false & holding:
+                    continue
+                found = self._settle(part, true, false, known)
+                if found is self.no:
+                    return found
+                if found is not self.yes:
+                    more.append(found)
+            elif not part.is_fact:
+                found = self._settle(part, true, false, known)
+                if found is self.no:
+                    return found
+                if found is not self.yes:
+                    more.append(found)
+        if more:
+            return self.all([*kept, *more])
+        # What is left has nothing to tell to each other: it stood together before.
+        if len(kept) < 2:
+            return kept[0] if kept else self.yes
+        return self._all_of(tuple(kept))
+
     def facts_of(self, rule: Rule) -> list[Rule]:
         """The facts that ``rule`` depends on, in order of appearance."""
-        out: list[Rule] = []
-        rest = rule.support
-        while rest:
-            bit = rest & -rest
-            rest ^= bit
-            out.append(self.facts[bit.bit_length() - 1])
-        return out
+        return self.facts_in(rule.support)
+
+    def facts_in(self, support: int) -> list[Rule]:
+        """The facts whose bits are set in ``support``, in order of appearance."""
+        facts = self.facts
+        return [facts[number] for number in bits(support)]
 
     # -- interning --------------------------------------------------------------------------
 
@@ -310,6 +372,8 @@ class RuleBook:
                 actual=serial // 2,
             )
         rule = Rule(kind, parts, detail, support, serial)
+        if kind == "all":
+            rule.asked = _asked(parts)
         if kind == "count":
             against = ((2 << len(parts)) - 1) & ~detail
             other = Rule(kind, parts, against, support, serial + 1)
@@ -322,6 +386,16 @@ class RuleBook:
 
 def _serial(rule: Rule) -> int:
     return rule.serial
+
+
+def _asked(parts: Iterable[Rule]) -> tuple[int, int]:
+    true = false = 0
+    for part in parts:
+        if part.kind in ("some", "least"):
+            true |= part.support
+        elif part.kind in ("none", "fewer"):
+            false |= part.support
+    return true, false
 
 
 def _support(parts: Iterable[Rule]) -> int:

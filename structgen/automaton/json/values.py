@@ -43,6 +43,7 @@ from . import evaluate
 from .arrays import ArrayLeaf, ArrayPlan
 from .branches import Branch, Brancher
 from .emptiness import Emptiness, Shapes
+from .listings import Listings
 from .nesting import UNLIMITED, NestingBound, watch_from
 from .objects import ObjectPlan
 from .opening import PlainRoot
@@ -123,6 +124,11 @@ class JsonLanguage(Emptiness):
     @cached_property
     def _constants(self) -> dict[Any, int]:
         return {}
+
+    @cached_property
+    def listings(self) -> Listings:
+        """Which values the nodes list."""
+        return Listings(self.nodes)
 
     @cached_property
     def least_space(self) -> bytes:
