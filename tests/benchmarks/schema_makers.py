@@ -133,7 +133,7 @@ def pipeline(n_tasks: int = 300, n_inputs: int = 6) -> Case:
     return Case(schema, [{"stages": [{"stage": "s", "jobs": [{"job": "j", "steps": steps}]}]}])
 
 
-def one_ofs(n: int = 340, per: int = 5) -> Case:
+def one_ofs(n: int = 340, per: int = 3) -> Case:
     """Members of which each is one of some shapes, without a reference anywhere."""
 
     def member(i: int) -> Schema:

@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 from structgen.grammar import ir
 from structgen.grammar.json_schema import ALL_TYPES, STRING, Node
 
+from .plain import IN_PLACE
+
 _MOST_HOPS = 12
 """So many references and applicators deep is looked."""
 
@@ -107,6 +109,13 @@ class Listings:
                 types &= some
         return types
 
+    def is_silent(self, obligation: int) -> bool:
+        """Whether every string plainly meets ``obligation``."""
+        if obligation & 1:
+            return False
+        node = self._nodes[obligation >> 1]
+        return bool(node.types & STRING) and _OF_STRINGS.isdisjoint(vars(node))
+
     def words(self, number: int) -> frozenset[str] | None:
         """The strings that meet node ``number`` if it is a pattern of few words and says nothing
         else of strings; else None."""
@@ -120,6 +129,9 @@ class Listings:
 
 
 _PATTERN = frozenset(("_place", "types", "patterns"))
+_OF_STRINGS = frozenset(("enum", "excluded", "min_length", "max_length", "patterns")) | (
+    IN_PLACE - {"contains", "repeats", "rules", "pattern_properties", "property_names"}
+)
 _LISTING = frozenset(("_place", "_listed", "types", "enum", "refs", "all_of", "any_of", "one_of"))
 
 

@@ -84,7 +84,7 @@ class MemberWays:
     def _find_ways(self, rule: Rule, label: int, base: int) -> list[tuple[int, Rule]]:
         book = self._book
         owed, rule = self._begun(rule, label, base)
-        touched = rule.support & self._table.touching(label)
+        touched = self._touched(rule, label)
         if not touched:
             return [(owed.conjunction, rule)] if rule is not book.no else []
         asked = {fact.detail[1] >> 1 for fact in book.facts_in(touched)}
@@ -111,6 +111,10 @@ class MemberWays:
             )
         return found
 
+    def _touched(self, rule: Rule, label: int) -> int:
+        """Bit mask of the facts that are open once a value owes what `_begun` says."""
+        return rule.support & self._table.touching(label) & ~rule.single[1]
+
     def _begun(self, rule: Rule, label: int, base: int) -> tuple[Owed, Rule]:
         """What a member's value owes in any case, and the rule once its key is there."""
         book, table, language = self._book, self._table, self._language
@@ -118,15 +122,18 @@ class MemberWays:
         named = book.by_name.get(table.names[label], 0) if label < len(table.names) else 0
         rule = book.settle(rule, rule.support & touching & book.presence, 0)
         more: list[int] = []
+        known = 0
         while True:
             holding, failing = rule.single
-            holding &= named  # what any of several members may meet, another one may
-            failing &= touching
+            # What one of several members has to meet, another one may; what none may, all must not.
+            holding &= named
+            failing &= touching & ~known
             if not holding | failing:
                 break
+            known |= failing
             more += [fact.detail[1] for fact in book.facts_in(holding)]
             more += [fact.detail[1] ^ 1 for fact in book.facts_in(failing)]
-            rule = book.settle(rule, holding, failing)
+            rule = book.settle(rule, holding, failing & named)
         conjunction = language.conjunction_with(base, more) if more else base
         start = self._starts.get(conjunction)
         if start is None:
@@ -280,7 +287,7 @@ class MemberWays:
         key = (rule, label, owed.base)
         found = self._cases_told.get(key)
         if found is None or (isinstance(found, int) and found < limit):
-            touched = rule.support & self._table.touching(label)
+            touched = self._touched(rule, label)
             cases = told_apart(self._language, rule, touched, owed, limit)
             found = self._cases_told[key] = limit if cases is None else cases
         return None if isinstance(found, int) or len(found) > limit else found

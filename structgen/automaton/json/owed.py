@@ -54,7 +54,7 @@ class Owed:
         for obligation in language.obligations(base):
             listing = language.listings.of(obligation)
             if listing is None:
-                self._is_exact = False
+                self._is_exact &= language.listings.is_silent(obligation)
                 continue
             self._is_exact &= listing.is_exact
             self._among = listing.keys if self._among is None else self._among & listing.keys
