@@ -70,8 +70,9 @@ class SearchOptions:
         no_repeat_ngram_size: no run of this many tokens twice, in prompt and output together, as
             far as the output type leaves a choice; 0 means no such limit.
         random_seed: with the same seed and options, a call gives the same output again, on the
-            same machine (docs/decoding.md says where to the bit). So does a call for several outputs, which are made one by one where text
-            may be forced, unless ``batch_size`` is given.
+            same machine (docs/decoding.md says where to the bit). So does a call for several
+            outputs, which are made one by one where text may be forced, unless ``batch_size`` is
+            given.
         stop: strings that end the text, itself cut before the first of them.
         logit_bias: token id to what is added to its score, -1,000 to 1,000; ``-inf``: never, as
             far as the output type leaves a choice.

@@ -14,7 +14,8 @@ from .json_places import JsonPlaces
 from .site_paths import suggestion
 from .steps import Recorder, Step
 from .token_tree import GivenUp, OpenSequence
-from .trace import TOP, StepRecorder, Trace, TraceStep
+from .trace import TOP, StepRecorder, Trace
+from .trace_step import TraceStep
 
 __all__ = [
     "MAX_ALTERNATIVES",

@@ -1,6 +1,6 @@
 """The page that shows a trace: one HTML document, with nothing to fetch.
 
-It owns how a trace looks. What it shows is `structgen.trace`'s; here is layout, colour and words.
+It owns how a trace looks. What it shows is `trace`'s; here is layout, colour and words.
 """
 
 from __future__ import annotations
@@ -9,17 +9,29 @@ import codecs
 import html
 import json
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any, Protocol
 
 from structgen.sampling import TopToken
 
 from .barred import shown
-
-if TYPE_CHECKING:
-    from .trace import Trace, TraceStep
+from .trace_step import TraceStep
 
 
-def page(trace: Trace) -> str:
+class Shown(Protocol):
+    """What of a trace is shown; see `trace.Trace`."""
+
+    title: str
+    n_tokens: int
+
+    def __len__(self) -> int:
+        """How many steps."""
+
+    def __iter__(self) -> Iterator[TraceStep]:
+        """The steps."""
+
+
+def page(trace: Shown) -> str:
     """Return the page of a trace."""
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     spans = []

@@ -1,10 +1,10 @@
 """Output types: from what the user wrote to a grammar, and from finished text back to a value.
 
 `lower` is the whole of it. One file per step: `user` and `regexes` (the wrapper types), `dispatch`
-(who lowers what), `lowering` (all that is not a wrapper), `choices` (finite sets), `json_types` and
-`exact_schema` (whatever Pydantic knows), `own_types` and `networks` (its own types), `formats`
-(dates and other fixed spellings), `signatures` and `call` (functions), `typed_dicts`, `names`.
-Knows no automaton, vocabulary or model.
+(who lowers what), `wrappers` (schemas and patterns), `lowering` (all that is not a wrapper),
+`choices` (finite sets), `json_types` and `exact_schema` (whatever Pydantic knows), `own_types` and
+`networks` (its own types), `formats` (dates and other fixed spellings), `signatures` and `call`
+(functions), `typed_dicts`, `names`. Knows no automaton, vocabulary or model.
 """
 
 from __future__ import annotations

@@ -38,7 +38,6 @@ from structgen.grammar import cfg, ir, regex
 from structgen.grammar.cfg import cache as grammar_cache
 from structgen.grammar.regex import algebra as regex_algebra
 from structgen.types.choices import choice_type
-from structgen.types.dispatch import lower_pattern, lower_schema
 from structgen.types.json_types import adapter_of, json_type
 from structgen.types.names import annotated, name_of, unwrapped
 from structgen.types.regexes import Regex, TextPattern
@@ -46,6 +45,7 @@ from structgen.types.schemas import JsonSchema
 from structgen.types.signatures import is_function, one_of
 from structgen.types.typed_dicts import modern
 from structgen.types.user import AnyOf, Cfg, Choice, OutputType, SpecialToken
+from structgen.types.wrappers import lower_pattern, lower_schema
 
 _VALIDATORS = (AfterValidator, BeforeValidator, PlainValidator, WrapValidator)
 _FIRST: dict[str, str] = {"integer": "-0123456789", "number": "-0123456789", "boolean": "tf"}

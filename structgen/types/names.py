@@ -15,10 +15,10 @@ from typing import Annotated, Any, Literal, NewType, Union, get_args, get_origin
 import typing_extensions
 from pydantic import TypeAdapter
 
-from .dispatch import shortened
 from .regexes import TextPattern
 from .schemas import JsonSchema
 from .user import AnyOf, Cfg, Choice, SpecialToken
+from .wrappers import shortened
 
 # The standard library's own from Python 3.12 on, which typing_extensions may or may not re-export.
 _ALIAS_TYPES: tuple[Any, ...] = tuple(

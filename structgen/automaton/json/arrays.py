@@ -13,8 +13,8 @@ import heapq
 import itertools
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from functools import cached_property, lru_cache
+from typing import Any
 
 from structgen.automaton.core.frames import POP, Alternative
 from structgen.automaton.core.leaf import Leaf
@@ -23,11 +23,9 @@ from structgen.errors import CompileLimitExceeded, UnsupportedFeature
 from structgen.grammar.json_schema import FALSE, TRUE, Contains, Node, json_key
 
 from .excluding import bytes_of_many
+from .language import Language
 from .matching import needed_by_others
 from .whitespace import Whitespace
-
-if TYPE_CHECKING:
-    from .values import JsonLanguage
 
 ITEM, CLOSE = 0, 1
 
@@ -99,6 +97,11 @@ class ArrayLeaf(Leaf):
         return -1
 
 
+@lru_cache(maxsize=64)
+def _array_leaf(space: Whitespace) -> ArrayLeaf:
+    return ArrayLeaf(space)
+
+
 class ArrayPlan:
     """The frame of an array owed to the array assertions of several nodes at once.
 
@@ -109,7 +112,7 @@ class ArrayPlan:
     nests = True
     may_record = False
 
-    def __init__(self, language: JsonLanguage, nodes: tuple[int, ...]) -> None:
+    def __init__(self, language: Language, nodes: tuple[int, ...]) -> None:
         self._language = language
         self.limit = language.limit_below(nodes)
         self._nodes = [language.nodes[n] for n in nodes]
@@ -415,7 +418,7 @@ class ArrayPlan:
 
     def open(self) -> Alternative:
         """How such an array starts."""
-        leaf = self._language.array_leaf
+        leaf = _array_leaf(self._language.space)
         state = self._start()
         return Alternative(leaf, leaf.open(*self._may(state)), ((self, 2 * self._state(state)),))
 
@@ -467,7 +470,7 @@ class ArrayPlan:
             return tuple(out)
         if text is not None:
             state = (state[0], state[1], self._with_value(state[2], text))
-        leaf = self._language.array_leaf
+        leaf = _array_leaf(self._language.space)
         item, close = self._may(state)
         if not item and not close:
             return ()

@@ -10,22 +10,20 @@ what has been written; `members` asks it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from structgen.automaton.bits import bits
 
+from .language import Language
 from .owed import Owed
 from .rules import Rule
-
-if TYPE_CHECKING:
-    from .values import JsonLanguage
 
 Sides: TypeAlias = tuple[int, int]
 """Bit masks of the facts that hold if a node does, and if it does not."""
 
 
 def told_apart(
-    language: JsonLanguage, rule: Rule, touched: int, start: Owed, limit: int
+    language: Language, rule: Rule, touched: int, start: Owed, limit: int
 ) -> list[tuple[Owed, Rule]] | None:
     """The cases of a value, each with what it owes and what is left of ``rule``.
 
@@ -100,7 +98,7 @@ def told_apart(
 
 
 def _by_value(
-    language: JsonLanguage,
+    language: Language,
     start: Owed,
     rule: Rule,
     decided: Mapping[int, Sides],

@@ -10,19 +10,17 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from structgen.automaton.texts import Text, put
 from structgen.errors import CompileLimitExceeded
 
 from . import evaluate
 from .key_symbols import KeySymbols
+from .language import Language
 from .member_ways import MemberWays
 from .members import MemberTable
 from .rules import Rule, RuleBook
-
-if TYPE_CHECKING:
-    from .values import JsonLanguage
 
 Members: TypeAlias = "tuple[tuple[int, Text], ...]"
 """Members to write, as (label of the key, text of the member), by label."""
@@ -45,7 +43,7 @@ Key: TypeAlias = "tuple[int, int, Rule, tuple[str, ...]]"
 class Closing:
     """Completes the objects of one member table."""
 
-    def __init__(self, language: JsonLanguage, table: MemberTable, ways: MemberWays) -> None:
+    def __init__(self, language: Language, table: MemberTable, ways: MemberWays) -> None:
         self._language = language
         self._ways = ways
         self._table = table

@@ -10,17 +10,14 @@ been written that of `objects`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from structgen.errors import CompileLimitExceeded
 
 from .cases import told_apart
+from .language import Language
 from .members import MemberTable
 from .owed import Owed
 from .rules import Rule
-
-if TYPE_CHECKING:
-    from .values import JsonLanguage
 
 MAX_CASES = 2
 """Most cases for each fact that the value of one member is told apart into, if there is another
@@ -49,7 +46,7 @@ class MemberWays:
         table: its members.
     """
 
-    def __init__(self, language: JsonLanguage, table: MemberTable) -> None:
+    def __init__(self, language: Language, table: MemberTable) -> None:
         self._language = language
         self._book = language.book
         self._table = table

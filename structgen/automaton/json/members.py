@@ -9,19 +9,15 @@ of punctuation or of what has been written; that is the business of `objects`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 from structgen.grammar import ir
 from structgen.grammar.json_schema import FALSE, TRUE, Keys
 
 from . import evaluate
+from .language import Language
 from .rules import Rule, RuleBook
-
-if TYPE_CHECKING:
-    from .member_ways import MemberWays
-    from .values import JsonLanguage
 
 _INVOLVED = frozenset(
     ["rules", "min_properties", "max_properties", "pattern_properties", "property_names"]
@@ -57,7 +53,7 @@ class MemberTable:
     _broad: Sequence[Rule] = ()  # the facts that are about more than one key
     _possible: int | None = None
 
-    def __init__(self, language: JsonLanguage, nodes: tuple[int, ...]) -> None:
+    def __init__(self, language: Language, nodes: tuple[int, ...]) -> None:
         self._language = language
         all_nodes = language.nodes
         if len(nodes) == 1:
@@ -415,9 +411,9 @@ class MemberTable:
                 true |= fact.support
         return self._book.settle(rule, true, 0)
 
-    def spread(self, ways: MemberWays) -> None:
+    def spread(self, spread: Callable[[Rule], Rule]) -> None:
         """Write the rule in the way that is followed most easily."""
-        self.rule = ways.spread(self.rule)
+        self.rule = spread(self.rule)
         self._facts = self._book.facts_of(self.rule)
         self.counts = self.most is not None or self.least > 0
         self.counts |= bool(self.rule.support & self._book.counting)

@@ -15,7 +15,6 @@ import json
 import weakref
 from collections.abc import Collection, Iterable
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 from structgen.automaton.core.frames import POP, Alternative
 from structgen.automaton.texts import Text, head, joined, put
@@ -23,13 +22,11 @@ from structgen.automaton.texts import Text, head, joined, put
 from .closing import Closing, Members
 from .key_symbols import KeySymbols
 from .keys import CLOSE, KeyLeaf
+from .language import Language
 from .member_ways import MemberWays
 from .members import MemberTable
 from .rules import Rule
 from .scalars import key_leaf
-
-if TYPE_CHECKING:
-    from .values import JsonLanguage
 
 MAX_TOLD = 100
 """Most keys for which ways to close the object are compared one by one."""
@@ -49,12 +46,12 @@ class ObjectPlan:
 
     nests = True
 
-    def __init__(self, language: JsonLanguage, nodes: tuple[int, ...]) -> None:
+    def __init__(self, language: Language, nodes: tuple[int, ...]) -> None:
         self._language = language
         self.limit = language.limit_below(nodes)
         self._table = table = MemberTable(language, nodes)
         if table.rule.support:
-            table.spread(self._ways_on)
+            table.spread(self._ways_on.spread)
         self.names = table.names
         self._n_names = len(table.names)
         self._counts = table.counts

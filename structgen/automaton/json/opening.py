@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from structgen.automaton.core.frames import Alternative, Textless
 from structgen.automaton.core.leaf import Leaf
@@ -18,11 +18,9 @@ from structgen.automaton.core.machine import Machine
 from structgen.automaton.texts import Text
 
 from .keys import before_key
+from .language import Language
 from .nesting import UNLIMITED
 from .whitespace import Whitespace
-
-if TYPE_CHECKING:
-    from .values import JsonLanguage
 
 _BRACE = 0x7B
 _READ: tuple[str] = ("read",)
@@ -70,7 +68,7 @@ class PlainRoot(Textless):
     nests = True
     limit = UNLIMITED  # the object's own frame minds how deep its members are
 
-    def __init__(self, language: JsonLanguage) -> None:
+    def __init__(self, language: Language) -> None:
         self._language = language
 
     def open(self, has_key: bool, may_close: bool) -> Alternative:

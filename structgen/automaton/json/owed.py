@@ -10,12 +10,11 @@ nothing of the members that such values belong to.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from structgen.grammar.json_schema import ALL_TYPES, ARRAY, OBJECT, STRING, Node
 
-if TYPE_CHECKING:
-    from .values import JsonLanguage
+from .language import Language
 
 
 class Owed:
@@ -41,7 +40,7 @@ class Owed:
         "obligations",
     )
 
-    def __init__(self, language: JsonLanguage, base: int) -> None:
+    def __init__(self, language: Language, base: int) -> None:
         self._language = language
         self.base = base
         self._among: frozenset[Any] | None = None  # the values it can be, None: any

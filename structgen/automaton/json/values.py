@@ -40,7 +40,7 @@ from structgen.grammar.json_schema import (
 )
 
 from . import evaluate
-from .arrays import ArrayLeaf, ArrayPlan
+from .arrays import ArrayPlan
 from .branches import Branch, Brancher
 from .emptiness import Emptiness, Shapes
 from .listings import Listings
@@ -144,11 +144,6 @@ class JsonLanguage(Emptiness):
     def least_colon(self) -> bytes:
         """A colon with the shortest whitespace around it."""
         return self.space.least + b":" + self.space.least_after
-
-    @cached_property
-    def array_leaf(self) -> ArrayLeaf:
-        """The leaf for what stands between items."""
-        return _array_leaf(self.options.whitespace, self.options.max_whitespace)
 
     @cached_property
     def _brancher(self) -> Brancher:
@@ -482,8 +477,3 @@ def _free_scalars(
     """The alternatives of scalars of which nothing but ``types`` is asked, in any schema."""
     leaves = scalar_leaves(types, escapes, missing, max_digits, canonical)
     return tuple([Alternative(leaf, start) for leaf, start in leaves])
-
-
-@lru_cache(maxsize=64)
-def _array_leaf(style: str, max_run: int) -> ArrayLeaf:
-    return ArrayLeaf(whitespace(style, max_run))

@@ -1,0 +1,124 @@
+"""What open objects and arrays ask of the values of their schema.
+
+Three questions, a protocol each: which conjunctions there are (`Conjoining`), which of them have
+values and how short (`Inhabited`), and how JSON is spelt (`Spelling`). `Language` is all of them
+with the ways that values start; `values.JsonLanguage` answers. Frames know these protocols and
+nothing else of it, so that none of them can reach into how values are built.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Set
+from typing import Any, Protocol
+
+from structgen.automaton.core.frames import Alternative
+from structgen.automaton.core.leaf import Leaf
+from structgen.automaton.texts import Text
+from structgen.grammar import ir
+from structgen.grammar.json_schema import Node
+
+from .listings import Listings
+from .options import JsonOptions
+from .rules import RuleBook
+from .schema_scalars import Scalars
+from .whitespace import Whitespace
+
+
+class Plan(Protocol):
+    """How values of one kind, objects or arrays, are written."""
+
+    def is_possible(self) -> bool:
+        """Whether there is any such value."""
+
+    def open(self) -> Alternative:
+        """How one starts."""
+
+
+class Conjoining(Protocol):
+    """Conjunctions of a schema's nodes, by number; see `conjunctions.Conjunctions`."""
+
+    nodes: list[Node]
+
+    def conjunction(self, obligations: Iterable[int]) -> int:
+        """The number of the conjunction of ``obligations``."""
+
+    def conjunction_with(self, conjunction: int, more: Iterable[int]) -> int:
+        """The conjunction of ``conjunction`` and further obligations."""
+
+    def obligations(self, conjunction: int) -> tuple[int, ...]:
+        """The obligations that the conjunction consists of."""
+
+    def add(self, node: Node) -> int:
+        """The obligation that a new node holds."""
+
+    def constant(self, value: Any) -> int:
+        """The obligation to equal ``value``."""
+
+    @property
+    def listings(self) -> Listings:
+        """Which values the nodes list."""
+
+
+class Inhabited(Protocol):
+    """Which conjunctions have values; see `emptiness.Emptiness`."""
+
+    typed: Set[int]
+
+    @property
+    def is_solving(self) -> bool:
+        """Whether answers of `shortest` are provisional: a fixpoint is being computed."""
+
+    def is_possible(self, conjunction: int) -> bool:
+        """Whether any value satisfies the conjunction."""
+
+    def clearly_empty(self, conjunction: int, depth: int = 3) -> bool:
+        """A cheap sufficient test that nothing satisfies it."""
+
+    def size_at_least(self, conjunction: int, size: int) -> bool:
+        """A cheap sufficient test that ``size`` different values satisfy the conjunction."""
+
+    def shortest(self, conjunction: int) -> Text | None:
+        """A shortest text of the conjunction, or None when it is empty."""
+
+
+class Spelling(Protocol):
+    """How JSON is written."""
+
+    options: JsonOptions
+    missing: frozenset[int]
+    space: Whitespace
+    scalars: Scalars
+
+    @property
+    def least_space(self) -> bytes:
+        """The shortest whitespace between brackets and what is inside."""
+
+    @property
+    def least_comma(self) -> bytes:
+        """A comma with the shortest whitespace around it."""
+
+    @property
+    def least_colon(self) -> bytes:
+        """A colon with the shortest whitespace around it."""
+
+
+class Language(Conjoining, Inhabited, Spelling, Protocol):
+    """All values of one schema, by conjunction."""
+
+    root: int
+
+    @property
+    def book(self) -> RuleBook:
+        """The rules about objects' members."""
+
+    def alternatives(self, conjunction: int, limited: bool = False) -> tuple[Alternative, ...]:
+        """How a value of this conjunction may start; empty when nothing satisfies it."""
+
+    def shapes(self, conjunction: int) -> tuple[tuple[tuple[Leaf, int], ...], tuple[Plan, ...]]:
+        """The leaves and the plans of objects and arrays a value may take, possible or not."""
+
+    def string_language(self, obligation: int) -> ir.Regex:
+        """The strings, as text, that meet ``obligation``."""
+
+    def limit_below(self, nodes: tuple[int, ...]) -> int:
+        """The depth from which on the values in an object or array of ``nodes`` are limited."""
