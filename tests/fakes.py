@@ -63,6 +63,7 @@ class FakeModel:
 
     name = "fake"
     adapters = ()
+    most_rows = 256
 
     def __init__(
         self,

@@ -114,6 +114,22 @@ def test_a_provider_that_is_missing_is_named_with_those_that_are_there(monkeypat
     assert providers.checked(["CPUExecutionProvider", "webgpu"]) == ["cpu", "webgpu"]
 
 
+def test_a_provider_that_session_options_name_is_used_or_refused():
+    def load(options, providers=None):
+        structgen.load("smollm2-135m-instruct", providers=providers, session_options=options)
+
+    for named in ([{"cuda": {"device_id": "0"}}], {"CUDAExecutionProvider": {}}):
+        with pytest.raises(structgen.ModelError, match=r"'(cuda|CUDA.*)' is not installed"):
+            load({"provider_options": named})
+    with pytest.raises(structgen.ModelError, match="list such as"):
+        load({"provider_options": ["cuda"]})
+    names, options = providers.with_options(None, {"provider_options": [{"CPU": {"a": 1}}]})
+    assert (names, options) == (["cpu"], {"cpu": {"a": 1}})
+    assert providers.with_options(["cpu"], {"log_id": "x"}) == (["cpu"], {})
+    with pytest.raises(structgen.ModelError, match="names 'cpu', which providers= does not: cuda"):
+        providers.with_options(["cuda"], {"provider_options": [{"cpu": {}}]})
+
+
 def test_session_options_reach_the_runtime():
     loaded = structgen.load("smollm2-135m-instruct", providers=["cpu"], threads=1)
     assert Generator(loaded, bool)("Is it? ") in ("true", "false")

@@ -277,6 +277,18 @@ def test_a_batch_begins_with_no_more_scores_than_fit():
     assert [len(rows.rows) for rows in model.batches] == [3, 3]  # and one by itself
 
 
+def test_no_more_rows_than_the_model_takes():
+    model = FakeModel("ok")
+    model.most_rows = 3
+    assert Generator(model)(["x"] * 7, batch_size=256) == ["ok"] * 7
+    assert [len(rows.rows) for rows in model.batches] == [3, 3]  # and one by itself
+
+
+def test_the_runtime_takes_as_many_rows_as_are_claimed(model):
+    outputs = Generator(model, ["a", "b"])(["x"] * (model.most_rows + 1), batch_size=256)
+    assert len(outputs) == model.most_rows + 1
+
+
 def test_it_is_decided_by_counting_steps():
     class Told:
         def __init__(self, n_prompt, usage=None):

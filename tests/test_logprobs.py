@@ -133,8 +133,9 @@ def test_a_stream_has_those_of_the_tokens_so_far():
 
 def test_they_are_there_when_asked_for():
     generator = Generator(FakeModel("hello"))
-    assert generator.result("x").logprobs is None
-    assert generator.result("x", trace=True).logprobs is None
+    for options in ({}, {"trace": True}):
+        with pytest.raises(structgen.OptionError, match="Pass logprobs=True"):
+            _ = generator.result("x", **options).logprobs
     (first, *_) = generator.result("x", trace=True, top_logprobs=2).logprobs
     assert len(first.top) == len(first.unmasked_top) == 2
     for options, message in (

@@ -199,6 +199,18 @@ def test_a_stream_has_one_reader():
     assert stream.result.finish_reason == "stop"
 
 
+def test_a_stream_is_read_once():
+    stream = Generator(FakeModel("ok")).stream("x")
+    assert next(stream) == "o"
+    assert list(stream) == ["k"]  # what was left
+    assert next(stream, None) is None
+    with pytest.raises(structgen.StructgenError, match=r"read to its end.* stream\.result\.text"):
+        list(stream)
+    closed = Generator(FakeModel("ok")).stream("x")
+    closed.close()
+    assert list(closed) == []
+
+
 def test_ctrl_c_acts_between_steps_and_loses_nothing(model):
     model.close()
     timer = threading.Timer(0.3, _thread.interrupt_main)

@@ -263,7 +263,8 @@ def test_a_stream_has_the_trace_so_far():
     assert repr(stream.result.trace) == "Trace(1 steps, 0 forced)"
     assert stream.result.trace[0:1] == (stream.result.trace[0],)
     assert Reader(stream.result.trace.to_html()).tokens == ["h"]
-    assert Generator(FakeModel("hello")).result("x").trace is None
+    with pytest.raises(structgen.OptionError, match=r"no trace\. Pass trace=True"):
+        Generator(FakeModel("hello")).result("x").trace.to_html()
     assert TOKENS[encode("h")[0]] == b"h"
 
 

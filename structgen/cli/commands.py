@@ -133,7 +133,6 @@ def trace(output: Path, opens: bool, table: bool, **arguments: Any) -> None:
         raise OptionError(f"--output {output}: there is no folder {output.parent}.")
     generator, prompt, options = _prepare(**arguments)
     result = generator.result(prompt, trace=True, **options)
-    assert result.trace is not None
     click.echo(result.text)
     if table:
         click.echo(f"\n{result.trace}")

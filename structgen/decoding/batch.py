@@ -65,7 +65,8 @@ def make_all(
     Args:
         model: the model.
         runs: outputs, not begun.
-        batch_size: most rows run together; None: as many as pay, up to `DEFAULT_BATCH_SIZE`.
+        batch_size: most rows run together; None: as many as pay, up to `DEFAULT_BATCH_SIZE`. Never
+            more than the model takes.
         forces: whether outputs may have forced tokens.
         began: when the call began, by `time.perf_counter`; None: now. ``timeout`` is one limit for
             all of them: those not begun when it is over are not begun.
@@ -77,7 +78,7 @@ def make_all(
     for run in runs:
         run.count_time_from(time.perf_counter() if began is None else began)
     waiting = list(range(len(runs)))
-    size = DEFAULT_BATCH_SIZE if batch_size is None else batch_size
+    size = min(DEFAULT_BATCH_SIZE if batch_size is None else batch_size, model.most_rows)
     if batch_size is None and forces and len(runs) > 1:
         first = waiting.pop(0)
         _make_one(model, runs, first, errors)

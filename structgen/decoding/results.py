@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from structgen.errors import Abstained
+from structgen.errors import Abstained, OptionError
 from structgen.insight import GivenUp, Trace, ValueConfidence, below
 from structgen.sampling import TokenLogprob
 
@@ -75,8 +75,6 @@ class GenerationResult:
             token it would have chosen, in the order in which that happened; ``$`` where a text is
             no JSON. The limit is ``max_new_tokens``, ``max_length`` or the model's context. See
             `structgen.decoding.shortened`.
-        logprobs: of each token of ``token_ids``, with ``logprobs=True``.
-        trace: what happened at each step, with ``trace=True``.
     """
 
     text: str
@@ -90,8 +88,32 @@ class GenerationResult:
     )
     abstain_below: float | Mapping[str, float] | None = None
     shortened: tuple[str, ...] = ()
-    logprobs: tuple[TokenLogprob, ...] | None = field(default=None, repr=False)
-    trace: Trace | None = field(default=None, repr=False)
+    _logprobs: tuple[TokenLogprob, ...] | None = field(default=None, repr=False)
+    _trace: Trace | None = field(default=None, repr=False)
+
+    @property
+    def logprobs(self) -> tuple[TokenLogprob, ...]:
+        """The log probabilities of each token of ``token_ids``.
+
+        Raises:
+            OptionError: the call did not ask for them.
+        """
+        if self._logprobs is None:
+            raise OptionError(
+                "This result has no log probabilities. Pass logprobs=True to the call."
+            )
+        return self._logprobs
+
+    @property
+    def trace(self) -> Trace:
+        """What happened at each step.
+
+        Raises:
+            OptionError: the call did not ask for it.
+        """
+        if self._trace is None:
+            raise OptionError("This result has no trace. Pass trace=True to the call.")
+        return self._trace
 
     @property
     def abstained(self) -> tuple[ValueConfidence, ...]:

@@ -168,8 +168,8 @@ class Run:
             ),
             abstain_below=self._search.abstain_below,
             shortened=self._shortened.paths,
-            logprobs=self._logprobs(),
-            trace=self._trace(),
+            _logprobs=self._logprobs(),
+            _trace=self._trace(),
         )
 
     def sure_result(self) -> GenerationResult:

@@ -30,6 +30,20 @@ class Stream(Iterator[str]):
         self._run = run
         self._chunks = _pieces(model, run)
         self._reading = threading.Lock()
+        self._is_read = False
+
+    def __iter__(self) -> Stream:
+        """Return itself, to be read once.
+
+        Raises:
+            StructgenError: it has been read to its end, so that nothing would come.
+        """
+        if self._is_read:
+            raise StructgenError(
+                "This stream has been read to its end, and gives its pieces once. The text is in "
+                "stream.result.text; for another output call generator.stream again."
+            )
+        return self
 
     def __next__(self) -> str:
         """Return the next piece of text.
@@ -44,6 +58,9 @@ class Stream(Iterator[str]):
             )
         try:
             return next(self._chunks)
+        except StopIteration:
+            self._is_read = True
+            raise
         finally:
             self._reading.release()
 

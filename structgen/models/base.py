@@ -98,13 +98,17 @@ class Model(Protocol):
             adapter: name of the adapter to run with; None: the model as it is.
         """
 
+    @property
+    def most_rows(self) -> int:
+        """Most rows of a batch."""
+
     def start_batch(
         self, rows: Sequence[TokenIds], room: int, *, adapter: str | None = None
     ) -> TokenBatch | None:
         """Begin a batch and run the model over its first tokens.
 
         Args:
-            rows: int32 ``[n]`` each, of any lengths.
+            rows: int32 ``[n]`` each, of any lengths; at most `most_rows`.
             room: most tokens that any row will have.
             adapter: name of the adapter to run with; None: the model as it is.
 

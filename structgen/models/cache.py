@@ -58,6 +58,13 @@ def find(name: str) -> Path | None:
     return folder if (folder / CONFIG).is_file() else None
 
 
+def name_of(folder: Path) -> str | None:
+    """The name of the model in a folder of the cache; None: it lies elsewhere."""
+    if folder.absolute().parent != (root() / "models").absolute():
+        return None
+    return _name(folder.name)
+
+
 def installed() -> list[Installed]:
     """The models in the cache, by name. Cost: one walk over their files."""
     models = root() / "models"

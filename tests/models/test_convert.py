@@ -16,9 +16,11 @@ import pytest
 import tiny_gguf
 from reference import Reference
 
-from structgen.errors import ConversionError
+from structgen.errors import ConversionError, ModelError
+from structgen.models import genai
 from structgen.models.conversion import convert, graph
 from structgen.models.conversion.convert import convert_gguf
+from structgen.models.conversion.gguf_header import architecture_of
 from structgen.models.progress import silent
 
 CHAT = (
@@ -193,6 +195,54 @@ def test_no_gguf_at_all(tmp_path):
     assert "No such file" in refused(file, tmp_path)
     file.write_bytes(b"PK\3\4 something else")
     assert "not a GGUF file" in refused(file, tmp_path)
+
+
+def test_another_family_is_told_before_the_tokenizer_is_read(tmp_path, monkeypatch):
+    path = tiny_gguf.write(tmp_path / "tiny.gguf", architecture="gemma3")
+    monkeypatch.setattr("gguf.GGUFReader", None)
+    assert "architecture 'gemma3'" in refused(path, tmp_path)
+    # A header that cannot be followed is left to those who know the format.
+    for data in (b"", b"GGUF" + bytes(4), path.read_bytes()[:40], b"GGUF\3" + b"\xff" * 60):
+        (tmp_path / "cut.gguf").write_bytes(data)
+        assert architecture_of(tmp_path / "cut.gguf") is None
+    moved = path.read_bytes().replace(b"general.architecture", b"general.brchitecture")
+    (tmp_path / "moved.gguf").write_bytes(moved)  # every other key is passed over
+    assert architecture_of(tmp_path / "moved.gguf") is None
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "message"),
+    [
+        (
+            "model.onnx.data",
+            1000,
+            r"model\.onnx\.data is damaged: it has 1,000 bytes of the [\d,]+",
+        ),
+        ("model.onnx.data", 0, r"model\.onnx\.data is damaged: it has 0 bytes"),
+        ("model.onnx.data", None, r"model\.onnx\.data is missing"),
+        ("model.onnx", None, r"model\.onnx is missing"),
+        ("model.onnx", 900, r"cannot load .*: Load model from .* failed"),
+    ],
+)
+def test_a_damaged_model_is_told_as_such(name, size, message, tmp_path, monkeypatch, capfd):
+    monkeypatch.setenv("STRUCTGEN_CACHE", str(tmp_path / "cache"))
+    path = tiny_gguf.write(tmp_path / "tiny.gguf")
+    folder = convert_gguf(path, tmp_path / "cache" / "models" / "org--tiny", silent)
+    genai.load(folder)
+    capfd.readouterr()
+    if size is None:
+        (folder / name).unlink()
+    else:
+        with (folder / name).open("r+b") as file:
+            file.truncate(size)
+    with pytest.raises(ModelError, match=message + r".*`structgen models rm org/tiny`") as caught:
+        genai.load(folder)
+    assert ".cc:" not in str(caught.value)
+    if name == "model.onnx.data":
+        assert capfd.readouterr() == ("", "")
+    moved = folder.rename(tmp_path / "elsewhere")
+    with pytest.raises(ModelError, match=r"Fetch or convert the model again\."):
+        genai.load(moved)
 
 
 @pytest.mark.parametrize("share", [0.001, 0.2, 0.9, 0.999])

@@ -18,6 +18,8 @@ import numpy.typing as npt
 
 from structgen.errors import ConversionError
 
+from .gguf_header import architecture_of
+
 FloatArray = npt.NDArray[np.float32]
 
 
@@ -79,6 +81,7 @@ class GgufFile:
                 f"{self.path} is not a GGUF file: it starts with {magic!r}, not b'GGUF'. "
                 "Pass the .gguf weights themselves."
             )
+        check_family(self.path, architecture_of(self.path))
         try:
             self._reader = GGUFReader(self.path)
         except Exception as error:  # the reader raises whatever NumPy raises on a short file
@@ -147,6 +150,20 @@ def layer_tensor(layer: int, part: str) -> str:
     return f"blk.{layer}.{part}.weight"
 
 
+def check_family(path: Path, architecture: str | None) -> None:
+    """Raise when a file's architecture is known and is another one.
+
+    Raises:
+        ConversionError: so it is.
+    """
+    if architecture not in (None, "llama"):
+        raise ConversionError(
+            f"{path} holds a model of architecture {architecture!r}; structgen converts "
+            "'llama' (Llama, SmolLM2, TinyLlama, Mistral 7B). For others use a folder made by "
+            "`python -m onnxruntime_genai.models.builder`."
+        )
+
+
 def read_shape(file: GgufFile) -> LlamaShape:
     """Read and check the hyperparameters of a Llama-family model.
 
@@ -157,13 +174,7 @@ def read_shape(file: GgufFile) -> LlamaShape:
         ConversionError: another architecture, a feature outside the plain Llama block, a tensor
             missing, unknown or of the wrong shape.
     """
-    architecture = str(file.require("general.architecture"))
-    if architecture != "llama":
-        raise ConversionError(
-            f"{file.path} holds a model of architecture {architecture!r}; structgen converts "
-            "'llama' (Llama, SmolLM2, TinyLlama, Mistral 7B). For others use a folder made by "
-            "`python -m onnxruntime_genai.models.builder`."
-        )
+    check_family(file.path, str(file.require("general.architecture")))
     n_heads = _same_everywhere(file, "llama.attention.head_count")
     n_kv_heads = _same_everywhere(file, "llama.attention.head_count_kv", n_heads)
     hidden_size = int(file.require("llama.embedding_length"))

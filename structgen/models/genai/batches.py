@@ -9,7 +9,7 @@ What the runtime does, measured with 0.18 and relied on here:
 * Tokens can be appended to a batch once; after that each step adds one token to every row. The
   token is the likeliest of what ``set_logits`` left, so scores of one finite entry write any token.
 * Rows are padded *on the right* with the padding token, which is then neither seen nor kept: the
-  scores of a shorter row are those of the row alone, to the bit. `pads_exactly` checks it.
+  scores of a shorter row are those of the row alone, but for rounding. `pads_exactly` checks it.
 * A row whose end-of-sequence token was written goes on with padding. So rows are never fed one
   before they are done, and cost a step as long as the batch has them.
 * A batch can be rewound to nothing only: to grow, all of it is run again.
@@ -26,6 +26,9 @@ from structgen.errors import ModelError
 from structgen.sampling import Logits, TokenIds
 
 _SPARE_TOKENS = 256
+
+MOST_ROWS = 32
+"""Rows that the runtime takes: it refuses more."""
 
 
 @final

@@ -41,9 +41,10 @@ from structgen.vocabulary import Vocabulary
 
 from . import recover
 from .adapters import AdapterSet
-from .batches import TextBatch, pads_exactly
+from .batches import MOST_ROWS, TextBatch, pads_exactly
+from .damage import damage, in_short, remedy
 from .folders import folder_vocabulary, read_config
-from .providers import check_session_options, checked
+from .providers import PROVIDER_OPTIONS, check_session_options, checked, with_options
 from .sequences import LiveSequence, SequencePool, TextSequence
 
 # What is kept of calls by default: a few conversations, or one system prompt for a few threads.
@@ -152,6 +153,11 @@ class TextModel:
             )
         live.expect(0 if prefix is None else len(prefix))
         return TextSequence(live, max_length, self.sequences.give)
+
+    @property
+    def most_rows(self) -> int:
+        """Most sequences that the runtime takes side by side."""
+        return MOST_ROWS
 
     def start_batch(
         self, rows: Sequence[TokenIds], room: int, *, adapter: str | None = None
@@ -287,13 +293,21 @@ def load(
         )
     config = read_config(folder)
     vocabulary = folder_vocabulary(folder, config)
-    names = None if providers is None else checked(providers)
     check_session_options(session_options)
+    names, options_of = with_options(
+        None if providers is None else checked(providers), session_options
+    )
+    damaged = damage(folder, config)
+    if damaged is not None:
+        raise ModelError(f"{damaged} {remedy(folder)}")
     try:
-        og_model = og.Model(_session_config(folder, names, session_options, threads))
+        og_model = og.Model(_session_config(folder, names, options_of, session_options, threads))
         og_tokenizer = og.Tokenizer(og_model)
     except Exception as error:
-        raise ModelError(f"ONNX Runtime GenAI cannot load {folder}: {error}") from error
+        hint = f" {remedy(folder)}" if "parse" in str(error) or "parsing" in str(error) else ""
+        raise ModelError(
+            f"ONNX Runtime GenAI cannot load {folder}: {in_short(error)}.{hint}"
+        ) from error
     return TextModel(
         og_model,
         og_tokenizer,
@@ -367,6 +381,7 @@ def from_onnx_genai(
 def _session_config(
     folder: Path,
     providers: Sequence[str] | None,
+    provider_options: Mapping[str, Mapping[str, Any]],
     session_options: Mapping[str, Any] | None,
     threads: int | None,
 ) -> og.Config:
@@ -376,7 +391,11 @@ def _session_config(
         for name in providers:
             if name != "cpu":  # which is always there, for what the others cannot do
                 config.append_provider(name)
-    wanted = dict(session_options or {})
+                for key, value in provider_options.get(name, {}).items():
+                    config.set_provider_option(name, key, str(value))
+    wanted = {
+        name: value for name, value in (session_options or {}).items() if name != PROVIDER_OPTIONS
+    }
     if threads is not None:
         wanted["intra_op_num_threads"] = threads
     if wanted:

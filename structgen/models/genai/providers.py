@@ -28,6 +28,8 @@ _SESSION_OPTIONS = (
     "provider_options",
 )
 
+PROVIDER_OPTIONS = "provider_options"
+
 
 def installed() -> list[str]:
     """Names of the execution providers that are installed."""
@@ -54,6 +56,47 @@ def checked(providers: Sequence[str]) -> list[str]:
                 "onnxruntime-genai-directml, each instead of onnxruntime-genai."
             )
     return names
+
+
+def with_options(
+    providers: Sequence[str] | None, session_options: Mapping[str, Any] | None
+) -> tuple[Sequence[str] | None, Mapping[str, Mapping[str, Any]]]:
+    """Read which providers session options name: the runtime itself would not use them for it.
+
+    Args:
+        providers: of `checked`, or None.
+        session_options: with ``provider_options``, as ``genai_config.json`` has them: a list of
+            ``{name: {option: value}}``.
+
+    Returns:
+        The providers to use, and the options of each by name.
+
+    Raises:
+        ModelError: they are no such list, or name one that is not installed, or that ``providers``
+            does not name.
+    """
+    given = (session_options or {}).get(PROVIDER_OPTIONS)
+    if given is None:
+        return providers, {}
+    entries = given if isinstance(given, (list, tuple)) else [given]
+    found: dict[str, Mapping[str, Any]] = {}
+    for entry in entries:
+        if not isinstance(entry, Mapping) or not all(
+            isinstance(options, Mapping) for options in entry.values()
+        ):
+            raise ModelError(
+                f"Session option {PROVIDER_OPTIONS!r} is a list such as "
+                f"[{{'cuda': {{'device_id': '0'}}}}], not {given!r}."
+            )
+        for name, options in zip(checked([*entry] or ["cpu"]), entry.values(), strict=False):
+            found[name] = options
+    for name in found:
+        if providers is not None and name not in providers:
+            raise ModelError(
+                f"Session option {PROVIDER_OPTIONS!r} names {name!r}, which providers= does not: "
+                f"{', '.join(providers)}. Name it in both."
+            )
+    return [*found] if providers is None and found else providers, found
 
 
 def check_session_options(options: Mapping[str, Any] | None) -> None:
