@@ -6,7 +6,6 @@ import inspect
 import json
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -161,13 +160,8 @@ def test_help_loads_no_model_runtime() -> None:
     assert not loaded & set(MODEL_PACKAGES)
 
 
-def test_import_is_quick() -> None:
-    def seconds(code: str) -> float:
-        start = time.perf_counter()
-        subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
-        return time.perf_counter() - start
-
-    # Best of a few, less what the bare interpreter takes: other work shares the machine.
-    bare = min(seconds("pass") for _ in range(5))
-    with_import = min(seconds("import structgen") for _ in range(5))
-    assert with_import - bare < 0.3
+def test_import_is_light() -> None:
+    count = "import sys\n{}\nprint(len([m for m in sys.modules if m.startswith('structgen')]))"
+    code = count.format("import structgen")
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert int(done.stdout) == 2, "structgen and its errors; all else when it is used"

@@ -1,19 +1,18 @@
 """Masks never lead wrong: a small sample of what ``tests/benchmarks/walks.py`` measures.
 
 Random walks under a budget end in valid JSON, and edits of what they wrote are accepted exactly
-when jsonschema-rs accepts them. The schemas here cover every keyword; with the data folder at hand
-(``../shared/data``, or STRUCTGEN_DATA) a sample of the test-suite and of MaskBench is walked too.
+when jsonschema-rs accepts them. The schemas here cover every keyword; some of our own sample, and
+of the test-suite and MaskBench where these are (see corpora.py), are walked too.
 """
 
 from __future__ import annotations
 
-import os
 import random
 from collections import Counter
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
+import corpora
 import pytest
 from conformance import byte_vocabulary
 from documents import Members, NotJson, Number, has_duplicates, read, spelled
@@ -22,9 +21,8 @@ from engine.test_json_schema import RANDOM
 from engine.walks import examples
 from hypothesis import given
 from judging import FLEXIBLE, Judge, Verdict
-from walks import Case, Walker, is_bad, maskbench_cases, suite_cases
+from walks import Case, Walker, cases_of, is_bad, maskbench_cases
 
-DATA = Path(os.environ.get("STRUCTGEN_DATA", Path(__file__).parents[2] / "shared" / "data"))
 WALKER = Walker(byte_vocabulary(), walks=6, edits=2, seconds=0)
 
 SCHEMAS: dict[str, Any] = {
@@ -130,17 +128,19 @@ def test_generated_schemas(r: random.Random) -> None:
     check([Case("generated", str(r.randint(0, 999)), schema, instances=instances)], walker)
 
 
-@pytest.mark.skipif(not DATA.is_dir(), reason=f"no schemas at {DATA}")
-def test_a_sample_of_the_test_suite() -> None:
-    count = check(suite_cases(DATA)[7::29])
-    assert count["walk: both accept"] > 270
-    assert count["edit of value: both accept"] > 300
-    assert count["edit of value: both refuse"] > 100
+@corpora.both
+def test_a_sample_of_a_corpus(corpus: str) -> None:
+    cases = cases_of(corpora.groups(corpus), corpora.documents(corpus))
+    count = check(cases[7::29] if corpus == "suite" else cases[::4])
+    least = {"suite": (270, 300, 100), "sample": (150, 50, 50)}[corpus]
+    assert count["walk: both accept"] > least[0]
+    assert count["edit of value: both accept"] > least[1]
+    assert count["edit of value: both refuse"] > least[2]
 
 
-@pytest.mark.skipif(not DATA.is_dir(), reason=f"no schemas at {DATA}")
 def test_a_sample_of_maskbench() -> None:
-    cases = [case for case in maskbench_cases(DATA, 2, 100) if len(str(case.schema)) < 2000]
+    folder = corpora.need("maskbench-dev.jsonl.xz").parent
+    cases = [case for case in maskbench_cases(folder, 2, 100) if len(str(case.schema)) < 2000]
     count = check(cases[:30])
     assert count["walk: both accept"] > 160
     assert count["edit of value: both accept"] > 90

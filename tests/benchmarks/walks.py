@@ -26,7 +26,7 @@ import random
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from operator import attrgetter
@@ -221,6 +221,11 @@ def suite_cases(data: Path) -> list[Case]:
     """The test-suite's schemas: the required ones, and those on formats, for strings only."""
     with lzma.open(data / "json-schema-test-suite-remotes.json.xz", "rt") as file:
         documents = json.load(file)
+    return cases_of(read_lines(data / "json-schema-test-suite.jsonl.xz"), documents)
+
+
+def cases_of(groups: Iterable[Any], documents: Mapping[str, Any]) -> list[Case]:
+    """The cases of groups that are written as the test-suite's."""
     return [
         Case(
             f"{g['draft']} {'formats' if g['optional'] else 'required'}",
@@ -230,7 +235,7 @@ def suite_cases(data: Path) -> list[Case]:
             documents,
             tuple(t["data"] for t in g["tests"]),
         )
-        for g in read_lines(data / "json-schema-test-suite.jsonl.xz")
+        for g in groups
         if not g["optional"] or "/format/" in g["file"]
     ]
 
