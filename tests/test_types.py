@@ -33,6 +33,7 @@ from pydantic import (
     constr,
 )
 
+import structgen
 from structgen.errors import (
     OutputTypeError,
     ParseError,
@@ -41,7 +42,10 @@ from structgen.errors import (
     UnsupportedFeature,
 )
 from structgen.grammar import ir, json_schema
+from structgen.grammar.json_schema.graph import DIGITS_ONLY
 from structgen.types import Call, Cfg, Choice, JsonSchema, OutputType, Regex, lower
+
+BYTES = structgen.Vocabulary([bytes([i]) for i in range(256)] + [b""], eos_token_ids=[256])
 
 
 class Color(enum.Enum):
@@ -121,9 +125,19 @@ Grade = typing_extensions.TypeAliasType("Grade", Literal["A", "B"])
 
 
 def schema_of(output_type: Any) -> Any:
+    """The schema, without the mark of integers, which are all to be written as digits."""
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, list):
+            return list(map(plain, value))
+        if not isinstance(value, dict):
+            return value
+        assert value.get("type") != "integer" or value.get(DIGITS_ONLY) is True
+        return {key: plain(part) for key, part in value.items() if key != DIGITS_ONLY}
+
     grammar = lower(output_type).grammar
     assert isinstance(grammar, ir.Json)
-    return grammar.schema
+    return plain(grammar.schema)
 
 
 def texts_of(output_type: Any) -> tuple[str, ...]:
@@ -270,11 +284,12 @@ def test_containers_are_json(output_type: Any, text: str, value: Any) -> None:
         (Annotated[int, Field(ge=1, le=5)], {"type": "integer", "minimum": 1, "maximum": 5},
          "1", 1),
         (conint(gt=3), {"type": "integer", "exclusiveMinimum": 3}, "4", 4),
-        (Annotated[float, Field(lt=2.5)], {"type": "number", "exclusiveMaximum": 2.5}, "2", 2.0),
+        (Annotated[float, Field(le=2.5)], {"type": "number", "maximum": 2.5}, "2", 2.0),
+        (Annotated[float, Field(gt=0)], {"type": "number", "exclusiveMinimum": 0}, "2", 2.0),
+        (Annotated[float, Field(gt=0.3)], {"type": "number", "minimum": 0.30000000000000004},
+         "2", 2.0),
         (int | None, {"anyOf": [{"type": "integer"}, {"type": "null"}]}, "null", None),
         (Optional[int], {"anyOf": [{"type": "integer"}, {"type": "null"}]}, "1", 1),  # noqa: UP045
-        (Annotated[Decimal, Field(ge=1)], {"type": "number", "minimum": 1.0},
-         "1.00000000000000000001", Decimal("1.00000000000000000001")),
     ],
 )  # fmt: skip
 def test_numbers_booleans_and_none_are_spelt_as_in_json(
@@ -401,6 +416,50 @@ def test_bytes_are_measured_in_bytes() -> None:
     assert re.search(schema["items"]["pattern"], "é") is None
 
 
+def test_money_is_a_number_or_a_string_with_its_bounds_and_digits() -> None:
+    class Bill(BaseModel):
+        price: Decimal = Field(ge=0, le=Decimal("999.99"), max_digits=5, decimal_places=2)
+        tip: Annotated[Decimal, Field(gt=0, multiple_of=Decimal("0.05"))] = Decimal(1)
+
+    constraint = structgen.compile(Bill, BYTES)
+
+    def allows(price: str, tip: str = "0.5") -> bool:
+        text = f'{{"price":{price},"tip":{tip}}}'
+        if constraint.allows(text):
+            Bill.model_validate_json(text)
+            return True
+        return False
+
+    for price in ("0", "12.5", "12.50", '"12.50"', '"999.99"', "999.99", '"0.01"'):
+        assert allows(price), price
+    for price in ("-1", "1000", "999.999", '"1000"', '"-0.01"', '"0.001"', "1.005", '"1e2"'):
+        assert not allows(price), price
+    assert allows("1", "0.15")
+    assert allows("1", '"0.15"')
+    assert not allows("1", "0.16")
+    assert not allows("1", '"0.16"')
+    assert not allows("1", '"0.00"')
+    assert constraint.allows(Bill(price=Decimal("7.10")).model_dump_json())
+
+
+def test_bounds_of_decimals_keep_every_digit() -> None:
+    exact = Decimal("0.1000000000000000000001")
+    constraint = structgen.compile(list[Annotated[Decimal, Field(ge=exact)]], BYTES)
+    assert constraint.allows(f'["{exact}"]')
+    for text in ("0.1", '"0.1"', '"0.1000000000000000000000"', "0.1000000000000000000001"):
+        assert not constraint.allows(f"[{text}]"), text
+
+
+@pytest.mark.parametrize("order", ["schema", "any"])
+@pytest.mark.parametrize("strict", [False, True])
+def test_integers_are_written_as_pydantic_reads_them(order: str, strict: bool) -> None:
+    output_type = list[Annotated[int, Field(strict=strict)]]
+    constraint = structgen.compile(output_type, BYTES, property_order=order)
+    assert constraint.allows("[12,-3]")
+    for text in ("[1.0]", "[1e41]", "[1e2]"):
+        assert not constraint.allows(text)
+
+
 # Bare text
 
 
@@ -415,6 +474,9 @@ def test_bytes_are_measured_in_bytes() -> None:
         (uuid.UUID, str(uuid.UUID(int=5)), uuid.UUID(int=5)),
         (Decimal, "-1.50", Decimal("-1.50")),
         (Annotated[Decimal, Field(max_digits=3, decimal_places=2)], "1.50", Decimal("1.50")),
+        (Annotated[Decimal, Field(ge=1)], "1.00000000000000000001",
+         Decimal("1.00000000000000000001")),
+        (Annotated[Decimal, Field(gt=0, max_digits=8, decimal_places=2)], "0.01", Decimal("0.01")),
         (complex, "1+2j", 1 + 2j),
         (Annotated[str, Field(max_length=3)], "a\n🙂", "a\n🙂"),
         (Annotated[str, Field(pattern="^a+$")], "aa", "aa"),
@@ -761,7 +823,11 @@ def test_wrong_output_types_say_what_to_write(output_type: Any, message: str) ->
         (list[Pairs], "$.$defs.Pairs", "does not parse back"),
         (dict[float, int], "$", "key type is not masked"),
         (dict[Size, int], "$", "key type is not masked"),
-        (list[Annotated[Decimal, Field(ge=1, decimal_places=2)]], "$.items", "bounds as well as"),
+        (
+            list[Annotated[Decimal, Field(multiple_of=Decimal("3e-16"))]],
+            "$.items",
+            "multiple of 3E-16",
+        ),
     ],
 )
 def test_what_cannot_be_masked_is_refused_with_its_path(

@@ -24,8 +24,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel, Field, TypeAdapter
 
+from structgen.automaton.json import evaluate
 from structgen.grammar import ir
-from structgen.types import formats, lower
+from structgen.grammar.regex import algebra as regex_algebra
+from structgen.types import bounds, formats, lower
 
 UTC = dt.timezone.utc
 
@@ -45,7 +47,7 @@ UTC = dt.timezone.utc
         (formats.uuid_pattern(), uuid.UUID),
         (formats.uuid_pattern(4), pydantic.UUID4),
         (formats.uuid_pattern(7), pydantic.UUID7),
-        (formats.decimal_pattern(), Decimal),
+        (bounds.decimal_text(bounds.Limits())["pattern"], Decimal),  # type: ignore[index]
         (formats.complex_pattern(), complex),
         (formats.integer_pattern(), int),
     ],
@@ -56,18 +58,130 @@ def test_what_a_pattern_allows_parses(pattern: str, python_type: Any, data: st.D
     TypeAdapter(python_type).validate_json(json.dumps(text))
 
 
-@pytest.mark.parametrize(
-    ("max_digits", "decimal_places"),
-    [(None, 0), (None, 2), (1, None), (3, None), (3, 0), (4, 2), (2, 2), (2, 4)],
+BOUNDS: list[Any] = [
+    *("0", "1", "-1", "0.05", "-0.05", "9.99", "10", "99", "100.10", "-123.456", "0.1", "-1000"),
+    *(0.3, -2, Decimal("0.1000000000000000000001"), 12345678901234567890),
+]
+
+
+@st.composite
+def decimal_limits(draw: st.DrawFn) -> dict[str, Any]:
+    limits: dict[str, Any] = {}
+    for keys in (("ge", "gt"), ("le", "lt")):
+        if draw(st.booleans()):
+            value = draw(st.sampled_from(BOUNDS))
+            limits[draw(st.sampled_from(keys))] = Decimal(value) if type(value) is str else value
+    if draw(st.booleans()):
+        limits["max_digits"] = draw(st.integers(1, 20))
+    if draw(st.booleans()):
+        places = draw(st.integers(0, 4))
+        limits["decimal_places"] = min(places, limits.get("max_digits", places))
+    if draw(st.integers(0, 2)) == 0:
+        limits["multiple_of"] = Decimal(draw(st.sampled_from(["0.01", "0.05", "0.25", "1", "3"])))
+    return limits
+
+
+SHAPES = st.from_regex(
+    r"-?(0|[1-9][0-9]{0,5})([.][0-9]{1,4})?", fullmatch=True, alphabet="-.0123456789"
 )
-@given(data=st.data())
-def test_decimals_of_limited_digits_parse(
-    max_digits: int | None, decimal_places: int | None, data: st.DataObject
+SHIFTS = st.sampled_from(["0", "0.01", "-0.01", "0.0001", "-1", "1", "10", "-9.9", "0.050"])
+
+
+def near(limits: dict[str, Any]) -> st.SearchStrategy[str]:
+    """Plain decimals: near the bounds, and anywhere."""
+    found = [Decimal(str(limits[key])) for key in ("ge", "gt", "le", "lt") if key in limits]
+    close = [
+        SHIFTS.map(lambda shift, bound=bound: format(bound + Decimal(shift), "f"))
+        for bound in found
+    ]
+    return st.one_of(SHAPES, *close)
+
+
+def fits(text: str, limits: dict[str, Any]) -> bool:
+    """Whether the digits that are written, zeros at the end included, are not too many."""
+    whole, _, fraction = text.lstrip("-").partition(".")
+    digits = limits.get("max_digits", 99)
+    places = limits.get("decimal_places")
+    used = len(whole if whole != "0" else "") + len(fraction)
+    return used <= digits and (places is None or len(fraction) <= places)
+
+
+@settings(max_examples=300, deadline=None)
+@given(decimal_limits(), st.data())
+def test_decimals_are_those_that_pydantic_takes(
+    limits: dict[str, Any], data: st.DataObject
 ) -> None:
-    pattern = formats.decimal_pattern(max_digits, decimal_places)
-    text = data.draw(st.from_regex(pattern.replace("$", r"\Z")))
-    limits = Field(max_digits=max_digits, decimal_places=decimal_places)
-    TypeAdapter(Annotated[Decimal, limits]).validate_json(json.dumps(text))
+    adapter = TypeAdapter(Annotated[Decimal, Field(**limits)])
+    found = bounds.Limits.of(limits)
+    pattern = bounds.decimal_text(found)
+    text = data.draw(near(limits))
+    try:
+        adapter.validate_json(f'"{text}"')
+    except pydantic.ValidationError:
+        is_valid = False
+    else:
+        is_valid = fits(text, limits)
+    if pattern is not None:
+        parts = [["regex", pattern["pattern"], 0]] if "pattern" in pattern else []
+        parts += [pattern[regex_algebra.KEYWORD]] if regex_algebra.KEYWORD in pattern else []
+        assert evaluate.matches(regex_algebra.lower(["and", *parts]), text) is is_valid, text
+    # As a number it is read as a float, so that what is near a bound may be on its other side.
+    allowed = any(_allows_number(schema, text) for schema in bounds.decimal_numbers(found))
+    if allowed:
+        adapter.validate_json(text)
+    elif is_valid and "multiple_of" not in limits and text.strip("-0.") and len(text) < 12:
+        assert limits.get("max_digits", 0) > bounds.MAX_SPELT_OUT or set(limits) & {"gt", "lt"}
+
+
+def _allows_number(schema: dict[str, Any], text: str) -> bool:
+    """Whether a number is valid under the few keywords that lowering emits, in exact arithmetic."""
+    number = Fraction(text)
+    exact = {key: Fraction(str(value)) for key, value in schema.items() if key in _EXACT}
+    return (
+        number >= exact.get("minimum", number)
+        and number <= exact.get("maximum", number)
+        and number > exact.get("exclusiveMinimum", number - 1)
+        and number < exact.get("exclusiveMaximum", number + 1)
+        and ("multipleOf" not in exact or number % exact["multipleOf"] == 0)
+        and schema.get("not", {}).get("const") != number
+        and all(_allows_number(rule, text) for rule in schema.get("allOf", ()))
+    )
+
+
+_EXACT = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
+FLOATS = st.floats(-1e9, 1e9) | st.sampled_from([0.1, 0.3, 2.5, 1e-9, 0.7, 1e22, 5e-324])
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.dictionaries(st.sampled_from(["ge", "gt", "le", "lt"]), FLOATS, max_size=2),
+    st.none() | st.sampled_from([0.1, 0.01, 0.3, 2.5, 3.0, 0.05, 1e-5, 1e7 / 3]),
+    st.data(),
+)
+def test_floats_satisfy_their_bounds_after_rounding(
+    limits: dict[str, float], step: float | None, data: st.DataObject
+) -> None:
+    given = limits if step is None else {**limits, "multiple_of": step}
+    adapter = TypeAdapter(Annotated[float, Field(**given)])  # type: ignore[arg-type]
+    schema = bounds.float_schema(bounds.Limits.of(given))
+    if step is None:
+        edges = [value + shift for value in limits.values() for shift in (0.0, 1.0, -1.0)]
+        value = data.draw(st.floats(-1e6, 1e6) | st.sampled_from([*edges, 1.0]))
+        text = format(Decimal(repr(value)), "f")
+        ends = ["", "0", "00000000000000000001"]
+        text += data.draw(st.sampled_from(ends)) if "." in text else ""
+    else:
+        text = format(Decimal(repr(step)) * data.draw(st.integers(-(10**9), 10**9)), "f")
+    is_valid = True
+    try:
+        adapter.validate_json(text)
+    except pydantic.ValidationError:
+        is_valid = False
+    if _allows_number(schema, text):
+        assert is_valid, (text, given)
+    elif step is None:  # what Pydantic dumps is allowed, however near it is
+        dumped = format(Decimal(repr(float(text))), "f")
+        assert not is_valid or _allows_number(schema, dumped), (text, given)
 
 
 def test_every_date_of_the_calendar_and_no_other() -> None:
@@ -256,10 +370,18 @@ def instances(draw: st.DrawFn, schema: Any, root: Any, depth: int = 0) -> str:
         low = schema.get("minimum", schema.get("exclusiveMinimum"))
         high = schema.get("maximum", schema.get("exclusiveMaximum"))
         numbers: Any = st.integers(low, high)
-        if kind == "number":
+        if "allOf" in schema:  # quarters, whose multiples the validator's floats get right
+            quarters = st.integers(-400, 400).map(lambda count: count / 4)
+            numbers = quarters.filter(lambda number: _allows_number(schema, str(number)))
+        elif kind == "number":
             numbers = st.floats(low, high, allow_nan=False, allow_infinity=False)
         excluded = (schema.get("exclusiveMinimum"), schema.get("exclusiveMaximum"))
         return spelt(draw(numbers.filter(lambda number: number not in excluded)), draw)
+    if kind == "string" and regex_algebra.KEYWORD in schema:
+        _, *parts = schema[regex_algebra.KEYWORD]
+        patterns = [re.compile(pattern).fullmatch for _, pattern, _ in parts]
+        texts = st.integers(-400, 400).map(lambda count: str(count / 4))
+        return json.dumps(draw(texts.filter(lambda text: all(match(text) for match in patterns))))
     if kind == "string":
         low, high = schema.get("minLength", 0), schema.get("maxLength")
         if "pattern" not in schema:

@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import math
 from collections.abc import Mapping
 from typing import Any
 
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import SchemaError, SchemaValidator, ValidationError, core_schema
 
-from structgen.types import formats, networks
+from structgen.grammar.json_schema.graph import DIGITS_ONLY
+from structgen.types import bounds, formats, networks
 from structgen.types.own_types import FUNCTIONS, Kind, Refusal, fraction, known, title
 from structgen.types.patterns import KEPT
 
@@ -27,6 +29,13 @@ CHECKED = "$structgen-checked"
 """Key of a node that code looks at when the text is parsed; its value names that code."""
 
 _BOUNDS = ("le", "ge", "lt", "gt")
+_KEYWORDS = {
+    "ge": "minimum",
+    "gt": "exclusiveMinimum",
+    "le": "maximum",
+    "lt": "exclusiveMaximum",
+    "multiple_of": "multipleOf",
+}
 _CHECK_AFTER = "Leave the constraint out of the output type and check the parsed value."
 _NOT_ITS_OWN = "on a type that Pydantic checks in steps of its own is not masked"
 _INNER = ("schema", "lax_schema", "json_schema")
@@ -211,25 +220,40 @@ class ExactSchema(GenerateJsonSchema):
 
     # Numbers and strings.
 
-    def decimal_schema(self, schema: core_schema.DecimalSchema) -> JsonSchemaValue:  # noqa: D102
+    def int_schema(self, schema: core_schema.IntSchema) -> JsonSchemaValue:  # noqa: D102
+        # Pydantic takes 1.0 for an integer in lax fields only, and 1e41 in none.
+        result: JsonSchemaValue = {"type": "integer", DIGITS_ONLY: True}
         constraints: Mapping[str, Any] = schema
-        bounds: dict[str, Any] = {
-            key: float(constraints[key])
-            for key in (*_BOUNDS, "multiple_of")
-            if constraints.get(key) is not None
-        }
-        digits, places = schema.get("max_digits"), schema.get("decimal_places")
-        if bounds and (digits is not None or places is not None):
+        for key, keyword in _KEYWORDS.items():
+            if constraints.get(key) is not None:
+                result[keyword] = int(constraints[key])
+        return result
+
+    def float_schema(self, schema: core_schema.FloatSchema) -> JsonSchemaValue:  # noqa: D102
+        floats: dict[str, float] = {}
+        constraints: Mapping[str, Any] = schema
+        for key in _KEYWORDS:
+            if constraints.get(key) is None:
+                continue
+            value = float(constraints[key])
+            if math.isfinite(value):
+                floats[key] = value
+            elif math.isnan(value) or (value < 0) != (key in ("ge", "gt")):
+                return {"not": {}}
+        return bounds.float_schema(bounds.Limits.of(floats))
+
+    def decimal_schema(self, schema: core_schema.DecimalSchema) -> JsonSchemaValue:  # noqa: D102
+        limits = bounds.Limits.of(schema)
+        forms = bounds.decimal_numbers(limits)
+        text = bounds.decimal_text(limits)
+        if text is not None:
+            forms.append(text)
+        if not forms:
             return _refused(
-                "A Decimal with bounds as well as max_digits or decimal_places",
-                "Keep either the bounds or the digit counts, and check the parsed value.",
+                f"A Decimal that is a multiple of {limits.multiple_of}, with its other constraints",
+                "Leave one of the constraints out, and check the parsed value.",
             )
-        if bounds:
-            return self.float_schema(core_schema.float_schema(**bounds))
-        text = _text(formats.decimal_pattern(digits, places))
-        if digits is not None or places is not None:
-            return text
-        return {"anyOf": [{"type": "number"}, text]}
+        return forms[0] if len(forms) == 1 else {"anyOf": forms}
 
     def str_schema(self, schema: core_schema.StringSchema) -> JsonSchemaValue:  # noqa: D102
         result = super().str_schema(schema)
@@ -306,7 +330,7 @@ class ExactSchema(GenerateJsonSchema):
             names = ["true", "false"]
         if names is not None and all(isinstance(name, str) for name in names):
             return _object({name: dict(values) for name in names}, []) | sizes
-        if kind == "integer" and keys.keys() <= {"type", "title"}:
+        if kind == "integer" and keys.keys() <= {"type", "title", DIGITS_ONLY}:
             keys = _text(formats.integer_pattern())
         elif kind != "string" and "anyOf" not in keys and keys:
             return _refused(

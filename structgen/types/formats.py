@@ -69,27 +69,6 @@ def uuid_pattern(version: int | None = None) -> str:
     return f"^{_HEX}{{8}}-{_HEX}{{4}}-{third}-{fourth}-{_HEX}{{12}}$"
 
 
-def decimal_pattern(max_digits: int | None = None, decimal_places: int | None = None) -> str:
-    """Pattern of plain decimal numbers, such as ``-12.50``: no exponent, no leading zeros.
-
-    Args:
-        max_digits: digits before and after the point together, a lone ``0`` before it not counted.
-        decimal_places: digits after the point.
-    """
-    if max_digits is None:
-        return f"^-?(?:0|[1-9][0-9]*){_fraction(decimal_places)}$"
-    # One alternative for each length of the whole part, since what is left for the fraction
-    # depends on it. Pydantic wants max_digits - decimal_places digits at most before the point.
-    places = max_digits if decimal_places is None else min(decimal_places, max_digits)
-    whole_limit = max_digits if decimal_places is None else max_digits - places
-    # With no digit left for the whole part, Pydantic refuses a bare 0 but not 0.0.
-    parts = [f"0{_fraction(places)}" if whole_limit else f"0\\.[0-9]{{1,{places}}}"]
-    for whole in range(1, whole_limit + 1):
-        digits = "[1-9]" + "[0-9]" * (whole - 1)
-        parts.append(f"{digits}{_fraction(min(places, max_digits - whole))}")
-    return f"^-?(?:{'|'.join(parts)})$"
-
-
 def complex_pattern() -> str:
     """Pattern of complex numbers as Python writes them without brackets: ``1.5+2j``."""
     number = "(?:0|[1-9][0-9]*)(?:\\.[0-9]+)?"
@@ -99,12 +78,6 @@ def complex_pattern() -> str:
 def integer_pattern() -> str:
     """Pattern of integers as JSON spells them."""
     return "^(?:0|-?[1-9][0-9]*)$"
-
-
-def _fraction(places: int | None) -> str:
-    if places is None:
-        return "(?:\\.[0-9]+)?"
-    return f"(?:\\.[0-9]{{1,{places}}})?" if places > 0 else ""
 
 
 def _zone(zone: Zone) -> str:

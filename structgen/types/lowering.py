@@ -185,11 +185,11 @@ def _lower_by_schema(output_type: Any, name: str) -> OutputType:
     json_part = json_type(output_type, name)
     schema, kind = json_part.schema, json_part.schema.get("type")
     if _base(output_type) is Decimal:
-        if kind == "number":
+        text = schema.get("anyOf", [schema])[-1]
+        if text.get("type") != "string":
             # From text, since a number in JSON would pass through a float and lose digits.
             return OutputType(ir.Json(schema), json_part.parse_string, name, json_part.checked)
-        schema = schema.get("anyOf", [schema])[-1]
-        kind = "string"
+        schema, kind = text, "string"
     is_model = isinstance(output_type, type) and issubclass(output_type, BaseModel)
     if kind == "string" and not is_model:
         pattern = _string_pattern(schema, name)

@@ -18,7 +18,7 @@ from typing import Any
 from structgen.errors import OptionError
 from structgen.grammar.regex import algebra as regex_algebra
 
-from .graph import child_path
+from .graph import DIGITS_ONLY, child_path
 
 _CORE4 = (
     "type enum multipleOf maximum exclusiveMaximum minimum exclusiveMinimum maxLength minLength "
@@ -34,7 +34,7 @@ _CORE2019 = _CORE7 + (
 )
 _CORE2020 = (
     _CORE2019.replace(" additionalItems", "").replace(" $recursiveRef", "")
-    + f" prefixItems $dynamicRef {regex_algebra.KEYWORD}"
+    + f" prefixItems $dynamicRef {regex_algebra.KEYWORD} {DIGITS_ONLY}"
 )
 
 

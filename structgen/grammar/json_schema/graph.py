@@ -33,6 +33,9 @@ TYPE_BITS = {
 }
 """The types by name. Draft 4 alone calls 1.0 no integer: there ``integer`` is `DIGITS`."""
 
+DIGITS_ONLY = "$structgen-digits"
+"""The keyword of a JSON Schema under which whole numbers are written without point and exponent."""
+
 TRUE, FALSE = 0, 1
 """The obligations that always and never hold."""
 

@@ -18,7 +18,7 @@ from structgen.grammar.regex import algebra as regex_algebra
 
 from . import checks
 from .dialects import Dialect
-from .graph import DIGITS, FRACTION, POINTED, TRUE, TYPE_BITS, Contains, Node, by_key
+from .graph import DIGITS, DIGITS_ONLY, FRACTION, POINTED, TRUE, TYPE_BITS, Contains, Node, by_key
 from .reader import Place, Reader
 
 Skipped: TypeAlias = "Collection[tuple[str, str]]"
@@ -197,6 +197,11 @@ def _pattern(_: KeywordReader, reader: Reader, node: Node, value: Any, place: Pl
 
 def _regex(_: KeywordReader, reader: Reader, node: Node, value: Any, place: Place) -> None:
     node.patterns += (regex_algebra.lower(value),)
+
+
+def _digits_only(_: KeywordReader, reader: Reader, node: Node, value: Any, place: Place) -> None:
+    if value is True:
+        node.types &= ~POINTED
 
 
 # -- objects and arrays -------------------------------------------------------------------------
@@ -413,6 +418,7 @@ _HANDLERS: dict[str, Handler] = {
     "maxLength": _counter("maxLength", "max_length"),
     "pattern": _pattern,
     regex_algebra.KEYWORD: _regex,
+    DIGITS_ONLY: _digits_only,
     "format": KeywordReader.format,
     "properties": _properties,
     "patternProperties": KeywordReader.pattern_properties,

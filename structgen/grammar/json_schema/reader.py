@@ -22,6 +22,7 @@ from .documents import Documents, Resource, Target
 from .graph import (
     ARRAY,
     DIGITS,
+    DIGITS_ONLY,
     FALSE,
     INTEGER,
     TRUE,
@@ -43,7 +44,7 @@ _BEYOND_REF = (_BEYOND_TYPE | {"type"}) - {"$ref"}
 _BEYOND_LIST = _BEYOND_TYPE - {"items"}
 
 _HOLDING = _BEYOND_TYPE - (
-    {"enum", "const", "format", "required", "uniqueItems", regex_algebra.KEYWORD}
+    {"enum", "const", "format", "required", "uniqueItems", regex_algebra.KEYWORD, DIGITS_ONLY}
     | {"minLength", "maxLength", "pattern", "minItems", "maxItems", "minProperties"}
     | {"maxProperties", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"}
 )
