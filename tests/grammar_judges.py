@@ -414,6 +414,7 @@ JUDGES: dict[str, Judge] = {
         "semver": semver,
         "shell-safe": shell,
         "sql-select": sqlite,
+        "sql-select-strict": sqlite,
         "toml-simple": toml,
         "unified-diff": unified_diff,
         "url": url,

@@ -12,10 +12,12 @@ import sys
 import time
 
 import pytest
+from fakes import FakeModel
+from rich.cells import cell_len
 from rich.console import Console
 
 import structgen
-from structgen.cli import demo
+from structgen.cli import commands, demo
 from structgen.grammar.cfg import library as grammars
 
 PLAIN = {"NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE", "COLUMNS", "PYTHONPATH"}
@@ -47,11 +49,17 @@ def test_version():
     [
         (["dmeo"], 2, "No such command 'dmeo'"),
         (["grammars", "show", "jsn"], 1, "Did you mean json"),
-        (["grammars", "show", "sql"], 1, "Did you mean sql-select?"),
+        (["grammars", "show", "sql"], 1, "Did you mean sql-select"),
         (["generate"], 2, "Missing argument 'PROMPT'"),
-        (["generate", "x", "--grammar", "sql"], 1, "Did you mean sql-select?"),
+        (["generate", "x", "--grammar", "sql"], 1, "Did you mean sql-select"),
+        (["generate", "x", "--type", "shop"], 1, "--type shop: write MODULE:NAME"),
+        (["generate", "x", "--type", "no.such:T"], 1, "there is no module no.such"),
+        (["generate", "x", "--type", "no/such.py:T"], 1, "there is no file no/such.py"),
+        (["generate", "x", "--type", "decimal:Decimla"], 1, "Did you mean Decimal"),
+        (["generate", "x", "--type", "datetime:date", "--choice", "a"], 2, "--grammar and --type"),
+        (["generate", "x", "--top-p", "2"], 1, "Error: top_p=2 is out of range"),
         (["generate", "x", "--grammar", "none.gbnf"], 1, "--grammar none.gbnf: there is no such"),
-        (["generate", "x", "--grammar", "json", "--regex", "a"], 2, "--choice and --grammar"),
+        (["generate", "x", "--grammar", "json", "--regex", "a"], 2, "--grammar and --type"),
         (["generate", "x", "--regex", "a", "--choice", "b"], 2, "one of --schema, --regex"),
         (["generate", "x", "--raw", "--system", "s"], 2, "--system needs a chat"),
         (["generate", "x", "--regex", "["], 1, "Error: Python regular expression"),
@@ -93,6 +101,46 @@ def test_generate(tmp_path):
     assert result.stdout in ("é\n", "ü\n")
 
 
+def test_generate_of_a_type_by_its_name(tmp_path):
+    file = tmp_path / "shop.py"
+    file.write_text(
+        "from __future__ import annotations\nfrom dataclasses import dataclass\n"
+        "from typing import Literal\n"
+        "@dataclass\nclass Order:\n    product: str\n    size: Size\n"
+        "Size = Literal['small', 'large']\n"
+        "class Types:\n    Size = Size\n"
+    )
+    result = run(
+        *("generate", "A mug", "--type", f"{file}:Order", "--top-p", "0.9", "--seed", "1"),
+        *("--max-new-tokens", "16"),
+    )
+    assert result.returncode == 0, result.stderr
+    assert set(json.loads(result.stdout)) == {"product", "size"}
+    result = run("generate", "A mug", "--type", f"{file}:Types.Size")
+    assert result.stdout in ("small\n", "large\n")
+    result = run("generate", "On", "--type", "datetime:date")
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d\n", result.stdout)
+
+
+def test_what_a_budget_cut_is_told():
+    letters = ("--regex", "[a-z ]{20,}")
+    result = run("generate", "Tell me a story.", *letters, "--max-new-tokens", "24")
+    assert result.returncode == 0
+    assert "(Shortened to end within 24 tokens: --max-new-tokens.)" in result.stderr
+    result = run("generate", "Tell me a long story.", "--max-new-tokens", "3")
+    assert "(Cut off at 3 tokens: --max-new-tokens.)" in result.stderr
+
+
+def test_nobody_asked_for_as_many_tokens_as_are_usual(monkeypatch):
+    nothing = dict.fromkeys(("schema", "regex", "grammar", "dialect", "type_name", "system"))
+    for context_length, most in [(300, 280), (2_000, 512), (20, 1)]:
+        model = FakeModel("x", context_length=context_length)
+        monkeypatch.setattr(commands, "_load", lambda name, model=model: model)
+        arguments = {"model": "x", "choice": (), "raw": True, "max_new_tokens": None, **nothing}
+        _, _, options = commands._prepare("x" * 20, **arguments)
+        assert options["max_new_tokens"] == most
+
+
 def test_a_grammar_from_standard_input():
     result = run("grammars", "check", "-", stdin='start: "a"\n')
     assert (result.returncode, result.stdout) == (0, "standard input: 0 errors, 0 warnings.\n")
@@ -111,7 +159,10 @@ def test_trace(tmp_path):
     assert header.split() == ["step", "token", "allowed", "removed", "instead", "of", "path"]
     assert steps
     assert f"Wrote {page}" in result.stderr
-    assert answer in page.read_text(encoding="utf-8")
+    shown = page.read_text(encoding="utf-8")
+    assert answer in shown
+    assert "<h1>One of yes, no, from smollm2-135m-instruct</h1>" in shown
+    assert "&lt;|im_start|&gt;user\nIs water wet?&lt;|im_end|&gt;" in shown
 
 
 def test_the_demo_reads_well_in_a_plain_log():
@@ -213,6 +264,16 @@ def test_growing_text_wraps_between_words_and_keeps_its_indentation():
         "label      one two",
         "           three four",
     ]
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 50])
+@pytest.mark.parametrize("width", [30, 47, 80])
+def test_no_word_is_broken_however_it_comes(size, width):
+    text = "Explicit   masks, token by token,\nnever break words; not even “ümlauts” or 日本. " * 4
+    chunks = [text[i : i + size] for i in range(0, len(text), size)]
+    lines = shown(chunks, width).splitlines()
+    assert max(cell_len(line) for line in lines) <= width
+    assert " ".join(line[11:] for line in lines).split() == text.split()
 
 
 def test_a_word_too_long_for_a_line_is_broken():

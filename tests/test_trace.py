@@ -236,6 +236,30 @@ def test_the_page_shows_the_text_and_stands_alone(boxed):
     assert "http" not in page.replace("http-equiv", "")
 
 
+@pytest.mark.parametrize(
+    ("output_type", "title"),
+    [
+        (Box, "Box, from fake"),
+        (None, "Free text, from fake"),
+        (Choice(["I", "a, b"]), "One of I, a, b, from fake"),
+        (Regex("[a-z]{3}"), "A match of [a-z]{3}, from fake"),
+        (JsonSchema({"type": "object", "description": "x" * 500}), "JSON of a schema, from fake"),
+        (Cfg('start: "a"\n// a comment'), "A text of a grammar, from fake"),
+        (Choice([f"label {i}" for i in range(40)]), "One of "),
+    ],
+)
+def test_the_page_has_a_title_that_reads_and_the_prompt(output_type, title):
+    model = FakeModel("abc")
+    trace = Generator(model, output_type).result("Hi <b> & é", trace=True, max_new_tokens=60).trace
+    assert trace.title.startswith(title)
+    assert len(trace.title) < 100
+    assert "\n" not in trace.title
+    assert trace.prompt == "Hi <b> & é"
+    page = trace.to_html()
+    assert "Hi &lt;b&gt; &amp; é</pre>" in page
+    assert pickle.loads(pickle.dumps(trace)).to_html() == page
+
+
 def test_nothing_in_an_output_can_break_out_of_the_page(tmp_path):
     nasty = "</pre></script><script>alert(1)</script><!--DATA-->\ud800"
     model = FakeModel("".join(c for c in nasty if c != "\ud800"))

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 DEFAULT_MODEL = "smollm2-135m-instruct"
+_USUAL_TOKENS = 512
 
 _DIALECTS = click.Choice(["lark", "gbnf", "ebnf", "iso-ebnf"])
 _CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
@@ -57,7 +58,8 @@ def demo(model: str, seed: int) -> None:
     console.print(
         f"structgen {structgen.__version__} with {loaded.name} "
         f"({loaded.vocabulary.size:,} tokens), running on this machine.\n"
-        "Before each token is chosen, a mask rules out all that would break the output type."
+        "Before each token is chosen, a mask rules out all that would break the output type.",
+        soft_wrap=not console.is_terminal,  # which breaks inside words
     )
     scenes.run(loaded, console, seed)
 
@@ -82,14 +84,23 @@ def _generation(command: Callable[..., Any]) -> Callable[..., Any]:
             help="A file with the grammar that the output must follow, or one of the library's.",
         ),
         click.option("--dialect", type=_DIALECTS, help="How that grammar is written."),
+        click.option(
+            "--type",
+            "type_name",
+            metavar="MODULE:NAME",
+            help="An output type in a Python module or file, such as shop.py:Order.",
+        ),
         click.option("--system", help="A system message."),
         click.option(
             "--raw", is_flag=True, help="Give PROMPT to the model as it is, not as a chat."
         ),
         click.option(
-            "--max-new-tokens", default=512, show_default=True, help="Most tokens to generate."
+            "--max-new-tokens",
+            type=int,
+            help=f"Most tokens to generate; {_USUAL_TOKENS} unless the prompt leaves fewer.",
         ),
         click.option("--temperature", type=float, help="Above 0: sample."),
+        click.option("--top-p", type=float, help="Sample among the likeliest of this probability."),
         click.option("--seed", type=int, help="Same seed, same output."),
     )
     for argument in reversed(arguments):
@@ -102,13 +113,14 @@ def _generation(command: Callable[..., Any]) -> Callable[..., Any]:
 def generate(**arguments: Any) -> None:
     """Print the answer to PROMPT; "-" reads it from standard input.
 
-    Free text, or exactly what one of --schema, --regex, --choice and --grammar asks for.
+    Free text, or exactly what one of --schema, --regex, --choice, --grammar and --type asks for.
     """
     generator, prompt, options = _prepare(**arguments)
     with generator.stream(prompt, **options) as stream:
         for chunk in stream:
             click.echo(chunk, nl=False)
     click.echo()
+    _tell_end(stream.result, options["max_new_tokens"])
 
 
 @cli.command()
@@ -134,6 +146,7 @@ def trace(output: Path, opens: bool, table: bool, **arguments: Any) -> None:
     generator, prompt, options = _prepare(**arguments)
     result = generator.result(prompt, trace=True, **options)
     click.echo(result.text)
+    _tell_end(result, options["max_new_tokens"])
     if table:
         click.echo(f"\n{result.trace}")
     result.trace.save(output)
@@ -150,12 +163,13 @@ def _prepare(
     choice: tuple[str, ...],
     grammar: str | None,
     dialect: str | None,
+    type_name: str | None,
     system: str | None,
     raw: bool,
     **options: Any,
 ) -> tuple[structgen.Generator, Any, dict[str, Any]]:
     """The generator, prompt and search options that arguments ask for."""
-    output_type = _output_type(schema, regex, choice, grammar, dialect)
+    output_type = _output_type(schema, regex, choice, grammar, dialect, type_name)
     if raw and system:
         raise click.UsageError("--system needs a chat: leave out --raw.")
     text = sys.stdin.read() if prompt == "-" else prompt
@@ -164,10 +178,30 @@ def _prepare(
     # What can be wrong without a model is found before one is fetched.
     from structgen import types
     from structgen.decoding import options as search_options
+    from structgen.decoding.calls import encode
 
     search_options.parse(options)
     lowered = None if output_type is None else types.lower(output_type)
-    return structgen.Generator(_load(model), lowered), text if raw else messages, options
+    loaded = _load(model)
+    generator = structgen.Generator(loaded, lowered)
+    asked = text if raw else messages
+    if options["max_new_tokens"] is None:
+        left = loaded.context_length - len(encode(loaded, asked))
+        options["max_new_tokens"] = max(min(_USUAL_TOKENS, left), 1)
+    return generator, asked, options
+
+
+def _tell_end(result: structgen.GenerationResult, max_new_tokens: int) -> None:
+    """Say that an output is not what the model would have written, had it been let."""
+    if result.finish_reason == "length":
+        click.echo(f"(Cut off at {max_new_tokens:,} tokens: --max-new-tokens.)", err=True)
+    elif result.finish_reason == "budget":
+        places = ", ".join(result.shortened[:5]) + ", …" * (len(result.shortened) > 5)
+        where = "" if result.shortened == ("$",) else f", at {places}"
+        click.echo(
+            f"(Shortened to end within {max_new_tokens:,} tokens{where}: --max-new-tokens.)",
+            err=True,
+        )
 
 
 @cli.group()
@@ -323,9 +357,10 @@ def _output_type(
     choice: tuple[str, ...],
     grammar: str | None,
     dialect: str | None,
+    type_name: str | None,
 ) -> Any:
-    if sum(map(bool, (schema, regex, choice, grammar))) > 1:
-        raise click.UsageError("Pass one of --schema, --regex, --choice and --grammar.")
+    if sum(map(bool, (schema, regex, choice, grammar, type_name))) > 1:
+        raise click.UsageError("Pass one of --schema, --regex, --choice, --grammar and --type.")
     if dialect is not None and grammar is None:
         raise click.UsageError("--dialect says how a grammar is written: pass --grammar, too.")
     if schema is not None:
@@ -333,6 +368,10 @@ def _output_type(
             return structgen.JsonSchema(json.loads(schema.read_text(encoding="utf-8-sig")))
         except ValueError as error:
             raise OptionError(f"{schema} is not JSON: {error}.") from None
+    if type_name is not None:
+        from .named_types import named_type
+
+        return named_type(type_name)
     if regex is not None:
         return structgen.Regex(regex)
     if grammar is not None:

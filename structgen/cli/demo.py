@@ -150,6 +150,7 @@ def summary(result: GenerationResult, vocabulary_size: int) -> str:
 
 
 _INDENT = 11
+_ENDED = re.compile(r"\n| *[^ \n]+(?=[ \n])| +(?=\n)")
 
 
 def _heading(console: Console, text: str) -> None:
@@ -169,8 +170,9 @@ def _field(console: Console, label: str, text: str, style: str = "") -> None:
 class _Growing:
     """Text beside a label that may still grow: only ever appended to, so it suits any output.
 
-    On a terminal, lines break between words where they can and the text keeps its indentation.
-    A word is shown as soon as it fits; one that turns out too long for its line is broken.
+    On a terminal, lines break between words and the text keeps its indentation: a word is shown
+    when it has ended, since only then it is known whether it fits. One that is longer than a line
+    is broken.
     """
 
     def __init__(self, console: Console, label: str, style: str | None = None) -> None:
@@ -179,21 +181,31 @@ class _Growing:
         self._style = "bold green" if style is None else style
         self._width = console.width if console.is_terminal else None
         self._column = _INDENT
+        self._word = ""  # has begun and not ended
 
     def __enter__(self) -> _Growing:
         self._emit(f"{self._label:<{_INDENT}}", "dim")
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._write_word(self._word)
         self._emit("\n")
 
     def write(self, chunk: str) -> None:
         """Append ``chunk``."""
-        for index, line in enumerate(chunk.split("\n")):
-            if index:
+        if self._width is None:
+            self._emit(chunk.replace("\n", "\n" + " " * _INDENT), self._style)
+            return
+        self._word += chunk
+        while (ended := _ENDED.match(self._word)) is not None:
+            self._word = self._word[ended.end() :]
+            if ended[0] == "\n":
                 self._break()
-            for word in re.findall(r" *[^ ]+| +$", line):
-                self._write_word(word)
+            else:
+                self._write_word(ended[0])
+        if cell_len(self._word) > self._width - _INDENT:  # it is broken however it goes on
+            self._write_word(self._word)
+            self._word = ""
 
     def _write_word(self, word: str) -> None:
         if self._width is not None and self._column + cell_len(word) > self._width:

@@ -21,7 +21,16 @@ import numpy as np
 
 from structgen.constraint import Constraint, Cursor
 from structgen.errors import IncompleteOutput, TokenNotAllowed
-from structgen.insight import TOP, Confidence, Recorder, Step, StepRecorder, Trace
+from structgen.insight import (
+    TOP,
+    Confidence,
+    Recorder,
+    Step,
+    StepRecorder,
+    Trace,
+    headline,
+    readable_prompt,
+)
 from structgen.models.base import Model
 from structgen.sampling import Logits, LogitsProcessor, Sampler, TokenIds, TokenLogprob, TokenMask
 
@@ -194,11 +203,14 @@ class Run:
     def _trace(self) -> Trace | None:
         if self._record is None or not self._search.trace:
             return None
-        what = "free text" if self._constraint is None else self._constraint.output.name
         return Trace(
             self._record.steps,
             self._constraint,
-            title=f"{what} from {self._model.name}",
+            title=headline(
+                None if self._constraint is None else self._constraint.output.name,
+                self._model.name,
+            ),
+            prompt=readable_prompt(self.prompt_ids.tolist(), self._model.vocabulary),
             n_tokens=self._model.vocabulary.size,
             max_tokens=self.max_tokens,
         )

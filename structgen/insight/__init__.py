@@ -14,7 +14,7 @@ from .json_places import JsonPlaces
 from .site_paths import suggestion
 from .steps import Recorder, Step
 from .token_tree import GivenUp, OpenSequence
-from .trace import TOP, StepRecorder, Trace
+from .trace import TOP, StepRecorder, Trace, headline, readable_prompt
 from .trace_step import TraceStep
 
 __all__ = [
@@ -34,10 +34,12 @@ __all__ = [
     "TraceStep",
     "ValueConfidence",
     "below",
+    "headline",
     "is_json",
     "may_have_sites",
     "measure",
     "names_of",
+    "readable_prompt",
     "suggestion",
     "whole_texts",
 ]

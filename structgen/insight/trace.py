@@ -7,7 +7,9 @@ asks the output type's automaton afterwards what it was asked about. The page is
 
 from __future__ import annotations
 
+import ast
 import operator
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -25,6 +27,16 @@ from .steps import Step
 from .trace_page import page
 from .trace_step import TraceStep
 
+_OPENED = re.compile(r"(Choice|Literal|Regex|JsonSchema|Cfg)[(\[](.*?)[)\]]?", re.DOTALL)
+_KINDS = {
+    "Choice": "One of several texts",
+    "Literal": "One of several values",
+    "Regex": "A match of a regular expression",
+    "JsonSchema": "JSON of a schema",
+    "Cfg": "A text of a grammar",
+}
+_LONGEST = 80
+
 TOP = 5
 """How many of the likeliest tokens each step of a trace keeps, of either distribution."""
 
@@ -38,6 +50,7 @@ class Trace(Sequence[TraceStep]):
         constraint: Constraint | None,
         *,
         title: str,
+        prompt: str = "",
         n_tokens: int,
         max_tokens: int,
     ) -> None:
@@ -47,11 +60,13 @@ class Trace(Sequence[TraceStep]):
             steps: the steps.
             constraint: what the output was made by; None: free text.
             title: what a page is headed with.
+            prompt: what the model was given, as `readable_prompt` writes it.
             n_tokens: size of the vocabulary.
             max_tokens: the budget of the call.
         """
         self.steps = tuple(steps)
         self.title = title
+        self.prompt = prompt
         self.n_tokens = n_tokens
         self._constraint = constraint
         self._max_tokens = max_tokens
@@ -73,7 +88,13 @@ class Trace(Sequence[TraceStep]):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle without the automaton: the copy cannot `explain`."""
-        return _unpickled, (self.steps, self.title, self.n_tokens, self._max_tokens)
+        return _unpickled, (
+            self.steps,
+            self.title,
+            self.prompt,
+            self.n_tokens,
+            self._max_tokens,
+        )
 
     def __repr__(self) -> str:
         forced = sum(step.is_forced for step in self.steps)
@@ -182,8 +203,49 @@ def _index(name: str, value: Any, fix: str) -> int:
         raise OptionError(f"{name}={value!r} is not a whole number. {fix}") from None
 
 
-def _unpickled(steps: tuple[TraceStep, ...], title: str, n_tokens: int, max_tokens: int) -> Trace:
-    return Trace(steps, None, title=title, n_tokens=n_tokens, max_tokens=max_tokens)
+def _unpickled(
+    steps: tuple[TraceStep, ...], title: str, prompt: str, n_tokens: int, max_tokens: int
+) -> Trace:
+    return Trace(steps, None, title=title, prompt=prompt, n_tokens=n_tokens, max_tokens=max_tokens)
+
+
+def headline(type_name: str | None, model_name: str) -> str:
+    """What a page is headed with: what was asked for, in words, and of which model.
+
+    Args:
+        type_name: of `OutputType.name`; None: free text.
+        model_name: the model's name.
+    """
+    what = "Free text" if type_name is None else type_name
+    opened = _OPENED.fullmatch(what)
+    if opened is not None:
+        what = _KINDS[opened[1]]
+        inside = _literals(opened[2])
+        if opened[1] in ("Choice", "Literal") and inside:
+            what = f"One of {', '.join(inside)}"
+        elif opened[1] == "Regex" and inside:
+            what = f"A match of {inside[0]}"
+    what = " ".join(what.split())
+    return f"{what if len(what) <= _LONGEST else what[: _LONGEST - 1] + '…'}, from {model_name}"
+
+
+def _literals(text: str) -> list[str]:
+    """The values between brackets, if they are literals."""
+    try:
+        found = ast.literal_eval(f"[{text}]")
+    except (SyntaxError, ValueError):
+        return []
+    inner = found[0] if len(found) == 1 and isinstance(found[0], list) else found
+    return [str(value) for value in inner]
+
+
+def readable_prompt(token_ids: Sequence[int], vocabulary: Vocabulary) -> str:
+    """The text of a prompt's tokens, special ones by their names."""
+    names = {token_id: name for name, token_id in vocabulary.named_tokens.items()}
+    tokens = vocabulary.tokens
+    return b"".join(
+        tokens[token_id] or names.get(token_id, "").encode() for token_id in token_ids
+    ).decode(errors="replace")
 
 
 class StepRecorder:

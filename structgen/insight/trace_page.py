@@ -22,6 +22,7 @@ class Shown(Protocol):
     """What of a trace is shown; see `trace.Trace`."""
 
     title: str
+    prompt: str
     n_tokens: int
 
     def __len__(self) -> int:
@@ -53,6 +54,7 @@ def page(trace: Shown) -> str:
     ]
     fields = {
         "TITLE": html.escape(trace.title),
+        "PROMPT": html.escape(trace.prompt),
         "FACTS": "".join(f"<div><b>{value}</b><span>{name}</span></div>" for value, name in facts),
         "SPANS": "".join(spans),
         "BARS": "".join(_bar(step) for step in trace),
@@ -139,6 +141,9 @@ h2 { font-size: 12px; font-weight: 600; letter-spacing: .04em; text-transform: u
 .card { background: var(--card); border: 1px solid var(--line); border-radius: 10px;
   padding: 18px 20px; }
 .text { font: 15px/2 var(--mono); white-space: pre-wrap; overflow-wrap: anywhere; margin: 0; }
+.prompt { font-size: 13px; line-height: 1.5; color: var(--soft); max-height: 220px;
+  overflow: auto; }
+.columns h2:first-child { margin-top: 0; }
 .t { border-radius: 3px; padding: 3px 0; cursor: default;
   background: color-mix(in oklab, var(--few) calc(var(--n) * 78%), transparent);
   box-shadow: inset -1px 0 var(--card); }
@@ -189,6 +194,9 @@ kbd { font: inherit; border: 1px solid var(--line); border-radius: 4px; padding:
 <div class="facts"><!--FACTS--></div>
 <div class="columns">
 <div>
+<h2>Prompt</h2>
+<section class="card"><pre class="text prompt"><!--PROMPT--></pre></section>
+<h2>Output</h2>
 <section class="card">
 <pre class="text"><!--SPANS--></pre>
 <div class="legend">1 token allowed <u></u> all <!--SIZE--> <span class="t f">forced</span>
