@@ -400,7 +400,9 @@ def _format(name: Any, dialect: Dialect, options: JsonOptions) -> tuple[str, str
 
 
 def _limits(options: JsonOptions, compares: bool) -> Iterator[Limit]:
-    if options.whitespace == "compact":
+    if options.whitespace == "natural":
+        yield Limit("whitespace", "at most one space after each comma and colon, none elsewhere")
+    elif options.whitespace == "compact":
         yield Limit("whitespace", "no whitespace between tokens")
     elif options.whitespace == "spaced":
         yield Limit("whitespace", "one space after each comma and colon, none elsewhere")

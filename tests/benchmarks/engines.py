@@ -15,7 +15,7 @@ from functools import partial
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -90,9 +90,10 @@ _compile, _warm_up = structgen.compile, structgen.warm_up
 
 
 class Structgen(Engine):
-    """This project."""
+    """This project. ``options`` are those that schemas are compiled with."""
 
     name = "structgen"
+    options: ClassVar[dict[str, Any]] = {}
 
     def _prepare(self, tokenizer: Path, vocabulary: Vocabulary) -> None:
         self._vocabulary = Vocabulary.from_tokenizer_json(tokenizer)
@@ -105,7 +106,7 @@ class Structgen(Engine):
 
     def compile(self, schema: str) -> Any:
         try:
-            return _compile(JsonSchema(schema), self._vocabulary)
+            return _compile(JsonSchema(schema), self._vocabulary, **self.options)
         except StructgenError as error:
             raise Refused(f"{type(error).__name__}: {error}") from error
 

@@ -1,8 +1,8 @@
 """Masks and compile times of structgen and its peers, side by side on MaskBench.
 
     python tests/benchmarks/masks.py DATA [--tokenizer llama3_1|qwen3|gemma3|smollm2|PATH]
-        [--limit N] [--seed S] [--with xgrammar,outlines_core]
-        [--slowest N] [--json FILE] [--plot FILE.png]
+        [--limit N] [--seed S] [--whitespace STYLE] [--property-order any]
+        [--with xgrammar,outlines_core] [--slowest N] [--json FILE] [--plot FILE.png]
 
 One process runs all engines on the same cases with the same tokens. They alternate case by case,
 and so does who goes first. For each case (compact JSON, all instances, end of sequence included):
@@ -225,10 +225,15 @@ def run(workload: Workload, tokenizer: Path, names: Sequence[str], afresh: bool)
 
 
 def run_from_scratch(
-    source: tuple[Any, ...], names: Sequence[str], afresh: bool, clock: str
+    source: tuple[Any, ...],
+    names: Sequence[str],
+    afresh: bool,
+    clock: str,
+    options: dict[str, Any],
 ) -> Run:
     """As `run`, for a process of its own."""
     Clock.choose(clock)
+    ENGINES[OURS].options = options
     return run(Workload(*source), source[1], names, afresh)
 
 
@@ -260,16 +265,22 @@ def main() -> None:
     parser.add_argument("--case", help="only cases with this in their id")
     parser.add_argument("--quick", action="store_true", help="leave out what is compiled afresh")
     parser.add_argument("--clock", choices=CLOCKS, default="wall", help="cpu: for a busy machine")
+    parser.add_argument("--whitespace", default="natural", help="that structgen allows")
+    parser.add_argument("--property-order", choices=("schema", "any"), default="schema")
     parser.add_argument("--with", dest="peers", default="")
     parser.add_argument("--slowest", type=int, default=0, metavar="N")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--plot", type=Path)
     arguments = parser.parse_args()
+    options = {"whitespace": arguments.whitespace, "property_order": arguments.property_order}
+    ENGINES[OURS].options = options
     tokenizer = tokenizer_path(arguments.tokenizer)
     names = [OURS, THEIRS, *filter(None, arguments.peers.split(","))]
     source = (arguments.data, tokenizer, arguments.limit, arguments.seed, arguments.case)
     workload = Workload(*source)  # first: what is missing is told here, not in another process
-    afresh = None if arguments.quick else in_new_process(source, names, True, arguments.clock)
+    afresh = (
+        None if arguments.quick else in_new_process(source, names, True, arguments.clock, options)
+    )
     starts = cold_starts(names, tokenizer, workload.vocabulary, arguments.clock)
     Clock.choose(arguments.clock)
     once = run(workload, tokenizer, names, False)
@@ -283,6 +294,7 @@ def main() -> None:
         "cases": len(workload),
         "seed": arguments.seed,
         "clock": arguments.clock,
+        "options": options,
         "cold_starts": {name: {"ready": a, "first_mask": b} for name, (a, b) in starts},
         "engines": {name: summary(name, workload, once, afresh) for name in names},
         "ratios": {},

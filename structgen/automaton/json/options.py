@@ -21,10 +21,11 @@ class JsonOptions:
     """How JSON is written.
 
     Attributes:
-        whitespace: ``"compact"``; ``"spaced"``, one space after each comma and colon, as
-            ``json.dumps`` writes; ``"flexible"``; or a regular expression (Python's syntax) for
-            what stands at each place inside an object or array: after ``{ [ , :`` and before
-            ``: , ] }``. Only ``"flexible"`` allows some around the whole document too.
+        whitespace: ``"natural"``, at most one space after each comma and colon, where
+            ``json.dumps`` writes one; ``"compact"``, none; ``"spaced"``, exactly one there;
+            ``"flexible"``; or a regular expression (Python's syntax) for what stands at each place
+            inside an object or array: after ``{ [ , :`` and before ``: , ] }``. Only
+            ``"flexible"`` allows some around the whole document too.
         max_whitespace: longest run under ``"flexible"``, in characters.
         property_order: ``"schema"`` (named properties in the schema's order, then others) or
             ``"any"``.
@@ -45,7 +46,7 @@ class JsonOptions:
             left out, with an `UnenforcedWarning`, and ``explain()`` says so.
     """
 
-    whitespace: str = "compact"
+    whitespace: str = "natural"
     max_whitespace: int = 20
     property_order: str = "schema"
     spelling: str | None = None
@@ -76,8 +77,8 @@ class JsonOptions:
                 raise OptionError(f"{name} must be True or False; got {getattr(self, name)!r}.")
         if not isinstance(self.whitespace, str):
             raise OptionError(
-                "whitespace must be 'compact', 'spaced', 'flexible' or a regular expression; "
-                f"got {self.whitespace!r}."
+                "whitespace must be 'natural', 'compact', 'spaced', 'flexible' or a regular "
+                f"expression; got {self.whitespace!r}."
             )
         if self.dialect is not None:
             by_name(self.dialect)

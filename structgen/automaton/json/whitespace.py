@@ -15,6 +15,9 @@ from structgen.errors import CompileLimitExceeded, OptionError, OutputTypeError
 from structgen.grammar import ir
 from structgen.grammar.regex import parse_python
 
+STYLES = ("natural", "compact", "spaced")
+"""Those with whitespace after commas and colons at most."""
+
 JSON_WHITESPACE = ir.char_set([(0x20, 0x20), (0x09, 0x0A), (0x0D, 0x0D)])
 
 
@@ -22,9 +25,10 @@ class Whitespace:
     """The whitespace a JSON text may hold at each place where RFC 8259 allows some.
 
     Args:
-        style: ``"compact"`` for none, ``"spaced"`` for one space after each comma and colon and
-            none elsewhere, ``"flexible"`` for any run of space, tab, line feed and
-            carriage return, or a regular expression (Python syntax) for what each place may hold.
+        style: ``"natural"`` for at most one space after each comma and colon and none elsewhere,
+            ``"compact"`` for none, ``"spaced"`` for exactly one there, ``"flexible"`` for any run
+            of space, tab, line feed and carriage return, or a regular expression (Python syntax)
+            for what each place may hold.
         max_run: longest run under ``"flexible"``, in characters.
 
     Attributes:
@@ -38,7 +42,7 @@ class Whitespace:
             whitespace, or nothing, or needs too many states.
     """
 
-    def __init__(self, style: str = "compact", max_run: int = 20) -> None:
+    def __init__(self, style: str = "natural", max_run: int = 20) -> None:
         self.edges: list[dict[int, int]] = []
         self.may_end: list[bool] = []
         try:
@@ -47,10 +51,10 @@ class Whitespace:
             option = f"max_whitespace={max_run}" if style == "flexible" else f"whitespace={style!r}"
             raise OptionError(f"{option} counts too far: {error}.") from error
         self.after_mark = 0
-        if style == "spaced":
+        if style in ("natural", "spaced"):
             self.after_mark = len(self.edges)
             self.edges.append({0x20: 0})
-            self.may_end.append(False)
+            self.may_end.append(style == "natural")
         self.least = self._shortest(0)
         self.least_after = self._shortest(self.after_mark)
 
@@ -86,7 +90,7 @@ class Whitespace:
 
 
 def _automaton(style: str, max_run: int) -> RegexAutomaton:
-    if style in ("compact", "spaced"):
+    if style in STYLES:
         return RegexAutomaton(ir.EPSILON)
     if style == "flexible":
         return RegexAutomaton(ir.Repeat(JSON_WHITESPACE, 0, max_run))
@@ -96,15 +100,15 @@ def _automaton(style: str, max_run: int) -> RegexAutomaton:
         raise
     except OutputTypeError as error:
         raise OptionError(
-            f"whitespace={style!r} is neither 'compact', 'spaced' nor 'flexible', nor a regular "
-            f"expression that can be used: {error}"
+            f"whitespace={style!r} is neither 'natural', 'compact', 'spaced' nor 'flexible', "
+            f"nor a regular expression that can be used: {error}"
         ) from error
     outside = ir.Intersect((regex, ir.Complement(ir.Repeat(JSON_WHITESPACE, 0, None))))
     if not RegexAutomaton(outside).is_empty():
         raise OptionError(
-            f"whitespace={style!r} can match text that is not JSON whitespace. Use 'compact', "
-            "'spaced', 'flexible', or a regular expression for space, tab, line feed and carriage "
-            r"return: [ \t\n\r], as \s matches others too."
+            f"whitespace={style!r} can match text that is not JSON whitespace. Use 'natural', "
+            "'compact', 'spaced', 'flexible', or a regular expression for space, tab, line feed "
+            r"and carriage return: [ \t\n\r], as \s matches others too."
         )
     automaton = RegexAutomaton(regex)
     if automaton.is_empty():
