@@ -16,6 +16,7 @@ from collections.abc import Collection
 from structgen.automaton.core.frames import POP, Alternative, Textless
 from structgen.automaton.core.leaf import GROW, Leaf
 from structgen.automaton.core.machine import Machine
+from structgen.automaton.core.stacks import BOTTOM
 from structgen.automaton.core.tape import Tape
 from structgen.automaton.json.nesting import UNLIMITED
 from structgen.automaton.texts import Text
@@ -23,7 +24,6 @@ from structgen.automaton.texts import Text
 from .guests import GuardedLeaf, Guest, NamedTokenLeaf
 from .lexer import Lexer
 from .machine import CfgMachine
-from .stacks import BOTTOM
 
 
 class CfgFrame(Textless):
