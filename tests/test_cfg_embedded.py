@@ -117,7 +117,7 @@ def test_masks_equal_brute_force_with_a_real_vocabulary() -> None:
     ("name", "texts"),
     [
         ("calls", {'<f>{"a":1}</f>': True, '< f > {"a":1,"b":"x y"} </ f>sayhi.': True}),
-        ("calls", {'<f>{"a": 1}</f>': False, "<f>{}</f>": False, '<f>{"a":1}': False}),
+        ("calls", {'<f>{ "a":1}</f>': False, "<f>{}</f>": False, '<f>{"a":1}': False}),
         ("after a word", {'ab"é"': True, "ab12cd": True, "abtrue": False, 'ab{"x":null}z': True}),
         ("numbers", {"12": True, "1.52": True, "1": False, "[-1-1]": True, "1.2.3": False}),
         ("nested", {"((x)[])[true,false]": True, "((x)[])": False}),
@@ -260,6 +260,7 @@ def test_options_and_explanations_reach_embedded_json() -> None:
     )
     rng = random.Random(0)
     assert accepts(constraint, 'x{"a":1}', rng)
+    assert accepts(constraint, 'x{"a": 1}', rng)
     assert not accepts(spaced, 'x{"a":1}', rng)
     assert accepts(spaced, 'x{"a": 1}', rng)
     assert "const" in str(constraint.explain())

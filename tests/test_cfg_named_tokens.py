@@ -253,6 +253,7 @@ def test_a_real_vocabulary() -> None:
     constraint = structgen.compile(
         Cfg('start: TEXT? <|start_header_id|> %json {"const": {"a": 1}} | TEXT\nTEXT: /[A-Z ]+/'),
         vocabulary,
+        whitespace="compact",
     )
     tag = vocabulary.named_tokens["<|start_header_id|>"]
     cursor = constraint.start(20)

@@ -152,7 +152,7 @@ def test_the_model_runs_once_over_all_that_is_forced():
 
 def test_what_is_forced_up_to_the_end_is_never_run():
     model = FakeModel()
-    result = Generator(model, JsonSchema({"const": ["a", 1]})).result("x")
+    result = Generator(model, JsonSchema({"const": ["a", 1]}), whitespace="compact").result("x")
     assert result.text == '["a",1]'
     assert result.finish_reason == "stop"
     assert model.started[0].length == 0
@@ -192,7 +192,7 @@ def record(model, output_type, prompt, recorder, **options):
     from structgen.decoding.loop import decode
     from structgen.decoding.run import Run
 
-    constraint = structgen.compile(output_type, model.vocabulary)
+    constraint = structgen.compile(output_type, model.vocabulary, whitespace="compact")
     ids = encode_prompt(model, prompt)
     run = Run(model, constraint, None, ids, search_options.parse(options), recorders=[recorder])
     sequence = model.start(len(ids) + run.max_tokens, prefix=ids)

@@ -90,6 +90,12 @@ def _generation(command: Callable[..., Any]) -> Callable[..., Any]:
             metavar="MODULE:NAME",
             help="An output type in a Python module or file, such as shop.py:Order.",
         ),
+        click.option(
+            "--whitespace",
+            metavar="STYLE",
+            help="Where JSON has spaces: natural (the default: at most one after each comma and "
+            "colon), compact, spaced, flexible, or a regular expression.",
+        ),
         click.option("--system", help="A system message."),
         click.option(
             "--raw", is_flag=True, help="Give PROMPT to the model as it is, not as a chat."
@@ -164,6 +170,7 @@ def _prepare(
     grammar: str | None,
     dialect: str | None,
     type_name: str | None,
+    whitespace: str | None,
     system: str | None,
     raw: bool,
     **options: Any,
@@ -172,18 +179,23 @@ def _prepare(
     output_type = _output_type(schema, regex, choice, grammar, dialect, type_name)
     if raw and system:
         raise click.UsageError("--system needs a chat: leave out --raw.")
+    if whitespace is not None and not (schema or grammar or type_name):
+        raise click.UsageError("--whitespace is about JSON: give --schema or --type, say.")
     text = sys.stdin.read() if prompt == "-" else prompt
     messages = [{"role": "system", "content": system}] if system else []
     messages.append({"role": "user", "content": text})
     # What can be wrong without a model is found before one is fetched.
-    from structgen import types
+    from structgen import automaton, types
     from structgen.decoding import options as search_options
     from structgen.decoding.calls import encode
 
     search_options.parse(options)
     lowered = None if output_type is None else types.lower(output_type)
+    written: dict[str, Any] = {} if whitespace is None else {"whitespace": whitespace}
+    if written and lowered is not None:
+        automaton.build(lowered.grammar, written)
     loaded = _load(model)
-    generator = structgen.Generator(loaded, lowered)
+    generator = structgen.Generator(loaded, lowered, **written)
     asked = text if raw else messages
     if options["max_new_tokens"] is None:
         left = loaded.context_length - len(encode(loaded, asked))

@@ -74,7 +74,6 @@ SCENES = (
             },
         ],
         {"max_new_tokens": 160},
-        {"whitespace": "spaced"},
     ),
     Scene(
         "A classification",

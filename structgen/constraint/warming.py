@@ -103,9 +103,11 @@ def warm_up(vocabulary: Vocabulary, *, grammars: bool = False) -> None:
     for name in _FORMATS:
         format_regex(name)
     constraint = compile_constraint(JsonSchema(_SCHEMA), vocabulary)
-    text = json.dumps(_TEXT, separators=(",", ":"), ensure_ascii=False).encode()
-    spelt = json.dumps(_SPELT, separators=(",", ":")).encode()
-    _walk(constraint, vocabulary.encode_bytes(text))
+    compact = (",", ":")
+    spelt = json.dumps(_SPELT, separators=compact).encode()
+    for separators in (compact, None):  # models write either
+        text = json.dumps(_TEXT, separators=separators, ensure_ascii=False)
+        _walk(constraint, vocabulary.encode_bytes(text.encode()))
     _walk(
         constraint,
         [token for byte in spelt for token in vocabulary.encode_bytes(bytes([byte]))],

@@ -214,11 +214,29 @@ def check_forced(constraint: Any, cursor: Any) -> None:
 
 def test_a_constant_is_forced_to_its_end() -> None:
     schema = {"const": {"name": ["a", None, "the"], "ab": 12}}
-    cursor = structgen.compile(JsonSchema(schema), TINY).start()
+    cursor = structgen.compile(JsonSchema(schema), TINY, whitespace="compact").start()
     forced = cursor.forced_tokens()
     text = b"".join(TINY.tokens[i] for i in forced).decode()
     # A number constant may be spelt 12 or 12.0; everything before it has one spelling.
     assert text.startswith('{"name":["a",null,"the"],"ab":')
+
+
+BYTES = Vocabulary.from_tokens([*(bytes([byte]) for byte in range(256)), b""], [256])
+
+
+def test_where_a_space_may_stand_it_is_a_choice_and_all_else_is_forced() -> None:
+    schema = {"const": {"name": ["a", True]}}
+    cursor = structgen.compile(JsonSchema(schema), BYTES).start()
+    text = b""
+    while not cursor.is_finished:
+        forced = cursor.forced_tokens()
+        text += b"".join(BYTES.tokens[i] for i in forced) + b"|"
+        for token in forced:
+            cursor.accept(token)
+        choices = allowed(cursor, BYTES)
+        assert len(choices) == (1 if cursor.is_accepting else 2)
+        cursor.accept(choices[0])  # the space
+    assert text == b'{"name":|["a",|true]}|'
 
 
 def test_a_constant_outside_ascii_may_be_escaped_and_is_not_forced() -> None:

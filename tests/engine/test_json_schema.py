@@ -79,6 +79,26 @@ def test_spaced_is_what_the_standard_library_writes() -> None:
             assert accepts(spaced, other, rng) == (json.dumps(json.loads(other)) == other), other
 
 
+def test_natural_is_at_most_one_space_where_people_write_one() -> None:
+    natural = structgen.compile(JsonSchema(True), TINY)
+    rng = random.Random(1)
+    for text in ('{"a":[1,{"b":null}],"c":""}', '{"a": [1, {"b":null}],"c": ""}', "[]", "{}", "1"):
+        assert accepts(natural, text, rng), text
+    for text in (
+        '{ "a":1}',
+        '{"a" :1}',
+        '{"a":  1}',
+        '{"a":1 }',
+        "[ 1]",
+        "[1 ]",
+        "[1 ,2]",
+        "[1,\n2]",
+    ):
+        assert not accepts(natural, text, rng), text
+    for text in ("[ ]", "{ }", " 1", "[1] ", "\n[]"):
+        assert not accepts(natural, text, rng), text
+
+
 def test_where_whitespace_stands() -> None:
     constraint = structgen.compile(JsonSchema({}), TINY, whitespace=r"\t")
     rng = random.Random(1)

@@ -70,6 +70,7 @@ OUTPUTS: dict[str, tuple[Any, dict[str, Any]]] = {
         JsonSchema(PERSON),
         {"whitespace": "flexible", "property_order": "any", "spelling": "any"},
     ),
+    "person, compact": (JsonSchema(PERSON), {"whitespace": "compact"}),
     "person, spaced": (JsonSchema(PERSON), {"whitespace": "spaced"}),
     "person, ascii": (JsonSchema(PERSON), {"ensure_ascii": True}),
     "any value": (JsonSchema(True), {"whitespace": "flexible"}),

@@ -106,7 +106,7 @@ def prefixes(name: str, least: int, most: int) -> tuple[frozenset[bytes], frozen
 def test_masks_are_those_of_all_texts_written_down(name: str, least: int, most: int) -> None:
     begun, wholes = prefixes(name, least, most)
     schema = {**FINITE[name][0], "minItems": least, "maxItems": most}
-    constraint = structgen.compile(JsonSchema(schema), VOCABULARY)
+    constraint = structgen.compile(JsonSchema(schema), VOCABULARY, whitespace="compact")
     rng = random.Random(name)
     for _ in seeds(5):
         cursor, text = constraint.start(), b""
@@ -180,7 +180,8 @@ def test_strings_are_told_apart_by_value(
     items: dict[str, Any] = {"type": "string", "minLength": least}
     if most is not None:
         items["maxLength"] = most
-    constraint = structgen.compile(JsonSchema(unique(items)), VOCABULARY, spelling="any")
+    options: dict[str, Any] = {"spelling": "any", "whitespace": "compact"}
+    constraint = structgen.compile(JsonSchema(unique(items)), VOCABULARY, **options)
     # The last item begins like another one, perhaps in another spelling.
     last = rng.choice(values) if values else "ab"
     text = "[" + "".join(spelt(v, rng) + "," for v in values) + spelt(last, rng)

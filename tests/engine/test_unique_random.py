@@ -45,7 +45,7 @@ def test_an_item_that_leaves_none_for_those_owed_is_not_begun() -> None:
 
 def test_a_plan_is_found_wherever_a_mask_leads() -> None:
     schema = unique(_BOOLEANS, minItems=5)
-    constraint = structgen.compile(JsonSchema(schema), BYTES)
+    constraint = structgen.compile(JsonSchema(schema), BYTES, whitespace="compact")
     cursor = constraint.start(200)
     for byte in b"[[false],[false,true],[true,false],[tru":
         assert byte in allowed(cursor, BYTES)
@@ -53,7 +53,7 @@ def test_a_plan_is_found_wherever_a_mask_leads() -> None:
     assert cursor.min_tokens_to_finish() == len(b"e],[]]") + 1
 
 
-@pytest.mark.parametrize("whitespace", ["spaced", "flexible", " ?"])
+@pytest.mark.parametrize("whitespace", ["natural", "spaced", "flexible", " ?"])
 def test_a_budget_with_whitespace(whitespace: str) -> None:
     # A token such as a comma and a space ends where it is forgotten what the next item must not be.
     schema = unique({"type": "string"}, minItems=2)
@@ -278,7 +278,7 @@ def _members(r: random.Random, depth: int) -> Schema:
     return schema
 
 
-_WHITESPACE = ["compact", "spaced", "flexible", " ?", "[ \n]{0,2}", "\n? ?"]
+_WHITESPACE = ["natural", "compact", "spaced", "flexible", " ?", "[ \n]{0,2}", "\n? ?"]
 
 
 @given(SEEDS)
