@@ -17,7 +17,9 @@ import numpy as np
 import pytest
 import real_tokenizers
 
+import structgen
 from structgen import Vocabulary
+from structgen.models import cache
 from structgen.storage import array_cache
 from structgen.storage.array_cache import get_or_build, load, store
 from structgen.vocabulary import tokenizer_bytes
@@ -205,7 +207,7 @@ _WORKER = """
 import sys
 from pathlib import Path
 import numpy as np
-from structgen import array_cache
+from structgen.storage import array_cache
 
 array_cache.root = lambda: Path(sys.argv[1])
 expected = {name: np.arange(50_000) * i for i, name in enumerate("xyz")}
@@ -372,3 +374,90 @@ def test_changed_arrays_need_a_new_format_number() -> None:
     for name, array in arrays.items():
         digest.update(name.encode() + array.dtype.str.encode() + array.tobytes())
     assert (tokens._FORMAT, digest.hexdigest()[:16]) == (2, "901df11249110a48")
+
+
+# -- whose it is ----------------------------------------------------------------------------------
+
+POSIX = pytest.mark.skipif(not hasattr(os, "geteuid"), reason="folders have no such modes here")
+
+
+@POSIX
+def test_a_folder_that_others_can_write_is_not_used(folder: Path) -> None:
+    store("a", "b", "key", ARRAYS)
+    for path in (folder, folder / "a", folder.parent):
+        mode = path.stat().st_mode
+        path.chmod(0o777)
+        folder.parent.chmod(0o777 if path == folder.parent else 0o755)  # others get in
+        array_cache._told.clear()
+        with pytest.warns(UserWarning, match=r"not used: .* can be written by others .*chmod go-w"):
+            assert load("a", "b", "key") is None
+        assert load("a", "b", "key") is None  # told once
+        store("a", "c", "key", ARRAYS)
+        assert not (folder / "a" / "c.arrays").exists()
+        path.chmod(mode)
+        folder.parent.chmod(0o700)
+        check(load("a", "b", "key"))
+
+
+@POSIX
+def test_what_others_cannot_enter_they_cannot_write(folder: Path) -> None:
+    store("a", "b", "key", ARRAYS)
+    (folder / "a").chmod(0o777)
+    assert folder.parent.stat().st_mode & 0o077 == 0
+    check(load("a", "b", "key"))
+
+
+@POSIX
+def test_a_file_that_others_can_write_is_made_anew(folder: Path) -> None:
+    store("a", "b", "key", ARRAYS)
+    (folder / "a" / "b.arrays").chmod(0o666)
+    assert load("a", "b", "key") is None
+
+
+@POSIX
+def test_a_folder_of_another_user_is_not_used(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store("a", "b", "key", ARRAYS)
+    mine = os.geteuid()
+    monkeypatch.setattr(os, "geteuid", lambda: mine + 1)
+    if mine:
+        array_cache._told.clear()
+        with pytest.warns(UserWarning, match="belongs to another user"):
+            assert load("a", "b", "key") is None
+    else:  # what is root's is trusted
+        check(load("a", "b", "key"))
+
+
+@POSIX
+def test_a_new_cache_folder_is_for_its_user_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.undo()
+    monkeypatch.setenv("STRUCTGEN_CACHE", str(tmp_path / "new" / "cache"))
+    before = os.umask(0)
+    try:
+        store("a", "b", "key", ARRAYS)
+    finally:
+        os.umask(before)
+    assert (tmp_path / "new" / "cache").stat().st_mode & 0o777 == 0o700
+    check(load("a", "b", "key"))
+
+
+@POSIX
+def test_models_that_others_may_have_put_there_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STRUCTGEN_CACHE", str(tmp_path))
+    model = cache.folder_of("some-model")
+    model.mkdir(parents=True)
+    (model / cache.CONFIG).write_text("{}")
+    assert cache.find("some-model") == model
+    tmp_path.chmod(0o755)
+    model.parent.chmod(0o777)
+    with pytest.raises(
+        structgen.ModelError, match=r"can be written by others.*load it by its path"
+    ):
+        cache.find("some-model")
+    assert cache.remove("some-model") >= 0
+    tmp_path.chmod(0o700)

@@ -42,7 +42,7 @@ from structgen.errors import (
     UnsupportedFeature,
 )
 from structgen.grammar import ir, json_schema
-from structgen.grammar.json_schema.graph import DIGITS_ONLY
+from structgen.grammar.json_schema import DIGITS_ONLY
 from structgen.types import Call, Cfg, Choice, JsonSchema, OutputType, Regex, lower
 
 BYTES = structgen.Vocabulary([bytes([i]) for i in range(256)] + [b""], eos_token_ids=[256])

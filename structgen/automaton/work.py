@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import NamedTuple, final
 
 from structgen.errors import CompileLimitExceeded
+from structgen.storage import in_child
 
 MAX_WORK = 10_000_000
 """Most steps of one call, unless an option says otherwise."""
@@ -96,6 +97,8 @@ class Work:
 
 WORK = Work()
 """That of the process: automata grow one at a time."""
+
+in_child(WORK.end)  # a call of another thread does not go on there
 
 
 @final

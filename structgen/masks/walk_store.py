@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from structgen.automaton.core import Leaf
 from structgen.automaton.json import ExcludingLeaf
-from structgen.storage import Caches, Recent, Weighed
+from structgen.storage import Caches, Recent, Weighed, fork_safe
 from structgen.vocabulary import Trie, Vocabulary, view
 
 from .grouping import ranges, starts_of
@@ -225,7 +225,7 @@ class WalkStore:
         self.used = 0
         self.held = 0
         self.turns = 0
-        self._caches_lock = threading.Lock()
+        self._caches_lock = fork_safe(threading.Lock())
         self._caches: weakref.WeakSet[Recent[Any, Any]] = weakref.WeakSet()
         # Those of constraints, of which many come and go: what is gone is told at times.
         self._groups: list[weakref.ref[Caches]] = []

@@ -20,6 +20,7 @@ import numpy.typing as npt
 from structgen.automaton.core import AUTOMATA, FORMATS, Leaf, TextLeaf
 from structgen.automaton.json import ExcludingLeaf, NumberLeaf
 from structgen.masks.text.string_walks import ROOT_PLACE, StringWalks
+from structgen.storage import fork_safe
 from structgen.vocabulary import Vocabulary
 
 from .digit_walks import Digits
@@ -393,7 +394,7 @@ def cache_info() -> CacheInfo:
 
 
 _walkers: weakref.WeakKeyDictionary[Vocabulary, Walker] = weakref.WeakKeyDictionary()
-_walkers_lock = threading.Lock()
+_walkers_lock = fork_safe(threading.Lock())
 _latest: tuple[Callable[[], Vocabulary | None], Callable[[], Walker | None]]
 _latest = (lambda: None), (lambda: None)
 """The one asked for last: most processes have one vocabulary, and ask for each constraint."""

@@ -22,7 +22,7 @@ from typing import NamedTuple
 from urllib.parse import quote, unquote
 
 from structgen.errors import DownloadError, ModelError, ModelNotFound
-from structgen.storage.user_folder import root
+from structgen.storage.user_folder import distrust, make, root
 
 from .progress import Progress, bytes_under, megabytes
 
@@ -53,9 +53,21 @@ def folder_of(name: str) -> Path:
 
 
 def find(name: str) -> Path | None:
-    """The folder of a model that is in the cache, or None."""
+    """The folder of a model that is in the cache, or None.
+
+    Raises:
+        ModelError: others than this user may have put it there.
+    """
     folder = folder_of(name)
-    return folder if (folder / CONFIG).is_file() else None
+    if not (folder / CONFIG).is_file():
+        return None
+    reason = distrust(folder)
+    if reason is not None:
+        raise ModelError(
+            f"The model {name!r} is not taken from the cache: {reason} To use it all the same, "
+            f"load it by its path: {str(folder)!r}."
+        )
+    return folder
 
 
 def name_of(folder: Path) -> str | None:
@@ -85,8 +97,8 @@ def remove(name: str) -> int:
         ModelError: it cannot be deleted.
     """
     with _locked(name, None):
-        folder = find(name)
-        if folder is None:
+        folder = folder_of(name)
+        if not (folder / CONFIG).is_file():
             there = ", ".join(model.name for model in installed()) or "nothing"
             raise ModelNotFound(
                 f"{name!r} is not in the cache {root() / 'models'}, which holds: {there}."
@@ -126,7 +138,7 @@ def installing(name: str, progress: Progress, *, resume: bool = False) -> Iterat
                 _clean_abandoned()
                 if not resume:
                     shutil.rmtree(work, ignore_errors=True)
-                work.mkdir(parents=True, exist_ok=True)
+                make(work)
             yield work
         except BaseException:
             if not resume:
@@ -145,7 +157,7 @@ def install(name: str, source: Path) -> Path:
     """
     folder = folder_of(name)
     with disk_errors():
-        folder.parent.mkdir(parents=True, exist_ok=True)
+        make(folder.parent)
         if folder.exists():
             # Not a model (`find` would have seen it): something half-deleted by hand.
             shutil.rmtree(folder)
@@ -197,7 +209,7 @@ def _locked(name: str, progress: Progress | None) -> Iterator[None]:
     file = root() / "locks" / f"{_file_name(name)}.lock"
     lock = filelock.FileLock(file)
     with disk_errors():
-        file.parent.mkdir(parents=True, exist_ok=True)
+        make(file.parent)
         try:
             lock.acquire(timeout=0)
         except filelock.Timeout:

@@ -9,5 +9,15 @@ from __future__ import annotations
 
 from . import array_cache, user_folder, write_behind
 from .generational import Caches, Recent, Weighed
+from .locks import fork_safe, in_child
 
-__all__ = ["Caches", "Recent", "Weighed", "array_cache", "user_folder", "write_behind"]
+__all__ = [
+    "Caches",
+    "Recent",
+    "Weighed",
+    "array_cache",
+    "fork_safe",
+    "in_child",
+    "user_folder",
+    "write_behind",
+]

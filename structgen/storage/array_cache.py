@@ -31,6 +31,7 @@ import math
 import os
 import re
 import time
+import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -96,7 +97,13 @@ def load(folder: str, name: str, key: str) -> Arrays | None:
     """Return the arrays kept under a name for a key, or None where there are none to be trusted."""
     try:
         path = _path(folder, name)
-        data = path.read_bytes()
+        if not _is_trusted(path):
+            return None
+        with open(path, "rb") as file:
+            if not user_folder.is_own(os.fstat(file.fileno())):
+                _log.debug("%s is somebody else's, and made anew", path)
+                return None
+            data = file.read()
     except FileNotFoundError:
         return None
     except (OSError, RuntimeError) as error:
@@ -130,11 +137,13 @@ def store(
     temporary = None
     try:
         path = _path(folder, name, under)
+        if not _is_trusted(path):
+            return
         temporary = path.parent / f".{os.urandom(8).hex()}.tmp"
         try:
             _write(temporary, data)
         except FileNotFoundError:
-            path.parent.mkdir(parents=True, exist_ok=True)
+            user_folder.make(path.parent)
             _write(temporary, data)
         os.replace(temporary, path)
         if make_room:
@@ -144,6 +153,20 @@ def store(
         if temporary is not None:
             with contextlib.suppress(OSError):
                 temporary.unlink(missing_ok=True)
+
+
+def _is_trusted(path: Path) -> bool:
+    """Whether files at ``path`` are this user's. Says it once if they are not."""
+    reason = user_folder.distrust(path.parent, path.parent.parent.parent)
+    if reason is None:
+        return True
+    if reason not in _told:
+        _told.add(reason)
+        warnings.warn(f"The cache on disk is not used: {reason}", stacklevel=2)
+    return False
+
+
+_told: set[str] = set()
 
 
 def _write(path: Path, data: bytes) -> None:

@@ -1,9 +1,13 @@
-"""Where structgen keeps files for its user. It knows nothing of what is kept there."""
+"""Where structgen keeps files for its user, and whether nobody else can have put them there.
+
+It knows nothing of what is kept there.
+"""
 
 from __future__ import annotations
 
 import functools
 import os
+import stat
 from pathlib import Path
 
 
@@ -21,3 +25,59 @@ def _of_user(home: str | None, caches: str | None) -> Path:
     import platformdirs
 
     return Path(platformdirs.user_cache_dir("structgen", appauthor=False))
+
+
+def make(folder: Path) -> None:
+    """Make ``folder`` if it is not there; a new cache folder is for its user alone.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    top = root()
+    if not top.exists():
+        top.parent.mkdir(parents=True, exist_ok=True)
+        top.mkdir(mode=0o700, exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
+
+
+def distrust(folder: Path, top: Path | None = None) -> str | None:
+    """Why files in ``folder`` may be somebody else's, with what to do; None if they cannot be.
+
+    Every folder from ``top`` (the cache folder, if left out) down to it has to belong to this user
+    or to root, and must not be writable for others. What others cannot enter, they cannot change.
+    On systems without such modes all is trusted. Costs some microseconds.
+    """
+    if not hasattr(os, "geteuid"):
+        return None
+    top = root() if top is None else top
+    below = folder.relative_to(top).parts if folder.is_relative_to(top) else ()
+    path = top
+    for part in ("", *below):
+        path = path / part
+        try:
+            found = path.stat()
+        except OSError:
+            return None  # there is nothing in it
+        reason = _others(found)
+        if reason is not None:
+            return (
+                f"{path} {reason}. Make it yours alone (chmod go-w {path}) and empty it if it may "
+                "hold what is not yours, or set STRUCTGEN_CACHE to another folder."
+            )
+        if not found.st_mode & (stat.S_IXGRP | stat.S_IXOTH):
+            return None
+    return None
+
+
+def is_own(found: os.stat_result) -> bool:
+    """Whether nobody but this user and root can have written a file."""
+    return not hasattr(os, "geteuid") or _others(found) is None
+
+
+def _others(found: os.stat_result) -> str | None:
+    """Who else can write what ``found`` is of, as the end of a sentence."""
+    if found.st_uid not in (0, os.geteuid()):
+        return f"belongs to another user (uid {found.st_uid}, and you are {os.geteuid()})"
+    if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        return f"can be written by others (mode {stat.S_IMODE(found.st_mode):04o})"
+    return None

@@ -17,7 +17,7 @@ from typing import Any
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import SchemaError, SchemaValidator, ValidationError, core_schema
 
-from structgen.grammar.json_schema.graph import DIGITS_ONLY
+from structgen.grammar.json_schema import DIGITS_ONLY
 from structgen.types import bounds, formats, networks
 from structgen.types.own_types import FUNCTIONS, Kind, Refusal, fraction, known, title
 from structgen.types.patterns import KEPT

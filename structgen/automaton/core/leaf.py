@@ -22,8 +22,9 @@ from structgen.automaton.regex.encoding import GROUND, Utf8
 from structgen.automaton.regex.symbols import MAX_SEARCH, SymbolAutomaton
 from structgen.automaton.texts import Text
 from structgen.errors import CompileLimitExceeded
+from structgen.storage import fork_safe
 
-GROW = threading.RLock()
+GROW = fork_safe(threading.RLock())
 """Held while any automaton grows: states are shared between threads, growth is brief."""
 
 Row = dict[int, int]

@@ -14,6 +14,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import Any, Protocol, TypeVar
 
+from structgen.storage import fork_safe
+
 MAX_BYTES = 12 * 1024 * 1024
 """What all that is kept may take together. A single automaton may take a quarter of it."""
 
@@ -75,7 +77,7 @@ class SharedAutomata:
         self._n_made = 0
         self._n_new = 0
         self._n_found = 0
-        self._lock = threading.Lock()
+        self._lock = fork_safe(threading.Lock())
         self.n_bytes = 0
 
     def __len__(self) -> int:

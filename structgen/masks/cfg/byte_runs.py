@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from structgen.masks.text.character_nodes import pre_order
 from structgen.masks.walks import walker_of
-from structgen.storage import Recent, array_cache
+from structgen.storage import Recent, array_cache, fork_safe
 from structgen.vocabulary import Trie, Vocabulary, view
 
 Bits = npt.NDArray[np.uint32]
@@ -344,7 +344,7 @@ def _order(trie: Trie) -> array_cache.Arrays:
 
 
 _orders: weakref.WeakKeyDictionary[Vocabulary, Order] = weakref.WeakKeyDictionary()
-_orders_lock = threading.Lock()
+_orders_lock = fork_safe(threading.Lock())
 
 
 def order_of(vocabulary: Vocabulary) -> Order:

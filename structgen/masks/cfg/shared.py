@@ -20,7 +20,7 @@ from typing import NamedTuple, TypeAlias
 
 from structgen.automaton.cfg import Lexer, Spellings
 from structgen.masks.walks import walker_of
-from structgen.storage import Recent
+from structgen.storage import Recent, fork_safe
 from structgen.vocabulary import Vocabulary
 
 from .byte_runs import order_of
@@ -226,7 +226,7 @@ class TerminalWalks:
 
 
 _all_shared: weakref.WeakKeyDictionary[Vocabulary, Shared] = weakref.WeakKeyDictionary()
-_lock = threading.Lock()
+_lock = fork_safe(threading.Lock())
 
 
 def shared_of(vocabulary: Vocabulary) -> Shared:
