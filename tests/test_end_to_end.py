@@ -322,6 +322,15 @@ def test_the_output_type_fits_into_what_the_context_leaves(model):
 # Models
 
 
+def test_loading_makes_the_masks_tables(model, monkeypatch):
+    made = []
+    monkeypatch.setattr("structgen.constraint.warm_up", made.append)
+    loaded = structgen.load(model.folder)
+    assert made == [loaded.vocabulary]
+    structgen.load(model.folder, warm_up=False)
+    assert len(made) == 1
+
+
 @pytest.mark.parametrize("with_folder", [False, True])
 def test_objects_of_the_runtime_can_be_wrapped(model, with_folder):
     og_model = og.Model(str(model.folder))

@@ -186,8 +186,8 @@ def _prepare(
     messages.append({"role": "user", "content": text})
     # What can be wrong without a model is found before one is fetched.
     from structgen import automaton, types
+    from structgen.decoding import encode
     from structgen.decoding import options as search_options
-    from structgen.decoding.calls import encode
 
     search_options.parse(options)
     lowered = None if output_type is None else types.lower(output_type)

@@ -5,7 +5,9 @@ It reads two files. It knows nothing of the runtime, nor of how folders come abo
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -34,6 +36,16 @@ def read_config(folder: Path) -> dict[str, Any]:
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ModelError(f"{path} cannot be understood: {error!r}") from error
     return dict(config)
+
+
+def read_ahead(folder: Path) -> None:
+    """Ask the system to read the weights from disk, where it can do so by itself; does not wait."""
+    advise = getattr(os, "posix_fadvise", None)
+    if advise is None:
+        return
+    for path in folder.glob("*.onnx*"):
+        with contextlib.suppress(OSError), path.open("rb") as file:
+            advise(file.fileno(), 0, 0, os.POSIX_FADV_WILLNEED)
 
 
 def folder_vocabulary(folder: Path, config: Mapping[str, Any]) -> Vocabulary:

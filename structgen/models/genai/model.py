@@ -23,7 +23,7 @@ import itertools
 import json
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, final
@@ -43,7 +43,7 @@ from . import recover
 from .adapters import AdapterSet
 from .batches import MOST_ROWS, TextBatch, pads_exactly
 from .damage import damage, in_short, remedy
-from .folders import folder_vocabulary, read_config
+from .folders import folder_vocabulary, read_ahead, read_config
 from .providers import PROVIDER_OPTIONS, check_session_options, checked, with_options
 from .sequences import LiveSequence, SequencePool, TextSequence
 
@@ -267,6 +267,7 @@ def load(
     providers: Sequence[str] | None = None,
     session_options: Mapping[str, Any] | None = None,
     threads: int | None = None,
+    meanwhile: Callable[[Vocabulary], object] | None = None,
 ) -> TextModel:
     """Load a model folder that ONNX Runtime GenAI understands.
 
@@ -275,6 +276,7 @@ def load(
         providers: execution providers, the preferred one first; None: as the folder says.
         session_options: of ONNX Runtime, over those of the folder.
         threads: threads an operator may use; None: as many as there are cores.
+        meanwhile: called with the vocabulary while the system reads the weights from disk.
 
     Raises:
         OptionError: ``threads`` is below 1.
@@ -300,6 +302,10 @@ def load(
     damaged = damage(folder, config)
     if damaged is not None:
         raise ModelError(f"{damaged} {remedy(folder)}")
+    if meanwhile is not None:
+        # The runtime holds the interpreter lock while it loads, so no thread of ours would run.
+        read_ahead(folder)
+        meanwhile(vocabulary)
     try:
         og_model = og.Model(_session_config(folder, names, options_of, session_options, threads))
         og_tokenizer = og.Tokenizer(og_model)
