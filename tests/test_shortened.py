@@ -155,7 +155,7 @@ def test_a_stop_string_ends_a_shortened_output_as_any_other():
 
 def test_the_ordinary_case_asks_the_model_for_nothing_more():
     model = FakeModel('{"name":"ab","age":12}')
-    generator = Generator(model, Person)
+    generator = Generator(model, Person, whitespace="compact")
     for budget, n_asked in [(None, 6), (100, 6), (26, 6)]:
         model.started.clear()
         generator.result("x", max_new_tokens=budget)
