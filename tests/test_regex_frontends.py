@@ -17,10 +17,12 @@ import corpora
 import pytest
 from regex_oracle import ALPHABET, Matcher, PatternGenerator, node_verdicts, texts_for
 
+import structgen
 from structgen.errors import CompileLimitExceeded, PatternError, UnsupportedFeature
 from structgen.grammar import ir
 from structgen.grammar.regex import unicode_sets
 from structgen.grammar.regex.read import MAX_PATTERN_LENGTH, parse_ecma, parse_python
+from structgen.types import lower
 
 ROUNDS = int(os.environ.get("STRUCTGEN_FUZZ_ROUNDS", "1"))
 
@@ -661,3 +663,41 @@ def test_a_mistake_in_a_pattern_of_several_lines_has_line_and_column() -> None:
 def test_conditionals_are_said_to_be_what_they_are() -> None:
     with pytest.raises(PatternError, match="conditional on a group, which is not supported"):
         parse_python("(a)?(?(1)b|c)")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "written"),
+    [
+        ("[[:alpha:]]+", "A-Za-z"),
+        ("x[^[:space:]_]", r" \\t\\n"),
+        ("[a-z[:digit:]]", "0-9"),
+        ("[[:nothing:]]", "the characters"),
+    ],
+)
+def test_posix_classes_are_told_in_every_notation_with_pythons_patterns(
+    pattern: str, written: str
+) -> None:
+    with pytest.raises(PatternError, match=written) as caught:
+        parse_python(pattern)
+    assert caught.value.position == pattern.index("[:")
+    for make in (
+        lambda: lower(structgen.Regex(pattern)),
+        lambda: lower(structgen.Regex(pattern) | "x"),
+        lambda: lower(structgen.Cfg(f"start: /{pattern}/")),
+        lambda: lower(structgen.Cfg("%declare X\nstart: X", terminals={"X": pattern})),
+    ):
+        with pytest.raises(structgen.OutputTypeError, match=r"no class \[:"):
+            make()
+
+
+def test_sets_that_python_warns_of_are_read_without_a_warning() -> None:
+    for pattern, good, bad in (
+        ("[[a]", "[", "b"),
+        ("[a&&b]", "&", "c"),
+        ("[a||b]", "|", "c"),
+        (r"\[[:alpha:]", "[:", "[b"),
+        ("[:alpha:]", ":", "b"),
+    ):
+        parsed = parse_python(pattern)
+        assert matches(parsed, good), pattern
+        assert not matches(parsed, bad), pattern

@@ -862,6 +862,38 @@ def test_undefined_forward_reference() -> None:
         lower(Later)
 
 
+@dataclasses.dataclass
+class _Dangling:
+    x: Missing1  # type: ignore[name-defined]  # noqa: F821
+
+
+class _DanglingDict(typing_extensions.TypedDict):
+    x: Missing2  # type: ignore[name-defined]  # noqa: F821
+
+
+class _DanglingModel(BaseModel):
+    x: Missing3  # type: ignore[name-defined]  # noqa: F821
+
+
+@pytest.mark.parametrize(
+    ("output_type", "missing"),
+    [
+        (_Dangling, "Missing1"),
+        (_DanglingDict, "Missing2"),
+        (_DanglingModel, "Missing3"),
+        (list[_DanglingModel], "Missing3"),
+        (list["Missing4"], "Missing4"),  # type: ignore[name-defined]  # noqa: F821
+        (Optional["Missing5"], "Missing5"),  # type: ignore[name-defined]  # noqa: F821
+        (dict[str, _Dangling], "Missing1"),
+    ],
+)
+def test_what_is_not_defined_is_named(output_type: Any, missing: str) -> None:
+    with pytest.raises(OutputTypeError) as caught:
+        lower(output_type)
+    assert missing in str(caught.value)
+    assert ".rebuild()" not in str(caught.value)
+
+
 def test_bad_patterns_are_refused_when_lowering() -> None:
     with pytest.raises(PatternError):
         lower(Regex("("))

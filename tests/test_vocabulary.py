@@ -690,3 +690,45 @@ def test_an_added_token_of_the_library(tmp_path: Path) -> None:
 def test_ids_that_are_none(given: Any) -> None:
     with pytest.raises(VocabularyError, match="takes ids"):
         Vocabulary.from_tokens([b"a", b"b", b"ab", b"</s>"], eos_token_ids=given)
+
+
+# -- a tokenizer that is loaded --------------------------------------------------------------------
+
+
+def loaded() -> Tokenizer:
+    tokenizer = Tokenizer(kinds.BPE({"a": 0, "b": 1, "ab": 2}, [("a", "b")]))
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_special_tokens(["<|endoftext|>", "<|other|>"])
+    return tokenizer
+
+
+def test_a_loaded_tokenizer_is_read_as_its_file_is(tmp_path: Path) -> None:
+    tokenizer = loaded()
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    expected = Vocabulary.from_tokenizer_json(tmp_path)
+    assert Vocabulary.from_tokenizer(tokenizer) == expected
+    assert expected.eos_token_ids == (3,)
+    other = Vocabulary.from_tokenizer(tokenizer, eos_token_ids=[4], size=64)
+    assert (other.eos_token_ids, other.size) == ((4,), 64)
+
+    class Fast:
+        backend_tokenizer, eos_token_id = tokenizer, 4
+
+    assert Vocabulary.from_tokenizer(Fast()).eos_token_ids == (3, 4)
+
+
+def test_a_loaded_tokenizer_does_not_look_into_the_working_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "generation_config.json").write_text('{"eos_token_id": 0}')
+    assert Vocabulary.from_tokenizer(loaded()).eos_token_ids == (3,)
+
+
+def test_each_way_in_says_which_is_the_other() -> None:
+    with pytest.raises(VocabularyError, match=r"got Tokenizer\. Use Vocabulary\.from_tokenizer\("):
+        Vocabulary.from_tokenizer_json(loaded())  # type: ignore[arg-type]
+    with pytest.raises(VocabularyError, match=r"takes the path .* got int"):
+        Vocabulary.from_tokenizer_json(3)  # type: ignore[arg-type]
+    with pytest.raises(VocabularyError, match=r"got str\. .*from_tokenizer_json\(path\)"):
+        Vocabulary.from_tokenizer("tokenizer.json")

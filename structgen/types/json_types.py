@@ -9,7 +9,6 @@ to the parser alone is the user's own code: custom validators. Knows no grammar.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import re
 from collections.abc import Callable, Iterator
@@ -116,8 +115,8 @@ def adapter_of(output_type: Any, name: str) -> TypeAdapter[Any]:
         raise OutputTypeError(f"{name} cannot be used: {reason.rstrip('.')}.") from error
     except (PydanticUndefinedAnnotation, NameError) as error:
         raise OutputTypeError(
-            f"{name} refers to a name that is not defined: {error}. "
-            "Define it first, or call .model_rebuild() on the model."
+            f"{name} refers to a name that is not defined: {_first_line(error)}. Define it "
+            "before, in the module that refers to it."
         ) from error
     except pydantic.errors.PydanticSchemaGenerationError as error:
         match = re.search(r"schema for (.+?)\. Set", str(error))
@@ -131,15 +130,19 @@ def adapter_of(output_type: Any, name: str) -> TypeAdapter[Any]:
         raise OutputTypeError(f"{name} cannot be used: {_first_line(error)}.") from error
     except ImportError as error:  # of what only some types need
         raise OutputTypeError(f"{name} cannot be used: {_first_line(error)}.") from error
-    except (TypeError, AttributeError, RecursionError) as error:
+    except (TypeError, AttributeError, RecursionError, SyntaxError) as error:
         raise OutputTypeError(f"{name} cannot be understood as a type: {error}.") from error
 
 
 def _complete(adapter: TypeAdapter[Any]) -> TypeAdapter[Any]:
     """``adapter``, built even where its model defers that, so that errors come here."""
     if not adapter.pydantic_complete:
-        with contextlib.suppress(pydantic.errors.PydanticUserError, NameError):
-            adapter.rebuild(force=True)  # what is undefined still is told of later
+        try:
+            adapter.rebuild(force=True)  # raises what says which name is not defined
+        except PydanticUndefinedAnnotation:
+            raise
+        except (pydantic.errors.PydanticUserError, NameError):
+            pass  # told of later
     return adapter
 
 

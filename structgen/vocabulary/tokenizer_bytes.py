@@ -88,6 +88,9 @@ _CLEAN_UP = (
     (" do not", " don't"),
     *((f" {end}", end) for end in ("'s", "'ve", "'re")),
 )
+_NOWHERE = Path("<tokenizer>", "tokenizer.json")
+"""Where a tokenizer is that comes from no file. Nothing can be beside it."""
+
 _ELSE = "Pass the bytes of each token to Vocabulary.from_tokens instead."
 
 
@@ -109,6 +112,12 @@ class TokenTable:
     ids: dict[str, int]
     added: dict[str, int]
 
+    @property
+    def named_ends(self) -> frozenset[int]:
+        """Special tokens whose names are known to end a sequence or a turn."""
+        named = {self.ids[name] for name in END_TOKEN_NAMES if name in self.ids}
+        return self.special_token_ids & named
+
 
 def read(path: str | os.PathLike[str]) -> TokenTable:
     """Read a ``tokenizer.json``, or the one in a folder.
@@ -117,7 +126,23 @@ def read(path: str | os.PathLike[str]) -> TokenTable:
         VocabularyError: the file is missing, malformed, or its tokens do not stand for fixed bytes.
     """
     file = _tokenizer_file(path)
-    document = _read_json(file)
+    return _table(file, _read_json(file))
+
+
+def read_text(text: str) -> TokenTable:
+    """Read what a ``tokenizer.json`` holds; there are no files beside it.
+
+    Raises:
+        VocabularyError: it is malformed, or its tokens do not stand for fixed bytes.
+    """
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        _fail(_NOWHERE, f"it is not JSON ({error})", "Pass a Hugging Face tokenizer.")
+    return _table(_NOWHERE, document)
+
+
+def _table(file: Path, document: dict[str, Any]) -> TokenTable:
     model = document.get("model")
     if not isinstance(model, dict) or not isinstance(model.get("vocab"), (dict, list)):
         _fail(file, 'it has no "model" with a "vocab"', "Is it a Hugging Face tokenizer.json?")
@@ -192,8 +217,7 @@ def find_eos_token_ids(table: TokenTable) -> tuple[int, ...]:
         if value is not None and value != []:
             return _as_ids(folder / name, value, "eos_token_id")
 
-    found = {table.ids[name] for name in END_TOKEN_NAMES if name in table.ids}
-    found &= table.special_token_ids
+    found = set(table.named_ends)
     for name in ("tokenizer_config.json", "special_tokens_map.json"):
         value = _read_json_beside(folder / name).get("eos_token")
         text = value.get("content") if isinstance(value, dict) else value
@@ -355,7 +379,14 @@ def _from_byte_alphabet(strings: list[str]) -> list[bytes]:
 
 
 def _tokenizer_file(path: str | os.PathLike[str]) -> Path:
-    file = Path(path)
+    try:
+        file = Path(path)
+    except TypeError:
+        hint = " Use Vocabulary.from_tokenizer(tokenizer)." if hasattr(path, "get_vocab") else ""
+        raise VocabularyError(
+            "from_tokenizer_json takes the path of a tokenizer.json or of its folder, got "
+            f"{type(path).__name__}.{hint}"
+        ) from None
     return file / "tokenizer.json" if file.is_dir() else file
 
 

@@ -214,6 +214,45 @@ class Vocabulary:
         return vocabulary
 
     @classmethod
+    def from_tokenizer(
+        cls,
+        tokenizer: Any,
+        eos_token_ids: Iterable[int] | None = None,
+        size: int | None = None,
+    ) -> Vocabulary:
+        """Read a tokenizer that is loaded: a ``tokenizers.Tokenizer``.
+
+        Fast tokenizers of ``transformers`` will do too; theirs is in ``backend_tokenizer``.
+
+        Args:
+            tokenizer: the tokenizer.
+            eos_token_ids: the ids that end a sequence. When left out: ``tokenizer.eos_token_id``,
+                if there is such, and all special tokens with names that are known to end one.
+            size: width of the model's logits. When left out, the size of the tokenizer.
+
+        Raises:
+            VocabularyError: it is something else, or of a kind whose tokens do not stand for fixed
+                bytes, or no EOS id is known.
+
+        Cost: as for `from_tokenizer_json` without its cache.
+        """
+        written = getattr(getattr(tokenizer, "backend_tokenizer", tokenizer), "to_str", None)
+        if written is None:
+            raise VocabularyError(
+                f"from_tokenizer takes a tokenizers.Tokenizer, got {type(tokenizer).__name__}. "
+                "For a tokenizer.json: Vocabulary.from_tokenizer_json(path); for bytes of tokens: "
+                "Vocabulary.from_tokens(tokens, eos_token_ids)."
+            )
+        table = tokenizer_bytes.read_text(written())
+        if eos_token_ids is None:
+            eos = getattr(tokenizer, "eos_token_id", None)
+            named = table.named_ends
+            known = named if eos is None else {*named, int(eos)}
+            eos_token_ids = known or tokenizer_bytes.find_eos_token_ids(table)
+        size = len(table.tokens) if size is None else operator.index(size)
+        return cls(table.tokens, _ids(eos_token_ids), size, table.special_token_ids, table.added)
+
+    @classmethod
     def _read(
         cls,
         path: str | os.PathLike[str],

@@ -12,9 +12,11 @@ refused otherwise.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import re
 import sys
+import warnings
 from typing import Any
 
 from structgen.errors import PatternError, UnsupportedFeature
@@ -56,6 +58,26 @@ _CATEGORY_ESCAPES = {
 }
 _PLAIN = re.compile(r"(?:[^.^$*+?{}\[\]\\|()\ud800-\udfff]|\\[^A-Za-z0-9\ud800-\udfff])*")
 _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
+_POSIX = re.compile(r"(?<!\\)(?:\\\\)*\[\^?(?:[^\[\]\\]|\\.)*(\[:\^?([a-z]+):\])")
+_POSIX_SETS = {
+    "alnum": "A-Za-z0-9",
+    "alpha": "A-Za-z",
+    "ascii": r"\x00-\x7f",
+    "blank": r" \t",
+    "cntrl": r"\x00-\x1f\x7f",
+    "digit": "0-9",
+    "graph": "!-~",
+    "lower": "a-z",
+    "print": " -~",
+    "punct": r"!-/:-@\[-`{-~",
+    "space": r" \t\n\r\f\v",
+    "upper": "A-Z",
+    "word": "A-Za-z0-9_",
+    "xdigit": "0-9A-Fa-f",
+}
+_WARNED = re.compile(r"\[|--|&&|~~|\|\|")
+"""What a pattern has that Python may warn of."""
+
 _NEWLINE = ir.char_set([(10, 10)])
 _NOT_NEWLINE = ir.negate(_NEWLINE)
 
@@ -95,8 +117,21 @@ def plain_text(pattern: str, flags: int = 0) -> str | None:
     maxsize=256
 )  # grammars are checked when they are read, and used a moment later
 def _parsed(pattern: str, flags: int, lazy: bool) -> Tree:
+    posix = _POSIX.search(pattern)
+    if posix is not None and not flags & int(re.VERBOSE):
+        raise PatternError(
+            f"Python regular expressions have no class {posix[1]}: it would be a set of the "
+            f"characters written there. Write {_POSIX_SETS.get(posix[2], 'the characters')} inside "
+            "the brackets, or escape the inner [",
+            pattern=pattern,
+            position=posix.start(1),
+        )
     try:
-        parsed = sre.parse(pattern, flags)
+        # Python warns of sets that may mean something else one day. They mean what they mean here.
+        with warnings.catch_warnings() if _WARNED.search(pattern) else contextlib.nullcontext():
+            if _WARNED.search(pattern):
+                warnings.simplefilter("ignore", FutureWarning)
+            parsed = sre.parse(pattern, flags)
     except re.error as error:
         raise PatternError(
             f"Python regular expression is malformed: {error.msg}",
