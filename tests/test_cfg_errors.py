@@ -204,7 +204,7 @@ B: A
             "'MISSING'",
             "Empty terminals",
         ),
-        *("no NOPE", "Did you mean NUMBER", "Expecting a value", "Recursion"),
+        *("no NOPE", "Did you mean NUMBER", "Expected: ]. Brackets end", "Recursion"),
     )
     for problem, part in zip(found, parts, strict=True):
         assert part in problem.message
@@ -449,7 +449,7 @@ def test_what_is_imported_from_a_file_is_read_anew(tmp_path: Path) -> None:
             },
         ),
         ("%ignore /b*/\nstart: /a\nb/", {(1, 9): "empty text", (2, 8): "without the flag x"}),
-        (r'start: "\x" x' "\n" 'x: "a" "b\0"', {(1, 8): "truncated", (2, 10): "NUL"}),
+        (r'start: "\x" x' "\n" 'x: "a" "b\0"', {(1, 8): r"\x takes 2 hexadecimal", (2, 10): "NUL"}),
         (
             'p{a, a, start}: a\nstart: p{"a", "b", "c"}',
             {(1, 6): "two parameters 'a'", (1, 9): "'start' of template 'p' is a rule, too"},

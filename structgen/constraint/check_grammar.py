@@ -345,7 +345,7 @@ def _uses_in_lark(text: str) -> dict[str, set[str]]:
     out: dict[str, set[str]] = {}
     for statement in statements.statements(text):
         names = statement.body if statement.kind else statement.tokens
-        key = statement.name if statement.kind in ("rule", "term") else ""
+        key = statement.name if statement.kind in ("rule", "terminal") else ""
         out.setdefault(key, set()).update(t.text for t in names)
     return out
 

@@ -95,9 +95,10 @@ def warm_up(vocabulary: Vocabulary, *, grammars: bool = False) -> None:
             "model.vocabulary, that of a constraint constraint.vocabulary."
         )
     if grammars:
-        # One that was compiled before, in whatever process, does without Lark's loader.
-        import lark.load_grammar  # noqa: F401
+        # One that was compiled before, in whatever process, does without Lark.
+        import lark
 
+        lark.Lark('start: "a"', parser=None, lexer="basic")
         constraint = compile_constraint(Cfg('start: "a" start?', dialect="lark"), vocabulary)
         _walk(constraint, vocabulary.encode_bytes(b"aa"))
     for name in _FORMATS:

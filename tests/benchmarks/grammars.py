@@ -4,8 +4,9 @@
 
 One process runs both engines on the same grammars and texts with the same tokens, alternating. For
 each grammar: TTFM is the compilation with the first mask, of a grammar that was never seen (``ttfm
-new``: Lark's own loader included; the three files that are kept of it are written by a thread 0.1 s
-later, here between two measurements) and of one that some process has compiled before (``ttfm``);
+new``: its reading by Lark included; the three files that are kept of it are written by a thread
+0.1 s later, here between two measurements) and of one that some process has compiled before
+(``ttfm``);
 TBM is a mask and its commit, over all texts of a grammar compiled once, in a process that has never
 met any of its terminals (``new``), in one that has, as terminals recur (``once``: their automata
 and walks are known, the grammar's goals, stacks and masks are not), and over the same texts walked
@@ -34,7 +35,6 @@ import structgen
 from structgen import Cfg, Vocabulary
 from structgen.automaton.core.shared import AUTOMATA
 from structgen.grammar.cfg import cache as grammar_cache
-from structgen.grammar.cfg.lark import rules
 from structgen.grammar.regex import python as python_regex
 from structgen.masks.cfg import shared
 from structgen.storage import write_behind
@@ -129,7 +129,6 @@ class OurGrammars(Structgen):
         # What this process remembers of a grammar it has read.
         lowering._lower_cached.cache_clear()
         python_regex._parsed.cache_clear()
-        rules.literal.cache_clear()
         return structgen.compile(Cfg(schema), self._vocabulary)
 
 

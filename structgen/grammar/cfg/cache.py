@@ -1,15 +1,14 @@
 """What is known of context-free grammars, kept on disk from one process to the next.
 
 Three things every compilation of a grammar asks for: its rules, whether it has dead ends, and the
-first mask over a vocabulary. With these nothing else need be built for that mask. So is what Lark's
-loader makes of its own syntax. A grammar's rules are kept if its text says everything: one that
-imports other files, or is given terminals from outside, is read each time.
+first mask over a vocabulary. With these nothing else need be built for that mask. A grammar's rules
+are kept if its text says everything: one that imports other files, or is given terminals from
+outside, is read each time.
 
-It owns what these things depend on. Besides the grammar that is this package's own code, and Lark's
-loader: by the size and date of their files, so that no change meets what older code has written. It
-knows no
-syntax and no automata; `array_cache` owns the files, of which there are about `MAX_FILES` at most,
-and `write_behind` writes them when nobody waits.
+It owns what these things depend on. Besides the grammar that is this package's own code, and that
+of Lark: by the size and date of their files, so that no change meets what older code has written.
+It knows no syntax and no automata; `array_cache` owns the files, of which there are about
+`MAX_FILES` at most, and `write_behind` writes them when nobody waits.
 """
 
 from __future__ import annotations
@@ -23,7 +22,6 @@ import os
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -89,21 +87,6 @@ def get_or_read(text: str, start: str, read: Callable[[], ir.ContextFree]) -> ir
     return grammar
 
 
-def of_lark(name: str, make: Callable[[], Any]) -> Any:
-    """What depends on the installed Lark alone, as JSON: from disk, or made and kept.
-
-    Args:
-        name: what; a plain file name.
-        make: makes it; what it raises is raised.
-    """
-
-    def build() -> array_cache.Arrays:
-        return {"json": np.frombuffer(json.dumps(make()).encode(), np.uint8)}
-
-    found = array_cache.get_or_build("lark", name, _key(name, _larks_code()), build)
-    return json.loads(found["json"].tobytes())
-
-
 def fingerprint(grammar: ir.ContextFree) -> str | None:
     """What tells a grammar from all others; None for one with terminals that are no patterns."""
     known = _keys.get(id(grammar))
@@ -161,8 +144,20 @@ def _digest(*parts: str) -> str:
 @functools.cache
 def _code() -> str:
     """The code that all this comes from."""
+    return _state([str(Path(__file__).parents[2] / stage) for stage in _STAGES])
+
+
+@functools.cache
+def _larks_code() -> str:
+    """Lark's code. Neither Lark nor what reads its version is imported: both take longer than
+    what is saved here."""
+    spec = importlib.util.find_spec("lark")
+    return _state(list(spec.submodule_search_locations or ()) if spec else [])
+
+
+def _state(folders: list[str]) -> str:
+    """What tells one state of the Python files in some folders from another."""
     found: list[tuple[str, int, int]] = []
-    folders = [str(Path(__file__).parents[2] / stage) for stage in _STAGES]
     while folders:
         with contextlib.suppress(OSError), os.scandir(folders.pop()) as entries:
             for entry in entries:
@@ -172,22 +167,6 @@ def _code() -> str:
                 elif entry.is_dir():
                     folders.append(entry.path)
     return hashlib.sha256(repr(sorted(found)).encode()).hexdigest()
-
-
-@functools.cache
-def _larks_code() -> str:
-    """Lark's loader. Neither Lark nor what reads its version is imported: both take longer than
-    what is saved here."""
-    spec = importlib.util.find_spec("lark")
-    if spec is None or spec.origin is None:
-        return ""
-    loader = Path(spec.origin).with_name("load_grammar.py")
-    found: list[tuple[str, int, int]] = []
-    for path in (spec.origin, str(loader)):
-        with contextlib.suppress(OSError):
-            status = os.stat(path)
-            found.append((path, status.st_size, status.st_mtime_ns))
-    return repr(found)
 
 
 def _keep(key: str, make: Callable[[], array_cache.Arrays]) -> None:

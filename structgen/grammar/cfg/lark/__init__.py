@@ -1,7 +1,8 @@
 """Lark's notation: read with the ``lark`` package, and every mistake told at its place.
 
-`loader` is the entry; `statements`, `literals`, `imports`, `mistakes` and `repair` say what is
-wrong with a text; `syntax` and `rules` read texts without mistakes.
+`loader` is the entry, and reads texts; the others say what is wrong with one that Lark refuses:
+`syntax` and `statements` where it is not well-formed, `mistakes` with `imports`, `literals` and
+`alternatives` what is wrong with statements that are, `repair` what else is.
 """
 
 from __future__ import annotations

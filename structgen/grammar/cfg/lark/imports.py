@@ -1,7 +1,7 @@
 """Mistakes in the imports of a Lark text.
 
 Owns which grammars and names there are to import from: those that come with Lark, and files beside
-the grammar. Part of `cfg_lark_mistakes`.
+the grammar. Part of `mistakes`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from collections.abc import Iterable, Iterator
 
 from structgen.grammar.cfg.embedded import Lifted
 
-from . import rules
 from .statements import Mistake, Statement, imports, near, statements
 from .syntax import Token
 
@@ -27,7 +26,7 @@ def file_of(statement: Statement, path: str | None) -> str | None:
         statement: the import.
         path: the file of the grammar that has it.
     """
-    if statement.body[:1] and statement.body[0].kind == "_DOT":
+    if statement.body[:1] and statement.body[0].kind == ".":
         names = [token.text for token in imports(statement)[0]]
         file = os.path.join(os.path.dirname(path or ""), *names) + ".lark"
         if names and os.path.isfile(file):
@@ -42,7 +41,7 @@ def file_text(file: str) -> str:
 
 
 def beside(base: str | None, name: str) -> tuple[str, str]:
-    """A file beside the grammar, for Lark's loader: its path and text.
+    """A file beside the grammar, for Lark: its path and text.
 
     Lark would read it by itself, with a byte order mark as a part of the text.
 
@@ -68,9 +67,10 @@ def mistakes_in(statement: Statement, source: Lifted, path: str | None) -> Itera
         yield Mistake.at(last, message, source, statement)
         return
     file = file_of(statement, path)
-    known = rules.library_names(tuple(names)) if file is None else _names_of_file(file)
+    is_relative = statement.body[0].kind == "."
+    known = None if file is None and is_relative else _names(names if file is None else file)
     if known is None and file is None:
-        if statement.body[0].kind == "_DOT":
+        if is_relative:
             where = os.path.abspath(os.path.dirname(path or ""))
             message = (
                 f"There is no {os.path.join(*names)}.lark in {where} to import from. Names with a "
@@ -95,7 +95,7 @@ def mistakes_in(statement: Statement, source: Lifted, path: str | None) -> Itera
             message = f"There is no {name.text} in {whose}.{hint}"
             yield Mistake.at(name, message, source, statement, passes=True)
         elif alias is not None and alias.kind != name.kind:
-            kinds = ("rule", "lower") if name.kind == "RULE" else ("terminal", "upper")
+            kinds = ("rule", "lower") if name.kind == "rule" else ("terminal", "upper")
             message = (
                 f"{name.text} is a {kinds[0]}, so the name that it gets here, {alias.text}, has to "
                 f"be in {kinds[1]} case."
@@ -111,7 +111,7 @@ def mistakes_between(found: Iterable[Statement], source: Lifted) -> Iterator[Mis
         if statement.kind != "import":
             continue
         path, wanted = imports(statement)
-        relative = statement.body[0].text if statement.body[0].kind == "_DOT" else ""
+        relative = statement.body[0].text if statement.body[0].kind == "." else ""
         for name, alias in wanted:
             what = (relative, *(token.text for token in path), name.text)
             called = (alias or name).text
@@ -130,17 +130,22 @@ def mistakes_between(found: Iterable[Statement], source: Lifted) -> Iterator[Mis
                 yield Mistake.at(alias or name, message, source, statement)
 
 
-def _names_of_file(file: str) -> set[str] | None:
-    """What a grammar in a file defines or imports; None if it cannot be read."""
+def _names(where: list[str] | str) -> set[str] | None:
+    """What a grammar in a file, or one that comes with Lark, has; None if it cannot be read."""
     try:
-        text = file_text(file)
+        text = file_text(where) if isinstance(where, str) else _library_text(where)
     except (OSError, ValueError):
         return None
-    names: set[str] = set()
-    for statement in statements(text):
-        if statement.kind == "import":
-            names.update((alias or name).text for name, alias in imports(statement)[1])
-        elif statement.kind == "declare":
-            names.update(token.text for token in statement.body)
-        names.add(statement.name)
-    return names
+    return {name for statement in statements(text) for name, _ in statement.defines}
+
+
+def _library_text(names: list[str]) -> str:
+    """The text of a grammar that comes with Lark.
+
+    Raises:
+        OSError: there is none.
+    """
+    from importlib import resources
+
+    folder = resources.files("lark") / "grammars"
+    return folder.joinpath("/".join(names) + ".lark").read_text("utf-8")

@@ -1,17 +1,33 @@
-"""Mistakes in the literals, patterns and ranges of a Lark text. Part of `cfg_lark_mistakes`."""
+"""Mistakes in the literals, patterns and ranges of a Lark text. Part of `mistakes`."""
 
 from __future__ import annotations
 
-import contextlib
+import re
+import sys
 from collections.abc import Iterator
 
 from structgen.errors import PatternError, UnsupportedFeature
 from structgen.grammar.cfg.embedded import Lifted
 from structgen.grammar.regex import python as python_regex
 
-from . import rules
 from .statements import Mistake, Statement, statements
-from .syntax import NotPlain, Token
+from .syntax import Token
+
+_ESCAPE = re.compile(
+    r"""
+    \\(?:
+        \\ | (?P<sign>[nftr]) | (?P<quote>")
+        | x(?P<x>[0-9a-fA-F]{2}) | u(?P<u>[0-9a-fA-F]{4}) | U(?P<U>[0-9a-fA-F]{8})
+        | (?P<bad>[xuU])
+    )
+    """,
+    re.VERBOSE,
+)
+"""What Lark reads in literals and patterns. Other backslashes stand for themselves."""
+
+_SIGNS = {"n": "\n", "f": "\f", "t": "\t", "r": "\r"}
+_DIGITS = {"x": 2, "u": 4, "U": 8}
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def mistakes_in(token: Token, statement: Statement, source: Lifted) -> Iterator[Mistake]:
@@ -33,9 +49,9 @@ def mistakes_in(token: Token, statement: Statement, source: Lifted) -> Iterator[
             "for a line break, or put x behind it: /…/x."
         )
     else:
-        reason = _meaning(text)[1]
+        reason = _unreadable(content)
         if reason:
-            message = rf"{text} has an escape that is none ({reason}). Write \\ for a backslash."
+            message = f"{text} has {reason}."
     if message:
         yield Mistake.at(at, message, source, statement)
 
@@ -50,13 +66,13 @@ def mistakes_in_range(
             '"a".."z" | "A".."Z".'
         )
         yield Mistake.at(token, message, source, statement)
-    elif len(_meaning(token.text)[0]) != 1:
+    elif len(_meaning(token.text)) != 1:
         message = (
             f"A range of characters is from one character to another, and {token.text} is not "
             'one. Write "a".."z", or alternatives with |.'
         )
         yield Mistake.at(token, message, source, statement)
-    elif end is not None and _meaning(token.text)[0] > _meaning(end.text)[0]:
+    elif end is not None and _meaning(token.text) > _meaning(end.text):
         message = f"The range {token.text}..{end.text} has its last character first. Swap them."
         yield Mistake.at(token, message, source, statement)
 
@@ -64,42 +80,56 @@ def mistakes_in_range(
 def malformed_patterns(statement: Statement, source: Lifted) -> Iterator[Mistake]:
     """Patterns that Python's ``re`` does not take, or we do not."""
     for token in statement.body:
-        if token.kind != "REGEXP":
+        if token.kind != "pattern" or _unreadable(token.text):
             continue
+        flags = token.text[token.text.rindex("/") + 1 :]
+        pattern = _meaning(token.text)
+        regex = "".join(f"(?{flag}:" for flag in flags) + pattern + ")" * len(flags)
         try:
-            pattern = rules.literal("x", token.text)
-            python_regex.parse(pattern.to_regexp(), lazy=True)
-        except NotPlain:
-            continue
+            python_regex.parse(regex, lazy=True)
         except (PatternError, UnsupportedFeature) as error:
-            is_all = statement.kind == "term" and len(statement.body) == 1
-            shown = statement.name if is_all else repr(pattern.value)
+            is_all = statement.kind == "terminal" and len(statement.body) == 1
+            shown = statement.name if is_all else repr(pattern)
             yield Mistake.at(token, f"Terminal {shown}: {error}", source, statement)
 
 
 def place_of(terminal: str, text: str) -> int | None:
     """Where a Lark text has the pattern of a terminal, by what messages call that."""
     for statement in statements(text):
-        if statement.kind == "term" and statement.name == terminal:
-            patterns = [token.at for token in statement.body if token.kind == "REGEXP"]
+        if statement.kind == "terminal" and statement.name == terminal:
+            patterns = [token.at for token in statement.body if token.kind == "pattern"]
             return patterns[0] if len(patterns) == 1 else statement.at
         for token in statement.body:
-            if token.kind == "REGEXP":
-                with contextlib.suppress(NotPlain):
-                    if repr(rules.literal("x", token.text).value) == terminal:
-                        return token.at
+            if token.kind == "pattern" and repr(_meaning(token.text)) == terminal:
+                return token.at
     return None
 
 
-def _meaning(literal: str) -> tuple[str, str]:
-    """What a literal or pattern stands for with its escapes read; or why it cannot be read."""
-    from lark.exceptions import LarkError
-    from lark.load_grammar import eval_escaping
+def _unreadable(text: str) -> str:
+    """Why a literal or pattern cannot be read; nothing if it can."""
+    for found in _ESCAPE.finditer(text):
+        if found["bad"]:
+            return (
+                f"an escape that is none: {found[0]} takes {_DIGITS[found['bad']]} hexadecimal "
+                r"digits. Write \\ for a backslash"
+            )
+        if found["U"] and int(found["U"], 16) > sys.maxunicode:
+            return f"an escape that is none: there is no character {found[0]}"
+    if _SURROGATE.search(text):
+        return "half of a surrogate pair in it, which is no character"
+    return ""
 
-    try:
-        return str(eval_escaping(literal[1 : literal.rindex(literal[0])])), ""  # type: ignore[no-untyped-call]
-    except LarkError as error:
-        reason = error.args[-1]
-    except ValueError as error:
-        reason = error
-    return "", str(getattr(reason, "msg", reason)).rpartition("position ")[2]
+
+def _meaning(literal: str) -> str:
+    """What a literal or pattern stands for, with the escapes read that Lark reads.
+
+    Backslashes in pairs stay, as in a pattern they must.
+    """
+
+    def read(found: re.Match[str]) -> str:
+        code = int(found["x"] or found["u"] or found["U"] or "110000", 16)
+        if code <= sys.maxunicode:
+            return chr(code)
+        return found["quote"] or _SIGNS.get(found["sign"], found[0])
+
+    return _ESCAPE.sub(read, literal[1 : literal.rindex(literal[0])])

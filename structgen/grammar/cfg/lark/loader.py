@@ -1,22 +1,20 @@
-"""Lark grammars → IR, read with the ``lark`` package's own loader.
+"""Lark grammars → IR, read with the ``lark`` package.
 
-Grammars without mistakes are read by `cfg_lark_rules`, with that loader's tables and classes, but
-without its trees; all others, and what is not plain, by the loader itself.
-
-Owns what the loaded rules and terminals mean: the language that ``lark.Lark(text,
-parser="earley")`` accepts with its dynamic lexer. A terminal takes what ``re.match`` takes of its
-pattern, where the rules expect it; ignored terminals may stand before any terminal and at the end.
-Priorities choose among parses of a text, never among texts, so they are dropped, like aliases and
-whatever else shapes the tree.
+Owns what the rules and terminals mean that Lark makes of a text: the language that
+``lark.Lark(text, parser="earley")`` accepts with its dynamic lexer. A terminal takes what
+``re.match`` takes of its pattern, where the rules expect it; ignored terminals may stand before any
+terminal and at the end. Priorities choose among parses of a text, never among texts, so they are
+dropped, like aliases and whatever else shapes the tree. Why Lark refuses a text the other modules
+of this folder say; what they do not know is told with Lark's own message.
 """
 
 from __future__ import annotations
 
-import contextlib
+import functools
 import re
 import warnings
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from structgen.errors import GrammarError, PatternError, UnsupportedFeature
 from structgen.grammar import ir
@@ -26,11 +24,24 @@ from structgen.grammar.cfg.embedded import Errors, Given, Lifted
 from structgen.grammar.regex import python as python_regex
 from structgen.grammar.regex import tree as regex_tree
 
-from . import imports, mistakes, repair, statements
-from . import rules as cfg_lark_rules
-from .rules import Loaded
+from . import alternatives, imports, mistakes, repair, statements
 from .statements import Mistake
-from .syntax import NotPlain
+
+
+class Loaded(NamedTuple):
+    """A grammar as Lark loads it.
+
+    Attributes:
+        terminals: name and pattern (a Lark `Pattern`) of each terminal that is used.
+        rules: names of a nonterminal and of the symbols it may consist of.
+        nonterminals: their names.
+        ignored: names of terminals.
+    """
+
+    terminals: list[tuple[str, Any]]
+    rules: list[tuple[str, tuple[str, ...]]]
+    nonterminals: dict[str, None]
+    ignored: list[str]
 
 
 def parse(
@@ -64,13 +75,7 @@ _MOST_MISTAKES = 100
 def _read(
     text: str, start: str, path: str | None, given: Mapping[str, Given], errors: Errors
 ) -> ir.ContextFree:
-    source = embedded.lift(text, given, errors)
-    loaded = None
-    if errors is None:
-        with contextlib.suppress(NotPlain):
-            loaded = cfg_lark_rules.load(source.text, start)
-    if loaded is None:
-        loaded, source = _loaded(source, start, path, errors)
+    loaded, source = _loaded(embedded.lift(text, given, errors), start, path, errors)
     terminals: list[ir.AnyTerminal] = []
     numbers: dict[str, int] = {}
     for name, pattern in loaded.terminals:
@@ -121,49 +126,77 @@ def _read(
 
 
 def _loaded(source: Lifted, start: str, path: str | None, errors: Errors) -> tuple[Loaded, Lifted]:
-    """A text as Lark's loader reads it, and that text; first all its mistakes are told.
+    """A text as Lark loads it, and that text; first all its mistakes are told.
 
     When there are any, what has them has been taken out of it, to see what else is wrong.
     """
     told: set[str] = set()
     while True:
         loaded: Loaded | None = None
-        found: list[Mistake] = []
-        unparsed: GrammarError | None = None
+        refused: GrammarError | None = None
         try:
             loaded = _load(source, start, path)
         except GrammarError as error:
             refused = error
-            unparsed = statements.syntax_error(source)
-        if unparsed is None:
-            everything = errors is not None
-            found = mistakes.mistakes(source, path, start, everything=everything)
-        if loaded is not None:
-            used = {symbol for _, way in loaded.rules for symbol in way}
-            found = [
-                mistake
-                for mistake in found
-                if mistake.passes and (everything or mistake.open_name in ("", *used))
-            ]
-            if not found:
-                return loaded, source
-        if found:
-            new = [mistake.error for mistake in found]
-            repaired: Lifted | None = repair.taken_out(
-                source,
-                [mistake.span for mistake in found if mistake.span is not None],
-                [name for mistake in found for name in mistake.defines],
-            )
-        else:
-            new = [unparsed or refused]
-            repaired = repair.without(source, new[0])
-        first, new = new[0], [error for error in new if str(error) not in told]
-        if errors is None or not new or repaired is None or len(told) > _MOST_MISTAKES:
+        found = _mistakes(source, start, path, loaded, errors is not None)
+        if loaded is not None and not found:
+            return loaded, source
+        if refused is not None and not found:
+            found = _culprit(source, start, path, refused)
+        new = [m.error for m in found if str(m.error) not in told]
+        if errors is None or not new or len(told) > _MOST_MISTAKES:
             # A mistake that is told again has been looked for in the wrong statement.
-            raise new[0] if new else first
+            raise (new or [mistake.error for mistake in found])[0]
         told.update(map(str, new))
         errors += new
-        source = repaired
+        source = repair.taken_out(
+            source,
+            [mistake.span for mistake in found if mistake.span is not None],
+            [name for mistake in found for name in mistake.defines],
+        )
+
+
+def _mistakes(
+    source: Lifted, start: str, path: str | None, loaded: Loaded | None, everything: bool
+) -> list[Mistake]:
+    """What is known to be wrong with a text.
+
+    Args:
+        source: the text.
+        start: the rule to begin with.
+        path: the file it came from.
+        loaded: what Lark makes of it; None where it refuses it.
+        everything: whether all mistakes are to be told.
+    """
+    if loaded is not None:
+        used = {symbol for _, way in loaded.rules for symbol in way}
+        return [
+            mistake
+            for mistake in mistakes.mistakes(source, path, start, everything=everything)
+            if mistake.passes and (everything or mistake.open_name in ("", *used))
+        ]
+    return (
+        statements.malformed(source)
+        or mistakes.mistakes(source, path, start, everything=everything)
+        or list(alternatives.twice(source))
+        or mistakes.mistakes(source, path, start, everything=True)
+    )
+
+
+def _culprit(source: Lifted, start: str, path: str | None, refused: GrammarError) -> list[Mistake]:
+    """What Lark says of a text, at the statement that it says it of."""
+
+    def is_refused(text: Lifted) -> bool:
+        try:
+            _load(text, start, path)
+        except GrammarError:
+            return True
+        return False
+
+    statement = repair.culprit(source, is_refused)
+    if statement is None:
+        raise refused
+    return [Mistake.at(statement.at, str(refused), source, statement)]
 
 
 def _given(name: str, source: Lifted) -> ir.AnyTerminal:
@@ -187,77 +220,82 @@ def _given(name: str, source: Lifted) -> ir.AnyTerminal:
 
 
 def _load(source: Lifted, start: str, path: str | None) -> Loaded:
-    """The grammar as Lark's own loader reads it, mistakes and all."""
-    import lark
-    from lark.load_grammar import load_grammar
+    """The grammar as Lark loads it.
 
+    Raises:
+        GrammarError: Lark refuses it; with what Lark says, and no place.
+    """
+    import lark
+
+    patterns: dict[str, Any] = {}
+
+    def keep(terminal: Any) -> None:
+        # Lark would compile the patterns and refuse some, without a place: that is ours to do.
+        patterns[str(terminal.name)] = terminal.pattern
+        terminal.pattern = _stand_in()
+
+    options: dict[str, Any] = {
+        "start": start,
+        "source_path": path or "<grammar>",
+        "import_paths": [imports.beside],
+        "edit_terminals": keep,
+    }
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            loader: Any = load_grammar
-            text = source.original
-            places = [imports.beside]
-            grammar, _ = loader(source.text, path or "<grammar>", places, False)
-            # A template is no rule.
-            names = {str(getattr(d[0], "value", d[0])) for d in grammar.rule_defs if not d[1]}
-            if not names:
-                raise GrammarError(
-                    "The grammar has no rules. A rule is written in lower case: "
-                    f'{start}: "text" TERMINAL'
-                )
-            if start not in names:
-                own = [n for n in sorted(names) if re.search(rf"^[ \t]*[?!]*{n}\b", text, re.M)]
-                shown = [n for n in own if not n.startswith("_")] or own
-                raise GrammarError(
-                    f"The grammar has no rule {start!r} to start with. Rules: {', '.join(shown)}. "
-                    "Name one of them as start."
-                    if shown
-                    else f"The grammar has no rule {start!r} to start with. Write one: {start}: …"
-                )
-            terminals, rules, ignored = grammar.compile([start], set())
-            return Loaded(
-                [(str(t.name), t.pattern) for t in terminals],
-                [(str(r.origin.name), tuple([str(s.name) for s in r.expansion])) for r in rules],
-                dict.fromkeys([str(r.origin.name) for r in rules]),
-                [str(name) for name in ignored],
-            )
-    except lark.exceptions.LarkError as error:
-        raise _from_lark(str(error), source) from None
-    except AttributeError:
-        raise GrammarError(
-            "The grammar cannot be loaded: a rule is declared (%declare), which only terminals, in "
-            "upper case, can be. Define it, or name a terminal."
-        ) from None
-    except AssertionError:
-        raise GrammarError(
-            "The grammar cannot be loaded, and Lark does not say why. Terminals that are declared "
-            "or given (terminals=) cannot be part of others."
-        ) from None
-    except RecursionError:
-        raise GrammarError(
-            "The grammar cannot be loaded: it is nested too deeply, or files import each other in "
-            "a circle. Give parts of it names, as rules of their own."
-        ) from None
-    except (OSError, KeyError, ValueError) as error:
-        raise GrammarError(f"The grammar cannot be loaded: {error}.") from error
+            try:
+                # Without a parser: to build one takes as long again.
+                made = lark.Lark(source.text, parser=None, lexer="basic", **options)
+            except lark.exceptions.LexError:
+                # Something that is ignored is given from outside, of which lexers know nothing.
+                _check_start(source, start)
+                made = lark.Lark(source.text, parser="earley", **options)
+    except (lark.exceptions.LarkError, RecursionError) as error:
+        # What goes wrong while Lark walks over a tree it tells with a note of where.
+        if isinstance(getattr(error, "orig_exc", error), RecursionError):
+            raise GrammarError(
+                "The grammar cannot be loaded: it is nested too deeply, or files import each other "
+                "in a circle. Give parts of it names, as rules of their own."
+            ) from None
+        raise GrammarError(f"The grammar is malformed: {str(error).strip()}") from None
+    except (AssertionError, AttributeError, OSError, LookupError, ValueError) as error:
+        said = f": {error}." if str(error) else ", and Lark does not say why."
+        raise GrammarError(f"The grammar cannot be loaded{said}") from error
+    rules = [(str(r.origin.name), tuple([str(s.name) for s in r.expansion])) for r in made.rules]
+    nonterminals = dict.fromkeys([name for name, _ in rules])
+    if start not in nonterminals:
+        _check_start(source, start)
+    ignored = [str(name) for name in made.ignore_tokens]
+    mentioned = set(ignored).union(*[way for _, way in rules])
+    terminals = [item for item in patterns.items() if item[0] in mentioned]
+    return Loaded(terminals, rules, nonterminals, ignored)
 
 
-def _from_lark(message: str, source: Lifted) -> GrammarError:
-    """An error of Lark's, at the name that it quotes."""
-    twice = re.search(r"^Rules defined twice: \s*\* <(\w+) : ([^>]*)>", message)
-    if twice:
-        way = " ".join(twice[2].split())
-        return _error(
-            f"Rule {twice[1]!r} has one alternative twice, {way or 'the empty one'}. Leave one "
-            "out; options ([…] or ?) make alternatives, too, with and without what is optional.",
-            source,
-            twice[1],
+@functools.cache
+def _stand_in() -> Any:
+    """A pattern that is none of the grammar's."""
+    from lark.lexer import PatternStr
+
+    return PatternStr("x")
+
+
+def _check_start(source: Lifted, start: str) -> None:
+    """Look whether there is a rule to start with.
+
+    Raises:
+        GrammarError: there is none.
+    """
+    names = statements.rules(source.text)
+    if not names:
+        raise GrammarError(
+            f'The grammar has no rules. A rule is written in lower case: {start}: "text" TERMINAL'
         )
-    named = re.search(
-        r"['‘]([\w!?]+)['’]|\((\w+)\)|: (\w+)$|\b(?:rule|terminal) (\w+)\b", message.strip()
-    )
-    name = next((group for group in named.groups() if group), None) if named else None
-    return _error(f"The grammar is malformed: {message}", source, name)
+    if start not in names:
+        shown = [name for name in sorted(names) if not name.startswith("_")] or sorted(names)
+        raise GrammarError(
+            f"The grammar has no rule {start!r} to start with. Rules: {', '.join(shown)}. "
+            "Name one of them as start."
+        )
 
 
 def _error(message: str, source: Lifted, name: str | None, raw: str | None = None) -> GrammarError:

@@ -1,11 +1,9 @@
-"""Mistakes in a Lark text that parses: all of them, each at its place, with what would mend it.
+"""Mistakes in a Lark text that is well-formed: all of them, each at its place, with what mends it.
 
-Lark's loader ends at its first mistake and seldom says where that is. `mistakes` looks through the
-statements itself, by the tokens of Lark's own lexer. It is asked about texts that the loader
-refuses, so that it need not know everything: what it misses the loader still tells. A few things it
-finds the loader lets pass (`Mistake.passes`): names that an imported grammar does not have,
-templates without arguments. It makes no grammar of anything: that is for `cfg_lark_rules` and the
-loader to do.
+Lark ends at its first mistake and seldom says where that is. `mistakes` looks through the
+statements itself. It is asked about texts that Lark refuses, so that it need not know everything:
+what it misses Lark still tells. A few things it finds Lark lets pass (`Mistake.passes`): names that
+an imported grammar does not have, templates without arguments. It makes no grammar of anything.
 """
 
 from __future__ import annotations
@@ -19,19 +17,10 @@ from structgen.errors import GrammarError
 from structgen.grammar.cfg import foreign
 from structgen.grammar.cfg.embedded import Lifted, plain
 
-from . import imports as cfg_lark_imports
+from . import imports as imported
 from . import literals
-from .statements import (
-    NAMES,
-    Mistake,
-    Statement,
-    arguments,
-    imports,
-    near,
-    statements,
-    syntax_error,
-)
-from .syntax import Token
+from .statements import Mistake, Statement, arguments, imports, malformed, near, statements
+from .syntax import NAMES, Token
 
 COMMON = (
     "DIGIT HEXDIGIT INT SIGNED_INT DECIMAL FLOAT SIGNED_FLOAT NUMBER SIGNED_NUMBER ESCAPED_STRING "
@@ -48,7 +37,7 @@ def mistakes(
     importing: tuple[str, ...] = (),
     everything: bool = False,
 ) -> list[Mistake]:
-    """Every mistake that can be told without Lark's loader, in order.
+    """Every mistake that can be told without Lark, in order.
 
     Args:
         source: the text.
@@ -79,7 +68,7 @@ class _Look:
         self._defined: dict[str, Statement] = {}
         self._declared: dict[str, Token] = {}
         for statement in found:
-            if statement.kind in ("rule", "term") and not statement.by:
+            if statement.kind in ("rule", "terminal") and not statement.by:
                 self._defined.setdefault(statement.name, statement)
             elif statement.kind == "declare":
                 for token in statement.body:
@@ -95,20 +84,20 @@ class _Look:
         for statement in self._statements:
             if statement.kind == "rule":
                 yield from self._in_rule(statement)
-            if statement.kind == "term":
+            if statement.kind == "terminal":
                 yield from self._in_terminal(statement)
-            if statement.kind in ("rule", "term"):
+            if statement.kind in ("rule", "terminal"):
                 yield from self._of_definition(statement)
-            if statement.kind in ("rule", "term", "ignore"):
+            if statement.kind in ("rule", "terminal", "ignore"):
                 yield from self._in_body(statement)
             if statement.kind == "ignore":
                 yield from self._in_ignore(statement)
             if statement.kind == "import":
-                yield from cfg_lark_imports.mistakes_in(statement, self._source, self._path)
+                yield from imported.mistakes_in(statement, self._source, self._path)
                 yield from self._in_file(statement)
             if statement.kind == "declare":
                 yield from self._in_declaration(statement)
-        yield from cfg_lark_imports.mistakes_between(self._statements, self._source)
+        yield from imported.mistakes_between(self._statements, self._source)
         yield from self._recursion()
         begin = self._defined.get(start or "")
         if begin is not None and begin.parameters:
@@ -167,7 +156,7 @@ class _Look:
 
     def _in_rule(self, statement: Statement) -> Iterator[Mistake]:
         name = statement.name
-        modifiers = next((t for t in statement.tokens[:2] if t.kind == "RULE_MODIFIERS"), None)
+        modifiers = next((t for t in statement.tokens[:2] if t.kind == "modifiers"), None)
         if modifiers and "?" in modifiers.text and name.startswith("_"):
             message = (
                 f"Rule {name!r} has no node of its own, as it begins with an underscore, so it "
@@ -188,7 +177,7 @@ class _Look:
                 yield self._mistake(message, place, statement)
         if name.startswith("_"):
             for arrow in statement.body:
-                if arrow.kind == "_TO":
+                if arrow.kind == "->":
                     message = (
                         f"Rule {name!r} begins with an underscore, so it has no node that an alias "
                         "(->) could name. Leave the underscore or the alias out."
@@ -204,10 +193,10 @@ class _Look:
             )
             yield self._mistake(message, statement.at, statement)
         for number, token in enumerate(body):
-            is_alias = number and body[number - 1].kind == "_TO"
+            is_alias = number and body[number - 1].kind == "->"
             after = body[number + 1].kind if number + 1 < len(body) else ""
-            if token.kind == "RULE" and not is_alias:
-                what = "Templates" if after == "_LBRACE" else "Rules"
+            if token.kind == "rule" and not is_alias:
+                what = "Templates" if after == "{" else "Rules"
                 message = (
                     f"{what} aren't allowed inside terminals: {name!r} has {token.text!r} in it. "
                     f"Make {name!r} a rule (in lower case), or {token.text!r} a terminal (in upper "
@@ -215,13 +204,13 @@ class _Look:
                 )
                 yield self._mistake(message, token, statement)
                 return
-            if token.kind == "_TO":
+            if token.kind == "->":
                 message = (
                     f"Aliases aren't allowed inside terminals ({name!r}): -> names alternatives of "
                     "rules. Leave it out."
                 )
                 yield self._mistake(message, token, statement)
-            if token.kind == "TERMINAL" and self._is_open(token.text):
+            if token.kind == "terminal" and self._is_open(token.text):
                 message = (
                     f"Terminal {token.text!r} is declared or given, not defined, so it cannot be "
                     f"part of another terminal, {name!r}. Make {name!r} a rule (in lower case)."
@@ -237,12 +226,20 @@ class _Look:
     def _in_body(self, statement: Statement) -> Iterator[Mistake]:
         body = statement.body
         where = f" (in rule {statement.name})" if statement.kind == "rule" else ""
+        depth = 0
         for number, token in enumerate(body):
             before = body[number - 1].kind if number else ""
             after = body[number + 1].kind if number + 1 < len(body) else ""
-            if token.kind in NAMES and before != "_TO" and token.text not in statement.parameters:
+            depth += (token.kind in ("(", "[")) - (token.kind in (")", "]"))
+            if token.kind == "->" and depth and statement.kind == "rule":
+                message = (
+                    "An alias (->) names an alternative of the whole rule, not of what stands in "
+                    "brackets. Leave it out, or make a rule of what is in the brackets."
+                )
+                yield self._mistake(message, token, statement)
+            if token.kind in NAMES and before != "->" and token.text not in statement.parameters:
                 if (
-                    token.kind == "RULE" and statement.kind != "rule"
+                    token.kind == "rule" and statement.kind != "rule"
                 ) or token.text in self._missing:
                     continue
                 if not self._is_known(token.text):
@@ -253,14 +250,14 @@ class _Look:
                     else:
                         error = self._source.error(foreign.of_mixed_case(mixed[0]), mixed[1])
                     yield Mistake(error, None, ((token.text, 0),))
-                elif token.kind == "RULE":
+                elif token.kind == "rule":
                     yield from self._of_use(token, body[number + 1 :], statement)
-            elif token.kind == "TILDE":
+            elif token.kind == "~":
                 yield from self._of_count(body[number + 1 : number + 4], statement)
-            elif token.kind == "STRING" and "_DOTDOT" in (before, after):
-                end = body[number + 2] if after == "_DOTDOT" and len(body) > number + 2 else None
+            elif token.kind == "literal" and ".." in (before, after):
+                end = body[number + 2] if after == ".." and len(body) > number + 2 else None
                 yield from literals.mistakes_in_range(token, end, statement, self._source)
-            elif token.kind in ("STRING", "REGEXP"):
+            elif token.kind in ("literal", "pattern"):
                 yield from literals.mistakes_in(token, statement, self._source)
 
     def _of_use(self, token: Token, rest: list[Token], statement: Statement) -> Iterator[Mistake]:
@@ -269,7 +266,7 @@ class _Look:
         if definition is None or definition.kind != "rule":
             return
         expected = len(definition.parameters)
-        if not rest or rest[0].kind != "_LBRACE":
+        if not rest or rest[0].kind != "{":
             if expected:
                 given = ", ".join(definition.parameters)
                 message = (
@@ -293,7 +290,7 @@ class _Look:
 
     def _of_count(self, rest: list[Token], statement: Statement) -> Iterator[Mistake]:
         """``~ 3..2``."""
-        if [t.kind for t in rest] != ["NUMBER", "_DOTDOT", "NUMBER"]:
+        if [t.kind for t in rest] != ["number", "..", "number"]:
             return
         least, most = int(rest[0].text), int(rest[2].text)
         if not 0 <= least <= most:
@@ -306,16 +303,16 @@ class _Look:
 
     def _in_ignore(self, statement: Statement) -> Iterator[Mistake]:
         for number, token in enumerate(statement.body):
-            if token.kind == "TERMINAL" and len(statement.body) > 1 and self._is_open(token.text):
+            if token.kind == "terminal" and len(statement.body) > 1 and self._is_open(token.text):
                 message = (
                     f"Only patterns can be ignored, and {token.text} is declared or given, not "
                     "defined. Put it into the rules."
                 )
                 yield self._mistake(message, token, statement)
-            if token.kind == "_TO":
+            if token.kind == "->":
                 message = "Aliases aren't allowed in %ignore. Leave -> and the name out."
                 yield self._mistake(message, token, statement)
-            if token.kind == "RULE" and statement.body[number - 1].kind != "_TO":
+            if token.kind == "rule" and statement.body[number - 1].kind != "->":
                 message = (
                     f"Only terminals can be ignored, and {token.text!r} is a rule. Make it a "
                     "terminal (in upper case), or put it into the rules where it may stand."
@@ -327,7 +324,7 @@ class _Look:
             if token.at != self._declared.get(token.text, token).at:
                 message = f"{token.text!r} is declared more than once. Leave one of them out."
                 yield self._mistake(message, token, statement)
-            elif token.kind == "RULE":
+            elif token.kind == "rule":
                 message = (
                     f"Only terminals can be declared, and {token.text!r} is the name of a rule. "
                     "Write it in upper case, or define the rule."
@@ -337,9 +334,9 @@ class _Look:
     def _recursion(self) -> Iterator[Mistake]:
         """Terminals that contain themselves: each circle once, where it is met first."""
         uses = {
-            name: [t for t in s.body if t.kind == "TERMINAL" and t.text in self._defined]
+            name: [t for t in s.body if t.kind == "terminal" and t.text in self._defined]
             for name, s in self._defined.items()
-            if s.kind == "term"
+            if s.kind == "terminal"
         }
         reached: dict[str, set[str]] = {}
         for name in uses:
@@ -361,7 +358,7 @@ class _Look:
 
     def _in_file(self, statement: Statement) -> Iterator[Mistake]:
         """The first mistake in a file that is imported."""
-        file = cfg_lark_imports.file_of(statement, self._path)
+        file = imported.file_of(statement, self._path)
         if file is None:
             return
         name = imports(statement)[0][0]
@@ -371,16 +368,13 @@ class _Look:
             yield self._mistake(message, name, statement)
             return
         try:
-            inner = plain(cfg_lark_imports.file_text(file))
+            inner = plain(imported.file_text(file))
         except (OSError, ValueError) as error:
             yield self._mistake(f"{file} cannot be read: {error}.", name, statement)
             return
-        first = syntax_error(inner)
-        if first is None:
-            found = [m.error for m in mistakes(inner, file, None, chain)]
-            first = found[0] if found else None
-        if first is not None:
-            told = str(first).replace("\n", "\n  ")
+        found = malformed(inner) or mistakes(inner, file, None, chain)
+        if found:
+            told = str(found[0].error).replace("\n", "\n  ")
             yield self._mistake(f"In {file}, imported here: {told}", name, statement)
 
 

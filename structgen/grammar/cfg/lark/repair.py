@@ -1,43 +1,21 @@
-"""What else is wrong with a Lark text: mistakes taken out of it, one by one.
+"""What else is wrong with a Lark text: statements with mistakes taken out of it.
 
-Lark's loader ends at the first mistake. `without` takes the statement with that mistake out of the
-text, and `taken_out` several, so that the loader can be asked again; that is for telling what is
+Lark ends at the first mistake. `taken_out` takes statements out of a text, so that Lark can be
+asked again, and `culprit` finds the one that Lark refuses, by asking. That is for telling what is
 wrong, not for use.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from structgen.errors import GrammarError
 from structgen.grammar.cfg import embedded
 from structgen.grammar.cfg.embedded import Lifted
 
 from . import statements
 from .statements import Statement
-
-
-def without(source: Lifted, error: GrammarError) -> Lifted | None:
-    """The text without the statement in which the error is; None where that cannot be told."""
-    if error.line is None:
-        return None
-    before: Statement | None = None
-    for statement in statements.statements(source.text):
-        line, column = embedded.place(source.original, source.position(statement.span[0]))
-        if (line, column) > (error.line, error.column or 0):
-            break
-        before = statement
-    if before is None:
-        return None
-    start, end = before.span
-    line, _ = embedded.place(source.original, source.position(end))
-    # What is no token at the end is no part of it.
-    if line <= error.line:
-        rest = source.text.find("\n", end)
-        end = len(source.text) if rest < 0 else rest
-    return taken_out(source, [(start, end)], before.defines)
 
 
 def taken_out(
@@ -63,3 +41,30 @@ def taken_out(
             text += f'\n{name}{f"{{{parameters}}}" if count else ""}: "{embedded.MADE_UP}"\n'
             known.add(name)
     return replace(source, text=text)
+
+
+def culprit(source: Lifted, is_refused: Callable[[Lifted], bool]) -> Statement | None:
+    """The first statement that makes a text refused; None where no single one does.
+
+    Args:
+        source: the text.
+        is_refused: asks Lark.
+
+    Cost: Lark is asked as often as the number of statements can be halved.
+    """
+    found = statements.statements(source.text)
+
+    def first(count: int) -> Lifted:
+        rest = found[count:]
+        return taken_out(source, [s.span for s in rest], [d for s in rest for d in s.defines])
+
+    low, high = 0, len(found)  # the first ``low`` are taken, the first ``high`` refused
+    if not found or is_refused(first(0)):
+        return None
+    while high - low > 1:
+        middle = (low + high) // 2
+        if is_refused(first(middle)):
+            high = middle
+        else:
+            low = middle
+    return found[low]

@@ -1,354 +1,352 @@
-"""The statements of a Lark grammar, parsed with Lark's own lexer and LALR tables.
+"""Lark's own syntax: the tokens of a grammar's text, and what does not belong where it stands.
 
-Lark's loader parses a grammar with a grammar of its own. `statements` runs that: the tables are
-Lark's, as it builds them (`lark.load_grammar`), and only the loop over them is ours, with nothing
-in it but what a grammar without mistakes needs: no trees, no positions. It is five times faster
-than Lark's. Whatever is not plain (a mistake, a template, `%override`, a grammar imported from a
-file, a version of Lark with other tables) is `NotPlain`, and then Lark's loader itself has to read
-it; it also writes the messages. What statements mean is `cfg_lark_rules`' business.
-
-Nodes of rules and terminals are tuples::
-
-    ("r", NAME)  ("t", NAME)            a rule, a terminal
-    ("s", TEXT)  ("x", TEXT)            a literal, a pattern, as written
-    ("..", TEXT, TEXT)                  a range of characters
-    ("|", (ITEMS, …), ALIASES)          alternatives, each a tuple of nodes; names, if any has one
-    ("[", NODE)                         optional, in brackets
-    (OP, NODE), OP one of ? * +         repeated
-    ("~", NODE, LEAST[, MOST])          repeated so many times, as written
-    ("{", NAME, NODES)                  a template with its arguments
+Owns the kinds of tokens and how statements are built of them, for messages alone: Lark reads the
+grammar, and `unexpected` is asked about lines of a text that Lark has refused. It says what stands
+where something else must, and what that is. What right statements mean is not known here.
 """
 
 from __future__ import annotations
 
-import functools
 import re
-from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple
 
-from structgen.grammar.cfg import cache as grammar_cache
+_KINDS = re.compile(
+    r"""
+    (?P<pattern>/(?!/)(?:\\[/\\]|[^/])*?/[imslux]*)
+    |(?P<literal>"(?:\\["\\]|[^"\n])*?"i?)
+    |(?P<comment>\s*(?://|\#)[^\n]*)
+    |(?P<rule>_?[a-z][_a-z0-9]*)
+    |(?P<terminal>_?[A-Z][_A-Z0-9]*)
+    |(?P<or>(?:(?:\r?\n)+\s*)?\|)
+    |(?P<end>(?:\r?\n)+\s*)
+    |(?P<blank>[ \t]+|\\[ ]*\n)
+    |(?P<number>[+-]?\d+)
+    |(?P<command>%(?:override|declare|extend|ignore|import))
+    |(?P<modifiers>(?:!\??|\?!?)(?=[_a-z]))
+    |(?P<operator>[+*?])
+    |(?P<sign>\.\.|->|[.\[\]{}():,~])
+    |(?P<other>[\s\S])
+    """,
+    re.VERBOSE,
+)
+"""Of several kinds that fit, the first is meant. A pattern may go over lines, as Lark has it."""
 
-Node: TypeAlias = "tuple[Any, ...]"
-Statement: TypeAlias = "tuple[Any, ...]"
-"""``("rule", NAME, PARAMETERS, NODE)``, ``("term", NAME, NODE)``, ``("ignore", NODE)``,
-``("declare", NAMES)`` or ``("import", PATH, NAMES, ALIAS)``."""
+_BY_TEXT = ("command", "sign")
+_PASSED_OVER = ("comment", "blank")
+NAMES = ("rule", "terminal")
+"""Kinds of tokens that are names."""
 
-_Act: TypeAlias = "Callable[[list[Any]], Any] | None"
+_HINTS = {
+    "again": "To repeat again what is repeated, put it into brackets: (…){}.",
+    "operator": "What it repeats comes before it.",
+    "command": "It begins a line.",
+    "number": 'Text stands in quotes: "{}".',
+    "modifiers": "Before a name, it stands where that is defined; after what is optional, a blank "
+    "follows it.",
+    "_": "A name has letters, and one underscore in front of them at most.",
+    ":": "A definition begins on a line of its own.",
+    ",": "What follows each other stands side by side, without commas.",
+    ".": "Names have no dots.",
+    "..": 'A range is from one literal to another: "a".."z".',
+    "{": "Only templates, in lower case, have arguments.",
+    "}": "No template is open that it could close.",
+}
+"""What is said of tokens that stand among the parts of a rule and are none."""
 
-
-MAX_DEPTH = 1_000
-"""Most nested parentheses, about."""
-
-_START = "start"
-_END = "$END"
-_OTHER = "OTHER_"
-"""The kind of characters that are no token: not a name that Lark has."""
-
-_Row: TypeAlias = "dict[Any, Any]"
-"""What to do next, by the kind of a token, or the name of what has been found: ``(None, next row,
-what comes after it)``, see `_settled`; or ``(name found, act, how many parts)``."""
-
-
-class _Finished(Exception):
-    """The whole text has been read."""
-
-
-class NotPlain(Exception):
-    """Lark's loader itself has to read this."""
-
-
-class _Tables(NamedTuple):
-    """What Lark's parser of grammars consists of."""
-
-    find: Callable[[str], Iterable[Any]]
-    ignored: frozenset[str]
-    start: _Row
+_CLOSED_BY = {"(": ")", "[": "]"}
+_REPEATS = ("operator", "~")
+_VALUE = "a name, a literal or a pattern"
+_END = "the end of the line"
 
 
 class Token(NamedTuple):
-    """A token of a Lark text: Lark's name for its kind, and where it begins."""
+    """A token of a Lark text, and where it begins.
+
+    Attributes:
+        kind: a group of `_KINDS`; ``|``, signs and commands are kinds by themselves.
+        text: how it is written.
+        at: where it begins.
+    """
 
     kind: str
     text: str
     at: int
 
+    @property
+    def end(self) -> int:
+        """Where it ends."""
+        return self.at + len(self.text)
 
-def tokens(text: str) -> list[Token]:
-    """The tokens of a Lark text, mistakes or not: what is none between them is passed over.
 
-    Blanks and comments are left out. There are none where Lark's tables are not what this module
-    knows.
+class Item(NamedTuple):
+    """A part of a rule or terminal.
+
+    Attributes:
+        kind: ``value``, a name, literal, pattern or range; ``use``, a template with arguments;
+            ``(`` or ``[``, alternatives in brackets; an operator or ``~``, something repeated.
+        tokens: of what it is written, but for what is inside.
+        inside: the alternatives in brackets; or one, of what is repeated or the arguments.
     """
-    tables = _tables()
-    if tables is None:
-        return []
-    return [
-        Token(str(found.lastgroup), found[0], found.start())
-        for found in tables.find(text + "\n")
-        if found.lastgroup not in tables.ignored and found.lastgroup != _OTHER
-    ]
+
+    kind: str
+    tokens: tuple[Token, ...]
+    inside: tuple[Way, ...] = ()
 
 
-def statements(text: str) -> list[Statement]:
-    """The statements of a Lark text, in order.
+class Way(NamedTuple):
+    """One alternative."""
+
+    items: tuple[Item, ...]
+    alias: str = ""
+
+
+class UnexpectedToken(Exception):
+    """Something does not belong where it stands.
+
+    Attributes:
+        at: where that is.
+        token: what; None for the end of the line.
+        hint: a sentence on what to write, or nothing; for want of a better one.
+        is_open: whether a bracket before it is not closed.
+    """
+
+    def __init__(
+        self, message: str, at: int, token: Token | None, hint: str, is_open: bool
+    ) -> None:
+        super().__init__(message)
+        self.at = at
+        self.token = token
+        self.hint = hint
+        self.is_open = is_open
+
+
+def lines(text: str) -> list[list[Token]]:
+    """The tokens of each line that has any; a line that begins with ``|`` is part of the one
+    before. Characters that are no token have the kind ``other``."""
+    out: list[list[Token]] = []
+    line: list[Token] = []
+    for found in _KINDS.finditer(text):
+        kind = str(found.lastgroup)
+        if kind == "end":
+            if line:
+                out.append(line)
+                line = []
+        elif kind == "or":
+            line.append(Token("|", "|", found.end() - 1))
+        elif kind not in _PASSED_OVER:
+            line.append(Token(found[0] if kind in _BY_TEXT else kind, found[0], found.start()))
+    return [*out, line] if line else out
+
+
+def check(line: list[Token]) -> None:
+    """Look whether a line is a statement.
 
     Raises:
-        NotPlain: see above.
+        UnexpectedToken: it is not.
     """
-    tables = _tables()
-    if tables is None:
-        raise NotPlain
-    find, ignored, row = tables
-    # As Lark does, a line's end at the end. What is no token has a kind that no row knows.
-    found = [token for token in find(text + "\n") if token.lastgroup not in ignored]
-    kinds = [token.lastgroup for token in found]
-    kinds.append(_END)
-    rows: list[_Row] = [row]
-    values: list[Any] = []
-    at = 0
-    try:
-        while True:
-            name, act, size = row[kinds[at]]
-            if name is None:
-                value = found[at][0]
-                at += 1
-                # ``act`` is the next row, ``size`` what is known of the rows after that.
-                known = size.get(kinds[at])
-                if known is None:
-                    known = size[kinds[at]] = _settled(row, act, kinds[at])
-                act, row = known
-                values.append(value if act is None else act([value]))
-                rows.append(row)
-                if len(rows) > MAX_DEPTH:
-                    raise NotPlain
-                continue
-            if act is None:  # a part is all
-                rows[-1] = row = rows[-2][name][1]
-                continue
-            if act is _more:
-                part = values.pop()
-                del values[len(values) + 2 - size :]
-                values[-1].append(part)
-            elif size:
-                values[-size:] = (act(values[-size:]),)
-            else:
-                values.append(act([]))
-            if size:
-                del rows[-size:]
-            row = rows[-1][name][1]
-            rows.append(row)
-    except KeyError:
-        raise NotPlain from None
-    except _Finished:
-        return [statement for statement in values[0] if statement is not None]
+    _Reader(line).statement()
 
 
-def _settled(below: _Row, row: _Row, kind: str) -> tuple[_Act, _Row]:
-    """What a token comes to by itself: most are the only part of a part of a part.
+def ways(body: list[Token]) -> tuple[Way, ...]:
+    """The alternatives that a definition consists of.
 
-    Args:
-        below: the row before the token.
-        row: the row after it.
-        kind: the kind of the next token, to which all this is due.
-
-    Returns:
-        What is made of it, and the row then.
+    Raises:
+        UnexpectedToken: they are not well-formed.
     """
-    make: _Act = None
-    while True:
-        name, act, size = row.get(kind, (None, None, 0))
-        if name is None or size != 1 or (make and act) or act is _refuse or act is _finish:
-            return make, row
-        make = make or act
-        row = below[name][1]
+    return _Reader(body).ways("")
 
 
-@functools.cache
-def _tables() -> _Tables | None:
-    """Lark's tables; None where they are not what this module knows."""
-    try:
-        return _bound(grammar_cache.of_lark("tables", _larks_tables))
-    except (AttributeError, LookupError, TypeError, ValueError):
-        return None
+class _Reader:
+    """Reads one line, by recursive descent."""
 
+    def __init__(self, line: list[Token]) -> None:
+        self._line = line
+        self._number = 0
+        self._open: list[str] = []
 
-def _larks_tables() -> dict[str, Any]:
-    """Lark's tables as JSON. Lark takes 0.3 s to make them, so they are kept on disk."""
-    from lark import load_grammar
+    # -- statements -------------------------------------------------------------------------------
 
-    frontend: Any = load_grammar._get_parser()  # type: ignore[no-untyped-call]
-    table, lexer = frontend.parser._parse_table, frontend.lexer
-    (pattern,) = lexer.scanner._mres
-    if lexer.callback or pattern.flags != re.UNICODE:
-        raise ValueError("tokens are read otherwise")
-    numbers = {state: number for number, state in enumerate(table.states)}
-    rows: list[dict[str, Any]] = []
-    for actions in table.states.values():
-        row: dict[str, Any] = {}
-        for symbol, (action, to) in actions.items():
-            if getattr(action, "name", None) == "Shift":
-                row[symbol] = numbers[to]
-            else:
-                row[symbol] = [str(to.origin.name), " ".join([str(s.name) for s in to.expansion])]
-        rows.append(row)
-    (start,), (end,) = table.start_states.values(), table.end_states.values()
-    return {
-        "pattern": pattern.pattern,
-        "ignored": sorted(lexer.ignore_types),
-        "rows": rows,
-        "start": numbers[start],
-        "end": numbers[end],
-    }
+    def statement(self) -> None:
+        if self._take("%import"):
+            self._import()
+        elif self._take("%declare"):
+            self._need("the name of a terminal", *NAMES)
+            while self._take(*NAMES):
+                pass
+            self._need(f"the name of a terminal or {_END}", "")
+        elif self._take("%ignore"):
+            self._expansions()
+        else:
+            command = self._take("%override", "%extend")
+            self._definition(command)
 
+    def _definition(self, command: Token | None) -> None:
+        modifiers = self._take("modifiers")
+        name = self._take("rule") or (None if modifiers else self._take("terminal"))
+        if name is None and (modifiers or command):
+            what = "the name of a rule" + ("" if modifiers else " or a terminal")
+            raise self._unexpected(what)
+        if name is None:
+            hint = (
+                "A line begins with name: …, with | to go on, or with %ignore, %import, %declare, "
+                "%extend or %override."
+            )
+            if self._kind == "other" and self._line[self._number].text == "_":
+                hint = _HINTS["_"]
+            elif self._kind == "|":
+                hint = "No rule or terminal stands before it that could have other alternatives."
+            raise self._unexpected("", hint)
+        if name.kind == "rule" and self._take("{"):
+            self._need("the name of a parameter, in lower case", "rule")
+            while not self._take("}"):
+                self._need(", or }", ",")
+                self._need("the name of a parameter, in lower case", "rule")
+        if self._take("."):
+            self._need("a number, which is the priority", "number")
+        self._need(f": after the name {name.text!r}", ":")
+        self._expansions()
 
-def _bound(data: dict[str, Any]) -> _Tables:
-    """The tables with rows that refer to each other, and to our actions."""
-    rows: list[_Row] = [{} for _ in data["rows"]]
-    for row, actions in zip(rows, data["rows"], strict=True):
-        for symbol, to in actions.items():
-            if isinstance(to, int):
-                row[symbol] = (None, rows[to], {})
-            else:
-                name, symbols = to
-                row[symbol] = (name, _RULES[name][symbols], len(symbols.split()))
-    start = rows[data["start"]]
-    if start[_START][1] is not rows[data["end"]]:
-        raise ValueError("a text ends elsewhere")
-    pattern = re.compile(rf"{data['pattern']}|(?P<{_OTHER}>[\s\S])")
-    return _Tables(pattern.finditer, frozenset(data["ignored"]), start)
+    def _import(self) -> None:
+        self._take(".")
+        name = "the name of a rule or a terminal"
+        self._need("the name of a grammar", *NAMES)
+        while self._take("."):
+            self._need(name, *NAMES)
+        if self._take("->"):
+            self._need(name, *NAMES)
+        elif self._take("("):
+            self._need(name, *NAMES)
+            while not self._take(")"):
+                self._need(", or )", ",")
+                self._need(name, *NAMES)
+        else:
+            self._need(f". or -> or ( or {_END}", "")
+        self._need(_END, "")
 
+    def _expansions(self) -> None:
+        self.ways("")
+        if self._kind:
+            raise self._misplaced()
 
-# -- what is made of each rule --------------------------------------------------------------------
+    # -- alternatives -----------------------------------------------------------------------------
 
+    def ways(self, bracket: str) -> tuple[Way, ...]:
+        """Alternatives up to the end of the line, or to what closes ``bracket``."""
+        out = [self._way(bracket)]
+        while self._take("|"):
+            out.append(self._way(bracket))
+        return tuple(out)
 
-def _refuse(parts: list[Any]) -> Any:
-    raise NotPlain
+    def _way(self, bracket: str) -> Way:
+        items: list[Item] = []
+        while (item := self._item()) is not None:
+            items.append(item)
+        alias = ""
+        if self._take("->"):
+            alias = self._need("the name of the alternative, in lower case", "rule").text
+            close = _CLOSED_BY.get(bracket, "")
+            if self._kind not in ("|", close):
+                raise self._unexpected(f"| or {close or _END}")
+        return Way(tuple(items), alias)
 
+    def _item(self) -> Item | None:
+        item = self._atom()
+        if item is None:
+            return None
+        operator = self._take("operator")
+        if operator:
+            return Item(operator.text, (operator,), (Way((item,)),))
+        tilde = self._take("~")
+        if tilde:
+            counts = [tilde, self._need("a number", "number")]
+            if self._take(".."):
+                counts.append(self._need("a number", "number"))
+            return Item("~", tuple(counts), (Way((item,)),))
+        return item
 
-def _finish(parts: list[Any]) -> Any:
-    raise _Finished
+    def _atom(self) -> Item | None:
+        bracket = self._take("(", "[")
+        if bracket is None:
+            return self._value()
+        close = _CLOSED_BY[bracket.text]
+        self._open.append(close)
+        inside = self.ways(bracket.text)
+        if not self._take(close):
+            raise self._misplaced()
+        self._open.pop()
+        return Item(bracket.text, (bracket,), inside)
 
+    def _value(self) -> Item | None:
+        token = self._take("rule", "terminal", "pattern", "literal")
+        if token is None:
+            return None
+        if token.kind == "literal" and self._take(".."):
+            last = self._need('a literal of one character, "z"', "literal")
+            return Item("value", (token, last))
+        if token.kind != "rule" or not self._take("{"):
+            return Item("value", (token,))
+        arguments = [self._argument()]
+        while not self._take("}"):
+            self._need(", or }", ",")
+            arguments.append(self._argument())
+        return Item("use", (token,), (Way(tuple(arguments)),))
 
-def _second(parts: list[Any]) -> Any:
-    return parts[1]
+    def _argument(self) -> Item:
+        value = self._value()
+        if value is None:
+            raise self._unexpected(f"{_VALUE}, as an argument of the template")
+        return value
 
+    # -- tokens -----------------------------------------------------------------------------------
 
-def _nothing(parts: list[Any]) -> None:
-    return None
+    @property
+    def _kind(self) -> str:
+        """The kind of the next token; nothing at the end."""
+        return self._line[self._number].kind if self._number < len(self._line) else ""
 
+    def _take(self, *kinds: str) -> Token | None:
+        """The next token if it is of one of the ``kinds``."""
+        if self._kind not in kinds or not self._kind:
+            return None
+        self._number += 1
+        return self._line[self._number - 1]
 
-def _one(parts: list[Any]) -> list[Any]:
-    return [parts[0]]
+    def _need(self, expected: str, *kinds: str) -> Token:
+        """The next token, which has to be of one of the ``kinds``; ``""`` is the end."""
+        token = self._take(*kinds)
+        if token is None:
+            if not self._kind and "" in kinds:
+                return self._line[-1]
+            raise self._unexpected(expected)
+        return token
 
+    def _unexpected(self, expected: str, hint: str = "") -> UnexpectedToken:
+        """An error about the next token, with what is expected, if that can be said."""
+        then = f" Expected: {expected}." if expected else ""
+        is_open = bool(self._open)
+        if not self._kind:
+            end = self._line[-1].end if self._line else 0
+            return UnexpectedToken(f"It ends too early here.{then}", end, None, hint, is_open)
+        token = self._line[self._number]
+        message = f"Unexpected {token.text!r}.{then}"
+        return UnexpectedToken(message, token.at, token, hint, is_open)
 
-def _more(parts: list[Any]) -> list[Any]:
-    parts[0].append(parts[-1])
-    return parts[0]  # type: ignore[no-any-return]
-
-
-def _rule(parts: list[Any]) -> Statement:
-    modifiers, name, parameters, _, _, body, _ = parts
-    if "?" in modifiers and name.startswith("_"):
-        raise NotPlain
-    if name.startswith("_") and body[2]:
-        raise NotPlain  # what has no node cannot have an alias
-    return ("rule", name, parameters, body)
-
-
-def _alternatives(parts: list[Any]) -> Node:
-    ways: list[Any] = parts[0]
-    aliases: tuple[str | None, ...] = ()
-    if any(type(way) is _Aliased for way in ways):
-        aliases = tuple([way.name if type(way) is _Aliased else None for way in ways])
-        ways = [way.items if type(way) is _Aliased else way for way in ways]
-    return ("|", tuple(ways), aliases)
-
-
-class _Aliased(NamedTuple):
-    items: tuple[Node, ...]
-    name: str
-
-
-def _operated(parts: list[Any]) -> Node:
-    return (parts[1], parts[0])
-
-
-_same = None  # the part itself
-_RULES: dict[str, dict[str, _Act]] = {
-    "start": {"_list": _finish},
-    "_list": {"_item": _one, "_list _item": _more},
-    "_item": {
-        "rule": _same,
-        "term": _same,
-        "ignore": _same,
-        "import": _same,
-        "declare": _same,
-        "override": _refuse,
-        "extend": _refuse,
-        "_NL": _nothing,
-    },
-    "rule": {"rule_modifiers RULE template_params priority _COLON expansions _NL": _rule},
-    "rule_modifiers": {"RULE_MODIFIERS": _same, "": lambda _: ""},
-    "priority": {"_DOT NUMBER": _nothing, "": _nothing},
-    "template_params": {"_LBRACE _template_params _RBRACE": _second, "": _nothing},
-    "_template_params": {"RULE": _one, "_template_params _COMMA RULE": _more},
-    "expansions": {"_expansions": _alternatives},
-    "_expansions": {
-        "alias": _one,
-        "_expansions _OR alias": _more,
-        "_expansions _NL_OR alias": _more,
-    },
-    "alias": {"expansion _TO nonterminal": lambda p: _Aliased(p[0], p[2][1]), "expansion": _same},
-    "expansion": {"_expansion": lambda p: tuple(p[0])},
-    "_expansion": {"": lambda _: [], "_expansion expr": _more},
-    "expr": {
-        "atom": _same,
-        "atom OP": _operated,
-        "atom TILDE NUMBER": lambda p: ("~", p[0], p[2]),
-        "atom TILDE NUMBER _DOTDOT NUMBER": lambda p: ("~", p[0], p[2], p[4]),
-    },
-    "atom": {"_LPAR expansions _RPAR": _second, "maybe": _same, "value": _same},
-    "value": {
-        "terminal": _same,
-        "nonterminal": _same,
-        "literal": _same,
-        "range": _same,
-        "template_usage": _same,
-    },
-    "terminal": {"TERMINAL": lambda p: ("t", p[0])},
-    "nonterminal": {"RULE": lambda p: ("r", p[0])},
-    "name": {"RULE": _same, "TERMINAL": _same},
-    "symbol": {"terminal": lambda p: p[0][1], "nonterminal": _refuse},
-    "maybe": {"_LBRA expansions _RBRA": lambda p: ("[", p[1])},
-    "range": {"STRING _DOTDOT STRING": lambda p: ("..", p[0], p[2])},
-    "template_usage": {
-        "nonterminal _LBRACE _template_args _RBRACE": lambda p: ("{", p[0][1], tuple(p[2]))
-    },
-    "_template_args": {"value": _one, "_template_args _COMMA value": _more},
-    "term": {
-        "TERMINAL _COLON expansions _NL": lambda p: ("term", p[0], p[2]),
-        "TERMINAL _DOT NUMBER _COLON expansions _NL": lambda p: ("term", p[0], p[4]),
-    },
-    "override": {"_OVERRIDE rule": _refuse, "_OVERRIDE term": _refuse},
-    "extend": {"_EXTEND rule": _refuse, "_EXTEND term": _refuse},
-    "ignore": {"_IGNORE expansions _NL": lambda p: ("ignore", p[1])},
-    "declare": {"_DECLARE _declare_args _NL": lambda p: ("declare", p[1])},
-    "import": {
-        "_IMPORT _import_path _NL": lambda p: ("import", tuple(p[1]), None, None),
-        "_IMPORT _import_path _LPAR name_list _RPAR _NL": lambda p: (
-            "import",
-            tuple(p[1]),
-            p[3],
-            None,
-        ),
-        "_IMPORT _import_path _TO name _NL": lambda p: ("import", tuple(p[1]), None, p[3]),
-    },
-    "_import_path": {"import_lib": _same, "import_rel": _refuse},
-    "import_lib": {"_import_args": _same},
-    "import_rel": {"_DOT _import_args": _refuse},
-    "_import_args": {"name": _one, "_import_args _DOT name": _more},
-    "name_list": {"_name_list": _same},
-    "_name_list": {"name": _one, "_name_list _COMMA name": _more},
-    "_declare_args": {"symbol": _one, "_declare_args symbol": _more},
-    "literal": {"REGEXP": lambda p: ("x", p[0]), "STRING": lambda p: ("s", p[0])},
-}
+    def _misplaced(self) -> UnexpectedToken:
+        """An error about the next token, where an item could stand and what ends them."""
+        expected = self._open[-1] if self._open else ""
+        if not self._kind:
+            hint = "Brackets end on their line, or before a line that begins with |."
+            return self._unexpected(expected, hint)
+        kind, text = self._kind, self._line[self._number].text
+        before = self._line[self._number - 1].kind if self._number else ""
+        if kind in (")", "]"):
+            hint = "" if expected else "No bracket is open that it could close."
+            return self._unexpected(expected, hint)
+        if kind[0] == "%":
+            kind = "command"
+        elif kind in _REPEATS:
+            is_again = before in (*_REPEATS, "number")
+            kind = "again" if is_again else "operator"
+        elif kind == "other" and text == "_":
+            kind = text
+        return self._unexpected("", _HINTS.get(kind, "").format(text))

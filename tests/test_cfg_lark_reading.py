@@ -1,0 +1,212 @@
+"""Lark texts: we take what Lark takes, mean what it means, and place whatever it refuses."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import os
+import random
+from pathlib import Path
+
+import cfg_cases
+import lark
+import pytest
+from engine.walks import TINY
+
+import structgen
+from structgen import Cfg, GrammarError
+from structgen.constraint.check_grammar import problems
+from structgen.grammar.cfg import embedded
+from structgen.grammar.cfg import library as grammars
+from structgen.grammar.cfg.lark import loader, statements
+
+SCALE = float(os.environ.get("STRUCTGEN_TEST_SCALE", "1"))
+REFUSALS = (lark.exceptions.LarkError, AssertionError, AttributeError, KeyError, ValueError)
+TEXTS = {name: Cfg.named(name).text for name in grammars.names()} | {
+    f"case {name}": text for name, text in cfg_cases.GRAMMARS.items()
+}
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_rules_are_those_of_larks_parser(name: str) -> None:
+    source = embedded.lift(TEXTS[name], {})
+    loaded = loader._load(source, "start", None)
+    expected = lark.Lark(source.text, parser="earley", lexer="dynamic")
+    assert loaded.rules == [
+        (rule.origin.name, tuple(symbol.name for symbol in rule.expansion))
+        for rule in expected.rules
+    ]
+    assert dict(loaded.terminals) == {t.name: t.pattern for t in expected.terminals}
+    assert loaded.ignored == expected.ignore_tokens
+    assert statements.malformed(source) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "alphabet", "length"),
+    [
+        ('start: list{"a", ","} pair{list{B, /c/}}\nB: "b"\nlist{item, sep}: item (sep item)*\n'
+         'pair{y}: "(" y pair{y}? ")" -> p\n', "abc,(", 5),
+        ('start: ["a"] [b] "c"~1..2\n!b: "b"~2 | [B2]\nB2: "d"+\n', "abcd", 5),
+        ("start: INT (_S INT)*\n%import common (INT, LETTER)\n%import common.WS_INLINE -> _S\n"
+         "%ignore LETTER\n", "1 x", 5),
+        ('%import common.DIGIT\n%override DIGIT: "1" | "2"\n%extend DIGIT: "a".."b"\n'
+         'start: DIGIT+ x\nx: "x"\n%extend x: "y"\n', "12abxy", 4),
+        ('?start.2: a | A -> b\n!a.-1: "a"i A?\nA.3: /b(?!c)/ | "c"\n%ignore " "\n', "aAbc ", 4),
+        ('start: A A\nA: ("a" | "ab")~1..2 "c"?\n%ignore "-" | /_+/\n', "abc-_", 4),
+        ('start: (x ","?)* x~1..3\nx: "if" | "IF" | "+" | "\\"" | "é"\n', 'ifIF+,"é', 3),
+        ('start: a (b | c)? (b c | b)\na:\nb: "b"\nc: a | "c"\n', "bc", 5),
+        ('start: "a"\\\n  "b" // c\n\n // d\n  | "c" # e\n  | \n', "abc", 3),
+        ('start: tw{"a"}~60 | "b"\ntw{x}: x\n', "ab", 2),
+    ],
+)  # fmt: skip
+def test_all_short_texts(text: str, alphabet: str, length: int) -> None:
+    expected = lark.Lark(text, parser="earley")
+    constraint = structgen.compile(Cfg(text, dialect="lark"), TINY)
+    for count in range(length + 1):
+        for candidate in map("".join, itertools.product(alphabet, repeat=count)):
+            assert constraint.allows(candidate) == accepts(expected, candidate), candidate
+
+
+def accepts(expected: lark.Lark, text: str) -> bool:
+    """Lark's verdict."""
+    try:
+        expected.parse(text)
+    except lark.exceptions.UnexpectedInput:
+        return False
+    return True
+
+
+def test_imports_from_files(tmp_path: Path) -> None:
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "deep" / "part.lark").write_text(
+        '%import .other.X\n%import common.DIGIT\na{p}: p X DIGIT\nb: a{"q"} | B\nB: X "z"\n'
+    )
+    (tmp_path / "deep" / "other.lark").write_text('X: "x"\nY: "y"\n')
+    main = tmp_path / "main.lark"
+    main.write_text("%import .deep.part (b, B)\n%import .deep.other.Y -> Z\nstart: b Z B\n")
+    constraint = structgen.compile(Cfg(main), TINY)
+    expected = lark.Lark(main.read_text(), parser="earley", source_path=str(main))
+    for middle in map("".join, itertools.product("qx1yz", repeat=3)):
+        for candidate in (f"q{middle}zyxz", f"qx1y{middle}", f"{middle}xz"):
+            assert constraint.allows(candidate) == accepts(expected, candidate), candidate
+    assert constraint.allows("qx1yxz")
+
+
+def test_what_is_given_can_be_ignored() -> None:
+    text = 'start: "a"+\n%declare BLANK\n%ignore BLANK\n'
+    constraint = structgen.compile(Cfg(text, terminals={"BLANK": "[-_]"}), TINY)
+    assert constraint.allows("-a_a-")
+    with pytest.raises(GrammarError, match=r"no rule 'nope' to start with\. Rules: start"):
+        structgen.compile(Cfg(text, "nope", terminals={"BLANK": "[-_]"}), TINY)
+
+
+def random_text(rng: random.Random) -> str:
+    """A grammar with a bit of everything, mistakes among it."""
+    names = ["start", "x", "y", "z"]
+    atoms = [*names, "A", "B", '"a"', '"if"', '"i"i', "/a+/", '"a".."c"', '"+"', "WS", 't{"a"}']
+
+    def node(depth: int) -> str:
+        kind = rng.random()
+        if depth and kind < 0.25:
+            body = " | ".join(sequence(depth - 1) for _ in range(rng.randint(1, 3)))
+            left, right = rng.choice(("()", "()", "()", "[]"))
+            inner = f"{left}{body}{right}"
+        else:
+            inner = rng.choice(atoms)
+        return inner + rng.choice(("", "", "", "", "?", "*", "+", "~2", "~0..2"))
+
+    def sequence(depth: int) -> str:
+        parts = [node(depth) for _ in range(rng.choice((0, 1, 1, 2, 3)))]
+        return " ".join(parts)
+
+    lines = []
+    for name in names:
+        sign = rng.choice(("", "", "?", "!"))
+        ways = "\n  | ".join(sequence(1) for _ in range(rng.randint(1, 3)))
+        lines.append(f"{sign}{name}: {ways}" + rng.choice(("", "", " -> b")))
+    lines += ["A: " + rng.choice(('"a"', "/b/", 'B? "c"', '("a" | "ab")+')), 'B: "b"~1..3 | "i"i']
+    lines += [rng.choice(("%import common.WS", 'WS: " "', "%declare WS")), "t{p}: p [p] | x"]
+    if rng.random() < 0.5:
+        lines.append(rng.choice(("%ignore WS", '%ignore " " | "\\t"', "%ignore B")))
+    if rng.random() < 0.2:
+        wrong = ('"b"', "Q", "q", ")", "-> d", "(", "[", "..", ":", "{", "~", "?y", "??", "'", ".")
+        lines[rng.randrange(len(lines))] += " " + rng.choice(wrong)
+    rng.shuffle(lines)
+    return "\n".join(lines) + "\n"
+
+
+@functools.cache
+def refusal(text: str) -> Exception | None:
+    """Why Lark does not take a text."""
+    try:
+        lark.Lark(text, parser=None, lexer="basic", edit_terminals=_any)
+    except REFUSALS as error:
+        return error
+    return None
+
+
+def _any(terminal: lark.lexer.TerminalDef) -> None:
+    terminal.pattern = lark.lexer.PatternStr("x")
+
+
+def test_what_lark_refuses_is_refused_at_a_place() -> None:
+    rng = random.Random(5)
+    verdicts = {True: 0, False: 0}
+    for _ in range(int(100 * SCALE)):
+        text = random_text(rng)
+        source = embedded.lift(text, {})
+        try:
+            loader._load(source, "start", None)
+        except GrammarError:
+            is_taken = False
+        else:
+            is_taken = True
+        error = refusal(source.text)
+        # What is declared and ignored is no mistake: it may be given.
+        assert is_taken == (error is None or isinstance(error, lark.exceptions.LexError)), text
+        verdicts[is_taken] += 1
+        if not is_taken:
+            found = [problem for problem in problems(text, dialect="lark") if problem.is_error]
+            assert found
+            assert all(problem.line is not None for problem in found), text
+    assert min(verdicts.values()) > 10 * SCALE, verdicts
+
+
+def test_malformed_lines_are_those_that_lark_cannot_parse() -> None:
+    """Lark tells mistakes of syntax by a place, which no other message has."""
+    rng = random.Random(7)
+    parts = ["start", "x", "A", '"a"', "/b/", "(", ")", "[", "]", "|", "*", "?", "~", "2", "..",
+             "{", "}", ",", ".", ":", "->", "\n", "\n  |", "!", "'", "_", "-1", "\\\n", "// c",
+             "%ignore", "%import", "%declare", "%override", "%extend", "common", ": ", ": ",
+             "start: ", "\nx: ", "\nA: "]  # fmt: skip
+    verdicts = {True: 0, False: 0}
+    for _ in range(int(600 * SCALE)):
+        chosen = rng.choices(parts, k=rng.randint(1, 8))
+        text = rng.choice(("", "start: ")) + rng.choice(("", " ")).join(chosen)
+        error = refusal(text)
+        is_malformed = "at line " in str(error) or isinstance(error, lark.UnexpectedInput)
+        found = statements.malformed(embedded.plain(text))
+        assert bool(found) == is_malformed, (text, error)
+        verdicts[is_malformed] += 1
+    assert min(verdicts.values()) > 20 * SCALE, verdicts
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "says"),
+    [
+        ('start: A\nx: "b"\nA: "a" | /b(/\nB: "b"\n', (3, 10), "missing )"),
+        ('start: x\nx: y{"a"}\ny{p}: p{"b"}\n', (3, 1), "malformed: Error trying"),
+        ('start: [x] x\nx: ("a" | ["b"]) | "a"\ny: [x] | [x] x\n', (3, 1), "twice, x."),
+        ('start: A -> x | "a" -> y\nA: "a"\n', (1, 1), "alternative twice, A."),
+        ('start: "b"\nx: ([A] A "b"? | A)*\nA: "a"\n', (2, 1), "alternative twice, A."),
+        ('start: ("a" -> b)\nb: "c"\n', (1, 13), "brackets"),
+        ('start: "b"\nx: ' + '["a" ' * 400 + "]" * 400, (2, 1), "nested too deeply"),
+        ('start: (\n  "a"\n)\nb: (', (1, 9), "Expected: ). Brackets end on their line"),
+    ],
+)
+def test_places(text: str, place: tuple[int, int], says: str) -> None:
+    with pytest.raises(GrammarError) as error:
+        structgen.compile(Cfg(text, dialect="lark"), TINY)
+    assert (error.value.line, error.value.column) == place
+    assert says in str(error.value)
+    assert str(error.value) in [problem.message for problem in problems(text, dialect="lark")]
