@@ -14,11 +14,12 @@ import pytest
 from engine.walks import TINY
 
 import structgen
-from structgen import Cfg, GrammarError
+from structgen import Cfg, CompileLimitExceeded, GrammarError, Vocabulary
 from structgen.constraint.check_grammar import problems
+from structgen.grammar.cfg import cache as grammar_cache
 from structgen.grammar.cfg import embedded
 from structgen.grammar.cfg import library as grammars
-from structgen.grammar.cfg.lark import loader, statements
+from structgen.grammar.cfg.lark import loader, sizes, statements
 
 SCALE = float(os.environ.get("STRUCTGEN_TEST_SCALE", "1"))
 REFUSALS = (lark.exceptions.LarkError, AssertionError, AttributeError, KeyError, ValueError)
@@ -41,24 +42,24 @@ def test_rules_are_those_of_larks_parser(name: str) -> None:
     assert statements.malformed(source) == []
 
 
-@pytest.mark.parametrize(
-    ("text", "alphabet", "length"),
-    [
-        ('start: list{"a", ","} pair{list{B, /c/}}\nB: "b"\nlist{item, sep}: item (sep item)*\n'
-         'pair{y}: "(" y pair{y}? ")" -> p\n', "abc,(", 5),
-        ('start: ["a"] [b] "c"~1..2\n!b: "b"~2 | [B2]\nB2: "d"+\n', "abcd", 5),
-        ("start: INT (_S INT)*\n%import common (INT, LETTER)\n%import common.WS_INLINE -> _S\n"
-         "%ignore LETTER\n", "1 x", 5),
-        ('%import common.DIGIT\n%override DIGIT: "1" | "2"\n%extend DIGIT: "a".."b"\n'
-         'start: DIGIT+ x\nx: "x"\n%extend x: "y"\n', "12abxy", 4),
-        ('?start.2: a | A -> b\n!a.-1: "a"i A?\nA.3: /b(?!c)/ | "c"\n%ignore " "\n', "aAbc ", 4),
-        ('start: A A\nA: ("a" | "ab")~1..2 "c"?\n%ignore "-" | /_+/\n', "abc-_", 4),
-        ('start: (x ","?)* x~1..3\nx: "if" | "IF" | "+" | "\\"" | "é"\n', 'ifIF+,"é', 3),
-        ('start: a (b | c)? (b c | b)\na:\nb: "b"\nc: a | "c"\n', "bc", 5),
-        ('start: "a"\\\n  "b" // c\n\n // d\n  | "c" # e\n  | \n', "abc", 3),
-        ('start: tw{"a"}~60 | "b"\ntw{x}: x\n', "ab", 2),
-    ],
-)  # fmt: skip
+LANGUAGES = [
+    ('start: list{"a", ","} pair{list{B, /c/}}\nB: "b"\nlist{item, sep}: item (sep item)*\n'
+     'pair{y}: "(" y pair{y}? ")" -> p\n', "abc,(", 5),
+    ('start: ["a"] [b] "c"~1..2\n!b: "b"~2 | [B2]\nB2: "d"+\n', "abcd", 5),
+    ("start: INT (_S INT)*\n%import common (INT, LETTER)\n%import common.WS_INLINE -> _S\n"
+     "%ignore LETTER\n", "1 x", 5),
+    ('%import common.DIGIT\n%override DIGIT: "1" | "2"\n%extend DIGIT: "a".."b"\n'
+     'start: DIGIT+ x\nx: "x"\n%extend x: "y"\n', "12abxy", 4),
+    ('?start.2: a | A -> b\n!a.-1: "a"i A?\nA.3: /b(?!c)/ | "c"\n%ignore " "\n', "aAbc ", 4),
+    ('start: A A\nA: ("a" | "ab")~1..2 "c"?\n%ignore "-" | /_+/\n', "abc-_", 4),
+    ('start: (x ","?)* x~1..3\nx: "if" | "IF" | "+" | "\\"" | "é"\n', 'ifIF+,"é', 3),
+    ('start: a (b | c)? (b c | b)\na:\nb: "b"\nc: a | "c"\n', "bc", 5),
+    ('start: "a"\\\n  "b" // c\n\n // d\n  | "c" # e\n  | \n', "abc", 3),
+    ('start: tw{"a"}~60 | "b"\ntw{x}: x\n', "ab", 2),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "alphabet", "length"), LANGUAGES)
 def test_all_short_texts(text: str, alphabet: str, length: int) -> None:
     expected = lark.Lark(text, parser="earley")
     constraint = structgen.compile(Cfg(text, dialect="lark"), TINY)
@@ -74,6 +75,64 @@ def accepts(expected: lark.Lark, text: str) -> bool:
     except lark.exceptions.UnexpectedInput:
         return False
     return True
+
+
+@pytest.mark.parametrize(
+    ("text", "alphabet", "length"),
+    [
+        *LANGUAGES,
+        ('start: t{"a", B}+ | [x] ("a" | (x "c" | B?)~0..2 // c\n  | "b")* -> z\nB: "b"\n'
+         't{p, q}: (p? q?) (q? | p)~1..2 ("c" | "d")\nx: "x"? "y"? \\\n "x"?', "abcdxy", 3),
+    ],
+)  # fmt: skip
+def test_rules_in_parts_are_the_same_language(
+    text: str, alphabet: str, length: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = lark.Lark(text, parser="earley")
+    monkeypatch.setattr(sizes, "MAX_WAYS", 1)
+    monkeypatch.setattr(sizes, "_FEW", 1)
+    monkeypatch.setattr(grammar_cache, "get_or_read", lambda text, start, read: read())
+    constraint = structgen.compile(Cfg(text + "\n// in parts\n", dialect="lark"), TINY)
+    for count in range(length + 1):
+        for candidate in map("".join, itertools.product(alphabet, repeat=count)):
+            assert constraint.allows(candidate) == accepts(expected, candidate), candidate
+
+
+def test_what_multiplies_out_without_end_is_read_in_parts(tmp_path: Path) -> None:
+    names = [f"a{i}" for i in range(60)]
+    rules = "".join(f'{name}: "{name}"\n' for name in names)
+    vocabulary = Vocabulary.from_tokens([*(bytes([b]) for b in range(256)), b""], [256])
+    options = " ".join(f"{name}?" for name in names)
+    for body in (options, f"({' | '.join(names)})~0..40", options.replace("?", " | [b]", 9)):
+        text = f"start: {body}\nb: {options}\n{rules}"
+        constraint = structgen.compile(Cfg(text), vocabulary)
+        assert constraint.allows("a1a3a59")
+        assert constraint.allows("")
+        assert not constraint.allows("a1a3a60")
+    assert not structgen.compile(Cfg(f"start: a0? a1?\n{rules}"), vocabulary).allows("a1a0")
+    (tmp_path / "part.lark").write_text(f"b: {options}\n{rules}")
+    (tmp_path / "main.lark").write_text('%import .part.b\nstart: b "!"\n')
+    assert structgen.compile(Cfg(tmp_path / "main.lark"), vocabulary).allows("a1a3a59!")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        't{x}: x t{t{x}} | x\nstart: t{"a"}\n',
+        't{x}: x u{t{x}} | x\nu{x}: x t{x}\nstart: t{"a"}\n',
+        't{x, y}: x t{y, t{x, y}} | x\nstart: t{"a", "b"}\n',
+    ],
+)
+def test_templates_without_end_are_refused(text: str, tmp_path: Path) -> None:
+    with pytest.raises(CompileLimitExceeded, match="ever more arguments") as raised:
+        structgen.compile(Cfg(text), TINY)
+    assert raised.value.path == "rule t"
+    (tmp_path / "part.lark").write_text(text)
+    (tmp_path / "main.lark").write_text("%import .part.start\n")
+    with pytest.raises(CompileLimitExceeded, match="ever more arguments"):
+        structgen.compile(Cfg(tmp_path / "main.lark"), TINY)
+    assert [p.is_error for p in problems(text)] == [True]
+    structgen.compile(Cfg('start: t{t{t{"a"}}}\nt{x}: x x'), TINY)
 
 
 def test_imports_from_files(tmp_path: Path) -> None:

@@ -104,7 +104,7 @@ class _Multiplied:
             least, most = int(item.tokens[1].text), int(item.tokens[-1].text)
             if len(ways) ** most > _MAX_WAYS or most > _MAX_WAYS:
                 raise _TooMany
-            one = Item("(", (), item.inside)
+            one = item._replace(kind="(")
             counts = range(least, most + 1)
             return [symbols for n in counts for symbols in self.of(Way((one,) * n))]
         if item.kind in ("+", "*"):

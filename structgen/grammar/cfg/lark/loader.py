@@ -24,7 +24,7 @@ from structgen.grammar.cfg.embedded import Errors, Given, Lifted
 from structgen.grammar.regex import python as python_regex
 from structgen.grammar.regex import tree as regex_tree
 
-from . import alternatives, imports, mistakes, repair, statements
+from . import alternatives, imports, mistakes, repair, sizes, statements
 from .statements import Mistake
 
 
@@ -227,6 +227,7 @@ def _load(source: Lifted, start: str, path: str | None) -> Loaded:
     """
     import lark
 
+    text, made_up = sizes.bounded(source.text)
     patterns: dict[str, Any] = {}
 
     def keep(terminal: Any) -> None:
@@ -234,10 +235,14 @@ def _load(source: Lifted, start: str, path: str | None) -> Loaded:
         patterns[str(terminal.name)] = terminal.pattern
         terminal.pattern = _stand_in()
 
+    def beside(base: str | None, name: str) -> tuple[str, str]:
+        file, text = imports.beside(base, name)
+        return file, sizes.bounded(text, is_imported=True)[0]
+
     options: dict[str, Any] = {
         "start": start,
         "source_path": path or "<grammar>",
-        "import_paths": [imports.beside],
+        "import_paths": [beside],
         "edit_terminals": keep,
     }
     try:
@@ -245,11 +250,11 @@ def _load(source: Lifted, start: str, path: str | None) -> Loaded:
             warnings.simplefilter("ignore")
             try:
                 # Without a parser: to build one takes as long again.
-                made = lark.Lark(source.text, parser=None, lexer="basic", **options)
+                made = lark.Lark(text, parser=None, lexer="basic", **options)
             except lark.exceptions.LexError:
                 # Something that is ignored is given from outside, of which lexers know nothing.
                 _check_start(source, start)
-                made = lark.Lark(source.text, parser="earley", **options)
+                made = lark.Lark(text, parser="earley", **options)
     except (lark.exceptions.LarkError, RecursionError) as error:
         # What goes wrong while Lark walks over a tree it tells with a note of where.
         if isinstance(getattr(error, "orig_exc", error), RecursionError):
@@ -261,7 +266,13 @@ def _load(source: Lifted, start: str, path: str | None) -> Loaded:
     except (AssertionError, AttributeError, OSError, LookupError, ValueError) as error:
         said = f": {error}." if str(error) else ", and Lark does not say why."
         raise GrammarError(f"The grammar cannot be loaded{said}") from error
-    rules = [(str(r.origin.name), tuple([str(s.name) for s in r.expansion])) for r in made.rules]
+
+    def name_of(symbol: Any) -> str:
+        # What the text has no name for begins with underscores, as Lark's own helpers do.
+        name = str(symbol.name)
+        return f"__{name}" if name.startswith(made_up) else name
+
+    rules = [(name_of(r.origin), tuple([name_of(s) for s in r.expansion])) for r in made.rules]
     nonterminals = dict.fromkeys([name for name, _ in rules])
     if start not in nonterminals:
         _check_start(source, start)

@@ -85,11 +85,13 @@ class Item(NamedTuple):
         kind: ``value``, a name, literal, pattern or range; ``use``, a template with arguments;
             ``(`` or ``[``, alternatives in brackets; an operator or ``~``, something repeated.
         tokens: of what it is written, but for what is inside.
+        span: where it begins and ends.
         inside: the alternatives in brackets; or one, of what is repeated or the arguments.
     """
 
     kind: str
     tokens: tuple[Token, ...]
+    span: tuple[int, int]
     inside: tuple[Way, ...] = ()
 
 
@@ -250,21 +252,23 @@ class _Reader:
         return Way(tuple(items), alias)
 
     def _item(self) -> Item | None:
+        begin = self._number
         item = self._atom()
         if item is None:
             return None
         operator = self._take("operator")
         if operator:
-            return Item(operator.text, (operator,), (Way((item,)),))
+            return Item(operator.text, (operator,), self._span(begin), (Way((item,)),))
         tilde = self._take("~")
         if tilde:
             counts = [tilde, self._need("a number", "number")]
             if self._take(".."):
                 counts.append(self._need("a number", "number"))
-            return Item("~", tuple(counts), (Way((item,)),))
+            return Item("~", tuple(counts), self._span(begin), (Way((item,)),))
         return item
 
     def _atom(self) -> Item | None:
+        begin = self._number
         bracket = self._take("(", "[")
         if bracket is None:
             return self._value()
@@ -274,22 +278,27 @@ class _Reader:
         if not self._take(close):
             raise self._misplaced()
         self._open.pop()
-        return Item(bracket.text, (bracket,), inside)
+        return Item(bracket.text, (bracket,), self._span(begin), inside)
 
     def _value(self) -> Item | None:
+        begin = self._number
         token = self._take("rule", "terminal", "pattern", "literal")
         if token is None:
             return None
         if token.kind == "literal" and self._take(".."):
             last = self._need('a literal of one character, "z"', "literal")
-            return Item("value", (token, last))
+            return Item("value", (token, last), self._span(begin))
         if token.kind != "rule" or not self._take("{"):
-            return Item("value", (token,))
+            return Item("value", (token,), self._span(begin))
         arguments = [self._argument()]
         while not self._take("}"):
             self._need(", or }", ",")
             arguments.append(self._argument())
-        return Item("use", (token,), (Way(tuple(arguments)),))
+        return Item("use", (token,), self._span(begin), (Way(tuple(arguments)),))
+
+    def _span(self, begin: int) -> tuple[int, int]:
+        """Where the tokens since ``begin`` stand."""
+        return self._line[begin].at, self._line[self._number - 1].end
 
     def _argument(self) -> Item:
         value = self._value()
