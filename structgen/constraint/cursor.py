@@ -7,6 +7,7 @@ allows. What all outputs of one type share, the automaton, its masks and memos, 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 
 _FORCED_LIMIT = 4096
 """Most bytes that are forced at once."""
+
+_HAS_WORDS = re.compile(rb"[^\x00-\x7f]|\w")
+"""Bytes that may be part of a word, of which a token may be written in many ways."""
 
 _WORD = np.dtype(np.uint32)
 
@@ -278,8 +282,9 @@ class Cursor:
         """The tokens of `forced_tokens`, and those that would spell what follows needlessly.
 
         Where forced tokens stop short, some allowed tokens only begin what is forced and leave off
-        where no token could reach beyond it either. A tokenizer would never write these; the text
-        is the same without them.
+        where no token could reach beyond it either, or within punctuation, where ``spell`` begins
+        with another token whatever follows. A tokenizer would never write these; the text is the
+        same without them.
 
         Args:
             spell: as in `forced_tokens`.
@@ -303,8 +308,17 @@ class Cursor:
         if n_closed == len(tokens):
             return tokens, frozenset()
         done = sum(len(vocabulary.tokens[token]) for token in tokens[:n_closed])
-        needless = self._needless(tokens[n_closed], forced[done:], following)
-        return tokens[:n_closed], needless
+        needless, reaching = self._begun(forced[done:], following)
+        if reaching - {tokens[n_closed]} and not _HAS_WORDS.search(forced[done:]):
+            # Which token punctuation begins with is settled by the byte after it, nearly always.
+            for byte in sorted(following):
+                spelt = (spell or vocabulary.encode_bytes)(forced + bytes([byte]))
+                if byte >= 0x80 or list(spelt[:n_closed]) != tokens[:n_closed]:
+                    break
+                reaching.discard(spelt[n_closed])
+            else:
+                needless |= reaching
+        return tokens[:n_closed], frozenset(needless - {tokens[n_closed]})
 
     def min_tokens_to_finish(self) -> int:
         """Tokens, end-of-sequence included, with which the output can certainly be finished.
@@ -441,10 +455,12 @@ class Cursor:
                 first = i
         return first
 
-    def _needless(self, first: int, rest: bytes, following: Collection[int]) -> frozenset[int]:
-        """Tokens that only begin ``rest``, but are neither ``first`` nor reach an open place."""
+    def _begun(self, rest: bytes, following: Collection[int]) -> tuple[set[int], set[int]]:
+        """The tokens that only begin ``rest``: those after which no token reaches an open place,
+        and the others."""
         trie = self._engine.vocabulary.trie
-        needless: list[int] = []
+        needless: set[int] = set()
+        reaching: set[int] = set()
         node = 0
         for length in range(1, len(rest)):
             step = trie.child.get(node << 8 | rest[length - 1])
@@ -452,9 +468,10 @@ class Cursor:
                 break
             node = step
             ids = trie.ids_at(node)
-            if ids and not self._reaches(rest[length:], following):
-                needless += ids
-        return frozenset(needless) - {first}
+            if ids:
+                reaches = self._reaches(rest[length:], following)
+                (reaching if reaches else needless).update(ids)
+        return needless, reaching
 
     def _why_not(self, token_id: int) -> str:
         vocabulary = self._engine.vocabulary
