@@ -61,6 +61,8 @@ def test_version():
         (["generate", "x", "--grammar", "none.gbnf"], 1, "--grammar none.gbnf: there is no such"),
         (["generate", "x", "--grammar", "json", "--regex", "a"], 2, "--grammar and --type"),
         (["generate", "x", "--regex", "a", "--choice", "b"], 2, "one of --schema, --regex"),
+        (["generate", "x", "--choice", "a", "--whitespace", "spaced"], 2, "about JSON"),
+        (["generate", "x", "--type", "builtins:dict", "--whitespace", "x"], 1, "whitespace='x'"),
         (["generate", "x", "--raw", "--system", "s"], 2, "--system needs a chat"),
         (["generate", "x", "--regex", "["], 1, "Error: Python regular expression"),
         (["trace", "x", "--choice", "a", "-o", "no/such/folder/t.html"], 1, "there is no folder"),

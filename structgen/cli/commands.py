@@ -170,9 +170,9 @@ def _prepare(
     grammar: str | None,
     dialect: str | None,
     type_name: str | None,
-    whitespace: str | None,
     system: str | None,
     raw: bool,
+    whitespace: str | None = None,
     **options: Any,
 ) -> tuple[structgen.Generator, Any, dict[str, Any]]:
     """The generator, prompt and search options that arguments ask for."""
