@@ -1074,3 +1074,64 @@ def test_patterns_and_choices_that_stand_where_a_type_does() -> None:
         for shape in (field, in_dataclass, lambda one: list[one]):
             with pytest.raises(OutputTypeError, match=advice):
                 lower(shape(wrong))
+
+
+# -- patterns mean what Pydantic reads them as -------------------------------------------------
+
+RUST_PATTERNS = [
+    *(r"^\D+$", r"^\W$", r"^\S+ \S+$", r"^\s$", r"^[^\d\s]+$", r"^[^\w]$", r"^[\D]$", r"^[\W]+$"),
+    *(r"^[\s\S]$", r"^[^\S]$", r"^[^\D]$", r"\ba", r"a\B", r"^[[:alpha:][:digit:]]$"),
+    *(r"^[^[:space:]]$", r"\Aa\z", r"^\x{e9}\U0001F600$", r"^(?P<name>a)$", r"^\pL$", r"^[]a]$"),
+    *(r"^[^]a]$", r"^[a[bc]]$", r"^\a$", r"^.$", r"^[[a-z]&&[^b]]$", r"^\d\w$", r"^[a\]]$"),
+    *("^[^[a]b]$", r"^[\x{e9}-\x{eb}]$"),
+]
+ALL_SORTS = "ab1_ -]\t\n\x07\x0b\x1c\x85\xa0é²ªßıſK٣߀०１ⅣⅷA\u0301\u200d\u203f\u2028\u3000\ufeff😀漢"
+
+
+@pytest.mark.parametrize("pattern", RUST_PATTERNS)
+def test_what_a_pattern_of_pydantics_allows_it_takes(pattern: str) -> None:
+    adapter = TypeAdapter(Annotated[str, Field(pattern=pattern)])
+    constraint = structgen.compile(Annotated[str, Field(pattern=pattern)], BYTES)
+    texts = [
+        "",
+        *ALL_SORTS,
+        *(a + b for a in ALL_SORTS for b in ALL_SORTS),
+        "a b",
+        "é x",
+        "éa",
+        "aé",
+    ]
+    n_allowed = 0
+    for text in [*texts, "é😀", "name", "a1", "a😀"]:
+        if not constraint.allows(text):
+            continue
+        n_allowed += 1
+        adapter.validate_python(text)  # raises where it is none
+    assert n_allowed
+
+
+@pytest.mark.parametrize(
+    "pattern", [r"\<a", r"\b{start}a", r"^[\w--\d]$", "^[a[^b]]$", "[[:^alpha:]]"]
+)
+def test_patterns_without_a_form_are_refused(pattern: str) -> None:
+    with pytest.raises(UnsupportedFeature, match="ECMA-262 cannot write") as caught:
+        lower(list[Annotated[str, Field(pattern=pattern)]])
+    assert caught.value.path == "$.items"
+
+
+def test_patterns_of_pythons_engine() -> None:
+    class Python(BaseModel):
+        model_config = ConfigDict(regex_engine="python-re")
+        text: Annotated[str, Field(pattern=r"(?i)^A\d$")]
+
+    compiled = Annotated[str, Field(pattern=re.compile("B(?=c)", re.IGNORECASE))]
+    for output_type, wrap, good, bad in (
+        (Python, '{{"text":"{}"}}', ["a1", "A٣"], ["b", "1a1"]),
+        (list[compiled], '["{}"]', ["abc", "BC"], ["ab", "c"]),
+    ):
+        constraint = structgen.compile(output_type, BYTES)
+        for text in good:
+            assert constraint.allows(wrap.format(text)), text
+            lower(output_type).parse(wrap.format(text))
+        for text in bad:
+            assert not constraint.allows(wrap.format(text)), text

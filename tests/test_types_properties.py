@@ -237,12 +237,25 @@ def test_uuids_match(value: uuid.UUID) -> None:
     assert bool(matches) is (value.version == 4)
 
 
-@given(st.timedeltas(min_value=dt.timedelta(0), max_value=dt.timedelta(days=10**6)))
+LONGEST = dt.timedelta(days=2_739_725 * 365 + 364, hours=23, minutes=59, seconds=59)
+
+
+@given(
+    st.timedeltas(min_value=-LONGEST, max_value=LONGEST)
+    | st.integers(0, 4000).map(lambda days: dt.timedelta(days=days))
+    | st.sampled_from([LONGEST, -LONGEST])
+)
 def test_durations_as_dumped_match(value: dt.timedelta) -> None:
     text = json.loads(TypeAdapter(dt.timedelta).dump_json(value))
-    # Pydantic writes whole years as 365 days in a unit of their own, which is left out on purpose.
-    if "Y" not in text:
+    assert re.fullmatch(formats.duration_pattern(), text)
+
+
+def test_years_are_as_long_as_pydantic_has_them() -> None:
+    for text in ("P1Y35D", "-P2739725Y364DT23H59M59.999999S", "P2736800Y999999DT999999H999999M"):
         assert re.fullmatch(formats.duration_pattern(), text)
+        TypeAdapter(dt.timedelta).validate_json(f'"{text}"')
+    for text in ("P2739726Y", "P2739725Y365D", "P1Y1W", "P1M"):
+        assert not re.fullmatch(formats.duration_pattern(), text)
 
 
 # Schemas

@@ -11,6 +11,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 import math
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -18,9 +19,11 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import SchemaError, SchemaValidator, ValidationError, core_schema
 
 from structgen.grammar.json_schema import DIGITS_ONLY
+from structgen.grammar.regex import algebra as regex_algebra
 from structgen.types import bounds, formats, networks
 from structgen.types.own_types import FUNCTIONS, Kind, Refusal, fraction, known, title
 from structgen.types.patterns import KEPT
+from structgen.types.rust_patterns import NoForm, to_ecma
 
 REFUSED = "$structgen-refused"
 """Key of a node that cannot be masked; its value is ``[message, fix]``."""
@@ -51,6 +54,9 @@ _LENGTHS: Mapping[tuple[Any, str], str] = {
     ("secret", "maxLength"): "maxLength",
 }
 """What Pydantic's JSON Schema calls a constraint, and what it should."""
+
+_FLAGS = re.compile(r"^\(\?[aiLmsux]+\)")
+"""Flags at the beginning of a pattern, which `re.Pattern.flags` has as well."""
 
 _ASCII = "^[\\x00-\\x7f]*$"
 
@@ -259,14 +265,39 @@ class ExactSchema(GenerateJsonSchema):
         result = super().str_schema(schema)
         if (pattern := schema.get("metadata", {}).get(KEPT)) is not None:
             result["pattern"] = pattern
+        elif "pattern" in schema:
+            self._add_pattern(result, schema["pattern"])
         strip = schema.get("strip_whitespace", self._core_config("str_strip_whitespace"))
-        if strip and (result.get("minLength") or "pattern" in result):
+        has_pattern = "pattern" in result or regex_algebra.KEYWORD in result
+        if strip and (result.get("minLength") or has_pattern):
             # Stripping comes before the other checks: allow only what it leaves unchanged.
             if "pattern" in result:
-                result["allOf"] = [{"pattern": _TRIMMED}]
+                result["allOf"] = [*result.get("allOf", ()), {"pattern": _TRIMMED}]
             else:
                 result["pattern"] = _TRIMMED
         return result
+
+    def _add_pattern(self, result: JsonSchemaValue, pattern: str | re.Pattern[str]) -> None:
+        """Put a pattern into the JSON Schema of a string, as Pydantic reads it."""
+        if isinstance(pattern, str) and self._core_config("regex_engine") != "python-re":
+            try:
+                result["pattern"], is_ascii = to_ecma(pattern)
+            except NoForm as error:
+                result[REFUSED] = [str(error), "Use Annotated[str, Regex(...)] for it."]
+                return
+            if is_ascii:
+                result["allOf"] = [{"pattern": _ASCII}]
+            return
+        try:
+            compiled = re.compile(pattern)
+        except re.error:
+            return  # told of when it is read
+        source = _FLAGS.sub("", compiled.pattern)
+        end = "\n" if compiled.flags & re.VERBOSE else ""
+        searched = rf"[\s\S]*(?:{source}{end})[\s\S]*"
+        result.pop("pattern", None)
+        flags = compiled.flags & ~re.UNICODE & ~re.DEBUG
+        result[regex_algebra.KEYWORD] = ["regex", searched, flags]
 
     def bytes_schema(self, schema: core_schema.BytesSchema) -> JsonSchemaValue:  # noqa: D102
         if self._core_config("val_json_bytes") not in (None, "utf8"):

@@ -48,16 +48,40 @@ def datetime_pattern(zone: Zone = "optional") -> str:
 
 
 def duration_pattern() -> str:
-    """Pattern of ISO 8601 durations in weeks, or in days, hours, minutes and seconds.
+    """Pattern of ISO 8601 durations in weeks, or in years, days, hours, minutes and seconds.
 
-    Years and months are left out since their length is a convention. Amounts have six digits at
-    most: Pydantic counts the hours, minutes and seconds in 32 bits.
+    A year is 365 days, as Pydantic writes and reads it; months are left out. Amounts have six
+    digits at most, since Pydantic counts the hours, minutes and seconds in 32 bits; years go up to
+    what a timedelta holds, as long as nothing beside them can take it beyond.
     """
     amount = "(?:0|[1-9][0-9]{0,5})"
     seconds = f"{amount}(?:\\.[0-9]{{1,6}})?S"
     minutes = f"(?:{amount}M(?:{seconds})?|{seconds})"
     clock = f"T(?:{amount}H(?:{minutes})?|{minutes})"
-    return f"^-?P(?:{amount}W|{amount}D(?:{clock})?|{clock})$"
+    some_years, all_years = _up_to(2_736_800), _up_to(2_739_725)
+    second = "[1-5]?[0-9](?:\\.[0-9]{1,6})?S"
+    minute = f"(?:[1-5]?[0-9]M(?:{second})?|{second})"
+    of_a_day = f"T(?:(?:1?[0-9]|2[0-3])H(?:{minute})?|{minute})"
+    forms = (
+        f"{amount}W",
+        f"(?:{some_years}Y)?{amount}D(?:{clock})?",
+        f"{some_years}Y(?:{clock})?",
+        clock,
+        f"{all_years}Y(?:{_up_to(364)}D)?(?:{of_a_day})?",
+    )
+    return f"^-?P(?:{'|'.join(forms)})$"
+
+
+def _up_to(most: int) -> str:
+    """Pattern of the integers from 0 to ``most``, which has two digits at least."""
+    digits = str(most)
+    forms = ["0", rf"[1-9][0-9]{{0,{len(digits) - 2}}}", digits]
+    for i, digit in enumerate(digits):
+        least = 0 if i else 1
+        if int(digit) > least:
+            rest = len(digits) - i - 1
+            forms.append(f"{digits[:i]}[{least}-{int(digit) - 1}][0-9]{{{rest}}}")
+    return f"(?:{'|'.join(forms)})"
 
 
 def uuid_pattern(version: int | None = None) -> str:
@@ -72,7 +96,7 @@ def uuid_pattern(version: int | None = None) -> str:
 def complex_pattern() -> str:
     """Pattern of complex numbers as Python writes them without brackets: ``1.5+2j``."""
     number = "(?:0|[1-9][0-9]*)(?:\\.[0-9]+)?"
-    return f"^-?{number}[+-]{number}j$"
+    return f"^-?(?:{number}[+-])?{number}j$"
 
 
 def integer_pattern() -> str:

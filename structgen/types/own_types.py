@@ -13,6 +13,7 @@ import functools
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+from structgen.grammar.json_schema import DIGITS_ONLY
 from structgen.types import networks
 
 Schema = dict[str, Any]
@@ -176,9 +177,10 @@ def fraction() -> Schema:
 
 def byte_size() -> Schema:
     """Sizes: bytes as an integer, or with a unit: ``1.5 GiB``. Left out: units in other cases."""
+    whole = {"type": "integer", DIGITS_ONLY: True, "minimum": 0}
     units = "B|[KMGTPE]i?B|(?:[KMGTPE]i?)?bit"
     sizes = rf"(?:0|[1-9][0-9]{{0,17}})(?:\.[0-9]{{1,6}})? ?(?:{units})"
-    return {"anyOf": [{"type": "integer", "minimum": 0}, networks.text(sizes)]}
+    return {"anyOf": [whole, networks.text(sizes)]}
 
 
 def _encoded(owner: Any, *, is_text: bool) -> Schema | Refusal:
