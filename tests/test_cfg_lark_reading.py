@@ -260,6 +260,7 @@ def test_malformed_lines_are_those_that_lark_cannot_parse() -> None:
         ('start: "b"\nx: ([A] A "b"? | A)*\nA: "a"\n', (2, 1), "alternative twice, A."),
         ('start: ("a" -> b)\nb: "c"\n', (1, 13), "brackets"),
         ('start: "b"\nx: ' + '["a" ' * 400 + "]" * 400, (2, 1), "nested too deeply"),
+        (f'start: ("a" "b"?)~{"9" * 5_000}\n', (1, 19), "more digits"),
         ('start: (\n  "a"\n)\nb: (', (1, 9), "Expected: ). Brackets end on their line"),
     ],
 )

@@ -48,7 +48,7 @@ def _repeated(statement: Statement, names: dict[str, str]) -> _Symbols | None:
     try:
         found = syntax.ways(statement.body)
         ways = [(symbols, way.alias) for way in found for symbols in multiplied.of(way)]
-    except (_TooMany, syntax.UnexpectedToken, RecursionError):
+    except (_TooMany, syntax.UnexpectedToken, RecursionError, ValueError):
         return multiplied.repeated
     return multiplied.repeated or _first_twice(symbols for symbols, _ in dict.fromkeys(ways))
 

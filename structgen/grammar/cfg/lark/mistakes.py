@@ -1,9 +1,9 @@
 """Mistakes in a Lark text that is well-formed: all of them, each at its place, with what mends it.
 
-Lark ends at its first mistake and seldom says where that is. `mistakes` looks through the
-statements itself. It is asked about texts that Lark refuses, so that it need not know everything:
-what it misses Lark still tells. A few things it finds Lark lets pass (`Mistake.passes`): names that
-an imported grammar does not have, templates without arguments. It makes no grammar of anything.
+Lark ends at its first mistake and seldom says where that is. `mistakes` is asked about texts that it
+refuses, and need not know everything: what it misses Lark still tells. A few things it finds Lark
+lets pass (`Mistake.passes`): names that an imported grammar does not have, templates without
+arguments. It makes no grammar of anything.
 """
 
 from __future__ import annotations
@@ -290,9 +290,15 @@ class _Look:
 
     def _of_count(self, rest: list[Token], statement: Statement) -> Iterator[Mistake]:
         """``~ 3..2``."""
+        try:
+            counts = [int(token.text) for token in rest if token.kind == "number"]
+        except ValueError:
+            message = "This has more digits than a number of Python's may have. Repeat less often."
+            yield self._mistake(message, rest[0], statement)
+            return
         if [t.kind for t in rest] != ["number", "..", "number"]:
             return
-        least, most = int(rest[0].text), int(rest[2].text)
+        least, most = counts
         if not 0 <= least <= most:
             message = (
                 f"Bad Range ~ {least}..{most}: the first number is the least, the second the most."

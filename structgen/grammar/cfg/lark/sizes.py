@@ -79,8 +79,8 @@ class _Parts:
         try:
             for way in ways:
                 self._size_of_way(way, given)
-        except RecursionError:
-            pass  # which Lark refuses, too
+        except (RecursionError, ValueError):
+            pass  # which Lark refuses, too: a count may have more digits than any number
 
     def text(self) -> str:
         """The text with all these rules."""
