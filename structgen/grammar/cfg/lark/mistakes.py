@@ -1,9 +1,8 @@
 """Mistakes in a Lark text that is well-formed: all of them, each at its place, with what mends it.
 
-Lark ends at its first mistake and seldom says where that is. `mistakes` is asked about texts that it
-refuses, and need not know everything: what it misses Lark still tells. A few things it finds Lark
-lets pass (`Mistake.passes`): names that an imported grammar does not have, templates without
-arguments. It makes no grammar of anything.
+Lark ends at its first mistake and seldom says where that is. `mistakes` is asked about texts that
+it refuses, and need not know everything: Lark tells what it misses. A few things that it finds Lark
+lets pass (`Mistake.passes`): names that a grammar does not have, templates without arguments.
 """
 
 from __future__ import annotations
