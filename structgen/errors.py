@@ -177,7 +177,8 @@ class CompileLimitExceeded(OutputTypeError):
     Attributes:
         limit: the bound.
         actual: what was needed, as far as it was counted.
-        path: JSON path of the schema that needs so much, or None where it is not known.
+        path: JSON path of the schema that needs so much, or the rules of a grammar, or None where
+            it is not known.
     """
 
     def __init__(self, message: str, *, limit: int, actual: int, path: str | None = None) -> None:
@@ -187,6 +188,12 @@ class CompileLimitExceeded(OutputTypeError):
         self.actual = actual
         self.path = path
         self._message = message
+
+    def again(self) -> CompileLimitExceeded:
+        """An error that says the same."""
+        return CompileLimitExceeded(
+            self._message, limit=self.limit, actual=self.actual, path=self.path
+        )
 
     def at(self, path: str) -> CompileLimitExceeded:
         """The same error with a path; itself if it has one."""

@@ -125,9 +125,6 @@ ANSWERS: dict[str, Make] = {
     "itself or null": lambda: {"anyOf": [{"$ref": "#"}, {"type": "null"}]},
     "nested groups": lambda: {"pattern": "^" + "(" * 150 + "a" + ")*" * 150 + "$"},
     "nested counted repeats": lambda: {"pattern": "^((a{0,100}){0,100}){0,100}$"},
-    "eight wide patterns at once": lambda: {
-        "allOf": [{"pattern": f"^.*{c}.{{8}}"} for c in "abcdefgh"]
-    },
 }
 """Schemas that compile, and whose first mask allows something."""
 
@@ -173,6 +170,9 @@ REFUSED: dict[str, tuple[str, Make]] = {
 """Schemas with one right answer: an error."""
 
 BOUNDED: dict[str, Make] = {
+    "eight wide patterns at once": lambda: {
+        "allOf": [{"pattern": f"^.*{c}.{{8}}"} for c in "abcdefgh"]
+    },
     "exponential pattern": lambda: {"pattern": "^(.*a.{20})+$"},
     "twenty-way oneOf": lambda: {"oneOf": [similar(i) for i in range(20)]},
     "not any of twenty": lambda: {"not": {"anyOf": [similar(i) for i in range(20)]}},

@@ -23,6 +23,7 @@ from structgen.automaton.regex.automaton import RegexAutomaton
 from structgen.automaton.regex.encoding import Utf8
 from structgen.automaton.regex.probing import probe
 from structgen.automaton.regex.spellable import restrict, writable
+from structgen.automaton.work import Limits, within
 from structgen.errors import (
     CompileLimitExceeded,
     GrammarError,
@@ -45,11 +46,13 @@ class Built(NamedTuple):
         unenforced: for each JSON part in order, the keywords left out, as ``(path, keyword)``, and
             why; empty unless ``on_unsupported="warn"``.
         named_tokens: the tokens that grammars name, by their numbers.
+        limits: what one call may do.
     """
 
     machine: Machine | CfgMachine
     unenforced: tuple[Mapping[tuple[str, str], str], ...]
     named_tokens: tuple[ir.SpecialToken, ...] = ()
+    limits: Limits = Limits()
 
 
 def build(
@@ -72,21 +75,21 @@ def build(
         Unsatisfiable: no text matches, or none that the vocabulary can write.
         CompileLimitExceeded: a bound was hit.
     """
-    builder = _Builder(json_options(options), frozenset(missing_bytes))
+    chosen = json_options(options)
+    builder = _Builder(chosen, frozenset(missing_bytes))
     depth = sys.getrecursionlimit()
     machine: Machine | CfgMachine | None = None
     try:
-        if isinstance(grammar, ir.ContextFree) and not _guests(grammar):
-            # Grammars are imported when there is one: most of those who have schemas never do.
-            from structgen.automaton.cfg.machine import CfgMachine
+        with GROW, within(chosen.limits):  # leaves are shared with the constraints of other threads
+            if isinstance(grammar, ir.ContextFree) and not _guests(grammar):
+                # Grammars are imported when there is one: most who have schemas never do.
+                from structgen.automaton.cfg.machine import CfgMachine
 
-            machine = CfgMachine(grammar, writable(missing_bytes), facts=facts)
-        else:
-            with GROW:  # leaves are shared with the constraints of other threads
-                if isinstance(grammar, ir.Json):
-                    machine = Machine(builder.document(grammar))
-                else:
-                    machine = _machine(grammar, builder.alternatives(grammar))
+                machine = CfgMachine(grammar, writable(missing_bytes), facts=facts)
+            elif isinstance(grammar, ir.Json):
+                machine = Machine(builder.document(grammar))
+            else:
+                machine = _machine(grammar, builder.alternatives(grammar))
     except RecursionError:
         raise CompileLimitExceeded(
             f"the output type is nested too deeply{_deepest(grammar)}; take parts of it out into "
@@ -102,7 +105,8 @@ def build(
         assert isinstance(machine, Machine)
         # Languages, frames and leaves refer to one another, and go when the machine goes.
         machine.languages = builder.languages
-    return Built(machine, tuple(builder.unenforced), tuple(builder.named_tokens))
+    unenforced, named = tuple(builder.unenforced), tuple(builder.named_tokens)
+    return Built(machine, unenforced, named, chosen.limits)
 
 
 class _Builder:

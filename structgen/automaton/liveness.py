@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable
 from typing import TypeVar
 
+from structgen.automaton.work import WORK
 from structgen.errors import CompileLimitExceeded
 
 S = TypeVar("S", bound=Hashable)
@@ -45,6 +46,7 @@ def is_alive(
         if limit is not None and len(parents) > limit:
             raise CompileLimitExceeded(message, limit=limit, actual=len(parents))
         current = stack.pop()
+        WORK.spend(1)
         if known.get(current) or is_end(current):
             trail: S | None = current
             while trail is not None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TypeAlias, final
 
+from structgen.automaton.work import WORK
 from structgen.errors import CompileLimitExceeded
 
 LONGEST = 1 << 60
@@ -100,6 +101,7 @@ def joined(between: bytes, texts: Sequence[Text]) -> Text:
     """``texts`` in a row, with ``between`` between any two; of equal neighbours one is kept."""
     if len(texts) < _SHORT and sum(map(len, texts)) + len(between) * len(texts) <= _SHORT:
         return between.join(map(bytes, texts))
+    WORK.spend(1 + (len(texts) >> 2))
     out: Text = b""
     at = len(texts)
     while at:

@@ -9,13 +9,14 @@ and where in the output type it was, others know.
 
 from __future__ import annotations
 
-from types import TracebackType
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import NamedTuple, final
 
 from structgen.errors import CompileLimitExceeded
 from structgen.storage import in_child
 
-MAX_WORK = 10_000_000
+MAX_WORK = 2_000_000
 """Most steps of one call, unless an option says otherwise."""
 
 MAX_MEMORY_BYTES = 1 << 30
@@ -43,12 +44,14 @@ class Work:
 
     Attributes:
         left: steps,
-        room: and bytes that it may still take; no bound outside of `within`.
+        room: and bytes that it may still take; no bound outside of calls.
+        limits: what it might take at its beginning.
     """
 
-    __slots__ = ("left", "limits", "room")
+    __slots__ = ("_depth", "left", "limits", "room")
 
     def __init__(self) -> None:
+        self._depth = 0
         self.left = self.room = _FREE
         self.limits = Limits()
 
@@ -60,7 +63,7 @@ class Work:
         """
         self.left -= steps
         if self.left < 0:
-            raise self._too_much()
+            raise self.too_much()
 
     def hold(self, n_bytes: int) -> None:
         """Count some bytes that are about to be kept.
@@ -72,54 +75,52 @@ class Work:
         if self.room < 0:
             actual, self.room = self.limits.memory - self.room, 0
             raise CompileLimitExceeded(
-                "the output type takes too much memory; simplify it, or raise max_memory_bytes",
+                "the output type takes too much memory in one call; make it simpler, or raise "
+                "max_memory_bytes",
                 limit=self.limits.memory,
                 actual=actual,
             )
 
-    def _too_much(self) -> CompileLimitExceeded:
+    def too_much(self) -> CompileLimitExceeded:
+        """What to raise where `left` is below 0."""
         actual, self.left = self.limits.work - self.left, 0
         return CompileLimitExceeded(
-            "the output type takes too much work; simplify it, or raise max_work",
+            "the output type takes too much work in one call; make it simpler, or raise max_work",
             limit=self.limits.work,
             actual=actual,
         )
 
-    def begin(self, limits: Limits) -> None:
-        """A call begins that may do so much. `end` has to follow, whatever happens."""
-        self.limits = limits
-        self.left, self.room = limits
+    def enter(self, limits: Limits) -> None:
+        """A call begins that may do so much; inside another one, what that has left. `leave` has to
+        follow, whatever happens."""
+        self._depth += 1
+        if self._depth == 1:
+            self.limits = limits
+            self.left, self.room = limits
 
-    def end(self) -> None:
+    def leave(self) -> None:
         """That call ends."""
+        self._depth -= 1
+        if not self._depth:
+            self.left = self.room = _FREE
+
+    def forget(self) -> None:
+        """No call is under way: a process has been forked, and this is the child."""
+        self._depth = 0
         self.left = self.room = _FREE
 
 
 WORK = Work()
 """That of the process: automata grow one at a time."""
 
-in_child(WORK.end)  # a call of another thread does not go on there
+in_child(WORK.forget)  # a call of another thread does not go on there
 
 
-@final
-class within:
-    """Bounds what happens inside by some limits; inside another such, by what is left of those."""
-
-    __slots__ = ("_is_outermost", "_limits")
-
-    def __init__(self, limits: Limits) -> None:
-        self._limits = limits
-
-    def __enter__(self) -> None:
-        self._is_outermost = WORK.left > _FREE >> 1
-        if self._is_outermost:
-            WORK.begin(self._limits)
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if self._is_outermost:
-            WORK.end()
+@contextmanager
+def within(limits: Limits) -> Iterator[None]:
+    """A call that may do so much; see `Work.enter`. To be used with `leaf.GROW` held."""
+    WORK.enter(limits)
+    try:
+        yield
+    finally:
+        WORK.leave()

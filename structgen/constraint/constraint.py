@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
@@ -100,7 +101,9 @@ class Constraint:
         self.vocabulary = vocabulary
         self._options = options
         self._unenforced = built.unenforced
-        self._engine = Engine(output, vocabulary, built)
+        self._engine = Engine(
+            output, vocabulary, built, partial(_anew, output, vocabulary, options)
+        )
         self.named = self._engine.named
 
     def start(self, max_tokens: int | None = None) -> Cursor:
@@ -127,12 +130,9 @@ class Constraint:
     def _ready(self) -> Engine:
         """The engine for one more sequence: a new one when this has grown too large."""
         engine = self._engine
-        if engine.weight() > MAX_ENGINE_BYTES:
+        if engine.weight() > MAX_ENGINE_BYTES or engine.is_spent:
             # Sequences that are under way go on with the one they have.
-            built = build(
-                self.output.grammar, self._options, self.vocabulary.missing_bytes, grammar_facts
-            )
-            engine = self._engine = Engine(self.output, self.vocabulary, built)
+            engine = self._engine = engine.successor()
         return engine
 
     @property
@@ -180,3 +180,9 @@ class Constraint:
 
     def __repr__(self) -> str:
         return f"Constraint({self.output.name}, {self.vocabulary!r})"
+
+
+def _anew(output: OutputType, vocabulary: Vocabulary, options: Mapping[str, Any]) -> Engine:
+    """The engine of a constraint, made once more."""
+    built = build(output.grammar, options, vocabulary.missing_bytes, grammar_facts)
+    return Engine(output, vocabulary, built, partial(_anew, output, vocabulary, options))

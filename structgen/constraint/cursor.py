@@ -9,19 +9,25 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Sequence
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from structgen.automaton.cfg import MARK
-from structgen.automaton.core import DEAD, NeedsText, Tape
-from structgen.errors import BudgetTooSmall, TokenNotAllowed
+from structgen.automaton.core import DEAD, GROW, NeedsText, Tape
+from structgen.automaton.work import WORK
+from structgen.errors import BudgetTooSmall, CompileLimitExceeded, TokenNotAllowed
 from structgen.masks import FAR, Reach
 from structgen.vocabulary import Plan
 
 if TYPE_CHECKING:
-    from .engine import Engine
+    from structgen.masks.token_masks import Mask
+
+    from .engine import Call, Engine
+
+_T = TypeVar("_T")
 
 _FORCED_LIMIT = 4096
 """Most bytes that are forced at once."""
@@ -68,10 +74,9 @@ class Cursor:
         self._left = max_tokens
         self._tape: Tape | None = None
         self._tape_at = 0
-        start = engine.machine.start
-        plan: Plan | None = None
+        self._trail.append(engine.machine.start)
         if max_tokens is not None:
-            plan = engine.plan(start, self._text)
+            plan = self._call("start", 0, self._first_plan)
             minimum = plan.size + 1
             if max_tokens < minimum:
                 raise BudgetTooSmall(
@@ -80,9 +85,48 @@ class Cursor:
                     minimum=minimum,
                     budget=max_tokens,
                 )
-        self._trail.append(start)
-        if plan is not None:
             self._plans[0] = plan
+
+    def _call(self, what: str, about: int, work: Callable[[int], _T]) -> _T:
+        """``work(about)``, which may make states, within what one call may do.
+
+        Raises:
+            CompileLimitExceeded: that was not enough. The cursor is where it was, and so are all
+                others; the same call ends in the same way.
+        """
+        if self._engine.is_spent:
+            self._renew((what, self._trail[-1], about))
+        engine, state = self._engine, self._trail[-1]
+        with GROW:
+            WORK.enter(engine.limits)
+            try:
+                return work(about)
+            except (CompileLimitExceeded, RecursionError, MemoryError) as error:
+                raise engine.refuse(error, (what, state, about), state) from None
+            finally:
+                WORK.leave()
+
+    def _renew(self, call: Call) -> None:
+        """Go on with an engine in which nothing has been cut short, and which is not outgrown."""
+        engine = self._engine
+        if call in engine.refusals:
+            raise engine.refusals[call].again()
+        while engine.is_spent:
+            engine = engine.successor()
+        trail, tape, texts = [engine.machine.start], Tape(), engine.named.tokens
+        with GROW:
+            WORK.enter(engine.limits)
+            try:
+                for token in self._tokens:
+                    trail.append(engine.advance(trail[-1], token, lambda: tape))
+                    tape.feed(texts[token])
+                engine.weigh()
+            finally:
+                WORK.leave()
+        self._engine, self._trail, self._ready = engine, trail, engine.masks.ready
+
+    def _first_plan(self, _: int) -> Plan:
+        return self._engine.plan(self._trail[-1], self._text)
 
     @property
     def _state(self) -> int:
@@ -132,7 +176,7 @@ class Cursor:
         state = self._trail[-1]
         mask = self._ready[state]
         if mask is None:
-            mask = self._engine.masks.mask(state, self._text)
+            mask = self._call("mask", 0, self._new_mask)
         # `masks.fill`, in half the time: this is what every token of a sequence costs.
         row, words, bits = mask
         if self._bytes is None:
@@ -143,10 +187,23 @@ class Cursor:
             out[words] = bits
         if self._left is not None:
             self._free = None
-            if self._is_tight():
-                free = out.copy()
-                self._restrict(out)
-                self._free = None if np.array_equal(free, out) else free
+            if not self._engine.reach.is_known_ample(self._trail[-1], self._left - 2):
+                self._call("budget", self._left, self._cut)
+
+    def _new_mask(self, _: int) -> Mask:
+        engine = self._engine
+        mask = engine.masks.mask(self._trail[-1], self._text)
+        engine.weight()
+        return mask
+
+    def _cut(self, _: int) -> None:
+        """Clear the bits, in the array that was filled last, of what the budget does not allow."""
+        if self._is_tight():
+            out = self._out
+            assert out is not None
+            free = out.copy()
+            self._restrict(out)
+            self._free = None if np.array_equal(free, out) else free
 
     @property
     def without_budget(self) -> npt.NDArray[np.uint32] | None:
@@ -197,7 +254,7 @@ class Cursor:
             # What every token costs once it has been met; the ids of EOS are never among them.
             to = engine.after_token.get(self._trail[-1] * size + token_id)
             if to is None and token_id not in engine.vocabulary.eos_token_ids:
-                to = engine.advance_anew(self._trail[-1], token_id, self._text)
+                to = self._call("token", token_id, self._new_state)
             if to:
                 self._trail.append(to)
                 self._tokens.append(token_id)
@@ -214,28 +271,40 @@ class Cursor:
                 )
             self._finished = True
             return
-        to = DEAD
+        to, plan = DEAD, None
         if 0 <= token_id < vocabulary.size:
-            to = engine.advance(self._trail[-1], token_id, self._text)
+            known = engine.after_token.get(self._trail[-1] * size + token_id)
+            if known is not None and (
+                self._left is None or engine.reach.is_known_ample(self._trail[-1], self._left - 2)
+            ):
+                to = known
+            else:
+                to, plan = self._call("token", token_id, self._next)
         if to == DEAD:
             raise TokenNotAllowed(self._why_not(token_id), token_id=token_id)
-        plan: Plan | None = None
         if self._left is not None:
-            # Where every token is affordable no plan is needed: it may be thousands of tokens long.
-            is_tight = self._is_tight()
-            if is_tight:
-                plan = self._plan_after(token_id, to)
-            if is_tight and plan is None:
-                raise TokenNotAllowed(
-                    f"token {token_id} is not allowed: the output could no longer be finished "
-                    f"within the budget ({self._left} tokens left).",
-                    token_id=token_id,
-                )
             self._left -= 1
         if plan is not None:
             self._plans[len(self._trail)] = plan
         self._trail.append(to)
         self._tokens.append(token_id)
+
+    def _new_state(self, token_id: int) -> int:
+        return self._engine.advance_anew(self._trail[-1], token_id, self._text)
+
+    def _next(self, token_id: int) -> tuple[int, Plan | None]:
+        """The state after a token, and the plan held there; a budget has to allow it."""
+        to, plan = self._engine.advance(self._trail[-1], token_id, self._text), None
+        # Where every token is affordable no plan is needed: it may be thousands of tokens long.
+        if to != DEAD and self._left is not None and self._is_tight():
+            plan = self._plan_after(token_id, to)
+            if plan is None:
+                raise TokenNotAllowed(
+                    f"token {token_id} is not allowed: the output could no longer be finished "
+                    f"within the budget ({self._left} tokens left).",
+                    token_id=token_id,
+                )
+        return to, plan
 
     def rollback(self, n: int) -> None:
         """Take back the last ``n`` accepted tokens (an accepted EOS counts as one).
@@ -260,7 +329,7 @@ class Cursor:
 
     def forced_bytes(self) -> bytes:
         """The bytes that must come next, as far as the grammar leaves only one continuation."""
-        return self._forced()[0]
+        return self._call("forced", 0, self._forced)[0]
 
     def forced_tokens(self, spell: Callable[[bytes], Sequence[int]] | None = None) -> list[int]:
         """The tokens that must come next, where the grammar leaves only one continuation.
@@ -292,7 +361,7 @@ class Cursor:
         Returns:
             The forced tokens; and the ids that may be left out of the mask after them.
         """
-        forced, state = self._forced()
+        forced, state = self._call("forced", 0, self._forced)
         if not forced:
             return [], frozenset()
         vocabulary = self._engine.vocabulary
@@ -302,7 +371,10 @@ class Cursor:
         following = machine.next_bytes(state)
         if following or not machine.is_accepting(state):
             n_closed = self._first_open(tokens, forced, following)
-        n_affordable = self._n_affordable(tokens, state)
+        n_affordable = len(tokens)
+        if self._left is not None:
+            count = partial(self._n_affordable, tokens, state)
+            n_affordable = self._call("forced", self._left, count)
         if n_affordable < n_closed:
             return tokens[:n_affordable], frozenset()
         if n_closed == len(tokens):
@@ -327,9 +399,12 @@ class Cursor:
         """
         if self._finished:
             return 0
-        own = self._engine.plan_size(self._state, self._text) + 1
+        own = self._call("finish", 0, self._plan_size) + 1
         plan = self._plans.get(len(self._trail) - 1)
         return own if plan is None else min(own, plan.size + 1)
+
+    def _plan_size(self, _: int) -> int:
+        return self._engine.plan_size(self._trail[-1], self._text)
 
     # -- budget -----------------------------------------------------------------------------
 
@@ -397,7 +472,7 @@ class Cursor:
 
     # -- forced text ------------------------------------------------------------------------
 
-    def _forced(self) -> tuple[bytes, int]:
+    def _forced(self, _: int) -> tuple[bytes, int]:
         """The forced bytes, and the state after them."""
         machine = self._engine.machine
         forced = bytearray()
@@ -413,22 +488,20 @@ class Cursor:
             state = to
         return bytes(forced), state
 
-    def _n_affordable(self, tokens: list[int], state: int) -> int:
-        """How many of ``tokens``, forced and leading to ``state``, fit into the budget."""
-        if self._left is None:
-            return len(tokens)
+    def _n_affordable(self, tokens: list[int], state: int, left: int) -> int:
+        """How many of ``tokens``, forced and leading to ``state``, fit into ``left``."""
         try:
             rest = self._engine.machine.shortest_completion(state)
         except NeedsText:
             pass
         else:
-            if len(tokens) + len(rest) + 1 <= self._left:
+            if len(tokens) + len(rest) + 1 <= left:
                 return len(tokens)
         at = self._state
         for i, token in enumerate(tokens):
             at = self._engine.advance(at, token, self._text)
             needed = self._engine.plan_size(at, self._text_after(tokens[: i + 1]))
-            if needed + 1 > self._left - i - 1:
+            if needed + 1 > left - i - 1:
                 return i
         return len(tokens)
 

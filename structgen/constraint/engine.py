@@ -8,13 +8,15 @@ here knows of sequences.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from structgen.automaton import Built
-from structgen.automaton.core import DEAD, Machine, NeedsText, Tape
+from structgen.automaton.core import DEAD, GROW, Machine, NeedsText, Tape
 from structgen.automaton.texts import Text
+from structgen.errors import CompileLimitExceeded
 from structgen.masks import MaskEngine, NamedTokens, Reach
 from structgen.types import OutputType
 from structgen.vocabulary import Plan, Vocabulary
@@ -26,6 +28,9 @@ if TYPE_CHECKING:
 
 _MAX_MEMO = 200_000
 """Most entries of each token memo; a full one starts anew."""
+
+Call: TypeAlias = "tuple[str, int, int]"
+"""What was asked of an engine: of which state, and about what."""
 
 _WEIGHED_EVERY = 2_000
 """States and tokens by which an engine grows before it is weighed again."""
@@ -42,9 +47,23 @@ class Engine:
         masks: the masks of its states.
         size: how many tokens the vocabulary has.
         after_token: the state after a token, by state times ``size`` plus token id; of those met.
+        limits: what one call may do.
+        refusals: the calls that have been cut short as too much. What was being made then may be
+            left half made.
+        is_spent: whether there are such, or it has outgrown the limits: nothing new is to be asked
+            of it, but of its `successor`.
+
+    Args:
+        anew: makes an engine like this one as it was at first.
     """
 
-    def __init__(self, output: OutputType, vocabulary: Vocabulary, built: Built) -> None:
+    def __init__(
+        self,
+        output: OutputType,
+        vocabulary: Vocabulary,
+        built: Built,
+        anew: Callable[[], Engine],
+    ) -> None:
         self.output = output
         self.vocabulary = vocabulary
         self.machine: Machine | CfgMachine = built.machine
@@ -60,8 +79,36 @@ class Engine:
         self.after_token: dict[int, int] = {}
         self._plans: dict[int, Plan] = {}
         self._plan_sizes: dict[int, int] = {}
+        self.limits = built.limits
+        self.refusals: dict[Call, CompileLimitExceeded] = {}
+        self.is_spent = False
+        self._anew = anew
+        self._successor: Engine | None = None
         self._weighed_at = 0
         self._weight = 0
+
+    def successor(self) -> Engine:
+        """The engine that goes on instead of this one."""
+        with GROW:
+            if self._successor is None:
+                self._successor = self._anew()
+            return self._successor
+
+    def refuse(self, error: Exception, call: Call, state: int) -> CompileLimitExceeded:
+        """What to raise where a call has been cut short, now and whenever it is made again."""
+        if isinstance(error, CompileLimitExceeded):
+            refusal = error
+        elif isinstance(error, MemoryError):
+            most = self.limits.memory
+            refusal = CompileLimitExceeded("memory has run out", limit=most, actual=most)
+        else:
+            depth = sys.getrecursionlimit()
+            refusal = CompileLimitExceeded(
+                "the output type is nested too deeply; flatten it", limit=depth, actual=depth
+            )
+        self.is_spent = True
+        self.refusals[call] = refusal = self.machine.placed(refusal, state)
+        return refusal.again()
 
     def weight(self) -> int:
         """About how many bytes the machine and the memos take; looked at every few thousand states.
@@ -73,7 +120,23 @@ class Engine:
             self._weighed_at = grown
             memos = len(self.after_token) + len(self._plans) + len(self._plan_sizes)
             self._weight = self.machine.weight + 150 * memos
+            self.is_spent |= self._weight > self.limits.memory
         return self._weight
+
+    def weigh(self) -> None:
+        """Refuse an engine that outgrows the limits by what one sequence has made of it.
+
+        Raises:
+            CompileLimitExceeded: it does.
+        """
+        self.weight()
+        if self._weight > self.limits.memory:
+            raise CompileLimitExceeded(
+                "the automaton of the output type has grown too large; make outputs shorter, or "
+                "raise max_memory_bytes",
+                limit=self.limits.memory,
+                actual=self._weight,
+            )
 
     @cached_property
     def reach(self) -> Reach | CfgReach:

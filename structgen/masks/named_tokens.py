@@ -19,10 +19,6 @@ from structgen.grammar import ir
 from structgen.vocabulary import Plan, Vocabulary
 
 _SHOWN = 12
-
-_FLAT = 1 << 14
-"""Longer texts are not written out to be spelt."""
-
 _BY_ID = re.compile(r"<\[(\d+)\]>")
 
 
@@ -86,22 +82,18 @@ class NamedTokens:
 
     def count(self, text: Text) -> int:
         """How many tokens `plan` has."""
-        if self._is_long(text):
-            return self._vocabulary.count_tokens(text)
-        data = flat(text)
-        return len(self.encode(data)) if self.ids else self._vocabulary.count_tokens(data)
+        if self.ids:
+            return len(self.encode(flat(text)))
+        return self._vocabulary.count_tokens(text)
 
     def plan(self, text: Text) -> Plan:
         """The tokens of `encode`, for texts that may be too long to be written out."""
-        if self._is_long(text):
+        if isinstance(text, Rope) and not self.ids:
             return Plan(self._spelt(text), self.count(text))
         tokens = self.encode(flat(text))
         return Plan(tokens, len(tokens))
 
-    def _is_long(self, text: Text) -> bool:
-        return isinstance(text, Rope) and text.size > _FLAT and not self.ids
-
-    def _spelt(self, text: Text) -> Iterator[int]:
+    def _spelt(self, text: Rope) -> Iterator[int]:
         trie = self._vocabulary.trie
         for node in self._vocabulary.nodes_of(text):
             yield int(trie.token_ids[trie.token_start[node]])

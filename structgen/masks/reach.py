@@ -52,6 +52,11 @@ class Reach:
         self._reaches_in_bytes: Recent[int, int] = self._walker.cache()
         self._closings: Recent[tuple[Leaf, int, int], tuple[int, int]] = self._walker.cache()
 
+    def is_known_ample(self, state: int, spare: int) -> bool:
+        """Whether it is known without any work that ``spare`` tokens are enough after any one."""
+        most = self._reaches_roughly[state]
+        return most is not None and most <= spare
+
     def most_roughly(self, state: int) -> int:
         """As `most_bytes`, or more, without a look at the places inside strings.
 

@@ -33,6 +33,7 @@ from structgen.automaton.core import (
     Tape,
 )
 from structgen.automaton.json import CLOSE, UNLIMITED, OpeningLeaf
+from structgen.automaton.work import WORK
 from structgen.masks.cfg.leaves import LexerWalks
 from structgen.storage import Caches, Recent
 from structgen.vocabulary import Vocabulary
@@ -399,6 +400,7 @@ class MaskEngine:
         todo = [(continuation, outcome, node)]
         while todo:
             continuation, outcome, node = todo.pop()
+            WORK.spend(1)
             if continuation == BOTTOM or not walker.has_children(node):
                 continue
             for frame_id, below in machine.continuations[continuation]:
@@ -454,6 +456,9 @@ class MaskEngine:
         out: list[tuple[FrameWalk, int]] = []
         todo = [(continuation, outcome, node)]
         for continuation, outcome, node in todo:  # which grows, by a few: most tokens end before
+            WORK.left -= 1
+            if WORK.left < 0:
+                raise WORK.too_much()
             for frame_id, below in machine.continuations[continuation]:
                 frame, at = machine.frames[frame_id]
                 room = frame.limit - depths[continuation]

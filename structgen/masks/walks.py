@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from structgen.automaton.core import AUTOMATA, FORMATS, Leaf, TextLeaf
 from structgen.automaton.json import ExcludingLeaf, NumberLeaf
+from structgen.automaton.work import WORK
 from structgen.masks.text.string_walks import ROOT_PLACE, StringWalks
 from structgen.storage import fork_safe
 from structgen.vocabulary import Vocabulary
@@ -55,6 +56,9 @@ class Walker(StringWalks):
 
     def walk_anew(self, leaf: Leaf, q: int, node: Node, memo: WalkMemo) -> LeafWalk:
         """As `leaf_walk`, where ``memo`` does not hold the walk yet."""
+        WORK.left -= 2
+        if WORK.left < 0:
+            raise WORK.too_much()
         if leaf.hands_over:
             assert isinstance(leaf, ExcludingLeaf)
             less = self._walk_without(leaf, q, node, memo)
@@ -133,6 +137,7 @@ class Walker(StringWalks):
         todo = [(barred, at) for at in self.real(node)]
         while todo:
             (state, others), at = todo.pop()
+            WORK.spend(1)
             for byte, after in leaf.barred_row(others).items():
                 child = child_of.get(at << 8 | byte)
                 if child is None:
@@ -245,6 +250,7 @@ class Walker(StringWalks):
                 few, many = (row, children) if len(row) < len(children) else (children, row)
                 pairs = [(row[byte], children[byte]) for byte in few if byte in many]
             if visits > _SPARSE_VISITS:
+                WORK.spend(visits >> 2)
                 return None
             for to, child_node in pairs:
                 if type(child_node) is not Cluster:
@@ -282,6 +288,7 @@ class Walker(StringWalks):
         seen_nodes: list[npt.NDArray[np.int64]] = []
         seen_states: list[npt.NDArray[np.int64]] = []
         while len(nodes):
+            WORK.spend(10 + (len(nodes) >> 5))
             table.cover(states)
             first, count = trie.first_child[nodes], trie.n_children[nodes]
             children = ranges(first, first + count)

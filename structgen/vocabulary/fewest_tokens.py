@@ -37,8 +37,10 @@ class FewestTokens:
         needed = self._table(data)[0][len(data)]
         return needed if needed < _UNREACHABLE else None
 
-    def __call__(self, data: bytes) -> list[int] | None:
+    def __call__(self, data: bytes, most: int | None = None) -> list[int] | None:
         """Return the nodes of the fewest tokens that concatenate to ``data``; None if none do.
+
+        Only the first ``most`` of them, if that is given.
 
         Of equally short answers, the one whose tokens are longest from the left.
         """
@@ -47,7 +49,7 @@ class FewestTokens:
         if fewest[left] >= _UNREACHABLE:
             return None
         out: list[int] = []
-        while left:
+        while left and (most is None or len(out) < most):
             node, length = chosen[left]
             out.append(node)
             left -= length

@@ -27,6 +27,8 @@ _AT_END: Window = b"", (0,)
 
 _MOST_KNOWN = 200_000
 
+_FEW_PARTS = 100
+
 
 class _Before(NamedTuple):
     """What a part of a text comes to, given the window after it.
@@ -47,17 +49,30 @@ _Known: TypeAlias = "dict[tuple[int, Window], tuple[Text, _Before]]"
 class RopeTokens:
     """Spells ropes in nodes of one trie. Safe to share by threads."""
 
-    __slots__ = ("_known", "_trie")
+    __slots__ = ("_known", "_parts", "_trie")
 
     def __init__(self, trie: Trie) -> None:
         self._trie = trie
         # By the number of a part, which is kept so that no other one has it, and its window.
         self._known: _Known = {}
+        self._parts: set[int] = set()
 
     def count(self, text: Text) -> int | None:
         """How many tokens the fewest are that concatenate to ``text``; None if none do."""
         count, (_, costs) = self._before(text, _AT_END)
         return None if costs[0] >= _UNREACHABLE else count + costs[0]
+
+    def is_mostly_known(self, text: Text) -> bool:
+        """Whether few parts of ``text``, each counted once, have not been looked at yet."""
+        parts = self._parts
+        seen: set[int] = set()
+        todo = [text]
+        while todo and len(seen) <= _FEW_PARTS:
+            part = todo.pop()
+            if isinstance(part, Rope) and id(part) not in parts and id(part) not in seen:
+                seen.add(id(part))
+                todo += (part.first, part.second)
+        return not todo
 
     def nodes(self, text: Text) -> Iterator[int]:
         """Those tokens from the left, of equally short answers the one with the longest first."""
@@ -88,7 +103,8 @@ class RopeTokens:
     def _before(self, text: Text, after: Window) -> _Before:
         if len(self._known) > _MOST_KNOWN:
             self._known = {}  # not emptied: another thread may be using it
-        known = self._known
+            self._parts = set()
+        known, parts = self._known, self._parts
         todo: list[tuple[Text, Window]] = [(text, after)]
         while True:
             part, window = todo[-1]
@@ -99,6 +115,7 @@ class RopeTokens:
                     todo.append(found)
                     continue
                 known[key] = part, found
+                parts.add(id(part))
             todo.pop()
             if not todo:
                 return known[key][1]

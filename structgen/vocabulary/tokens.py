@@ -24,7 +24,7 @@ from typing import Any, Protocol, final
 
 import numpy as np
 
-from structgen.automaton.texts import Rope, Text, head
+from structgen.automaton.texts import Rope, Text, flat, head
 from structgen.errors import VocabularyError
 from structgen.storage import array_cache
 from structgen.vocabulary import tokenizer_bytes
@@ -38,6 +38,14 @@ _UTF8_BYTES = (*range(0x00, 0xC0), *range(0xC2, 0xF5))
 _FORMAT = 2
 
 _SHOWN_UNSPELLABLE = 1 << 20
+
+_SHORT, _LONG = 1 << 14, 1 << 20
+"""Texts that are always written out to be spelt, and longer than which they never are."""
+
+_AT_ONCE = 100
+
+MAX_SIZE = 1 << 24
+"""Most ids of a vocabulary."""
 """To be raised whenever a tokenizer file would be read otherwise than before."""
 
 _WORTH_KEEPING = 4096
@@ -108,6 +116,11 @@ class Vocabulary:
                 f"Token {at} is {token!r}; tokens are bytes objects. Encode text as UTF-8."
             )
         width = len(tokens) if size is None else operator.index(size)
+        if width > MAX_SIZE:
+            raise VocabularyError(
+                f"A vocabulary of {width:,} ids is larger than any model's: at most {MAX_SIZE:,} "
+                "are allowed. Correct the size, or vocab_size in the model's configuration."
+            )
         eos = _ids(eos_token_ids)
         if not eos:
             raise VocabularyError(
@@ -338,18 +351,34 @@ class Vocabulary:
 
     def count_tokens(self, data: Text) -> int:
         """Return how many tokens `encode_bytes` needs for ``data``; raises as it does."""
-        is_rope = isinstance(data, Rope)
-        needed = self._fewest.ropes.count(data) if is_rope else self._fewest.count(bytes(data))
+        if isinstance(data, Rope) and self._is_rope(data):
+            needed = self._fewest.ropes.count(data)
+        else:
+            needed = self._fewest.count(flat(data))
         if needed is None:
             raise VocabularyError(self._why_unspellable(head(data, _SHOWN_UNSPELLABLE)))
         return needed
 
-    def nodes_of(self, text: Text) -> Iterator[int]:
+    def nodes_of(self, text: Rope) -> Iterator[int]:
         """Yield the trie nodes of the fewest tokens that concatenate to ``text``, as needed.
 
         Some must: see `count_tokens`.
         """
-        return self._fewest.ropes.nodes(text)
+        if self._is_rope(text):
+            yield from self._fewest.ropes.nodes(text)
+            return
+        at = 0
+        while at < len(text):  # a few at a time: nobody keeps what may never be asked for
+            nodes = self._fewest(flat(text)[at:], _AT_ONCE) or []
+            for node in nodes:
+                at += int(self.trie.depth[node])
+                yield node
+
+    def _is_rope(self, text: Rope) -> bool:
+        """Whether to spell ``text`` part by part: most of it has been met before, or repeats."""
+        if not _SHORT < text.size <= _LONG:
+            return text.size > _LONG
+        return self._fewest.ropes.is_mostly_known(text)
 
     def _why_unspellable(self, data: bytes) -> str:
         known = {byte for token in self.tokens for byte in token}

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections import deque
 
 from structgen.automaton.texts import Text, joined, put
+from structgen.automaton.work import WORK
 
 from .goals import Goals
 from .lexer import Lexer
@@ -83,6 +84,7 @@ class Completion:
         stack = [key]
         while stack:
             at = stack[-1]
+            WORK.spend(1)
             if at in self._finish:
                 stack.pop()
                 continue
@@ -162,6 +164,7 @@ class Completion:
 
     def _advance(self, source: _Source, at: tuple[int, int]) -> None:
         goals, lexer = self._goals, self._lexer
+        WORK.spend(4)
         state, condition = at
         text = self._reached[source][at]
         if state >= 0 and goals.accepts[state]:

@@ -11,6 +11,7 @@ from structgen.automaton.bits import bits
 from structgen.automaton.regex.encoding import GROUND, Utf8
 from structgen.automaton.regex.expressions import NONE
 from structgen.automaton.texts import Text, put
+from structgen.automaton.work import WORK
 from structgen.errors import CompileLimitExceeded
 
 from .terminal_sets import MAX_SEARCH, TerminalSets, Threads
@@ -134,6 +135,7 @@ class Exits:
                 if len(seen) >= most:
                     return found, False, most
                 seen.add((q, w))
+                WORK.spend(2)
                 end = self._sets.end(v, q, w)
                 if end != NONE:
                     found.setdefault(end, text)

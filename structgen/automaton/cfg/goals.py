@@ -19,6 +19,7 @@ import itertools
 from collections.abc import Iterable, Mapping, Sequence
 
 from structgen.automaton.bits import bits
+from structgen.automaton.work import WORK
 from structgen.grammar import ir
 
 from .loops import Loops, Rule
@@ -289,6 +290,8 @@ class Goals:
             accepts = accepts or known[1]
         found = self._ids.get((goal, accepts, held))
         if found is None:
+            WORK.spend(2 + (len(held) >> 3))
+            WORK.hold(500 + 70 * len(held))
             found = self._ids[goal, accepts, held] = len(self._items)
             self._items.append(held)
             self.accepts.append(accepts)

@@ -21,6 +21,7 @@ from structgen.automaton.core.leaf import GROW
 from structgen.automaton.core.states import DEAD, MAX_STATES
 from structgen.automaton.core.tape import Tape
 from structgen.automaton.texts import Text, put
+from structgen.automaton.work import WORK
 from structgen.errors import CompileLimitExceeded, GrammarError, Unsatisfiable, UnsupportedFeature
 from structgen.grammar import ir
 
@@ -40,6 +41,8 @@ _START = 1
 _BUILT = {"lexer", "stacks", "ignore", "guests", "states", "_rest", "_completion", "_entries"}
 _BUILT |= {"_finish", "_state_ids", "_accepting", "_steps"}
 _MAX_EXITS = 500
+
+_MOST_NAMED = 3
 _WORTH_KEEPING = 10
 """Grammars with fewer rules are not worth a file."""
 
@@ -513,6 +516,7 @@ class CfgMachine:
         key = tuple(sorted(found))
         state = self._state_ids.get(key)
         if state is None:
+            WORK.spend(1 + (len(key) >> 2))
             state = len(self.states)
             if state > MAX_STATES:
                 raise CompileLimitExceeded(
@@ -524,6 +528,18 @@ class CfgMachine:
         return state
 
     # -- completion -------------------------------------------------------------------------------
+
+    def placed(self, error: CompileLimitExceeded, state: int) -> CompileLimitExceeded:
+        """``error``, which was met at ``state``, with the rules that are open there."""
+        if error.path is not None:
+            return error
+        goals, names = self.stacks.goals, self.grammar.nonterminals
+        rules: dict[str, None] = {}
+        for _, place in self.configurations(state):
+            for top, _ in self.stacks.places[place]:
+                goal = goals.goal_of[top]
+                rules[names[goal if goal < len(names) else self.grammar.start]] = None
+        return error.at(f"rule {', '.join([*rules][:_MOST_NAMED])}") if rules else error
 
     def shortest_completion(self, state: int, tape: Tape | None = None) -> Text:
         """A short way from ``state`` to acceptance; the same one every time.

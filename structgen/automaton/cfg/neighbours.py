@@ -19,6 +19,7 @@ import heapq
 
 from structgen.automaton.bits import bits
 from structgen.automaton.texts import Text, joined, put
+from structgen.automaton.work import WORK
 
 from .goals import Goals
 from .lexer import Lexer
@@ -380,6 +381,7 @@ class Neighbours:
         stack = [key]
         while stack:
             at = stack[-1]
+            WORK.spend(1)
             if at in self._rests:
                 stack.pop()
                 continue
@@ -424,6 +426,7 @@ class Neighbours:
         goals = self._goals
         opened = [start]
         for node in opened:
+            WORK.spend(3)
             state, demand = node
             if state >= 0 and goals.accepts[state]:
                 heapq.heappush(self._todo, (0, node, demand, b""))
@@ -461,6 +464,7 @@ class Neighbours:
 
     def _is_beaten(self, node: _Node, demand: int, text: Text) -> bool:
         """Whether some known end of ``node`` is as short and, as far as can be seen, as good."""
+        WORK.spend(1)
         mask, may_end = self._settles(demand)
         for other, known in self._ends[node].items():
             if len(known) <= len(text):

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from structgen.automaton.work import WORK
 from structgen.errors import CompileLimitExceeded
 
 from .goals import Goals
@@ -66,11 +67,14 @@ class Stacks:
         """The number of a continuation."""
         found = self._continuation_ids.get(tops)
         if found is None:
-            found = self._continuation_ids[tops] = len(self.continuations)
+            WORK.spend(1 + (len(tops) >> 2))
+            WORK.hold(200 + 70 * len(tops))
+            found = len(self.continuations)
             if found > MAX_PLACES:
                 raise CompileLimitExceeded(
                     "too many continuations are open", limit=MAX_PLACES, actual=found
                 )
+            self._continuation_ids[tops] = found
             self.continuations.append(tops)
         return found
 
@@ -188,11 +192,14 @@ class Stacks:
         key = (accepting, pairs)
         found = self._place_ids.get(key)
         if found is None:
-            found = self._place_ids[key] = len(self.places)
+            WORK.spend(1 + (len(pairs) >> 2))
+            WORK.hold(300 + 70 * len(pairs))
+            found = len(self.places)
             if found > MAX_PLACES:
                 raise CompileLimitExceeded(
                     "too many places in the grammar", limit=MAX_PLACES, actual=found
                 )
+            self._place_ids[key] = found
             self.places.append(pairs)
             self.accepting.append(accepting)
             shape = tuple([state for state, _ in pairs])

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 from structgen.automaton import liveness
 from structgen.automaton.regex.expressions import NONE
 from structgen.automaton.regex.lookarounds import Moves
+from structgen.automaton.work import WORK
 
 from .terminals import Terminals
 
@@ -73,10 +74,12 @@ class TerminalSets:
         key = (condition, tuple(threads))
         found = self._ids.get(key)
         if found is None:
+            WORK.spend(1 + (len(key[1]) >> 2))
+            outcome = self._outcome(*key)  # which may be too much: nothing has been added by then
             found = self._ids[key] = len(self.keys)
             self.keys.append(key)
             self._moves.append(None)
-            self.labels.append(self._outcome(*key))
+            self.labels.append(outcome)
         return found
 
     def _outcome(self, condition: int, threads: Threads) -> int:

@@ -24,6 +24,8 @@ from structgen.automaton.regex.automaton import RegexAutomaton
 from structgen.automaton.regex.derivatives import char_sets
 from structgen.automaton.regex.expressions import EPSILON, NONE
 from structgen.automaton.regex.lookarounds import Moves
+from structgen.automaton.regex.probing import MANY_BEGINNINGS, MAX_PROBED
+from structgen.automaton.work import WORK
 from structgen.errors import CompileLimitExceeded, OutputTypeError, PatternError, UnsupportedFeature
 from structgen.grammar import ir
 from structgen.grammar.regex import context as regex_context
@@ -41,10 +43,19 @@ far as it matters), terminal."""
 MAX_STATES = 100_000
 """Most states of one terminal."""
 
+_PROBED_CHARACTERS = 64
+_LONG_PATTERN = 40
+"""Characters of a pattern beyond which its states are looked at before it is used."""
+
 _MAX_EAGER = 300
 _UNORDERED = -2
 _MAX_EXPLORED = 100
 _MAX_EXPLORED_LOOKING = 2_000
+
+
+def _may_be_large(pattern: str) -> bool:
+    """Whether a pattern may have more states than its few characters, each once."""
+    return len(pattern) > _LONG_PATTERN or "{" in pattern
 
 
 def _never(index: int) -> bool:
@@ -138,6 +149,32 @@ class Terminals:
                     self.literals[i] = literal
                 start = self._start_anywhere(parsed) if terminal.splits else self._start(i, parsed)
             self.starts.append(start)
+            if parsed is not None and start >= 0 and _may_be_large(terminal.pattern):
+                self._probe(i, start)
+
+    def _probe(self, terminal: int, start: int) -> None:
+        """Look at what texts of a few dozen characters lead to: what grows out of all proportion
+        is refused before anybody reads it.
+
+        Raises:
+            CompileLimitExceeded: these are too many states.
+        """
+        seen, level = {start}, [start]
+        for _ in range(_PROBED_CHARACTERS):
+            following: list[int] = []
+            for q in level:
+                for _, to in self.moves(q):
+                    if to not in seen:
+                        seen.add(to)
+                        following.append(to)
+            if len(seen) > MAX_PROBED:
+                raise CompileLimitExceeded(
+                    f"terminal {self._names[terminal]} needs too many automaton states: "
+                    f"{MANY_BEGINNINGS}",
+                    limit=MAX_PROBED,
+                    actual=len(seen),
+                )
+            level = following
 
     def content(self, terminal: int) -> bytes:
         """What tells a terminal from all others, in this grammar or another: a digest."""
@@ -417,6 +454,7 @@ class Terminals:
                     limit=MAX_STATES,
                     actual=found,
                 )
+            WORK.spend(2 + (len(key[0]) >> 2))
             self._keys.append(key)
             self._is_plain.append(is_plain)
             self._state_ids[key] = found
@@ -442,6 +480,7 @@ class Terminals:
         found = self._state_ids.get(key)
         if found is None:
             found = self._state_ids[key] = len(self._keys)
+            WORK.spend(2 + (len(key[0]) >> 2))
             self._keys.append(key)
             self._is_plain.append(False)
             may_end = has_begun and self.rest.label(language) >= 0

@@ -17,6 +17,7 @@ from structgen.automaton.regex.alphabet import Alphabet
 from structgen.automaton.regex.automaton import RegexAutomaton
 from structgen.automaton.regex.expressions import EPSILON, NONE
 from structgen.automaton.regex.lookarounds import Moves
+from structgen.automaton.work import WORK
 from structgen.errors import UnsupportedFeature
 from structgen.grammar import ir
 from structgen.grammar.regex import tree
@@ -359,6 +360,7 @@ class Threads:
     def _node(self, key: tuple[int, ...], looks: int) -> int:
         found = self._ids.get(key)
         if found is None:
+            WORK.spend(1)
             found = self._ids[key] = len(self._nodes)
             self._nodes.append(key)
             self.looks.append(looks)

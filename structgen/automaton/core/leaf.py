@@ -21,6 +21,7 @@ from typing import Any
 from structgen.automaton.regex.encoding import GROUND, Utf8
 from structgen.automaton.regex.symbols import MAX_SEARCH, SymbolAutomaton
 from structgen.automaton.texts import Text
+from structgen.automaton.work import WORK
 from structgen.errors import CompileLimitExceeded
 from structgen.storage import fork_safe
 
@@ -117,6 +118,9 @@ class Leaf:
 
     def _add(self, key: Hashable, label: int) -> int:
         """A new state, with `GROW` held."""
+        WORK.left -= 1
+        if WORK.left < 0:
+            raise WORK.too_much()
         found = len(self._keys)
         self._keys.append(key)
         self._rows.append(None)
@@ -254,6 +258,7 @@ class Leaf:
         queue = deque([q])
         while queue:
             current = queue.popleft()
+            WORK.spend(1)
             row = self.row(current)
             for byte in sorted(row):
                 to = row[byte]

@@ -21,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from structgen.automaton.texts import Text
+from structgen.errors import CompileLimitExceeded
 
 from .completions import Completions
 from .frames import Alternative, Frame, Released
@@ -348,6 +349,17 @@ class Machine(Completions, States):
             return self._arrived(self.leaf_id(leaf), q, continuation)
 
     # -- completion -------------------------------------------------------------------------
+
+    def placed(self, error: CompileLimitExceeded, state: int) -> CompileLimitExceeded:
+        """``error``, which was met at ``state``, with the place in the schema, as far as known."""
+        if error.path is not None:
+            return error
+        for _, _, continuation in self.configurations(state):
+            for frame_id, _ in self.continuations[continuation]:
+                path = getattr(self.frames[frame_id][0], "path", None)
+                if path is not None:
+                    return error.at(path)
+        return error
 
     def shortest_completion(self, state: int, tape: Tape | None = None) -> Text:
         """Bytes that lead from ``state`` to acceptance: a short way, the same one every time.

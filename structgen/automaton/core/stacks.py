@@ -9,6 +9,8 @@ here.
 
 from __future__ import annotations
 
+from structgen.automaton.work import WORK
+
 from .frames import Frame
 
 BOTTOM = 0
@@ -54,6 +56,7 @@ class Stacks:
         key = (a, b) if a < b else (b, a)
         found = self._unions.get(key)
         if found is None:
+            WORK.spend(2)
             belows: dict[int, int] = {}
             links: set[tuple[int, int]] = set()
             for frame_id, below in (*self.continuations[a], *self.continuations[b]):
@@ -70,6 +73,8 @@ class Stacks:
             return self._over(*links[0])
         found = self._continuation_ids.get(links)
         if found is None:
+            WORK.spend(1 + (len(links) >> 2))
+            WORK.hold(80 * len(links))
             found = self._continuation_ids[links] = len(self.continuations)
             frame_id, below = links[0]
             self.depths.append(self.depths[below] + self.frames[frame_id][0].nests)

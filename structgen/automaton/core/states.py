@@ -7,6 +7,7 @@ one. How a state leads to another is not known here.
 
 from __future__ import annotations
 
+from structgen.automaton.work import WORK
 from structgen.errors import CompileLimitExceeded
 
 from .leaf import Leaf
@@ -98,6 +99,9 @@ class States(Stacks):
         alone = (continuation << STATE_BITS | q) << LEAF_BITS | leaf
         state = self._alone.get(alone)
         if state is None:
+            WORK.left -= 1
+            if WORK.left < 0:
+                raise WORK.too_much()
             state = len(self.states)
             if state > MAX_STATES:
                 raise _too_many_states(state)
@@ -109,6 +113,8 @@ class States(Stacks):
         """The state of the configurations in ``key``, which ascend: not of one inside its leaf."""
         state = self._state_ids.get(key)
         if state is None:
+            WORK.spend(1 + (len(key) >> 2))
+            WORK.hold(40 * len(key))
             state = len(self.states)
             if state > MAX_STATES:
                 raise _too_many_states(state)

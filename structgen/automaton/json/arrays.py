@@ -19,6 +19,7 @@ from typing import Any
 from structgen.automaton.core.frames import POP, Alternative
 from structgen.automaton.core.leaf import Leaf
 from structgen.automaton.texts import Text, flat, joined, put, repeated
+from structgen.automaton.work import WORK
 from structgen.errors import CompileLimitExceeded, UnsupportedFeature
 from structgen.grammar.json_schema import FALSE, TRUE, Contains, Node, json_key
 
@@ -217,10 +218,11 @@ class ArrayPlan:
                 return found
             owed = [n.prefix[index] if index < len(n.prefix) else n.items for n in nodes]
             if seen:
+                WORK.spend(5 + len(seen))
                 values = [self._values[v] for v in seen]
                 scalars = tuple(v for v in values if not isinstance(v, (dict, list)))
                 if scalars:
-                    owed.append(self._language.add(Node(self._path(), excluded=scalars)))
+                    owed.append(self._language.add(Node(self.path, excluded=scalars)))
                 owed += [
                     self._language.constant(v) ^ 1 for v in values if isinstance(v, (dict, list))
                 ]
@@ -237,7 +239,9 @@ class ArrayPlan:
         """Whether two items have to be equal."""
         return self._repeats
 
-    def _path(self) -> str:
+    @property
+    def path(self) -> str:
+        """Where in the schema the array is, for messages."""
         return self._nodes[0].path if self._nodes else "$"
 
     def _ways(self, state: State) -> Iterator[tuple[int, tuple[int, ...]]]:
@@ -261,6 +265,7 @@ class ArrayPlan:
                 if k < some.most:
                     options[-1].append((some.obligation, k + 1))
         for combination in itertools.product(*options):
+            WORK.spend(3)
             extra = [obligation for obligation, _ in combination if obligation != TRUE]
             conjunction = self._language.conjunction_with(base, extra) if extra else base
             yield conjunction, tuple(k for _, k in combination)
@@ -706,9 +711,11 @@ class ArrayPlan:
             if state in done:
                 continue
             done.add(state)
+            WORK.spend(10 + (len(items) >> 6))
+            WORK.hold(200)
             if len(done) > limit:
                 raise CompileLimitExceeded(
-                    f"too many ways to satisfy 'contains', at {self._path()}",
+                    f"too many ways to satisfy 'contains', at {self.path}",
                     limit=limit,
                     actual=len(done),
                 )

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from structgen.automaton.work import WORK
 from structgen.errors import CompileLimitExceeded
 from structgen.grammar import ir
 from structgen.grammar.json_schema import (
@@ -158,6 +159,7 @@ class Brancher:
         count = 0
         while stack:
             count += 1
+            WORK.spend(20)
             if count > MAX_MULTIPLIED and not compact:
                 return None
             if count > MAX_BRANCHES:

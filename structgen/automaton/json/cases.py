@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 from structgen.automaton.bits import bits
+from structgen.automaton.work import WORK
 
 from .language import Language
 from .owed import Owed
@@ -69,6 +70,7 @@ def told_apart(
     todo = [(owed, left, 0) for owed, left in reversed(begun)]
     while todo:
         owed, left, at = todo.pop()
+        WORK.spend(5)
         while at < len(nodes) and not left.support & (
             decided[nodes[at]][0] | decided[nodes[at]][1]
         ):

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from typing import TypeAlias
 
 from structgen.automaton.texts import Text, put
+from structgen.automaton.work import WORK
 from structgen.errors import CompileLimitExceeded
 
 from . import evaluate
@@ -140,6 +141,7 @@ class Closing:
         if key in known:
             return known[key]
         self._steps += 1
+        WORK.spend(5)
         if self._steps > MAX_SEARCH:
             raise CompileLimitExceeded(
                 f"too many ways to choose the members of the object at {table.path}",

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
+from structgen.automaton.work import WORK
 from structgen.errors import CompileLimitExceeded
 from structgen.grammar.json_schema import FALSE, TRUE, Node
 
@@ -40,6 +41,8 @@ class Conjunctions:
         key = tuple(sorted(given))
         found = self._conjunction_ids.get(key)
         if found is None:
+            WORK.spend(1 + (len(key) >> 3))
+            WORK.hold(20 * len(key))
             self._conjunctions.append(key)
             found = self._conjunction_ids[key] = -len(self._conjunctions)
             as_met = tuple(given)

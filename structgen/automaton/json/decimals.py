@@ -12,6 +12,8 @@ from collections.abc import Iterable
 from decimal import Decimal
 from typing import NamedTuple
 
+from structgen.automaton.work import WORK
+
 LESS, EQUAL, GREATER = -1, 0, 1
 LOWER, UPPER, UNEQUAL = range(3)
 
@@ -116,6 +118,7 @@ class Window:
     __slots__ = ("avoid", "high", "holes", "low", "must", "n")
 
     def __init__(self, n: int) -> None:
+        WORK.spend(10 + (n >> 5))
         self.n = n
         self.low = 0
         self.high = 10**n - 1
@@ -158,6 +161,7 @@ class Window:
             elif (base + x) % step == 0:
                 return None  # every candidate is a multiple
         while x <= self.high:
+            WORK.spend(1)
             if x not in self.holes and all((base + x) % step for base, step in avoid):
                 return x
             x += modulus

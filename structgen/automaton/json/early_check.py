@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
+from structgen.automaton.core.text_leaf import StringLeaf
 from structgen.automaton.regex.plain_patterns import has_string
 from structgen.automaton.regex.probing import probe
 from structgen.errors import CompileLimitExceeded
@@ -65,7 +66,11 @@ def _check_plans(language: JsonLanguage, candidates: list[int]) -> None:
             children += plain.children(key[0])
         else:
             with language.placed(conjunction):
-                for plan in language.shapes(conjunction)[1]:
+                leaves, plans = language.shapes(conjunction)
+                for leaf, start in leaves:
+                    if isinstance(leaf, StringLeaf):
+                        leaf.shortest(start)  # budgets will ask, and then it would be too late
+                for plan in plans:
                     children += plan.children()
         for child in children:
             if child not in seen:

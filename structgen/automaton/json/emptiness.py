@@ -15,6 +15,7 @@ from typing import TypeAlias
 
 from structgen.automaton.core.leaf import Leaf
 from structgen.automaton.texts import Text
+from structgen.automaton.work import WORK
 from structgen.grammar.json_schema import FALSE, NUMBER, STRING, Node
 
 from .arrays import ArrayPlan
@@ -195,6 +196,7 @@ class Emptiness(Conjunctions, ABC):
 
     def _improve(self, item: int, values: dict[int, Text | None]) -> None:
         """Work out the shortest text of ``item`` from those known of what is inside."""
+        WORK.spend(10)
         self._reading = item
         with self.placed(item):
             text = self._shortest_shape(item)

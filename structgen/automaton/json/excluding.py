@@ -16,6 +16,7 @@ from typing import TypeAlias
 from structgen.automaton.core.leaf import Leaf
 from structgen.automaton.core.text_leaf import StringLeaf
 from structgen.automaton.texts import Text, head, put
+from structgen.automaton.work import WORK
 
 from .numbers import NumberLeaf
 
@@ -68,6 +69,7 @@ class ExcludingLeaf(Leaf):
         """The bytes with which something barred goes on, and what does then."""
         found = self._barred_rows.get(barred)
         if found is None:
+            WORK.spend(1 + (len(barred) >> 1))
             lists: dict[int, list[tuple[int, int]]] = {}
             for i, q in barred:
                 for byte, to in self._barred[i].row(q).items():
@@ -96,6 +98,7 @@ class ExcludingLeaf(Leaf):
         todo, seen = [key], {key}
         while todo:
             at, barred = todo.pop()
+            WORK.spend(2)
             if not barred or (base.labels[at] >= 0 and not self.is_barred(barred)):
                 return True
             row, taken = base.row(at), self.barred_row(barred)
@@ -164,6 +167,7 @@ class ExcludingLeaf(Leaf):
         while level and (best is None or len(level[0][0]) < len(best[0])):
             following: list[tuple[bytes, Key]] = []
             for text, (at, barred) in level:
+                WORK.spend(5 + (len(barred) >> 3))
                 taken = self.barred_row(barred)
                 off: dict[int, int] = {}  # for each state the first byte that leads there
                 for byte, to in sorted(self.base.row(at).items()):

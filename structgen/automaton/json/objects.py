@@ -305,6 +305,11 @@ class ObjectPlan:
         """The required names, and the conjunctions that their values are owed to."""
         return self._table.required_members()
 
+    @property
+    def path(self) -> str:
+        """Where in the schema the object is, for messages."""
+        return self._table.path
+
     def is_possible(self) -> bool:
         """Whether any object satisfies the nodes."""
         table = self._table

@@ -12,8 +12,12 @@ from functools import cached_property
 from typing import Any
 
 from structgen.automaton.regex.encoding import Escapes
+from structgen.automaton.work import MAX_MEMORY_BYTES, MAX_WORK, Limits
 from structgen.errors import OptionError
 from structgen.grammar.json_schema import by_name
+
+MAX_DIGITS = 4_000
+"""Largest ``max_digits``."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +48,9 @@ class JsonOptions:
             bound. Where items must be unique there is always one (`values.MAX_DEPTH_COMPARED`).
         on_unsupported: ``"error"``: a keyword that cannot be enforced is refused; ``"warn"``: it is
             left out, with an `UnenforcedWarning`, and ``explain()`` says so.
+        max_work: most steps of one call, of `compile` or of any of a cursor's: states, nodes and
+            walks that it makes. A call that needs more raises `CompileLimitExceeded`.
+        max_memory_bytes: about how many bytes one call may keep, and an automaton as it grows.
     """
 
     whitespace: str = "natural"
@@ -57,6 +64,8 @@ class JsonOptions:
     format_assertion: bool = True
     max_depth: int | None = 64
     on_unsupported: str = "error"
+    max_work: int = MAX_WORK
+    max_memory_bytes: int = MAX_MEMORY_BYTES
 
     def __post_init__(self) -> None:
         for name, allowed in (
@@ -68,10 +77,15 @@ class JsonOptions:
             if value not in allowed:
                 choices = " or ".join(map(repr, allowed))
                 raise OptionError(f"{name} must be {choices}; got {value!r}.")
-        for name in ("max_whitespace", "max_digits"):
+        for name in ("max_whitespace", "max_digits", "max_work", "max_memory_bytes"):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise OptionError(f"{name} must be a whole number of at least 1; got {value!r}.")
+        if self.max_digits > MAX_DIGITS:
+            raise OptionError(
+                f"max_digits must be at most {MAX_DIGITS:,}, as Python reads no whole number of "
+                f"many more; got {self.max_digits:,}."
+            )
         for name in ("ensure_ascii", "format_assertion"):
             if not isinstance(getattr(self, name), bool):
                 raise OptionError(f"{name} must be True or False; got {getattr(self, name)!r}.")
@@ -104,6 +118,11 @@ class JsonOptions:
                     "documents must map URLs to schemas (dicts or booleans); "
                     f"got {url!r}: {type(document).__name__}."
                 )
+
+    @property
+    def limits(self) -> Limits:
+        """What one call may do."""
+        return Limits(self.max_work, self.max_memory_bytes)
 
     @cached_property
     def canonical(self) -> bool:

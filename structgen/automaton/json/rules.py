@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from structgen.automaton.bits import bits
+from structgen.automaton.work import WORK
 from structgen.errors import CompileLimitExceeded
 from structgen.grammar.json_schema import FALSE, TRUE, Keys
 
@@ -231,6 +232,7 @@ class RuleBook:
             if true & false:
                 return self.no
             work += len(flat)
+            WORK.spend(1 + (len(flat) >> 4))
             if work > MAX_PROPAGATION:
                 break
             todo = []
@@ -302,6 +304,7 @@ class RuleBook:
         found = known.get(rule)
         if found is not None:
             return found
+        WORK.spend(1)
         kind = rule.kind
         if kind in _FACTS:
             positive = kind in ("some", "least")
@@ -356,6 +359,7 @@ class RuleBook:
 
     def facts_in(self, support: int) -> list[Rule]:
         """The facts whose bits are set in ``support``, in order of appearance."""
+        WORK.spend(1 + (support.bit_count() >> 3))
         facts = self.facts
         return [facts[number] for number in bits(support)]
 
@@ -363,6 +367,8 @@ class RuleBook:
 
     def _pair(self, kind: str, parts: tuple[Rule, ...], detail: Any, support: int) -> Rule:
         """A rule and its opposite."""
+        WORK.spend(2 + (len(parts) >> 3))
+        WORK.hold(500 + 16 * len(parts))
         serial = self._serial
         self._serial += 2
         if serial > 2 * MAX_RULES:

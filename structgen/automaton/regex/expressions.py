@@ -12,6 +12,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable
 
+from structgen.automaton.work import WORK
 from structgen.errors import CompileLimitExceeded
 
 from .alphabet import Alphabet
@@ -108,6 +109,9 @@ class Expressions:
                     limit=MAX_NODES * self._room,
                     actual=found,
                 )
+            WORK.left -= 1 + (len(key) >> 3)
+            if WORK.left < 0:
+                raise WORK.too_much()
             self._size += len(key)
             if self._size > MAX_SIZE * self._room:
                 raise CompileLimitExceeded(

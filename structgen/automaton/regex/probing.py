@@ -11,6 +11,12 @@ from structgen.errors import CompileLimitExceeded
 from .encoding import GROUND, Utf8
 from .symbols import SymbolAutomaton, shortest_path
 
+MANY_BEGINNINGS = (
+    "of a counted repeat that may begin anywhere, as in .*a.{20}, each set of beginnings is "
+    "another. Lower its count, or say what stands before it"
+)
+"""What to do about too many states."""
+
 MAX_PROBED = 20_000
 MAX_PROBED_A_CHARACTER = 100
 """States of a pattern that texts up to the length of its shortest may lead to, and how many more
@@ -71,9 +77,7 @@ def _probe(symbols: SymbolAutomaton, start: int, most_bytes: int) -> int:
         weight = expression[0].weight if expression else 0
         if len(seen) > most or weight > most_bytes:
             raise CompileLimitExceeded(
-                "a pattern needs too many automaton states: of a counted repeat that may begin "
-                "anywhere, as in .*a.{20}, each set of beginnings is another. Lower its count, "
-                "or say what stands before it",
+                f"a pattern needs too many automaton states: {MANY_BEGINNINGS}",
                 limit=most if len(seen) > most else most_bytes,
                 actual=len(seen) if len(seen) > most else weight,
             )

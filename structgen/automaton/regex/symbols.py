@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
 from structgen.automaton.texts import Text, repeated
+from structgen.automaton.work import WORK
 from structgen.errors import CompileLimitExceeded
 
 from .alphabet import Alphabet
@@ -208,6 +209,7 @@ def shortest_path(
         cost = -cost
         if done.get(state, cost + 1) <= cost:
             continue
+        WORK.spend(2)
         done[state] = cost
         trail.append((previous, state, spelt))
         here = len(trail) - 1

@@ -20,6 +20,7 @@ from collections.abc import Iterable
 from typing import TypeAlias
 
 from structgen.automaton.cfg import CfgMachine
+from structgen.automaton.work import WORK
 
 from .node_sets import NODE_BITS
 from .shared import Prefixes, Spaces
@@ -294,6 +295,7 @@ class Frames:
     ) -> FrameWalk:
         """Walk terminals and goals of goal state ``begin``, or, below 0, those that goal ``~begin``
         begins with; and go on after them."""
+        WORK.spend(4)
         anything, go, nodes = self._anything, self._goals.go, self._walks.nodes
         known_texts, known_spaces, known_tops = nodes.known_texts, self._spaces, self._free
         is_final, accepts, join = self._goals.is_final, self._goals.accepts, nodes.join

@@ -17,6 +17,7 @@ import numpy as np
 
 from structgen.automaton.cfg import BOTTOM, CfgMachine, unpack
 from structgen.automaton.core import GROW, Tape
+from structgen.automaton.work import WORK
 from structgen.grammar.cfg import cache as grammar_cache
 from structgen.masks.token_masks import Mask, fill
 from structgen.storage import Recent
@@ -112,6 +113,7 @@ class CfgMaskEngine:
         for q, place in machine.configurations(state):
             begin(q, place, _ROOT)
         for q, place, node in todo:
+            WORK.spend(1)
             for outcome, exit_node in walks.walk(q, node).exits:
                 for condition, terminals in outcomes[outcome]:
                     after = machine.after(place, terminals)
@@ -207,6 +209,7 @@ class CfgMaskEngine:
         seen = set(todo)
         while todo:
             continuation, condition, node = todo.pop()
+            WORK.spend(1)
             for entry in stacks.continuations[continuation]:
                 if entry == BOTTOM:
                     continue

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from structgen.automaton.work import WORK
 from structgen.vocabulary import Trie, view
 
 from .byte_runs import Order
@@ -202,6 +203,7 @@ class NodeSets:
         return found
 
     def _children_of(self, node: int) -> dict[int, int]:
+        WORK.spend(2)
         first_child, n_children, byte_of = self.first_child, self.n_children, self.byte
         if node < self.n_nodes:
             first = first_child[node]

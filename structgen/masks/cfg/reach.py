@@ -50,6 +50,11 @@ class CfgReach:
         self._classes: Recent[int, tuple[Class, ...]] = self._walker.cache()
         self._sizes: Recent[int, int] = self._walker.cache()
 
+    def is_known_ample(self, state: int, spare: int) -> bool:
+        """Whether it is known without any work that ``spare`` tokens are enough after any one."""
+        most = self._bounds[state]
+        return most is not None and most <= spare
+
     def most_bytes(self, state: int) -> int:
         """Upper bound, in bytes and so in tokens, on the completion after any one token."""
         found = self._bounds[state]

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from structgen.automaton.cfg import Lexer
+from structgen.automaton.work import WORK
 from structgen.vocabulary import Trie
 
 from .byte_runs import Order
@@ -75,7 +76,9 @@ class Search:
     def walk(self) -> Walk:
         """All of it."""
         walks = self._walks
+        WORK.spend(2)
         while self._todo or self._runs:
+            WORK.spend(3)
             if self._todo:
                 self._narrow()
                 continue

@@ -12,6 +12,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from structgen.automaton.work import WORK
 from structgen.masks.grouping import distinct, ranges
 from structgen.vocabulary import view
 
@@ -135,6 +136,7 @@ class TextSteps(TextTables):
         at = np.repeat([table.number(state) for state, _ in groups], lengths).astype(np.int32)
         seen: list[tuple[Int32, Int32]] = []
         while len(nodes):
+            WORK.spend(5 + (len(nodes) >> 5))
             sizes = characters.end[nodes] - nodes
             # Deep down there are a few long chains, which would take as many levels.
             is_deep = len(seen) >= _DEEP and len(nodes) <= _FEW_CHAINS

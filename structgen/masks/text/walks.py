@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from structgen.automaton.regex import Contents, SymbolAutomaton
+from structgen.automaton.work import WORK
 from structgen.storage import Recent
 
 from .character_arrays import Int32
@@ -111,6 +112,7 @@ class TextWalks(TextSteps, OpenTexts, TextLevels):
                 small += left
                 continue
             at, where = groups.pop()
+            WORK.spend(5)
             if self._symbols.is_open(at):
                 counts = self._whole(at, where, out) or counts
                 continue

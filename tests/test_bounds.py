@@ -1,0 +1,383 @@
+"""No call is without an end: work and memory are counted, and what is too much is refused.
+
+Each hostile type has a process of its own with so much address space. It is compiled, its masks are
+filled and walked through, with and without a budget; each call gives its answer or an error of
+ours. How much work that may be is counted, so that the same happens everywhere.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import resource
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import structgen
+from structgen import (
+    BudgetTooSmall,
+    Cfg,
+    CompileLimitExceeded,
+    JsonSchema,
+    OptionError,
+    Regex,
+    Vocabulary,
+    VocabularyError,
+)
+from structgen.automaton.work import WORK, Limits, within
+
+ROOT = Path(__file__).resolve().parent.parent
+MEGABYTES = 1200
+WORK_OF_TESTS = 200_000
+HANGS = 250
+"""Seconds after which a process is ended: no test of how long anything takes."""
+
+
+def satisfiability(n_variables: int, n_clauses: int) -> Any:
+    """A random formula of three literals a clause, as a schema that its solutions satisfy."""
+    rng = random.Random(n_variables)
+    clauses = []
+    for _ in range(n_clauses):
+        literals = []
+        for variable in rng.sample(range(n_variables), 3):
+            literal: Any = {"properties": {f"x{variable}": {"const": True}}}
+            literals.append(literal if rng.random() < 0.5 else {"not": literal})
+        clauses.append({"anyOf": literals})
+    names = [f"x{i}" for i in range(n_variables)]
+    return {
+        "type": "object",
+        "properties": {name: {"type": "boolean"} for name in names},
+        "required": names,
+        "additionalProperties": False,
+        "allOf": clauses,
+    }
+
+
+def overlapping(n: int) -> list[Any]:
+    return [
+        {"type": "object", "properties": {f"a{i}": {"type": "integer"}}, "required": ["c"]}
+        for i in range(n)
+    ]
+
+
+def primes(n: int, kind: str) -> Any:
+    chosen = (99991, 99989, 99971, 99961, 99929, 99923)[:n]
+    return {"oneOf": [{"type": kind, "multipleOf": prime} for prime in chosen]}
+
+
+def chain(separator: str, end: str, n: int) -> str:
+    rules = [f"r{i} {separator} r{i + 1}{end}" for i in range(n)]
+    return "\n".join([f"root {separator} r0{end}", *rules, f'r{n} {separator} "a"{end}'])
+
+
+HOSTILE: dict[str, Callable[[], tuple[Any, dict[str, Any]]]] = {
+    "oneOf of two primes": lambda: (JsonSchema(primes(2, "number")), {"spelling": "any"}),
+    "oneOf of six primes": lambda: (JsonSchema(primes(6, "integer")), {}),
+    "satisfiability of 20": lambda: (JsonSchema(satisfiability(20, 85)), {}),
+    "satisfiability of 60": lambda: (JsonSchema(satisfiability(60, 256)), {}),
+    "max_digits": lambda: (JsonSchema({"type": "number"}), {"max_digits": 10**9}),
+    "4,000 digits": lambda: (
+        JsonSchema({"type": "number", "multipleOf": 7, "exclusiveMinimum": 0}),
+        {"max_digits": 4000},
+    ),
+    "a thousand unique characters": lambda: (
+        JsonSchema(
+            {
+                "type": "array",
+                "minItems": 1000,
+                "uniqueItems": True,
+                "items": {"type": "string", "maxLength": 1},
+            }
+        ),
+        {},
+    ),
+    "template in itself": lambda: (Cfg('start: t{"a"}\nt{x}: x t{t{x}} | x'), {}),
+    "optional parts": lambda: (
+        Cfg("start: " + " ".join(f'("a{i}" | b)?' for i in range(60)) + '\nb: "b"'),
+        {},
+    ),
+    "nested brackets": lambda: (Cfg('start: "[" start "]" | "x"'), {}),
+    "GBNF in a chain": lambda: (Cfg(chain("::=", "", 400)), {}),
+    "EBNF in a chain": lambda: (Cfg(chain("=", ";", 400)), {}),
+    "Lark in a chain": lambda: (Cfg(chain(":", "", 400), start="root"), {}),
+    "pattern": lambda: (Regex("(a|b)*a(a|b){25}"), {}),
+    "pattern of 16": lambda: (Regex("(a|b)*a(a|b){16}c"), {}),
+    "pattern in a grammar": lambda: (Cfg("start: /(a|b)*a(a|b){25}/"), {}),
+    "patterns at once": lambda: (
+        JsonSchema({"allOf": [{"pattern": f"^.*{c}.{{12}}"} for c in "abcdefgh"]}),
+        {},
+    ),
+    "lookaheads": lambda: (Regex("(?=.*a.{12}$)(?=.*b.{13}$)(?=.*c.{11}$).*"), {}),
+    "contains": lambda: (
+        JsonSchema({"type": "array", "allOf": [{"contains": {"const": i}} for i in range(14)]}),
+        {},
+    ),
+    "anyOf of 2,000": lambda: (JsonSchema({"anyOf": overlapping(2000)}), {}),
+    "oneOf of 400": lambda: (JsonSchema({"oneOf": overlapping(400)}), {}),
+    "ifs": lambda: (
+        JsonSchema(
+            {
+                "type": "object",
+                "allOf": [
+                    {"if": {"required": [f"a{i}"]}, "then": {"required": [f"b{i}"]}}
+                    for i in range(500)
+                ],
+            }
+        ),
+        {},
+    ),
+    "a chain of dependentRequired": lambda: (
+        JsonSchema(
+            {"type": "object", "dependentRequired": {f"p{i}": [f"p{i + 1}"] for i in range(400)}}
+        ),
+        {},
+    ),
+    "propertyNames": lambda: (
+        JsonSchema({"type": "object", "propertyNames": {"enum": [f"n{i}" for i in range(9000)]}}),
+        {},
+    ),
+    "20,000 properties": lambda: (
+        JsonSchema(
+            {"type": "object", "properties": {f"p{i}": {"const": i} for i in range(19_000)}}
+        ),
+        {},
+    ),
+    "an ambiguous grammar": lambda: (Cfg('start: start start start | "a" | "b" start | "ab"'), {}),
+    "minProperties": lambda: (JsonSchema({"type": "object", "minProperties": 9000}), {}),
+}
+
+
+def judge(name: str) -> Iterator[str]:
+    """What becomes of each call of one case."""
+    tokens = [bytes([b]) for b in range(256)] + [b"aa", b"ab", b"[[", b"],", b"a" * 16, b""]
+    vocabulary = Vocabulary.from_tokens(tokens, [len(tokens) - 1])
+    out = np.zeros(9, np.uint32)
+    rng = random.Random(name)
+    budgets: list[int | None] = [None]
+    try:
+        output, options = HOSTILE[name]()
+        options = {"max_work": WORK_OF_TESTS, **options}
+        constraint = structgen.compile(output, vocabulary, **options)
+        yield "compiled"
+        constraint.explain()
+        budgets.append(constraint.start().min_tokens_to_finish() + 5)
+    except structgen.StructgenError as error:
+        yield type(error).__name__
+        return
+    for budget in budgets:
+        try:
+            cursor = constraint.start(max_tokens=budget)
+            for _ in range(40):
+                cursor.fill_mask(out)
+                allowed = np.flatnonzero(np.unpackbits(out.view(np.uint8), bitorder="little"))
+                assert len(allowed), "a dead end"
+                cursor.accept(int(rng.choice(allowed)))
+                if cursor.is_finished:
+                    break
+            yield "walked"
+        except structgen.StructgenError as error:
+            yield type(error).__name__
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_every_call_has_an_end(name: str) -> None:
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_AS, ((MEGABYTES + 1000) << 20,) * 2)
+
+    done = subprocess.run(
+        [sys.executable, __file__, name],
+        cwd=ROOT,
+        preexec_fn=limit,
+        capture_output=True,
+        text=True,
+        timeout=HANGS,
+        env={"PYTHONPATH": str(ROOT), "OPENBLAS_NUM_THREADS": "1"},
+    )
+    assert done.returncode == 0, done.stderr[-800:]
+    outcomes = done.stdout.split()
+    assert outcomes
+    assert set(outcomes) <= {"compiled", "walked", "CompileLimitExceeded", "OptionError"}
+
+
+BYTES = Vocabulary.from_tokens([*(bytes([b]) for b in range(256)), b""], [256])
+
+HARD = {
+    "type": "object",
+    "properties": {
+        "easy": {"type": "string"},
+        "hard": {
+            "type": "array",
+            "minItems": 400,
+            "uniqueItems": True,
+            "items": {"type": "string", "maxLength": 1},
+        },
+    },
+}
+
+
+def mask_of(cursor: structgen.Cursor) -> bytes:
+    out = np.zeros(9, np.uint32)
+    cursor.fill_mask(out)
+    return out.tobytes()
+
+
+def accept(cursor: structgen.Cursor, text: str) -> None:
+    for byte in text.encode():
+        cursor.accept(byte)
+
+
+def cut_short(constraint: structgen.Constraint, steps: int) -> None:
+    """Let calls of a constraint end after so many steps."""
+    constraint._engine.limits = Limits(steps)
+
+
+def test_what_is_cut_short_harms_nobody() -> None:
+    schema = {
+        "type": "object",
+        "properties": {"a": {"type": "array", "items": {"type": "object", "minProperties": 1}}},
+        "required": ["a"],
+        "additionalProperties": False,
+    }
+    sound = structgen.compile(JsonSchema(schema), BYTES)
+    text = '{"a":[{"k":[1,{"x":"é"}],"l":2}]}'
+    expected: list[bytes] = []
+    cursor = sound.start()
+    for byte in text.encode():
+        expected.append(mask_of(cursor))
+        cursor.accept(byte)
+    expected.append(mask_of(cursor))
+    n_refused = 0
+    for steps in (0, 1, 2, 3, 5, 8, 13, 30):
+        for at in range(len(expected)):
+            constraint = structgen.compile(JsonSchema(schema), BYTES)
+            cursor, other = constraint.start(), constraint.start()
+            for byte in text.encode()[:at]:
+                cursor.accept(byte)
+            cut_short(constraint, steps)
+            try:
+                found = mask_of(cursor)
+            except CompileLimitExceeded as error:
+                n_refused += 1
+                with pytest.raises(CompileLimitExceeded, match=re.escape(str(error))):
+                    mask_of(cursor)
+            else:
+                assert found == expected[at]
+            if not cursor._engine.is_spent:
+                continue
+            # A new one goes on, and so does one that was there before, elsewhere than this one.
+            fresh = constraint.start()
+            for byte, mask in zip(text.encode(), expected, strict=False):
+                assert mask_of(fresh) == mask
+                fresh.accept(byte)
+            if at:
+                for byte, mask in zip(text.encode(), expected, strict=False):
+                    assert mask_of(other) == mask
+                    other.accept(byte)
+    assert n_refused
+
+
+def test_a_cursor_goes_on_elsewhere_after_a_refusal() -> None:
+    constraint = structgen.compile(JsonSchema({"type": "array", "items": {}}), BYTES)
+    cursor, other = constraint.start(), constraint.start()
+    accept(cursor, "[1,")
+    accept(other, "[1,")
+    before = mask_of(cursor)
+    cut_short(constraint, 0)
+    with pytest.raises(CompileLimitExceeded) as raised:
+        cursor.accept(ord("{"))
+    assert "max_work" in str(raised.value)
+    assert raised.value.limit == 0
+    assert mask_of(cursor) == before
+    with pytest.raises(CompileLimitExceeded):
+        cursor.accept(ord("{"))
+    accept(cursor, "2]")  # in an engine of its own
+    assert cursor.is_accepting
+    accept(other, "[{}]]")
+    assert other.is_accepting
+    cursor.rollback(3)
+    accept(cursor, ",{}]")
+    assert cursor.is_accepting
+
+
+def test_the_place_is_named() -> None:
+    with pytest.raises(CompileLimitExceeded) as raised:
+        structgen.compile(JsonSchema({**HARD, "required": ["hard"]}), BYTES, max_work=2_000)
+    assert raised.value.path is not None
+    assert raised.value.path.startswith("$.properties.hard")
+    assert raised.value.limit == 2_000
+    assert raised.value.actual > 2_000
+    rules = '\nstart: "a" inner\ninner: "b" "c" | "b" inner "d"\n'
+    constraint = structgen.compile(Cfg(rules), BYTES)
+    cursor = constraint.start()
+    cut_short(constraint, 0)
+    with pytest.raises(CompileLimitExceeded, match="at rule start"):
+        accept(cursor, "abbb")
+
+
+@pytest.mark.parametrize("option", ["max_work", "max_memory_bytes"])
+@pytest.mark.parametrize("value", [0, -1, 1.5, True, "many", None])
+def test_limits_are_whole_numbers(option: str, value: object) -> None:
+    with pytest.raises(OptionError, match=option):
+        structgen.compile(JsonSchema({}), BYTES, **{option: value})
+
+
+def test_memory_is_counted() -> None:
+    schema = {"anyOf": overlapping(300), "not": {"required": ["z"]}}
+    with pytest.raises(CompileLimitExceeded, match="max_memory_bytes"):
+        structgen.compile(JsonSchema(schema), BYTES, max_memory_bytes=20_000)
+
+
+def test_an_engine_that_has_grown_too_large_is_left() -> None:
+    schema = {"type": "array", "uniqueItems": True, "items": {"type": "integer"}}
+    constraint = structgen.compile(JsonSchema(schema), BYTES, max_memory_bytes=4_000_000)
+    cursor = constraint.start()
+    first = cursor._engine
+    for i in range(1500):
+        accept(cursor, f"{'[' if not i else ','}{i * 7919 % 100_003}")
+        mask_of(cursor)
+        if i % 100 == 99:
+            cursor.rollback(len(cursor._tokens) - 1)
+            accept(cursor, "1")
+    assert cursor._engine is not first
+    accept(cursor, "]")
+    assert cursor.is_accepting
+
+
+def test_limits_inside_limits_are_those_outside() -> None:
+    with within(Limits(10, 10)):
+        with within(Limits(1000, 1000)):
+            WORK.spend(8)
+        with pytest.raises(CompileLimitExceeded, match=r"limit 10, reached 11"):
+            WORK.spend(3)
+    WORK.spend(1 << 30)  # no call is under way
+
+
+def test_a_vocabulary_has_a_size_that_models_have() -> None:
+    with pytest.raises(VocabularyError, match="1,000,000,000 ids"):
+        Vocabulary.from_tokens([b"a", b""], [1], size=10**9)
+
+
+def test_a_deep_text_under_a_tight_budget() -> None:
+    constraint = structgen.compile(Cfg('start: "[" start "]" | "x"'), BYTES)
+    depth = 3000
+    cursor = constraint.start(max_tokens=2 * depth + 2)
+    for _ in range(depth):
+        cursor.accept(ord("["))
+    with pytest.raises(structgen.TokenNotAllowed):
+        cursor.accept(ord("["))
+    assert cursor.min_tokens_to_finish() == depth + 2
+    for byte in b"x" + b"]" * depth:
+        cursor.accept(byte)
+    assert cursor.is_accepting
+    with pytest.raises(BudgetTooSmall):
+        constraint.start(max_tokens=1)
+
+
+if __name__ == "__main__":
+    print(*judge(sys.argv[1]))
