@@ -134,7 +134,9 @@ def test_what_a_budget_cut_is_told():
 
 
 def test_nobody_asked_for_as_many_tokens_as_are_usual(monkeypatch):
-    nothing = dict.fromkeys(("schema", "regex", "grammar", "dialect", "type_name", "system"))
+    nothing = dict.fromkeys(
+        ("schema", "regex", "grammar", "dialect", "type_name", "whitespace", "system")
+    )
     for context_length, most in [(300, 280), (2_000, 512), (20, 1)]:
         model = FakeModel("x", context_length=context_length)
         monkeypatch.setattr(commands, "_load", lambda name, model=model: model)

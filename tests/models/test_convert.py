@@ -315,7 +315,7 @@ def test_a_full_disk_is_told_as_one(tmp_path, monkeypatch):
 
 KILLED = """
 import sys, time
-from structgen.models import convert, graph
+from structgen.models.conversion import convert, graph
 def wait(self, folder):
     (folder / "model.onnx.data").write_bytes(b"half")
     print("writing", flush=True)
