@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import dataclasses
 import datetime as dt
@@ -448,6 +449,27 @@ def test_bounds_of_decimals_keep_every_digit() -> None:
     assert constraint.allows(f'["{exact}"]')
     for text in ("0.1", '"0.1"', '"0.1000000000000000000000"', "0.1000000000000000000001"):
         assert not constraint.allows(f"[{text}]"), text
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [
+        {"max_digits": 10**9},
+        {"max_digits": 10**9, "decimal_places": 10**8},
+        {"decimal_places": 10**9},
+        {"multiple_of": Decimal("1e-300")},
+        {"multiple_of": Decimal("1e-400")},
+        {"ge": Decimal("1e5000")},
+        {"le": Decimal("1e-2000")},
+        {"ge": Decimal("inf")},
+        {"gt": Decimal("-1e400"), "lt": 0},
+    ],
+)
+def test_hostile_limits_of_decimals_end(limits: dict[str, Any]) -> None:
+    decimal = Annotated[Decimal, Field(**limits)]
+    for output_type in (decimal, list[decimal]):
+        with contextlib.suppress(UnsupportedFeature, structgen.CompileLimitExceeded):
+            assert structgen.compile(output_type, BYTES).start().allowed_count() > 0
 
 
 @pytest.mark.parametrize("order", ["schema", "any"])

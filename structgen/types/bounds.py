@@ -22,6 +22,12 @@ Schema = dict[str, Any]
 _EXACT_DIGITS = 15
 """So many digits survive being read as a float."""
 
+_MOST_POWER = 300
+"""Decimals with more digits, or further from 1, are written as strings only."""
+
+MOST_DIGITS = 10_000
+"""Most digits, or decimal places, that a Decimal may be given."""
+
 _TOLERANT = 10**6
 """Up to here Pydantic's check of a float's ``multiple_of`` is sure to forgive rounding."""
 
@@ -154,6 +160,11 @@ def _multiple_within(step: Decimal, most: Decimal) -> Schema:
 
 def decimal_numbers(limits: Limits) -> list[Schema]:
     """JSON numbers that a Decimal of these ``limits`` is made of; perhaps none."""
+    sizes = [limits.lower, limits.upper, limits.multiple_of]
+    if any(value and abs(value.adjusted()) > _MOST_POWER for value in sizes):
+        return []  # no float is near
+    if max(limits.max_digits or 0, limits.decimal_places or 0) > _MOST_POWER:
+        return []
     bounds = _read_bounds(limits)
     steps: list[Schema] = []
     if limits.multiple_of is not None:

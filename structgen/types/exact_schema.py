@@ -250,6 +250,13 @@ class ExactSchema(GenerateJsonSchema):
 
     def decimal_schema(self, schema: core_schema.DecimalSchema) -> JsonSchemaValue:  # noqa: D102
         limits = bounds.Limits.of(schema)
+        sizes = (limits.lower, limits.upper, limits.multiple_of)
+        if any(value is not None and not value.is_finite() for value in sizes):
+            return _refused("A Decimal with an infinite bound", "Leave that bound out.")
+        if max(limits.max_digits or 0, limits.decimal_places or 0) > bounds.MOST_DIGITS:
+            return _refused(
+                f"A Decimal of more than {bounds.MOST_DIGITS:,} digits", "Allow it fewer digits."
+            )
         forms = bounds.decimal_numbers(limits)
         text = bounds.decimal_text(limits)
         if text is not None:
@@ -322,7 +329,7 @@ class ExactSchema(GenerateJsonSchema):
 
     def literal_schema(self, schema: core_schema.LiteralSchema) -> JsonSchemaValue:  # noqa: D102
         result = super().literal_schema(schema)
-        return _unparsable(schema, result, "Literal") or result
+        return _unparsable(schema, result, "Literal") or _as_digits(result)
 
     def tagged_union_schema(self, schema: core_schema.TaggedUnionSchema) -> JsonSchemaValue:  # noqa: D102
         # Tags differ, so that at most one variant matches: oneOf would say no more than anyOf.
@@ -331,7 +338,7 @@ class ExactSchema(GenerateJsonSchema):
 
     def enum_schema(self, schema: core_schema.EnumSchema) -> JsonSchemaValue:  # noqa: D102
         result = super().enum_schema(schema)
-        return _unparsable(schema, result, schema["cls"].__name__) or result
+        return _unparsable(schema, result, schema["cls"].__name__) or _as_digits(result)
 
     # Mappings: keys are as exact as values.
 
@@ -388,6 +395,15 @@ class _Pushed:
 
     def __exit__(self, *exception: object) -> None:
         self._stack.pop()
+
+
+def _as_digits(result: JsonSchemaValue) -> JsonSchemaValue:
+    """A finite set whose integers are written as digits: not all Pydantics take 1.0 for 1."""
+    members = result.get("enum", [result.get("const")])
+    is_whole = any(type(one) is int for one in members)
+    if is_whole and not any(isinstance(one, float) for one in members):
+        return {**result, DIGITS_ONLY: True}
+    return result
 
 
 def _refused(message: str, fix: str) -> JsonSchemaValue:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import re
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from decimal import Decimal
@@ -22,6 +23,7 @@ from pydantic.errors import PydanticUndefinedAnnotation
 from pydantic_core import PydanticCustomError, SchemaError, SchemaValidator, ValidationError
 
 from structgen.errors import OutputTypeError, ParseError, UnsupportedFeature
+from structgen.storage import fork_safe
 from structgen.types.exact_schema import CHECKED, REFUSED, ExactSchema
 from structgen.types.patterns import OwnPatterns
 from structgen.types.signatures import marked, without_calls
@@ -86,8 +88,40 @@ def _validator(adapter: TypeAdapter[Any], core: Any) -> Callable[[str], Any]:
     """What turns JSON into a value by ``core``, the adapter's schema or one made of it."""
     if core is adapter.core_schema:
         return adapter.validate_json
-    # The validators that classes have already would call functions.
-    return SchemaValidator(core, _core_config(adapter), _use_prebuilt=False).validate_json
+    return _anew(core, _core_config(adapter)).validate_json
+
+
+def _anew(core: Any, config: Any) -> SchemaValidator:
+    """A validator of ``core`` without those that its classes have, which would call functions."""
+    try:
+        return SchemaValidator(core, config, _use_prebuilt=False)
+    except TypeError:  # older versions of pydantic-core take them from classes that are complete
+        pass
+    classes = [cls for cls in _classes(core) if vars(cls).get("__pydantic_complete__") is True]
+    with _BUILDING:
+        try:
+            for cls in classes:
+                cls.__pydantic_complete__ = False
+            return SchemaValidator(core, config)
+        finally:
+            for cls in classes:
+                cls.__pydantic_complete__ = True
+
+
+_BUILDING = fork_safe(threading.Lock())
+
+
+def _classes(schema: Any) -> Iterator[Any]:
+    """The classes of models and dataclasses in a core schema."""
+    stack = [schema]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, (list, tuple)):
+            stack.extend(node)
+        elif isinstance(node, dict):
+            if node.get("type") in ("model", "dataclass"):
+                yield node["cls"]
+            stack.extend(part for key, part in node.items() if key != "metadata")
 
 
 def _core_config(adapter: TypeAdapter[Any]) -> Any:

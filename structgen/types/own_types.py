@@ -62,6 +62,7 @@ _FINE = frozenset(
         "pydantic._internal._generate_schema.GenerateSchema._literal_schema.<locals>.<lambda>",
         "pydantic._internal._validators.sequence_validator",
         "pydantic._internal._validators.defaultdict_validator",
+        "pydantic._internal._validators.deque_validator",
         "pydantic._internal._validators.forbid_inf_nan_check",
     )
 )
