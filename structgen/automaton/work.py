@@ -22,7 +22,8 @@ MAX_WORK = 2_000_000
 MAX_MEMORY_BYTES = 1 << 30
 """Most bytes, about, that one call may add, unless an option says otherwise."""
 
-_FREE = 1 << 62
+FREE = 1 << 62
+"""No bound."""
 
 
 class Limits(NamedTuple):
@@ -52,7 +53,7 @@ class Work:
 
     def __init__(self) -> None:
         self._depth = 0
-        self.left = self.room = _FREE
+        self.left = self.room = FREE
         self.limits = Limits()
 
     def spend(self, steps: int) -> None:
@@ -102,12 +103,12 @@ class Work:
         """That call ends."""
         self._depth -= 1
         if not self._depth:
-            self.left = self.room = _FREE
+            self.left = self.room = FREE
 
     def forget(self) -> None:
         """No call is under way: a process has been forked, and this is the child."""
         self._depth = 0
-        self.left = self.room = _FREE
+        self.left = self.room = FREE
 
 
 WORK = Work()

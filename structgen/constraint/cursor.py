@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from structgen.automaton.cfg import MARK
 from structgen.automaton.core import DEAD, GROW, NeedsText, Tape
-from structgen.automaton.work import WORK
+from structgen.automaton.work import FREE, WORK
 from structgen.errors import BudgetTooSmall, CompileLimitExceeded, TokenNotAllowed
 from structgen.masks import FAR, Reach
 from structgen.vocabulary import Plan
@@ -254,7 +254,7 @@ class Cursor:
             # What every token costs once it has been met; the ids of EOS are never among them.
             to = engine.after_token.get(self._trail[-1] * size + token_id)
             if to is None and token_id not in engine.vocabulary.eos_token_ids:
-                to = self._call("token", token_id, self._new_state)
+                to = self._new_state(token_id)
             if to:
                 self._trail.append(to)
                 self._tokens.append(token_id)
@@ -290,7 +290,20 @@ class Cursor:
         self._tokens.append(token_id)
 
     def _new_state(self, token_id: int) -> int:
-        return self._engine.advance_anew(self._trail[-1], token_id, self._text)
+        """The state after a token that has not been met there."""
+        if self._engine.is_spent:
+            self._renew(("token", self._trail[-1], token_id))
+        engine, state = self._engine, self._trail[-1]
+        with GROW:
+            # `_call`, at hand: every other token costs this.
+            WORK.limits = engine.limits
+            WORK.left, WORK.room = engine.limits
+            try:
+                return engine.advance_anew(state, token_id, self._text)
+            except (CompileLimitExceeded, RecursionError, MemoryError) as error:
+                raise engine.refuse(error, ("token", state, token_id), state) from None
+            finally:
+                WORK.left = WORK.room = FREE
 
     def _next(self, token_id: int) -> tuple[int, Plan | None]:
         """The state after a token, and the plan held there; a budget has to allow it."""
