@@ -351,3 +351,17 @@ def test_constraints_are_copied_by_reference_and_not_pickled() -> None:
         pickle.dumps(constraint)
     with pytest.raises(TypeError, match="as str, got bytes"):
         constraint.allows(b"{}")  # type: ignore[arg-type]
+
+
+def test_punctuation_is_begun_as_the_tokenizer_would_whatever_follows() -> None:
+    pieces = [b'":', b':"', b'":"', b' "']
+    tokens = [*(bytes([byte]) for byte in range(256)), *pieces, b""]
+    vocabulary = Vocabulary.from_tokens(tokens, [len(tokens) - 1])
+    cursor = structgen.compile(JsonSchema({"const": {"a": "x"}}), vocabulary).start()
+    forced, needless = cursor.forced()
+    assert b"".join(tokens[i] for i in forced) == b'{"a'
+    assert needless == {ord('"')}  # the colon with a quote could come after it
+    for token in forced:
+        cursor.accept(token)
+    left = {tokens[i] for i in allowed(cursor, vocabulary) if i not in needless}
+    assert left == {b'":', b'":"'}
