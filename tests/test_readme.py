@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import runpy
 from dataclasses import fields
@@ -116,7 +117,9 @@ def table(document: str, heading: str) -> list[list[str]]:
     """The cells of the first table under a heading of a document, without its head."""
     text = (ROOT / "docs" / document).read_text(encoding="utf-8")
     section = text.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
-    rows = [line.strip("| ") for line in section.splitlines() if line.startswith("|")]
+    lines = section.splitlines()
+    first = next(i for i, line in enumerate(lines) if line.startswith("|"))
+    rows = [line.strip("| ") for line in itertools.takewhile(bool, lines[first:])]
     return [[cell.strip() for cell in row.split(" | ")] for row in rows[2:]]
 
 
@@ -137,10 +140,9 @@ def test_documented_formats_are_those_the_code_enforces() -> None:
 
 def test_documented_json_options_are_those_there_are_with_their_defaults() -> None:
     documented = {
-        names(row[0])[0]: names(row[1])[0].replace('"', "'")
-        for row in table("json-schema.md", "Options")
+        names(row[0])[0]: eval(names(row[1])[0]) for row in table("json-schema.md", "Options")
     }
-    assert documented == {field.name: repr(field.default) for field in fields(JsonOptions)}
+    assert documented == {field.name: field.default for field in fields(JsonOptions)}
 
 
 def test_documented_search_options_are_those_there_are() -> None:

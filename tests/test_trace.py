@@ -128,7 +128,7 @@ def test_explanations_say_what_was_refused_and_what_could_come(boxed):
     assert "there may come" in trace.explain(b"\xff", last.index)
     assert "is not one token" in trace.explain('{"items":[', 0)
     count = next(step.index for step in trace if step.path == "$.count")
-    assert "there may come '-' or '0' to '9'" in trace.explain("x", count)
+    assert "there may come ' ', '-' or '0' to '9'" in trace.explain("x", count)
     for token, message in ((SIZE, "does not exist"), ("", "is empty")):
         with pytest.raises(structgen.OptionError, match=message):
             trace.explain(token, 0)
