@@ -365,7 +365,7 @@ def test_a_vocabulary_has_a_size_that_models_have() -> None:
 
 def test_a_deep_text_under_a_tight_budget() -> None:
     constraint = structgen.compile(Cfg('start: "[" start "]" | "x"'), BYTES)
-    depth = 3000
+    depth = 20_000
     cursor = constraint.start(max_tokens=2 * depth + 2)
     for _ in range(depth):
         cursor.accept(ord("["))

@@ -14,11 +14,12 @@ from __future__ import annotations
 
 from collections import deque
 
-from structgen.automaton.texts import Text, joined, put
+from structgen.automaton.texts import Text, put
 from structgen.automaton.work import WORK
 
 from .goals import Goals
 from .lexer import Lexer
+from .neighbours import spelt
 from .stacks import BOTTOM, Stacks, unpack
 
 _Source = tuple[int, int]
@@ -48,6 +49,7 @@ class Completion:
         self._callers: dict[_Source, dict[tuple[_Source, int, tuple[int, int]], None]] = {}
         self._todo: deque[tuple[_Source, tuple[int, int]]] = deque()
         self._finish: dict[tuple[int, int], _Rest | None] = {}
+        self._spelt: dict[tuple[int, int], Text] = {}
 
     # -- places -----------------------------------------------------------------------------------
 
@@ -129,12 +131,7 @@ class Completion:
         return b if b[:2] < a[:2] else a
 
     def _spell(self, found: _Rest) -> Text:
-        parts: list[Text] = []
-        at: _Rest | None = found
-        while at is not None:
-            parts.append(at[1])
-            at = self._finish[at[2]] if at[2] is not None else None
-        return joined(b"", parts)
+        return spelt(found, self._finish, self._spelt)
 
     # -- goals ------------------------------------------------------------------------------------
 

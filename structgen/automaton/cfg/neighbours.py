@@ -16,9 +16,10 @@ for; a stack is then finished goal by goal, memoised per continuation.
 from __future__ import annotations
 
 import heapq
+from collections.abc import Mapping
 
 from structgen.automaton.bits import bits
-from structgen.automaton.texts import Text, joined, put
+from structgen.automaton.texts import Text, put
 from structgen.automaton.work import WORK
 
 from .goals import Goals
@@ -36,6 +37,24 @@ _MAX_DEMANDS = 16
 _MAX_SURVEY = 5_000
 _MAX_PENDING = 300
 _MAX_STATES = 5_000
+
+
+def spelt(
+    rest: Rest,
+    rests: Mapping[tuple[int, int], Rest | None],
+    known: dict[tuple[int, int], Text],
+) -> Text:
+    """The text of a completion; what stacks have in common below is one text, made once."""
+    below: list[tuple[tuple[int, int], Rest]] = []
+    place = rest[2]
+    while place is not None and place not in known:
+        found = rests[place]
+        assert found is not None, "a completion goes on where there is one"
+        below.append((place, found))
+        place = found[2]
+    for key, found in reversed(below):
+        known[key] = put(found[1], known[found[2]]) if found[2] is not None else found[1]
+    return put(rest[1], known[rest[2]]) if rest[2] is not None else rest[1]
 
 
 class Neighbours:
@@ -73,6 +92,7 @@ class Neighbours:
         self._callers: dict[_Node, dict[tuple[_Node, int], None]] = {}
         self._todo: list[tuple[int, _Node, int, Text]] = []
         self._rests: dict[tuple[int, int], Rest | None] = {}
+        self._spelt: dict[tuple[int, int], Text] = {}
         self._ends_after: dict[tuple[int, int], frozenset[int]] = {}
         self._can_end: dict[tuple[int, frozenset[int]], bool] = {}
         self._follow, self._last = stacks.goals.neighbours()
@@ -313,12 +333,7 @@ class Neighbours:
         found = self._of_place(place, demand)
         if found is None:
             return None
-        parts: list[Text] = []
-        at: Rest | None = found
-        while at is not None:
-            parts.append(at[1])
-            at = self._rests[at[2]] if at[2] is not None else None
-        return joined(b"", parts)
+        return spelt(found, self._rests, self._spelt)
 
     def is_possible(self, place: int, demand: int) -> bool:
         """Whether a way to the end is found."""
