@@ -225,7 +225,7 @@ def inherited(n: int = 200, depth: int = 20) -> Case:
         definitions[f"type{i}"] = {"allOf": [{"$ref": f"#/definitions/base{i}"}, own]}
     ways = [{"$ref": f"#/definitions/type{i}"} for i in range(n)]
     schema = {"type": "array", "items": {"oneOf": ways}, "definitions": definitions}
-    value = {f"base{i}_0": i for i in range(4)} | {"type": "type3", "p3_1": "x"}
+    value = {"base0_0": 1, "type": "type2", "base1_0": 2, "base2_0": 3, "p2_1": "x"}
     return Case(schema, [[{"base0_0": 1, "type": "type0", "p0_0": "y"}, value]])
 
 

@@ -33,6 +33,7 @@ from structgen.grammar.json_schema import (
 )
 
 from .negation import Choice, negate
+from .outlines import Outlines
 from .rule_reader import RuleReader
 from .rules import Rule
 from .string_reader import StringReader, counts_only
@@ -95,7 +96,7 @@ class Brancher:
 
     Args:
         nodes: the schema's nodes; synthetic ones are appended.
-        disjoint: whether two obligations certainly cannot hold together.
+        outlines: which of several obligations certainly exclude each other.
         constant: the obligation to equal a given object or array.
         reader: reads obligations as rules about an object's members.
         strings: reads obligations as expressions over strings.
@@ -104,13 +105,13 @@ class Brancher:
     def __init__(
         self,
         nodes: list[Node],
-        disjoint: Callable[[int, int], bool],
+        outlines: Outlines,
         constant: Callable[[Any], int],
         reader: RuleReader,
         strings: StringReader,
     ) -> None:
         self._nodes = nodes
-        self._disjoint = disjoint
+        self._outlines = outlines
         self._constant = constant
         self._negations: dict[int, Choice] = {}
         self._synthetic: dict[Any, int] = {}
@@ -266,17 +267,12 @@ class Brancher:
                     ]
             choices.append(ways)
         if node.one_of is not None:
+            options = node.one_of
+            overlapping = self._outlines.overlapping(options, partial.types)
             choices.append(
                 [
-                    (
-                        (child, owners),
-                        *(
-                            (other ^ 1, _NOBODY)
-                            for j, other in enumerate(node.one_of)
-                            if j != i and not self._disjoint(child, other)
-                        ),
-                    )
-                    for i, child in enumerate(node.one_of)
+                    ((child, owners), *((options[other] ^ 1, _NOBODY) for other in others))
+                    for child, others in zip(options, overlapping, strict=True)
                 ]
             )
         if node.condition is not None:

@@ -9,7 +9,7 @@ builds them (`values`), and knows nothing of how.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Set
+from collections.abc import Sequence, Set
 from functools import cached_property
 from typing import TypeAlias
 
@@ -64,10 +64,6 @@ class Emptiness(Conjunctions, ABC):
         """Whether so many values satisfy a conjunction."""
         return {}
 
-    @cached_property
-    def _overlaps(self) -> dict[tuple[int, int], bool]:
-        return {}
-
     # -- sufficient tests -------------------------------------------------------------------
 
     def plainly_possible(self, conjunction: int) -> bool:
@@ -96,14 +92,9 @@ class Emptiness(Conjunctions, ABC):
             for plan in plans
         )
 
-    def _disjoint(self, a: int, b: int) -> bool:
-        """Whether two obligations certainly exclude each other; False when that is not obvious."""
-        key = (min(a, b), max(a, b))
-        found = self._overlaps.get(key)
-        if found is None:
-            self._overlaps[key] = False  # the answer while it is being worked out
-            found = self._overlaps[key] = self.clearly_empty(self.conjunction(key))
-        return found
+    def _excluded(self, obligations: Sequence[int]) -> bool:
+        """Whether obligations certainly exclude each other; False when that is not obvious."""
+        return self.clearly_empty(self.conjunction(obligations))
 
     def size_at_least(self, conjunction: int, size: int) -> bool:
         """A cheap sufficient test that ``size`` different values satisfy the conjunction."""

@@ -30,6 +30,9 @@ each of them owes is a long conjunction."""
 MAX_WAYS = 1000
 """Most ways of one member in all."""
 
+MOST_FEW = 5
+"""Questions about a value that leave few cases, whatever they are."""
+
 MIN_DISCRIMINATED = 3
 """Fewest questions about a member that is decided before others."""
 
@@ -50,6 +53,7 @@ class MemberWays:
         self._language = language
         self._book = language.book
         self._table = table
+        self._flat: dict[int, bool] = {}
         self._refined: dict[Rule, Rule] = {}
         self._ways: dict[tuple[Rule, int, int], list[tuple[int, Rule]]] = {}
         # By conjunction, what the values that owe it anyway may be.
@@ -69,6 +73,27 @@ class MemberWays:
         if not rule.support & self._table.touching(label):
             return [(self._table.conjunctions[label], rule)]
         return self._ways_owing(rule, label, self._table.conjunctions[label])
+
+    def are_few(self, rule: Rule, label: int) -> bool:
+        """Whether the ways of a member with this label are plainly few, and what they owe plain.
+
+        A sufficient test that builds nothing.
+        """
+        book = self._book
+        touched = rule.support & self._table.touching(label) & ~book.presence
+        asked = {fact.detail[1] >> 1 for fact in book.facts_in(touched)}
+        return len(asked) <= MOST_FEW and all(map(self._is_flat, asked))
+
+    def _is_flat(self, number: int) -> bool:
+        """Whether a node says nothing of what is inside a value, and by itself."""
+        found = self._flat.get(number)
+        if found is None:
+            node = self._language.nodes[number]
+            found = not (
+                node.applies_in_place or node.speaks_of_objects or node.speaks_of_arrays
+            ) and (node.enum is None or node.is_list)
+            self._flat[number] = found
+        return found
 
     def _ways_owing(self, rule: Rule, label: int, owed: int) -> list[tuple[int, Rule]]:
         """As `ways`, of a value that owes the conjunction ``owed`` anyway."""

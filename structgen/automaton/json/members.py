@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import cached_property
 
+from structgen.automaton.bits import bits
 from structgen.grammar import ir
 from structgen.grammar.json_schema import FALSE, TRUE, Keys
 
@@ -23,6 +24,13 @@ _INVOLVED = frozenset(
     ["rules", "min_properties", "max_properties", "pattern_properties", "property_names"]
 )
 """What a node may say of members beside the schemas of names and which of these are required."""
+
+
+_FEW_LABELS = 8
+"""So many names are looked up one by one."""
+
+_MOST_SUMMED = 4_000
+"""Most names of which the facts about all names before each are kept."""
 
 
 class MemberTable:
@@ -52,6 +60,8 @@ class MemberTable:
     _facts: Sequence[Rule] = ()
     _broad: Sequence[Rule] = ()  # the facts that are about more than one key
     _possible: int | None = None
+    _summed_facts = -1  # of how many facts `_facts_before` knows
+    _facts_before: Sequence[int] = ()  # for each name those about names before it
 
     def __init__(self, language: Language, nodes: tuple[int, ...]) -> None:
         self._language = language
@@ -392,12 +402,34 @@ class MemberTable:
         key = (rule, labels)
         found = self._absent.get(key)
         if found is None:
-            false = 0
-            while labels:
-                bit = labels & -labels
-                labels ^= bit
-                false |= self._book.by_name.get(self.names[bit.bit_length() - 1], 0)
+            false = self._facts_about(labels)
             found = self._absent[key] = self._book.settle(rule, 0, false)
+        return found
+
+    def _facts_about(self, labels: int) -> int:
+        """Bit mask of the facts about the names in ``labels`` (bit mask) and no others."""
+        book = self._book
+        if labels.bit_count() <= _FEW_LABELS or len(self.names) > _MOST_SUMMED:
+            by_name, names = book.by_name, self.names
+            found = 0
+            for label in bits(labels):
+                found |= by_name.get(names[label], 0)
+            return found
+        if self._summed_facts != len(book.facts):
+            self._summed_facts, total = len(book.facts), 0
+            self._facts_before = sums = [0]
+            for name in self.names:
+                total |= book.by_name.get(name, 0)
+                sums.append(total)
+        found, at = 0, 0
+        while labels >> at:
+            # Names are skipped, and stay absent, in runs: those before a key that was written.
+            rest = labels >> at
+            at += (rest & -rest).bit_length() - 1
+            rest = ~(labels >> at)
+            end = at + (rest & -rest).bit_length() - 1
+            found |= self._facts_before[end] ^ self._facts_before[at]
+            at = end
         return found
 
     def counted(self, rule: Rule, count: int) -> Rule:

@@ -36,6 +36,13 @@ State = tuple[int, int, Rule, tuple[str, ...]]
 unnamed keys already written where they must be told apart)."""
 
 
+_MANY_ALTERNATIVES = 8
+"""Alternatives from which on one that allows a key is looked for before all are considered."""
+
+_FEW_TRIED = 3
+"""So many of them are."""
+
+
 class ObjectPlan:
     """The frame of an object owed to the object assertions of several nodes at once.
 
@@ -92,6 +99,11 @@ class ObjectPlan:
 
     @cached_property
     def _closable(self) -> dict[State, bool]:
+        return {}
+
+    @cached_property
+    def _alone(self) -> dict[tuple[Rule, Rule], Rule]:
+        """A rule with one part of its widest disjunction instead of that."""
         return {}
 
     @cached_property
@@ -162,10 +174,20 @@ class ObjectPlan:
         if not self._is_involved:
             left, _, rule, _ = state
             return [(self._table.conjunctions[label], (self._left_after(left, label), 0, rule, ()))]
+        rule = self._rule_before(state, label)
+        if rule is self._language.book.no:
+            return []
         return [
             (conjunction, self._after(state, label, rule, name))
-            for conjunction, rule in self._ways_on.ways(state[2], label)
+            for conjunction, rule in self._ways_on.ways(rule, label)
         ]
+
+    def _rule_before(self, state: State, label: int) -> Rule:
+        """What is left of the rule when what has to come before a key with ``label`` is absent."""
+        left = state[0]
+        if label < self._n_names:
+            left &= ~(1 << label)
+        return self._table.without(state[2], left & ~self._left_after(left, label))
 
     def _open_ways(self, state: State, label: int, name: str | None) -> list[tuple[int, State]]:
         """The ways for such a member that do not lead into a dead end, where some may."""
@@ -181,13 +203,40 @@ class ObjectPlan:
         found = self._open.get(key)
         if found is None:
             name = self._example(state, label) if label >= self._n_names else None
-            found = any(
+            found = self._may_write_surely(state, label) or any(
                 self._may_close(after) and self._language.is_possible(conjunction)
                 for conjunction, after in self._ways(state, label, name)
             )
             if not self._language.is_solving:
                 self._open[key] = found
         return found
+
+    def _may_write_surely(self, state: State, label: int) -> bool:
+        """A sufficient test of `_may_write` where many alternatives are open: one of them will do.
+
+        Those that speak of the key are looked at first. To tell apart what its value means to all
+        of them is left to when it is written.
+        """
+        left, count, _, keys = state
+        rule = self._rule_before(state, label)
+        if label >= self._n_names or rule.kind not in ("any", "all"):
+            return False
+        book = self._language.book
+        parts = rule.parts if rule.kind == "all" else (rule,)
+        clauses = [part for part in parts if part.kind == "any"]
+        clause = max(clauses, key=lambda part: part.size, default=None)
+        if clause is None or clause.size < _MANY_ALTERNATIVES:
+            return False
+        others = [part for part in parts if part is not clause]
+        named = book.by_name.get(self.names[label], 0)
+        speaking = [part for part in clause.parts if part.support & named] if named else []
+        for part in dict.fromkeys((*speaking[:_FEW_TRIED], *clause.parts[:_FEW_TRIED])):
+            alone = self._alone.get((part, rule))
+            if alone is None:
+                alone = self._alone[part, rule] = book.all((part, *others))
+            if alone is not book.no and self._may_write((left, count, alone, keys), label):
+                return True
+        return False
 
     def _example(self, state: State, label: int) -> str | None:
         """Some unnamed key that a member with this label may have, where it matters that such a
@@ -293,7 +342,7 @@ class ObjectPlan:
             table.label_of(matched)
         out = list(table.conjunctions)
         for label in range(len(out)):
-            if table.asks_of_values(label):
+            if table.asks_of_values(label) and not self._ways_on.are_few(table.rule, label):
                 out += [conjunction for conjunction, _ in self._ways_on.ways(table.rule, label)]
         return out
 

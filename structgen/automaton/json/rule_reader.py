@@ -17,6 +17,7 @@ from structgen.grammar import ir
 from structgen.grammar.json_schema import FALSE, OBJECT, TRUE, Keys, Node
 
 from . import evaluate
+from .outlines import Outlines
 from .rules import Rule, RuleBook
 
 MAX_CONDITIONAL_PATTERNS = 8
@@ -34,6 +35,7 @@ class RuleReader:
         book: where rules are interned.
         constant: the obligation to equal a given object.
         string_language: the strings that meet an obligation.
+        outlines: which of several obligations certainly exclude each other.
     """
 
     def __init__(
@@ -42,11 +44,13 @@ class RuleReader:
         book: RuleBook,
         constant: Callable[[Any], int],
         string_language: Callable[[int], ir.Regex],
+        outlines: Outlines,
     ) -> None:
         self._nodes = nodes
         self.book = book
         self._constant = constant
         self._string_language = string_language
+        self._outlines = outlines
         self._known: dict[int, Rule | None] = {}
         self._own: dict[int, Rule] = {}
 
@@ -130,7 +134,7 @@ class RuleReader:
         if node.any_of is not None:
             parts.append(_all_known([self.read(c) for c in node.any_of], book.any))
         if node.one_of is not None:
-            parts.append(_all_known([self.read(c) for c in node.one_of], book.one))
+            parts.append(self._one_of(node.one_of))
         if node.condition is not None:
             parts.append(_all_known([self.read(c) for c in node.condition], self._conditional))
         for name, names in node.dependent_required.items():
@@ -143,6 +147,22 @@ class RuleReader:
         if rule is not None and node.unevaluated_properties != TRUE:
             rule = book.all([rule, *self._unevaluated(number)])
         return rule
+
+    def _one_of(self, options: tuple[int, ...]) -> Rule | None:
+        """That exactly one of ``options`` holds: where few of them overlap, some do and the others
+        of these do not."""
+        rules = [self.read(option) for option in options]
+        overlapping = self._outlines.overlapping(options, OBJECT)
+        book = self.book
+        if sum(map(len, overlapping)) > len(options):
+            return _all_known(rules, book.one)
+        ways: list[Rule] = []
+        for rule, others in zip(rules, overlapping, strict=True):
+            beside = [rules[other] for other in others]
+            if rule is None or None in beside:
+                return None
+            ways.append(book.all([rule, *(other.negated for other in beside if other is not None)]))
+        return book.any(ways)
 
     def _conditional(self, parts: list[Rule]) -> Rule:
         test, then, otherwise = parts

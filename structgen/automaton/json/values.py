@@ -48,6 +48,7 @@ from .nesting import UNLIMITED, NestingBound, watch_from
 from .objects import ObjectPlan
 from .opening import PlainRoot
 from .options import JsonOptions
+from .outlines import Outlines
 from .plain import PlainSight
 from .rule_reader import RuleReader
 from .rules import RuleBook
@@ -131,6 +132,10 @@ class JsonLanguage(Emptiness):
         return Listings(self.nodes)
 
     @cached_property
+    def _outlines(self) -> Outlines:
+        return Outlines(self.nodes, self.listings, self._excluded)
+
+    @cached_property
     def least_space(self) -> bytes:
         """The shortest whitespace between brackets and what is inside."""
         return self.space.least
@@ -147,8 +152,10 @@ class JsonLanguage(Emptiness):
 
     @cached_property
     def _brancher(self) -> Brancher:
-        reader = RuleReader(self.nodes, self.book, self.constant, self.string_language)
-        return Brancher(self.nodes, self._disjoint, self.constant, reader, self._strings)
+        reader = RuleReader(
+            self.nodes, self.book, self.constant, self.string_language, self._outlines
+        )
+        return Brancher(self.nodes, self._outlines, self.constant, reader, self._strings)
 
     @cached_property
     def _strings(self) -> StringReader:
