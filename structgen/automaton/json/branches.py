@@ -268,13 +268,20 @@ class Brancher:
             choices.append(ways)
         if node.one_of is not None:
             options = node.one_of
-            overlapping = self._outlines.overlapping(options, partial.types)
-            choices.append(
-                [
-                    ((child, owners), *((options[other] ^ 1, _NOBODY) for other in others))
-                    for child, others in zip(options, overlapping, strict=True)
-                ]
-            )
+            rule = None
+            if self._compact and partial.types == OBJECT and not owners:
+                rule = self._reader.one_of(options)
+            if rule is not None:  # sooner than written out, each with what must not hold beside
+                partial.rules.append(rule)
+                self._list_names(options, partial)
+            else:
+                overlapping = self._outlines.overlapping(options, partial.types)
+                choices.append(
+                    [
+                        ((child, owners), *((options[other] ^ 1, _NOBODY) for other in others))
+                        for child, others in zip(options, overlapping, strict=True)
+                    ]
+                )
         if node.condition is not None:
             test, then, otherwise = node.condition
             if owners or (then, otherwise) != (TRUE, TRUE):
@@ -341,15 +348,17 @@ class Brancher:
                 return False
             partial.rules.append(rule)
             if self._compact:
-                names: dict[str, None] = {}
-                for way in choice:
-                    for obligation, _ in way:
-                        if not obligation & 1:
-                            names.update(self._reader.names(obligation))
-                listed = Node("$", properties=dict.fromkeys(names, TRUE), not_evaluating=True)
-                partial.todo.append((self.add(listed), _NOBODY))
+                self._list_names([ob for way in choice for ob, _ in way if not ob & 1], partial)
         partial.choices = remaining
         return True
+
+    def _list_names(self, obligations: Iterable[int], partial: _Partial) -> None:
+        """Have the branch list the properties of what became a rule, in their order."""
+        names: dict[str, None] = {}
+        for obligation in obligations:
+            names.update(self._reader.names(obligation))
+        listed = Node("$", properties=dict.fromkeys(names, TRUE), not_evaluating=True)
+        partial.todo.append((self.add(listed), _NOBODY))
 
     def _absorb_texts(self, partial: _Partial) -> bool:
         """Turn choices, and what must not hold, into expressions over strings; False when one

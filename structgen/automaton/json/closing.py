@@ -448,7 +448,7 @@ class _FirstStep:
             if part.kind == "some" and part.detail[0].name is not None:
                 self.wanted = part
                 return
-        clauses = [part for part in parts if part.kind == "any"]
+        clauses = [part for part in parts if part.is_choice]
         if clauses:
             self.clause = min(clauses, key=lambda part: part.size)
             self._others = tuple(part for part in parts if part is not self.clause)
@@ -466,7 +466,7 @@ class _FirstStep:
         assert self.clause is not None
         for i, part in enumerate(self.clause.parts):
             if i == len(self._ways):
-                self._ways.append(book.all((part, *self._others)) if self._others else part)
+                self._ways.append(book.chosen(self.clause, part, self._others))
             yield self._ways[i]
 
 

@@ -9,7 +9,7 @@ been written that of `objects`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from structgen.errors import CompileLimitExceeded
 
@@ -30,8 +30,14 @@ each of them owes is a long conjunction."""
 MAX_WAYS = 1000
 """Most ways of one member in all."""
 
+MAX_SPREAD = 32
+"""Most parts of an "exactly one" of which it is tried whether they exclude each other."""
+
 MOST_FEW = 5
 """Questions about a value that leave few cases, whatever they are."""
+
+MAX_UNLISTED = 8
+"""Most questions about a value, of those that list no values, before other members are decided."""
 
 MIN_DISCRIMINATED = 3
 """Fewest questions about a member that is decided before others."""
@@ -118,6 +124,8 @@ class MemberWays:
         ]
         if owed.are_deep(asked, MAX_DEEP):
             tries = tries[::-1] if rule.kind == "any" else [tries[1], tries[0], tries[2]]
+        elif len(asked) > MAX_UNLISTED and self._are_unlisted(owed, asked):
+            tries = [tries[1], tries[0], tries[2]]
         for attempt in tries:
             found = attempt()
             if found is not None:
@@ -132,6 +140,10 @@ class MemberWays:
                 actual=MAX_TOLD_APART + 1,
             )
         return found
+
+    def _are_unlisted(self, owed: Owed, asked: Iterable[int]) -> bool:
+        """Whether more than `MAX_UNLISTED` nodes say more of a value than which ones they list."""
+        return sum(owed.listed_by(number) is None for number in asked) > MAX_UNLISTED
 
     def _touched(self, rule: Rule, label: int) -> int:
         """Bit mask of the facts that are open once a value owes what `_begun` says."""
@@ -246,7 +258,7 @@ class MemberWays:
         """``rule`` with every "exactly one" whose parts exclude each other as a mere "some"."""
         out: list[Rule] = []
         for part in rule.parts if rule.kind == "all" else (rule,):
-            if part.kind == "count" and part.detail == 2:
+            if part.kind == "count" and part.detail == 2 and part.size <= MAX_SPREAD:
                 alone = self._each_alone(part)
                 if all(not a.support & ~p.support for a, p in zip(alone, part.parts, strict=True)):
                     part = self._book.any(alone)

@@ -219,11 +219,11 @@ class ObjectPlan:
         """
         left, count, _, keys = state
         rule = self._rule_before(state, label)
-        if label >= self._n_names or rule.kind not in ("any", "all"):
+        if label >= self._n_names or rule.is_fact:
             return False
         book = self._language.book
         parts = rule.parts if rule.kind == "all" else (rule,)
-        clauses = [part for part in parts if part.kind == "any"]
+        clauses = [part for part in parts if part.is_choice]
         clause = max(clauses, key=lambda part: part.size, default=None)
         if clause is None or clause.size < _MANY_ALTERNATIVES:
             return False
@@ -233,7 +233,7 @@ class ObjectPlan:
         for part in dict.fromkeys((*speaking[:_FEW_TRIED], *clause.parts[:_FEW_TRIED])):
             alone = self._alone.get((part, rule))
             if alone is None:
-                alone = self._alone[part, rule] = book.all((part, *others))
+                alone = self._alone[part, rule] = book.chosen(clause, part, others)
             if alone is not book.no and self._may_write((left, count, alone, keys), label):
                 return True
         return False

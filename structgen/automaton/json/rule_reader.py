@@ -65,6 +65,22 @@ class RuleReader:
         rule = self._known[number]
         return rule.negated if rule is not None and obligation & 1 else rule
 
+    def one_of(self, options: tuple[int, ...]) -> Rule | None:
+        """That exactly one of ``options`` holds: where few of them overlap, some do and the others
+        of these do not."""
+        rules = [self.read(option) for option in options]
+        overlapping = self._outlines.overlapping(options, OBJECT)
+        book = self.book
+        if sum(map(len, overlapping)) > len(options):
+            return _all_known(rules, book.one)
+        ways: list[Rule] = []
+        for rule, others in zip(rules, overlapping, strict=True):
+            beside = [rules[other] for other in others]
+            if rule is None or None in beside:
+                return None
+            ways.append(book.all([rule, *(other.negated for other in beside if other is not None)]))
+        return book.any(ways)
+
     def own(self, number: int) -> Rule:
         """What the assertions of node ``number`` itself come to, without its applicators."""
         rule = self._own.get(number)
@@ -134,7 +150,7 @@ class RuleReader:
         if node.any_of is not None:
             parts.append(_all_known([self.read(c) for c in node.any_of], book.any))
         if node.one_of is not None:
-            parts.append(self._one_of(node.one_of))
+            parts.append(self.one_of(node.one_of))
         if node.condition is not None:
             parts.append(_all_known([self.read(c) for c in node.condition], self._conditional))
         for name, names in node.dependent_required.items():
@@ -147,22 +163,6 @@ class RuleReader:
         if rule is not None and node.unevaluated_properties != TRUE:
             rule = book.all([rule, *self._unevaluated(number)])
         return rule
-
-    def _one_of(self, options: tuple[int, ...]) -> Rule | None:
-        """That exactly one of ``options`` holds: where few of them overlap, some do and the others
-        of these do not."""
-        rules = [self.read(option) for option in options]
-        overlapping = self._outlines.overlapping(options, OBJECT)
-        book = self.book
-        if sum(map(len, overlapping)) > len(options):
-            return _all_known(rules, book.one)
-        ways: list[Rule] = []
-        for rule, others in zip(rules, overlapping, strict=True):
-            beside = [rules[other] for other in others]
-            if rule is None or None in beside:
-                return None
-            ways.append(book.all([rule, *(other.negated for other in beside if other is not None)]))
-        return book.any(ways)
 
     def _conditional(self, parts: list[Rule]) -> Rule:
         test, then, otherwise = parts

@@ -82,6 +82,11 @@ class Rule:
         return self.kind in _FACTS
 
     @property
+    def is_choice(self) -> bool:
+        """Whether it holds if some of its parts does, the others of an "exactly one" left out."""
+        return self.kind == "any" or (self.kind == "count" and self.detail == 2)
+
+    @property
     def size(self) -> int:
         """The number of its parts."""
         return len(self.negated.parts if self.kind == "any" else self.parts)
@@ -287,6 +292,12 @@ class RuleBook:
             self._rules["count", ordered, allowed] = found
             self._rules["count", ordered, found.negated.detail] = found.negated
         return found
+
+    def chosen(self, choice: Rule, part: Rule, others: Iterable[Rule]) -> Rule:
+        """That ``part`` of a choice holds, and ``others`` do."""
+        if choice.kind == "any":
+            return self.all((part, *others))
+        return self.all((part, *others, *(q.negated for q in choice.parts if q is not part)))
 
     def one(self, parts: Iterable[Rule]) -> Rule:
         """That exactly one of ``parts`` holds."""
