@@ -38,6 +38,9 @@ MAX_MEMBERS_OWED = 10_000
 MAX_KEY_STATES = 20_000
 """Most states of the automaton that finds keys for members that are owed."""
 
+_MANY_PARTS = 8
+"""Parts of a rule from which on those that matter are looked for."""
+
 Key: TypeAlias = "tuple[int, int, Rule, tuple[str, ...]]"
 
 
@@ -53,6 +56,10 @@ class Closing:
         self._witnesses: dict[Key, Members | None] = {}
         self._enough = ENOUGH_SEARCH
         self._first_steps: dict[Rule, _FirstStep] = {}
+        self._part_names: dict[Rule, int] = {}
+        self._needed_known: dict[Rule, Rule] = {}
+        self._known_in = (-1, -1)
+        self._provisional: tuple[dict[Key, Members | None], dict[Key, Members | None]] = ({}, {})
         self._samples: list[tuple[str, int]] | None = None
         self._spare: dict[tuple[str, ...], dict[int, str]] = {}
         self._searched: dict[tuple[str, ...], list[tuple[str, int]]] = {}
@@ -108,11 +115,21 @@ class Closing:
         if self._counts and plain:
             count = min(count + len(plain), table.count_to)
             rule = table.counted(rule, count)
-        known: dict[Key, Members | None] = {} if self._language.is_solving else found
+        is_settled = table.holds_now(rule) and not left & table.required
+        if is_settled and count >= table.least and not rule.support & self._language.book.counting:
+            return _merged(plain)
+        known = found
+        if self._language.is_solving:
+            # What is found holds until more is known of some value.
+            if self._known_in != self._language.provisional:
+                self._known_in, self._provisional = self._language.provisional, ({}, {})
+            known = self._provisional[found is self._witnesses]
         if rule.kind == "all":
             # What cannot be had at all is found out one by one, not in every combination.
             for part in rule.parts:
-                if not part.is_fact and self._solve(left, count, part, keys, known) is None:
+                if part.is_fact or table.holds_now(part):
+                    continue
+                if self._solve(left, count, part, keys, known) is None:
                     return None
         rest = self._solve(left, count, rule, keys, known)
         return None if rest is None else _merged((*plain, *rest))
@@ -130,24 +147,120 @@ class Closing:
         keys: tuple[str, ...],
         known: dict[Key, Members | None],
     ) -> Members | None:
+        # Members of which each has to be there, once those before are: no recursion for a chain.
+        chain: list[tuple[Key, tuple[int, Text]]] = []
+        while True:
+            if rule is self._language.book.no:
+                found: Members | None = None
+                break
+            if not left & self._table.required:
+                rule = self._needed(rule)
+            key = self._key(left, count, rule, keys)
+            if key in known:
+                found = known[key]
+                break
+            step = self._only_step(left, count, rule)
+            if step is None:
+                found = known[key] = self._solve_anew(left, count, rule, keys, known)
+                break
+            member, count, rule = step
+            left &= ~(1 << member[0])
+            chain.append((key, member))
+        for key, member in reversed(chain):
+            found = known[key] = None if found is None else _merged((member, *found))
+        return found
+
+    def _key(self, left: int, count: int, rule: Rule, keys: tuple[str, ...]) -> Key:
+        """What the answer depends on."""
         table = self._table
-        book = self._language.book
-        if rule is book.no:
+        if count < table.least or rule.support & self._language.book.counting:
+            return left, count, rule, keys
+        return left & (table.labels_of(rule) | table.required), count, rule, keys
+
+    def _needed(self, rule: Rule) -> Rule:
+        """``rule`` without what holds as it is and shares no names, even by others, with the rest.
+
+        No member is looked for on its account, and none that is will break it.
+        """
+        table = self._table
+        if rule.kind != "all" or rule.size < _MANY_PARTS or self._counts or table.speaks_of_unnamed:
+            return rule
+        found = self._needed_known.get(rule)
+        if found is None:
+            names = self._part_names
+            mask = 0
+            rest: list[tuple[int, Rule]] = []
+            for part in rule.parts:
+                labels = names.get(part)
+                if labels is None:
+                    labels = names[part] = table.labels_of(part)
+                if table.holds_now(part):
+                    rest.append((labels, part))
+                else:
+                    mask |= labels
+            while True:
+                spare: list[tuple[int, Rule]] = []
+                for labels, part in rest:
+                    if labels & mask:
+                        mask |= labels
+                    else:
+                        spare.append((labels, part))
+                if len(spare) == len(rest):
+                    break
+                rest = spare[::-1]  # there and back again: chains are mostly in order
+            kept = set(rule.parts).difference([part for _, part in spare])
+            found = self._needed_known[rule] = self._language.book.part_of(rule, kept)
+        return found
+
+    def _only_step(
+        self, left: int, count: int, rule: Rule
+    ) -> tuple[tuple[int, Text], int, Rule] | None:
+        """The member that has to come whatever else does, the count and the rule after it.
+
+        None where there is no such member, or more than one way of it.
+        """
+        table = self._table
+        if left & table.required or count < table.least or self._counts:
             return None
-        short = count < table.least or bool(rule.support & book.counting)
-        missing = left & table.required
-        relevant = left & table.labels_of(rule) | missing
-        key = (left if short else relevant, count, rule, keys)
-        if key in known:
-            return known[key]
+        wanted = self._first_step(rule).wanted
+        if wanted is None or table.holds_now(rule):
+            return None
+        label = table.index[wanted.detail[0].name]
+        if not left >> label & 1:
+            return None
+        ways = self._ways.ways(rule, label)
+        if len(ways) != 1:
+            return None
+        ((conjunction, after),) = ways
+        value = self._language.shortest(conjunction)
+        if value is None:
+            return None
+        self._count_step()
+        return (label, self._member(table.names[label], value)), count, after
+
+    def _count_step(self) -> None:
         self._steps += 1
         WORK.spend(5)
         if self._steps > MAX_SEARCH:
             raise CompileLimitExceeded(
-                f"too many ways to choose the members of the object at {table.path}",
+                f"too many ways to choose the members of the object at {self._table.path}",
                 limit=MAX_SEARCH,
                 actual=self._steps,
             )
+
+    def _solve_anew(
+        self,
+        left: int,
+        count: int,
+        rule: Rule,
+        keys: tuple[str, ...],
+        known: dict[Key, Members | None],
+    ) -> Members | None:
+        table = self._table
+        self._count_step()
+        short = count < table.least or bool(rule.support & self._language.book.counting)
+        missing = left & table.required
+        relevant = left & table.labels_of(rule) | missing
         best: Members | None = None
         if missing:
             if self.fits(left, count):
@@ -159,8 +272,13 @@ class Closing:
                 best = ()
             if best is None and (table.most is None or count < table.most):
                 best = self._settle(relevant, left, count, rule, keys, known)
-        known[key] = best
         return best
+
+    def _first_step(self, rule: Rule) -> _FirstStep:
+        step = self._first_steps.get(rule)
+        if step is None:
+            step = self._first_steps[rule] = _FirstStep(rule)
+        return step
 
     def _settle(
         self,
@@ -173,9 +291,7 @@ class Closing:
     ) -> Members | None:
         """Members that make ``rule`` hold, where some are needed."""
         table = self._table
-        step = self._first_steps.get(rule)
-        if step is None:
-            step = self._first_steps[rule] = _FirstStep(rule)
+        step = self._first_step(rule)
         if step.wanted is not None:
             label = table.index[step.wanted.detail[0].name]
             if not relevant >> label & 1:

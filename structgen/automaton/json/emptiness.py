@@ -48,6 +48,7 @@ class Emptiness(Conjunctions, ABC):
 
     _solving: dict[int, Text | None] | None = None
     _reading = 0
+    _improvements = 0
     _unsolved: dict[int, None]
     _readers: dict[int, set[int]]
 
@@ -140,6 +141,11 @@ class Emptiness(Conjunctions, ABC):
         """Whether answers of `shortest` are provisional: a fixpoint is being computed."""
         return self._solving is not None
 
+    @property
+    def provisional(self) -> tuple[int, int]:
+        """As long as this is the same, so are the answers of `shortest`, to the one who asks."""
+        return self._reading, self._improvements
+
     def shortest(self, conjunction: int) -> Text | None:
         """A shortest text of the conjunction (see `Frame.finish`), or None when it is empty.
 
@@ -194,7 +200,10 @@ class Emptiness(Conjunctions, ABC):
         best = values[item]
         if text is not None and (best is None or len(text) < len(best)):
             values[item] = text
-            self._unsolved.update(dict.fromkeys(self._readers.get(item, ())))
+            readers = self._readers.get(item)
+            if readers:
+                self._unsolved.update(dict.fromkeys(readers))
+                self._improvements += 1
 
     def _shortest_shape(self, conjunction: int) -> Text | None:
         """The shortest text, as far as those of what is inside are known."""

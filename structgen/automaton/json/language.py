@@ -68,6 +68,10 @@ class Inhabited(Protocol):
     def is_solving(self) -> bool:
         """Whether answers of `shortest` are provisional: a fixpoint is being computed."""
 
+    @property
+    def provisional(self) -> tuple[int, int]:
+        """As long as this is the same, so are the answers of `shortest`, to the one who asks."""
+
     def is_possible(self, conjunction: int) -> bool:
         """Whether any value satisfies the conjunction."""
 

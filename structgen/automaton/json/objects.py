@@ -102,6 +102,11 @@ class ObjectPlan:
         return {}
 
     @cached_property
+    def _widest(self) -> dict[Rule, Rule | None]:
+        """The choice with the most alternatives in a rule, if these are many."""
+        return {}
+
+    @cached_property
     def _alone(self) -> dict[tuple[Rule, Rule], Rule]:
         """A rule with one part of its widest disjunction instead of that."""
         return {}
@@ -222,12 +227,16 @@ class ObjectPlan:
         if label >= self._n_names or rule.is_fact:
             return False
         book = self._language.book
-        parts = rule.parts if rule.kind == "all" else (rule,)
-        clauses = [part for part in parts if part.is_choice]
-        clause = max(clauses, key=lambda part: part.size, default=None)
-        if clause is None or clause.size < _MANY_ALTERNATIVES:
+        if rule in self._widest:
+            clause = self._widest[rule]
+        else:
+            parts = rule.parts if rule.kind == "all" else (rule,)
+            clauses = [p for p in parts if p.is_choice and p.size >= _MANY_ALTERNATIVES]
+            clause = max(clauses, key=lambda part: part.size, default=None)
+            self._widest[rule] = clause
+        if clause is None:
             return False
-        others = [part for part in parts if part is not clause]
+        others = [part for part in rule.parts if part is not clause] if rule.kind == "all" else []
         named = book.by_name.get(self.names[label], 0)
         speaking = [part for part in clause.parts if part.support & named] if named else []
         for part in dict.fromkeys((*speaking[:_FEW_TRIED], *clause.parts[:_FEW_TRIED])):

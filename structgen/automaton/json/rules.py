@@ -11,7 +11,7 @@ nothing of schemas or texts (`rule_reader` turns obligations into rules, `object
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from typing import Any
 
 from structgen.automaton.bits import bits
@@ -292,6 +292,15 @@ class RuleBook:
             self._rules["count", ordered, allowed] = found
             self._rules["count", ordered, found.negated.detail] = found.negated
         return found
+
+    def part_of(self, rule: Rule, kept: Container[Rule]) -> Rule:
+        """The parts of an ``"all"`` that are in ``kept``."""
+        parts = tuple([part for part in rule.parts if part in kept])
+        if len(parts) == len(rule.parts):
+            return rule
+        if len(parts) < 2:
+            return parts[0] if parts else self.yes
+        return self._all_of(parts)
 
     def chosen(self, choice: Rule, part: Rule, others: Iterable[Rule]) -> Rule:
         """That ``part`` of a choice holds, and ``others`` do."""
