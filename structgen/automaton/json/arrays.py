@@ -143,6 +143,7 @@ class ArrayPlan:
     _max: int | None = None
     _unique = _repeats = False
     _contains: Sequence[Contains] = ()
+    _never: Sequence[int] = ()  # what every item has to meet beside
 
     # What the plainest do not need.
 
@@ -186,7 +187,10 @@ class ArrayPlan:
             contains.update(
                 dict.fromkeys(c for c in node.contains if c.least or c.most is not None)
             )
-        self._contains = list(contains)
+        # What no item may be is no matter of counting.
+        never = [c for c in contains if c.most == 0 and not c.least and not c.start]
+        self._never = tuple([c.obligation ^ 1 for c in never])
+        self._contains = [c for c in contains if c not in never]
         if (
             self._repeats
             and self._contains
@@ -211,12 +215,13 @@ class ArrayPlan:
         found = self._owed.get(key)
         if found is None:
             nodes = self._nodes
-            if len(nodes) == 1 and not seen:  # as nearly always
+            if len(nodes) == 1 and not seen and not self._never:  # as nearly always
                 (node,) = nodes
                 found = node.prefix[index] if index < self._prefix else node.items
                 self._owed[key] = found
                 return found
             owed = [n.prefix[index] if index < len(n.prefix) else n.items for n in nodes]
+            owed += self._never
             if seen:
                 WORK.spend(5 + len(seen))
                 values = [self._values[v] for v in seen]
