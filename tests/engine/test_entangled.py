@@ -210,3 +210,40 @@ def test_rules_are_exact(make: Callable[[random.Random], Schema], order: str) ->
         rng = random.Random(seed)
         checked += check(make(rng), rng, document, property_order=order)
     assert checked > len(seeds(60)) // 3
+
+
+def contained(rng: random.Random) -> Schema:
+    """What an array must contain, and how often."""
+    some: list[Schema] = []
+    for _ in range(rng.randint(1, 4)):
+        kind = rng.choice([tag(rng), {"const": rng.randint(0, 3)}, {"enum": [1, 2]}, part(rng)])
+        one: Schema = {"contains": kind}
+        if rng.random() < 0.3:
+            one["minContains"] = rng.randint(0, 2)
+        if rng.random() < 0.3:
+            one["maxContains"] = rng.randint(0, 3)
+        some.append(one)
+    schema: Schema = {"type": "array", "allOf": some}
+    if rng.random() < 0.3:
+        schema["uniqueItems"] = True
+    if rng.random() < 0.3:
+        schema["maxItems"] = rng.randint(1, 4)
+    if rng.random() < 0.3:
+        schema["items"] = rng.choice([{"type": ["string", "integer"]}, {"enum": [0, 1, 2, "a"]}])
+    return schema
+
+
+def items(rng: random.Random) -> list[Any]:
+    """An array that the schemas above may allow."""
+    return [
+        rng.choice([*WORDS, 0, 1, 2, 3, 0, 1, 2, None, value(rng)])
+        for _ in range(rng.randint(0, 5))
+    ]
+
+
+def test_what_arrays_contain_is_exact() -> None:
+    checked = 0
+    for seed in seeds(40):
+        rng = random.Random(seed)
+        checked += check(contained(rng), rng, items, property_order="any")
+    assert checked > len(seeds(40)) // 3

@@ -53,6 +53,11 @@ _FEW_FORGOTTEN = 8
 """How many that are at least, so that states are shared."""
 
 
+_CONTAINERS = ("object", "array")
+
+_Step = tuple[int, int, int, int, State, tuple[Text, ...]]
+"""(bytes at least, items missing, a number, bytes so far, state, items)."""
+
 _INVOLVED = frozenset(["contains", "unique", "repeats"])
 """What a node may say of items beside the schemas of each and how many there may be."""
 
@@ -264,16 +269,43 @@ class ArrayPlan:
             if count < some.start or (some.most is None and k >= some.least):
                 options.append([(TRUE, k)])
             elif some.most is None:
-                options.append([(TRUE, k), (some.obligation, k + 1)])
+                # Where it lists values, others are told from these: no item is left a guess.
+                other = some.obligation ^ 1 if self._lists(some.obligation) else TRUE
+                options.append([(other, k), (some.obligation, k + 1)])
             else:
                 options.append([(some.obligation ^ 1, k)])
                 if k < some.most:
                     options[-1].append((some.obligation, k + 1))
-        for combination in itertools.product(*options):
+        yield from self._combined(base, options)
+
+    def _lists(self, obligation: int) -> bool:
+        return not obligation & 1 and self._language.listings.of(obligation) is not None
+
+    def _combined(
+        self, base: int, options: list[list[tuple[int, int]]]
+    ) -> Iterator[tuple[int, tuple[int, ...]]]:
+        """What an item owes, with the counts after it, for each choice of one of all options.
+
+        Choices of which the first few obligations exclude each other are not gone on with: items
+        contained each by a constant have as many ways as constants, not as sets of them.
+        """
+        language = self._language
+        todo: list[tuple[int, tuple[int, ...]]] = [(base, ())]
+        while todo:
             WORK.spend(3)
-            extra = [obligation for obligation, _ in combination if obligation != TRUE]
-            conjunction = self._language.conjunction_with(base, extra) if extra else base
-            yield conjunction, tuple(k for _, k in combination)
+            owed, counts = todo.pop()
+            if len(counts) == len(options):
+                yield owed, counts
+                continue
+            more: list[tuple[int, tuple[int, ...]]] = []
+            for obligation, k in options[len(counts)]:
+                after = owed
+                if obligation != TRUE:
+                    after = language.conjunction_with(owed, [obligation])
+                    if after == FALSE or (after != obligation and language.clearly_empty(after)):
+                        continue
+                more.append((after, (*counts, k)))
+            todo += reversed(more)
 
     # -- values that are few ------------------------------------------------------------------
 
@@ -705,14 +737,14 @@ class ArrayPlan:
         )
 
     def _search(self, start: State) -> tuple[Text, ...] | None:
-        """Dijkstra over counts: each step is one item."""
+        """A* over counts: each step is one item."""
         # Every step of unique items has a new conjunction to work out.
         limit = MAX_SEARCH // 100 if self._unique or self._repeats else MAX_SEARCH
         tie = itertools.count()
-        heap: list[tuple[int, int, State, tuple[Text, ...]]] = [(0, next(tie), start, ())]
+        heap: list[_Step] = [(*self._ahead(start), next(tie), 0, start, ())]
         done: set[State] = set()
         while heap:
-            cost, _, state, items = heapq.heappop(heap)
+            _, _, _, cost, state, items = heapq.heappop(heap)
             if state in done:
                 continue
             done.add(state)
@@ -738,8 +770,45 @@ class ArrayPlan:
                     continue
                 after_seen = self._with_value(seen, item) if apart else seen
                 after: State = (min(count + 1, self._count_to), after_met, after_seen)
-                heapq.heappush(heap, (cost + len(item) + 1, next(tie), after, (*items, item)))
+                spent = cost + len(item) + 1
+                ahead, missing = self._ahead(after)
+                heapq.heappush(
+                    heap, (spent + ahead, missing, next(tie), spent, after, (*items, item))
+                )
         return None
+
+    def _ahead(self, state: State) -> tuple[int, int]:
+        """The bytes that are still to come at least, and items that one ``contains`` each misses.
+
+        Both are 0 but where no item can be contained twice: else one may do for several.
+        """
+        least = self._least_contained
+        if least is None:
+            return 0, 0
+        cost = missing = 0
+        for some, k, size in zip(self._contains, state[1], least, strict=True):
+            if k < some.least:
+                missing += some.least - k
+                cost += (some.least - k) * (size + 1)
+        return cost, missing
+
+    @cached_property
+    def _least_contained(self) -> tuple[int, ...] | None:
+        """Fewest bytes of what each ``contains`` lists, if no value is in two of these lists."""
+        listed = [self._language.listings.of(some.obligation) for some in self._contains]
+        seen: set[Any] = set()
+        sizes: list[int] = []
+        for some, listing in zip(self._contains, listed, strict=True):
+            if listing is None or some.obligation & 1 or not seen.isdisjoint(listing.keys):
+                return None
+            if any(isinstance(key, tuple) and key[0] in _CONTAINERS for key in listing.keys):
+                return None  # how short these are may not be known yet
+            seen |= listing.keys
+            shortest = self._language.shortest(some.obligation)
+            if shortest is None:
+                return None
+            sizes.append(len(shortest))
+        return tuple(sizes)
 
     def _chosen_ways(self, state: State) -> Iterator[tuple[int, tuple[int, ...]]]:
         """As `_ways`, with the values too that an item may have to share with another one."""
