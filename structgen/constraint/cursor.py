@@ -23,7 +23,7 @@ from structgen.masks import FAR, Reach
 from structgen.vocabulary import Plan
 
 if TYPE_CHECKING:
-    from structgen.masks.token_masks import Mask
+    from structgen.masks import Mask
 
     from .engine import Call, Engine
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from .named_tokens import NamedTokens
 from .reach import FAR, Reach
-from .token_masks import MaskEngine
+from .token_masks import Mask, MaskEngine
 from .walks import cache_info
 
-__all__ = ["FAR", "MaskEngine", "NamedTokens", "Reach", "cache_info"]
+__all__ = ["FAR", "Mask", "MaskEngine", "NamedTokens", "Reach", "cache_info"]

@@ -218,7 +218,7 @@ def test_counters_too_far_away_to_matter_are_told_from_those_that_are_not(patter
                 reach = Reach(engine).most(cursor._state)
                 for token in allowed:
                     to = constraint._engine.advance(cursor._state, token, cursor._text)
-                    assert len(constraint._engine.plan(to, cursor._text)) <= reach
+                    assert constraint._engine.plan(to, cursor._text).size <= reach
                 going_on = [token for token in letters if token in allowed]
                 if not going_on:
                     break
@@ -271,7 +271,7 @@ def test_texts_that_are_one_run(options: dict[str, Any], size: str) -> None:
                     reach = Reach(engine).most(cursor._state)
                     for token in allowed:
                         to = constraint._engine.advance(cursor._state, token, cursor._text)
-                        assert len(constraint._engine.plan(to, cursor._text)) <= reach
+                        assert constraint._engine.plan(to, cursor._text).size <= reach
                 going_on = [token for token in some if token in allowed] or sorted(allowed)
                 if not going_on:
                     break
@@ -354,7 +354,7 @@ def test_keys_that_may_be_anything_are_told_apart(order: Any) -> None:
             allowed -= set(vocabulary.eos_token_ids)
             for token in allowed:
                 to = constraint._engine.advance(cursor._state, token, cursor._text)
-                assert len(constraint._engine.plan(to, cursor._text)) <= reach
+                assert constraint._engine.plan(to, cursor._text).size <= reach
             if not allowed:
                 break
             likely = [token for token in allowed if token > 255 or token in b'{"/:,an1']
@@ -448,7 +448,7 @@ def test_numbers_whose_digits_only_are_counted(spelling: Any, digits: str) -> No
                     break
                 for token in rng.sample(sorted(allowed), min(len(allowed), 40)):
                     to = constraint._engine.advance(state, token, cursor._text)
-                    assert len(constraint._engine.plan(to, cursor._text)) <= reach
+                    assert constraint._engine.plan(to, cursor._text).size <= reach
                 longer = [t for t in sorted(allowed) if tokens[t].isdigit()]
                 some = longer if longer and rng.random() < 0.8 else sorted(allowed)
                 cursor.accept(rng.choice(some))

@@ -23,7 +23,7 @@ _PACKAGE = Path(__file__).parents[2]
 _INSTALLED = _PACKAGE / "grammars"
 """Where a wheel has the library; an editable install and a checkout have it beside the package."""
 
-_FOLDER = _INSTALLED if _INSTALLED.is_dir() else _PACKAGE.parent / "grammars"
+_FOLDER = _INSTALLED if (_INSTALLED / "json.lark").is_file() else _PACKAGE.parent / "grammars"
 
 
 def names() -> list[str]:
