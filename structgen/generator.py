@@ -5,7 +5,8 @@ running a model, search options, chat messages, one output and the decode loop e
 module; this one connects them.
 
 Nothing of a call outlives it: a generator holds a model and a compiled constraint, both immutable,
-and each call makes its own `structgen.run.Run`. So one generator serves many threads.
+and each call makes its own `structgen.decoding.generation.Generation`. So one generator serves many
+threads.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from typing import Any, final
 from structgen.constraint import Constraint
 from structgen.constraint import compile as compile_constraint
 from structgen.decoding import (
+    Generation,
     Prompt,
-    Run,
     SearchOptions,
     Stream,
     check_adapter,
@@ -84,8 +85,8 @@ class Generator:
                 of choices, Regex, JsonSchema, int, date, …, or a `Constraint` compiled before for
                 this model's vocabulary. None: free text.
             processor: a function that edits logits before each choice, see
-                `structgen.processors.LogitsProcessor`. Beside an output type it gets the masked
-                logits and chooses among what is allowed; it cannot bring back what is not.
+                `structgen.sampling.processors.LogitsProcessor`. Beside an output type it gets the
+                masked logits and chooses among what is allowed; it cannot bring back what is not.
             compile_options: passed to `structgen.compile`.
 
         Raises:
@@ -134,7 +135,8 @@ class Generator:
             prompt: text, given to the model as it is; or a list of chat messages with ``role`` and
                 ``content``, which go through the model's chat template. Or a list of such prompts:
                 of strings, or of lists of messages; an empty list is no prompts, and gives ``[]``.
-            options: search options, see `structgen.options.SearchOptions`. With an output type the
+            options: search options, see `structgen.decoding.options.SearchOptions`. With an output
+            type the
                 output completes within ``max_new_tokens``. Without it, the context is the only
                 limit: small models often do not stop by themselves, and 8,000 tokens take minutes,
                 so pass it, or bound lists and strings in the type. With ``n=`` a list of so many
@@ -152,7 +154,7 @@ class Generator:
                 `BudgetTooSmall` that is the same for all of them is raised as itself.
         """
 
-        def text(run: Run) -> str:
+        def text(run: Generation) -> str:
             return run.sure_result().text
 
         return self._outputs(prompt, options, text)
@@ -169,7 +171,7 @@ class Generator:
             raise OptionError("parse needs an output type. Call the generator to get text.")
         output = self.constraint.output
 
-        def value(run: Run) -> Any:
+        def value(run: Generation) -> Any:
             return output.parse(run.sure_result().text)
 
         return self._outputs(prompt, options, value)
@@ -197,15 +199,14 @@ class Generator:
 
         For output types of few texts: a `Literal`, an `Enum`, a list of choices, ``bool``, a small
         range of integers. Ways to write the same value (``-0`` is 0) are one output, under the
-        shortest. What is computed, and how exactly: `structgen.confidence`.
+        shortest. What is computed, and how exactly: `structgen.insight.confidence`.
 
         Args:
-            prompt: one, as for calling the generator.
-            tolerance: how far off a probability may be; 0: sum over every token sequence.
-            adapter: name of an adapter of `TextModel.load_adapter` to run with.
-            special_tokens: where they are read in a chat, see `structgen.options.SearchOptions`.
-            timeout: seconds this may take.
-            cancel: an object with ``is_set()``, asked before each pass of the model: a
+            prompt: one, as for calling the generator. tolerance: how far off a probability may be;
+            0: sum over every token sequence. adapter: name of an adapter of
+            `TextModel.load_adapter` to run with. special_tokens: where they are read in a chat, see
+            `structgen.decoding.options.SearchOptions`. timeout: seconds this may take. cancel: an
+            object with ``is_set()``, asked before each pass of the model: a
                 ``threading.Event``.
             options: none; the others of a call are refused, since none of them bears on this.
 
@@ -287,15 +288,15 @@ class Generator:
             raise OptionError("stream makes one output: it takes one prompt and no n=.")
         return Stream(self.model, self._run(prompt, search))
 
-    def _run(self, prompt: Any, search: SearchOptions) -> Run:
+    def _run(self, prompt: Any, search: SearchOptions) -> Generation:
         prompt_ids = encode(self.model, prompt, search.special_tokens)
-        return Run(self.model, self.constraint, self._processor, prompt_ids, search)
+        return Generation(self.model, self.constraint, self._processor, prompt_ids, search)
 
     def _outputs(
         self,
         prompt: Prompt | Sequence[Prompt],
         options: Mapping[str, Any],
-        convert: Callable[[Run], Any],
+        convert: Callable[[Generation], Any],
     ) -> Any:
         """Make one output or several; each is converted, and what fails there fails there."""
         began = time.perf_counter()
@@ -313,13 +314,13 @@ class Generator:
             raise OptionError(
                 f"n={n} outputs of a greedy call would be the same. Pass temperature= to sample."
             )
-        runs: dict[int, Run] = {}
+        runs: dict[int, Generation] = {}
         errors: dict[int, Exception] = {}
         for i, one in enumerate(prompts):
             try:
                 prompt_ids = encode(self.model, one, search.special_tokens)
                 for k in range(n):
-                    runs[i * n + k] = Run(
+                    runs[i * n + k] = Generation(
                         self.model, self.constraint, self._processor, prompt_ids, search, index=k
                     )
             except StructgenError as error:

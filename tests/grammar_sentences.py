@@ -28,7 +28,7 @@ class TerminalSampler:
         alphabet = self.automaton.alphabet
         self.members: dict[int, list[str]] = {}
         for char in _ORDINARY * 4 + _STRANGE:
-            atom = alphabet.atom(ord(char))
+            atom = alphabet.minterm(ord(char))
             if atom >= 0:
                 self.members.setdefault(atom, []).append(char)
         for atom, code in enumerate(alphabet.representatives):

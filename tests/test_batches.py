@@ -62,11 +62,11 @@ def test_rows_that_are_done_are_left_out_when_they_have_cost_enough():
         return processor
 
     from structgen.decoding import options as search_options
-    from structgen.decoding.run import Run
+    from structgen.decoding.generation import Generation
 
     ids = np.array(encode("x"), np.int32)
     search = search_options.parse({"max_new_tokens": 100})
-    runs = [Run(model, None, stop_after(n), ids, search) for n in lengths]
+    runs = [Generation(model, None, stop_after(n), ids, search) for n in lengths]
     assert batch.make_all(model, runs, 8, forces=False) == {}
     assert [run.result.usage.output_tokens for run in runs] == [1, 1, 1, 1, 1, 60, 70]
     # Seven rows, then the two that are left, then one by itself.

@@ -38,10 +38,10 @@ from structgen import (
     UnsupportedFeature,
     Vocabulary,
 )
-from structgen.automaton.cfg.host import HostMachine
+from structgen.automaton.cfg.embedding import EmbeddingMachine
 from structgen.automaton.cfg.machine import CfgMachine
 from structgen.grammar import cfg, ir
-from structgen.insight.byte_walk import Walk
+from structgen.insight.byte_reader import ByteReader
 from structgen.types import OutputType
 
 CALLS = r"""
@@ -77,7 +77,7 @@ def compiled(name: str, vocabulary: Vocabulary = TINY) -> Constraint:
 
 def brute_force(constraint: Constraint, text: bytes, vocabulary: Vocabulary = TINY) -> set[int]:
     """Every token tried byte by byte, pending states resolved with the text."""
-    base = Walk(constraint)
+    base = ByteReader(constraint)
     base.go_on(text)
     found = set()
     for token_id, data in enumerate(vocabulary.tokens):
@@ -185,7 +185,7 @@ def test_random_schemas_between_literals() -> None:
 
 @pytest.mark.parametrize("name", cfg_cases.GRAMMARS)
 def test_a_grammar_is_the_same_by_itself_and_in_a_machine(name: str) -> None:
-    """`HostMachine` and `CfgMachine`: the same masks, the same shortest ways to the end."""
+    """`EmbeddingMachine` and `CfgMachine`: the same masks, the same shortest ways to the end."""
     text = cfg_cases.GRAMMARS[name]
     alone = structgen.compile(Cfg(text), TINY)
     hosted = structgen.compile(OutputType(ir.Either((cfg.parse(text),)), str, name), TINY)
@@ -270,7 +270,7 @@ def test_an_error_in_the_middle_of_a_state_leaves_nothing_behind(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     constraint, untouched = compiled("calls"), compiled("calls")
-    assert isinstance(constraint._machine, HostMachine)
+    assert isinstance(constraint._machine, EmbeddingMachine)
     rng = random.Random(0)
 
     def fails(self: CfgMachine, places: tuple[int, ...]) -> int:

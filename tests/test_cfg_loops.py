@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
-from structgen.automaton.cfg.goals import Goals, _closure
 from structgen.automaton.cfg.loops import Loops, Rule
+from structgen.automaton.cfg.nonterminals import NonterminalAutomata, _closure
 from structgen.grammar import ir
 
 LONGEST = 6
@@ -90,7 +90,7 @@ def test_list_elements_are_all_alike() -> None:
         tuple(rules),
         0,
     )
-    goals = Goals(grammar)
+    goals = NonterminalAutomata(grammar)
     opened = goals.start(0)[left]
     first = goals.go(opened, element)
     assert goals.go(goals.go(first, comma), element) == first

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import structgen
 from structgen import Generator, models
 from structgen.decoding import chat
-from structgen.decoding.calls import encode
+from structgen.decoding.call_validation import encode
 from structgen.decoding.chat_tokens import encode_chat
 from structgen.models.genai import TextModel
 from structgen.vocabulary import Vocabulary

@@ -19,7 +19,7 @@ from pydantic import AfterValidator, Field
 
 import structgen
 from structgen import Generator, JsonSchema, Regex
-from structgen.decoding.calls import opener
+from structgen.decoding.call_validation import opener
 from structgen.insight import alternatives, token_tree
 from structgen.insight.alternatives import MAX_ALTERNATIVES, sites, whole_texts
 from structgen.insight.confidence import Confidence

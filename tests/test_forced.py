@@ -15,7 +15,7 @@ from rounding import TIE, gap, near
 import structgen
 from structgen import Choice, Generator, JsonSchema, Regex
 from structgen.decoding.spelling import Speller
-from structgen.insight.steps import Step
+from structgen.insight.recording import Step
 from structgen.vocabulary.tokens import Vocabulary
 
 NOTHING = np.empty(0, np.int32)
@@ -188,13 +188,15 @@ class Everything:
 
 def record(model, output_type, prompt, recorder, **options):
     from structgen.decoding import options as search_options
-    from structgen.decoding.calls import encode as encode_prompt
+    from structgen.decoding.call_validation import encode as encode_prompt
+    from structgen.decoding.generation import Generation
     from structgen.decoding.loop import decode
-    from structgen.decoding.run import Run
 
     constraint = structgen.compile(output_type, model.vocabulary, whitespace="compact")
     ids = encode_prompt(model, prompt)
-    run = Run(model, constraint, None, ids, search_options.parse(options), recorders=[recorder])
+    run = Generation(
+        model, constraint, None, ids, search_options.parse(options), recorders=[recorder]
+    )
     sequence = model.start(len(ids) + run.max_tokens, prefix=ids)
     text = "".join(decode(run, sequence))
     sequence.close()

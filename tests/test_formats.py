@@ -1,4 +1,4 @@
-"""The languages of `structgen.grammar.formats`: samples, oracles, generated texts."""
+"""The languages of `structgen.grammar.formats.names`: samples, oracles, generated texts."""
 
 from __future__ import annotations
 
@@ -207,7 +207,7 @@ def accepts(name: str, text: str, dialect: str | None = None) -> bool:
     found = automaton(name, dialect)
     state = found.start
     for char in text:
-        atom = found.alphabet.atom(ord(char))
+        atom = found.alphabet.minterm(ord(char))
         targets = [to for mask, to in found.moves(state) if mask >> atom & 1]
         if not targets:
             return False
@@ -222,7 +222,7 @@ def validator(name: str) -> jsonschema_rs.Draft202012Validator:
 def generate(name: str, rng: random.Random) -> str | None:
     """A random text of the format; None when it got too long."""
     found = automaton(name)
-    starts, atoms = found.alphabet.starts, found.alphabet.atoms
+    starts, atoms = found.alphabet.starts, found.alphabet.minterms
     ends = [*(start - 1 for start in starts[1:]), 0x10FFFF]
     state, text, least = found.start, "", rng.randrange(40)
     for _ in range(200):
@@ -392,7 +392,7 @@ def test_few_states_for_common_formats() -> None:
         fresh = RegexAutomaton(FORMATS[name]())
         state = fresh.start
         for char in SAMPLES[name][0][0]:
-            atom = fresh.alphabet.atom(ord(char))
+            atom = fresh.alphabet.minterm(ord(char))
             state = next(to for mask, to in fresh.moves(state) if mask >> atom & 1)
         assert len(fresh._nodes) < limit, name
 

@@ -170,7 +170,9 @@ def test_the_open_modules_are_there_and_used():
     assert set(OPEN_MODULES) <= used
 
 
-IN_MEMORY = tuple(f"structgen.storage.{name}" for name in ("Recent", "fork_safe", "in_child"))
+IN_MEMORY = tuple(
+    f"structgen.storage.{name}" for name in ("GenerationalCache", "fork_safe", "in_child")
+)
 
 
 def test_the_automaton_does_no_input_or_output():
@@ -195,7 +197,7 @@ def test_the_automaton_does_no_input_or_output():
                 "open",
             )
             found += [f"{module}: {name}" for name in names if name.startswith(bad)]
-    # `Recent` is a cache in memory, and locks are no input or output.
+    # `GenerationalCache` is a cache in memory, and locks are no input or output.
     assert [one for one in found if not one.endswith(IN_MEMORY)] == []
 
 

@@ -12,7 +12,7 @@ import pytest
 from rounding import TIE, cold, gap, near
 
 from structgen import Generator, OptionError
-from structgen.decoding.calls import encode
+from structgen.decoding.call_validation import encode
 from structgen.models.genai import sequences
 from structgen.models.genai.sequences import LiveSequence, SequencePool, TextSequence
 

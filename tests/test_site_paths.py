@@ -10,7 +10,7 @@ from fakes import FakeModel
 
 import structgen
 from structgen import Generator, JsonSchema
-from structgen.insight.site_paths import _Judge, suggestion
+from structgen.insight.path_suggestions import _Judge, suggestion
 
 
 @dataclass

@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from structgen.automaton.cfg.guests import MAX_NAMED, NamedTokenLeaf
+from structgen.automaton.cfg.embedded_terminals import MAX_NAMED, NamedTokenLeaf
 from structgen.automaton.core.frames import Alternative, Released
 from structgen.automaton.core.leaf import GROW
 from structgen.automaton.core.machine import Machine
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 class Built(NamedTuple):
-    """What `build` gives.
+    """What `dispatch` gives.
 
     Attributes:
         machine: the machine of the grammar.
@@ -136,7 +136,7 @@ class _Builder:
         return tuple(way for part in grammar.parts for way in self.alternatives(part))
 
     def _context_free(self, grammar: ir.ContextFree) -> tuple[Alternative, ...]:
-        from structgen.automaton.cfg.host import CfgFrame
+        from structgen.automaton.cfg.embedding import CfgFrame
         from structgen.automaton.cfg.machine import CfgMachine
 
         guests: dict[int, tuple[Alternative, ...]] = {}
@@ -255,9 +255,9 @@ class _Builder:
 def _machine(grammar: ir.Grammar, ways: tuple[Alternative, ...]) -> Machine:
     if not _has_rules(grammar):
         return Machine(ways)
-    from structgen.automaton.cfg.host import HostMachine
+    from structgen.automaton.cfg.embedding import EmbeddingMachine
 
-    return HostMachine(ways)
+    return EmbeddingMachine(ways)
 
 
 def _guests(grammar: ir.ContextFree) -> dict[int, ir.Embedded | ir.SpecialToken]:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from structgen.automaton import build
-from structgen.automaton.cfg import Goals, Terminals
+from structgen.automaton.cfg import NonterminalAutomata, Terminals
 from structgen.errors import GrammarError, OutputTypeError, Unsatisfiable
 from structgen.grammar import cfg, ir
 from structgen.grammar.cfg import embedded
@@ -48,12 +48,12 @@ def problems(
 ) -> list[Problem]:
     """Everything that is wrong with a grammar; none means that it compiles and all of it is used.
 
-    Messages do not say how the text was read: that is `cfg.dialect_of`, or ``dialect``.
+    Messages do not say how the text was read: that is `cfg.read.dialect_of`, or ``dialect``.
 
     Args:
         text: the grammar.
         start: the rule to begin with; None for the dialect's own.
-        dialect: one of `cfg.DIALECTS`; None to find out.
+        dialect: one of `cfg.read.DIALECTS`; None to find out.
         path: the file it came from.
 
     Cost: that of compiling it.
@@ -187,7 +187,7 @@ def _terminals(
     Args:
         grammar: the grammar.
         left_out: terminals that are not to be looked at.
-        locate: see `cfg.locate`.
+        locate: see `cfg.read.locate`.
         found: where the problems of the refused go.
     """
     refused: set[int] = set()
@@ -281,7 +281,7 @@ def _defined(text: str) -> dict[str, int]:
 def _endless(grammar: ir.ContextFree, dead: list[int], text: str) -> list[Problem]:
     """Rules that can never be finished."""
     found: list[Problem] = []
-    productive = Goals(grammar, dead).productive
+    productive = NonterminalAutomata(grammar, dead).productive
     for number, name in enumerate(grammar.nonterminals):
         if not productive[number] and not name.startswith("__") and ":" not in name:
             message = (

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from structgen.automaton.cfg import MARK
-from structgen.automaton.core import DEAD, GROW, NeedsText, Tape
+from structgen.automaton.core import DEAD, GROW, NeedsText, TextHistory
 from structgen.automaton.work import FREE, WORK
 from structgen.errors import BudgetTooSmall, CompileLimitExceeded, TokenNotAllowed
 from structgen.masks import FAR, Reach
@@ -72,7 +72,7 @@ class Cursor:
         self._tokens: list[int] = []
         self._finished = False
         self._left = max_tokens
-        self._tape: Tape | None = None
+        self._tape: TextHistory | None = None
         self._tape_at = 0
         self._trail.append(engine.machine.start)
         if max_tokens is not None:
@@ -113,7 +113,7 @@ class Cursor:
             raise engine.refusals[call].again()
         while engine.is_spent:
             engine = engine.successor()
-        trail, tape, texts = [engine.machine.start], Tape(), engine.named.tokens
+        trail, tape, texts = [engine.machine.start], TextHistory(), engine.named.tokens
         with GROW:
             WORK.enter(engine.limits)
             try:
@@ -132,11 +132,11 @@ class Cursor:
     def _state(self) -> int:
         return self._trail[-1]
 
-    def _text(self) -> Tape:
+    def _text(self) -> TextHistory:
         """The text so far. Only few constraints ask, so it is read when they do."""
         tape = self._tape
         if tape is None or self._tape_at > len(self._tokens):
-            tape, self._tape_at = Tape(), 0
+            tape, self._tape_at = TextHistory(), 0
             self._tape = tape
         tokens = self._engine.named.tokens
         for token in self._tokens[self._tape_at :]:
@@ -434,7 +434,7 @@ class Cursor:
         # How far a token leads depends on the text.
         return reach.most_after(self._state, self._text()) > spare
 
-    def _text_after(self, tokens: list[int]) -> Callable[[], Tape]:
+    def _text_after(self, tokens: list[int]) -> Callable[[], TextHistory]:
         """Gives the text after ``tokens`` from here."""
         known = self._engine.named.tokens
         return lambda: self._text().after(b"".join(known[t] for t in tokens))

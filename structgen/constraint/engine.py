@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, TypeAlias
 
 from structgen.automaton import Built
-from structgen.automaton.core import DEAD, GROW, Machine, NeedsText, Tape
+from structgen.automaton.core import DEAD, GROW, Machine, NeedsText, TextHistory
 from structgen.automaton.texts import Text
 from structgen.errors import CompileLimitExceeded
 from structgen.masks import MaskEngine, NamedTokens, Reach
@@ -147,12 +147,12 @@ class Engine:
 
         return CfgReach(self.masks)
 
-    def advance(self, state: int, token_id: int, tape: Callable[[], Tape]) -> int:
+    def advance(self, state: int, token_id: int, tape: Callable[[], TextHistory]) -> int:
         """The state after a token's bytes, or `DEAD`."""
         to = self.after_token.get(state * self.size + token_id)
         return self.advance_anew(state, token_id, tape) if to is None else to
 
-    def advance_anew(self, state: int, token_id: int, tape: Callable[[], Tape]) -> int:
+    def advance_anew(self, state: int, token_id: int, tape: Callable[[], TextHistory]) -> int:
         """`advance`, where `after_token` does not know."""
         machine = self.machine
         data = self.named.tokens[token_id]
@@ -168,7 +168,7 @@ class Engine:
         self.after_token[state * self.size + token_id] = to
         return to
 
-    def plan(self, state: int, tape: Callable[[], Tape]) -> Plan:
+    def plan(self, state: int, tape: Callable[[], TextHistory]) -> Plan:
         """Tokens that finish from ``state``, without the end-of-sequence token."""
         plan = self._plans.get(state)
         if plan is None:
@@ -180,7 +180,7 @@ class Engine:
                 self._plans[state] = plan
         return plan
 
-    def plan_size(self, state: int, tape: Callable[[], Tape]) -> int:
+    def plan_size(self, state: int, tape: Callable[[], TextHistory]) -> int:
         """How many tokens `plan` has: it is asked of many states of which one will be reached."""
         size = self._plan_sizes.get(state)
         if size is None:
@@ -192,7 +192,7 @@ class Engine:
                 self._plan_sizes[state] = size
         return size
 
-    def _completion(self, state: int, tape: Callable[[], Tape]) -> tuple[Text, bool]:
+    def _completion(self, state: int, tape: Callable[[], TextHistory]) -> tuple[Text, bool]:
         """Bytes that finish from ``state``, and whether they do so after every text."""
         try:
             return self.machine.shortest_completion(state), True

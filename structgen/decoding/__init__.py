@@ -1,27 +1,27 @@
 """One output, or many, from a prompt to its end.
 
-In reading order: `chat` (prompts), `options` (what a call may ask for), `calls` (held against model
-and output type), `run` (one output being made; never runs a model), `loop` (drives one), `batch`
-(drives many), `stream` (hands it over piece by piece), `spelling` (forced text in tokens),
-`text_assembler`, `shortened` (what a budget cut) and `results`; `chat_tokens` tells a template's
-markers from what messages say. Knows models by `models.base` alone.
+In reading order: `chat` (prompts), `options` (what a call may ask for), `call_validation` (held
+against model and output type), `generation` (one output being made; never runs a model), `loop`
+(drives one), `batch` (drives many), `stream` (hands it over piece by piece), `spelling` (forced
+text in tokens), `text_assembler`, `shortened` (what a budget cut) and `results`; `chat_tokens`
+tells a template's markers from what messages say. Knows models by `models.base` alone.
 """
 
 from __future__ import annotations
 
 from . import chat, options
 from .batch import make_all
-from .calls import check_adapter, check_fits, encode, opener
+from .call_validation import check_adapter, check_fits, encode, opener
 from .chat import Prompt
+from .generation import Generation
 from .options import SearchOptions
 from .results import GenerationResult
-from .run import Run
 from .stream import Stream
 
 __all__ = [
+    "Generation",
     "GenerationResult",
     "Prompt",
-    "Run",
     "SearchOptions",
     "Stream",
     "chat",

@@ -1,7 +1,8 @@
 """Many outputs at once: which run together, and the loop that drives them.
 
 It owns the order in which outputs are made and how many side by side; each is a
-`structgen.run.Run`, as when it is made alone. It knows nothing of what is asked for.
+`structgen.decoding.generation.Generation`, as when it is made alone. It knows nothing of what is
+asked for.
 
 Whether a batch pays. A step of eight rows takes 3.3 times as long as a step of one (SmolLM2-135M, 2
 cores), so eight outputs are made in 41 % of the time, token by token. But rows of a batch cannot
@@ -28,9 +29,9 @@ from structgen.models.base import Model
 from structgen.models.passes import n_shared
 from structgen.sampling import Logits, TokenIds
 
+from .generation import Generation
 from .loop import decode, resume
 from .results import Usage
-from .run import Run
 
 DEFAULT_BATCH_SIZE = 8
 """Most rows run together unless asked otherwise."""
@@ -54,7 +55,7 @@ _USUAL_TOKENS = 128
 
 def make_all(
     model: Model,
-    runs: Sequence[Run],
+    runs: Sequence[Generation],
     batch_size: int | None,
     *,
     forces: bool,
@@ -95,7 +96,9 @@ def make_all(
     return errors
 
 
-def _make_one(model: Model, runs: Sequence[Run], index: int, errors: dict[int, Exception]) -> None:
+def _make_one(
+    model: Model, runs: Sequence[Generation], index: int, errors: dict[int, Exception]
+) -> None:
     run = runs[index]
     try:
         if run.is_interrupted:
@@ -116,7 +119,7 @@ def _make_one(model: Model, runs: Sequence[Run], index: int, errors: dict[int, E
         errors[index] = error
 
 
-def _pays(runs: Sequence[Run], first: int, size: int) -> bool:
+def _pays(runs: Sequence[Generation], first: int, size: int) -> bool:
     """Whether the others are made faster in batches than alone, by what the first one took."""
     usage: Usage = runs[first].result.usage
     others = [run for i, run in enumerate(runs) if i != first]
@@ -128,7 +131,7 @@ def _pays(runs: Sequence[Run], first: int, size: int) -> bool:
     return together < alone
 
 
-def _shares_much(runs: Sequence[Run], group: Sequence[int]) -> bool:
+def _shares_much(runs: Sequence[Generation], group: Sequence[int]) -> bool:
     """Whether the outputs are made faster alone because their prompts begin alike."""
     prompts = [runs[i].prompt_ids for i in group]
     shared = sum(n_shared(one, prompts[0]) for one in prompts[1:])
@@ -137,7 +140,7 @@ def _shares_much(runs: Sequence[Run], group: Sequence[int]) -> bool:
 
 
 def _groups(
-    runs: Sequence[Run], waiting: Sequence[int], size: int, most: int
+    runs: Sequence[Generation], waiting: Sequence[int], size: int, most: int
 ) -> Iterator[list[int]]:
     """Outputs to make together: of about the same length, since shorter rows are padded; of at most
     ``most`` tokens."""
@@ -158,7 +161,11 @@ class _Rows:
     """The outputs of one batch, turn and turn about with the model."""
 
     def __init__(
-        self, model: Model, runs: Sequence[Run], group: Sequence[int], errors: dict[int, Exception]
+        self,
+        model: Model,
+        runs: Sequence[Generation],
+        group: Sequence[int],
+        errors: dict[int, Exception],
     ) -> None:
         self._model = model
         self._runs = {index: runs[index] for index in group}

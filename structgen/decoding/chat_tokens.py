@@ -4,7 +4,7 @@ A chat template writes markers such as ``<|im_end|>`` around the messages, and t
 them as single tokens that control the model. Where a user, a tool or a document writes the same
 characters, they have to stay text, or whoever wrote them could end the turn and begin another in
 somebody else's name. This module owns telling the two apart; templates and tokenizers are the
-model's, and how characters are spelt in tokens is `structgen.spelling`'s business.
+model's, and how characters are spelt in tokens is `structgen.decoding.spelling`'s business.
 
 Which markers are the template's. The template is rendered a second time with messages in which the
 characters that begin or end a special token's name are replaced by long random numbers that nobody
@@ -51,8 +51,8 @@ def encode_chat(model: Model, messages: _Messages, *, anywhere: bool = False) ->
     """Return the tokens of a chat, int32 ``[n]``.
 
     Args:
-        model: the model, with its template and tokenizer.
-        messages: of `structgen.chat.parse`. A last one of the assistant's is where its answer goes
+        model: the model, with its template and tokenizer. messages: of
+        `structgen.decoding.chat.parse`. A last one of the assistant's is where its answer goes
             on: nothing comes between.
         anywhere: read special tokens in contents, too.
 

@@ -1,7 +1,8 @@
 """The decode loop: an output and a sequence of the model, turn and turn about.
 
-It owns who is asked when, and nothing else: what happens to scores is `structgen.run`'s business,
-how a model computes them its module's. It is a plain generator of text.
+It owns who is asked when, and nothing else: what happens to scores is
+`structgen.decoding.generation`'s business, how a model computes them its module's. It is a plain
+generator of text.
 """
 
 from __future__ import annotations
@@ -10,11 +11,11 @@ from collections.abc import Generator
 
 from structgen.models.base import TokenSequence
 
-from .calls import passes
-from .run import Run
+from .call_validation import passes
+from .generation import Generation
 
 
-def decode(run: Run, sequence: TokenSequence) -> Generator[str, None, None]:
+def decode(run: Generation, sequence: TokenSequence) -> Generator[str, None, None]:
     """Make one output; yield its text as it becomes certain, in pieces none of which is empty.
 
     Args:
@@ -25,8 +26,8 @@ def decode(run: Run, sequence: TokenSequence) -> Generator[str, None, None]:
     yield from resume(run, sequence)
 
 
-def resume(run: Run, sequence: TokenSequence) -> Generator[str, None, None]:
-    """Go on with an output that has begun, as `decode`.
+def resume(run: Generation, sequence: TokenSequence) -> Generator[str, None, None]:
+    """Go on with an output that has begun, as `loop`.
 
     Args:
         run: the output.

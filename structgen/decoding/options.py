@@ -77,13 +77,13 @@ class SearchOptions:
         logit_bias: token id to what is added to its score, -1,000 to 1,000; ``-inf``: never, as
             far as the output type leaves a choice.
         processor: a function that edits logits before each choice, after the generator's own; see
-            `structgen.processors.LogitsProcessor`.
-        logprobs: record the log probability of each token, see `structgen.logprobs`.
+            `structgen.sampling.processors.LogitsProcessor`.
+        logprobs: record the log probability of each token, see `structgen.sampling.logprobs`.
         top_logprobs: how many of the likeliest tokens to list beside each, at most 1,000; more than
             0 implies ``logprobs``.
-        trace: record what happened at each step, see `structgen.trace`.
+        trace: record what happened at each step, see `structgen.insight.trace`.
         abstain_below: the probability that each value which is a choice among few has to have; or
-            such a number for each of some JSON paths. See `structgen.confidence`.
+            such a number for each of some JSON paths. See `structgen.insight.confidence`.
         forced: whether text that is the only way on is appended in one pass, rather than token by
             token. It is spelt in the same tokens either way, but scores are rounded differently,
             so what is chosen after it may differ.
@@ -94,10 +94,10 @@ class SearchOptions:
             outputs then end where they are, and those of several that have not begun do not begin.
         cancel: a `threading.Event`, or anything with ``is_set()``: once it is set, the output ends
             where it is.
-        adapter: name of an adapter of `TextModel.load_adapter` to run with.
-        n: how many outputs to make for each prompt.
-        batch_size: most outputs made side by side; None: as many as pay. See `structgen.batch`.
-        return_errors: of several outputs, put errors in the place of those that failed, rather than
+        adapter: name of an adapter of `TextModel.load_adapter` to run with. n: how many outputs to
+        make for each prompt. batch_size: most outputs made side by side; None: as many as pay. See
+        `structgen.decoding.batch`. return_errors: of several outputs, put errors in the place of
+        those that failed, rather than
             raise `BatchError`.
     """
 

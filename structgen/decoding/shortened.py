@@ -1,8 +1,8 @@
 """Where a token budget made an output another one than the model would have written.
 
 It owns the places: which values of a document, and that one place is listed once. It knows nothing
-of masks and scores: `structgen.run` tells it of a token that the model would have chosen and the
-budget barred.
+of masks and scores: `structgen.decoding.generation` tells it of a token that the model would have
+chosen and the budget barred.
 
 What the model would have chosen is meant exactly: the token that the same scores, options and
 random number come to under the mask of the type alone. For a greedy call that is the likeliest

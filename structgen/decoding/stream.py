@@ -13,9 +13,9 @@ from typing import final
 from structgen.errors import StructgenError
 from structgen.models.base import Model
 
+from .generation import Generation
 from .loop import decode
 from .results import GenerationResult
-from .run import Run
 
 
 @final
@@ -26,7 +26,7 @@ class Stream(Iterator[str]):
     has one reader.
     """
 
-    def __init__(self, model: Model, run: Run) -> None:
+    def __init__(self, model: Model, run: Generation) -> None:
         self._run = run
         self._chunks = _pieces(model, run)
         self._reading = threading.Lock()
@@ -106,7 +106,7 @@ class Stream(Iterator[str]):
         return self._run.result
 
 
-def _pieces(model: Model, run: Run) -> Generator[str, None, None]:
+def _pieces(model: Model, run: Generation) -> Generator[str, None, None]:
     """Own the sequence from the first piece of text to the last.
 
     No method: a generator that held its stream would keep a dropped one, and its sequence, until

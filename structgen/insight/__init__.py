@@ -1,9 +1,9 @@
 """What can be said of an output beside its text: why each token, how sure of each value.
 
-In reading order: `byte_walk` (a text read byte by byte) and `json_places` (paths of its bytes);
-`steps`, `trace`, `trace_page` and `barred` (what happened at each step, and why); `alternatives`,
-`site_paths`, `written_values`, `token_tree` and `confidence` (the model's probability of each
-value). Runs no model: scores come in through functions.
+In reading order: `byte_reader` (a text read byte by byte) and `json_places` (paths of its bytes);
+`recording`, `trace`, `trace_page` and `rejections` (what happened at each step, and why);
+`alternatives`, `path_suggestions`, `written_values`, `token_tree` and `confidence` (the model's
+probability of each value). Runs no model: scores come in through functions.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from __future__ import annotations
 from .alternatives import MAX_ALTERNATIVES, Site, is_json, may_have_sites, names_of, whole_texts
 from .confidence import TOLERANCE, Alternative, Confidence, ValueConfidence, below, measure
 from .json_places import JsonPlaces
-from .site_paths import suggestion
-from .steps import Recorder, Step
+from .path_suggestions import suggestion
+from .recording import Recorder, Step
 from .token_tree import GivenUp, OpenSequence
 from .trace import TOP, StepRecorder, Trace, headline, readable_prompt
 from .trace_step import TraceStep

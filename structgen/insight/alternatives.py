@@ -19,7 +19,7 @@ from structgen.errors import ParseError
 from structgen.grammar import ir
 from structgen.grammar.json_schema import json_key
 
-from .byte_walk import Walk
+from .byte_reader import ByteReader
 from .json_places import JsonPlaces, Scalar
 from .written_values import canonical, is_closed, may_become
 
@@ -97,7 +97,7 @@ def sites(
     reader.feed(output)
     if is_whole:
         reader.finish()
-    walk = Walk(constraint)
+    walk = ByteReader(constraint)
     for scalar in reader.scalars:
         walk.go_on(output[walk.length : scalar.start])
         try:
@@ -118,7 +118,7 @@ def is_json(constraint: Constraint) -> bool:
 def whole_texts(constraint: Constraint) -> tuple[bytes, ...] | None:
     """All outputs there can be, sorted; None when they are not few."""
     try:
-        return _texts(Walk(constraint), is_json=is_json(constraint))
+        return _texts(ByteReader(constraint), is_json=is_json(constraint))
     except _TooLong:
         return None
 
@@ -168,7 +168,7 @@ def _mentions_few(schema: Any) -> bool:
     return isinstance(schema, str) and schema == "boolean"
 
 
-def _site(walk: Walk, scalar: Scalar, output: bytes) -> Site | None:
+def _site(walk: ByteReader, scalar: Scalar, output: bytes) -> Site | None:
     texts = _texts(walk, is_json=True)
     if texts is None or len(texts) < 2:
         return None
@@ -177,7 +177,7 @@ def _site(walk: Walk, scalar: Scalar, output: bytes) -> Site | None:
     return Site(scalar.path, scalar.start, chosen, texts, values)
 
 
-def _texts(walk: Walk, *, is_json: bool) -> tuple[bytes, ...] | None:
+def _texts(walk: ByteReader, *, is_json: bool) -> tuple[bytes, ...] | None:
     """The texts that can stand where ``walk`` is, sorted; None when they are not few.
 
     A string that JSON may spell in several ways is one text, the shortest: its values are walked,

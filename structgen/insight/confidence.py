@@ -1,7 +1,7 @@
 """How sure a model is of a value that was a choice among few.
 
 It owns the probabilities: what is summed, how far, and what is left out. It knows nothing of
-schemas, prompts and the step loop; `structgen.alternatives` finds the values.
+schemas, prompts and the step loop; `structgen.insight.alternatives` finds the values.
 
 What is computed. Let a value have the alternatives a₁ … aₙ, and let b be the last token boundary at
 which all of them were still possible. The mass of aᵢ is the probability that the model, with no
@@ -13,7 +13,7 @@ divided by the sum of all masses: the model's own distribution, given that one o
 That is not what the masked loop samples from, which normalises token by token and so prefers
 alternatives whose first token leads to few others (Park et al., *Grammar-aligned decoding*, 2024).
 
-How far the sum goes, and what it costs: `structgen.token_tree`.
+How far the sum goes, and what it costs: `structgen.insight.token_tree`.
 """
 
 from __future__ import annotations

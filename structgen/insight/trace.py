@@ -2,7 +2,7 @@
 
 It owns recording and the data. It knows nothing of models; it is told of each token by the run, and
 asks the output type's automaton afterwards what it was asked about. The page is
-`trace_page`'s business, reasons are `barred`'s.
+`trace_page`'s business, reasons are `rejections`'s.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from structgen.sampling import Logits, Scorer, TokenLogprob
 from structgen.vocabulary import Vocabulary
 
 from .alternatives import is_json
-from .barred import shown, why_barred
 from .json_places import JsonPlaces
-from .steps import Step
+from .recording import Step
+from .rejections import shown, why_barred
 from .trace_page import page
 from .trace_step import TraceStep
 

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from structgen.sampling import TopToken
 
-from .barred import shown
+from .rejections import shown
 from .trace_step import TraceStep
 
 

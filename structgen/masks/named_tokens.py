@@ -1,9 +1,9 @@
 """Tokens that a grammar names, such as ``<|tool_call|>``: one symbol each, whatever their text.
 
-The automaton knows such a token by two bytes that no text has (`cfg_guests.spelling`), so that
-plans, masks and places in an output need to know nothing of it. `NamedTokens` is where these bytes
-and token ids meet. A named token stands where the grammar names it and nowhere else: where its text
-is wanted, other tokens spell that.
+The automaton knows such a token by two bytes that no text has (`cfg.embedded_terminals.spelling`),
+so that plans, masks and places in an output need to know nothing of it. `NamedTokens` is where
+these bytes and token ids meet. A named token stands where the grammar names it and nowhere else:
+where its text is wanted, other tokens spell that.
 """
 
 from __future__ import annotations

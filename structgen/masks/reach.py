@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from structgen.automaton.core import GROW, AnyText, Leaf, NeedsText, StringLeaf, Tape
+from structgen.automaton.core import GROW, AnyText, Leaf, NeedsText, StringLeaf, TextHistory
 from structgen.automaton.json import bytes_of_many
 from structgen.automaton.texts import Text
-from structgen.storage import Recent
+from structgen.storage import GenerationalCache
 from structgen.vocabulary import unfinished
 
 from .token_masks import MaskEngine, Place, places_over
@@ -46,11 +46,13 @@ class Reach:
         self._machine = engine.machine
         self._vocabulary = engine.vocabulary
         self._walker: Walker = walker_of(engine.vocabulary)
-        self._reaches: Recent[int, int] = self._walker.cache()
-        self._reaches_roughly: Recent[int, int] = self._walker.cache()
-        self._after: Recent[tuple[Leaf, int], int] = self._walker.cache()
-        self._reaches_in_bytes: Recent[int, int] = self._walker.cache()
-        self._closings: Recent[tuple[Leaf, int, int], tuple[int, int]] = self._walker.cache()
+        self._reaches: GenerationalCache[int, int] = self._walker.cache()
+        self._reaches_roughly: GenerationalCache[int, int] = self._walker.cache()
+        self._after: GenerationalCache[tuple[Leaf, int], int] = self._walker.cache()
+        self._reaches_in_bytes: GenerationalCache[int, int] = self._walker.cache()
+        self._closings: GenerationalCache[tuple[Leaf, int, int], tuple[int, int]] = (
+            self._walker.cache()
+        )
 
     def is_known_ample(self, state: int, spare: int) -> bool:
         """Whether it is known without any work that ``spare`` tokens are enough after any one."""
@@ -72,8 +74,8 @@ class Reach:
         """
         return self._remembered(self._reaches, state, self._tokens_to_close_at_most)
 
-    def most_after(self, state: int, tape: Tape) -> int:
-        """As `most`, after the text on ``tape``."""
+    def most_after(self, state: int, tape: TextHistory) -> int:
+        """As `most`, after the text on ``core.text_history``."""
         with GROW:
             return self._most(state, self._tokens_to_close_at_most, tape)
 
@@ -88,7 +90,7 @@ class Reach:
 
     def _remembered(
         self,
-        cache: Recent[int, int],
+        cache: GenerationalCache[int, int],
         state: int,
         distance: Callable[[Leaf, int, int], int] | None,
     ) -> int:
@@ -106,7 +108,7 @@ class Reach:
                 self._walker.charge(100)
         return found
 
-    def sort_out(self, state: int, most: int, tape: Callable[[], Tape]) -> tuple[Ids, Ids]:
+    def sort_out(self, state: int, most: int, tape: Callable[[], TextHistory]) -> tuple[Ids, Ids]:
         """Which allowed tokens may be too far from the end.
 
         After every token that is in neither answer, ``most`` tokens certainly finish.
@@ -149,7 +151,7 @@ class Reach:
         walk: LeafWalk,
         most: int,
         flags: npt.NDArray[np.uint8],
-        tape: Callable[[], Tape],
+        tape: Callable[[], TextHistory],
     ) -> None:
         """Sort the tokens that end in ``leaf``."""
         row, ids, _, inner = walk
@@ -210,9 +212,9 @@ class Reach:
         told += text.told
         return needed, needed
 
-    def _beginnings(self, told: list[Any], tape: Tape) -> Ids:
-        """The tokens with which the string that is open on ``tape`` begins as one that ``told``
-        holds; those apart in which `_unsettled` characters are."""
+    def _beginnings(self, told: list[Any], tape: TextHistory) -> Ids:
+        """The tokens with which the string that is open on ``core.text_history`` begins as one that
+        ``told`` holds; those apart in which `_unsettled` characters are."""
         begun = json.loads(tape.open_string() + b'"')
         trie = self._vocabulary.trie
         ids: set[int] = set()
@@ -246,7 +248,7 @@ class Reach:
         return self._walker.run_ends(leaf, *end) if isinstance(end, tuple) else [end]
 
     def _most(
-        self, state: int, distance: Callable[[Leaf, int, int], int], tape: Tape | None = None
+        self, state: int, distance: Callable[[Leaf, int, int], int], tape: TextHistory | None = None
     ) -> int:
         machine, engine = self._machine, self._engine
         longest = 0

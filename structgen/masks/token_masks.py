@@ -30,17 +30,17 @@ from structgen.automaton.core import (
     Leaf,
     Machine,
     NeedsText,
-    Tape,
+    TextHistory,
 )
 from structgen.automaton.json import CLOSE, UNLIMITED, OpeningLeaf
 from structgen.automaton.work import WORK
 from structgen.masks.cfg.leaves import LexerWalks
-from structgen.storage import Caches, Recent
+from structgen.storage import Caches, GenerationalCache
 from structgen.vocabulary import Vocabulary
 
-from .forgetting import Forgetting
 from .grouping import bits_of, words_of, words_of_few
 from .named_tokens import NamedTokens
+from .text_independence import Forgetting
 from .walk_store import (
     NO_WALK,
     NODE_BITS,
@@ -202,7 +202,7 @@ class MaskEngine:
         self.named = NamedTokens(vocabulary) if named is None else named
         self._walker = walker = walker_of(vocabulary)
         self._by_text: set[int] = set()  # states whose masks depend on the text so far
-        self._masks: Recent[int, Mask] = Recent()
+        self._masks: GenerationalCache[int, Mask] = GenerationalCache()
         self.ready = self._masks
         self._most_room = walker.most_opened + 1
 
@@ -216,11 +216,11 @@ class MaskEngine:
         return self._walker.caches(self._masks, 4, self.machine)
 
     @cached_property
-    def _alike(self) -> Recent[tuple[Any, ...], Mask]:
+    def _alike(self) -> GenerationalCache[tuple[Any, ...], Mask]:
         return self._caches[1]
 
     @cached_property
-    def _frame_walks(self) -> Recent[tuple[Frame, int, int, Node, int], FrameWalk]:
+    def _frame_walks(self) -> GenerationalCache[tuple[Frame, int, int, Node, int], FrameWalk]:
         return self._caches[2]
 
     @cached_property
@@ -239,11 +239,11 @@ class MaskEngine:
     def _lexers(self) -> LexerWalks:
         return LexerWalks(self._walker, self.vocabulary)
 
-    def mask(self, state: int, tape: Callable[[], Tape]) -> Mask:
+    def mask(self, state: int, tape: Callable[[], TextHistory]) -> Mask:
         """The mask of ``state``. Cost: a dictionary look-up once computed; see `ready`.
 
-        ``tape`` gives the text so far; it is only asked for where the mask depends on it, and then
-        the mask is computed anew each time.
+        ``core.text_history`` gives the text so far; it is only asked for where the mask depends on
+        it, and then the mask is computed anew each time.
         """
         machine = self.machine
         with GROW:
@@ -348,7 +348,10 @@ class MaskEngine:
         return [(leaf, walker.alike(leaves[leaf], q), below) for leaf, q, below in configurations]
 
     def _put_together(
-        self, configurations: list[tuple[int, int, int]], is_accepting: bool, tape: Tape | None
+        self,
+        configurations: list[tuple[int, int, int]],
+        is_accepting: bool,
+        tape: TextHistory | None,
     ) -> Mask:
         tokens = bytearray()  # there may be thousands of configurations
         bits: Bits | None = None
@@ -389,7 +392,7 @@ class MaskEngine:
         return self._walker.packed(bits), None, _NO_BITS
 
     def walks_after_text(
-        self, continuation: int, outcome: int, node: Node, tape: Tape
+        self, continuation: int, outcome: int, node: Node, tape: TextHistory
     ) -> Iterator[tuple[Tokens, Iterable[Place]]]:
         """As `walks_after`, where what follows depends on the text that led there.
 

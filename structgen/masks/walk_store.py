@@ -1,9 +1,9 @@
 """What walks of one vocabulary are kept in: its caches, sets of trie nodes, walks as values.
 
 A `Cluster` is a set of trie nodes walked as one: all the places where tokens leave a string, say.
-Whatever is remembered lies in `Recent` caches under one byte budget, of which the part not used for
-longest is dropped. What a walk is made of (`LeafWalk`, `End`) stands here; who makes them is the
-business of `string_walks` and `walks`.
+Whatever is remembered lies in `GenerationalCache` caches under one byte budget, of which the part
+not used for longest is dropped. What a walk is made of (`LeafWalk`, `End`) stands here; who makes
+them is the business of `string_walks` and `walks`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from structgen.automaton.core import Leaf
 from structgen.automaton.json import ExcludingLeaf
-from structgen.storage import Caches, Recent, Weighed, fork_safe
+from structgen.storage import Caches, GenerationalCache, Weighed, fork_safe
 from structgen.vocabulary import Trie, Vocabulary, view
 
 from .grouping import ranges, starts_of
@@ -149,7 +149,10 @@ class WalkMemo:
     __slots__ = ("_exits", "kept", "tables")
 
     def __init__(
-        self, kept: Recent[int, LeafWalk], exits: Recent[Exits, Exits], tables: Recent[Leaf, Any]
+        self,
+        kept: GenerationalCache[int, LeafWalk],
+        exits: GenerationalCache[Exits, Exits],
+        tables: GenerationalCache[Leaf, Any],
     ) -> None:
         self.kept = kept
         self._exits = exits
@@ -172,7 +175,7 @@ class WalkMemo:
         self.kept[(leaf.number << 32 | q) << NODE_BITS | at] = row, ids, exits, ends
 
 
-class Found:
+class WalkBuilder:
     """What a walk has found so far."""
 
     __slots__ = ("ends", "exits", "ids", "parts", "row")
@@ -226,16 +229,18 @@ class WalkStore:
         self.held = 0
         self.turns = 0
         self._caches_lock = fork_safe(threading.Lock())
-        self._caches: weakref.WeakSet[Recent[Any, Any]] = weakref.WeakSet()
+        self._caches: weakref.WeakSet[GenerationalCache[Any, Any]] = weakref.WeakSet()
         # Those of constraints, of which many come and go: what is gone is told at times.
         self._groups: list[weakref.ref[Caches]] = []
         self._most_groups = _FEW_GROUPS
-        self._exits: Recent[Exits, Exits] = self.cache()
+        self._exits: GenerationalCache[Exits, Exits] = self.cache()
         self.walks = self.memo(self.cache(), self.cache())
-        self._interned: Recent[bytes, Bits] = self.cache()
-        self.masks: Recent[tuple[bytes | None, Tokens], tuple[Any, Any, Bits]] = self.cache()
-        self.met: Recent[tuple[bytes | None, Tokens], int] = self.cache()
-        self.openings: Recent[tuple[Leaf, int], tuple[Any, Any, Bits]] = self.cache()
+        self._interned: GenerationalCache[bytes, Bits] = self.cache()
+        self.masks: GenerationalCache[tuple[bytes | None, Tokens], tuple[Any, Any, Bits]] = (
+            self.cache()
+        )
+        self.met: GenerationalCache[tuple[bytes | None, Tokens], int] = self.cache()
+        self.openings: GenerationalCache[tuple[Leaf, int], tuple[Any, Any, Bits]] = self.cache()
         self._clusters: weakref.WeakValueDictionary[bytes, Cluster] = weakref.WeakValueDictionary()
         self._views = (
             view(self.trie.first_child),
@@ -247,19 +252,19 @@ class WalkStore:
 
     # -- the budget -------------------------------------------------------------------------
 
-    def cache(self) -> Recent[Any, Any]:
+    def cache(self) -> GenerationalCache[Any, Any]:
         """A cache that this walker's budget rules."""
-        made: Recent[Any, Any] = Recent()
+        made: GenerationalCache[Any, Any] = GenerationalCache()
         with self._caches_lock:
             self._caches.add(made)
         return made
 
-    def caches(self, first: Recent[Any, Any], count: int, owner: Weighed) -> Caches:
+    def caches(self, first: GenerationalCache[Any, Any], count: int, owner: Weighed) -> Caches:
         """``first`` and ``count`` more, ruled as long as the list is held: it is noted once.
 
         ``owner`` is what they are about, an automaton of one constraint.
         """
-        made = Caches([first, *(Recent() for _ in range(count))], owner)
+        made = Caches([first, *(GenerationalCache() for _ in range(count))], owner)
         with self._caches_lock:
             if len(self._groups) >= self._most_groups:
                 self._groups = [group for group in self._groups if group() is not None]
@@ -267,7 +272,9 @@ class WalkStore:
             self._groups.append(weakref.ref(made))
         return made
 
-    def memo(self, kept: Recent[int, Any], tables: Recent[Leaf, Any]) -> WalkMemo:
+    def memo(
+        self, kept: GenerationalCache[int, Any], tables: GenerationalCache[Leaf, Any]
+    ) -> WalkMemo:
         """A memo of walks that keeps them in ``kept``, and tables of leaves in ``tables``."""
         return WalkMemo(kept, self._exits, tables)
 
@@ -280,15 +287,15 @@ class WalkStore:
         self.used += n_bytes
         if self.used > self.budget * 2 // 5:
             self.held, self.used = self.used, 0
-            self._turn()
+            self._rotate()
             if self.held > self.budget * 3 // 5:
                 self.held = 0
-                self._turn()
+                self._rotate()
 
-    def _turn(self) -> None:
+    def _rotate(self) -> None:
         self.turns += 1
         for cache in self._all_caches():
-            cache.turn()
+            cache.rotate()
 
     def entries(self) -> int:
         """How many things are remembered."""
@@ -300,7 +307,7 @@ class WalkStore:
             owners = [group.owner for group in self._live_groups()]
         return sum(owner.weight for owner in owners)
 
-    def _all_caches(self) -> list[Recent[Any, Any]]:
+    def _all_caches(self) -> list[GenerationalCache[Any, Any]]:
         with self._caches_lock:
             return [*self._caches, *(cache for group in self._live_groups() for cache in group)]
 
@@ -406,7 +413,7 @@ class WalkStore:
             out += ids[start[member] : start[member + 1]]
         return out
 
-    def finished(self, found: Found) -> LeafWalk:
+    def finished(self, found: WalkBuilder) -> LeafWalk:
         """``found`` as a walk."""
         if found.ids:
             found.parts.append(array("i", found.ids).tobytes())

@@ -33,9 +33,9 @@ from .walk_store import (
     Cluster,
     End,
     Exits,
-    Found,
     LeafWalk,
     Node,
+    WalkBuilder,
     WalkMemo,
     ids_of,
 )
@@ -117,7 +117,7 @@ class Walker(StringWalks):
         state = leaf.text_state(q)
         if state is None or not self._texts_of(leaf).is_wide(state):
             return None
-        found = Found()
+        found = WalkBuilder()
         self._add_text(leaf, self._texts_of(leaf).walk(state, [ROOT_PLACE]), found, None)
         return self.finished(found)
 
@@ -193,7 +193,7 @@ class Walker(StringWalks):
         """The walk of a number from the root, all digit strings that it cannot tell apart at
         once."""
         walk = self._digits.walk(leaf, q)
-        found = Found()
+        found = WalkBuilder()
         found.parts.append(walk.ids.tobytes())
         found.ends.update(dict.fromkeys(walk.ends))
         for outcome, nodes in walk.exits.items():
@@ -215,7 +215,7 @@ class Walker(StringWalks):
         first, count, byte_at, token_start, token_ids = self._views
         child_of = self.trie.child
         is_text, labels = leaf.holds_text, leaf.labels
-        found = Found()
+        found = WalkBuilder()
         ids, exits, ends = found.ids, found.exits, found.ends
         texts: dict[int, list[int]] = {}
         stack: list[tuple[int, Node]] = [(q, node)]  # only where tokens go on
@@ -408,7 +408,7 @@ _latest = (lambda: None), (lambda: None)
 
 
 def walker_of(vocabulary: Vocabulary) -> Walker:
-    """The shared caches of ``vocabulary``."""
+    """The shared caches of ``vocabulary.tokens``."""
     global _latest
     known, walker = _latest
     found = walker() if known() is vocabulary else None

@@ -1,7 +1,7 @@
 """What a text model is to the rest of the package: two protocols and nothing else.
 
-`structgen.models.genai` implements them on ONNX Runtime GenAI; the test-suite's fake model does so
-on a table. The generator uses only what is written here.
+`structgen.models.genai.model` implements them on ONNX Runtime GenAI; the test-suite's fake model
+does so on a table. The generator uses only what is written here.
 """
 
 from __future__ import annotations

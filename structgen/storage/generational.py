@@ -11,7 +11,7 @@ _NOTHING: dict[Any, Any] = {}
 """Replaced, never changed."""
 
 
-class Recent(dict[_K, _V]):
+class GenerationalCache(dict[_K, _V]):
     """A cache in two generations: `turn` drops what was not asked for since the last `turn`.
 
     An approximation of least-recently-used. The dictionary is the young generation, so that hits
@@ -35,14 +35,14 @@ class Recent(dict[_K, _V]):
 
     __missing__: Any = _NOTHING.get
 
-    def turn(self) -> None:
+    def rotate(self) -> None:
         """Start a new generation and forget the one before the last."""
         self.old = self.copy()
         self.clear()
         self.__class__ = _Turned
 
 
-class _Turned(Recent[_K, _V]):
+class _Turned(GenerationalCache[_K, _V]):
     """A cache that has an old generation."""
 
     __slots__ = ()
@@ -63,10 +63,10 @@ class Weighed(Protocol):
         ...
 
 
-class Caches(list[Recent[Any, Any]]):
+class Caches(list[GenerationalCache[Any, Any]]):
     """Several caches that last equally long, for ``owner``."""
 
-    def __init__(self, held: list[Recent[Any, Any]], owner: Weighed) -> None:
+    def __init__(self, held: list[GenerationalCache[Any, Any]], owner: Weighed) -> None:
         super().__init__(held)
         self.owner = owner
 

@@ -1,8 +1,8 @@
 """What each token id stands for: bytes of text, the end of the sequence, or nothing.
 
 It owns the id → bytes table, the end-of-sequence and special ids, the width of the logits and the
-trie over all tokens. How a tokenizer file spells its tokens is `structgen.tokenizer_bytes`' job;
-this module knows nothing of grammars, masks or models.
+trie over all tokens. How a tokenizer file spells its tokens is
+`structgen.vocabulary.tokenizer_bytes`' job; this module knows nothing of grammars, masks or models.
 
 Theory of operation. Every mask is a question about bytes: may this token's bytes come next? So a
 vocabulary keeps, for each id, exactly the bytes that the id contributes to the text when it stands
@@ -53,7 +53,7 @@ _WORTH_KEEPING = 4096
 
 
 class HasVocabulary(Protocol):
-    """Anything with a ``vocabulary`` attribute, such as a loaded model."""
+    """Anything with a ``tokens`` attribute, such as a loaded model."""
 
     @property
     def vocabulary(self) -> Vocabulary:
@@ -202,8 +202,8 @@ class Vocabulary:
             VocabularyError: the file is missing, malformed or of a kind whose tokens do not stand
                 for fixed bytes, or no EOS id is known.
 
-        What is read is kept in the user's cache (see `structgen.array_cache`), under a key made of
-        the contents of all files it depends on.
+        What is read is kept in the user's cache (see `structgen.storage.array_cache`), under a key
+        made of the contents of all files it depends on.
 
         Cost: 0.3 s for 128k tokens, 1 s for 262k, half of it parsing JSON; from the cache
         0.06 s and 0.14 s.
@@ -290,15 +290,15 @@ class Vocabulary:
         """Return arrays that depend on this vocabulary alone, from the user's cache if possible.
 
         Args:
-            name: what they are, in letters, digits and dashes.
-            version: to be raised whenever ``build`` would give other arrays than before.
-            build: computes them; integers and floats of fixed width only.
+            name: what they are, in letters, digits and dashes. version: to be raised whenever
+            ``automaton.dispatch`` would give other arrays than before. build: computes them;
+            integers and floats of fixed width only.
 
         Returns:
             The arrays, read-only. Not remembered here: ask once, and keep them.
 
-        Cost: 1 ms a megabyte when on disk, else that of ``build`` and of writing them. Small
-        vocabularies are not worth a file: theirs are built each time.
+        Cost: 1 ms a megabyte when on disk, else that of ``automaton.dispatch`` and of writing them.
+        Small vocabularies are not worth a file: theirs are built each time.
         """
         if self.size < _WORTH_KEEPING:
             return array_cache.frozen(build())

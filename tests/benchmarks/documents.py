@@ -1,7 +1,7 @@
 """JSON texts as trees that keep what validators forget: spellings, order, duplicate members.
 
-`read` parses strictly (RFC 8259, UTF-8); `plain` gives the Python value a validator sees; `spelled`
-writes a tree in one normal spelling. Knows no schemas.
+`read` parses strictly (RFC 8259, UTF-8); `json.quick_checks` gives the Python value a validator
+sees; `spelled` writes a tree in one normal spelling. Knows no schemas.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Texts for `grammars.py`: what models are asked to write, by grammar."""
+"""Texts for `cfg.library.py`: what models are asked to write, by grammar."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ def test_what_a_cut_character_may_become(spelling: str, missing: frozenset[int])
     reach = [0] * len(tails)
     for tail, first, last in arrays["tail_spans"].tolist():
         assert first <= last
-        reach[tail] |= alphabet.atoms_between(first, last)
+        reach[tail] |= alphabet.minterms_between(first, last)
     for tail, mask in zip(tails, reach, strict=True):
         node = GROUND
         for byte in tail:

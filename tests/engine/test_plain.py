@@ -15,16 +15,16 @@ from structgen import StructgenError
 from structgen.automaton.core.machine import Machine
 from structgen.automaton.core.text_leaf import StringLeaf
 from structgen.automaton.json.evaluate import matches, shortest_match
+from structgen.automaton.json.lazy_root import OpeningLeaf
 from structgen.automaton.json.nesting import forced_height, height_of_text, watch_from
-from structgen.automaton.json.opening import OpeningLeaf
 from structgen.automaton.json.options import JsonOptions
-from structgen.automaton.json.plain import PlainNodes
+from structgen.automaton.json.quick_checks import PlainNodes
 from structgen.automaton.json.values import JsonLanguage
 from structgen.automaton.regex.automaton import RegexAutomaton
 from structgen.automaton.regex.encoding import json_string
-from structgen.automaton.regex.plain_patterns import fewest_characters, has_string
 from structgen.automaton.regex.position_sets import MOST_SETS, has_few_sets
 from structgen.automaton.regex.probing import probe
+from structgen.automaton.regex.quick_checks import fewest_characters, has_string
 from structgen.errors import CompileLimitExceeded
 from structgen.grammar import ir, json_schema
 from structgen.grammar.json_schema.graph import FALSE, OBJECT, TRUE, SchemaGraph

@@ -13,7 +13,7 @@ from engine.walks import TINY
 from structgen import JsonSchema
 from structgen.automaton.core.machine import Machine
 from structgen.automaton.core.states import DEAD
-from structgen.automaton.core.tape import Tape
+from structgen.automaton.core.text_history import TextHistory
 
 TEXT = {"type": "string"}
 OPEN = {"type": "object", "additionalProperties": TEXT}
@@ -52,7 +52,7 @@ def _at_once(machine: Machine, state: int, data: bytes, before: bytes) -> int:
     while done < len(data) and state != DEAD:
         state, done = machine.read(state, data, done)
         if state in machine.pending:
-            state = machine.resolve(state, Tape().after(before + data[:done]))
+            state = machine.resolve(state, TextHistory().after(before + data[:done]))
     return state
 
 
@@ -60,7 +60,7 @@ def _by_byte(machine: Machine, state: int, data: bytes, before: bytes) -> int:
     for i, byte in enumerate(data):
         state = machine.step(state, byte)
         if machine.is_pending(state):
-            state = machine.resolve(state, Tape().after(before + data[: i + 1]))
+            state = machine.resolve(state, TextHistory().after(before + data[: i + 1]))
     return state
 
 

@@ -435,7 +435,7 @@ def test_a_thousand_rounds_that_can_be_split_in_several_ways(pattern: str) -> No
     state: int | None = automaton.start
     for char in "ab" * 150:
         assert state is not None
-        state = automaton.follow(state, automaton.alphabet.atom(ord(char)))
+        state = automaton.follow(state, automaton.alphabet.minterm(ord(char)))
     assert len(automaton._nodes) < 10_000
     assert automaton._size < 10 * len(automaton._nodes)
     assert automaton._size < 40_000

@@ -13,8 +13,8 @@ from structgen import JsonSchema
 from structgen.automaton.core.leaf import Leaf
 from structgen.automaton.core.text_leaf import StringLeaf
 from structgen.automaton.json.scalars import string_leaf
+from structgen.automaton.regex.completion_bounds import longest_rest
 from structgen.automaton.regex.encoding import Escapes
-from structgen.automaton.regex.rests import longest_rest
 from structgen.grammar import ir
 from structgen.grammar.formats.names import format_regex
 from structgen.grammar.regex.read import parse_python

@@ -1,17 +1,18 @@
 """Context-free grammars as a pushdown machine over bytes.
 
 In reading order: `terminals` (over `threads`: what ``re.match`` takes), `terminal_sets`, `exits`,
-`atom_bytes`, `lexer` (all expected terminals as one leaf), `loops`, `goals` (nonterminals as
-automata), `stacks` (open goals), `neighbours`, `completion`, `machine`; `guests` and `host` (other
-output types inside grammars, and grammars beside them); `spellings` (states named for sharing).
+`minterm_bytes`, `lexer` (all expected terminals as one leaf), `loops`, `nonterminals` (nonterminals
+as automata), `stacks` (open goals), `neighbours`, `completion`, `machine`; `embedded_terminals` and
+`embedding` (other output types inside grammars, and grammars beside them); `spellings` (states
+named for sharing).
 """
 
 from __future__ import annotations
 
-from .goals import Goals
-from .guests import MARK, NamedTokenLeaf, spelling
+from .embedded_terminals import MARK, NamedTokenLeaf, spelling
 from .lexer import Lexer
 from .machine import CfgMachine
+from .nonterminals import NonterminalAutomata
 from .spellings import Spellings
 from .stacks import BOTTOM, unpack
 from .terminals import Terminals
@@ -20,9 +21,9 @@ __all__ = [
     "BOTTOM",
     "MARK",
     "CfgMachine",
-    "Goals",
     "Lexer",
     "NamedTokenLeaf",
+    "NonterminalAutomata",
     "Spellings",
     "Terminals",
     "spelling",

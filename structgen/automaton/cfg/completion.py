@@ -6,7 +6,7 @@ least fixpoint over the goal automata (Knuth 1977), grown by a worklist as they 
 stack is then finished goal by goal, memoised per continuation.
 
 Conditions matter: after ``NAME`` another ``NAME`` cannot follow at once, and in a grammar without
-anything to put between them that can be a dead end. Where `cfg_neighbours` cannot rule that out,
+anything to put between them that can be a dead end. Where `neighbours` cannot rule that out,
 this module has the last word.
 """
 
@@ -17,9 +17,9 @@ from collections import deque
 from structgen.automaton.texts import Text, put
 from structgen.automaton.work import WORK
 
-from .goals import Goals
 from .lexer import Lexer
 from .neighbours import spelt
+from .nonterminals import NonterminalAutomata
 from .stacks import BOTTOM, Stacks, unpack
 
 _Source = tuple[int, int]
@@ -40,7 +40,7 @@ class Completion:
 
     def __init__(self, stacks: Stacks, lexer: Lexer, ignore: tuple[int, ...]) -> None:
         self._stacks = stacks
-        self._goals: Goals = stacks.goals
+        self._goals: NonterminalAutomata = stacks.goals
         self._lexer = lexer
         self._ignore = ignore
         self._rest = lexer.terminals.rest

@@ -1,4 +1,4 @@
-"""How terminals may end, and with how few bytes: searches over `cfg_terminal_sets`.
+"""How terminals may end, and with how few bytes: searches over `terminal_sets`.
 
 For each condition on the rest under which a terminal can end, `Exits` finds the fewest bytes that
 end it so: all of them, or some that are near. Completions and budgets ask, and what tells which
@@ -99,8 +99,8 @@ class Exits:
             self._known_near_inside[inside] = found
         return found
 
-    def shortest_beginning(self, terminal: int, atoms: int) -> tuple[Text, int]:
-        """The fewest bytes of ``terminal`` that begin with one of ``atoms``, which it can.
+    def shortest_beginning(self, terminal: int, minterms: int) -> tuple[Text, int]:
+        """The fewest bytes of ``terminal`` that begin with one of ``minterms``, which it can.
 
         Returns:
             The bytes, and the condition under which the terminal ends there.
@@ -109,13 +109,13 @@ class Exits:
         anything = self._terminals.rest.anything
         guest = self._terminals.guests.get(terminal)
         if guest is not None:
-            return guest.shortest(guest.first & atoms), anything
+            return guest.shortest(guest.first & minterms), anything
         texts: list[tuple[Text, int]] = []
         for mask, to in self._terminals.moves(self._terminals.starts[terminal]):
-            if mask & atoms:
+            if mask & minterms:
                 exits = self._near(terminal, to, anything)
                 end, more = min(exits.items(), key=lambda item: (len(item[1]), item[1]))
-                texts += [(put(spelt[atom], more), end) for atom in bits(mask & atoms)]
+                texts += [(put(spelt[minterm], more), end) for minterm in bits(mask & minterms)]
         return min(texts, key=lambda pair: (len(pair[0]), pair))
 
     def _find_exits(
@@ -178,8 +178,8 @@ class Exits:
     def _of_guest(self, terminal: int, condition: int) -> dict[int, Text]:
         """The exits of a terminal that is no pattern: its first character settles ``condition``."""
         rest, guest = self._terminals.rest, self._terminals.guests[terminal]
-        atoms = guest.first & self._terminals.settled_by([condition])[0]
-        return {rest.anything: guest.shortest(atoms)} if atoms else {}
+        minterms = guest.first & self._terminals.settled_by([condition])[0]
+        return {rest.anything: guest.shortest(minterms)} if minterms else {}
 
     def _completed(self, inside: Inside) -> list[tuple[int, int, int, bytes]]:
         """Variant, state, condition after the character begun, and the bytes that complete it."""
@@ -195,9 +195,9 @@ class Exits:
                     out.append((v, to, w, min(texts, key=lambda s: (len(s), s))))
         return out
 
-    def _character(self, atoms: int) -> bytes:
-        """The shortest of some characters, given as a mask of atoms."""
+    def _character(self, minterms: int) -> bytes:
+        """The shortest of some characters, given as a mask of minterms."""
         spelt = self._encoding.shortest(GROUND)
-        best = min((spelt[a] for a in bits(atoms)), key=lambda s: (len(s), s))
-        self._characters[atoms] = best
+        best = min((spelt[a] for a in bits(minterms)), key=lambda s: (len(s), s))
+        self._characters[minterms] = best
         return best

@@ -1,9 +1,9 @@
 """The lexer of a grammar: all expected terminals at once, as one leaf automaton over bytes.
 
-A state is one of `cfg_terminal_sets`, a set of terminals being read, in a character begun or
+A state is one of `terminal_sets`, a set of terminals being read, in a character begun or
 between two. It may end with several terminals at the same place, each with its own condition on the
 rest: an outcome. States from which no terminal can end are left out. How terminals may end is asked
-of `cfg_exits`.
+of `exits`.
 
 It knows nothing of rules: which terminals are expected is the caller's choice (`Lexer.entry`).
 """
@@ -23,8 +23,8 @@ from structgen.automaton.regex.alphabet import NO_ATOM
 from structgen.automaton.regex.encoding import GROUND, Utf8
 from structgen.grammar import ir
 
-from .atom_bytes import AtomBytes
 from .exits import Exits, Inside
+from .minterm_bytes import AtomBytes
 from .terminal_sets import Expected, TerminalSets
 from .terminals import Terminals
 
@@ -65,7 +65,7 @@ class Lexer(Leaf):
         outcomes: what each label stands for.
         conditions_of: the conditions of each outcome.
         exits: how terminals may end.
-        is_met_at_once, is_free_of: see `cfg_terminal_sets.TerminalSets`.
+        is_met_at_once, is_free_of: see `terminal_sets.TerminalSets`.
         permits: whether a terminal expected with a number may end under a condition; None for
             lexers of which none is expected so, which any grammar may use (`shared_lexer`).
     """
@@ -84,7 +84,7 @@ class Lexer(Leaf):
         self.is_met_at_once, self.is_free_of = sets.is_met_at_once, sets.is_free_of
         self.encoding = self._encoding = Utf8(terminals.alphabet)
         self.exits = Exits(sets, self.encoding)
-        self._atom_bytes = AtomBytes(terminals.alphabet, self.encoding)
+        self._minterm_bytes = AtomBytes(terminals.alphabet, self.encoding)
         self._splits: dict[int, tuple[int, ...]] = {}
         self._masks: dict[int, int] = {}
         self._loop_masks: dict[int, int] = {}
@@ -132,7 +132,7 @@ class Lexer(Leaf):
         live = 0
         for mask, _ in self._sets.moves(symbol):
             live |= mask
-        return self._atom_bytes.width(live)
+        return self._minterm_bytes.width(live)
 
     def split(self, q: int) -> tuple[int, ...]:
         """States that together do what ``q`` does: each terminal that can go on in very many ways
@@ -211,11 +211,13 @@ class Lexer(Leaf):
         v, state = threads[0]
         if self._sets.variants[v][1] is not None:
             return None
-        atom, bounds = self._encoding.left(node)
-        if atom != NO_ATOM:
+        minterm, bounds = self._encoding.left(node)
+        if minterm != NO_ATOM:
             # Whatever the character will be, it leads to one state.
-            state = next((to for m, to in self.terminals.moves(state) if m >> atom & 1), -1)
-        return None if state < 0 else (v, state, f"{'to' if atom != NO_ATOM else 'from'} {bounds}")
+            state = next((to for m, to in self.terminals.moves(state) if m >> minterm & 1), -1)
+        return (
+            None if state < 0 else (v, state, f"{'to' if minterm != NO_ATOM else 'from'} {bounds}")
+        )
 
     def before(self, terminal: int, state: int) -> int:
         """The lexer state of which `alone` says ``terminal`` and ``state``."""
@@ -232,7 +234,7 @@ class Lexer(Leaf):
                 live = 0
                 for mask, _ in self._sets.moves(symbol):
                     live |= mask
-                found = self._atom_bytes.first(live)
+                found = self._minterm_bytes.first(live)
             else:
                 for byte in self.row(q):
                     found |= 1 << byte
@@ -260,13 +262,13 @@ class Lexer(Leaf):
                 else:
                     others |= mask
             if back:
-                for atom in bits(back):
-                    inside |= self._atom_bytes.of_atom.get(atom, 0)
-                for reach, mask in self._atom_bytes.leads_of.items():
+                for minterm in bits(back):
+                    inside |= self._minterm_bytes.of_minterm.get(minterm, 0)
+                for reach, mask in self._minterm_bytes.leads_of.items():
                     if not reach & ~back:
                         inside |= mask
                 # Where most bytes lead away, runs are short, and there are as many as nodes.
-                leaving = self._atom_bytes.first(back | others) & ~inside
+                leaving = self._minterm_bytes.first(back | others) & ~inside
                 if inside.bit_count() >= leaving.bit_count():
                     rest: dict[int, int] = {}
                     self._add_characters(rest, symbol, others)
@@ -285,7 +287,7 @@ class Lexer(Leaf):
         live = 0
         for mask, _ in self.terminals.moves(state):
             live |= mask
-        return self._atom_bytes.width(live) > _WIDE
+        return self._minterm_bytes.width(live) > _WIDE
 
     def byte_row(self, q: int) -> npt.NDArray[np.int32]:
         """The next state for each byte, -1 where there is none: int32 [256]."""
@@ -312,7 +314,7 @@ class Lexer(Leaf):
             rest = self.terminals.rest
             found = _EVERY_BYTE
             if condition != rest.anything:
-                found = self._atom_bytes.first(rest.possible(condition)[0])
+                found = self._minterm_bytes.first(rest.possible(condition)[0])
             self._under[condition] = found
         return found
 
@@ -341,7 +343,7 @@ class Lexer(Leaf):
             symbol, node = self._keys[q]
             if node != GROUND or byte >= 0x80:
                 return self.row(q).get(byte, -1)
-            to = self._sets.after_atom(symbol, self._atom_bytes.atom_of_byte[byte])
+            to = self._sets.after_minterm(symbol, self._minterm_bytes.minterm_of_byte[byte])
             found = self._steps_taken[key] = -1 if to < 0 else self.state((to, GROUND))
         return found
 
@@ -377,20 +379,20 @@ class Lexer(Leaf):
             if self.labels[q] >= 0:
                 for condition in self.conditions_of[self.labels[q]]:
                     under |= self.mask_under(condition)
-            inside = self._atom_bytes.ascii(back)
+            inside = self._minterm_bytes.ascii(back)
             found = self._staying[q] = bytes([b for b in inside if not under >> b & 1])
         return found
 
-    def _add_characters(self, row: dict[int, int], symbol: int, atoms: int) -> None:
-        """Add to a row the ASCII characters of some atoms that ``symbol`` moves on with."""
+    def _add_characters(self, row: dict[int, int], symbol: int, minterms: int) -> None:
+        """Add to a row the ASCII characters of some minterms that ``symbol`` moves on with."""
         for mask, to in self._sets.moves(symbol):
-            if mask & atoms:
+            if mask & minterms:
                 state = self.state((to, GROUND))
-                row.update(dict.fromkeys(self._atom_bytes.ascii(mask & atoms), state))
+                row.update(dict.fromkeys(self._minterm_bytes.ascii(mask & minterms), state))
 
     def _add_leads(self, row: dict[int, int], symbol: int, mask: int) -> None:
         """Add to a row those bytes of a mask that begin longer characters."""
-        for byte, deeper in self._atom_bytes.leads:
+        for byte, deeper in self._minterm_bytes.leads:
             if mask >> byte & 1:
                 row[byte] = self.state((symbol, deeper))
 
@@ -403,8 +405,8 @@ class Lexer(Leaf):
         for mask, _ in self._sets.moves(symbol):
             live |= mask
         self._add_characters(row, symbol, live)
-        if live & self._atom_bytes.beyond_ascii:
-            self._add_leads(row, symbol, self._atom_bytes.first(live))
+        if live & self._minterm_bytes.beyond_ascii:
+            self._add_leads(row, symbol, self._minterm_bytes.first(live))
         return row
 
     def _edges(self, key: Any) -> Mapping[int, Any]:
@@ -414,8 +416,8 @@ class Lexer(Leaf):
         targets: dict[int, int] = {}
         for mask, to in self._sets.moves(symbol):
             live |= mask
-            for atom in bits(mask):
-                targets[atom] = to
+            for minterm in bits(mask):
+                targets[minterm] = to
         for byte, deeper in self._encoding.row(node).items():
             if deeper >= 0:
                 if self._encoding.reach(deeper) & live:

@@ -5,7 +5,7 @@ X "," member``. A goal for it would be one more level on the stack wherever a li
 place after its first element would differ from those after the others. Here such a nonterminal is
 replaced, where something follows it, by its elements and a *loop*: a symbol that only ever stands
 last and says, without being read, in which ways the rule may go on from there. Short nonterminals
-of one rule are put where they stand, too. The language is the same; goal automata (`cfg_goals`)
+of one rule are put where they stand, too. The language is the same; goal automata (`nonterminals`)
 have fewer states, and stacks fewer levels.
 
 This module knows rules only.

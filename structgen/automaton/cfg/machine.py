@@ -1,12 +1,12 @@
 """The recogniser of a context-free grammar, byte by byte, lazily determinised.
 
-A configuration is a lexer state over a place (see `cfg_stacks`): the terminals being read and what
+A configuration is a lexer state over a place (see `stacks`): the terminals being read and what
 may follow each of them. A state is the interned set of configurations that the bytes so far can
 have led to, usually one or two: the terminal goes on, or has ended here and the next one begins.
 Every configuration can be finished, so no state is a dead end.
 
 To the outside this is the same machine as `machine.Machine`: states with ``step``, ``is_accepting``
-and shortest completions; none is ever pending. Token masks are in `cfg_masks`.
+and shortest completions; none is ever pending. Token masks are in `cfg.masks`.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from typing import TYPE_CHECKING, Any, Protocol
 from structgen.automaton.core.frames import Alternative
 from structgen.automaton.core.leaf import GROW
 from structgen.automaton.core.states import DEAD, MAX_STATES
-from structgen.automaton.core.tape import Tape
+from structgen.automaton.core.text_history import TextHistory
 from structgen.automaton.texts import Text, put
 from structgen.automaton.work import WORK
 from structgen.errors import CompileLimitExceeded, GrammarError, Unsatisfiable, UnsupportedFeature
 from structgen.grammar import ir
 
 from .completion import Completion
-from .goals import Goals
-from .guests import Guest
+from .embedded_terminals import EmbeddedTerminal
 from .lexer import Lexer, shared_lexer
 from .neighbours import Neighbours
+from .nonterminals import NonterminalAutomata
 from .stacks import Stacks
 from .terminal_sets import Expected
 from .terminals import Terminals
@@ -58,7 +58,7 @@ by its continuation; and for each terminal the questions of which one is to be a
 class GrammarFacts(Protocol):
     """Where what is known of grammars is kept from one process to the next.
 
-    `structgen.grammar.cfg.cache` is one, on disk.
+    `structgen.grammar.cfg.read.cache` is one, on disk.
     """
 
     def fingerprint(self, grammar: ir.ContextFree) -> str | None:
@@ -78,7 +78,7 @@ class CfgMachine:
         grammar: the grammar.
         chars: the code points that may be written.
         guests: how the texts of each terminal that is no pattern may start. A grammar with guests
-            is only half a machine: byte by byte it is read by `host`.
+            is only half a machine: byte by byte it is read by `embedding`.
         facts: what other processes found out about grammars; None: nothing is known or kept.
 
     Raises:
@@ -151,7 +151,7 @@ class CfgMachine:
                 terminals.guests[t] = self._guest(grammar.terminals[t].name, ways, terminals)
             self.guests = terminals.guests
             dead = [t for t, s in enumerate(terminals.starts) if s < 0 and t not in self.guests]
-            goals = Goals(grammar, dead)
+            goals = NonterminalAutomata(grammar, dead)
             if goals.origin < 0:
                 raise Unsatisfiable(
                     f"no text matches the grammar: rule {grammar.nonterminals[grammar.start]!r} "
@@ -212,8 +212,10 @@ class CfgMachine:
         # Whoever asks holds `GROW`; the lock of cached properties is never held before it.
         return Neighbours(self.stacks, self.lexer, self.ignore)
 
-    def _guest(self, name: str, ways: tuple[Alternative, ...], terminals: Terminals) -> Guest:
-        guest = Guest(name, ways, terminals.alphabet)
+    def _guest(
+        self, name: str, ways: tuple[Alternative, ...], terminals: Terminals
+    ) -> EmbeddedTerminal:
+        guest = EmbeddedTerminal(name, ways, terminals.alphabet)
         if guest.can_be_empty:
             raise GrammarError(
                 f"{name} can be the empty text, which a terminal must not. Make it at least one "
@@ -295,7 +297,7 @@ class CfgMachine:
         """Whether ``state`` depends on the text so far: never."""
         return False
 
-    def resolve(self, state: int, tape: Tape) -> int:
+    def resolve(self, state: int, tape: TextHistory) -> int:
         """``state`` itself."""
         return state
 
@@ -541,7 +543,7 @@ class CfgMachine:
                 rules[names[goal if goal < len(names) else self.grammar.start]] = None
         return error.at(f"rule {', '.join([*rules][:_MOST_NAMED])}") if rules else error
 
-    def shortest_completion(self, state: int, tape: Tape | None = None) -> Text:
+    def shortest_completion(self, state: int, tape: TextHistory | None = None) -> Text:
         """A short way from ``state`` to acceptance; the same one every time.
 
         Not always the shortest: between two terminals it takes the ways that are safe for all that

@@ -1,11 +1,11 @@
 """Which terminals can stand side by side, and short ways to the end of a text.
 
-A terminal's end demands something of what follows (see `cfg_terminals`): after a number, no digit.
-Nearly always the first character of the next terminal meets the demand, so a demand is summed up
-by a mask of the atoms that settle it. With these masks, and a look at a few near ends of a terminal
+A terminal's end demands something of what follows (see `terminals`): after a number, no digit.
+Nearly always the first character of the next terminal meets the demand, so a demand is summed up by
+a mask of the minterms that settle it. With these masks, and a look at a few near ends of a terminal
 where a mask will not do, `Neighbours` tells that no demand can ever lead to a dead end (`is_free`),
 that a place can be finished after any end of a terminal (`is_certain`), and how (`of_place`). It
-may say no where a closer look (`cfg_completion`) would say yes, never the other way round.
+may say no where a closer look (`completion`) would say yes, never the other way round.
 
 What a goal needs is computed once for all stacks: for a goal state and a demand, the fewest bytes
 that end the goal, for each demand it can end with, those left out that are worse in every way.
@@ -22,8 +22,8 @@ from structgen.automaton.bits import bits
 from structgen.automaton.texts import Text, put
 from structgen.automaton.work import WORK
 
-from .goals import Goals
 from .lexer import Lexer
+from .nonterminals import NonterminalAutomata
 from .stacks import BOTTOM, Stacks, unpack
 
 _Node = tuple[int, int]
@@ -68,7 +68,7 @@ class Neighbours:
 
     def __init__(self, stacks: Stacks, lexer: Lexer, ignore: frozenset[int]) -> None:
         self._stacks = stacks
-        self._goals: Goals = stacks.goals
+        self._goals: NonterminalAutomata = stacks.goals
         self._lexer = lexer
         self._ignore = ignore
         terminals = lexer.terminals
@@ -80,7 +80,7 @@ class Neighbours:
             terminals.first(t) if start >= 0 or t in terminals.guests else 0
             for t, start in enumerate(terminals.starts)
         ]
-        # For each demand: the atoms that settle it, and whether the text may end.
+        # For each demand: the minterms that settle it, and whether the text may end.
         self._settling: dict[int, tuple[int, bool]] = {
             ~t: (mask, may_end) for t, (mask, may_end, _) in enumerate(self._demands)
         }
@@ -136,13 +136,13 @@ class Neighbours:
                 if self._left is None:
                     return terminal, guest
                 for demand in self._left_by(terminal):
-                    open_atoms = self._first[guest] & ~self._settles(demand)[0]
+                    open_minterms = self._first[guest] & ~self._settles(demand)[0]
                     if demand < 0:
-                        if open_atoms:
+                        if open_minterms:
                             return terminal, guest
                         continue
                     for mask, to in rest.steps(demand):
-                        if mask & open_atoms and rest.is_possible(to):
+                        if mask & open_minterms and rest.is_possible(to):
                             return terminal, guest
         return None
 

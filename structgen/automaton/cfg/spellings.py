@@ -46,9 +46,9 @@ class Spellings:
         found = self._reached.get(text)
         if found is None:
             terminals = self._terminals
-            atom = 1 << terminals.alphabet.atom(ord(text[-1]))
+            minterm = 1 << terminals.alphabet.minterm(ord(text[-1]))
             moves = terminals.moves(self.state(text[:-1]))
-            found = self._reached[text] = next(to for mask, to in moves if mask & atom)
+            found = self._reached[text] = next(to for mask, to in moves if mask & minterm)
         return found
 
     def _look_further(self) -> bool:
@@ -58,7 +58,7 @@ class Spellings:
         level, self._level = self._level, []
         if len(texts) > MAX_STATES:
             return False
-        # Levels are in order of their names, and atoms in order of their first code points.
+        # Levels are in order of their names, and minterms in order of their first code points.
         for state in level:
             for bit, to in sorted((mask & -mask, to) for mask, to in terminals.moves(state)):
                 if to not in texts:

@@ -18,7 +18,7 @@ from collections.abc import Iterable
 from structgen.automaton.work import WORK
 from structgen.errors import CompileLimitExceeded
 
-from .goals import Goals
+from .nonterminals import NonterminalAutomata
 
 BOTTOM = -1
 """In a continuation: the text may end here."""
@@ -46,7 +46,7 @@ class Stacks:
         accepting: whether the text may end at a place.
     """
 
-    def __init__(self, goals: Goals) -> None:
+    def __init__(self, goals: NonterminalAutomata) -> None:
         self.goals = goals
         self.continuations: list[frozenset[int]] = []
         self._continuation_ids: dict[frozenset[int], int] = {}

@@ -1,9 +1,9 @@
 """What a lexer reads at once, character by character: terminals, each in a state of its own.
 
 A state holds each terminal still possible, with its state, and what an earlier terminal demands of
-the text that follows it (see `cfg_terminals`). Where several may end at the same place, each with a
+the text that follows it (see `terminals`). Where several may end at the same place, each with a
 condition of its own on the rest, they end with an outcome, a tuple of ``(condition, terminals)``.
-How characters are spelt in bytes is the business of `cfg_lexer`.
+How characters are spelt in bytes is the business of `lexer`.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class TerminalSets:
         return end if allowed is None or end in allowed else NONE
 
     def steps(self, q: int, condition: int) -> list[tuple[int, int, int]]:
-        """Moves of a terminal from ``q``: atoms, as a mask; its state and the condition after."""
+        """Moves of a terminal from ``q``: minterms as a mask, its state and the condition after."""
         rest = self.terminals.rest
         moves = self.terminals.moves(q)
         if condition == rest.anything:
@@ -139,7 +139,7 @@ class TerminalSets:
         )
 
     def moves(self, state: int) -> Moves:
-        """Disjoint ``(atom mask, next state)`` pairs, none of which leads nowhere."""
+        """Disjoint ``(minterm mask, next state)`` pairs, none of which leads nowhere."""
         found = self._moves[state]
         if found is not None:
             return found
@@ -178,10 +178,10 @@ class TerminalSets:
         found = self._moves[state] = tuple((mask, to) for to, mask in merged.items())
         return found
 
-    def after_atom(self, state: int, atom: int) -> int:
-        """The state after one atom, or -1: one part of `moves`."""
+    def after_minterm(self, state: int, minterm: int) -> int:
+        """The state after one minterm, or -1: one part of `moves`."""
         condition, threads = self.keys[state]
-        rest, bit = self.terminals.rest, 1 << atom
+        rest, bit = self.terminals.rest, 1 << minterm
         after = condition
         if condition != rest.anything:
             after = next((w for mask, w in rest.steps(condition) if mask & bit), NONE)

@@ -1,13 +1,13 @@
-r"""Terminals of a grammar: what ``re.match`` takes at a place, as lazy automata over atoms.
+r"""Terminals of a grammar: what ``re.match`` takes at a place, as lazy automata over minterms.
 
 A terminal takes one stretch of text, the one that backtracking prefers: greedy quantifiers the
 longest, lazy ones the shortest, alternatives the first that works. A state is the *ordered* list of
 ways still open (threads), the first of them preferred. Whether the terminal may end at a state
 depends on the text after it: no preferred thread may come to a match there. That condition is a
-regular language of the rest of the text, a state of `RestAutomaton`; ``end(state)`` answers with
-it, so that ``[a-z]+`` may end before anything but another letter. Lookahead is the same thing: a
-condition on the rest, carried by a thread from where it stands. Lookbehind runs beside the threads
-from the terminal's start; it may not look beyond that.
+regular language of the rest of the text, a state of `LookaheadAutomaton`; ``end(state)`` answers
+with it, so that ``[a-z]+`` may end before anything but another letter. Lookahead is the same thing:
+a condition on the rest, carried by a thread from where it stands. Lookbehind runs beside the
+threads from the terminal's start; it may not look beyond that.
 
 It knows nothing of rules, bytes or tokens. (Thompson simulation with priorities, as in Cox 2010;
 conditions by derivatives.)
@@ -33,8 +33,8 @@ from structgen.grammar.regex import facts as regex_facts
 from structgen.grammar.regex import python as python_regex
 from structgen.grammar.regex import tree
 
-from .guests import Guest
-from .threads import DEAD, HAS_BEHIND, Item, RestAutomaton, Threads
+from .embedded_terminals import EmbeddedTerminal
+from .threads import DEAD, HAS_BEHIND, Item, LookaheadAutomaton, Threads
 
 _Key = tuple[tuple[tuple[int, int], ...], tuple[int, ...], int, int]
 """A state: threads (what is left, condition), positions of lookbehind automata, characters read (as
@@ -66,7 +66,7 @@ class Terminals:
     """All terminals of a grammar, over one alphabet.
 
     Args:
-        symbols: the terminals; those that are not patterns are left to `guests`.
+        symbols: the terminals; those that are not patterns are left to `embedded_terminals`.
         chars: the code points that may be written.
 
     Raises:
@@ -74,7 +74,7 @@ class Terminals:
         UnsupportedFeature: a lookaround that cannot be enforced exactly.
 
     Attributes:
-        alphabet: the atoms.
+        alphabet: the minterms.
         rest: the automaton of conditions on what follows.
         starts: the start state of each terminal; -1 when it matches nothing, or is a guest.
         guests: terminals that are not patterns, by number; for the caller to fill in.
@@ -111,9 +111,9 @@ class Terminals:
             sets |= char_sets(ir.ANY_TEXT)
         self.alphabet = Alphabet(sets)
         self._writable = self.alphabet.mask(chars.ranges)
-        self.end_of_text = 1 << self.alphabet.n_atoms
-        self.guests: dict[int, Guest] = {}
-        self.rest = RestAutomaton(self.alphabet)
+        self.end_of_text = 1 << self.alphabet.n_minterms
+        self.guests: dict[int, EmbeddedTerminal] = {}
+        self.rest = LookaheadAutomaton(self.alphabet)
         self._behind_automata = [
             RegexAutomaton(ir.Concat((ir.ANY_TEXT, regex)), self.alphabet)
             for regex, _ in self._behinds.values()
@@ -132,17 +132,19 @@ class Terminals:
         self._nodes_of: list[int] = []
         self._first: dict[int, int] = {}
         self.literals: dict[int, bytes] = {}
-        atoms = {char: self.alphabet.atom(ord(char)) for char in written}
-        unwritable = {char for char, atom in atoms.items() if not self._writable >> atom & 1}
+        minterms = {char: self.alphabet.minterm(ord(char)) for char in written}
+        unwritable = {
+            char for char, minterm in minterms.items() if not self._writable >> minterm & 1
+        }
         self._contents = [(t.pattern, int(t.flags), t.splits, chars.ranges) for t in terminals]
         self.starts: list[int] = []
         for i, (terminal, text, parsed) in enumerate(zip(terminals, texts, trees, strict=True)):
             if parsed is None:
                 assert text is not None
                 is_dead = unwritable and not unwritable.isdisjoint(text)
-                node = DEAD if is_dead else self._threads.text([atoms[char] for char in text])
+                node = DEAD if is_dead else self._threads.text([minterms[char] for char in text])
                 start = self._start_of_text(i, text, node)
-                self._first[i] = 1 << atoms[text[0]]
+                self._first[i] = 1 << minterms[text[0]]
             else:
                 literal = self._literal(parsed)
                 if literal:
@@ -183,7 +185,7 @@ class Terminals:
     # -- the automata -------------------------------------------------------------------------
 
     def moves(self, state: int) -> Moves:
-        """Disjoint ``(atom mask, next state)`` pairs; what leads nowhere is left out."""
+        """Disjoint ``(minterm mask, next state)`` pairs; what leads nowhere is left out."""
         found = self._moves.get(state)
         if found is None and self._keys[state][3] == _UNORDERED:
             language = self._keys[state][0][0][0]
@@ -202,7 +204,7 @@ class Terminals:
         return found
 
     def first(self, terminal: int) -> int:
-        """The atoms a terminal can begin with."""
+        """The minterms a terminal can begin with."""
         found = self._first.get(terminal)
         if found is None:
             found = self._first[terminal] = self._first_of(terminal)
@@ -211,7 +213,7 @@ class Terminals:
     def _first_of(self, terminal: int) -> int:
         literal = self.literals.get(terminal)
         if literal is not None:
-            return 1 << self.alphabet.atom(ord(literal.decode()[0]))
+            return 1 << self.alphabet.minterm(ord(literal.decode()[0]))
         guest = self.guests.get(terminal)
         first = 0 if guest is None else guest.first
         for mask, _ in () if guest else self.moves(self.starts[terminal]):
@@ -257,15 +259,15 @@ class Terminals:
         """Atoms that settle each of ``conditions``, and whether the text may end under all.
 
         A named token is the end of the text to what stands before it: `Terminals.end_of_text`, one
-        atom more.
+        minterm more.
         """
-        rest, atoms = self.rest, self.alphabet.everything
+        rest, minterms = self.rest, self.alphabet.everything
         may_end = True
         for condition in conditions:
             if condition != rest.anything:
-                atoms &= rest.settling(condition)
+                minterms &= rest.settling(condition)
                 may_end = may_end and rest.label(condition) >= 0
-        return atoms | self.end_of_text if may_end else atoms, may_end
+        return minterms | self.end_of_text if may_end else minterms, may_end
 
     def _settling_at_worst(self, terminal: int) -> tuple[int, bool]:
         """Of all that a terminal can read, and of all that its lookaheads can come to."""
@@ -280,8 +282,8 @@ class Terminals:
                 return 0, False
         # Where a lookahead holds or not decides between two ways on, its contrary is demanded too.
         contrary = [self.rest.contrary(c) for c in pending]
-        atoms, may_end = self.settled_by([*pending, *contrary])
-        return atoms & ~masks, may_end
+        minterms, may_end = self.settled_by([*pending, *contrary])
+        return minterms & ~masks, may_end
 
     def _items(self, state: int) -> list[Item]:
         """The ways open at ``state``, preferred first, none after an unconditional match."""

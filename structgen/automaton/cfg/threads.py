@@ -2,10 +2,10 @@
 
 A node is an expression whose alternatives and quantifiers keep their order of preference
 (`Threads.expand` lists what it may do next, preferred first), unlike the derivatives of
-`derivatives`, for which order means nothing. `RestAutomaton` is that other kind: conditions on the
-rest of the text, closed under and, or, not. `Threads.tail` leads from the one to the other.
+`derivatives`, for which order means nothing. `LookaheadAutomaton` is that other kind: conditions on
+the rest of the text, closed under and, or, not. `Threads.tail` leads from the one to the other.
 
-It knows one expression at a time; `cfg_terminals` makes automata of them.
+It knows one expression at a time; `terminals` makes automata of them.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ _MAX_UNROLL = 8
 HAS_AHEAD, HAS_BEHIND = 1, 2
 
 Item = tuple[int, int, int]
-"""Condition on the rest from here, atoms read (0: none, a match), what is left to match."""
+"""Condition on the rest from here, minterms read (0: none, a match), what is left to match."""
 
 
-class RestAutomaton(RegexAutomaton):
+class LookaheadAutomaton(RegexAutomaton):
     """Conditions on the rest of the text: states are languages, closed under and, or, not."""
 
     def __init__(self, alphabet: Alphabet) -> None:
@@ -42,9 +42,9 @@ class RestAutomaton(RegexAutomaton):
         self._unless: dict[int, int] = {0: self.anything}
 
     def language(self, regex: ir.Regex) -> int:
-        """The state of ``regex``."""
+        """The state of ``regex.read``."""
         if self._looks is None and lookarounds.are_in(regex):
-            self._looks = lookarounds.Looks(self)
+            self._looks = lookarounds.Lookarounds(self)
         return self._lower(regex, {})
 
     def both(self, a: int, b: int) -> int:
@@ -64,7 +64,7 @@ class RestAutomaton(RegexAutomaton):
         return self._cat(a, b)
 
     def one(self, mask: int) -> int:
-        """One of the atoms of ``mask``."""
+        """One of the minterms of ``mask``."""
         return self._set(mask)
 
     def times(self, a: int, least: int, most: int) -> int:
@@ -80,24 +80,24 @@ class RestAutomaton(RegexAutomaton):
         return tuple((mask, to) for mask, to in self._raw(state) if to != NONE)
 
     def settling(self, state: int) -> int:
-        """The atoms after which ``state`` demands nothing more."""
+        """The minterms after which ``state`` demands nothing more."""
         return self.possible(state)[1]
 
     def possible(self, state: int) -> tuple[int, int]:
-        """The atoms that ``state`` allows (see `steps`), and those that leave no demand."""
+        """The minterms that ``state`` allows (see `steps`), and those that leave no demand."""
         found = self._possible.get(state)
         if found is None:
             allowed = settling = 0
-            for atoms, to in self._raw(state):
+            for minterms, to in self._raw(state):
                 if to != NONE:
-                    allowed |= atoms
+                    allowed |= minterms
                 if to == self.anything:
-                    settling |= atoms
+                    settling |= minterms
             found = self._possible[state] = (allowed, settling)
         return found
 
     def unless(self, ways: list[tuple[int, int]]) -> int:
-        """The state of what begins in none of some ways: with one of some atoms, and then as a
+        """The state of what begins in none of some ways: with one of some minterms, and then as a
         state says. As `shortened` says it; what it allows is told without derivatives.
         """
         full = 0
@@ -146,7 +146,7 @@ class Threads:
 
     Args:
         rest: conditions on the rest of the text; its alphabet is used.
-        writable: the atoms that may be written.
+        writable: the minterms that may be written.
         aheads: the condition that each lookahead stands for.
         behinds: the number of each lookbehind.
 
@@ -156,7 +156,7 @@ class Threads:
 
     def __init__(
         self,
-        rest: RestAutomaton,
+        rest: LookaheadAutomaton,
         writable: int,
         aheads: Mapping[tree.Look | ir.EndAnchor, ir.Regex],
         behinds: Mapping[tree.Look, int],
@@ -269,23 +269,23 @@ class Threads:
         return out
 
     def contents(self, node: int) -> tuple[int, set[int]]:
-        """All atoms that occur in ``node``, and the conditions of its lookaheads."""
-        atoms, conditions = 0, set()
+        """All minterms that occur in ``node``, and the conditions of its lookaheads."""
+        minterms, conditions = 0, set()
         seen = {node}
         for at in (todo := [node]):
             kind, *args = self._nodes[at]
             if kind == _SET:
-                atoms |= args[0]
+                minterms |= args[0]
             elif kind == _TEXT:
-                for atom in args:
-                    atoms |= 1 << atom
+                for minterm in args:
+                    minterms |= 1 << minterm
             elif kind == _AHEAD:
                 conditions.add(args[0])
             elif kind in (_CAT, _ALT, _REP):
                 inner = args[:1] if kind == _REP else args
                 todo += [n for n in inner if n not in seen]
                 seen.update(inner)
-        return atoms, conditions
+        return minterms, conditions
 
     def _tail_of_repeat(self, node: int, after: int, name: str) -> int:
         _, body, least, most, lazy = self._nodes[node]
@@ -313,16 +313,16 @@ class Threads:
             fix="Move lookahead to the end of the terminal, or write the pattern without it.",
         )
 
-    def text(self, atoms: Sequence[int]) -> int:
-        """The node of a text, one atom after the other. Most are never looked at, so what follows
-        its first atom has no node until somebody asks."""
-        return self._node((_TEXT, *atoms), 0)
+    def text(self, minterms: Sequence[int]) -> int:
+        """The node of a text, one minterm after the other. Most are never looked at, so what
+        follows its first minterm has no node until somebody asks."""
+        return self._node((_TEXT, *minterms), 0)
 
-    def _spelt(self, atoms: Sequence[int]) -> int:
+    def _spelt(self, minterms: Sequence[int]) -> int:
         """The node of a text as `lower` would make it."""
         node = EMPTY
-        for atom in reversed(atoms):
-            node = self._cat(self._node((_SET, 1 << atom), 0), node)
+        for minterm in reversed(minterms):
+            node = self._cat(self._node((_SET, 1 << minterm), 0), node)
         return node
 
     def lower(self, parsed: tree.Tree) -> int:

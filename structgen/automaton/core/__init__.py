@@ -3,8 +3,8 @@
 A *leaf* is an automaton over bytes that needs no stack (`leaf`, `text_leaf`, `literal_leaf`); a
 *frame* is an open value that says what may follow when a leaf ends (`frames`, `stacks`); a *state*
 is an interned set of configurations, each a leaf over a stack (`states`); `machine` leads from one
-to the next, `completions` finds the shortest way to the end. `tape` is the text so far for the few
-frames that need it; `shared` keeps automata that constraints have in common.
+to the next, `completions` finds the shortest way to the end. `text_history` is the text so far for
+the few frames that need it; `shared` keeps automata that constraints have in common.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .machine import Machine
 from .shared import AUTOMATA, FORMATS
 from .stacks import BOTTOM
 from .states import DEAD
-from .tape import Tape
+from .text_history import TextHistory
 from .text_leaf import StringLeaf, TextLeaf
 
 __all__ = [
@@ -33,6 +33,6 @@ __all__ = [
     "Machine",
     "NeedsText",
     "StringLeaf",
-    "Tape",
+    "TextHistory",
     "TextLeaf",
 ]

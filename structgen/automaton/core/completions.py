@@ -13,10 +13,10 @@ from structgen.automaton.texts import Text, flat, joined, put
 from .frames import NeedsText
 from .leaf import Leaf
 from .stacks import BOTTOM, Stacks
-from .tape import Tape
+from .text_history import TextHistory
 
 
-class AnyText(Tape):
+class AnyText(TextHistory):
     """In the place of a tape: any text, but that no value recorded is one of ``told``.
 
     Attributes:
@@ -40,7 +40,7 @@ class Completions(Stacks):
         self._most_closing: dict[tuple[int, int], int | None] = {(BOTTOM, 0): 0}
 
     def completion(
-        self, leaf: Leaf, q: int, continuation: int, tape: Tape | None = None
+        self, leaf: Leaf, q: int, continuation: int, tape: TextHistory | None = None
     ) -> Text | None:
         """Bytes from one configuration; None if that one is hopeless."""
         best = self._completion(leaf, q, continuation, tape, None)
@@ -54,14 +54,16 @@ class Completions(Stacks):
         return best
 
     def _completion(
-        self, leaf: Leaf, q: int, continuation: int, tape: Tape | None, wanted: int | None
+        self, leaf: Leaf, q: int, continuation: int, tape: TextHistory | None, wanted: int | None
     ) -> Text | None:
         shortest = leaf.shortest(q, wanted)
         if shortest is None:
             return None
         return self._close(continuation, shortest[1], shortest[0], tape)
 
-    def _close(self, continuation: int, outcome: int, out: Text, tape: Tape | None) -> Text | None:
+    def _close(
+        self, continuation: int, outcome: int, out: Text, tape: TextHistory | None
+    ) -> Text | None:
         """``out`` and the bytes after it that close every frame of ``continuation``.
 
         The fewest that the frames offer. Where they depend on the text so far, only what each frame
@@ -159,7 +161,7 @@ class Completions(Stacks):
         return joined(b"", parts)
 
     def _finish_frame(
-        self, frame_id: int, outcome: int, out: Text, tape: Tape | None
+        self, frame_id: int, outcome: int, out: Text, tape: TextHistory | None
     ) -> Text | None:
         frame, at = self.frames[frame_id]
         text = None

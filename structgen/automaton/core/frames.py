@@ -122,7 +122,7 @@ class Released(Protocol):
 
 
 class NeedsText(Exception):
-    """The answer depends on text that a state does not hold; ask again with a `Tape`."""
+    """The answer depends on text that a state does not hold; ask again with a `TextHistory`."""
 
 
 class Alternative:

@@ -40,7 +40,7 @@ from .states import (
     pack,
     unpack,
 )
-from .tape import Tape
+from .text_history import TextHistory
 
 
 class Machine(Completions, States):
@@ -236,8 +236,8 @@ class Machine(Completions, States):
             following = self._after[key] = (*found,)
         return following
 
-    def resolve(self, state: int, tape: Tape) -> int:
-        """The state that a pending ``state`` becomes after the text on ``tape``."""
+    def resolve(self, state: int, tape: TextHistory) -> int:
+        """The state that a pending ``state`` becomes after the text on ``text_history``."""
         with GROW:
             found: set[int] = set()
             for configuration in self.states[state]:
@@ -361,7 +361,7 @@ class Machine(Completions, States):
                     return error.at(path)
         return error
 
-    def shortest_completion(self, state: int, tape: Tape | None = None) -> Text:
+    def shortest_completion(self, state: int, tape: TextHistory | None = None) -> Text:
         """Bytes that lead from ``state`` to acceptance: a short way, the same one every time.
 
         Exactly the fewest for leaves; over open objects and arrays an upper bound that always

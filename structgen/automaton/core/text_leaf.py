@@ -12,8 +12,8 @@ import re
 from collections.abc import Hashable
 from typing import TYPE_CHECKING, Any
 
+from structgen.automaton.regex.completion_bounds import longest_rest
 from structgen.automaton.regex.encoding import GROUND, Utf8, may_escape
-from structgen.automaton.regex.rests import longest_rest
 from structgen.automaton.regex.symbols import (
     NO_STATE,
     SymbolAutomaton,
@@ -172,8 +172,8 @@ def _lead(symbols: SymbolAutomaton, state: int, to: int) -> int | None:
     from ``state``; None if not."""
     chars, most = symbols.run(state)
     if most < 0 and symbols.settled(state) <= (to != state):
-        atoms = symbols.alphabet.ascii_atoms()
-        if all(chars >> atoms[byte] & 1 for byte in _PLAIN_BYTES):
+        minterms = symbols.alphabet.ascii_minterms()
+        if all(chars >> minterms[byte] & 1 for byte in _PLAIN_BYTES):
             return to
     return None
 

@@ -1,11 +1,11 @@
 """The values of a JSON Schema as leaves and frames.
 
-In reading order: `options`; `document` and `opening` (the whole text); `values` (what a value may
+In reading order: `options`; `document` and `lazy_root` (the whole text); `values` (what a value may
 look like), `conjunctions`, `branches`, `negation`, `rules`, `rule_reader`, `string_reader` (what a
-value owes); `objects`, `members`, `owed`, `closing`, `arrays` (open values); `scalars`,
+value owes); `objects`, `members`, `requirements`, `closing`, `arrays` (open values); `scalars`,
 `schema_scalars`, `numbers`, `number_reader`, `decimals`, `keys`, `key_symbols`, `whitespace`,
-`excluding` (leaves); `emptiness`, `contradiction`, `nesting`, `plain`, `early_check` (what has no
-value, and why); `evaluate` (the schema as a validator of Python values).
+`excluding` (leaves); `emptiness`, `contradiction`, `nesting`, `quick_checks`, `early_check` (what
+has no value, and why); `evaluate` (the schema as a validator of Python values).
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from __future__ import annotations
 from . import evaluate
 from .excluding import ExcludingLeaf, bytes_of_many
 from .keys import CLOSE
+from .lazy_root import OpeningLeaf
 from .nesting import UNLIMITED
 from .numbers import NumberLeaf
-from .opening import OpeningLeaf
 from .options import JsonOptions, json_options
 from .values import MAX_DEPTH_COMPARED, MAX_SPELT_NUMBERS
 

@@ -194,7 +194,7 @@ class ArrayPlan:
             )
         # What no item may be is no matter of counting.
         never = [c for c in contains if c.most == 0 and not c.least and not c.start]
-        self._never = tuple([c.obligation ^ 1 for c in never])
+        self._never = tuple([c.requirement ^ 1 for c in never])
         self._contains = [c for c in contains if c not in never]
         if (
             self._repeats
@@ -270,23 +270,23 @@ class ArrayPlan:
                 options.append([(TRUE, k)])
             elif some.most is None:
                 # Where it lists values, others are told from these: no item is left a guess.
-                other = some.obligation ^ 1 if self._lists(some.obligation) else TRUE
-                options.append([(other, k), (some.obligation, k + 1)])
+                other = some.requirement ^ 1 if self._lists(some.requirement) else TRUE
+                options.append([(other, k), (some.requirement, k + 1)])
             else:
-                options.append([(some.obligation ^ 1, k)])
+                options.append([(some.requirement ^ 1, k)])
                 if k < some.most:
-                    options[-1].append((some.obligation, k + 1))
+                    options[-1].append((some.requirement, k + 1))
         yield from self._combined(base, options)
 
-    def _lists(self, obligation: int) -> bool:
-        return not obligation & 1 and self._language.listings.of(obligation) is not None
+    def _lists(self, requirement: int) -> bool:
+        return not requirement & 1 and self._language.listings.of(requirement) is not None
 
     def _combined(
         self, base: int, options: list[list[tuple[int, int]]]
     ) -> Iterator[tuple[int, tuple[int, ...]]]:
         """What an item owes, with the counts after it, for each choice of one of all options.
 
-        Choices of which the first few obligations exclude each other are not gone on with: items
+        Choices of which the first few requirements exclude each other are not gone on with: items
         contained each by a constant have as many ways as constants, not as sets of them.
         """
         language = self._language
@@ -298,11 +298,11 @@ class ArrayPlan:
                 yield owed, counts
                 continue
             more: list[tuple[int, tuple[int, ...]]] = []
-            for obligation, k in options[len(counts)]:
+            for requirement, k in options[len(counts)]:
                 after = owed
-                if obligation != TRUE:
-                    after = language.conjunction_with(owed, [obligation])
-                    if after == FALSE or (after != obligation and language.clearly_empty(after)):
+                if requirement != TRUE:
+                    after = language.conjunction_with(owed, [requirement])
+                    if after == FALSE or (after != requirement and language.clearly_empty(after)):
                         continue
                 more.append((after, (*counts, k)))
             todo += reversed(more)
@@ -730,7 +730,7 @@ class ArrayPlan:
         first = max(state[0], some.start)
         return any(
             self._language.shortest(
-                self._language.conjunction_with(self._item(at, state[2]), [some.obligation])
+                self._language.conjunction_with(self._item(at, state[2]), [some.requirement])
             )
             is not None
             for at in range(first, max(first, self._prefix) + 1)
@@ -795,16 +795,16 @@ class ArrayPlan:
     @cached_property
     def _least_contained(self) -> tuple[int, ...] | None:
         """Fewest bytes of what each ``contains`` lists, if no value is in two of these lists."""
-        listed = [self._language.listings.of(some.obligation) for some in self._contains]
+        listed = [self._language.listings.of(some.requirement) for some in self._contains]
         seen: set[Any] = set()
         sizes: list[int] = []
         for some, listing in zip(self._contains, listed, strict=True):
-            if listing is None or some.obligation & 1 or not seen.isdisjoint(listing.keys):
+            if listing is None or some.requirement & 1 or not seen.isdisjoint(listing.keys):
                 return None
             if any(isinstance(key, tuple) and key[0] in _CONTAINERS for key in listing.keys):
                 return None  # how short these are may not be known yet
             seen |= listing.keys
-            shortest = self._language.shortest(some.obligation)
+            shortest = self._language.shortest(some.requirement)
             if shortest is None:
                 return None
             sizes.append(len(shortest))
@@ -836,7 +836,7 @@ class ArrayPlan:
         for index in range(count + 1, last + 1):
             for later, _ in self._ways((index, met, ())):
                 yield self._language.conjunction_with(
-                    conjunction, self._language.obligations(later)
+                    conjunction, self._language.requirements(later)
                 )
 
 

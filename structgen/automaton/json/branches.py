@@ -1,11 +1,12 @@
-"""In-place applicators multiplied out: conjunctions of obligations → branches.
+"""In-place applicators multiplied out: conjunctions of requirements → branches.
 
-A conjunction is a set of obligations on one value. Its applicators (``$ref``, ``allOf``, ``anyOf``,
-``oneOf``, ``if``, ``not``, dependencies) make further obligations hold for the same value, or leave
-a choice. `Brancher.expand` turns them into branches: disjunction between branches, conjunction of
-plain assertions inside one. Where that would be too many, what objects may be becomes a rule and
-what strings may be an expression, in one branch each. Choices that the types already decide are
-never multiplied out, and a ``oneOf`` branch only excludes those siblings that can overlap with it.
+A conjunction is a set of requirements on one value. Its applicators (``$ref``, ``allOf``,
+``anyOf``, ``oneOf``, ``if``, ``not``, dependencies) make further requirements hold for the same
+value, or leave a choice. `Brancher.expand` turns them into branches: disjunction between branches,
+conjunction of plain assertions inside one. Where that would be too many, what objects may be
+becomes a rule and what strings may be an expression, in one branch each. Choices that the types
+already decide are never multiplied out, and a ``oneOf`` branch only excludes those siblings that
+can overlap with it.
 
 ``unevaluatedProperties`` and ``unevaluatedItems`` need to know which subschemas have held: inside a
 branch that is known, so they become an ordinary node listing what they do not speak of.
@@ -51,7 +52,7 @@ MAX_SUBSETS = 6
 """Most ``anyOf`` branches beside an ``unevaluated…`` keyword: all their subsets are tried."""
 
 Owned: TypeAlias = "tuple[int, frozenset[int]]"
-"""An obligation, with the nodes whose ``unevaluated…`` sees what it evaluates."""
+"""An requirement, with the nodes whose ``unevaluated…`` sees what it evaluates."""
 
 _NOBODY: frozenset[int] = frozenset()
 
@@ -96,10 +97,10 @@ class Brancher:
 
     Args:
         nodes: the schema's nodes; synthetic ones are appended.
-        outlines: which of several obligations certainly exclude each other.
-        constant: the obligation to equal a given object or array.
-        reader: reads obligations as rules about an object's members.
-        strings: reads obligations as expressions over strings.
+        outlines: which of several requirements certainly exclude each other.
+        constant: the requirement to equal a given object or array.
+        reader: reads requirements as rules about an object's members.
+        strings: reads requirements as expressions over strings.
     """
 
     def __init__(
@@ -119,7 +120,7 @@ class Brancher:
         self._strings = strings
         self._compact = False
 
-    def expand(self, obligations: Iterable[int]) -> list[Branch]:
+    def expand(self, requirements: Iterable[int]) -> list[Branch]:
         """The branches of a conjunction, without those that the types rule out.
 
         What objects may be is multiplied out where that is little, for a plan that follows one
@@ -129,14 +130,14 @@ class Brancher:
         Raises:
             CompileLimitExceeded: more than `MAX_BRANCHES` partial branches were looked at.
         """
-        obligations = tuple(obligations)
+        requirements = tuple(requirements)
         compact = 0
-        found = self._expand(obligations, compact)
+        found = self._expand(requirements, compact)
         if found is None:
             compact = OBJECT
-            found = self._expand(obligations, compact)
+            found = self._expand(requirements, compact)
         if found is None or self._texts(found) > MAX_STRINGS:
-            found = self._expand(obligations, compact | STRING)
+            found = self._expand(requirements, compact | STRING)
         assert found is not None
         return _without_redundant(found)
 
@@ -145,7 +146,7 @@ class Brancher:
         texts = (b.nodes for b in branches if b.types & STRING)
         return sum(all(self._nodes[n].enum is None for n in nodes) for nodes in texts)
 
-    def _expand(self, obligations: tuple[int, ...], compact: int) -> list[Branch] | None:
+    def _expand(self, requirements: tuple[int, ...], compact: int) -> list[Branch] | None:
         """The branches, those of the types in ``compact`` in one wherever that can be; None when
         there are too many and types are left to compact."""
         stack: list[_Partial] = []
@@ -153,7 +154,7 @@ class Brancher:
             if not types:
                 continue
             first = _Partial()
-            first.todo = [(ob, _NOBODY) for ob in obligations]
+            first.todo = [(ob, _NOBODY) for ob in requirements]
             first.types = types
             stack.append(first)
         out: dict[tuple[int, ...], Branch] = {}
@@ -167,7 +168,7 @@ class Brancher:
                 if not compact & STRING:
                     return None
                 raise CompileLimitExceeded(
-                    f"the alternatives at {self._path(obligations)} multiply out to too many "
+                    f"the alternatives at {self._path(requirements)} multiply out to too many "
                     "branches; make them easier to tell apart (a const in a shared required "
                     "property), or use anyOf instead of oneOf",
                     limit=MAX_BRANCHES,
@@ -207,7 +208,7 @@ class Brancher:
         return list(out.values())
 
     def add(self, node: Node) -> int:
-        """The obligation that a synthetic node holds; equal nodes are shared."""
+        """The requirement that a synthetic node holds; equal nodes are shared."""
         key = _content(node)
         found = self._synthetic.get(key)
         if found is None:
@@ -221,16 +222,16 @@ class Brancher:
         """Work off ``partial.todo``; False when the branch contradicts itself."""
         while partial.todo:
             owned = partial.todo.pop()
-            obligation, owners = owned
-            if obligation == TRUE or owned in partial.seen:
+            requirement, owners = owned
+            if requirement == TRUE or owned in partial.seen:
                 continue
-            if obligation == FALSE or (obligation ^ 1, owners) in partial.seen:
+            if requirement == FALSE or (requirement ^ 1, owners) in partial.seen:
                 return False
             partial.seen.add(owned)
-            if obligation & 1:
-                partial.negated.append(obligation >> 1)
+            if requirement & 1:
+                partial.negated.append(requirement >> 1)
                 continue
-            number = obligation >> 1
+            number = requirement >> 1
             node = self._nodes[number]
             partial.types &= node.types
             if not partial.types:
@@ -352,11 +353,11 @@ class Brancher:
         partial.choices = remaining
         return True
 
-    def _list_names(self, obligations: Iterable[int], partial: _Partial) -> None:
+    def _list_names(self, requirements: Iterable[int], partial: _Partial) -> None:
         """Have the branch list the properties of what became a rule, in their order."""
         names: dict[str, None] = {}
-        for obligation in obligations:
-            names.update(self._reader.names(obligation))
+        for requirement in requirements:
+            names.update(self._reader.names(requirement))
         listed = Node("$", properties=dict.fromkeys(names, TRUE), not_evaluating=True)
         partial.todo.append((self.add(listed), _NOBODY))
 
@@ -389,9 +390,9 @@ class Brancher:
         ways: list[Rule] = []
         for way in choice:
             parts: list[Rule] = []
-            for obligation, owners in way:
+            for requirement, owners in way:
                 # A way that evaluates members for an unevaluated… keyword says more than that.
-                rule = None if owners else self._reader.read(obligation)
+                rule = None if owners else self._reader.read(requirement)
                 if rule is None:
                     return None
                 parts.append(rule)
@@ -422,11 +423,11 @@ class Brancher:
 
     def _viable(self, way: tuple[Owned, ...], partial: _Partial) -> bool:
         types = partial.types
-        for obligation, owners in way:
-            if obligation == FALSE or (obligation ^ 1, owners) in partial.seen:
+        for requirement, owners in way:
+            if requirement == FALSE or (requirement ^ 1, owners) in partial.seen:
                 return False
-            if not obligation & 1:
-                types &= self._nodes[obligation >> 1].types
+            if not requirement & 1:
+                types &= self._nodes[requirement >> 1].types
         return bool(types)
 
     def _negation(self, number: int) -> Choice:
@@ -454,9 +455,9 @@ class Brancher:
                 self._unevaluated_items(node, parts),
             ):
                 if synthetic is not None:
-                    obligation = self.add(synthetic)
-                    if (obligation, _NOBODY) not in partial.seen:
-                        partial.todo.append((obligation, _NOBODY))
+                    requirement = self.add(synthetic)
+                    if (requirement, _NOBODY) not in partial.seen:
+                        partial.todo.append((requirement, _NOBODY))
         return tuple(sorted(partial.kept))
 
     def _unevaluated_properties(self, owner: Node, parts: list[Node]) -> Node | None:
@@ -491,7 +492,7 @@ class Brancher:
             return None if some == FALSE else Node(owner.path, types=ALL_TYPES & ~ARRAY)
         prefix = max(len(p.prefix) for p in parts)
         found = [
-            c.obligation for p in parts if p.contains_evaluates for c in p.contains if not c.start
+            c.requirement for p in parts if p.contains_evaluates for c in p.contains if not c.start
         ]
         if some != FALSE:
             if found:
@@ -501,8 +502,8 @@ class Brancher:
         rest = ways[0] if len(ways) == 1 else self.add(Node(owner.path, any_of=tuple(ways)))
         return Node(owner.path, prefix=(TRUE,) * prefix, items=rest)
 
-    def _path(self, obligations: Iterable[int]) -> str:
-        return next((self._nodes[ob >> 1].path for ob in obligations), "$")
+    def _path(self, requirements: Iterable[int]) -> str:
+        return next((self._nodes[ob >> 1].path for ob in requirements), "$")
 
 
 def _content(node: Node) -> tuple[Any, ...]:

@@ -16,7 +16,7 @@ from structgen.automaton.bits import bits
 from structgen.automaton.work import WORK
 
 from .language import Language
-from .owed import Owed
+from .requirements import Requirements
 from .rules import Rule
 
 Sides: TypeAlias = tuple[int, int]
@@ -24,8 +24,8 @@ Sides: TypeAlias = tuple[int, int]
 
 
 def told_apart(
-    language: Language, rule: Rule, touched: int, start: Owed, limit: int
-) -> list[tuple[Owed, Rule]] | None:
+    language: Language, rule: Rule, touched: int, start: Requirements, limit: int
+) -> list[tuple[Requirements, Rule]] | None:
     """The cases of a value, each with what it owes and what is left of ``rule``.
 
     Every value falls into a case, perhaps into several. Cases in which nothing can hold, or of
@@ -48,13 +48,13 @@ def told_apart(
     decided: dict[int, Sides] = {}
     here = 0
     for fact in book.facts_in(touched & ~book.presence):
-        keys, obligation = fact.detail
-        met, unmet = decided.get(obligation >> 1, (0, 0))
-        if obligation & 1:
+        keys, requirement = fact.detail
+        met, unmet = decided.get(requirement >> 1, (0, 0))
+        if requirement & 1:
             unmet |= fact.support
         else:
             met |= fact.support
-        decided[obligation >> 1] = met, unmet
+        decided[requirement >> 1] = met, unmet
         if keys.name is not None:
             here |= fact.support  # no other member can settle it
     begun = [(start, book.settle(rule, touched & book.presence, 0))]
@@ -66,7 +66,7 @@ def told_apart(
     else:
         lists = {}
     nodes = [n for n in decided if n not in lists]
-    out: list[tuple[Owed, Rule]] = []
+    out: list[tuple[Requirements, Rule]] = []
     todo = [(owed, left, 0) for owed, left in reversed(begun)]
     while todo:
         owed, left, at = todo.pop()
@@ -101,12 +101,12 @@ def told_apart(
 
 def _by_value(
     language: Language,
-    start: Owed,
+    start: Requirements,
     rule: Rule,
     decided: Mapping[int, Sides],
     lists: Mapping[int, frozenset[Any]],
     here: int,
-) -> list[tuple[Owed, Rule]]:
+) -> list[tuple[Requirements, Rule]]:
     """The cases of a value told apart by the nodes in ``lists``, all at once.
 
     Args:
@@ -142,7 +142,7 @@ def _by_value(
             true = true & ~unmet | met
             false = false & ~met | unmet & here
         left[mask] = book.settle(rule, true, false)
-    out: list[tuple[Owed, Rule]] = []
+    out: list[tuple[Requirements, Rule]] = []
     told = 0  # the nodes that a value must not meet to be in no list
     if 0 in values:
         for mask in values:

@@ -1,7 +1,7 @@
-"""Conjunctions of obligations, by number: what a value is owed to.
+"""Conjunctions of requirements, by number: what a value is owed to.
 
 A conjunction is a set of schema nodes that all apply to one value. Conjunctions are integers, that
-of one obligation being the obligation itself. `Conjunctions` owns the numbers of the others, and
+of one requirement being the requirement itself. `Conjunctions` owns the numbers of the others, and
 tells where in the schema they are. It knows nothing of what they mean.
 """
 
@@ -24,15 +24,15 @@ class Conjunctions:
 
     def __init__(self, nodes: list[Node]) -> None:
         self.nodes = nodes
-        # Those of several obligations, by ``-1 - number``: nearly all are of one.
+        # Those of several requirements, by ``-1 - number``: nearly all are of one.
         self._conjunctions: list[tuple[int, ...]] = []
         # Those that were given in another order first, by number.
         self._as_met: dict[int, tuple[int, ...]] = {}
         self._conjunction_ids: dict[tuple[int, ...], int] = {}
 
-    def conjunction(self, obligations: Iterable[int]) -> int:
-        """The number of the conjunction of ``obligations``."""
-        given = dict.fromkeys(obligations)
+    def conjunction(self, requirements: Iterable[int]) -> int:
+        """The number of the conjunction of ``requirements``."""
+        given = dict.fromkeys(requirements)
         given.pop(TRUE, None)
         if FALSE in given:
             return FALSE
@@ -50,8 +50,8 @@ class Conjunctions:
                 self._as_met[found] = as_met
         return found
 
-    def obligations(self, conjunction: int) -> tuple[int, ...]:
-        """The obligations that the conjunction consists of."""
+    def requirements(self, conjunction: int) -> tuple[int, ...]:
+        """The requirements that the conjunction consists of."""
         if conjunction < 0:
             return self._conjunctions[~conjunction]
         return () if conjunction == TRUE else (conjunction,)
@@ -61,8 +61,8 @@ class Conjunctions:
         return None if conjunction < 0 or conjunction & 1 else self.nodes[conjunction >> 1]
 
     def conjunction_with(self, conjunction: int, more: Iterable[int]) -> int:
-        """The conjunction of ``conjunction`` and further obligations."""
-        return self.conjunction([*self.obligations(conjunction), *more])
+        """The conjunction of ``conjunction`` and further requirements."""
+        return self.conjunction([*self.requirements(conjunction), *more])
 
     @contextmanager
     def placed(self, conjunction: int) -> Iterator[None]:
@@ -73,7 +73,7 @@ class Conjunctions:
             raise self._at(error, conjunction) from error
 
     def _at(self, error: CompileLimitExceeded, conjunction: int) -> CompileLimitExceeded:
-        paths = (self.nodes[ob >> 1].path for ob in self.obligations(conjunction))
+        paths = (self.nodes[ob >> 1].path for ob in self.requirements(conjunction))
         return error.at(next((path for path in paths if path != "$"), "$"))
 
     def _reading_order(self, conjunction: int) -> dict[int, int]:
@@ -82,7 +82,7 @@ class Conjunctions:
         It decides on the order of properties. Nodes that the engine has made have none.
         """
         order: dict[int, int] = {}
-        owed = self._as_met.get(conjunction) or self.obligations(conjunction)
+        owed = self._as_met.get(conjunction) or self.requirements(conjunction)
         stack = [ob >> 1 for ob in reversed(owed) if not ob & 1]
         while stack:
             number = stack.pop()

@@ -60,12 +60,12 @@ class _Search:
     def why(self, conjunction: int, path: str) -> tuple[str, str]:
         """The place, at ``path`` or below, that leaves nothing, and how."""
         language = self._language
-        obligations = language.obligations(conjunction)
+        requirements = language.requirements(conjunction)
         if len(self._seen) > _MOST_LEVELS:
             return path, "what is required there contradicts itself, further down or in a circle"
-        if obligations == (FALSE,):
+        if requirements == (FALSE,):
             return path, "the schema there is false, so that no value is allowed"
-        places = [language.nodes[ob >> 1].path for ob in obligations if not ob & 1]
+        places = [language.nodes[ob >> 1].path for ob in requirements if not ob & 1]
         path = next((p for p in places if p != "$"), path)
         if conjunction in self._seen:
             return path, "each value would have to hold another of its kind, without end"
@@ -130,7 +130,7 @@ class _Search:
         return path, "no object has the members that are asked for, in number, names and values"
 
     def _why_member(self, name: str, conjunction: int, path: str, asked: str) -> tuple[str, str]:
-        if self._language.obligations(conjunction) == (FALSE,):
+        if self._language.requirements(conjunction) == (FALSE,):
             return path, f"{asked}, but not allowed"
         return self.why(conjunction, child_path(path, "properties", name))
 
@@ -143,7 +143,7 @@ class _Search:
         for index, conjunction in enumerate(language.required_items(branch.nodes)):
             if language.is_possible(conjunction):
                 continue
-            if language.obligations(conjunction) == (FALSE,):
+            if language.requirements(conjunction) == (FALSE,):
                 return path, f"minItems asks for an item that is not allowed, number {index + 1}"
             return self.why(conjunction, child_path(path, "items"))
         return path, "no array has the items that are asked for, in number and values"

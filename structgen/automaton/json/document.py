@@ -12,7 +12,7 @@ from typing import Any
 from structgen.automaton.core.frames import POP, Alternative, Textless
 from structgen.automaton.core.leaf import Leaf
 from structgen.automaton.core.machine import Machine
-from structgen.automaton.core.tape import Tape
+from structgen.automaton.core.text_history import TextHistory
 from structgen.automaton.texts import Text
 
 from .whitespace import Whitespace
@@ -75,7 +75,7 @@ class Document(Textless):
         Not a shorter one, where there is: a completion would begin with a blank to come by it.
         """
         value = Machine(self._value)
-        return value.shortest_completion(value.start, Tape())
+        return value.shortest_completion(value.start, TextHistory())
 
     def resume(
         self, at: int, outcome: int, text: bytes | None = None, limited: bool = False

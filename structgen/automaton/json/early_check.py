@@ -1,7 +1,7 @@
 """What may fail only once something is built: found before the first text.
 
-Owns `check`, which builds what a schema's values may be as far as that is not `plain`, looks for a
-string of each pattern, and sees that unique items can be told apart. Knows the language from
+Owns `check`, which builds what a schema's values may be as far as that is not `quick_checks`, looks
+for a string of each pattern, and sees that unique items can be told apart. Knows the language from
 outside; nothing depends on what is built here, but it is kept.
 """
 
@@ -11,14 +11,14 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from structgen.automaton.core.text_leaf import StringLeaf
-from structgen.automaton.regex.plain_patterns import has_string
 from structgen.automaton.regex.probing import probe
+from structgen.automaton.regex.quick_checks import has_string
 from structgen.errors import CompileLimitExceeded
 from structgen.grammar.formats import FEWEST, MOST_LEAST, format_of
 from structgen.grammar.json_schema import Node, child_path
 
 from .arrays import ArrayPlan
-from .plain import IN_PLACE, PlainNodes, worth_a_look
+from .quick_checks import IN_PLACE, PlainNodes, worth_a_look
 
 if TYPE_CHECKING:
     from .values import JsonLanguage
@@ -32,7 +32,7 @@ def check(language: JsonLanguage) -> None:
 
     Breadth first, as far as `MAX_CHECKED` conjunctions: the parts that a schema is made of are
     met early, what comes later combines them in other ways. Costs little for schemas that are
-    plain (see `plain`), as most are.
+    plain (see `quick_checks`), as most are.
     """
     if "patterns" in language.said:
         _check_patterns(language)
@@ -59,7 +59,7 @@ def _check_plans(language: JsonLanguage, candidates: list[int]) -> None:
     while todo and len(seen) <= MAX_CHECKED:
         conjunction = todo.popleft()
         children = below[conjunction] = []
-        key = language.obligations(conjunction)
+        key = language.requirements(conjunction)
         if not key:
             continue
         if len(key) == 1 and plain.is_plain(key[0]):

@@ -24,7 +24,7 @@ from .conjunctions import Conjunctions
 from .excluding import bytes_of_many
 from .nesting import UNLIMITED, height_of_text
 from .objects import ObjectPlan
-from .plain import PlainSight
+from .quick_checks import QuickChecks
 
 Shapes: TypeAlias = tuple[tuple[tuple[Leaf, int], ...], tuple[ObjectPlan | ArrayPlan, ...]]
 """Leaves with where each starts, and plans."""
@@ -35,16 +35,16 @@ class Emptiness(Conjunctions, ABC):
 
     Args:
         nodes: the schema's nodes, which may become more.
-        typed: the obligations that name one type, or none, and say nothing else.
+        typed: the requirements that name one type, or none, and say nothing else.
         plain: what is plain to see of the nodes.
     """
 
-    def __init__(self, nodes: list[Node], typed: Set[int], plain: PlainSight) -> None:
+    def __init__(self, nodes: list[Node], typed: Set[int], plain: QuickChecks) -> None:
         super().__init__(nodes)
         self.typed = typed
         self._plain = plain
         self._shortest: dict[int, Text | None] = {}
-        self._levels: dict[int, int] = {}  # per obligation that `nesting` has made
+        self._levels: dict[int, int] = {}  # per requirement that `nesting` has made
 
     _solving: dict[int, Text | None] | None = None
     _reading = 0
@@ -72,7 +72,7 @@ class Emptiness(Conjunctions, ABC):
         levels = self._levels
         if not levels:
             return conjunction >= 0 and self._plain.possible(conjunction)
-        key = self.obligations(conjunction)
+        key = self.requirements(conjunction)
         room = min((levels[ob] for ob in key if ob in levels), default=UNLIMITED)
         if room != UNLIMITED:
             key = tuple(ob for ob in key if ob not in levels)
@@ -93,9 +93,9 @@ class Emptiness(Conjunctions, ABC):
             for plan in plans
         )
 
-    def _excluded(self, obligations: Sequence[int]) -> bool:
-        """Whether obligations certainly exclude each other; False when that is not obvious."""
-        return self.clearly_empty(self.conjunction(obligations))
+    def _excluded(self, requirements: Sequence[int]) -> bool:
+        """Whether requirements certainly exclude each other; False when that is not obvious."""
+        return self.clearly_empty(self.conjunction(requirements))
 
     def size_at_least(self, conjunction: int, size: int) -> bool:
         """A cheap sufficient test that ``size`` different values satisfy the conjunction."""
@@ -155,7 +155,7 @@ class Emptiness(Conjunctions, ABC):
         if conjunction in self._shortest:
             return self._shortest[conjunction]
         levels = self._levels
-        key = self.obligations(conjunction) if levels else ()
+        key = self.requirements(conjunction) if levels else ()
         room = min([levels[ob] for ob in key if ob in levels], default=UNLIMITED)
         if room != UNLIMITED:
             # Nearly always the shortest text of all is shallow enough: no level is then worked out.

@@ -42,7 +42,7 @@ class _NeedsAutomaton(Exception):
 
 
 def matches(regex: ir.Regex, text: str) -> bool:
-    """Whether ``regex`` matches the whole of ``text``."""
+    """Whether ``regex.read`` matches the whole of ``text``."""
     if len(text) <= _LONGEST_READ:
         try:
             return bool(_ends(regex, text, 1) >> len(text))
@@ -52,7 +52,8 @@ def matches(regex: ir.Regex, text: str) -> bool:
 
 
 def _ends(regex: ir.Regex, text: str, starts: int) -> int:
-    """Where matches of ``regex`` that begin at ``starts`` can end: bit masks of places in ``text``.
+    """Where matches of ``regex.read`` that begin at ``starts`` can end: bit masks of places in
+    ``text``.
 
     All places at once, so that nothing is tried twice however ambiguous the expression is.
     """
@@ -128,7 +129,7 @@ def forms(value: Any) -> list[Any]:
 
 
 def shortest_match(regex: ir.Regex) -> str | None:
-    """A shortest text that ``regex`` matches, made of ordinary characters where possible."""
+    """A shortest text that ``regex.read`` matches, made of ordinary characters where possible."""
     automaton = RegexAutomaton(regex)
     parents: dict[int, tuple[int, str]] = {automaton.start: (automaton.start, "")}
     queue = deque([automaton.start])
@@ -176,15 +177,15 @@ class _Seen:
         self.indexes |= other.indexes
 
 
-def holds(nodes: Sequence[Node], obligation: int, value: Any) -> bool:
-    """Whether ``value`` meets ``obligation``."""
-    return _judge(nodes, obligation, value) is not None
+def holds(nodes: Sequence[Node], requirement: int, value: Any) -> bool:
+    """Whether ``value`` meets ``requirement``."""
+    return _judge(nodes, requirement, value) is not None
 
 
-def _judge(nodes: Sequence[Node], obligation: int, value: Any) -> _Seen | None:
-    """What has been evaluated on the way, or None when the obligation is not met."""
-    judged = _judge_node(nodes, obligation >> 1, value)
-    if not obligation & 1:
+def _judge(nodes: Sequence[Node], requirement: int, value: Any) -> _Seen | None:
+    """What has been evaluated on the way, or None when the requirement is not met."""
+    judged = _judge_node(nodes, requirement >> 1, value)
+    if not requirement & 1:
         return judged
     return _Seen() if judged is None else None
 
@@ -293,8 +294,8 @@ def _object_holds(nodes: Sequence[Node], node: Node, value: Mapping[str, Any], s
         if not all(holds(nodes, c, item) for c in children or [node.additional]):
             return False
 
-    def meets(keys: Keys, obligation: int, name: str, item: Any) -> bool:
-        return includes(keys, name) and holds(nodes, obligation, item)
+    def meets(keys: Keys, requirement: int, name: str, item: Any) -> bool:
+        return includes(keys, name) and holds(nodes, requirement, item)
 
     if not all(rule.holds(value, meets) for rule in node.rules):
         return False
@@ -317,7 +318,7 @@ def _array_holds(nodes: Sequence[Node], node: Node, value: Sequence[Any], seen: 
         hits = [
             i
             for i, item in enumerate(value)
-            if i >= some.start and holds(nodes, some.obligation, item)
+            if i >= some.start and holds(nodes, some.requirement, item)
         ]
         if len(hits) < some.least or (some.most is not None and len(hits) > some.most):
             return False

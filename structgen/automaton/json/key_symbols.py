@@ -22,7 +22,7 @@ from structgen.grammar import ir
 _FEW_PATTERNS = 6
 
 _MANY_CHARACTERS = 20
-"""Of two atoms so many have more texts than any object has names."""
+"""Of two minterms so many have more texts than any object has names."""
 
 _LOST = -(1 << 40)
 """Pattern state of a pattern that can no longer match."""
@@ -137,28 +137,28 @@ class KeySymbols:
         at, allowed, _, _ = self._keys[state]
         if not allowed >> label & 1:
             return None
-        atoms = self._trie.path(at, label)
+        minterms = self._trie.path(at, label)
         if node == GROUND:
-            return b"".join(encoding.shortest(GROUND)[atom] for atom in atoms)
-        begun = encoding.shortest(node).get(atoms[0]) if atoms else None
+            return b"".join(encoding.shortest(GROUND)[minterm] for minterm in minterms)
+        begun = encoding.shortest(node).get(minterms[0]) if minterms else None
         if begun is None:
             return None
-        return begun + b"".join(encoding.shortest(GROUND)[atom] for atom in atoms[1:])
+        return begun + b"".join(encoding.shortest(GROUND)[minterm] for minterm in minterms[1:])
 
     def moves(self, state: int) -> tuple[tuple[int, int], ...]:
-        """Disjoint ``(atom mask, next state)`` pairs, none of which leads nowhere."""
+        """Disjoint ``(minterm mask, next state)`` pairs, none of which leads nowhere."""
         found = self._moves.get(state)
         if found is None:
             found = tuple([move for move in self._raw(state) if self._is_alive(move[1])])
             self._moves[state] = found
         return found
 
-    def follow(self, state: int, atom: int) -> int | None:
+    def follow(self, state: int, minterm: int) -> int | None:
         """See `symbols.SymbolAutomaton`."""
         node, allowed, others, _ = self._keys[state]
         if others and self._automata:
-            return next((to for mask, to in self.moves(state) if mask >> atom & 1), None)
-        child = self._trie.children(node).get(atom, -1) if node >= 0 else -1
+            return next((to for mask, to in self.moves(state) if mask >> minterm & 1), None)
+        child = self._trie.children(node).get(minterm, -1) if node >= 0 else -1
         if child < 0 and not others:
             return None
         to = self._state(child, allowed, others, ())
@@ -168,9 +168,9 @@ class KeySymbols:
         """See `symbols.SymbolAutomaton`."""
         node, allowed, others, _ = self._keys[state]
         if others and self._automata:
-            atoms = self.alphabet.ascii_atoms()
+            minterms = self.alphabet.ascii_minterms()
             for byte in text:
-                to = self.follow(state, atoms[byte])
+                to = self.follow(state, minterms[byte])
                 if to is None:
                     return None
                 state = to
@@ -287,8 +287,8 @@ class KeySymbols:
             return []
         point = self.alphabet.representatives
         return [
-            (point[atom], self._state(child, allowed, others, patterns))
-            for atom, child in self._trie.children(node).items()
+            (point[minterm], self._state(child, allowed, others, patterns))
+            for minterm, child in self._trie.children(node).items()
             if others or allowed & self._below[child]
         ]
 
@@ -345,8 +345,8 @@ class KeySymbols:
         children = self._trie.children(node) if node >= 0 else {}
         if not others:
             return [
-                (1 << atom, self._state(child, allowed, False, ()))
-                for atom, child in children.items()
+                (1 << minterm, self._state(child, allowed, False, ()))
+                for minterm, child in children.items()
                 if allowed & self._below[child]
             ]
         # Split the alphabet by what every pattern does, then by the trie's own characters.
@@ -367,8 +367,8 @@ class KeySymbols:
         out: list[tuple[int, int]] = []
         for mask, states in pieces:
             barred = any(s == _LOST for s in states[self._n_patterns :])
-            for atom, child in children.items():
-                bit = 1 << atom
+            for minterm, child in children.items():
+                bit = 1 << minterm
                 if mask & bit:
                     mask ^= bit
                     if barred:

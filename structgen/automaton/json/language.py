@@ -39,20 +39,20 @@ class Conjoining(Protocol):
 
     nodes: list[Node]
 
-    def conjunction(self, obligations: Iterable[int]) -> int:
-        """The number of the conjunction of ``obligations``."""
+    def conjunction(self, requirements: Iterable[int]) -> int:
+        """The number of the conjunction of ``requirements``."""
 
     def conjunction_with(self, conjunction: int, more: Iterable[int]) -> int:
-        """The conjunction of ``conjunction`` and further obligations."""
+        """The conjunction of ``conjunction`` and further requirements."""
 
-    def obligations(self, conjunction: int) -> tuple[int, ...]:
-        """The obligations that the conjunction consists of."""
+    def requirements(self, conjunction: int) -> tuple[int, ...]:
+        """The requirements that the conjunction consists of."""
 
     def add(self, node: Node) -> int:
-        """The obligation that a new node holds."""
+        """The requirement that a new node holds."""
 
     def constant(self, value: Any) -> int:
-        """The obligation to equal ``value``."""
+        """The requirement to equal ``value``."""
 
     @property
     def listings(self) -> Listings:
@@ -121,8 +121,8 @@ class Language(Conjoining, Inhabited, Spelling, Protocol):
     def shapes(self, conjunction: int) -> tuple[tuple[tuple[Leaf, int], ...], tuple[Plan, ...]]:
         """The leaves and the plans of objects and arrays a value may take, possible or not."""
 
-    def string_language(self, obligation: int) -> ir.Regex:
-        """The strings, as text, that meet ``obligation``."""
+    def string_language(self, requirement: int) -> ir.Regex:
+        """The strings, as text, that meet ``requirement``."""
 
     def limit_below(self, nodes: tuple[int, ...]) -> int:
         """The depth from which on the values in an object or array of ``nodes`` are limited."""

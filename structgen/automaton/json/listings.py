@@ -1,7 +1,7 @@
 """Which values a schema node lists, as far as a look at it tells.
 
 Owns `Listings`: for a node the few values that meet it (an ``enum``, a ``const``, any of such, a
-pattern that matches a few words), and for an obligation an upper bound of its types. Looks at
+pattern that matches a few words), and for a requirement an upper bound of its types. Lookarounds at
 fields and at what nodes refer to, builds nothing, and says None where it would have to think.
 """
 
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from structgen.grammar import ir
 from structgen.grammar.json_schema import ALL_TYPES, STRING, Node
 
-from .plain import IN_PLACE
+from .quick_checks import IN_PLACE
 
 _MOST_HOPS = 12
 """So many references and applicators deep is looked."""
@@ -26,7 +26,7 @@ class Listing(NamedTuple):
     """Values, by `json_key`.
 
     Attributes:
-        keys: all values that can meet the obligation.
+        keys: all values that can meet the requirement.
         is_exact: whether all of them do, and are strings.
     """
 
@@ -46,14 +46,14 @@ class Listings:
         self._known: dict[int, Listing | None] = {}
         self._words: dict[int, frozenset[str] | None] = {}
 
-    def of(self, obligation: int, hops: int = 0) -> Listing | None:
-        """The values that can meet ``obligation``, or None where these are not a plain list."""
-        if obligation & 1 or obligation not in self._known:
-            if obligation & 1 or hops > _MOST_HOPS:
+    def of(self, requirement: int, hops: int = 0) -> Listing | None:
+        """The values that can meet ``requirement``, or None where these are not a plain list."""
+        if requirement & 1 or requirement not in self._known:
+            if requirement & 1 or hops > _MOST_HOPS:
                 return None
-            self._known[obligation] = None  # the answer inside itself
-            self._known[obligation] = self._listing(self._nodes[obligation >> 1], hops + 1)
-        return self._known[obligation]
+            self._known[requirement] = None  # the answer inside itself
+            self._known[requirement] = self._listing(self._nodes[requirement >> 1], hops + 1)
+        return self._known[requirement]
 
     def _listing(self, node: Node, hops: int) -> Listing | None:
         found: Listing | None = None
@@ -91,11 +91,11 @@ class Listings:
         exact &= vars(node).keys() <= _LISTING and bool(node.types & STRING)
         return Listing(found.keys, found.is_exact and exact)
 
-    def types(self, obligation: int, hops: int = 0) -> int:
-        """Type bits that are the only ones which values that meet ``obligation`` can have."""
-        if obligation & 1 or hops > _MOST_HOPS:
+    def types(self, requirement: int, hops: int = 0) -> int:
+        """Type bits that are the only ones which values that meet ``requirement`` can have."""
+        if requirement & 1 or hops > _MOST_HOPS:
             return ALL_TYPES
-        node = self._nodes[obligation >> 1]
+        node = self._nodes[requirement >> 1]
         types = node.types
         for part in (*node.refs, *node.all_of):
             types &= self.types(part, hops + 1)
@@ -109,11 +109,11 @@ class Listings:
                 types &= some
         return types
 
-    def is_silent(self, obligation: int) -> bool:
-        """Whether every string plainly meets ``obligation``."""
-        if obligation & 1:
+    def is_silent(self, requirement: int) -> bool:
+        """Whether every string plainly meets ``requirement``."""
+        if requirement & 1:
             return False
-        node = self._nodes[obligation >> 1]
+        node = self._nodes[requirement >> 1]
         return bool(node.types & STRING) and _OF_STRINGS.isdisjoint(vars(node))
 
     def words(self, number: int) -> frozenset[str] | None:
@@ -150,7 +150,7 @@ def _are_strings(keys: frozenset[Any]) -> bool:
 
 
 def _words(regex: ir.Regex) -> list[str] | None:
-    """The texts of ``regex`` if they are few and finitely many; else None."""
+    """The texts of ``regex.read`` if they are few and finitely many; else None."""
     if isinstance(regex, ir.CharSet):
         if sum(high - low + 1 for low, high in regex.ranges) > _MOST_WORDS:
             return None

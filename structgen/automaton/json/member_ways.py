@@ -16,7 +16,7 @@ from structgen.errors import CompileLimitExceeded
 from .cases import told_apart
 from .language import Language
 from .members import MemberTable
-from .owed import Owed
+from .requirements import Requirements
 from .rules import Rule
 
 MAX_CASES = 2
@@ -63,9 +63,9 @@ class MemberWays:
         self._refined: dict[Rule, Rule] = {}
         self._ways: dict[tuple[Rule, int, int], list[tuple[int, Rule]]] = {}
         # By conjunction, what the values that owe it anyway may be.
-        self._starts: dict[int, Owed] = {}
+        self._starts: dict[int, Requirements] = {}
         # What `_told_apart` has found, or that it is more than so many.
-        self._cases_told: dict[tuple[Rule, int, int], list[tuple[Owed, Rule]] | int] = {}
+        self._cases_told: dict[tuple[Rule, int, int], list[tuple[Requirements, Rule]] | int] = {}
 
     def ways(self, rule: Rule, label: int) -> list[tuple[int, Rule]]:
         """The cases of a member with this label: ``(conjunction its value owes, rule after)``.
@@ -102,7 +102,7 @@ class MemberWays:
         return found
 
     def _ways_owing(self, rule: Rule, label: int, owed: int) -> list[tuple[int, Rule]]:
-        """As `ways`, of a value that owes the conjunction ``owed`` anyway."""
+        """As `ways`, of a value that owes the conjunction ``requirements`` anyway."""
         key = (rule, label, owed)
         found = self._ways.get(key)
         if found is None:
@@ -141,7 +141,7 @@ class MemberWays:
             )
         return found
 
-    def _are_unlisted(self, owed: Owed, asked: Iterable[int]) -> bool:
+    def _are_unlisted(self, owed: Requirements, asked: Iterable[int]) -> bool:
         """Whether more than `MAX_UNLISTED` nodes say more of a value than which ones they list."""
         return sum(owed.listed_by(number) is None for number in asked) > MAX_UNLISTED
 
@@ -149,7 +149,7 @@ class MemberWays:
         """Bit mask of the facts that are open once a value owes what `_begun` says."""
         return rule.support & self._table.touching(label) & ~rule.single[1]
 
-    def _begun(self, rule: Rule, label: int, base: int) -> tuple[Owed, Rule]:
+    def _begun(self, rule: Rule, label: int, base: int) -> tuple[Requirements, Rule]:
         """What a member's value owes in any case, and the rule once its key is there."""
         book, table, language = self._book, self._table, self._language
         touching = table.touching(label)
@@ -171,7 +171,7 @@ class MemberWays:
         conjunction = language.conjunction_with(base, more) if more else base
         start = self._starts.get(conjunction)
         if start is None:
-            start = self._starts[conjunction] = Owed(language, conjunction)
+            start = self._starts[conjunction] = Requirements(language, conjunction)
         if more and rule is not book.no and language.clearly_empty(conjunction):
             rule = book.no
         return start, rule
@@ -179,7 +179,8 @@ class MemberWays:
     def _ways_of_parts(
         self, parts: list[Rule], label: int, owed: int
     ) -> list[tuple[int, Rule]] | None:
-        """The ways of several rules together, of a value that owes the conjunction ``owed``.
+        """The ways of several rules together, of a value that owes the conjunction
+        ``requirements``.
 
         None when there are too many, or no rules.
         """
@@ -221,9 +222,9 @@ class MemberWays:
         table, language = self._table, self._language
         asked: dict[str, set[int]] = {}
         for fact in book.facts_in(rule.support & ~book.presence & ~book.counting):
-            keys, obligation = fact.detail
+            keys, requirement = fact.detail
             if keys.name is not None:
-                asked.setdefault(keys.name, set()).add(obligation >> 1)
+                asked.setdefault(keys.name, set()).add(requirement >> 1)
         for name in sorted(asked, key=lambda name: -len(asked[name])):
             at = table.index[name]
             if at == label or len(asked[name]) < MIN_DISCRIMINATED:
@@ -238,9 +239,9 @@ class MemberWays:
             has = book.has(name)
             away = book.all((table.without(rule, 1 << at), has.negated))
             found = [away] if not table.required >> at & 1 else []
-            known = set(language.obligations(base))
+            known = set(language.requirements(base))
             for case, left in cases:
-                owing = language.obligations(case.conjunction)
+                owing = language.requirements(case.conjunction)
                 facts = [book.some(has.detail[0], ob) for ob in owing if ob not in known]
                 found.append(book.all((has, *facts, left)))
             return [way for way in found if way is not book.no]
@@ -290,22 +291,24 @@ class MemberWays:
                 owed.setdefault(part.detail[0].name, []).append(part.detail[1])
         true = false = 0
         language = self._language
-        for name, obligations in owed.items():
-            known: Owed | None = Owed(language, self._table.conjunctions[self._table.index[name]])
-            for obligation in obligations:
-                known = known and known.adding(obligation)
+        for name, requirements in owed.items():
+            known: Requirements | None = Requirements(
+                language, self._table.conjunctions[self._table.index[name]]
+            )
+            for requirement in requirements:
+                known = known and known.adding(requirement)
             for fact in self._book.facts_of(rule):
                 if fact.support & single or fact.kind != "some" or fact.detail[0].name != name:
                     continue
-                obligation = fact.detail[1]
-                if known is None or known.adding(obligation) is None:
+                requirement = fact.detail[1]
+                if known is None or known.adding(requirement) is None:
                     false |= fact.support
-                elif known.adding(obligation ^ 1) is None:
+                elif known.adding(requirement ^ 1) is None:
                     true |= fact.support
         return true, false
 
     def _cases(
-        self, rule: Rule, label: int, owed: Owed, limit: int
+        self, rule: Rule, label: int, owed: Requirements, limit: int
     ) -> list[tuple[int, Rule]] | None:
         """The cases told apart by every fact that matters; None when there are more than
         ``limit``."""
@@ -315,8 +318,8 @@ class MemberWays:
         return list(dict.fromkeys((case.conjunction, left) for case, left in found))
 
     def _told_apart(
-        self, rule: Rule, label: int, owed: Owed, limit: int
-    ) -> list[tuple[Owed, Rule]] | None:
+        self, rule: Rule, label: int, owed: Requirements, limit: int
+    ) -> list[tuple[Requirements, Rule]] | None:
         """As `_cases`, with what the value owes in parts."""
         key = (rule, label, owed.base)
         found = self._cases_told.get(key)

@@ -174,13 +174,13 @@ class MemberTable:
             elif part.kind == "fewer":
                 limits.append(part.detail - 1)
             elif part.kind == "none":
-                keys, obligation = part.detail
-                every.append((keys, obligation ^ 1))
+                keys, requirement = part.detail
+                every.append((keys, requirement ^ 1))
             elif part.kind == "some" and part.detail[0].name is not None:
-                keys, obligation = part.detail
+                keys, requirement = part.detail
                 required[keys.name] = names[keys.name] = None
-                if obligation != TRUE:
-                    every.append((keys, obligation))
+                if requirement != TRUE:
+                    every.append((keys, requirement))
             else:
                 rest.append(part)
         self._every = every
@@ -234,9 +234,9 @@ class MemberTable:
     def _every_by_name(self) -> dict[str, list[int]]:
         """What the members with a name have to meet by the rule."""
         found: dict[str, list[int]] = {}
-        for keys, obligation in self._every:
+        for keys, requirement in self._every:
             if keys.name is not None:
-                found.setdefault(keys.name, []).append(obligation)
+                found.setdefault(keys.name, []).append(requirement)
         return found
 
     @cached_property

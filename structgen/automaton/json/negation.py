@@ -4,7 +4,7 @@
 once: it fails when any one of its assertions fails, so its negation is a choice among small nodes
 that state one failure each (a type it does not allow, a missing required name, an item that breaks
 ``items``, …). Everything downstream then deals with positive assertions only. Where a failure lies
-in a child, the child's obligation is negated in turn, later and only if it is reached.
+in a child, the child's requirement is negated in turn, later and only if it is reached.
 
 This module knows the meaning of each keyword's failure; `branches` multiplies the choices out.
 """
@@ -30,10 +30,10 @@ from structgen.grammar.json_schema import (
 from .rules import Rule
 
 Choice: TypeAlias = "list[tuple[int, ...]]"
-"""Alternatives, each a set of obligations that together make one way."""
+"""Alternatives, each a set of requirements that together make one way."""
 
 Add: TypeAlias = Callable[[Node], int]
-"""Adds a node to the graph and gives the obligation that it holds."""
+"""Adds a node to the graph and gives the requirement that it holds."""
 
 
 def negate(node: Node, add: Add, constant: Callable[[Any], int], members: Rule) -> Choice:
@@ -42,7 +42,7 @@ def negate(node: Node, add: Add, constant: Callable[[Any], int], members: Rule) 
     Args:
         node: the node that must not hold.
         add: adds a synthetic node.
-        constant: gives the obligation to equal an object or array.
+        constant: gives the requirement to equal an object or array.
         members: what the node itself says about an object's members.
     """
     path = node.path
@@ -145,9 +145,9 @@ def _arrays(node: Node) -> list[Node]:
         out.append(Node(path, types=ARRAY, contains=(some,)))
     for some in node.contains:
         if some.least:
-            fewer = Contains(some.obligation, 0, some.least - 1, some.start)
+            fewer = Contains(some.requirement, 0, some.least - 1, some.start)
             out.append(Node(path, types=ARRAY, contains=(fewer,)))
         if some.most is not None:
-            more = Contains(some.obligation, some.most + 1, None, some.start)
+            more = Contains(some.requirement, some.most + 1, None, some.start)
             out.append(Node(path, types=ARRAY, contains=(more,)))
     return out

@@ -6,7 +6,7 @@ kept like anything else, so that nothing that the bound rules out is ever begun.
 level a schema of its own, with masks of its own. So it is added only where a text comes near the
 bound: as many levels above it as the schema can force a value to have (`forced_height`).
 
-Knows the schema graph only. `values` adds the obligations, `machine` counts what is open.
+Knows the schema graph only. `values` adds the requirements, `machine` counts what is open.
 """
 
 from __future__ import annotations
@@ -23,30 +23,30 @@ UNLIMITED = 1 << 30
 
 
 class NestingBound:
-    """The obligations to nest at most so many levels, made on demand.
+    """The requirements to nest at most so many levels, made on demand.
 
     Args:
-        add: adds a node to the graph and gives its obligation.
-        levels: where the levels that obligations allow are noted.
+        add: adds a node to the graph and gives its requirement.
+        levels: where the levels that requirements allow are noted.
     """
 
     def __init__(self, add: Callable[[Node], int], levels: dict[int, int]) -> None:
         self._add = add
-        self._obligations: list[int] = []
+        self._requirements: list[int] = []
         self.levels = levels
 
     def at_most(self, levels: int) -> int:
-        """The obligation to open at most ``levels`` objects and arrays inside one another."""
-        while len(self._obligations) <= levels:
-            if not self._obligations:
+        """The requirement to open at most ``levels`` objects and arrays inside one another."""
+        while len(self._requirements) <= levels:
+            if not self._requirements:
                 node = Node("$", types=ALL_TYPES & ~(OBJECT | ARRAY))
             else:
-                inner = self._obligations[-1]
+                inner = self._requirements[-1]
                 node = Node("$", additional=inner, items=inner, not_evaluating=True)
-            obligation = self._add(node)
-            self.levels[obligation] = len(self._obligations)
-            self._obligations.append(obligation)
-        return self._obligations[levels]
+            requirement = self._add(node)
+            self.levels[requirement] = len(self._requirements)
+            self._requirements.append(requirement)
+        return self._requirements[levels]
 
 
 def watch_from(graph: SchemaGraph, max_depth: int | None) -> int:
@@ -149,9 +149,9 @@ class _Forced:
             yield from (step for step in self._steps(self._nodes[number]) if step[1])
 
     def _steps(self, node: Node) -> Iterator[tuple[int, int]]:
-        for obligations in (node.refs, node.all_of, node.any_of, node.one_of, node.condition):
-            if obligations:
-                yield from ((0, ob >> 1) for ob in obligations)
+        for requirements in (node.refs, node.all_of, node.any_of, node.one_of, node.condition):
+            if requirements:
+                yield from ((0, ob >> 1) for ob in requirements)
         if node.dependent_schemas:
             yield from ((0, ob >> 1) for ob in node.dependent_schemas.values())
         if self._all or self._names:
@@ -164,7 +164,7 @@ class _Forced:
             yield 1, node.unevaluated_properties >> 1
         if self._items:
             yield from ((1, ob >> 1) for ob in node.prefix)
-            yield from ((1, some.obligation >> 1) for some in node.contains)
+            yield from ((1, some.requirement >> 1) for some in node.contains)
             yield 1, node.items >> 1
             yield 1, node.unevaluated_items >> 1
 
@@ -196,15 +196,15 @@ def _negates(node: Node) -> bool:
 
 def _has_scalar_items(nodes: Sequence[Node], node: Node) -> bool:
     """Whether the items of ``node`` are plainly no objects or arrays."""
-    for obligation in (*node.prefix, node.items):
+    for requirement in (*node.prefix, node.items):
         hops = 0
-        item = nodes[obligation >> 1]
+        item = nodes[requirement >> 1]
         while len(item.refs) == 1 and not item.refs[0] & 1 and hops < 32:
             if not item.types & (OBJECT | ARRAY):
                 break
             item = nodes[item.refs[0] >> 1]
             hops += 1
-        if obligation != FALSE and (obligation & 1 or item.types & (OBJECT | ARRAY)):
+        if requirement != FALSE and (requirement & 1 or item.types & (OBJECT | ARRAY)):
             return False
     return True
 

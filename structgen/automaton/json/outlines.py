@@ -33,7 +33,7 @@ class Outline(NamedTuple):
     Attributes:
         types: type bits of its values, or more.
         required: names that an object must have.
-        members: by name, obligations on the member's value.
+        members: by name, requirements on the member's value.
         closed: for each part that allows no other names, those that it does.
     """
 
@@ -56,7 +56,7 @@ class Outlines:
     Args:
         nodes: the schema's nodes.
         listings: which values they list.
-        is_empty: whether values that owe all of some obligations are clearly none.
+        is_empty: whether values that owe all of some requirements are clearly none.
     """
 
     def __init__(
@@ -72,19 +72,19 @@ class Outlines:
         self._empty: dict[tuple[int, ...], bool] = {}
         self._groups: dict[tuple[tuple[int, ...], int], list[list[int]]] = {}
 
-    def of(self, obligation: int) -> Outline:
-        """The outline of what ``obligation`` asks."""
-        found = self._known.get(obligation)
+    def of(self, requirement: int) -> Outline:
+        """The outline of what ``requirement`` asks."""
+        found = self._known.get(requirement)
         if found is None:
-            found = self._known[obligation] = self._read(obligation)
+            found = self._known[requirement] = self._read(requirement)
         return found
 
-    def _read(self, obligation: int) -> Outline:
+    def _read(self, requirement: int) -> Outline:
         types = ALL_TYPES
         required: set[str] = set()
         members: dict[str, list[int]] = {}
         closed: list[frozenset[str]] = []
-        todo, seen = [obligation], {obligation}
+        todo, seen = [requirement], {requirement}
         while todo and len(seen) < _MOST_PARTS:
             at = todo.pop()
             if at & 1:
@@ -179,7 +179,7 @@ class Outlines:
         return best
 
     def _are_apart(self, a: int, b: int, types: int) -> bool | None:
-        """Whether two obligations certainly exclude each other; None where more has to be asked."""
+        """Whether two requirements certainly exclude each other; None: more has to be asked."""
         some, other = self._listings.of(a), self._listings.of(b)
         if some is not None and other is not None and some.keys.isdisjoint(other.keys):
             return True
@@ -197,9 +197,9 @@ class Outlines:
                 return True
         return None
 
-    def _asked(self, obligations: tuple[int, ...]) -> bool:
-        found = self._empty.get(obligations)
+    def _asked(self, requirements: tuple[int, ...]) -> bool:
+        found = self._empty.get(requirements)
         if found is None:
-            self._empty[obligations] = False  # the answer while it is being worked out
-            found = self._empty[obligations] = self._is_empty(obligations)
+            self._empty[requirements] = False  # the answer while it is being worked out
+            found = self._empty[requirements] = self._is_empty(requirements)
         return found

@@ -1,7 +1,7 @@
 """Schema nodes read as rules about an object's members.
 
-For an object every obligation comes to one `Rule`, whatever applicators and negations it is made
-of: `RuleReader.read` gives it. Only obligations that apply themselves in place, without end, have
+For an object every requirement comes to one `Rule`, whatever applicators and negations it is made
+of: `RuleReader.read` gives it. Only requirements that apply themselves in place, without end, have
 none. Keywords about other types do not matter here. ``unevaluatedProperties`` is a rule too: a
 member that does not meet it is there only if some subschema that holds has evaluated it.
 """
@@ -25,7 +25,7 @@ MAX_CONDITIONAL_PATTERNS = 8
 
 
 class RuleReader:
-    """Reads obligations over one growing list of nodes.
+    """Reads requirements over one growing list of nodes.
 
     Attributes:
         book: where rules are interned.
@@ -33,9 +33,9 @@ class RuleReader:
     Args:
         nodes: the schema's nodes.
         book: where rules are interned.
-        constant: the obligation to equal a given object.
-        string_language: the strings that meet an obligation.
-        outlines: which of several obligations certainly exclude each other.
+        constant: the requirement to equal a given object.
+        string_language: the strings that meet a requirement.
+        outlines: which of several requirements certainly exclude each other.
     """
 
     def __init__(
@@ -54,16 +54,16 @@ class RuleReader:
         self._known: dict[int, Rule | None] = {}
         self._own: dict[int, Rule] = {}
 
-    def read(self, obligation: int) -> Rule | None:
-        """What ``obligation`` comes to for an object, or None if it applies itself in place."""
-        if obligation <= FALSE:
-            return self.book.yes if obligation == TRUE else self.book.no
-        number = obligation >> 1
+    def read(self, requirement: int) -> Rule | None:
+        """What ``requirement`` comes to for an object, or None if it applies itself in place."""
+        if requirement <= FALSE:
+            return self.book.yes if requirement == TRUE else self.book.no
+        number = requirement >> 1
         if number not in self._known:
             self._known[number] = None
             self._known[number] = self._node(number)
         rule = self._known[number]
-        return rule.negated if rule is not None and obligation & 1 else rule
+        return rule.negated if rule is not None and requirement & 1 else rule
 
     def one_of(self, options: tuple[int, ...]) -> Rule | None:
         """That exactly one of ``options`` holds: where few of them overlap, some do and the others
@@ -88,11 +88,11 @@ class RuleReader:
             rule = self._own[number] = self.book.all(self._assertions(self._nodes[number]))
         return rule
 
-    def names(self, obligation: int) -> dict[str, None]:
-        """The properties that ``obligation`` lists, in order, through its applicators."""
+    def names(self, requirement: int) -> dict[str, None]:
+        """The properties that ``requirement`` lists, in order, through its applicators."""
         out: dict[str, None] = {}
         seen: set[int] = set()
-        todo = [obligation]
+        todo = [requirement]
         while todo:
             number = todo.pop() >> 1
             if number in seen:
@@ -140,8 +140,8 @@ class RuleReader:
             yield book.least(node.max_properties + 1).negated
         yield from node.rules
 
-    def _every(self, keys: Keys, obligation: int) -> Rule:
-        return self.book.some(keys, obligation ^ 1).negated
+    def _every(self, keys: Keys, requirement: int) -> Rule:
+        return self.book.some(keys, requirement ^ 1).negated
 
     def _node(self, number: int) -> Rule | None:
         node, book = self._nodes[number], self.book

@@ -1,12 +1,12 @@
 """What an object's members must be like together: boolean rules over facts about members.
 
-The facts are "some member with a key out of these has a value that meets this obligation" and
+The facts are "some member with a key out of these has a value that meets this requirement" and
 "there are at least k members". ``required``, ``dependentRequired``, ``oneOf`` over objects, ``not``
 and ``if`` all come down to rules over them. Multiplied out into branches they explode, and every
 branch would be followed through the whole object; kept as one rule of which each member settles
 some facts they cost one small state. A `RuleBook` interns rules, so that equal rules are the same
 object and what is left of a rule is a state by itself. This module knows propositional logic and
-nothing of schemas or texts (`rule_reader` turns obligations into rules, `objects` follows them).
+nothing of schemas or texts (`rule_reader` turns requirements into rules, `objects` follows them).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Rule:
         kind: ``"some"`` and ``"least"`` for facts, ``"none"`` and ``"fewer"`` for their
             opposites, ``"all"`` and ``"any"``, ``"count"``.
         parts: the rules it is made of.
-        detail: ``(keys, obligation)`` of a ``"some"``, the number of a ``"least"``; of a
+        detail: ``(keys, requirement)`` of a ``"some"``, the number of a ``"least"``; of a
             ``"count"`` the bit mask of how many parts may hold.
         negated: the opposite rule.
         support: bit mask of the numbers of the facts that it depends on.
@@ -133,8 +133,8 @@ class Rule:
         if self.kind == "least":
             return len(members) >= int(self.detail)
         if self.kind == "some":
-            keys, obligation = self.detail
-            return any(meets(keys, obligation, key, value) for key, value in members.items())
+            keys, requirement = self.detail
+            return any(meets(keys, requirement, key, value) for key, value in members.items())
         verdicts = (part.holds(members, meets) for part in self.parts)
         if self.kind == "all":
             return all(verdicts)
@@ -182,17 +182,17 @@ class RuleBook:
 
     # -- making rules -----------------------------------------------------------------------
 
-    def some(self, keys: Keys, obligation: int) -> Rule:
-        """That some member with one of ``keys`` meets ``obligation``."""
-        if obligation == FALSE:
+    def some(self, keys: Keys, requirement: int) -> Rule:
+        """That some member with one of ``keys`` meets ``requirement``."""
+        if requirement == FALSE:
             return self.no
-        found = self._rules.get(("some", keys, obligation))
+        found = self._rules.get(("some", keys, requirement))
         if found is None:
             bit = 1 << len(self.facts)
-            found = self._pair("some", (), (keys, obligation), bit)
-            self._rules["some", keys, obligation] = found
+            found = self._pair("some", (), (keys, requirement), bit)
+            self._rules["some", keys, requirement] = found
             self.facts.append(found)
-            if obligation == TRUE:
+            if requirement == TRUE:
                 self.presence |= bit
             if keys.name is not None:
                 self.by_name[keys.name] = self.by_name.get(keys.name, 0) | bit

@@ -15,7 +15,7 @@ from typing import Any
 
 from structgen.automaton.core.leaf import Leaf
 from structgen.automaton.core.text_leaf import StringLeaf
-from structgen.automaton.regex import plain_patterns
+from structgen.automaton.regex import quick_checks
 from structgen.automaton.regex.alphabet import Alphabet
 from structgen.automaton.regex.encoding import Escapes, JsonString, json_string
 from structgen.grammar import ir
@@ -99,7 +99,7 @@ class Scalars:
             least, most = node.min_length, node.max_length
             name = format_of(pattern)
             if name is None:
-                found = plain_patterns.has_string(pattern, least, most)
+                found = quick_checks.has_string(pattern, least, most)
             else:
                 fewest = FEWEST[name]
                 # A shortest string is of printable ASCII, which every vocabulary can write.
@@ -122,8 +122,8 @@ class Scalars:
     def excluding(
         self, leaf: StringLeaf | NumberLeaf, barred: Mapping[Any, Any]
     ) -> StringLeaf | NumberLeaf | ExcludingLeaf | None:
-        """``leaf`` without the values ``barred``, which are known by their `json_key`; None where
-        nothing is left."""
+        """``leaf`` without the values ``insight.rejections``, which are known by their `json_key`;
+        None where nothing is left."""
         singles = [self._single(leaf, key, value) for key, value in barred.items()]
         known = [single for single in singles if single is not None]
         if not known:

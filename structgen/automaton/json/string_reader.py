@@ -1,7 +1,7 @@
 """Schema nodes read as regular expressions over the strings that satisfy them.
 
-For a string every obligation comes to one language, whatever applicators and negations it is made
-of: and, or and not are parts of an expression, and nothing is multiplied out. Only obligations
+For a string every requirement comes to one language, whatever applicators and negations it is made
+of: and, or and not are parts of an expression, and nothing is multiplied out. Only requirements
 that apply themselves in place, without end, have none. What nodes say of other types does not
 matter here, and neither does ``unevaluated…``: strings have no parts.
 """
@@ -18,7 +18,7 @@ from .scalars import string_regex
 
 
 class StringReader:
-    """Reads obligations over one growing list of nodes.
+    """Reads requirements over one growing list of nodes.
 
     Args:
         nodes: the schema's nodes.
@@ -28,19 +28,19 @@ class StringReader:
         self._nodes = nodes
         self._known: dict[int, ir.Regex | None] = {}
 
-    def read(self, obligation: int) -> ir.Regex | None:
-        """The strings that meet ``obligation``, or None if it applies itself in place."""
-        if obligation <= FALSE:
-            return ir.ANY_TEXT if obligation == TRUE else ir.NOTHING
-        number = obligation >> 1
+    def read(self, requirement: int) -> ir.Regex | None:
+        """The strings that meet ``requirement``, or None if it applies itself in place."""
+        if requirement <= FALSE:
+            return ir.ANY_TEXT if requirement == TRUE else ir.NOTHING
+        number = requirement >> 1
         if number not in self._known:
             self._known[number] = None
             self._known[number] = self._node(self._nodes[number])
         regex = self._known[number]
-        return complement(regex) if regex is not None and obligation & 1 else regex
+        return complement(regex) if regex is not None and requirement & 1 else regex
 
     def read_choice(self, ways: Iterable[Iterable[int]]) -> ir.Regex | None:
-        """The strings that meet all obligations of one of ``ways`` at least."""
+        """The strings that meet all requirements of one of ``ways`` at least."""
         found: list[ir.Regex] = []
         for way in ways:
             parts = self._read_each(way)
@@ -49,8 +49,8 @@ class StringReader:
             found.append(intersect(parts))
         return alternate(found)
 
-    def _read_each(self, obligations: Iterable[int]) -> list[ir.Regex] | None:
-        found = [self.read(obligation) for obligation in obligations]
+    def _read_each(self, requirements: Iterable[int]) -> list[ir.Regex] | None:
+        found = [self.read(requirement) for requirement in requirements]
         known = [regex for regex in found if regex is not None]
         return known if len(known) == len(found) else None
 
@@ -77,7 +77,7 @@ class StringReader:
 
 
 def counts_only(regex: ir.Regex) -> bool:
-    """Whether ``regex`` speaks of nothing but how many characters there are."""
+    """Whether ``regex.read`` speaks of nothing but how many characters there are."""
     if isinstance(regex, (ir.Alternate, ir.Concat, ir.Intersect)):
         return all(map(counts_only, regex.parts))
     if isinstance(regex, (ir.Complement, ir.Repeat)):

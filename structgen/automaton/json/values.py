@@ -43,13 +43,13 @@ from . import evaluate
 from .arrays import ArrayPlan
 from .branches import Branch, Brancher
 from .emptiness import Emptiness, Shapes
+from .lazy_root import PlainRoot
 from .listings import Listings
 from .nesting import UNLIMITED, NestingBound, watch_from
 from .objects import ObjectPlan
-from .opening import PlainRoot
 from .options import JsonOptions
 from .outlines import Outlines
-from .plain import PlainSight
+from .quick_checks import QuickChecks
 from .rule_reader import RuleReader
 from .rules import RuleBook
 from .scalars import literal_leaf, number_leaf, number_spec, scalar_leaves, spellings, string_regex
@@ -83,7 +83,7 @@ class JsonLanguage(Emptiness):
     ) -> None:
         nodes = list(graph.nodes)
         self.scalars = Scalars(options, missing)
-        plain = PlainSight(
+        plain = QuickChecks(
             nodes, self.scalars.has_string, options.max_digits, bool(missing), graph.typed
         )
         super().__init__(nodes, graph.typed, plain)
@@ -188,12 +188,12 @@ class JsonLanguage(Emptiness):
                 found = (Branch(node.types, own),) if node.types else ()
             else:
                 with self.placed(conjunction):
-                    found = tuple(self._brancher.expand(self.obligations(conjunction)))
+                    found = tuple(self._brancher.expand(self.requirements(conjunction)))
             self._branches[conjunction] = found
         return found
 
     def add(self, node: Node) -> int:
-        """The obligation that a new node holds."""
+        """The requirement that a new node holds."""
         return self._brancher.add(node)
 
     # -- what the machine asks --------------------------------------------------------------
@@ -354,10 +354,10 @@ class JsonLanguage(Emptiness):
 
     # -- scalars ----------------------------------------------------------------------------
 
-    def string_language(self, obligation: int) -> ir.Regex:
-        """The strings, as text, that meet ``obligation``."""
+    def string_language(self, requirement: int) -> ir.Regex:
+        """The strings, as text, that meet ``requirement``."""
         parts: list[ir.Regex] = []
-        for branch in self.branches(self.conjunction([obligation])):
+        for branch in self.branches(self.conjunction([requirement])):
             if not branch.types & STRING:
                 continue
             nodes = [self.nodes[n] for n in branch.nodes]
@@ -448,7 +448,7 @@ class JsonLanguage(Emptiness):
                 literals.update(dict.fromkeys(texts))
 
     def constant(self, value: Any) -> int:
-        """The obligation to equal ``value``."""
+        """The requirement to equal ``value``."""
         key = (json_key(value), repr(value))  # equal values may be spelt differently
         found = self._constants.get(key)
         if found is not None:

@@ -67,8 +67,8 @@ class Whitespace:
             row: dict[int, int] = {}
             for mask, to in automaton.moves(state):
                 for byte in (0x20, 0x09, 0x0A, 0x0D):
-                    atom = automaton.alphabet.atom(byte)
-                    if mask >> atom & 1:
+                    minterm = automaton.alphabet.minterm(byte)
+                    if mask >> minterm & 1:
                         if to not in self._number:
                             self._number[to] = len(order)
                             order.append(to)

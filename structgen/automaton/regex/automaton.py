@@ -1,9 +1,9 @@
-"""Regular expressions as lazy automata over atoms, for leaves.
+"""Regular expressions as lazy automata over minterms, for leaves.
 
 A state is what is left of the expression to be read, as `derivatives` make it. `RegexAutomaton`
 implements the symbol-automaton protocol of `symbols`: ``start``, ``moves``, ``label`` and what else
 is asked of states. It never returns one from which no accepting state can be reached. It knows
-nothing of bytes: `encoding` spells atoms.
+nothing of bytes: `encoding` spells minterms.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class RegexAutomaton(Runs):
 
     Args:
         regex: the expression.
-        alphabet: atoms at least as fine as the expression's character sets; None builds them.
+        alphabet: minterms at least as fine as the expression's character sets; None builds them.
 
     Raises:
         CompileLimitExceeded: more than `expressions.MAX_NODES` different derivatives were needed.
@@ -43,7 +43,7 @@ class RegexAutomaton(Runs):
     # -- reading ----------------------------------------------------------------------------
 
     def moves(self, state: int) -> Moves:
-        """Where each atom leads; atoms that lead nowhere are left out."""
+        """Where each minterm leads; minterms that lead nowhere are left out."""
         moves = self._pruned.get(state)
         if moves is None:
             raw = self._raw(state)
@@ -52,32 +52,32 @@ class RegexAutomaton(Runs):
             moves = self._pruned[state] = raw if len(alive) == len(raw) else tuple(alive)
         return moves
 
-    def follow(self, state: int, atom: int) -> int | None:
-        """The state after one atom, or None where it leads nowhere."""
+    def follow(self, state: int, minterm: int) -> int | None:
+        """The state after one minterm, or None where it leads nowhere."""
         for mask, to in self.moves(state):
-            if mask >> atom & 1:
+            if mask >> minterm & 1:
                 return to
         return None
 
     def read(self, state: int, text: bytes) -> int | None:
         """The state after some characters of ASCII, or None where they lead nowhere."""
-        atoms = self.alphabet.ascii_atoms()
+        minterms = self.alphabet.ascii_minterms()
         for i, byte in enumerate(text):
             node = state if state >= 0 else self._body
             if self._looks is None and not self._flags[node] & 0b01000:
                 # No state on the way need be known to be alive: the last one tells.
-                end = self._read_node(node, text[i:], atoms)
+                end = self._read_node(node, text[i:], minterms)
                 return end if self._is_alive(end) else None
-            atom = atoms[byte]
+            minterm = minterms[byte]
             for mask, to in self.moves(state):
-                if mask >> atom & 1:
+                if mask >> minterm & 1:
                     state = to
                     break
             else:
                 return None
         return state
 
-    def _read_node(self, node: int, text: bytes, atoms: tuple[int, ...]) -> int:
+    def _read_node(self, node: int, text: bytes, minterms: tuple[int, ...]) -> int:
         """The derivative of an expression without anchors by some characters of ASCII.
 
         What repeats a set is read at once, and conjunctions part by part: their states on the way
@@ -91,7 +91,7 @@ class RegexAutomaton(Runs):
                 body, least, most = args
                 chars, first = nodes[body][1], i
                 last = end if most < 0 else min(end, i + most)
-                while i < last and chars >> atoms[text[i]] & 1:
+                while i < last and chars >> minterms[text[i]] & 1:
                     i += 1
                 if i == first:
                     return NONE
@@ -101,13 +101,13 @@ class RegexAutomaton(Runs):
                 continue
             if kind == AND:
                 rest = text[i:]
-                return self._and([self._read_node(part, rest, atoms) for part in args])
+                return self._and([self._read_node(part, rest, minterms) for part in args])
             if kind == NOT:
-                return self._not(self._read_node(args[0], text[i:], atoms))
-            atom = atoms[text[i]]
+                return self._not(self._read_node(args[0], text[i:], minterms))
+            minterm = minterms[text[i]]
             moves = known.get(node)
             for mask, to in self._derive(node) if moves is None else moves:
-                if mask >> atom & 1:
+                if mask >> minterm & 1:
                     node = to
                     break
             else:
@@ -119,9 +119,9 @@ class RegexAutomaton(Runs):
         """Whether the whole of ``text`` matches."""
         state = self.start
         for char in text:
-            atom = self.alphabet.atom(ord(char))
+            minterm = self.alphabet.minterm(ord(char))
             for mask, to in self.moves(state):
-                if atom >= 0 and mask >> atom & 1:
+                if minterm >= 0 and mask >> minterm & 1:
                     state = to
                     break
             else:

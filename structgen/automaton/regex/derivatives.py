@@ -1,10 +1,10 @@
-"""Derivatives of regular expressions by atoms, and which expressions have any text.
+"""Derivatives of regular expressions by minterms, and which expressions have any text.
 
-Reading an atom in an expression gives its Brzozowski derivative (Brzozowski 1964; Owens, Reppy &
-Turon 2009 for derivative classes), by classes of atoms that lead to the same one. Intersection and
-complement cost nothing extra. Anchors are nodes: ``^`` is empty until something has been read,
+Reading a minterm in an expression gives its Brzozowski derivative (Brzozowski 1964; Owens, Reppy &
+Turon 2009 for derivative classes), by classes of minterms that lead to the same one. Intersection
+and complement cost nothing extra. Anchors are nodes: ``^`` is empty until something has been read,
 ``$`` is nullable only at the end. What derivatives are where there are lookarounds is in
-`lookarounds`; normal forms are those of `expressions` and `regex_sums`. It knows nothing of runs of
+`lookarounds`; normal forms are those of `expressions` and `sums`. It knows nothing of runs of
 characters, nor of what a leaf asks of its states.
 """
 
@@ -22,7 +22,7 @@ from .lookarounds import Derivable, Moves
 
 
 def char_sets(regex: ir.Regex) -> set[ir.Ranges]:
-    """All character sets that occur in ``regex`` (iterative: nesting costs no stack)."""
+    """All character sets that occur in ``regex.read`` (iterative: nesting costs no stack)."""
     return _made_of(regex)[0]
 
 
@@ -62,7 +62,7 @@ class Derivatives(Derivable):
 
     Args:
         regex: the expression.
-        alphabet: atoms at least as fine as the expression's character sets; None builds them.
+        alphabet: minterms at least as fine as the expression's character sets; None builds them.
 
     Raises:
         CompileLimitExceeded: more than `expressions.MAX_NODES` different derivatives were needed.
@@ -75,7 +75,7 @@ class Derivatives(Derivable):
         self._alive: dict[int, bool] = {NONE: False, EPSILON: True}
         self._killed: dict[int, int] = {}
         looks_around = _may_look_around(its_kinds) and lookarounds.are_in(regex)
-        self._looks = lookarounds.Looks(self) if looks_around else None
+        self._looks = lookarounds.Lookarounds(self) if looks_around else None
         self._is_counting = False
         self._body = self._lower(regex, {})
         # With sums and repeats alone there is a text; who goes on from other states knows of one.
@@ -220,7 +220,7 @@ class Derivatives(Derivable):
     def _overlay(
         self, maps: list[Moves], combine: Callable[[Iterable[int]], int], every: bool = False
     ) -> Moves:
-        """Combine move maps atom by atom; with ``every``, an atom missing in one is lost."""
+        """Combine move maps minterm by minterm; with ``every``, one missing in a map is lost."""
         maps = [m for m in maps if m] if not every else maps
         if len(maps) == 1:
             return maps[0]
@@ -321,7 +321,7 @@ class Derivatives(Derivable):
 
 
 def _common(maps: list[Moves]) -> list[tuple[int, tuple[int, ...]]]:
-    """The atoms that all of ``maps`` move on, by where each of them leads."""
+    """The minterms that all of ``maps`` move on, by where each of them leads."""
     pieces: list[tuple[int, tuple[int, ...]]] = [(mask, (to,)) for mask, to in maps[0]]
     for moves in maps[1:]:
         pieces = [
@@ -334,9 +334,9 @@ def _common(maps: list[Moves]) -> list[tuple[int, tuple[int, ...]]]:
 
 
 def _refined(maps: list[Moves]) -> list[tuple[int, tuple[int, ...]]]:
-    """The atoms that any of ``maps`` moves on, by where those lead that do."""
+    """The minterms that any of ``maps`` moves on, by where those lead that do."""
     if sum(mask.bit_count() for moves in maps for mask, _ in moves) <= 3 * len(maps):
-        return _refined_by_atom(maps)
+        return _refined_by_minterm(maps)
     pieces: list[tuple[int, tuple[int, ...]]] = [(mask, (to,)) for mask, to in maps[0]]
     for moves in maps[1:]:
         split: list[tuple[int, tuple[int, ...]]] = []
@@ -359,12 +359,12 @@ def _refined(maps: list[Moves]) -> list[tuple[int, tuple[int, ...]]]:
     return pieces
 
 
-def _refined_by_atom(maps: list[Moves]) -> list[tuple[int, tuple[int, ...]]]:
-    per_atom: dict[int, list[int]] = {}
+def _refined_by_minterm(maps: list[Moves]) -> list[tuple[int, tuple[int, ...]]]:
+    per_minterm: dict[int, list[int]] = {}
     for moves in maps:
         for mask, to in moves:
             while mask:
                 bit = mask & -mask
                 mask ^= bit
-                per_atom.setdefault(bit, []).append(to)
-    return [(bit, tuple(targets)) for bit, targets in per_atom.items()]
+                per_minterm.setdefault(bit, []).append(to)
+    return [(bit, tuple(targets)) for bit, targets in per_minterm.items()]

@@ -1,4 +1,4 @@
-"""How one code point is spelt in bytes: automata from bytes to atoms.
+"""How one code point is spelt in bytes: automata from bytes to minterms.
 
 `Utf8` spells plain text. `JsonString` spells the inside of a JSON string (RFC 8259): raw UTF-8, or
 an escape; with ``escapes="any"`` every legal spelling, with ``"canonical"`` the shortest one (and
@@ -6,12 +6,12 @@ an escape; with ``escapes="any"`` every legal spelling, with ``"canonical"`` the
 ``"any-ascii"`` and ``"canonical-ascii"`` those of them that are ASCII.
 
 An encoding is a tree of nodes built on demand. Node 0 stands between two characters; every other
-node is inside one. ``row(node)`` maps a byte either to a deeper node (>= 0) or to the atom that is
-now complete (``~atom``, < 0). ``reach(node)`` is the mask of the atoms that can still come out, so
-that a caller can prune spellings whose every outcome is dead. Nodes that cover one atom only are
-shared, which makes a plain string's UTF-8 automaton eight states. Overlong forms and surrogates do
-not exist. Equal alphabets share their encodings of strings (`json_string`). This module knows
-nothing of languages, only of characters.
+node is inside one. ``row(node)`` maps a byte either to a deeper node (>= 0) or to the minterm that
+is now complete (``~minterm``, < 0). ``reach(node)`` is the mask of the minterms that can still come
+out, so that a caller can prune spellings whose every outcome is dead. Nodes that cover one minterm
+only are shared, which makes a plain string's UTF-8 automaton eight states. Overlong forms and
+surrogates do not exist. Equal alphabets share their encodings of strings (`json_string`). This
+module knows nothing of languages, only of characters.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ _QUOTE, _BACKSLASH, _SLASH, _U = 0x22, 0x5C, 0x2F, 0x75
 def may_escape(code_point: int, escapes: str, barred: frozenset[int] = frozenset()) -> bool:
     """Whether ``\\uXXXX`` may spell a code point below U+10000.
 
-    ``barred`` are the lead bytes that cannot be written.
+    ``insight.rejections`` are the lead bytes that cannot be written.
     """
     if code_point >= 0x80 or escapes in ("any", "any-ascii"):
         return True
@@ -92,7 +92,7 @@ class Utf8:
         self._shortest: dict[int, dict[int, bytes]] = {}
 
     def row(self, node: int) -> Row:
-        """Outgoing bytes of ``node``: deeper node, or ``~atom``. The dict must not be changed."""
+        """Outgoing bytes of ``node``: deeper node, or ``~minterm``. Do not change the dict."""
         row = self._rows[node]
         if row is None:
             row = self._rows[node] = self._build(self._keys[node])
@@ -101,15 +101,15 @@ class Utf8:
     def follow(self, node: int, byte: int) -> int | None:
         """One entry of `row`, or None: characters of one byte need no row."""
         if node == GROUND and byte < 0x80:
-            return ~self.alphabet.atom(byte)
+            return ~self.alphabet.minterm(byte)
         return self.row(node).get(byte)
 
     def reach(self, node: int) -> int:
-        """Mask of the atoms that can complete from ``node``."""
+        """Mask of the minterms that can complete from ``node``."""
         return self._reach[node]
 
     def left(self, node: int) -> tuple[int, tuple[int, ...]]:
-        """What is left of a character that has been begun in UTF-8: its atom, where only one is
+        """What is left of a character that has been begun in UTF-8: its minterm, where only one is
         possible, else `NO_ATOM`; and how many bytes, in the latter case with the bounds of the
         code point."""
         kind, remaining, *more = self._keys[node]
@@ -122,7 +122,7 @@ class Utf8:
         return chr(code_point).encode()
 
     def shortest(self, node: int) -> dict[int, bytes]:
-        """For every atom that can complete from ``node``, the fewest bytes that complete it."""
+        """For every minterm that can complete from ``node``, the fewest bytes that complete it."""
         found = self._shortest.get(node)
         if found is None and node == GROUND:
             found = self._shortest[node] = self._shortest_characters()
@@ -149,8 +149,8 @@ class Utf8:
         alphabet = self.alphabet
         # What cannot be written as it is may come before what can.
         blocks = [start for lead, start in _BLOCKS if lead not in self.barred and self.barred]
-        for i, (first, atom) in enumerate(zip(alphabet.starts, alphabet.atoms, strict=True)):
-            if atom == NO_ATOM:
+        for i, (first, minterm) in enumerate(zip(alphabet.starts, alphabet.minterms, strict=True)):
+            if minterm == NO_ATOM:
                 continue
             beyond = alphabet.starts[i + 1] if i + 1 < len(alphabet.starts) else MAX_CODE_POINT + 1
             # Those of one byte come first. Spellings outside ASCII grow with the code point, in
@@ -162,9 +162,9 @@ class Utf8:
                 points += [start for start in blocks if first < start < beyond]
             for point in points:
                 spelt = self.spell(point)
-                known = found.get(atom)
+                known = found.get(minterm)
                 if known is None or (len(spelt), spelt) < (len(known), known):
-                    found[atom] = spelt
+                    found[minterm] = spelt
                 if len(spelt) == 1:
                     break
         return found
@@ -188,21 +188,21 @@ class Utf8:
         return self._tail_row(remaining, low, first, last)
 
     def _ground(self) -> Row:
-        row = {byte: ~atom for byte, atom in enumerate(self.alphabet.ascii_atoms())}
+        row = {byte: ~minterm for byte, minterm in enumerate(self.alphabet.ascii_minterms())}
         self._lead_bytes(row)
         return row
 
     def _lead_bytes(self, row: Row) -> None:
-        # Nearly always all characters behind several lead bytes are one atom.
+        # Nearly always all characters behind several lead bytes are one minterm.
         for begin, end, remaining in _LEADS:
             payload, least = 0x1F >> remaining - 1, (0x80, 0x800, 0x10000)[remaining - 1]
             first = (begin & payload) << 6 * remaining
             last = ((end & payload) + 1 << 6 * remaining) - 1
-            atom = NO_ATOM
+            minterm = NO_ATOM
             if least <= first and last <= 0x10FFFF:
-                atom = self.alphabet.single_atom(first, last)
-            if atom != NO_ATOM:
-                node = self._node(("tail1", remaining, atom), 1 << atom)
+                minterm = self.alphabet.single_minterm(first, last)
+            if minterm != NO_ATOM:
+                node = self._node(("tail1", remaining, minterm), 1 << minterm)
                 row.update(dict.fromkeys(range(begin, end + 1), node))
                 continue
             for byte in range(begin, end + 1):
@@ -212,13 +212,13 @@ class Utf8:
         """Add ``byte`` to ``row``, after which ``remaining`` continuation bytes choose a code point
         from ``low`` upwards; those below ``least`` would be overlong."""
         first, last = max(low, least), min(low + (1 << 6 * remaining) - 1, 0x10FFFF)
-        reach = self.alphabet.atoms_between(first, last)
+        reach = self.alphabet.minterms_between(first, last)
         if not reach:
             return
         whole = first == low and last == low + (1 << 6 * remaining) - 1
-        atom = self.alphabet.single_atom(first, last) if whole else NO_ATOM
-        if atom != NO_ATOM:
-            row[byte] = self._node(("tail1", remaining, atom), reach)
+        minterm = self.alphabet.single_minterm(first, last) if whole else NO_ATOM
+        if minterm != NO_ATOM:
+            row[byte] = self._node(("tail1", remaining, minterm), reach)
         else:
             row[byte] = self._node(("tail", remaining, low, first, last), reach)
 
@@ -232,16 +232,16 @@ class Utf8:
             if remaining > 1:
                 self._tail(row, byte, remaining - 1, sub, first)
             else:
-                atom = self.alphabet.atom(sub)
-                if atom != NO_ATOM:
-                    row[byte] = ~atom
+                minterm = self.alphabet.minterm(sub)
+                if minterm != NO_ATOM:
+                    row[byte] = ~minterm
         return row
 
     def _uniform_tail(self, key: tuple[Any, ...]) -> Row:
-        _, remaining, atom = key
+        _, remaining, minterm = key
         if remaining == 1:
-            return dict.fromkeys(range(0x80, 0xC0), ~atom)
-        target = self._node(("tail1", remaining - 1, atom), 1 << atom)
+            return dict.fromkeys(range(0x80, 0xC0), ~minterm)
+        target = self._node(("tail1", remaining - 1, minterm), 1 << minterm)
         return dict.fromkeys(range(0x80, 0xC0), target)
 
 
@@ -249,7 +249,7 @@ class JsonString(Utf8):
     """The inside of a JSON string over ``alphabet``; the closing quote is the caller's business.
 
     Args:
-        alphabet: the atoms.
+        alphabet: the minterms.
         escapes: ``"any"`` allows every spelling RFC 8259 allows; ``"canonical"`` only the shortest
             spelling of ASCII, and raw or ``\\uXXXX`` for the rest; with ``"any-ascii"`` and
             ``"canonical-ascii"`` everything outside ASCII is escaped.
@@ -287,14 +287,14 @@ class JsonString(Utf8):
     def follow(self, node: int, byte: int) -> int | None:
         """See `Utf8.follow`."""
         if node == GROUND and 0x20 <= byte < 0x7F and byte not in (_QUOTE, _BACKSLASH):
-            return ~self.alphabet.atom(byte)
+            return ~self.alphabet.minterm(byte)
         return self.row(node).get(byte)
 
     def _ground(self) -> Row:
         row: Row = {}
         for byte in range(0x20, 0x80):
             if byte not in (_QUOTE, _BACKSLASH):
-                row[byte] = ~self.alphabet.atom(byte)
+                row[byte] = ~self.alphabet.minterm(byte)
         if self.escapes not in ASCII_ONLY:
             self._lead_bytes(row)
         for byte in self.barred & row.keys():
@@ -313,16 +313,18 @@ class JsonString(Utf8):
             _, digits, prefix = key
             return self._hex_row(digits, prefix)
         if kind == "hex1":
-            _, digits, atom = key
-            target = ~atom if digits == 1 else self._node(("hex1", digits - 1, atom), 1 << atom)
+            _, digits, minterm = key
+            target = (
+                ~minterm if digits == 1 else self._node(("hex1", digits - 1, minterm), 1 << minterm)
+            )
             return {byte: target for byte, _ in _HEX}
         if kind == "low-backslash1":
             return {_BACKSLASH: self._node(("low-u1", key[1]), self._reach[self._ids[key]])}
         if kind == "low-u1":
             return {_U: self._node(("low1", 4, key[1]), self._reach[self._ids[key]])}
         if kind == "low1":
-            _, digits, atom = key
-            return self._uniform_low_row(digits, atom)
+            _, digits, minterm = key
+            return self._uniform_low_row(digits, minterm)
         if kind == "low-backslash":
             return {_BACKSLASH: self._node(("low-u", key[1]), self._reach[self._ids[key]])}
         if kind == "low-u":
@@ -333,12 +335,12 @@ class JsonString(Utf8):
         return super()._build(key)
 
     def _escape_row(self) -> Row:
-        atom = self.alphabet.atom
-        row: Row = {_QUOTE: ~atom(_QUOTE), _BACKSLASH: ~atom(_BACKSLASH)}
+        minterm = self.alphabet.minterm
+        row: Row = {_QUOTE: ~minterm(_QUOTE), _BACKSLASH: ~minterm(_BACKSLASH)}
         if may_escape_slash(self.escapes):
-            row[_SLASH] = ~atom(_SLASH)
+            row[_SLASH] = ~minterm(_SLASH)
         for letter, meaning in _SHORT.items():
-            row[letter] = ~atom(meaning)
+            row[letter] = ~minterm(meaning)
         hexadecimal = self._hex(4, 0)
         if hexadecimal is not None:
             row[_U] = hexadecimal
@@ -355,24 +357,24 @@ class JsonString(Utf8):
         """Node before ``digits`` more hex digits, or None when nothing can come of it."""
         first, last = self._hex_span(digits, prefix)
         if first < 0x80 and self.escapes not in ("any", "any-ascii"):
-            reach = self.alphabet.atoms_between(max(first, 0x80), last)
+            reach = self.alphabet.minterms_between(max(first, 0x80), last)
             for code_point in range(first, min(last + 1, 0x80)):
                 if self._allowed_escape(code_point):
-                    reach |= 1 << self.alphabet.atom(code_point)
+                    reach |= 1 << self.alphabet.minterm(code_point)
             uniform = False
         else:
-            reach = self.alphabet.atoms_between(first, last)
+            reach = self.alphabet.minterms_between(first, last)
             uniform = last < 0xD800 or first > 0xDFFF
         low, high = max(first, 0xD800), min(last, 0xDBFF)
         if low <= high:
-            reach |= self.alphabet.atoms_between(
+            reach |= self.alphabet.minterms_between(
                 0x10000 + (low - 0xD800 << 10), 0x10000 + (high - 0xD800 << 10) + 0x3FF
             )
         if not reach:
             return None
-        atom = self.alphabet.single_atom(first, last) if uniform else NO_ATOM
-        if atom != NO_ATOM:
-            return self._node(("hex1", digits, atom), reach)
+        minterm = self.alphabet.single_minterm(first, last) if uniform else NO_ATOM
+        if minterm != NO_ATOM:
+            return self._node(("hex1", digits, minterm), reach)
         return self._node(("hex", digits, prefix), reach)
 
     def _hex_row(self, digits: int, prefix: int) -> Row:
@@ -385,21 +387,21 @@ class JsonString(Utf8):
                     row[byte] = node
             elif 0xD800 <= code <= 0xDBFF:
                 start = 0x10000 + (code - 0xD800 << 10)
-                reach = self.alphabet.atoms_between(start, start + 0x3FF)
-                atom = self.alphabet.single_atom(start, start + 0x3FF)
-                if atom != NO_ATOM:
-                    row[byte] = self._node(("low-backslash1", atom), reach)
+                reach = self.alphabet.minterms_between(start, start + 0x3FF)
+                minterm = self.alphabet.single_minterm(start, start + 0x3FF)
+                if minterm != NO_ATOM:
+                    row[byte] = self._node(("low-backslash1", minterm), reach)
                 else:
                     row[byte] = self._node(("low-backslash", code), reach)
             elif not 0xDC00 <= code <= 0xDFFF and self._allowed_escape(code):
-                row[byte] = ~self.alphabet.atom(code)
+                row[byte] = ~self.alphabet.minterm(code)
         return row
 
-    def _uniform_low_row(self, digits: int, atom: int) -> Row:
-        """A low surrogate, DC00 to DFFF, whose every value completes ``atom``."""
+    def _uniform_low_row(self, digits: int, minterm: int) -> Row:
+        """A low surrogate, DC00 to DFFF, whose every value completes ``minterm``."""
         if digits == 1:
-            return {byte: ~atom for byte, _ in _HEX}
-        target = self._node(("low1", digits - 1, atom), 1 << atom)
+            return {byte: ~minterm for byte, _ in _HEX}
+        target = self._node(("low1", digits - 1, minterm), 1 << minterm)
         if digits == 4:
             return {byte: target for byte, value in _HEX if value == 0xD}
         if digits == 3:
@@ -411,7 +413,7 @@ class JsonString(Utf8):
         start = 0x10000 + (high - 0xD800 << 10)
         first, last = self._hex_span(digits, prefix)
         first, last = max(first, 0xDC00), min(last, 0xDFFF)
-        reach = self.alphabet.atoms_between(start + first - 0xDC00, start + last - 0xDC00)
+        reach = self.alphabet.minterms_between(start + first - 0xDC00, start + last - 0xDC00)
         return self._node(("low", digits, prefix, high), reach)
 
     def _low_row(self, digits: int, prefix: int, high: int) -> Row:
@@ -424,7 +426,7 @@ class JsonString(Utf8):
             if digits > 1:
                 row[byte] = self._low(digits - 1, code, high)
             else:
-                row[byte] = ~self.alphabet.atom(0x10000 + (high - 0xD800 << 10) + code - 0xDC00)
+                row[byte] = ~self.alphabet.minterm(0x10000 + (high - 0xD800 << 10) + code - 0xDC00)
         return row
 
 

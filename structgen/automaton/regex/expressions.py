@@ -3,8 +3,8 @@
 Equal expressions are one node, as far as the normal form tells (Owens, Reppy & Turon 2009), so
 that a pattern has few states. Counted repeats stay symbolic: ``r{3,1000}`` is one node. Of each
 node it is known whether it is nullable, and how short its texts can be. `Expressions` owns the
-nodes, their limits, and the normal forms of all constructors but sums, which are `regex_sums`'. It
-knows sets of characters as masks of atoms, and nothing of derivatives or of the IR.
+nodes, their limits, and the normal forms of all constructors but sums, which are `sums`'. It
+knows sets of characters as masks of minterms, and nothing of derivatives or of the IR.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Expressions:
     """The nodes of one pattern.
 
     Args:
-        alphabet: the atoms of its sets.
+        alphabet: the minterms of its sets.
     """
 
     def __init__(self, alphabet: Alphabet) -> None:
@@ -62,7 +62,8 @@ class Expressions:
     # -- what a node is ---------------------------------------------------------------------
 
     def parts(self, node: int) -> tuple[int, ...]:
-        """The kind of a node, and what it is made of: nodes, a mask of atoms, or bounds (-1: none).
+        """The kind of a node, and what it is made of: nodes, a mask of minterms, or bounds (-1:
+        none).
 
         ``CAT`` has two parts, ``ALT`` and ``AND`` any number, ``REP`` a body and two bounds.
         """

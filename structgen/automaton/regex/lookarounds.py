@@ -7,9 +7,9 @@ text, and every lookahead that is passed on the way to the character is intersec
 
 A lookbehind says something about the text so far. Its node holds the derivative of ``Σ*·r`` by that
 text, so whether it is true here can be read off; and when a character is read, all lookbehind nodes
-in the state, however deep, are moved on by it (`Looks._shift`). ``^`` is the lookbehind of nothing
-and ``$`` the lookahead of nothing. A lookahead inside a lookbehind has to outlive the match it
-stands in: there the expression is paired with what the rest of the text must match (`_WITH`).
+in the state, however deep, are moved on by it (`Lookarounds._shift`). ``^`` is the lookbehind of
+nothing and ``$`` the lookahead of nothing. A lookahead inside a lookbehind has to outlive the match
+it stands in: there the expression is paired with what the rest of the text must match (`_WITH`).
 
 The constructions are those of alternating automata (Chandra, Kozen & Stockmeyer 1981), written as
 derivatives; Moseley et al. 2023 (PLDI) give location-based derivatives for lookarounds outside of
@@ -31,7 +31,7 @@ from .expressions import ALT, AND, CAT, EPSILON, NONE, NOT, REP
 from .sums import Sums
 
 Moves: TypeAlias = "tuple[tuple[int, int], ...]"
-"""Disjoint ``(atom mask, next state)`` pairs."""
+"""Disjoint ``(minterm mask, next state)`` pairs."""
 
 MAX_WORK = 2_000_000
 """Most derivatives of parts that are taken for one pattern: some ten seconds."""
@@ -52,7 +52,8 @@ _NEVER: Conditions = frozenset()
 
 
 def are_in(regex: ir.Regex) -> bool:
-    """Whether ``regex`` needs `Looks`: for a lookaround, or an anchor in a text of its own.
+    """Whether ``regex.read`` needs `Lookarounds`: for a lookaround, or an anchor in a text of its
+    own.
 
     Iterative: nesting costs no stack.
     """
@@ -76,7 +77,9 @@ def are_in(regex: ir.Regex) -> bool:
 
 
 class Derivable(Sums, abc.ABC):
-    """Expressions whose derivatives are taken: what `Looks` asks of `derivatives.Derivatives`."""
+    """Expressions whose derivatives are taken: what `Lookarounds` asks of
+    `derivatives.Derivatives`.
+    """
 
     @abc.abstractmethod
     def _derive(self, node: int) -> Moves:
@@ -86,10 +89,10 @@ class Derivable(Sums, abc.ABC):
     def _overlay(
         self, maps: list[Moves], combine: Callable[[Iterable[int]], int], every: bool = False
     ) -> Moves:
-        """Combine move maps atom by atom; with ``every``, an atom missing in one is lost."""
+        """Combine move maps minterm by minterm; with ``every``, one missing in a map is lost."""
 
 
-class Looks:
+class Lookarounds:
     """What one automaton does with its lookarounds. Bit 3 of a node's flags says it has some.
 
     Anchors are lookarounds here; there are no `expressions.START` and `expressions.END`.
@@ -262,7 +265,7 @@ class Looks:
         return []  # _AHEAD and _BEHIND read nothing; an AND or NOT here is an _OWN
 
     def _under(self, rests: frozenset[int], moves: Moves, behind: bool) -> Moves:
-        """``moves`` where the rest of the text matches all of ``rests`` as well."""
+        """``moves`` where the rest of the text matches all of ``completion_bounds`` as well."""
         if not rests or not moves:
             return moves
         automaton = self._automaton

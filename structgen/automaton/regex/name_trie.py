@@ -93,11 +93,11 @@ class NameTrie:
         return 500 * len(self.ends) + 100 * len(self.texts)
 
     def children(self, node: int) -> dict[int, int]:
-        """The children of ``node`` by atom."""
+        """The children of ``node`` by minterm."""
         found = self._children.get(node)
         if found is None:
-            atom = self._alphabet.atom
-            found = {atom(ord(char)): child for char, child in self.by_character(node)}
+            minterm = self._alphabet.minterm
+            found = {minterm(ord(char)): child for char, child in self.by_character(node)}
             self._children[node] = found
         return found
 
@@ -150,9 +150,9 @@ class NameTrie:
         return found
 
     def path(self, node: int, index: int) -> list[int]:
-        """The atoms from ``node``, on the way to the ``index``-th name, to that name's end."""
-        atom = self._alphabet.atom
-        return [atom(ord(char)) for char in self.texts[index][self.depth[node] :]]
+        """The minterms from ``node``, on the way to the ``index``-th name, to that name's end."""
+        minterm = self._alphabet.minterm
+        return [minterm(ord(char)) for char in self.texts[index][self.depth[node] :]]
 
 
 class ByteEdges(dict[int, tuple[tuple[int, int], ...]]):

@@ -27,7 +27,7 @@ class Runs(Derivatives):
         self._settled: dict[int, int] = {}
 
     def run(self, state: int) -> tuple[int, int]:
-        """A set of atoms of which many can be read in a row, and how many; -1 for any number.
+        """A set of minterms of which many can be read in a row, and how many; -1 for any number.
 
         From ``state``, after ``j`` characters of the set (``j`` at most the number), the automaton
         is in `after_run` of ``state`` and ``j``; all these states have the same run, shortened,
@@ -96,7 +96,8 @@ class Runs(Derivatives):
         return -1
 
     def only_run(self, state: int) -> tuple[int, int, int] | None:
-        """Where nothing may be read but one repeat of a set: its atoms, and its bounds (-1: none).
+        """Where nothing may be read but one repeat of a set: its minterms, and its bounds (-1:
+        none).
 
         None where there may be more.
         """

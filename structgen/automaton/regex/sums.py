@@ -194,7 +194,7 @@ class Sums(Expressions):
         return out
 
     def _all_chars(self, node: int) -> int:
-        """The atoms that texts of an expression hold, or more."""
+        """The minterms that texts of an expression hold, or more."""
         found = self._chars.get(node)
         if found is None:
             kind, *args = self._nodes[node]

@@ -1,9 +1,9 @@
 """Automata over characters, and how their texts are spelt as bytes.
 
-`SymbolAutomaton` is what regular expressions (`regex_automaton`), keys (`key_symbols`) and others
-answer to; its symbols are atoms of an alphabet, which an encoding (`encoding`) spells. Here stand
-the edges and the shortest ways of the two together. Leaves, their states and what is remembered of
-them are the business of `leaf`.
+`SymbolAutomaton` is what regular expressions (`automaton`), keys (`key_symbols`) and others
+answer to; its symbols are minterms of an alphabet, which an encoding (`encoding`) spells. Here
+stand the edges and the shortest ways of the two together. Leaves, their states and what is
+remembered of them are the business of `leaf`.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Names(NamedTuple):
 
 
 class SymbolAutomaton(Protocol):
-    """A lazy deterministic automaton over the atoms of an alphabet, without dead states.
+    """A lazy deterministic automaton over the minterms of an alphabet, without dead states.
 
     Attributes:
         has_expressions: whether the texts of several states may be told to be alike by their
@@ -66,11 +66,11 @@ class SymbolAutomaton(Protocol):
         ...
 
     def moves(self, state: int) -> tuple[tuple[int, int], ...]:
-        """Disjoint ``(atom mask, next state)`` pairs."""
+        """Disjoint ``(minterm mask, next state)`` pairs."""
         ...
 
-    def follow(self, state: int, atom: int) -> int | None:
-        """The next state after one atom, or None."""
+    def follow(self, state: int, minterm: int) -> int | None:
+        """The next state after one minterm, or None."""
         ...
 
     def read(self, state: int, text: bytes) -> int | None:
@@ -243,7 +243,7 @@ def _push_moves(
     spelling = encoding.shortest(node)
     for mask, to in symbols.moves(state):
         best: bytes | None = None
-        while mask:  # no two moves share an atom, so each is looked at once
+        while mask:  # no two moves share a minterm, so each is looked at once
             bit = mask & -mask
             mask ^= bit
             spelt = spelling.get(bit.bit_length() - 1)
@@ -260,7 +260,7 @@ def _push_moves(
     # of which a `minLength` would have as many as characters.
     chars, most = symbols.run(state)
     count = owed if most < 0 else min(owed, most)
-    spelt_runs = [text for atom, text in spelling.items() if chars >> atom & 1]
+    spelt_runs = [text for minterm, text in spelling.items() if chars >> minterm & 1]
     if spelt_runs and count >= _LONG_RUN:
         best = min(spelt_runs, key=lambda text: (len(text), text))
         so_far = cost + count * len(best)

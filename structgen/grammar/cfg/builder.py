@@ -1,6 +1,6 @@
 """Rules written as expressions → the IR's rules over terminals.
 
-Owns the expression nodes of notations without terminals of their own (`cfg_notation`). Whatever
+Owns the expression nodes of notations without terminals of their own (`notation`). Whatever
 part of an expression refers to no rule is regular and becomes one terminal, which may end wherever
 its pattern matches; so do references to rules that are regular themselves.
 """
@@ -350,7 +350,7 @@ class _Builder:
 
 
 def _is_nullable(regex: ir.Regex) -> bool:
-    """Whether ``regex`` matches the empty text."""
+    """Whether ``regex.read`` matches the empty text."""
     if isinstance(regex, ir.CharSet):
         return False
     if isinstance(regex, (ir.Concat, ir.Intersect)):
@@ -367,7 +367,7 @@ def _is_nullable(regex: ir.Regex) -> bool:
 
 
 def _as_chars(regex: ir.Regex) -> ir.CharSet | None:
-    """One character of a set, if ``regex`` is just that."""
+    """One character of a set, if ``regex.read`` is just that."""
     if isinstance(regex, ir.CharSet):
         return regex
     if isinstance(regex, ir.Concat) and len(regex.parts) == 1:

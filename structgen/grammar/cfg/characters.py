@@ -1,6 +1,6 @@
 r"""Characters of GBNF and EBNF: space and comments, literals, classes and escapes.
 
-Owns the place in a text at which `cfg_notation` reads, and how a mistake is told there. Knows no
+Owns the place in a text at which `notation` reads, and how a mistake is told there. Knows no
 rules.
 """
 
@@ -37,7 +37,7 @@ class Scanner:
     Args:
         text: the text.
         dialect: ``"gbnf"`` or ``"ebnf"``.
-        errors: see `cfg.parse`.
+        errors: see `read.parse`.
     """
 
     def __init__(self, text: str, dialect: str, errors: Errors) -> None:

@@ -55,7 +55,7 @@ def parse(
         text: the grammar.
         start: the rule to begin with; None for the first.
         given: rules and special sequences that the text leaves open.
-        errors: see `cfg.parse`.
+        errors: see `read.parse`.
 
     Raises:
         GrammarError: the grammar is malformed.

@@ -1,6 +1,6 @@
 """The grammar library: context-free grammars in Lark's syntax, by name.
 
-Reads the ``.lark`` files of the folder ``grammars`` (in a wheel: ``structgen/grammars``); knows
+Reads the ``.lark`` files of the folder ``library`` (in a wheel: ``structgen/grammars``); knows
 nothing of how a grammar is parsed or compiled. Each file opens with a comment: its first sentence
 says what the grammar is, the rest what it covers and what not. Their samples, and what judges each
 of them, are in ``tests/grammars``.

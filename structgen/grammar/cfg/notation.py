@@ -1,4 +1,4 @@
-r"""GBNF (llama.cpp) and EBNF (W3C style, as XGrammar reads it; for ISO's see `cfg_iso`) → IR.
+r"""GBNF (llama.cpp) and EBNF (W3C style, as XGrammar reads it; for ISO's see `iso`) → IR.
 
 Both write ``name ::= expression``, with literals, character classes, ``| ( ) * + ?`` and ``{m,n}``.
 They have no terminals: every character counts for itself, and a text belongs to the language if any
@@ -63,7 +63,7 @@ def parse(
         start: the rule to begin with; None for ``root``, or in EBNF the first rule.
         dialect: ``"gbnf"`` or ``"ebnf"``.
         given: rules that the text leaves open.
-        errors: see `cfg.parse`.
+        errors: see `read.parse`.
 
     Raises:
         GrammarError: the grammar is malformed.

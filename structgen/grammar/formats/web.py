@@ -2,7 +2,7 @@
 
 Owns ``ipv4``, ``ipv6``, ``hostname``, ``email``, the URI and IRI family, ``uri-template``,
 ``uuid`` and both JSON pointers: each the grammar of its RFC, which is regular, with the limits on
-lengths that the RFCs set beside it. Names with non-ASCII characters are `formats_idn`. Knows no
+lengths that the RFCs set beside it. Names with non-ASCII characters are `idn`. Knows no
 schema and no automaton.
 """
 
@@ -177,7 +177,7 @@ def relative_json_pointer() -> ir.Regex:
 
 
 def limited(regex: ir.Regex, most: int) -> ir.Regex:
-    """``regex`` with at most ``most`` characters."""
+    """``regex.read`` with at most ``most`` characters."""
     return ir.Intersect((regex, ir.Repeat(ir.ANY_CHAR, 0, most)))
 
 

@@ -1,7 +1,7 @@
 """The drafts of JSON Schema: which keywords each one has, and how they are told apart.
 
 Knows keyword names only, and under which of them schemas stand; what they mean is read by
-`json_schema`.
+`read`.
 
 ``dependencies`` was split in two in 2019-09, whose text lets validators go on with it for
 compatibility. Here every draft has it, as in other validators: an author who writes it means it.

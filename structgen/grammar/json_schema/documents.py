@@ -2,7 +2,7 @@
 
 Owns the table of documents (the schema itself, those the caller passes in, the metaschemas), the
 resources inside them (``$id``), and resolution of a reference to a raw schema object. Nothing is
-ever fetched. What the raw schema says is `json_schema`'s business.
+ever fetched. What the raw schema says is `read`'s business.
 
 Standard: JSON Schema core, sections 8 and 9 (draft 2020-12); RFC 3986; RFC 6901.
 """

@@ -1,10 +1,10 @@
 """The JSON Schema graph: what a schema says, checked and with its references resolved.
 
 One `Node` per schema object, numbered. Wherever a node speaks of another one it holds an
-*obligation*: ``2 * n`` means that node n must hold, ``2 * n + 1`` that it must not. Node 0 is the
-schema ``true``, so obligation 0 is always met and obligation 1 never. Applicators hold obligations,
-so a recursive schema is a graph with cycles and costs no Python recursion. This module owns the
-data structure and the type bits; `json_schema` fills it in, the automaton reads it.
+*requirement*: ``2 * n`` means that node n must hold, ``2 * n + 1`` that it must not. Node 0 is the
+schema ``true``, so requirement 0 is always met and requirement 1 never. Applicators hold
+requirements, so a recursive schema is a graph with cycles and costs no Python recursion. This
+module owns the data structure and the type bits; `read` fills it in, the automaton reads it.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ DIGITS_ONLY = "$structgen-digits"
 """The keyword of a JSON Schema under which whole numbers are written without point and exponent."""
 
 TRUE, FALSE = 0, 1
-"""The obligations that always and never hold."""
+"""The requirements that always and never hold."""
 
 
 @dataclass(frozen=True, slots=True)
 class Contains:
-    """Between ``least`` and ``most`` items from index ``start`` on meet ``obligation``."""
+    """Between ``least`` and ``most`` items from index ``start`` on meet ``requirement``."""
 
-    obligation: int
+    requirement: int
     least: int = 1
     most: int | None = None
     start: int = 0
@@ -264,7 +264,7 @@ class Node:
         )
 
     def parts_in_place(self) -> list[int]:
-        """The obligations of other nodes that may apply to the same value, in reading order."""
+        """The requirements of other nodes that may apply to the same value, in reading order."""
         return [
             *self.refs,
             *self.all_of,
@@ -307,14 +307,14 @@ FIELDS = frozenset(Node.__annotations__) - {"_listed"}
 
 @dataclass(slots=True)
 class SchemaGraph:
-    """A whole schema: a document starts with the obligation ``root``.
+    """A whole schema: a document starts with the requirement ``root``.
 
     Attributes:
         nodes: all nodes.
         root: what the document owes.
         height: most nodes on a way down from the root, or more; None where references lead in
             circles.
-        typed: the obligations that name one type, or none, and say nothing else.
+        typed: the requirements that name one type, or none, and say nothing else.
         lists_containers: whether any ``enum`` or ``const`` lists objects or arrays.
         said: the fields that any node sets: what none speaks of needs no look at each.
     """

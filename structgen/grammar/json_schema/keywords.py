@@ -1,8 +1,8 @@
 """What each keyword of a schema object says: from raw values to the fields of a `Node`.
 
 Owns the list of keywords and the checks of their values. Annotations and unknown keywords, which
-the standard says assert nothing, are passed over (`structgen.explain` lists them). This module
-knows no automata; what a node *means* is decided in `automaton.values`.
+the standard says assert nothing, are passed over (`structgen.constraint.explain` lists them). This
+module knows no automata; what a node *means* is decided in `automaton.values`.
 
 Standards: drafts 4, 6, 7, 2019-09 and 2020-12, https://json-schema.org/specification.
 """
@@ -257,8 +257,8 @@ def _contains(reader: Reader, node: Node, raw: Mapping[str, Any], place: Place) 
         least = checks.count("minContains", raw.get("minContains", 1), place)
         if "maxContains" in raw:
             most = checks.count("maxContains", raw["maxContains"], place)
-    obligation = reader.below(raw["contains"], place, "contains")
-    node.contains = (Contains(obligation, least, most),)
+    requirement = reader.below(raw["contains"], place, "contains")
+    node.contains = (Contains(requirement, least, most),)
     node.contains_evaluates = place.dialect.year >= 2020
 
 

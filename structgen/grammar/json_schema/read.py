@@ -1,8 +1,8 @@
 """JSON Schema → `SchemaGraph`: reads, checks and resolves, decides nothing.
 
 Everything wrong with a schema is found here, at compile: a keyword of the wrong type, a reference
-that leads nowhere, a malformed pattern. `schema_reader` walks the subschemas, `schema_keywords`
-reads each, `schema_documents` resolves references; `schema_unreached` looks through what is left.
+that leads nowhere, a malformed pattern. `reader` walks the subschemas, `keywords`
+reads each, `documents` resolves references; `unreached` looks through what is left.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def lower(
     Raises:
         SchemaError: the schema is malformed; the message names the path.
         UnsupportedFeature: a keyword cannot be enforced.
-        CompileLimitExceeded: more than `schema_reader.MAX_NODES` subschemas.
+        CompileLimitExceeded: more than `reader.MAX_NODES` subschemas.
     """
     draft = dialects.by_name(dialect) if dialect is not None else None
     known = Documents(schema, draft, documents)

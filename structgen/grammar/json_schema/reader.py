@@ -3,7 +3,7 @@
 Owns the work list, the numbering of nodes and dynamic scopes. Dynamic references make a node depend
 on how it was reached: a node is a raw schema together with the resources with dynamic anchors that
 were entered on the way to it. What a schema object's keywords say is read by the function that the
-reader is given (see `schema_keywords`); nothing here knows one but ``$ref`` and its kin.
+reader is given (see `keywords`); nothing here knows one but ``$ref`` and its kin.
 
 Standard: JSON Schema core, sections 8 and 9, https://json-schema.org/specification.
 """
@@ -176,7 +176,7 @@ class Reader:
         self._alike: tuple[dict[str, int], dict[str, int]] = ({}, {})
         # What references of members and items lead to.
         self._referred_to: dict[tuple[str, Resource], int] = {}
-        # The node of all lists of nothing but what meets an obligation, by that.
+        # The node of all lists of nothing but what meets an requirement, by that.
         self._lists: dict[int, int] = {}
         # What references lead to, and the root: how many schemas are inside one another there, and
         # by which number it is known; and the references, with where they stand.
@@ -285,7 +285,7 @@ class Reader:
         return {key if isinstance(key, int) else key[0] for key in self._numbers}
 
     def child(self, raw: Any, place: Place) -> int:
-        """The obligation that ``raw`` holds; its node is put on the work list when it is new."""
+        """The requirement that ``raw`` holds; its node is put on the work list when it is new."""
         if raw is True:
             return TRUE
         if raw is False:
@@ -319,7 +319,7 @@ class Reader:
         )
 
     def below(self, raw: Any, place: Place, *steps: str | int) -> int:
-        """The obligation of a subschema of the schema at ``place``; the first step is its keyword.
+        """The requirement of a subschema of the schema at ``place``; the first step is its keyword.
 
         Raises:
             SchemaError: ``raw`` is no schema.
@@ -349,7 +349,7 @@ class Reader:
         return self.child(raw, place.below(*steps))
 
     def _unread(self, raw: dict[str, Any], place: Place, steps: tuple[str | int, ...]) -> int:
-        """The obligation of a subschema that says more than a type; its node is on the work list.
+        """The requirement of a subschema that says more than a type; its node is on the work list.
 
         No scope and no observer asks for more; see `below`. What holds no schemas is read at once,
         and gets a place of its own only for a message.
@@ -382,7 +382,7 @@ class Reader:
         return 2 * number
 
     def members(self, keyword: str, held: Mapping[str, Any], place: Place) -> dict[str, int]:
-        """The obligations of the schemas that ``keyword`` of the schema at ``place`` has by name.
+        """The requirements of the schemas that ``keyword`` of the schema at ``place`` has by name.
 
         Raises:
             SchemaError: one of them is no schema.
@@ -425,7 +425,7 @@ class Reader:
         return known or self._unread(raw, place, steps)
 
     def _referred(self, raw: Mapping[str, Any], place: Place, *steps: str | int) -> int:
-        """The obligation that a schema below ``place`` leads to if it is a reference and no more.
+        """The requirement that a schema below ``place`` leads to if it is a reference and no more.
 
         0 if it is not, or if that says nothing.
         """
@@ -448,7 +448,7 @@ class Reader:
         return known
 
     def _alike_node(self, kind: str, place: Place) -> int:
-        """The obligation to be of the type called ``kind``, in the draft at ``place``.
+        """The requirement to be of the type called ``kind``, in the draft at ``place``.
 
         0 if there is no such type. It stands in no place of its own: what it is part of does.
         """
@@ -468,8 +468,8 @@ class Reader:
         return 2 * number
 
     def _alike_list(self, raw: Mapping[str, Any], place: Place) -> int:
-        """The obligation to be an array whose items are of one type, if that is all that ``raw``, a
-        member of the schema at ``place``, says; else 0. As `_alike_node`."""
+        """The requirement to be an array whose items are of one type, if that is all that ``raw``,
+        a member of the schema at ``place``, says; else 0. As `_alike_node`."""
         items = raw["items"]
         kind = items.get("type") if type(items) is dict else None
         if type(kind) is not str or not (
@@ -500,17 +500,17 @@ class Reader:
     # -- references -------------------------------------------------------------------------
 
     def both(self, first: int, second: int, place: Place) -> int:
-        """The obligation to meet two obligations, of a schema at ``place``."""
+        """The requirement to meet two requirements, of a schema at ``place``."""
         self._nodes.append(Node(place, all_of=(first, second)))
         return 2 * (len(self._nodes) - 1)
 
     def reference(self, value: Any, place: Place) -> int:
-        """The obligation that ``$ref`` leads to."""
+        """The requirement that ``$ref`` leads to."""
         reference = text("$ref", value, place)
         return self._follow(self._documents.resolve(reference, place.resource, place), place)
 
     def dynamic_reference(self, value: Any, place: Place) -> int:
-        """The obligation that ``$dynamicRef`` leads to from here."""
+        """The requirement that ``$dynamicRef`` leads to from here."""
         if not self._follows_dynamic:
             raise NotDynamic
         reference = text("$dynamicRef", value, place)
@@ -526,7 +526,7 @@ class Reader:
         return self._follow(target, place)
 
     def recursive_reference(self, value: Any, place: Place) -> int:
-        """The obligation that ``$recursiveRef`` leads to from here."""
+        """The requirement that ``$recursiveRef`` leads to from here."""
         if not self._follows_dynamic:
             raise NotDynamic
         if value != "#":
@@ -541,21 +541,21 @@ class Reader:
         return self._follow(Target(resource.root, resource.path, resource), place)
 
     def _follow(self, target: Target, place: Place, depth: int = 0) -> int:
-        """The obligation that a reference ``depth`` levels below ``place`` leads to."""
+        """The requirement that a reference ``depth`` levels below ``place`` leads to."""
         scope = place.scope
         if self._follows_dynamic:
             scope = self._enter(scope, target.resource)
         base, number = len(self._heights), len(self._nodes)
         to = Place(target.above, target.resource, scope, target.steps, 0, base)
         self._heights.append(0)
-        obligation = self.child(target.raw, to)
-        if obligation == 2 * number:
+        requirement = self.child(target.raw, to)
+        if requirement == 2 * number:
             self._bases[number] = base
         else:
             self._heights.pop()
-        if obligation > FALSE:
-            self._links.append((place.base, place.depth + depth, obligation >> 1))
-        return obligation
+        if requirement > FALSE:
+            self._links.append((place.base, place.depth + depth, requirement >> 1))
+        return requirement
 
     def _enter(self, scope: tuple[Resource, ...], entered: Resource) -> tuple[Resource, ...]:
         """``scope`` after entering a resource: only first entries, and dynamic ones, count."""

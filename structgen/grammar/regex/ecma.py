@@ -1,7 +1,7 @@
 r"""ECMA-262 regular expression syntax → regex tree, for JSON Schema's ``pattern``.
 
 Owns the syntax of ECMA-262's patterns as ``new RegExp(pattern, "u")`` reads them, and what each
-construct means over code points. It does not know search semantics (`regex`).
+construct means over code points. It does not know search semantics (`read`).
 
 JSON Schema recommends the ``u`` flag, but real schemas are often written without it in mind, so
 what only ``u`` forbids and can mean one thing alone is accepted (as ECMA-262's Annex B reads it):

@@ -3,7 +3,7 @@ r"""Regular expressions in two dialects, lowered to the grammar IR.
 The public entry points of the regex front end: `parse_python` (Python's ``re``, meaning
 ``fullmatch``) and `parse_ecma` (ECMA-262, meaning search, as JSON Schema's ``pattern`` does). Both
 answer with one `ir.Regex` for the whole text. This module owns the limits and the meaning "from end
-to end" or "somewhere"; the syntaxes are `python_regex`, `ecma` and `ecma_sets`.
+to end" or "somewhere"; the syntaxes are `python`, `ecma` and `ecma_sets`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def parse_python(pattern: str, flags: int = 0) -> ir.Regex:
 
     Raises:
         PatternError: malformed, or not regular (backreferences, conditionals).
-        UnsupportedFeature: regular, but not supported (see `python_regex`).
+        UnsupportedFeature: regular, but not supported (see `python`).
         CompileLimitExceeded: longer than `MAX_PATTERN_LENGTH` or nested too deeply.
     """
     if not isinstance(pattern, str):

@@ -198,7 +198,7 @@ def _is_any_text(regex: ir.Regex) -> bool:
 
 
 def is_nullable(regex: ir.Regex) -> bool:
-    """Whether ``regex`` matches the empty string at every place (False where anchors decide)."""
+    """Whether ``read`` matches the empty string at every place (False where anchors decide)."""
     if isinstance(regex, ir.Repeat):
         return regex.min == 0 or is_nullable(regex.body)
     if isinstance(regex, (ir.Concat, ir.Intersect)):
@@ -274,7 +274,7 @@ def intersect(parts: Iterable[ir.Regex]) -> ir.Regex:
 
 
 def looks_around(regex: ir.Regex) -> bool:
-    """Whether what ``regex`` matches may depend on what is around: an anchor or a lookaround."""
+    """Whether what ``read`` matches may depend on what is around: an anchor or a lookaround."""
     if isinstance(regex, (ir.Concat, ir.Alternate)):
         return any(map(looks_around, regex.parts))
     if isinstance(regex, ir.Repeat):

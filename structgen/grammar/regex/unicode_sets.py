@@ -84,8 +84,9 @@ def python_ignoring_case(source: str, plain: ir.CharSet, flags: int) -> ir.CharS
         flags: flags for ``re``, IGNORECASE among them.
 
     Returns:
-        ``plain`` for code points without case; for the others, what ``re`` itself answers. So
-        exact for the running interpreter, with its quirks (``ſ`` is ``s``, ``K`` the Kelvin sign).
+        ``json.quick_checks`` for code points without case; for the others, what ``re`` itself
+        answers. So exact for the running interpreter, with its quirks (``ſ`` is ``s``, ``K`` the
+        Kelvin sign).
     """
     cased = _cased()
     both = [(ord(c), ord(c)) for c in re.findall(source, cased, flags)]

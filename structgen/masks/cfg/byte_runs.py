@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from structgen.masks.text.character_nodes import pre_order
 from structgen.masks.walks import walker_of
-from structgen.storage import Recent, array_cache, fork_safe
+from structgen.storage import GenerationalCache, array_cache, fork_safe
 from structgen.vocabulary import Trie, Vocabulary, view
 
 Bits = npt.NDArray[np.uint32]
@@ -176,7 +176,7 @@ class Order:
         )
         self._levels = list(pairwise(trie.level_start.tolist()[1:]))
         walker = walker_of(vocabulary)
-        self._known: Recent[bytes, Runs] = walker.cache()
+        self._known: GenerationalCache[bytes, Runs] = walker.cache()
         self._charge = walker.charge
         self._common = frozenset(COMMON)
         self._tails: list[bytes] | None = None
@@ -348,7 +348,7 @@ _orders_lock = fork_safe(threading.Lock())
 
 
 def order_of(vocabulary: Vocabulary) -> Order:
-    """The order of ``vocabulary``, made once. Cost: 10 ms for 128k tokens, from disk."""
+    """The order of ``vocabulary.tokens``, made once. Cost: 10 ms for 128k tokens, from disk."""
     with _orders_lock:
         found = _orders.get(vocabulary)
         if found is None:

@@ -1,4 +1,4 @@
-"""Walks of grammars' lexers for `masks`: those of `cfg_walks`, in the terms of `walks`.
+"""Walks of grammars' lexers for `masks`: those of `walks`, in the terms of `walks`.
 
 A lexer is a leaf like any other, but its own walks know more of it: which nodes a terminal's end
 leaves open, and that wide terminals are walked once for all that expect them. This module only
@@ -47,7 +47,7 @@ class LexerWalks:
             for other in found.rows[1:]:
                 row = row | other
             if node != ROOT:
-                # Frames put ids together.
+                # NonterminalWalks put ids together.
                 flags = np.unpackbits(row.view(np.uint8), bitorder="little")
                 ids, row = np.concatenate((ids, np.flatnonzero(flags).astype(np.int32))), None
         exits: list[tuple[int, Node]] = []

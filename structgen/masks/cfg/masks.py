@@ -1,6 +1,6 @@
 """Token masks of context-free grammars: a machine state × the vocabulary's trie → packed bits.
 
-The lexer is walked through the trie (`cfg_walks`); where terminals end inside a token, the stacks
+The lexer is walked through the trie (`walks`); where terminals end inside a token, the stacks
 say what comes next, and the walk goes on there, until the trie ends. Walks of the lexer are shared
 by all places that expect the same terminals, so that a new place costs a few look-ups.
 
@@ -16,14 +16,14 @@ from collections.abc import Callable
 import numpy as np
 
 from structgen.automaton.cfg import BOTTOM, CfgMachine, unpack
-from structgen.automaton.core import GROW, Tape
+from structgen.automaton.core import GROW, TextHistory
 from structgen.automaton.work import WORK
 from structgen.grammar.cfg import cache as grammar_cache
 from structgen.masks.token_masks import Mask, fill
-from structgen.storage import Recent
+from structgen.storage import GenerationalCache
 from structgen.vocabulary import Vocabulary
 
-from .frames import NOTHING, Frames, FrameWalk
+from .nonterminal_walks import NOTHING, FrameWalk, NonterminalWalks
 from .tokens import Bits, Walk, overlay, packed
 from .walks import Walks
 
@@ -53,7 +53,9 @@ class CfgMaskEngine:
     def __init__(self, machine: CfgMachine, vocabulary: Vocabulary) -> None:
         self.machine = machine
         self.vocabulary = vocabulary
-        self.ready: Recent[int, Mask] = Recent()  # which only says None more readily
+        self.ready: GenerationalCache[int, Mask] = (
+            GenerationalCache()
+        )  # which only says None more readily
         self._n_words = (vocabulary.size + 31) // 32
         self._none = bytes(4 * self._n_words)
         self._alike: dict[tuple[int, ...], Mask] = {}
@@ -68,10 +70,10 @@ class CfgMaskEngine:
         return Walks(self.machine.lexer, self.vocabulary)
 
     @functools.cached_property
-    def _frames(self) -> Frames:
-        return Frames(self.machine, self._walks, self._n_words)
+    def _frames(self) -> NonterminalWalks:
+        return NonterminalWalks(self.machine, self._walks, self._n_words)
 
-    def mask(self, state: int, tape: Callable[[], Tape] | None = None) -> Mask:
+    def mask(self, state: int, tape: Callable[[], TextHistory] | None = None) -> Mask:
         """The mask of ``state``. Cost: a dictionary look-up once computed."""
         found = self.ready[state]
         if found is None:

@@ -6,7 +6,7 @@ for each state in which tokens end. What comes out, the allowed tokens in classe
 number of tokens afterwards, does not depend on the budget and is kept, under the vocabulary's
 budget of bytes; within any budget the mask is then a few operations on whole rows.
 
-The counterpart of `reach` for the machines of `cfg_masks`. It knows nothing of sequences and their
+The counterpart of `reach` for the machines of `masks`. It knows nothing of sequences and their
 plans; `constraint` does.
 """
 
@@ -21,7 +21,7 @@ from structgen.masks.grouping import bits_of
 from structgen.masks.reach import FAR
 from structgen.masks.walk_store import Ids
 from structgen.masks.walks import Walker, walker_of
-from structgen.storage import Recent
+from structgen.storage import GenerationalCache
 from structgen.vocabulary import Vocabulary
 
 from .masks import CfgMaskEngine
@@ -45,10 +45,10 @@ class CfgReach:
         self._machine: CfgMachine = engine.machine
         self._vocabulary: Vocabulary = engine.vocabulary
         self._walker: Walker = walker_of(engine.vocabulary)
-        self._bounds: Recent[int, int] = self._walker.cache()
-        self._lengths: Recent[tuple[int, int], int] = self._walker.cache()
-        self._classes: Recent[int, tuple[Class, ...]] = self._walker.cache()
-        self._sizes: Recent[int, int] = self._walker.cache()
+        self._bounds: GenerationalCache[int, int] = self._walker.cache()
+        self._lengths: GenerationalCache[tuple[int, int], int] = self._walker.cache()
+        self._classes: GenerationalCache[int, tuple[Class, ...]] = self._walker.cache()
+        self._sizes: GenerationalCache[int, int] = self._walker.cache()
 
     def is_known_ample(self, state: int, spare: int) -> bool:
         """Whether it is known without any work that ``spare`` tokens are enough after any one."""

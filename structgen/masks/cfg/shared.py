@@ -3,7 +3,7 @@
 What a terminal does through the trie is the same in every grammar it stands in: strings, numbers,
 names and white space recur. A walk is known by the terminal's content, the text that leads to the
 state it begins in, and the node it begins at; where terminals end is said by texts, too
-(`cfg_spellings`), so that nothing here is numbered by a grammar. It all lies under the vocabulary's
+(`cfg.spellings`), so that nothing here is numbered by a grammar. It all lies under the vocabulary's
 byte budget (`walks.Walker`); nodes are numbered anew (`Shared`) when it has been spent.
 
 Grammars whose lexer is one (`shared_lexer`) find walks of it by its own numbers, without names
@@ -20,7 +20,7 @@ from typing import NamedTuple, TypeAlias
 
 from structgen.automaton.cfg import Lexer, Spellings
 from structgen.masks.walks import walker_of
-from structgen.storage import Recent, fork_safe
+from structgen.storage import GenerationalCache, fork_safe
 from structgen.vocabulary import Vocabulary
 
 from .byte_runs import order_of
@@ -93,7 +93,7 @@ class Shared:
         walker = self._walker = walker_of(vocabulary)
         self.charge = walker.charge
         self.nodes = NodeSets(vocabulary.trie, order_of(vocabulary), walker.charge)
-        self.walks: Recent[tuple[bytes, int], SharedWalk] = walker.cache()
+        self.walks: GenerationalCache[tuple[bytes, int], SharedWalk] = walker.cache()
         self._made = walker.turns
         self._known: weakref.WeakKeyDictionary[Lexer, Known] = weakref.WeakKeyDictionary()
 
@@ -230,7 +230,7 @@ _lock = fork_safe(threading.Lock())
 
 
 def shared_of(vocabulary: Vocabulary) -> Shared:
-    """What is shared now by the grammars over ``vocabulary``."""
+    """What is shared now by the grammars over ``vocabulary.tokens``."""
     with _lock:
         found = _all_shared.get(vocabulary)
         if found is None or found.is_stale:

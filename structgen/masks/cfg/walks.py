@@ -6,9 +6,9 @@ terminals may end, by outcome. Of those nodes only the ones count from which som
 a byte that the terminal's end allows: after a name, with no letter. Narrow walks run depth first in
 Python, sets of nodes merged byte by byte; wide ones level by level in NumPy; and where a state
 leads back to itself by a class of bytes, the whole run is one comparison (`byte_runs`). Walks of a
-single terminal are made once for all grammars over a vocabulary (`cfg_shared`).
+single terminal are made once for all grammars over a vocabulary (`shared`).
 
-This module knows lexers and tries; what follows a terminal is `cfg_masks`' business.
+This module knows lexers and tries; what follows a terminal is `masks`' business.
 """
 
 from __future__ import annotations
@@ -111,8 +111,8 @@ class Walks:
         return found
 
     def spaces(self, ignore: frozenset[int]) -> dict[int, Spaces]:
-        """What is known of the terminals ``ignore``, wherever they are ignored: `cfg_frames` fills
-        it. To be asked for again after `renew`."""
+        """What is known of the terminals ``ignore``, wherever they are ignored: `nonterminal_walks`
+        fills it. To be asked for again after `renew`."""
         return self._known.spaces.setdefault(ignore, {})
 
     @property

@@ -1,4 +1,4 @@
-"""The atoms of an alphabet as the characters that occur in a vocabulary.
+"""The minterms of an alphabet as the characters that occur in a vocabulary.
 
 Everything here depends on the alphabet and the vocabulary alone, not on an automaton's states: one
 for all texts over one alphabet (`Characters.points_of`). It knows nothing of walks.
@@ -27,14 +27,14 @@ _MOST_SETS = 8
 
 
 class LongAtoms(NamedTuple):
-    """`Characters.long`, beyond one level, by atoms, edge by edge.
+    """`Characters.long`, beyond one level, by minterms, edge by edge.
 
     Attributes:
         below: the edges that go on from it.
-        spelt: its characters: atoms, each with how often in a row.
+        spelt: its characters: minterms, each with how often in a row.
         lengths: characters from the root to its end, but the first,
-        masks: and their atoms.
-        first: atom → the edges of all ways that begin with it.
+        masks: and their minterms.
+        first: minterm → the edges of all ways that begin with it.
     """
 
     below: list[tuple[int, ...]]
@@ -73,35 +73,39 @@ class CharacterSets(Protocol):
 
 
 class AlphabetPoints:
-    """The characters of a vocabulary by the atoms of an alphabet.
+    """The characters of a vocabulary by the minterms of an alphabet.
 
     Args:
         characters: the vocabulary.
         alphabet: the alphabet.
 
     Attributes:
-        weights: per atom, how many of the vocabulary's characters are in it.
-        cut: the atoms that a character cut by a token's end may become, and more.
+        weights: per minterm, how many of the vocabulary's characters are in it.
+        cut: the minterms that a character cut by a token's end may become, and more.
     """
 
     def __init__(self, characters: CharacterSets, alphabet: Alphabet) -> None:
         self._characters = characters
         # Not the alphabet itself: this is kept for as long as it lives.
-        self._starts, self._atoms, self._n_atoms = alphabet.starts, alphabet.atoms, alphabet.n_atoms
+        self._starts, self._minterms, self._n_minterms = (
+            alphabet.starts,
+            alphabet.minterms,
+            alphabet.n_minterms,
+        )
         # The vocabulary's characters in each interval of the alphabet.
         cuts = np.searchsorted(characters.points, alphabet.starts).tolist()
         self._intervals = list(pairwise([*cuts, len(characters.points)]))
-        self.weights = [0] * alphabet.n_atoms
-        for atom, (first, beyond) in zip(alphabet.atoms, self._intervals, strict=True):
-            if atom >= 0:
-                self.weights[atom] += beyond - first
-        self._listed: list[tuple[tuple[int, bytes], ...] | None] = [None] * alphabet.n_atoms
-        self.cut = alphabet.atoms_between(0x7F, MAX_CODE_POINT)
+        self.weights = [0] * alphabet.n_minterms
+        for minterm, (first, beyond) in zip(alphabet.minterms, self._intervals, strict=True):
+            if minterm >= 0:
+                self.weights[minterm] += beyond - first
+        self._listed: list[tuple[tuple[int, bytes], ...] | None] = [None] * alphabet.n_minterms
+        self.cut = alphabet.minterms_between(0x7F, MAX_CODE_POINT)
         if characters.spelling in ("any", "any-ascii"):
             self.cut = alphabet.everything
         elif characters.spelling != "utf8":
             for low, high in ((0, 0x1F), (0x22, 0x22), (0x5C, 0x5C)):
-                self.cut |= alphabet.atoms_between(low, high)
+                self.cut |= alphabet.minterms_between(low, high)
         self._alive_tails: dict[int, npt.NDArray[np.bool_]] = {}
         self._most_in_order: dict[tuple[int, ...], int] = {}
         self._long: dict[int, LongAtoms] = {}
@@ -109,38 +113,38 @@ class AlphabetPoints:
         self._slices: weakref.WeakValueDictionary[int, Slice] = weakref.WeakValueDictionary()
 
     @functools.cached_property
-    def atoms(self) -> Int32:
-        """By `Characters.code`; the number of atoms for what is no text."""
+    def minterms(self) -> Int32:
+        """By `Characters.code`; the number of minterms for what is no text."""
         n_points = len(self._characters.points)
-        atoms = np.full(n_points + 2, self._n_atoms, np.int32)
-        for atom, (first, beyond) in zip(self._atoms, self._intervals, strict=True):
-            if atom >= 0:
-                atoms[first:beyond] = atom
-        return atoms
+        minterms = np.full(n_points + 2, self._n_minterms, np.int32)
+        for minterm, (first, beyond) in zip(self._minterms, self._intervals, strict=True):
+            if minterm >= 0:
+                minterms[first:beyond] = minterm
+        return minterms
 
     @functools.cached_property
-    def atom_of(self) -> Sequence[int]:
-        """`atoms` for single look-ups."""
-        return view(self.atoms)
+    def minterm_of(self) -> Sequence[int]:
+        """`minterms` for single look-ups."""
+        return view(self.minterms)
 
-    def listed(self, atom: int) -> tuple[tuple[int, bytes], ...]:
-        """The vocabulary's characters in ``atom``, with their plain spellings."""
-        found = self._listed[atom]
+    def listed(self, minterm: int) -> tuple[tuple[int, bytes], ...]:
+        """The vocabulary's characters in ``minterm``, with their plain spellings."""
+        found = self._listed[minterm]
         if found is None:
             characters = self._characters
             points = [
                 int(point)
-                for other, (first, beyond) in zip(self._atoms, self._intervals, strict=True)
-                if other == atom
+                for other, (first, beyond) in zip(self._minterms, self._intervals, strict=True)
+                if other == minterm
                 for point in characters.points[first:beyond]
             ]
             found = tuple((point, characters.plain(point)) for point in points)
-            self._listed[atom] = found
+            self._listed[minterm] = found
         return found
 
     @functools.cached_property
     def reach_of_tails(self) -> tuple[list[int], npt.NDArray[np.int64]]:
-        """The atoms each tail may become: the different sets, and which of them is whose."""
+        """The minterms each tail may become: the different sets, and which of them is whose."""
         tail, first, last = self._characters.tail_spans.T
         starts = np.asarray(self._starts)
         low = np.searchsorted(starts, first, "right") - 1
@@ -149,8 +153,8 @@ class AlphabetPoints:
         of_span: dict[int, int] = {}
         for span in set(spans):
             mask = 0
-            for atom in self._atoms[span // len(starts) : span % len(starts) + 1]:
-                mask |= 1 << atom if atom >= 0 else 0
+            for minterm in self._minterms[span // len(starts) : span % len(starts) + 1]:
+                mask |= 1 << minterm if minterm >= 0 else 0
             of_span[span] = mask
         by_tail = [0] * len(self._characters.tails)
         for at, span in zip(tail.tolist(), spans, strict=True):
@@ -160,15 +164,15 @@ class AlphabetPoints:
         return list(masks), np.array(kinds_of_tails, np.int64)
 
     def slice(self, chars: int) -> Slice:
-        """`Characters.slice` of the atoms ``chars``."""
+        """`Characters.slice` of the minterms ``chars``."""
         found = self._slices.get(chars)
         if found is None:
             found = self._slices[chars] = self._characters.slice(self.inside(chars))
         return found
 
     def holds(self, chars: int) -> npt.NDArray[np.bool_]:
-        """By atom, and for what is no text: whether it is one of ``chars``."""
-        found = np.zeros(self._n_atoms + 1, bool)
+        """By minterm, and for what is no text: whether it is one of ``chars``."""
+        found = np.zeros(self._n_minterms + 1, bool)
         while chars:
             bit = chars & -chars
             chars ^= bit
@@ -176,13 +180,13 @@ class AlphabetPoints:
         return found
 
     def inside(self, chars: int) -> npt.NDArray[np.bool_]:
-        """By `Characters.code`: whether a character is of the atoms ``chars``."""
-        inside: npt.NDArray[np.bool_] = self.holds(chars)[self.atoms]
+        """By `Characters.code`: whether a character is of the minterms ``chars``."""
+        inside: npt.NDArray[np.bool_] = self.holds(chars)[self.minterms]
         return inside
 
     def most_in_order(self, masks: Sequence[int], is_searched: bool) -> int | None:
-        """`Characters.most_in_order` of some sets of atoms; None if that would have to be searched
-        for and is not to be."""
+        """`Characters.most_in_order` of some sets of minterms; None if that would have to be
+        searched for and is not to be."""
         key = (*masks[:_MOST_SETS],)
         found = self._most_in_order.get(key)
         if found is None:
@@ -215,7 +219,7 @@ class AlphabetPoints:
         edges = self._characters.long(level)
         sizes = np.array([len(edge.codes) for edge in edges], np.int64)
         starts = np.cumsum(sizes) - sizes
-        every = self.atoms[np.array([code for edge in edges for code in edge.codes], np.int64)]
+        every = self.minterms[np.array([code for edge in edges for code in edge.codes], np.int64)]
         changes = np.ones(len(every), bool)
         changes[1:] = every[1:] != every[:-1]
         changes[starts] = True
@@ -237,8 +241,8 @@ class AlphabetPoints:
                 begin = begins[edge.above]
                 length = lengths[edge.above] + len(edge.codes)
                 mask = masks[edge.above]
-                for atom, _ in spelt[i]:
-                    mask |= 1 << atom
+                for minterm, _ in spelt[i]:
+                    mask |= 1 << minterm
             begins.append(begin)
             lengths.append(length)
             masks.append(mask)
@@ -250,6 +254,6 @@ class AlphabetPoints:
             spelt,
             lengths,
             masks,
-            {atom: (*ways,) for atom, ways in first.items()},
+            {minterm: (*ways,) for minterm, ways in first.items()},
         )
         return found

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from structgen.automaton.regex import ASCII_ONLY, may_escape
 from structgen.masks.grouping import ranges
-from structgen.storage import Recent
+from structgen.storage import GenerationalCache
 from structgen.vocabulary import Trie, view
 
 Bools: TypeAlias = npt.NDArray[np.bool_]
@@ -110,7 +110,7 @@ class CharacterArrays:
         spelling: str,
         barred: frozenset[int],
         arrays: Mapping[str, npt.NDArray[Any]],
-        cache: Callable[[], Recent[Any, Any]],
+        cache: Callable[[], GenerationalCache[Any, Any]],
         charge: Callable[[int], None],
     ) -> None:
         self.trie = trie
@@ -185,7 +185,7 @@ class CharacterArrays:
         self._sorted_partials: list[int] = self.partial_node.tolist()
         self.quote_parent: Int32 = self.parent[self.quotes]
         self.quote_index = {place: i for i, place in enumerate(self._sorted_quotes)}
-        self._quote_texts: Recent[int, dict[str, list[int]]] = self.cache()
+        self._quote_texts: GenerationalCache[int, dict[str, list[int]]] = self.cache()
         self._quote_below = {place: i for i, place in enumerate(self.parent[self.quotes].tolist())}
         # Children on the way to a quote, that are text themselves.
         towards: dict[int, list[int]] = {}

@@ -26,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from structgen.automaton.regex import Alphabet
-from structgen.storage import Recent
+from structgen.storage import GenerationalCache
 from structgen.vocabulary import Trie, view
 
 from .alphabet_points import AlphabetPoints
@@ -68,20 +68,20 @@ class Characters(CharacterArrays):
         spelling: str,
         barred: frozenset[int],
         arrays: Mapping[str, npt.NDArray[Any]],
-        cache: Callable[[], Recent[Any, Any]],
+        cache: Callable[[], GenerationalCache[Any, Any]],
         charge: Callable[[int], None],
     ) -> None:
         super().__init__(trie, size, spelling, barred, arrays, cache, charge)
         self._charge = charge
-        self._slices: Recent[bytes, Slice] = cache()
-        self._runs: Recent[tuple[bytes, bytes], Run] = cache()
-        self._wholes: Recent[bytes, Whole] = cache()
-        self._spelt: Recent[str, tuple[bytes, int]] = cache()
-        self._most: Recent[bytes, int] = cache()
-        self._by_alphabet: Recent[Any, AlphabetPoints] = cache()
-        # For `text_walks` and `walks`: what texts do by their contents, whatever the automaton.
-        self.texts: Recent[bytes, Any] = cache()
-        self.strings: Recent[bytes, tuple[Any, ...]] = cache()
+        self._slices: GenerationalCache[bytes, Slice] = cache()
+        self._runs: GenerationalCache[tuple[bytes, bytes], Run] = cache()
+        self._wholes: GenerationalCache[bytes, Whole] = cache()
+        self._spelt: GenerationalCache[str, tuple[bytes, int]] = cache()
+        self._most: GenerationalCache[bytes, int] = cache()
+        self._by_alphabet: GenerationalCache[Any, AlphabetPoints] = cache()
+        # For `walks` and `walks`: what texts do by their contents, whatever the automaton.
+        self.texts: GenerationalCache[bytes, Any] = cache()
+        self.strings: GenerationalCache[bytes, tuple[Any, ...]] = cache()
         self._short: dict[int, tuple[npt.NDArray[np.uint32], Bools]] = {}
         self._long: dict[int, list[LongEdge]] = {}
 
@@ -92,7 +92,7 @@ class Characters(CharacterArrays):
         return sum(array.nbytes for array in arrays)
 
     def points_of(self, alphabet: Alphabet) -> AlphabetPoints:
-        """The characters by the atoms of ``alphabet``."""
+        """The characters by the minterms of ``alphabet``."""
         found = self._by_alphabet[alphabet.key]
         if found is None:
             found = self._by_alphabet[alphabet.key] = AlphabetPoints(self, alphabet)
@@ -123,7 +123,8 @@ class Characters(CharacterArrays):
         The tokens as the bytes of an int32 array: there are thousands of these, and unlike an
         array or a list, the garbage collector soon leaves bytes and the tuple around them alone.
 
-        ``text`` is printable ASCII without quotes and backslashes, in the spelling of `plain`.
+        ``text`` is printable ASCII without quotes and backslashes, in the spelling of
+        `json.quick_checks`.
         """
         found = self._spelt[text]
         if found is None:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from structgen.automaton.regex import Far
+from structgen.automaton.regex import TokenHorizon
 
 from .character_arrays import LongEdge
 from .ends import TextWalk
@@ -22,8 +22,8 @@ from .tables import DEAD
 class TextLevels(TextRuns):
     """States of one symbol automaton that tokens of some length cannot tell apart."""
 
-    _far: Far | None = None
-    _nearer: Sequence[Far] = ()
+    _far: TokenHorizon | None = None
+    _nearer: Sequence[TokenHorizon] = ()
 
     def alike(self, state: int) -> int:
         """A state from which every token is taken that is from ``state``, and no other; after any
@@ -37,7 +37,9 @@ class TextLevels(TextRuns):
             return expression.without_most(at) if most > run.longest else state
         if self._far is None:
             # One more for a character that is cut.
-            self._far = Far(expression, self.characters.longest + 1, self._points.most_in_order)
+            self._far = TokenHorizon(
+                expression, self.characters.longest + 1, self._points.most_in_order
+            )
         to = self._far.alike(at)
         return state if to == at else self._symbols.in_expression(to)
 
@@ -53,7 +55,7 @@ class TextLevels(TextRuns):
             return state, longest
         if not self._nearer:
             most_of = self._points.most_in_order
-            self._nearer = [Far(expression, level + 1, most_of) for level in levels]
+            self._nearer = [TokenHorizon(expression, level + 1, most_of) for level in levels]
         near = self._nearer[0].alike(at)
         to = self._symbols.in_expression(near)
         if to in (state, self.alike(state)):
@@ -75,8 +77,8 @@ class TextLevels(TextRuns):
         found: list[int] = []
         runs: dict[int, int] = {}
         stack: list[tuple[int, int, int]] = []
-        for atom, ways in first.items():
-            start, count = self._after_one(state, 0, atom)
+        for minterm, ways in first.items():
+            start, count = self._after_one(state, 0, minterm)
             if start == DEAD:
                 continue
             chars, most = symbols.run(start)
@@ -94,15 +96,15 @@ class TextLevels(TextRuns):
                     stack.append((start, count + lengths[edges[i].above], i))
         while stack:
             start, count, i = stack.pop()
-            for atom, times in spelt[i]:
+            for minterm, times in spelt[i]:
                 while times:
                     chars, most = symbols.run(start)
-                    if chars >> atom & 1 and count != most:
+                    if chars >> minterm & 1 and count != most:
                         few = times if most < 0 else min(times, most - count)
                         count += few
                         times -= few
                         continue
-                    start, count = self._after_one(start, count, atom)
+                    start, count = self._after_one(start, count, minterm)
                     times -= 1
                     if start == DEAD:
                         break
@@ -116,12 +118,12 @@ class TextLevels(TextRuns):
         if found:
             out.ids.append(np.array(found, np.int32))
 
-    def _after_one(self, start: int, count: int, atom: int) -> tuple[int, int]:
+    def _after_one(self, start: int, count: int, minterm: int) -> tuple[int, int]:
         """One more character after ``count`` of the run of ``start``; `DEAD` for none."""
         chars, most = self._symbols.run(start)
-        if chars >> atom & 1 and count != most:
+        if chars >> minterm & 1 and count != most:
             return start, count + 1
-        return int(self._table(self._symbols.after_run(start, count))[atom]), 0
+        return int(self._table(self._symbols.after_run(start, count))[minterm]), 0
 
     def _long_ends(
         self, start: int, count: int, edge: LongEdge, found: list[int], out: TextWalk

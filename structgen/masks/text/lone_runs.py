@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from structgen.storage import Recent
+from structgen.storage import GenerationalCache
 from structgen.vocabulary import view
 
 from .character_arrays import Bools, CharacterArrays, Depths, Int32
@@ -88,9 +88,9 @@ class LoneRun:
     def __init__(self, characters: CharacterArrays, cut: Slice, alive: Bools | None) -> None:
         self._characters = characters
         self.counts = counts = cut.counts
-        self.walks: Recent[tuple[int, int], tuple[Any, ...]] = characters.cache()
-        self.rows: Recent[int, Bits] = characters.cache()
-        self.quotes_known: Recent[tuple[int, int], tuple[Any, ...]] = characters.cache()
+        self.walks: GenerationalCache[tuple[int, int], tuple[Any, ...]] = characters.cache()
+        self.rows: GenerationalCache[int, Bits] = characters.cache()
+        self.quotes_known: GenerationalCache[tuple[int, int], tuple[Any, ...]] = characters.cache()
         self._quotes, self._quote_steps = cut.run.quotes()
         self._partial_ids: Int32 = np.zeros(0, np.int32)
         self._partial_steps = np.zeros(0, np.int64)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from structgen.automaton.regex import Names
-from structgen.storage import Recent
+from structgen.storage import GenerationalCache
 
 from .character_arrays import Int32
 from .ends import ANEW, Counts, FreeWalk, TextWalk
@@ -21,7 +21,7 @@ from .tables import DEAD, TextTables
 class OpenTexts(TextTables):
     """Walks of one symbol automaton where texts are told by their ends."""
 
-    _unnamed: Recent[tuple[int, ...], TextWalk] | None = None
+    _unnamed: GenerationalCache[tuple[int, ...], TextWalk] | None = None
 
     def _whole(self, state: int, places: Int32, out: TextWalk) -> Counts | None:
         """Every text may be read: all that matters is where it is closed."""
@@ -135,7 +135,7 @@ class OpenTexts(TextTables):
     def _quotes_one_by_one(self, state: int, place: int, out: TextWalk) -> None:
         """The closing quotes below ``place``, on all paths of text that lead to one."""
         characters, symbols = self.characters, self._symbols
-        code, atom_of = characters.views.code, self._points.atom_of
+        code, minterm_of = characters.views.code, self._points.minterm_of
         room = characters.text_before_quotes
         stack = [(state, place)]
         while stack:
@@ -152,6 +152,6 @@ class OpenTexts(TextTables):
             if children:
                 table = self._table(at)
                 for child in children:
-                    to = int(table[atom_of[code[child]]])
+                    to = int(table[minterm_of[code[child]]])
                     if to != DEAD:
                         stack.append((to, child))

@@ -31,7 +31,7 @@ _RUN = 300
 """Nodes, with all below them, from which runs that have few phases are taken as a whole."""
 
 _Phase: TypeAlias = "tuple[int, int, bool, int]"
-"""From how many characters of a run on, the state there, whether the text may end, and the atoms
+"""From how many characters of a run on, the state there, whether the text may end, and the minterms
 that may be read."""
 
 
@@ -64,7 +64,7 @@ class TextRuns(TextTables):
         chars, least, most = only
         points, key = self._points, self._lone_keys.get(chars)
         if key is None:
-            weights = (w for atom, w in enumerate(points.weights) if chars >> atom & 1)
+            weights = (w for minterm, w in enumerate(points.weights) if chars >> minterm & 1)
             alive = points.tails_of(chars)
             key = b"" if alive is None else alive.tobytes()
             key = self._lone_keys[chars] = _FEW_CHARACTERS if sum(weights) <= FEW else key
@@ -164,15 +164,15 @@ class TextRuns(TextTables):
             out.ids.append(characters.partial[chosen[keep]])
 
     def _left(self, chars: int, run: Run) -> tuple[Int32, Int32, Depths]:
-        """Where characters of texts lie outside a run, their atoms, and characters before them."""
+        """Where characters lie outside a run, their minterms, and the characters before them."""
         found = self._root_edges.get(chars) if run.is_root else None
         if found is None:
             characters = self.characters
             edges = run.left
-            atoms = self._points.atoms[characters.code[edges]]
-            text = atoms < self._n_atoms
-            edges, atoms = edges[text], atoms[text]
-            found = edges, atoms, run.steps_to(edges) - np.asarray(1, characters.depth.dtype)
+            minterms = self._points.minterms[characters.code[edges]]
+            text = minterms < self._n_minterms
+            edges, minterms = edges[text], minterms[text]
+            found = edges, minterms, run.steps_to(edges) - np.asarray(1, characters.depth.dtype)
             if run.is_root:
                 self._root_edges[chars] = found
                 characters.charge(sum(array.nbytes for array in found) + 200)
@@ -185,11 +185,11 @@ class TextRuns(TextTables):
         if phases is not None:
             leaving = [phase for phase in phases if phase[3] & ~chars]
             return self._edges_by_phase(phases, leaving, chars, run, most) if leaving else []
-        edges, atoms, steps = self._left(chars, run)
+        edges, minterms, steps = self._left(chars, run)
         is_endless = symbols.run(state)[1] < 0
         if most < characters.longest:
             short = steps <= most
-            edges, atoms, steps = edges[short], atoms[short], steps[short]
+            edges, minterms, steps = edges[short], minterms[short], steps[short]
             # Where one part of an expression has ended its count, others may go on.
             if not is_endless and self._live(symbols.after_run(state, most)) & chars:
                 more = run.nodes_after(most + 1)
@@ -197,14 +197,14 @@ class TextRuns(TextTables):
                 steps = np.concatenate((steps, np.full(len(more), most, steps.dtype)))
                 order = np.argsort(edges)
                 edges, steps = edges[order], steps[order]
-                atoms = self._points.atoms[characters.code[edges]]
+                minterms = self._points.minterms[characters.code[edges]]
         if not len(edges):
             return []
         targets = np.full(len(edges), DEAD, np.int64)
         last = symbols.after_run(state, most)
         for at, which in self._by_count(state, steps):
             if at == last or self._live(at) & ~chars:
-                targets[which] = self._table(at)[atoms[which]]
+                targets[which] = self._table(at)[minterms[which]]
         return grouped(targets, edges)
 
     def _edges_by_phase(
@@ -216,21 +216,21 @@ class TextRuns(TextTables):
         most: int,
     ) -> list[tuple[int, Int32]]:
         """`_edges` where the run can be left in a few states, and nothing else goes on with it."""
-        edges, atoms, steps = self._left(chars, run)
+        edges, minterms, steps = self._left(chars, run)
         wanted = 0
         for _, _, _, live in leaving:
             wanted |= live & ~chars
-        chosen = self._points.holds(wanted)[atoms].nonzero()[0]
+        chosen = self._points.holds(wanted)[minterms].nonzero()[0]
         if not len(chosen):
             return []
-        edges, atoms, steps = edges[chosen], atoms[chosen], steps[chosen]
+        edges, minterms, steps = edges[chosen], minterms[chosen], steps[chosen]
         targets = np.full(len(edges), DEAD, np.int64)
         for phase in leaving:
             count, at, _, _ = phase
             later = phases[phases.index(phase) + 1 :]
             last = min(most, later[0][0] - 1) if later else most
             which = (steps >= count) & (steps <= last)
-            targets[which] = self._table(at)[atoms[which]]
+            targets[which] = self._table(at)[minterms[which]]
         return grouped(targets, edges)
 
     def _by_count(self, state: int, steps: Depths) -> list[tuple[int, npt.NDArray[np.int64]]]:

@@ -1,6 +1,6 @@
 """Texts walked character by character: one state at one place, or many of both, level by level.
 
-`TextSteps` knows the characters below a node (`characters`) and where each leads (`text_tables`).
+`TextSteps` knows the characters below a node (`characters`) and where each leads (`tables`).
 Of runs, where a text reads many characters and stays where it is, it knows only to set them aside;
 of texts that may be anything, only to leave them alone.
 """
@@ -57,9 +57,9 @@ class TextSteps(TextTables):
         end, code = characters.views.end, characters.views.code
         start, stop = characters.views.own_start, characters.views.own_stop
         all_partials = characters.partials
-        quote, atom_of, ids = (
+        quote, minterm_of, ids = (
             len(characters.points),
-            self._points.atom_of,
+            self._points.minterm_of,
             characters.views.token_ids,
         )
         found: list[int] = []
@@ -67,7 +67,7 @@ class TextSteps(TextTables):
         stack = pairs
         patience = _PATIENCE
         met: set[int] = set()
-        # By state: where few characters lead; or the next states by atom.
+        # By state: where few characters lead; or the next states by minterm.
         known: dict[int, tuple[tuple[tuple[int, bytes, int], ...] | None, Sequence[int]]] = {}
         while stack:
             at, here = stack.pop()
@@ -114,7 +114,7 @@ class TextSteps(TextTables):
                     if label >= 0:
                         out.single.setdefault(label, []).append(characters.quote_index[child])
                 else:
-                    to = table[atom_of[symbol]]
+                    to = table[minterm_of[symbol]]
                     if to != DEAD:
                         stack.append((to, child))
                 child = end[child]
@@ -130,7 +130,7 @@ class TextSteps(TextTables):
 
     def _together(self, groups: list[tuple[int, Int32]], out: TextWalk) -> None:
         """Walk from many places in many states at once, level by level."""
-        characters, table, atoms = self.characters, self._rows, self._points.atoms
+        characters, table, minterms = self.characters, self._rows, self._points.minterms
         nodes = np.concatenate([places for _, places in groups])
         lengths = [len(places) for _, places in groups]
         at = np.repeat([table.number(state) for state, _ in groups], lengths).astype(np.int32)
@@ -151,7 +151,7 @@ class TextSteps(TextTables):
             table.cover(at)
             going_on = table.goes_on[at]
             children, counts = characters.children_of(nodes[going_on])
-            to = table.rows[np.repeat(at[going_on], counts), atoms[characters.code[children]]]
+            to = table.rows[np.repeat(at[going_on], counts), minterms[characters.code[children]]]
             alive = to >= 0
             nodes, at = children[alive], to[alive]
         if seen:
@@ -188,8 +188,8 @@ class TextSteps(TextTables):
         number = self._rows.number(state)
         self._visited(places, np.full(len(places), number, np.int32), out)
         children, _ = self.characters.children_of(places)
-        atoms = self._points.atoms[self.characters.code[children]]
-        return grouped(self._table(state)[atoms], children)
+        minterms = self._points.minterms[self.characters.code[children]]
+        return grouped(self._table(state)[minterms], children)
 
 
 def apart(characters: Characters, places: list[int]) -> list[list[int]]:

@@ -1,6 +1,6 @@
 """Walks of text in leaves: strings, keys, and what stands before and after them.
 
-`StringWalks` puts the walks of characters (`text_walks`) together with what follows closing quotes
+`StringWalks` puts the walks of characters (`walks`) together with what follows closing quotes
 and stands before opening ones, so that little of it differs from one object to the next. It knows
 leaves by `Leaf.text_state` and its kin, and nothing of frames, constraints or masks.
 """
@@ -26,16 +26,16 @@ from structgen.masks.walk_store import (
     Bits,
     End,
     Exits,
-    Found,
     Ids,
     LeafWalk,
     Node,
     Tokens,
+    WalkBuilder,
     WalkMemo,
     WalkStore,
     ids_of,
 )
-from structgen.storage import Recent
+from structgen.storage import GenerationalCache
 from structgen.vocabulary import Vocabulary
 
 from . import character_nodes
@@ -63,16 +63,20 @@ class StringWalks(WalkStore):
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         super().__init__(vocabulary)
-        self._rows: Recent[tuple[int, int, int], tuple[Any, Any, Bits]] = self.cache()
-        self._quoted: Recent[tuple[Characters, Any], tuple[Tokens, Node | None]] = self.cache()
-        self._groups_at: Recent[tuple[Characters, int], tuple[bool, list[list[int]]]]
+        self._rows: GenerationalCache[tuple[int, int, int], tuple[Any, Any, Bits]] = self.cache()
+        self._quoted: GenerationalCache[tuple[Characters, Any], tuple[Tokens, Node | None]] = (
+            self.cache()
+        )
+        self._groups_at: GenerationalCache[tuple[Characters, int], tuple[bool, list[list[int]]]]
         self._groups_at = self.cache()
-        self._free: Recent[tuple[Characters, bytes, tuple[int, ...], Leaf], LeafWalk]
+        self._free: GenerationalCache[tuple[Characters, bytes, tuple[int, ...], Leaf], LeafWalk]
         self._free = self.cache()
-        self._after: Recent[tuple[Characters, Any, Leaf], LeafWalk] = self.cache()
+        self._after: GenerationalCache[tuple[Characters, Any, Leaf], LeafWalk] = self.cache()
         # By text last: of keys that are strings alone the collector need not know.
-        self._rests: Recent[tuple[Characters, Leaf | None], Recent[str, _Rest]] = self.cache()
-        self._before: Recent[tuple[Leaf, int, Node], tuple[LeafWalk, Node | None, bytes]]
+        self._rests: GenerationalCache[
+            tuple[Characters, Leaf | None], GenerationalCache[str, _Rest]
+        ] = self.cache()
+        self._before: GenerationalCache[tuple[Leaf, int, Node], tuple[LeafWalk, Node | None, bytes]]
         self._before = self.cache()
         # What is made for a leaf holds its automaton, and goes with the leaf.
         self._texts: weakref.WeakKeyDictionary[Leaf, TextWalks] = weakref.WeakKeyDictionary()
@@ -95,8 +99,8 @@ class StringWalks(WalkStore):
         """Bytes of the vocabulary's characters, in each spelling that was needed."""
         return sum(characters.n_bytes for characters in list(self._characters.values()))
 
-    def _turn(self) -> None:
-        super()._turn()
+    def _rotate(self) -> None:
+        super()._rotate()
         self._texts = weakref.WeakKeyDictionary()
 
     def characters(self, encoding: Utf8) -> Characters:
@@ -161,7 +165,7 @@ class StringWalks(WalkStore):
             free = walks.free_walk(state, groups[0])
             if free is not None and not free.single:
                 return self._free_walk(leaf, walks.characters, free)
-        found = Found()
+        found = WalkBuilder()
         for together in groups:
             self._walk_text(leaf, walks, state, together, found, memo)
         return self.finished(found)
@@ -205,7 +209,7 @@ class StringWalks(WalkStore):
             row, ids, exits, is_closed = kept
             ends = (state, ANEW)
             return row, ids, exits, (ends, closed) if is_closed else (ends,)
-        found = Found()
+        found = WalkBuilder()
         self._walk_text(leaf, walks, state, [ROOT_PLACE], found, memo)
         walk = self.finished(found)
         if content is not None:
@@ -232,8 +236,8 @@ class StringWalks(WalkStore):
     def _lone_run(
         self, characters: Characters, run: LoneRun, least: int, most: int
     ) -> tuple[Bits | None, Tokens, Exits, bool]:
-        """The walk of a string of ``run``, within its own bounds, but for where tokens end; and
-        whether some end behind the closing quote."""
+        """The walk of a string of ``decoding.generation``, within its own bounds, but for where
+        tokens end; and whether some end behind the closing quote."""
         first, some = run.tokens(most)
         row: Bits | None = None
         if first >= 0:
@@ -331,7 +335,7 @@ class StringWalks(WalkStore):
                     break
             else:
                 return row, ids, exits, ends  # as it nearly always is
-        found = Found()
+        found = WalkBuilder()
         if row is not None:
             found.add_row(row)
         found.parts.append(ids)
@@ -384,7 +388,7 @@ class StringWalks(WalkStore):
         return True
 
     def _walk_texts(
-        self, leaf: Leaf, texts: dict[int, list[int]], found: Found, memo: WalkMemo
+        self, leaf: Leaf, texts: dict[int, list[int]], found: WalkBuilder, memo: WalkMemo
     ) -> None:
         """Add the walks that `_set_aside` has noted."""
         walks = self._texts_of(leaf)
@@ -398,7 +402,7 @@ class StringWalks(WalkStore):
         walks: TextWalks,
         state: int,
         places: list[int],
-        found: Found,
+        found: WalkBuilder,
         memo: WalkMemo,
     ) -> None:
         """Add the walk of a text from ``places``, and what follows its closing quotes."""
@@ -426,7 +430,7 @@ class StringWalks(WalkStore):
         label: int,
         ends: tuple[End, ...],
         exits: tuple[tuple[int, Node], ...],
-        found: Found,
+        found: WalkBuilder,
     ) -> None:
         """Add where a walk of ``leaf.after_text(label)`` led."""
         shared = leaf.after_text(label)
@@ -467,7 +471,7 @@ class StringWalks(WalkStore):
         self,
         leaf: Leaf,
         walk: TextWalk,
-        found: Found,
+        found: WalkBuilder,
         memo: WalkMemo | None,
     ) -> None:
         """Add a walk of text to what was found, and what follows its closing quotes."""

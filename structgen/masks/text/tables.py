@@ -1,8 +1,8 @@
 """Where each character leads from the states of a text, as far as the vocabulary has it.
 
-`TextTables` holds that of one automaton under one encoding: next states by atom, the few characters
-of a state that has few, the states of a level as rows of one array. It knows nothing of the trie
-below a node; who walks it is built on this.
+`TextTables` holds that of one automaton under one encoding: next states by minterm, the few
+characters of a state that has few, the states of a level as rows of one array. It knows nothing of
+the trie below a node; who walks it is built on this.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ import numpy.typing as npt
 from structgen.automaton.regex import SymbolAutomaton
 from structgen.masks.grouping import starts_of
 
-from .atom_table import AtomTable
 from .character_arrays import Int32
 from .characters import Characters
 from .ends import TextWalk
+from .transition_table import TransitionTable
 
 DEAD = -(1 << 30)
 """Where no text leads."""
@@ -42,14 +42,14 @@ class TextTables:
     def __init__(self, characters: Characters, symbols: SymbolAutomaton) -> None:
         self.characters = characters
         self._symbols = symbols
-        self._n_atoms = symbols.alphabet.n_atoms
+        self._n_minterms = symbols.alphabet.n_minterms
         self._points = characters.points_of(symbols.alphabet)
         self._narrows: dict[int, tuple[tuple[int, bytes, int], ...] | None] = {}
         self._tables: dict[int, npt.NDArray[np.int64]] = {}
 
     @functools.cached_property
-    def _rows(self) -> AtomTable:
-        return AtomTable(self._symbols, self.characters.charge)
+    def _rows(self) -> TransitionTable:
+        return TransitionTable(self._symbols, self.characters.charge)
 
     def _quoted(self, out: TextWalk, label: int) -> npt.NDArray[np.bool_]:
         found = out.quotes.get(label)
@@ -58,10 +58,10 @@ class TextTables:
         return found
 
     def _table(self, state: int) -> npt.NDArray[np.int64]:
-        """Next state by atom; the last entry stands for characters of no text."""
+        """Next state by minterm; the last entry stands for characters of no text."""
         table = self._tables.get(state)
         if table is None:
-            table = np.full(self._n_atoms + 1, DEAD, np.int64)
+            table = np.full(self._n_minterms + 1, DEAD, np.int64)
             for mask, to in self._symbols.moves(state):
                 while mask:
                     bit = mask & -mask
@@ -86,25 +86,25 @@ class TextTables:
             while mask:
                 bit = mask & -mask
                 mask ^= bit
-                atom = bit.bit_length() - 1
-                total += weights[atom]
+                minterm = bit.bit_length() - 1
+                total += weights[minterm]
                 if total > _NARROW:
                     self._narrows[state] = None
                     return None
-                steps.append((atom, to))
+                steps.append((minterm, to))
         # Tuples of plain values: the garbage collector soon leaves them alone.
         narrow = tuple(
             (point, spelt, to)
-            for atom, to in steps
-            if weights[atom]
-            for point, spelt in self._points.listed(atom)
+            for minterm, to in steps
+            if weights[minterm]
+            for point, spelt in self._points.listed(minterm)
         )
         self._narrows[state] = narrow
         self.characters.charge(100 * len(narrow) + 100)
         return narrow
 
     def _live(self, state: int) -> int:
-        """All atoms that ``state`` may read."""
+        """All minterms that ``state`` may read."""
         live = 0
         for mask, _ in self._symbols.moves(state):
             live |= mask

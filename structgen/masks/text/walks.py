@@ -1,9 +1,9 @@
 """Walks of text: one leaf of characters, from any state, through the tokens below any node.
 
-A text's automaton mostly stays where it is, and runs are taken as a whole (`text_runs`); where they
-are left, what is left is walked on together, small subtrees one by one (`text_steps`). `TextWalks`
+A text's automaton mostly stays where it is, and runs are taken as a whole (`runs`); where they
+are left, what is left is walked on together, small subtrees one by one (`steps`). `TextWalks`
 chooses among these, among texts that may be anything (`open_texts`) and states that tokens cannot
-tell apart (`text_levels`), and keeps the walks from the root by the content of what is still to be
+tell apart (`levels`), and keeps the walks from the root by the content of what is still to be
 read. All these are layers of one object: a walk goes through them in turns.
 
 It knows leaves of text and the vocabulary's characters; what follows a text is `masks`' business.
@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from structgen.automaton.regex import Contents, SymbolAutomaton
+from structgen.automaton.regex import StructuralHash, SymbolAutomaton
 from structgen.automaton.work import WORK
-from structgen.storage import Recent
+from structgen.storage import GenerationalCache
 
 from .character_arrays import Int32
 from .characters import Characters
@@ -40,8 +40,8 @@ class TextWalks(TextSteps, OpenTexts, TextLevels):
         symbols: the automaton.
     """
 
-    _own: Recent[Any, TextWalk] | None = None
-    _contents: Contents | None = None
+    _own: GenerationalCache[Any, TextWalk] | None = None
+    _contents: StructuralHash | None = None
 
     def __init__(self, characters: Characters, symbols: SymbolAutomaton) -> None:
         super().__init__(characters, symbols)
@@ -58,7 +58,7 @@ class TextWalks(TextSteps, OpenTexts, TextLevels):
         if found is None or found[0] is not self._symbols:
             return None  # what it ends with is another's
         if self._contents is None:
-            self._contents = Contents(found[0])
+            self._contents = StructuralHash(found[0])
         return self._contents.of(state)
 
     def runs_anew(self, state: int, place: int) -> list[tuple[int, int]]:
@@ -158,7 +158,7 @@ class TextWalks(TextSteps, OpenTexts, TextLevels):
         if content is None:
             if self._own is None:
                 self._own = self.characters.cache()
-            kept: Recent[Any, TextWalk] = self._own
+            kept: GenerationalCache[Any, TextWalk] = self._own
         else:
             kept = self.characters.texts
         key = state if content is None else content

@@ -30,7 +30,7 @@ class AdapterSet:
         return tuple(sorted(self._names))
 
     def load(self, path: str | os.PathLike[str], name: str) -> None:
-        """Load one; see `structgen.models.genai.TextModel.load_adapter`."""
+        """Load one; see `structgen.models.genai.model.TextModel.load_adapter`."""
         file = Path(path).expanduser()
         if name in self._names:
             raise ModelError(f"An adapter named {name!r} is loaded already. Unload it first.")
@@ -47,7 +47,7 @@ class AdapterSet:
         self._names.add(name)
 
     def unload(self, name: str) -> None:
-        """Unload one; see `structgen.models.genai.TextModel.unload_adapter`."""
+        """Unload one; see `structgen.models.genai.model.TextModel.unload_adapter`."""
         self.check(name)
         try:
             self._set.unload(name)

@@ -6,7 +6,8 @@ of output types, masks or the step loop; it implements the protocols of `structg
 What the runtime does, measured with 0.18 (and 0.11, the last for Python 3.10) and relied on here:
 
 * ``append_tokens`` runs the model; ``get_logits`` returns a copy of the last token's scores.
-* Tokens are chosen by `structgen.sampling`: the runtime's own choosing would tie a sequence to one
+* Tokens are chosen by `structgen.sampling.sampler`: the runtime's own choosing would tie a sequence
+to one
   call's settings. Appending a token costs what ``generate_next_token`` does.
 * After ``rewind_to(n)`` the scores are gone: the last kept token has to be run again.
 * ``max_length`` sizes the key-value cache, which is zeroed when the sequence is made: 0.77 s and
@@ -64,13 +65,13 @@ class TextModel:
     Attributes:
         name: what messages call it: the folder's name.
         folder: where it was loaded from, None when it was handed in as objects.
-        vocabulary: its tokens; ``vocabulary.size`` is the width of its logits.
+        vocabulary: its tokens; ``vocabulary.tokens.size`` is the width of its logits.
         context_length: most tokens a sequence can have, prompt and output together.
         search_defaults: its own search settings, from ``genai_config.json``.
         og_model: the runtime's model object.
         og_tokenizer: the runtime's tokenizer object.
         sequences: what is kept of calls, for prompts that begin alike; see
-            `structgen.models.sequences`.
+            `structgen.models.genai.sequences`.
     """
 
     def __init__(
@@ -334,8 +335,8 @@ def from_onnx_genai(
 ) -> TextModel:
     """Wrap a model and a tokenizer that are already loaded.
 
-    With neither ``folder`` nor ``vocabulary`` the bytes of each token are worked out from the
-    tokenizer itself, with certainty or an error (0.3 s at 49k tokens, 0.7 s at 262k).
+    With neither ``folder`` nor ``vocabulary.tokens`` the bytes of each token are worked out from
+    the tokenizer itself, with certainty or an error (0.3 s at 49k tokens, 0.7 s at 262k).
 
     Args:
         og_model: an ``onnxruntime_genai.Model``.

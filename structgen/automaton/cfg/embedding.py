@@ -1,12 +1,12 @@
 """Grammars inside a `Machine`: beside other output types, and with such types inside them.
 
 `CfgMachine` is the faster recogniser of a grammar by itself. Here the same rules are a frame: its
-state is a place in the grammar, its leaf the lexer, and a terminal that is no pattern (`Guest`) is
-whatever leaf and frames its texts start with, pushed on top. So JSON inside a grammar is JSON as
-ever, down to what depends on the text so far.
+state is a place in the grammar, its leaf the lexer, and a terminal that is no pattern
+(`EmbeddedTerminal`) is whatever leaf and frames its texts start with, pushed on top. So JSON inside
+a grammar is JSON as ever, down to what depends on the text so far.
 
-`HostMachine` adds what a grammar needs for its states not to multiply: places reached at once are
-one place.
+`EmbeddingMachine` adds what a grammar needs for its states not to multiply: places reached at once
+are one place.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from structgen.automaton.core.frames import POP, Alternative, Textless
 from structgen.automaton.core.leaf import GROW, Leaf
 from structgen.automaton.core.machine import Machine
 from structgen.automaton.core.stacks import BOTTOM
-from structgen.automaton.core.tape import Tape
+from structgen.automaton.core.text_history import TextHistory
 from structgen.automaton.json.nesting import UNLIMITED
 from structgen.automaton.texts import Text
 
-from .guests import GuardedLeaf, Guest, NamedTokenLeaf
+from .embedded_terminals import EmbeddedTerminal, GuardedLeaf, NamedTokenLeaf
 from .lexer import Lexer
 from .machine import CfgMachine
 
@@ -74,7 +74,7 @@ class CfgFrame(Textless):
 
     def _ways(self, terminal: int, condition: int) -> tuple[Alternative, ...]:
         """How a guest starts under a condition."""
-        guest: Guest = self.cfg.guests[terminal]
+        guest: EmbeddedTerminal = self.cfg.guests[terminal]
         if condition == self._rest.anything:
             return guest.ways
         found = self._guards.get((terminal, condition))
@@ -125,7 +125,7 @@ class CfgFrame(Textless):
         return min(known, key=lambda way: (len(way), way), default=None)
 
 
-class HostMachine(Machine):
+class EmbeddingMachine(Machine):
     """A `Machine` in which some frames are grammars."""
 
     def __init__(self, start: tuple[Alternative, ...]) -> None:
@@ -176,7 +176,7 @@ class HostMachine(Machine):
             self._reached.clear()
             return super()._grow(state, byte)
 
-    def resolve(self, state: int, tape: Tape) -> int:
+    def resolve(self, state: int, tape: TextHistory) -> int:
         """See `Machine.resolve`."""
         with GROW:
             self._reached.clear()
@@ -189,7 +189,7 @@ class HostMachine(Machine):
             return super().state_of(leaf, q, continuation)
 
     def completion(
-        self, leaf: Leaf, q: int, continuation: int, tape: Tape | None = None
+        self, leaf: Leaf, q: int, continuation: int, tape: TextHistory | None = None
     ) -> Text | None:
         """See `Machine.completion`: from a terminal, the grammar knows a shorter way."""
         if not isinstance(leaf, Lexer):

@@ -1,6 +1,6 @@
-"""What one value owes beside the usual, built up one obligation at a time.
+"""What one value owes beside the usual, built up one requirement at a time.
 
-An `Owed` is a few obligations on top of a conjunction, together with what they leave of the value
+An `Owed` is a few requirements on top of a conjunction, together with what they leave of the value
 where they list values: a set of which it is one, or values that it is not. Where a ``const`` in one
 alternative and a ``const`` in the next exclude each other, comparing sets says so at once; asking
 the language whether all of it together is empty would take a question for each pair. It knows
@@ -17,8 +17,8 @@ from structgen.grammar.json_schema import ALL_TYPES, ARRAY, OBJECT, STRING, Node
 from .language import Language
 
 
-class Owed:
-    """Obligations on one value. Immutable.
+class Requirements:
+    """Requirements on one value. Immutable.
 
     Args:
         language: of which the value is part.
@@ -26,7 +26,7 @@ class Owed:
 
     Attributes:
         base: that conjunction.
-        obligations: what has been added to it.
+        requirements: what has been added to it.
     """
 
     __slots__ = (
@@ -37,7 +37,7 @@ class Owed:
         "_language",
         "_types",
         "base",
-        "obligations",
+        "requirements",
     )
 
     def __init__(self, language: Language, base: int) -> None:
@@ -49,11 +49,11 @@ class Owed:
         # Whether it can be all of them, and these are strings.
         self._is_exact = True
         self._types: int | None = None
-        self.obligations: tuple[int, ...] = ()
-        for obligation in language.obligations(base):
-            listing = language.listings.of(obligation)
+        self.requirements: tuple[int, ...] = ()
+        for requirement in language.requirements(base):
+            listing = language.listings.of(requirement)
             if listing is None:
-                self._is_exact &= language.listings.is_silent(obligation)
+                self._is_exact &= language.listings.is_silent(requirement)
                 continue
             self._is_exact &= listing.is_exact
             self._among = listing.keys if self._among is None else self._among & listing.keys
@@ -88,73 +88,73 @@ class Owed:
         if self._types is None:
             listings = self._language.listings
             self._types = ALL_TYPES
-            for obligation in self._language.obligations(self.base):
-                self._types &= listings.types(obligation)
+            for requirement in self._language.requirements(self.base):
+                self._types &= listings.types(requirement)
             if self._among is not None and all(isinstance(key, str) for key in self._among):
                 self._types &= STRING
         return self._types
 
     def with_values(
-        self, keys: frozenset[Any], obligations: Iterable[int], order: Collection[Any] = ()
-    ) -> Owed:
-        """One of the values ``keys``, as the further ``obligations`` have it.
+        self, keys: frozenset[Any], requirements: Iterable[int], order: Collection[Any] = ()
+    ) -> Requirements:
+        """One of the values ``keys``, as the further ``requirements`` have it.
 
         ``order`` has all of ``keys``, in the order of the schema if that is known.
         """
         other = self._copy()
         other._is_guess = True
         other._among = keys if self._among is None else keys & self._among
-        if self._is_exact and not self.obligations:
+        if self._is_exact and not self.requirements:
             # That says it all: who builds it need not multiply out where it comes from.
             values = tuple(key for key in order or sorted(keys) if key in other._among)
             alone = self._language.add(Node(self._path, types=STRING, enum=values))
             other.base, other._is_guess = alone, False
         else:
-            other.obligations = (*self.obligations, *obligations)
+            other.requirements = (*self.requirements, *requirements)
         return other
 
-    def without_values(self, keys: frozenset[Any], obligations: Iterable[int]) -> Owed:
-        """None of the values ``keys``, as the further ``obligations`` have it."""
+    def without_values(self, keys: frozenset[Any], requirements: Iterable[int]) -> Requirements:
+        """None of the values ``keys``, as the further ``requirements`` have it."""
         other = self._copy()
         other._is_guess = True
         other._barred = self._barred | keys
         if self._among is not None:
             other._among = self._among - keys
-        other.obligations = (*self.obligations, *obligations)
+        other.requirements = (*self.requirements, *requirements)
         return other
 
-    def _copy(self) -> Owed:
-        other = Owed.__new__(Owed)
-        for name in Owed.__slots__:
+    def _copy(self) -> Requirements:
+        other = Requirements.__new__(Requirements)
+        for name in Requirements.__slots__:
             setattr(other, name, getattr(self, name))
         return other
 
     @property
     def _path(self) -> str:
-        obligations = self._language.obligations(self.base)
-        return next((self._language.nodes[ob >> 1].path for ob in obligations), "$")
+        requirements = self._language.requirements(self.base)
+        return next((self._language.nodes[ob >> 1].path for ob in requirements), "$")
 
     @property
     def conjunction(self) -> int:
         """All that the value owes."""
-        return self._language.conjunction_with(self.base, self.obligations)
+        return self._language.conjunction_with(self.base, self.requirements)
 
     @property
     def is_empty(self) -> bool:
         """Whether it turns out that no value meets what `adding` took for possible by lists."""
         return self._is_guess and self._language.clearly_empty(self.conjunction)
 
-    def adding(self, obligation: int) -> Owed | None:
-        """With a further obligation; None when it is clear that no value meets all of them."""
+    def adding(self, requirement: int) -> Requirements | None:
+        """With a further requirement; None when it is clear that no value meets all of them."""
         other = self._copy()
-        node = self._language.nodes[obligation >> 1]
+        node = self._language.nodes[requirement >> 1]
         if not node.is_list:
-            other.obligations = (*self.obligations, obligation)
+            other.requirements = (*self.requirements, requirement)
             return None if self._language.clearly_empty(other.conjunction) else other
         # Other keywords may still exclude what the lists leave: that is asked once, at the end.
         other._is_guess = True
-        kept, keys = self.obligations, node.listed
-        if obligation & 1:
+        kept, keys = self.requirements, node.listed
+        if requirement & 1:
             other._barred = self._barred | keys
             if self._among is not None:
                 other._among = self._among - keys
@@ -164,7 +164,7 @@ class Owed:
             kept = tuple(ob for ob in kept if not (ob & 1 and self._excludes(keys, ob >> 1)))
         if other._among is not None and not other._among:
             return None
-        other.obligations = (*kept, obligation)
+        other.requirements = (*kept, requirement)
         return other
 
     def _excludes(self, keys: frozenset[Any], number: int) -> bool:

@@ -20,7 +20,7 @@ _SIZE = 16
 """Bytes of a content: two that are equal by chance are not to be expected."""
 
 
-class Contents:
+class StructuralHash:
     """The contents of one automaton's states."""
 
     def __init__(self, automaton: RegexAutomaton) -> None:
@@ -68,14 +68,14 @@ class Contents:
         return blake2b(b"%d,%b;" % (kind, bounds) + b"".join(inner), digest_size=_SIZE).digest()
 
     def _set(self, mask: int) -> bytes:
-        """The code points of some atoms."""
+        """The code points of some minterms."""
         found = self._sets.get(mask)
         if found is None:
             alphabet = self._automaton.alphabet
             bounds: list[int] = []
             is_in = 0
-            for start, atom in zip(alphabet.starts, alphabet.atoms, strict=True):
-                if is_in != (atom >= 0 and mask >> atom & 1):
+            for start, minterm in zip(alphabet.starts, alphabet.minterms, strict=True):
+                if is_in != (minterm >= 0 and mask >> minterm & 1):
                     is_in ^= 1
                     bounds.append(start)
             found = self._sets[mask] = repr(bounds).encode()

@@ -46,13 +46,13 @@ class _Sizes(NamedTuple):
     worst: int
 
 
-class Far:
+class TokenHorizon:
     """States of one automaton that texts of limited length cannot tell apart.
 
     Args:
-        automaton: the automaton.
-        longest: most characters of a text, one that is cut included.
-        most_of: given some sets of atoms, how often at most a text holds a character of the first,
+        automaton: the automaton. longest: most characters of a text, one that is cut included.
+        most_of: given some sets of minterms, how often at most a text holds a character of the
+        first,
             and later one of the second, and so on: how often it can repeat what takes all of these.
             None if that is not known yet, and the second argument says not to search for it.
     """
@@ -72,7 +72,7 @@ class Far:
         self._known_sizes: dict[int, _Sizes] = {}
         self._plain = 0
         for first, last in _PLAIN:
-            self._plain |= automaton.alphabet.atoms_between(first, last)
+            self._plain |= automaton.alphabet.minterms_between(first, last)
 
     def alike(self, state: int) -> int:
         """A state that stands for ``state``; often itself."""
@@ -153,7 +153,7 @@ class Far:
         return min(times, found)
 
     def _needed(self, node: int) -> list[int]:
-        """Sets of atoms of which every text of ``node`` holds one character each, in this order."""
+        """Sets of minterms: every text of ``node`` holds a character of each, in this order."""
         kind, *args = self._automaton.parts(node)
         if kind == kinds.SET:
             return [args[0]]

@@ -1,8 +1,8 @@
 """How far from its end a text of an expression can be, wherever it stands: read off the expression.
 
-A budget wants to know of every place a token can lead to that the end is near enough. Far from its
-own end that need not be worked out place by place: what has begun inside `a{3}(b|cd)` can be ended
-within a number of bytes that depends on the expression alone. It knows expressions only.
+A budget wants to know of every place a token can lead to that the end is near enough. TokenHorizon
+from its own end that need not be worked out place by place: what has begun inside `a{3}(b|cd)` can
+be ended within a number of bytes that depends on the expression alone. It knows expressions only.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Goals: what a nonterminal may consist of, as deterministic automata over symbols.
+"""NonterminalAutomata: what a nonterminal may consist of, as deterministic automata over symbols.
 
 For each nonterminal (a *goal*) there is an automaton over terminals and goals that reads what the
 nonterminal can be, from left to right and never empty. It follows the left-corner relation instead
@@ -38,7 +38,7 @@ _DONE = 0
 _ROUNDS = 10
 
 
-class Goals:
+class NonterminalAutomata:
     """The goal automata of a grammar.
 
     Args:

@@ -2,7 +2,7 @@
 
 It owns the checks that need to know more than the options: the prompt's tokens, the budget, whether
 an adapter is loaded, whether a value can be unsure; and the order of what edits scores. It knows
-nothing of steps or sequences: how an output is made is `structgen.run`'s business.
+nothing of steps or sequences: how an output is made is `structgen.decoding.generation`'s business.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def processors(
     Args:
         model: the model.
         search: the options of the call.
-        settings: of `structgen.options.resolve`.
+        settings: of `structgen.decoding.options.resolve`.
         processor: of the generator, or None; that of the call comes after it.
         mask: of the output type, or None.
     """

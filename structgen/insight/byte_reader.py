@@ -5,12 +5,12 @@ Cursors go from token to token; between two, and inside one, this goes. It knows
 
 from __future__ import annotations
 
-from structgen.automaton.core import DEAD, NeedsText, Tape
+from structgen.automaton.core import DEAD, NeedsText, TextHistory
 from structgen.automaton.texts import Text
 from structgen.constraint import Constraint
 
 
-class Walk:
+class ByteReader:
     """A text being read.
 
     Attributes:
@@ -22,7 +22,7 @@ class Walk:
         self.machine = constraint._machine
         self.state = self.machine.start
         self._read = bytearray()
-        self._tape = Tape()
+        self._tape = TextHistory()
         self._on_tape = 0
 
     @property
@@ -51,7 +51,7 @@ class Walk:
         except NeedsText:
             return self.machine.shortest_completion(self.state, self._tape_now())
 
-    def _tape_now(self) -> Tape:
+    def _tape_now(self) -> TextHistory:
         # Written only when it is asked for, which is when the text is JSON: a tape reads nothing
         # else.
         self._tape.feed(bytes(self._read[self._on_tape :]))

@@ -1,6 +1,6 @@
 """What is plain to see of a schema's nodes, before anything is built for them.
 
-Owns two sufficient tests. `PlainSight.possible`: some value meets a node. `PlainNodes.is_plain`: a
+Owns two sufficient tests. `QuickChecks.possible`: some value meets a node. `PlainNodes.is_plain`: a
 value's alternatives are few, so that building them cannot exceed a limit. Both look at fields only
 and say no where they would have to think; `values` then does. Most real schemas are plain
 throughout, and compile in a fraction of the time.
@@ -39,7 +39,7 @@ _MAX_OWED = 100
 """Most items that an array may owe."""
 
 
-class PlainSight:
+class QuickChecks:
     """Tests on a growing list of nodes, remembered.
 
     Args:
@@ -47,7 +47,7 @@ class PlainSight:
         has_string: whether some string meets a node's lengths and patterns.
         max_digits: most digits of a whole number.
         is_ascii: whether no text can be relied on but ASCII: the vocabulary lacks some bytes.
-        typed: the obligations that name one type, or none, and say nothing else.
+        typed: the requirements that name one type, or none, and say nothing else.
     """
 
     def __init__(
@@ -66,36 +66,36 @@ class PlainSight:
         self._known: dict[tuple[int, int, int], bool] = {}
 
     def possible(
-        self, obligation: int, room: int = UNLIMITED, hops: int = 0, types: int = ALL_TYPES
+        self, requirement: int, room: int = UNLIMITED, hops: int = 0, types: int = ALL_TYPES
     ) -> bool:
-        """Whether some value of one of ``types`` plainly meets ``obligation``, and opens at most
+        """Whether some value of one of ``types`` plainly meets ``requirement``, and opens at most
         ``room`` objects and arrays inside one another. False means nothing."""
-        if obligation <= FALSE:
-            return obligation == TRUE and types == ALL_TYPES
-        if obligation & 1 or hops > _MAX_HOPS:
+        if requirement <= FALSE:
+            return requirement == TRUE and types == ALL_TYPES
+        if requirement & 1 or hops > _MAX_HOPS:
             return False
-        if room and types == ALL_TYPES and obligation in self._typed:
+        if room and types == ALL_TYPES and requirement in self._typed:
             return True
-        node = self._nodes[obligation >> 1]
+        node = self._nodes[requirement >> 1]
         surely = node.types & types & (_SURELY if room else _SURELY_FLAT)
         if surely and _NARROWING.isdisjoint(vars(node)):
             return True  # as half of those that do not only name a type
-        key = (obligation, room, types)
+        key = (requirement, room, types)
         found = self._known.get(key)
         if found is None:
             self._known[key] = False  # the answer inside itself
             found = self._known[key] = self._possible(node, room, hops + 1, types)
         return found
 
-    def opened(self, obligation: int) -> tuple[bool, bool] | None:
-        """What may follow the brace of an object that ``obligation`` asks for: a key, and ``}``.
+    def opened(self, requirement: int) -> tuple[bool, bool] | None:
+        """What may follow the brace of an object that ``requirement`` asks for: a key, and ``}``.
 
         None where it asks for anything else, or where this, or whether there is such an object, or
         one with any of its members, is not plain to see.
         """
-        if obligation & 1:
+        if requirement & 1:
             return None
-        node = self._nodes[obligation >> 1]
+        node = self._nodes[requirement >> 1]
         if node.types != OBJECT or not _BEYOND_MEMBERS.isdisjoint(vars(node)):
             return None
         properties, required, additional = node.properties, node.required, node.additional
@@ -239,16 +239,16 @@ class PlainNodes:
         self._nodes = nodes
         self._ways: dict[int, int] = {}
 
-    def is_plain(self, obligation: int) -> bool:
-        """Whether a value that owes ``obligation``, and nothing else, is plain."""
-        if obligation & 1:
-            return obligation == FALSE
-        return self._count_ways(obligation >> 1, 0) <= _MAX_WAYS
+    def is_plain(self, requirement: int) -> bool:
+        """Whether a value that owes ``requirement``, and nothing else, is plain."""
+        if requirement & 1:
+            return requirement == FALSE
+        return self._count_ways(requirement >> 1, 0) <= _MAX_WAYS
 
-    def children(self, obligation: int) -> list[int]:
-        """What members and items may owe, each alone, where a value owes a plain ``obligation``."""
+    def children(self, requirement: int) -> list[int]:
+        """What members and items may owe, each alone, where a value owes ``requirement``."""
         out: dict[int, None] = {}
-        stack = [obligation >> 1]
+        stack = [requirement >> 1]
         while stack:
             said = vars(self._nodes[stack.pop()])
             if not IN_PLACE.isdisjoint(said):
@@ -281,9 +281,9 @@ class PlainNodes:
         found = self._ways[number] = sum(ways) if ways else 1
         return found
 
-    def _is_simple(self, obligation: int) -> bool:
+    def _is_simple(self, requirement: int) -> bool:
         """Whether the node asserts things by itself."""
-        return not obligation & 1 and not self._nodes[obligation >> 1].applies_in_place
+        return not requirement & 1 and not self._nodes[requirement >> 1].applies_in_place
 
     def _is_plain(self, node: Node) -> bool:
         """Whether ``node`` is plain, if those that it stands for are."""
@@ -404,17 +404,17 @@ def _differ_by_type(nodes: Sequence[Node], options: Sequence[int]) -> bool:
     return True
 
 
-def types_of(nodes: Sequence[Node], obligation: int) -> int:
-    """Type bits that are the only ones which values that meet ``obligation`` can have."""
-    if obligation == FALSE:
+def types_of(nodes: Sequence[Node], requirement: int) -> int:
+    """Type bits that are the only ones which values that meet ``requirement`` can have."""
+    if requirement == FALSE:
         return 0
     types = ALL_TYPES
     for _ in range(_MAX_HOPS):
-        if obligation & 1:
+        if requirement & 1:
             break
-        node = nodes[obligation >> 1]
+        node = nodes[requirement >> 1]
         types &= node.types
         if len(node.refs) != 1:
             break
-        obligation = node.refs[0]
+        requirement = node.refs[0]
     return types

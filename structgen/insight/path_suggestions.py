@@ -76,7 +76,7 @@ class _Judge:
         self._judged: dict[tuple[int, int], bool] = {}
 
     def may_be(self, schema: Any, steps: Sequence[str | int], depth: int = 0) -> bool:
-        """Whether a value of ``schema`` may have a scalar at ``steps``."""
+        """Whether a value of ``schema`` may have a scalar at ``recording``."""
         if not isinstance(schema, Mapping):
             return schema is not False
         if depth > _MAX_DEPTH:

@@ -14,7 +14,7 @@ from structgen.automaton.texts import head
 from structgen.constraint import Constraint
 from structgen.errors import OptionError, TokenNotAllowed
 from structgen.insight.alternatives import is_json
-from structgen.insight.byte_walk import Walk
+from structgen.insight.byte_reader import ByteReader
 from structgen.insight.json_places import JsonPlaces
 
 _CONTEXT = 24
@@ -123,7 +123,7 @@ def _tail(constraint: Constraint, output: bytes) -> str:
 
 
 def _why_no_end(constraint: Constraint, output: bytes, where: str) -> str:
-    walk = Walk(constraint)
+    walk = ByteReader(constraint)
     walk.go_on(output)
     if walk.machine.is_accepting(walk.state):
         return f"The end was allowed {where}."
@@ -138,7 +138,7 @@ def _why_no_end(constraint: Constraint, output: bytes, where: str) -> str:
 
 def _refusal(constraint: Constraint, output: bytes, data: bytes) -> str | None:
     """Which byte of ``data`` the automaton refuses after ``output``; None: none."""
-    walk = Walk(constraint)
+    walk = ByteReader(constraint)
     walk.go_on(output)
     for i, byte in enumerate(data):
         if walk.step(walk.state, byte, bytes([byte])) != DEAD:
@@ -165,7 +165,7 @@ def _refusal(constraint: Constraint, output: bytes, data: bytes) -> str | None:
 
 def _forced(constraint: Constraint, output: bytes) -> bytes:
     """The text that has to come after ``output``, as far as there is one way on."""
-    walk = Walk(constraint)
+    walk = ByteReader(constraint)
     walk.go_on(output)
     forced = bytearray()
     while (byte := walk.machine.forced_byte(walk.state)) >= 0 and len(forced) < 200:

@@ -16,15 +16,16 @@ from structgen.masks.grouping import distinct
 Int32 = npt.NDArray[np.int32]
 
 
-class AtomTable:
-    """Transitions by atom.
+class TransitionTable:
+    """Transitions by minterm.
 
     Args:
         symbols: the automaton.
         charge: told the bytes that the table grows by.
 
     Attributes:
-        rows: int32 [states, atoms + 1]; the number of the next state, -1 for none; the last column
+        rows: int32 [states, minterms + 1]; the number of the next state, -1 for none; the last
+        column
             stands for what is no character of a text.
         goes_on: bool [states]; whether there is any next state.
         states: the automaton's own states, by number.
@@ -36,7 +37,7 @@ class AtomTable:
         self._numbers: dict[int, int] = {}
         self._filled = np.zeros(16, bool)
         self.states: list[int] = []
-        self.rows = np.full((16, symbols.alphabet.n_atoms + 1), -1, np.int32)
+        self.rows = np.full((16, symbols.alphabet.n_minterms + 1), -1, np.int32)
         self.goes_on = np.zeros(16, bool)
 
     def number(self, state: int) -> int:

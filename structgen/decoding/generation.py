@@ -2,8 +2,8 @@
 
 It owns the order of events between two passes of the model, for one output: what edits the scores,
 the choice, the cursor, the text, and why it ends. It never runs a model: whoever drives it
-(`structgen.decode`) asks for the tokens to run, and hands in the scores. So one output alone and
-each row of a batch are made by the same code.
+(`structgen.decoding.loop`) asks for the tokens to run, and hands in the scores. So one output alone
+and each row of a batch are made by the same code.
 
     advance() ─▶ finished? ─▶ take_pending() ─▶ [the model runs over them] ─▶ choose(scores) ─▶ …
     the mask; forced tokens    tokens the model                             processors, mask,
@@ -35,7 +35,7 @@ from structgen.models.base import Model
 from structgen.sampling import Logits, LogitsProcessor, Sampler, TokenIds, TokenLogprob, TokenMask
 
 from . import options
-from .calls import budget, check_abstains, check_adapter, opener, processors
+from .call_validation import budget, check_abstains, check_adapter, opener, processors
 from .options import SearchOptions
 from .results import GenerationResult, Timings, Usage
 from .shortened import Shortened
@@ -47,7 +47,7 @@ _WHOLE = ("stop", "budget")
 
 
 @final
-class Run:
+class Generation:
     """One output: from a checked prompt to a `GenerationResult`. Used by one thread.
 
     Attributes:
@@ -77,7 +77,7 @@ class Run:
             constraint: the compiled output type, or None.
             processor: the user's processor, or None.
             prompt_ids: of `encode`.
-            search: of `structgen.options.parse`.
+            search: of `structgen.decoding.options.parse`.
             index: which output of a call for several this is.
             recorders: told of each token.
 

@@ -1,9 +1,9 @@
 """The text so far, as far as frames that record need it.
 
-A `Tape` holds bytes and, asked what a frame has just been given, reads them backwards: the last
-string, or the current item of the innermost open array. It checks nothing: the automaton has done
-that, and only for the JSON that is open; what a grammar puts before it is not looked at. It exists
-because machine states are shared by all sequences and hold no text.
+A `TextHistory` holds bytes and, asked what a frame has just been given, reads them backwards: the
+last string, or the current item of the innermost open array. It checks nothing: the automaton has
+done that, and only for the JSON that is open; what a grammar puts before it is not looked at. It
+exists because machine states are shared by all sequences and hold no text.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ _QUOTE, _BACKSLASH, _COMMA = 0x22, 0x5C, 0x2C
 _OPEN, _CLOSE = (0x5B, 0x7B), (0x5D, 0x7D)
 
 
-class Tape:
+class TextHistory:
     """The bytes written so far."""
 
     __slots__ = ("_data",)
@@ -24,9 +24,9 @@ class Tape:
         """Read ``data``."""
         self._data += data
 
-    def after(self, data: bytes) -> Tape:
+    def after(self, data: bytes) -> TextHistory:
         """A new tape with ``data`` read as well."""
-        other = Tape()
+        other = TextHistory()
         other._data = self._data + data
         return other
 

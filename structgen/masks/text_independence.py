@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from structgen.automaton.core import Frame, Leaf, Machine
 from structgen.automaton.json import bytes_of_many
-from structgen.storage import Recent
+from structgen.storage import GenerationalCache
 
 from .walk_store import Node
 from .walks import Walker
@@ -41,9 +41,9 @@ class Forgetting:
     def __init__(self, machine: Machine, walker: Walker) -> None:
         self._machine = machine
         self._walker = walker
-        self._known: Recent[tuple[Frame, int, int, bool, int], bool] = walker.cache()
-        self._apart: Recent[tuple[Frame, int, int, bool, Node], Apart] = walker.cache()
-        self._plenty: Recent[tuple[Leaf, int, int], bool] = walker.cache()
+        self._known: GenerationalCache[tuple[Frame, int, int, bool, int], bool] = walker.cache()
+        self._apart: GenerationalCache[tuple[Frame, int, int, bool, Node], Apart] = walker.cache()
+        self._plenty: GenerationalCache[tuple[Leaf, int, int], bool] = walker.cache()
 
     def apart(self, frame: Frame, at: int, outcome: int, node: Node, limited: bool) -> Apart | None:
         """The nodes of ``node``, where ``frame`` is to be resumed, told apart; None where nothing

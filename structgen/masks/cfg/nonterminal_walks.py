@@ -1,17 +1,18 @@
 """What one open goal does through a vocabulary's trie, whatever it is open in.
 
-A walk of a place is put together from walks of its tops. A goal state's walk (`Frames.top`) reads
-its own terminals and begins its own goals; it reports the tokens that end before the goal does, and
-the trie nodes where the goal may end. What follows there is the continuation's business, so the
-walk is shared by all stacks, and the beginning of a goal (`Frames.goal`) by all states that call
-it. Terminals are walked one by one, so that places share them whatever else they expect; those that
-are ignored are walked once for each node where a terminal ends (`Frames.spaced`), before anything
-that follows. Right for grammars in which no demand leads to a dead end (`CfgMachine.is_free`):
-elsewhere what a terminal may do depends on the whole stack.
+A walk of a place is put together from walks of its tops. A goal state's walk
+(`NonterminalWalks.top`) reads its own terminals and begins its own goals; it reports the tokens
+that end before the goal does, and the trie nodes where the goal may end. What follows there is the
+continuation's business, so the walk is shared by all stacks, and the beginning of a goal
+(`NonterminalWalks.goal`) by all states that call it. Terminals are walked one by one, so that
+places share them whatever else they expect; those that are ignored are walked once for each node
+where a terminal ends (`NonterminalWalks.spaced`), before anything that follows. Right for grammars
+in which no demand leads to a dead end (`CfgMachine.is_free`): elsewhere what a terminal may do
+depends on the whole stack.
 
 Terminals of one text are read here, byte by byte, without states of the lexer; all others are
-`cfg_walks`' business. Where a goal begins again after a prefix, all nodes that prefixes lead to are
-walked as one (`Frames._repeated`).
+`walks`' business. Where a goal begins again after a prefix, all nodes that prefixes lead to are
+walked as one (`NonterminalWalks._repeated`).
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ NOTHING: FrameWalk = (), (), ()
 """What a goal does where no token begins it."""
 
 
-class Frames:
+class NonterminalWalks:
     """Walks of one machine's goals."""
 
     def __init__(self, machine: CfgMachine, walks: Walks, n_words: int) -> None:

@@ -1,9 +1,9 @@
 """Terminals of a grammar that are not patterns: texts of another grammar, and named tokens.
 
-A `Guest` is what the rules need to know of such a terminal: how its texts start, with which
-characters, and the shortest of each kind. While one is written, its own leaves and frames are at
-work (see `cfg_host`); it may end wherever its text is whole, and demands nothing of what follows.
-What the terminal before demands of it has to be settled by its first character; where that
+A `EmbeddedTerminal` is what the rules need to know of such a terminal: how its texts start, with
+which characters, and the shortest of each kind. While one is written, its own leaves and frames are
+at work (see `embedding`); it may end wherever its text is whole, and demands nothing of what
+follows. What the terminal before demands of it has to be settled by its first character; where that
 character decides, a `GuardedLeaf` reads it. A token that the grammar names is, to the automaton,
 two bytes that no text has; to what is demanded of the rest it is the end of the text.
 """
@@ -17,7 +17,7 @@ from structgen.automaton.core.frames import Alternative, NeedsText
 from structgen.automaton.core.leaf import Leaf
 from structgen.automaton.core.literal_leaf import LiteralLeaf
 from structgen.automaton.core.machine import Machine
-from structgen.automaton.core.tape import Tape
+from structgen.automaton.core.text_history import TextHistory
 from structgen.automaton.regex.alphabet import Alphabet
 from structgen.automaton.regex.encoding import GROUND, Utf8
 from structgen.automaton.regex.lookarounds import Moves
@@ -50,16 +50,16 @@ class NamedTokenLeaf(LiteralLeaf):
         self.named = number
 
 
-class Guest:
+class EmbeddedTerminal:
     """A terminal that is no pattern.
 
     Args:
         name: its name in messages.
         ways: how a text of it may start; never empty.
-        alphabet: the atoms of the host's terminals.
+        alphabet: the minterms of the host's terminals.
 
     Attributes:
-        first: the atoms that its texts may begin with, as a mask.
+        first: the minterms that its texts may begin with, as a mask.
     """
 
     def __init__(self, name: str, ways: tuple[Alternative, ...], alphabet: Alphabet) -> None:
@@ -73,28 +73,32 @@ class Guest:
         self._known: dict[tuple[int, int], dict[int, Text]] = {}
         self._texts: dict[int, Text] = {}
         if any(isinstance(way.leaf, NamedTokenLeaf) for way in ways):
-            self._texts = {alphabet.n_atoms: self._machine.shortest_completion(self._machine.start)}
+            self._texts = {
+                alphabet.n_minterms: self._machine.shortest_completion(self._machine.start)
+            }
         elif not self.can_be_empty:
             self._texts = self._beginnings(self._machine.start, GROUND, b"")
         self.first = 0
-        for atom in self._texts:
-            self.first |= 1 << atom
+        for minterm in self._texts:
+            self.first |= 1 << minterm
 
     def firsts(self) -> list[int]:
-        """For each of `ways`, the atoms that its texts may begin with."""
+        """For each of `ways`, the minterms that its texts may begin with."""
         if self._firsts is None:
             self._firsts = [self.first]
             if len(self.ways) > 1:
-                self._firsts = [Guest(self.name, (w,), self._alphabet).first for w in self.ways]
+                self._firsts = [
+                    EmbeddedTerminal(self.name, (w,), self._alphabet).first for w in self.ways
+                ]
         return self._firsts
 
-    def shortest(self, atoms: int) -> Text:
-        """The shortest text known that begins with one of ``atoms``, which some text does."""
-        texts = [text for atom, text in self._texts.items() if atoms >> atom & 1]
+    def shortest(self, minterms: int) -> Text:
+        """The shortest text known that begins with one of ``minterms``, which some text does."""
+        texts = [text for minterm, text in self._texts.items() if minterms >> minterm & 1]
         return min(texts, key=lambda text: (len(text), text))
 
     def _beginnings(self, state: int, node: int, so_far: bytes) -> dict[int, Text]:
-        """For each atom that completes a character begun: what comes to the end of the shortest
+        """For each minterm that completes a character begun: what comes to the end of the shortest
         text then."""
         found = self._known.get((state, node))
         if found is None:
@@ -109,14 +113,14 @@ class Guest:
                     ways = {~deeper: self._completion(to, so_far + bytes([byte]))}
                 else:
                     ways = self._beginnings(to, deeper, so_far + bytes([byte]))
-                for atom, rest in ways.items():
+                for minterm, rest in ways.items():
                     whole = put(bytes([byte]), rest)
-                    if atom not in found or len(whole) < len(found[atom]):
-                        found[atom] = whole
+                    if minterm not in found or len(whole) < len(found[minterm]):
+                        found[minterm] = whole
         return found
 
     def _completion(self, state: int, so_far: bytes) -> Text:
-        tape = Tape().after(so_far)
+        tape = TextHistory().after(so_far)
         if self._machine.is_pending(state):
             state = self._machine.resolve(state, tape)
         try:
@@ -126,12 +130,12 @@ class Guest:
 
 
 class Demands(Protocol):
-    """Conditions on the rest of the text, over atoms."""
+    """Conditions on the rest of the text, over minterms."""
 
     anything: int
 
     def steps(self, state: int) -> Moves:
-        """Disjoint ``(atom mask, next condition)`` pairs."""
+        """Disjoint ``(minterm mask, next condition)`` pairs."""
         ...
 
 

@@ -6,10 +6,10 @@ no, the automaton is built and probed (`early_check`).
 
 States are few for one of these reasons. *Deterministic* expressions (one-unambiguous in the sense
 of Brüggemann-Klein and Wood 1998) have one position after each text, and so no more states than
-positions. Where a string has two characters at most, there are no more states than pairs of atoms.
-Ten positions have few subsets. And where nothing is repeated, and character sets are equal or
-disjoint, each beginning of a word is one state at most, also where words are searched for. Else the
-sets of positions are counted (`position_sets`).
+positions. Where a string has two characters at most, there are no more states than pairs of
+minterms. Ten positions have few subsets. And where nothing is repeated, and character sets are
+equal or disjoint, each beginning of a word is one state at most, also where words are searched for.
+Else the sets of positions are counted (`position_sets`).
 """
 
 from __future__ import annotations
@@ -60,7 +60,8 @@ class _Sight(NamedTuple):
 
 @lru_cache(maxsize=_REMEMBERED)
 def fewest_characters(regex: ir.Regex) -> int:
-    """Characters of a shortest string that ``regex`` matches; -1 where more than a look is needed.
+    """Characters of a shortest string that ``regex.read`` matches; -1 where more than a look is
+    needed.
 
     Cost: some 10 µs for a pattern of ordinary size.
     """
@@ -88,7 +89,8 @@ def _has_few_states(regex: ir.Regex, fewest: int) -> bool:
 
 
 def has_string(regex: ir.Regex, least: int, most: int | None) -> bool:
-    """Whether a string of ``least`` to ``most`` characters that ``regex`` matches is plain to see.
+    """Whether a string of ``least`` to ``most`` characters that ``regex.read`` matches is plain to
+    see.
 
     False means nothing.
     """
@@ -135,7 +137,7 @@ def _is_listed(regex: ir.Regex) -> bool:
 
 
 def _look(regex: ir.Regex, copies: int) -> _Sight:
-    """What is seen of ``regex``, repeats written out up to so many times."""
+    """What is seen of ``regex.read``, repeats written out up to so many times."""
     if isinstance(regex, ir.CharSet):
         return _Sight((regex,), (), False, 1, True)
     if isinstance(regex, ir.Repeat):
