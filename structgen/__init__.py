@@ -195,7 +195,7 @@ def from_onnx_genai(
         og_model: the model.
         og_tokenizer: its tokenizer.
         folder: the model's folder, to read the vocabulary from. With neither this nor
-            ``vocabulary.tokens``, each token's bytes are worked out from the tokenizer itself.
+            ``vocabulary``, each token's bytes are worked out from the tokenizer itself.
         vocabulary: the vocabulary; its size must be the width of the logits.
 
     Raises:

@@ -202,11 +202,13 @@ class Generator:
         shortest. What is computed, and how exactly: `structgen.insight.confidence`.
 
         Args:
-            prompt: one, as for calling the generator. tolerance: how far off a probability may be;
-            0: sum over every token sequence. adapter: name of an adapter of
-            `TextModel.load_adapter` to run with. special_tokens: where they are read in a chat, see
-            `structgen.decoding.options.SearchOptions`. timeout: seconds this may take. cancel: an
-            object with ``is_set()``, asked before each pass of the model: a
+            prompt: one, as for calling the generator.
+            tolerance: how far off a probability may be; 0: sum over every token sequence.
+            adapter: name of an adapter of `TextModel.load_adapter` to run with.
+            special_tokens: where they are read in a chat, see
+                `structgen.decoding.options.SearchOptions`.
+            timeout: seconds this may take.
+            cancel: an object with ``is_set()``, asked before each pass of the model: a
                 ``threading.Event``.
             options: none; the others of a call are refused, since none of them bears on this.
 

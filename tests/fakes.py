@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import inside
 import numpy as np
 
 from structgen.sampling.processors import Logits, TokenIds
@@ -115,7 +116,7 @@ class FakeModel:
             return None
         batch = FakeBatch([FakeSequence(self, room, self.prompt_length) for _ in rows])
         for sequence, row in zip(batch.rows, rows, strict=True):
-            sequence._prompt_length = sequence._prompt_length or len(row)
+            sequence._prompt_length = inside.prompt_length(sequence) or len(row)
             sequence.append(row)
         self.batches.append(batch)
         return batch

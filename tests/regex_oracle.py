@@ -122,7 +122,7 @@ def sample(node: ir.Regex, rng: random.Random, alphabet: str) -> str:
 
 
 def texts_for(regex: ir.Regex, rng: random.Random, alphabet: str, count: int) -> list[str]:
-    """Texts near the language of ``regex.read``: samples, mutated samples, random ones."""
+    """Texts near the language of ``regex``: samples, mutated samples, random ones."""
     out = []
     for k in range(count):
         if k % 3 == 2:

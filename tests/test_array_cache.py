@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import inside
 import numpy as np
 import pytest
 import real_tokenizers
@@ -369,7 +370,7 @@ def test_changed_arrays_need_a_new_format_number() -> None:
     from structgen.vocabulary import tokens
 
     path = real_tokenizers.path("llama3")
-    arrays = Vocabulary.from_tokenizer_json(path)._arrays()
+    arrays = inside.arrays(Vocabulary.from_tokenizer_json(path))()
     digest = hashlib.sha256()
     for name, array in arrays.items():
         digest.update(name.encode() + array.dtype.str.encode() + array.tobytes())

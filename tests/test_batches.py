@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from typing import Literal
 
+import inside
 import numpy as np
 import pytest
 from fakes import END, FakeModel, Person, encode
@@ -337,7 +338,7 @@ def test_a_batch_that_outgrows_its_cache_goes_on(model, monkeypatch):
         for row, token in zip(tokens, chosen, strict=True):
             row.append(token)
     assert isinstance(grown, TextBatch)
-    assert grown._rows == tokens
+    assert inside.rows(grown) == tokens
 
 
 def test_rows_that_cannot_be_padded_are_not_batched(model):

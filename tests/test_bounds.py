@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import inside
 import numpy as np
 import pytest
 
@@ -234,7 +235,7 @@ def accept(cursor: structgen.Cursor, text: str) -> None:
 
 def cut_short(constraint: structgen.Constraint, steps: int) -> None:
     """Let calls of a constraint end after so many steps."""
-    constraint._engine.limits = Limits(steps)
+    inside.engine(constraint).limits = Limits(steps)
 
 
 def test_what_is_cut_short_harms_nobody() -> None:
@@ -268,7 +269,7 @@ def test_what_is_cut_short_harms_nobody() -> None:
                     mask_of(cursor)
             else:
                 assert found == expected[at]
-            if not cursor._engine.is_spent:
+            if not inside.engine(cursor).is_spent:
                 continue
             # A new one goes on, and so does one that was there before, elsewhere than this one.
             fresh = constraint.start()
@@ -337,14 +338,14 @@ def test_an_engine_that_has_grown_too_large_is_left() -> None:
     schema = {"type": "array", "uniqueItems": True, "items": {"type": "integer"}}
     constraint = structgen.compile(JsonSchema(schema), BYTES, max_memory_bytes=4_000_000)
     cursor = constraint.start()
-    first = cursor._engine
+    first = inside.engine(cursor)
     for i in range(1500):
         accept(cursor, f"{'[' if not i else ','}{i * 7919 % 100_003}")
         mask_of(cursor)
         if i % 100 == 99:
-            cursor.rollback(len(cursor._tokens) - 1)
+            cursor.rollback(len(inside.tokens(cursor)) - 1)
             accept(cursor, "1")
-    assert cursor._engine is not first
+    assert inside.engine(cursor) is not first
     accept(cursor, "]")
     assert cursor.is_accepting
 

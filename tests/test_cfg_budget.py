@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 
 import cfg_cases
+import inside
 import numpy as np
 import pytest
 import real_tokenizers
@@ -55,21 +56,21 @@ def test_within_a_budget_the_mask_is_what_can_be_accepted(name: str, spare: int)
 def test_a_token_is_allowed_exactly_when_what_it_needs_fits(name: str) -> None:
     vocabulary = real_tokenizers.vocabulary("smollm2")
     constraint = structgen.compile(Cfg.named(name), vocabulary)
-    machine = constraint._machine
+    machine = inside.machine(constraint)
     ids = vocabulary.encode_bytes(WRITTEN[name].encode())
     rng = random.Random(name)
     for n in rng.sample(range(1, len(ids)), 4):
         free = constraint.start()
         for token in ids[:n]:
             free.accept(token)
-        state = free._state
+        state = inside.state(free)
         may = [t for t in allowed(free, vocabulary) if t not in vocabulary.eos_token_ids]
         for token in rng.sample(may, min(len(may), 300)):
             to, _ = machine.read(state, vocabulary.tokens[token])
             needed = vocabulary.count_tokens(machine.shortest_completion(to))
             for most in (needed - 1, needed):
                 mask = np.full((vocabulary.size + 31) // 32, 0xFFFFFFFF, np.uint32)
-                constraint._engine.reach.restrict(state, most, mask)
+                inside.engine(constraint).reach.restrict(state, most, mask)
                 assert bool(mask[token >> 5] >> (token & 31) & 1) is (most == needed)
 
 

@@ -11,6 +11,7 @@ import random
 from typing import Any
 
 import cfg_cases
+import inside
 import pytest
 import real_tokenizers
 from engine import strategies
@@ -97,7 +98,7 @@ def brute_force(constraint: Constraint, text: bytes, vocabulary: Vocabulary = TI
 def test_masks_equal_brute_force(name: str) -> None:
     constraint = compiled(name)
     for cursor in states_on_the_way(constraint, random.Random(name), len(seeds(60)), special=0.6):
-        text = b"".join(TINY.tokens[token] for token in cursor._tokens)
+        text = b"".join(TINY.tokens[token] for token in inside.tokens(cursor))
         assert set(allowed(cursor)) == brute_force(constraint, text), text
 
 
@@ -107,7 +108,7 @@ def test_masks_equal_brute_force_with_a_real_vocabulary() -> None:
     text = 'say Hello there. <get_it> {"a":12,"b":"New é"}</get_it>'
     cursor = constraint.start()
     for token in vocabulary.encode_bytes(text.encode()):
-        state = cursor._state
+        state = inside.state(cursor)
         assert set(allowed(cursor, vocabulary)) == brute_force_ids(constraint, state, vocabulary)
         cursor.accept(token)
     assert cursor.is_accepting
@@ -189,7 +190,7 @@ def test_a_grammar_is_the_same_by_itself_and_in_a_machine(name: str) -> None:
     text = cfg_cases.GRAMMARS[name]
     alone = structgen.compile(Cfg(text), TINY)
     hosted = structgen.compile(OutputType(ir.Either((cfg.parse(text),)), str, name), TINY)
-    assert type(alone._machine) is not type(hosted._machine)
+    assert type(inside.machine(alone)) is not type(inside.machine(hosted))
     rng = random.Random(name)
     for _ in seeds(12):
         sentence = cfg_cases.sentence(cfg_cases.grammar(name), name, rng)
@@ -207,7 +208,7 @@ def test_a_grammar_is_the_same_by_itself_and_in_a_machine(name: str) -> None:
 
 def test_ambiguity_does_not_multiply_states() -> None:
     grammar = 'start: start start | "a" | "aa" | %json {"const": 1}'
-    machine = structgen.compile(Cfg(grammar), TINY)._machine
+    machine = inside.machine(structgen.compile(Cfg(grammar), TINY))
     state = machine.start
     for _ in range(300):
         state = machine.step(state, ord("a"))
@@ -270,7 +271,7 @@ def test_an_error_in_the_middle_of_a_state_leaves_nothing_behind(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     constraint, untouched = compiled("calls"), compiled("calls")
-    assert isinstance(constraint._machine, EmbeddingMachine)
+    assert isinstance(inside.machine(constraint), EmbeddingMachine)
     rng = random.Random(0)
 
     def fails(self: CfgMachine, places: tuple[int, ...]) -> int:

@@ -7,6 +7,7 @@ import re
 from typing import Annotated, Any, Literal
 
 import cfg_cases
+import inside
 import pytest
 from engine.walks import TINY, accepts, allowed, brute_force_ids, minimum, seeds, walk
 from pydantic import BaseModel, Field
@@ -69,9 +70,11 @@ def test_verdicts_masks_and_budgets(output_type: Any, texts: dict[str, bool]) ->
         assert accepts(constraint, result.text, rng)
     cursor = constraint.start()
     for _ in range(12):
-        state = cursor._state
+        state = inside.state(cursor)
         ids = allowed(cursor)
-        if "tags" not in bytes(b"".join(TINY.tokens[t] for t in cursor._tokens)).decode("latin1"):
+        if "tags" not in bytes(b"".join(TINY.tokens[t] for t in inside.tokens(cursor))).decode(
+            "latin1"
+        ):
             assert set(ids) == brute_force_ids(constraint, state, TINY)
         rest = [i for i in ids if i not in TINY.eos_token_ids]
         if not rest:

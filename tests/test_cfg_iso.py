@@ -6,6 +6,7 @@ import itertools
 import random
 import re
 
+import inside
 import pytest
 from engine.walks import TINY, accepts, allowed, brute_force_ids, minimum, seeds, walk
 
@@ -20,7 +21,7 @@ def texts(alphabet: str, most: int) -> list[str]:
 
 
 def read(grammar: Cfg, text: str) -> bool:
-    machine = structgen.compile(grammar, TINY)._machine
+    machine = inside.machine(structgen.compile(grammar, TINY))
     state = machine.start
     for byte in text.encode():
         state = machine.step(state, byte)
@@ -54,7 +55,7 @@ def test_regular_grammars(grammar: str, pattern: str | None) -> None:
                 structgen.compile(Cfg(grammar), TINY)
             return
     expected = re.compile(pattern)
-    machine = structgen.compile(Cfg(grammar), TINY)._machine
+    machine = inside.machine(structgen.compile(Cfg(grammar), TINY))
     for text in texts("abc", 6):
         state = machine.start
         for byte in text.encode():
@@ -115,7 +116,7 @@ def test_masks_equal_brute_force(grammar: str) -> None:
         cursor = constraint.start()
         for _ in range(8):
             ids = allowed(cursor)
-            assert set(ids) == brute_force_ids(constraint, cursor._state, TINY)
+            assert set(ids) == brute_force_ids(constraint, inside.state(cursor), TINY)
             rest = [i for i in ids if i not in TINY.eos_token_ids]
             if not rest:
                 break

@@ -8,6 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import inside
 import pytest
 from cfg_cases import accepts
 from engine.walks import TINY, allowed, brute_force_ids, minimum, random_tokens, walk
@@ -32,7 +33,7 @@ def samples(name: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_samples(name: str) -> None:
-    machine = constraint(name)._machine
+    machine = inside.machine(constraint(name))
     for text in samples(name)["accepted"]:
         assert accepts(machine, text), text  # type: ignore[arg-type]
     for text in samples(name)["rejected"]:
@@ -46,10 +47,10 @@ def test_masks_and_walks(name: str) -> None:
     text = min(samples(name)["accepted"][1:], key=len)[:60]
     cursor = compiled.start()
     for token in random_tokens(text.encode(), rng):
-        state = cursor._state
+        state = inside.state(cursor)
         assert set(allowed(cursor)) == brute_force_ids(compiled, state, TINY)
         cursor.accept(token)
     least = minimum(compiled)
     result = walk(compiled, rng, max_tokens=least + 8)
     assert result.ended
-    assert accepts(compiled._machine, result.text)  # type: ignore[arg-type]
+    assert accepts(inside.machine(compiled), result.text)  # type: ignore[arg-type]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 
 import cfg_cases
+import inside
 import lark
 import pytest
 import real_tokenizers
@@ -37,14 +38,14 @@ def test_masks_equal_brute_force(name: str) -> None:
     constraint = compiled(name)
     rng = random.Random(name)
     for cursor in states_on_the_way(constraint, rng, len(seeds(40)), special=0.5):
-        state = cursor._state
+        state = inside.state(cursor)
         assert set(allowed(cursor)) == brute_force_ids(constraint, state, TINY)
     # Uniform walks hardly ever write what a grammar is about; sentences do.
     for _ in seeds(8):
         text = cfg_cases.sentence(cfg_cases.grammar(name), name, rng)
         cursor = constraint.start()
         for token in random_tokens(text.encode(), rng):
-            state = cursor._state
+            state = inside.state(cursor)
             ids = set(allowed(cursor))
             assert ids == brute_force_ids(constraint, state, TINY)
             if token not in ids:
@@ -55,11 +56,11 @@ def test_masks_equal_brute_force(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_tokens_read_at_once_lead_where_their_bytes_do(name: str) -> None:
     constraint = compiled(name)
-    machine = constraint._machine
+    machine = inside.machine(constraint)
     rng = random.Random(name)
     tokens = [t for t in TINY.tokens if t]
     for cursor in states_on_the_way(constraint, rng, len(seeds(25)), special=0.5):
-        state = cursor._state
+        state = inside.state(cursor)
         for token in [t for t in tokens if machine.step(state, t[0])] + rng.sample(tokens, 20):
             to = state
             for byte in token:
@@ -86,13 +87,13 @@ NOT_FREE = {
 @pytest.mark.parametrize("name", grammars.names())
 def test_no_grammar_of_the_library_has_dead_ends(name: str) -> None:
     constraint = structgen.compile(Cfg.named(name), TINY)
-    assert constraint._machine.is_free
+    assert inside.machine(constraint).is_free
 
 
 def test_what_may_not_follow_anyway_is_not_demanded() -> None:
     """No word that begins as a keyword does demands more than that no letter follows."""
     text = 'start: NAME ("." NAME)*\nNAME: /(?!(?:for|from|select)(?![a-z]))[a-z]+/'
-    lexer = structgen.compile(Cfg(text), TINY)._machine.lexer
+    lexer = inside.machine(structgen.compile(Cfg(text), TINY)).lexer
     assert len(lexer.terminals.demands(1)[2]) == 1
 
 
@@ -102,21 +103,21 @@ def test_what_may_begin_is_what_a_look_at_each_terminal_says(name: str) -> None:
     grammar = Cfg.named(name).text
     assert before in grammar
     constraint = structgen.compile(Cfg(grammar.replace(before, after)), TINY)
-    machine = constraint._machine
+    machine = inside.machine(constraint)
     cursor = constraint.start()
     for token in random_tokens(text.encode(), random.Random(name)):
         allowed(cursor)
         cursor.accept(token)
     assert not machine.is_free
-    assert len(machine._entries) > 30
+    assert len(inside.entries(machine)) > 30
     sure = 0
-    for (place, condition), entry in machine._entries.items():
+    for (place, condition), entry in inside.entries(machine).items():
         expected = machine.stacks.expected(place) | machine.ignore
         chosen = machine._chosen(place, condition, expected)
         q = machine.lexer.entry(tuple(chosen), condition)
         assert entry == (q if machine.lexer.goes_on(q) else -1)
-        sure += len(machine._fine(place)[0] & machine._met(condition)[0])
-    assert sure > len(machine._entries) / 2
+        sure += len(machine._fine(place)[0] & inside.met(machine)(condition)[0])
+    assert sure > len(inside.entries(machine)) / 2
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -220,7 +221,7 @@ def test_masks_equal_brute_force_with_real_vocabularies(name: str, kind: str) ->
         for token in tokens:
             ids = set(allowed(cursor, vocabulary))
             if rng.random() < share:
-                state = cursor._state
+                state = inside.state(cursor)
                 assert ids == brute_force_ids(constraint, state, vocabulary)
             assert token in ids
             cursor.accept(token)
@@ -239,7 +240,7 @@ def test_masks_equal_brute_force_with_real_vocabularies(name: str, kind: str) ->
 )
 def test_depth_is_no_limit(grammar: str, text: str) -> None:
     constraint = structgen.compile(Cfg(grammar), TINY)
-    machine = constraint._machine
+    machine = inside.machine(constraint)
     state = machine.start
     half = text[: len(text) // 2]
     for byte in half.encode():
@@ -255,7 +256,7 @@ def test_states_do_not_grow_with_lists() -> None:
     """A list, however written, comes back to the same states."""
     for grammar in ('start: "x" | "x" "," start', 'start: start "," start | "x"', 'start: "x"+'):
         constraint = structgen.compile(Cfg(grammar), TINY)
-        machine = constraint._machine
+        machine = inside.machine(constraint)
         state = machine.start
         separator = b"" if "," not in grammar else b","
         for byte in (b"x" + separator) * 50:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import pickle
 import random
 
+import inside
 import pytest
 import real_tokenizers
 from engine.walks import (
@@ -87,7 +88,7 @@ def as_text(tokens: list[int]) -> bytes:
 
 
 def expected_mask(reference: Constraint, tokens: list[int]) -> set[int]:
-    machine = reference._machine
+    machine = inside.machine(reference)
     state = machine.start
     for byte in as_text(tokens):
         state = machine.step(state, byte)
@@ -109,12 +110,12 @@ def test_masks_equal_brute_force(name: str) -> None:
         # Tokens that stand for the stand-ins' own bytes are no part of the comparison.
         expected = {
             t
-            for t in expected_mask(reference, cursor._tokens)
+            for t in expected_mask(reference, inside.tokens(cursor))
             if not VOCABULARY.tokens[t].startswith(b"\xee")
         }
         mask = set(allowed(cursor, VOCABULARY))
         found = {t for t in mask if VOCABULARY.tokens[t][:1] != b"\xee"}
-        assert found == expected, cursor._tokens
+        assert found == expected, inside.tokens(cursor)
         for token in range(VOCABULARY.size):
             if token not in VOCABULARY.eos_token_ids:
                 moved = try_accept(cursor, token)
@@ -186,7 +187,7 @@ def test_forced_text_does_not_use_named_tokens() -> None:
         choices = allowed(cursor, VOCABULARY)
         if not cursor.is_accepting:
             cursor.accept(choices[0])
-    assert cursor._tokens.count(IDS[TOOL]) == 1
+    assert inside.tokens(cursor).count(IDS[TOOL]) == 1
 
 
 def test_gbnf() -> None:

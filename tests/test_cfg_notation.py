@@ -6,6 +6,7 @@ import itertools
 import random
 import re
 
+import inside
 import pytest
 from cfg_cases import accepts
 from engine.walks import TINY, allowed, brute_force_ids, states_on_the_way, walk
@@ -89,7 +90,7 @@ def test_json_masks_and_walks() -> None:
     constraint = structgen.compile(Cfg(JSON_GBNF), TINY)
     rng = random.Random(3)
     for cursor in states_on_the_way(constraint, rng, 60, special=0.6):
-        state = cursor._state
+        state = inside.state(cursor)
         assert set(allowed(cursor)) == brute_force_ids(constraint, state, TINY)
     for _ in range(10):
         result = walk(constraint, rng, max_tokens=rng.randint(3, 40), special=0.5)

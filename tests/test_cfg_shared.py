@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 
 import cfg_cases
+import inside
 import numpy as np
 import pytest
 from engine.walks import TINY, allowed, brute_force_ids, seeds, states_on_the_way
@@ -51,7 +52,7 @@ def tokens_of(walk: Walk) -> set[int]:
 def check_walks(walks: Walks) -> int:
     """Walk again what other grammars have walked; returns how much that was."""
     count = 0
-    for key, found in list(walks._walks.items()):
+    for key, found in list(inside.walks(walks).items()):
         q, node = key >> 40, key & (1 << 40) - 1
         if found.ends is not None or len(walks.lexer.split(q)) > 1:
             continue
@@ -67,7 +68,7 @@ def check_walks(walks: Walks) -> int:
 def check_masks(constraint: Constraint, rng: random.Random, most: int = 12) -> None:
     vocabulary = constraint.vocabulary
     for cursor in states_on_the_way(constraint, rng, most, special=0.5):
-        state = cursor._state
+        state = inside.state(cursor)
         ids = set(allowed(cursor, vocabulary))
         assert ids == brute_force_ids(constraint, state, vocabulary)
 
@@ -78,7 +79,7 @@ def test_walks_from_other_grammars_are_right() -> None:
     for _ in seeds(60):
         constraint = structgen.compile(Cfg(grammar_of(rng)), TINY)
         check_masks(constraint, rng)
-        count += check_walks(constraint._masks._walks)
+        count += check_walks(inside.walks(inside.masks(constraint)))
     assert count > 300
 
 
@@ -93,7 +94,9 @@ def test_a_grammar_compiled_again_walks_no_terminal_again(
 
     def walk(self: Search) -> Walk:
         walks, ((q, _),) = self._walks, self._todo
-        assert walks._terminals.name(q) is None, "a terminal on its own, from a state with a name"
+        assert inside.terminals(walks).name(q) is None, (
+            "a terminal on its own, from a state with a name"
+        )
         return search(self)
 
     monkeypatch.setattr(Search, "walk", walk)
@@ -118,26 +121,26 @@ LISTS = [
 
 def test_grammars_with_the_same_terminals_have_one_lexer() -> None:
     first, second = (structgen.compile(Cfg(grammar), TINY) for grammar in LISTS)
-    assert first._machine.lexer is second._machine.lexer
+    assert inside.machine(first).lexer is inside.machine(second).lexer
     rng = random.Random("lexer")
     check_masks(first, rng, 40)
     again = structgen.compile(Cfg(LISTS[0].replace("| NUMBER", "| NUMBER NUMBER?")), TINY)
-    assert again._machine.lexer is first._machine.lexer
+    assert inside.machine(again).lexer is inside.machine(first).lexer
     for constraint in (second, again, first):
         check_masks(constraint, rng, 40)
         # They know each other's walks, which no grammar may throw away by itself.
-        walks = constraint._masks._walks
-        assert walks._walks is first._masks._walks._walks
-        known = dict(walks._walks)
+        walks = inside.walks(inside.masks(constraint))
+        assert inside.walks(walks) is inside.walks(inside.walks(inside.masks(first)))
+        known = dict(inside.walks(walks))
         walks.clear()
-        assert walks._walks == known
+        assert inside.walks(walks) == known
 
 
 def test_a_lexer_that_asks_the_rules_is_not_shared() -> None:
     grammar = cfg_cases.GRAMMARS["keywords with borders"]
     first, second = (structgen.compile(Cfg(grammar), TINY) for _ in range(2))
-    assert not first._machine.is_free
-    assert first._machine.lexer is not second._machine.lexer
+    assert not inside.machine(first).is_free
+    assert inside.machine(first).lexer is not inside.machine(second).lexer
 
 
 def test_masks_stay_right_when_nodes_are_numbered_anew() -> None:
@@ -152,5 +155,5 @@ def test_masks_stay_right_when_nodes_are_numbered_anew() -> None:
     for _ in seeds(5):
         for constraint in constraints:
             check_masks(constraint, rng)
-            constraint._masks.ready.clear()
+            inside.masks(constraint).ready.clear()
     assert walker.turns > 6

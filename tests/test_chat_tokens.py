@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import inside
 import numpy as np
 import pytest
 import tokenizers
@@ -108,7 +109,7 @@ def specials(model: Any, token_ids: Any) -> list[int]:
 
 def spelt(model: Any, token_ids: Any) -> str:
     """The text of tokens, special ones by their names."""
-    names = {i: name for name, i in model._model.vocabulary.named_tokens.items()}
+    names = {i: name for name, i in inside.model(model).vocabulary.named_tokens.items()}
     tokens = model.vocabulary.tokens
     return b"".join(tokens[i] or names[i].encode() for i in token_ids.tolist()).decode()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
+import inside
 import numpy as np
 import pytest
 import real_tokenizers
@@ -89,7 +90,7 @@ def test_first_masks_are_the_same_from_disk(folder: Path, monkeypatch: pytest.Mo
     for _ in range(2):
         constraint = structgen.compile(Cfg(text), vocabulary)
         row = np.zeros((vocabulary.size + 31) // 32, np.uint32)
-        fill(constraint._masks.mask(constraint._machine.start), row)
+        fill(inside.masks(constraint).mask(inside.machine(constraint).start), row)
         rows.append(row.tobytes())
         if len(rows) == 1:
             monkeypatch.setattr(CfgMaskEngine, "_compute", None)

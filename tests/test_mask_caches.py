@@ -8,6 +8,7 @@ import json
 import random
 import weakref
 
+import inside
 import numpy as np
 import pytest
 import real_tokenizers
@@ -58,14 +59,14 @@ def check_one_walk(rng):
         cursor.fill_mask(mask)
         allowed = set(np.flatnonzero(np.unpackbits(mask.view(np.uint8), bitorder="little")))
         for token in range(VOCABULARY.size):
-            before = len(cursor._trail) + cursor.is_finished
+            before = len(inside.trail(cursor)) + cursor.is_finished
             try:
                 cursor.accept(token)
             except structgen.TokenNotAllowed:
                 assert token not in allowed
             else:
                 assert token in allowed
-                cursor.rollback(len(cursor._trail) + cursor.is_finished - before)
+                cursor.rollback(len(inside.trail(cursor)) + cursor.is_finished - before)
         cursor.accept(int(rng.choice(sorted(allowed))))
 
 
@@ -94,9 +95,12 @@ def test_constraints_go_without_the_collector(whitespace):
                 cursor.fill_mask(mask)
                 allowed = np.flatnonzero(np.unpackbits(mask.view(np.uint8), bitorder="little"))
                 cursor.accept(int(rng.choice(allowed)))
-            parts = [constraint._machine, *(frame for frame, _ in constraint._machine.frames)]
-            parts += [frame._language for frame in parts[1:] if hasattr(frame, "_language")]
-            parts += [leaf for leaf in constraint._machine.leaves if not leaf.is_shared]
+            parts = [
+                inside.machine(constraint),
+                *(frame for frame, _ in inside.machine(constraint).frames),
+            ]
+            parts += [inside.language(frame) for frame in parts[1:] if hasattr(frame, "_language")]
+            parts += [leaf for leaf in inside.machine(constraint).leaves if not leaf.is_shared]
             gone = [weakref.ref(part) for part in parts]
             assert len(gone) > 3
             gc.collect()
@@ -168,7 +172,7 @@ def test_grammars_share_the_budget_of_their_vocabulary():
     made = [(structgen.compile(structgen.Cfg(g), vocabulary), text) for g, text in texts.items()]
     expected = [masks(constraint, text) for constraint, text in made]
     spent = walker.used - before
-    engines = [constraint._masks for constraint, _ in made]
+    engines = [inside.masks(constraint) for constraint, _ in made]
     rows = {id(m[0]): len(m[0]) for engine in engines for m in engine.ready.values()}
     n_bytes = sum(rows.values())
     assert spent >= n_bytes + 200 * sum(len(engine.ready) for engine in engines)
@@ -181,7 +185,7 @@ def test_grammars_share_the_budget_of_their_vocabulary():
     walker.charge(walker.budget)
     walker.charge(walker.budget)
     fresh, text = made[2]
-    fresh._masks.ready.clear()
+    inside.masks(fresh).ready.clear()
     assert masks(fresh, text) == expected[2]
     assert not idle.ready
     assert "_walks" not in idle.__dict__
@@ -191,7 +195,7 @@ def test_grammars_share_the_budget_of_their_vocabulary():
     turns = walker.turns
     for _ in range(4):
         for (constraint, text), wanted in zip(made, expected, strict=True):
-            constraint._masks.ready.clear()
+            inside.masks(constraint).ready.clear()
             assert masks(constraint, text) == wanted
     assert walker.turns > turns + 2
 
@@ -309,8 +313,8 @@ def test_a_constraint_in_use_does_not_grow_for_ever(schema, monkeypatch):
         assert constraint.allows(json.dumps(value, separators=(",", ":")))
         assert not constraint.allows("[1,1]")
         assert not constraint.allows('{"a":1}')
-        engines.add(id(constraint._engine))
-        most = max(most, constraint._machine.weight)
+        engines.add(id(inside.engine(constraint)))
+        most = max(most, inside.machine(constraint).weight)
     assert len(engines) > 2
     assert most < 1_500_000
     for byte in b':1,"b":2}' if schema["type"] == "object" else b"2]":
@@ -322,9 +326,9 @@ def test_warming_up_leaves_no_view_of_the_vocabulary_to_be_made():
     tokens = [*TOKENS, b"warm"]  # equal vocabularies share their tables
     vocabulary = Vocabulary.from_tokens([*tokens, b""], eos_token_ids=[len(tokens)])
     walker = walker_of(vocabulary)
-    assert not walker._characters
+    assert not inside.characters(walker)
     structgen.warm_up(vocabulary)
-    made = dict(walker._characters)
+    made = dict(inside.characters(walker))
     assert made
     schema = {"properties": {"a": {"type": "string", "pattern": "^x"}, "b": {"type": "string"}}}
     cursor = structgen.compile(JsonSchema(schema), vocabulary).start()
@@ -332,7 +336,7 @@ def test_warming_up_leaves_no_view_of_the_vocabulary_to_be_made():
     for byte in b'{"a":"xy","b":"z"}':
         cursor.fill_mask(mask)
         cursor.accept(byte)
-    assert walker._characters == made
+    assert inside.characters(walker) == made
 
 
 def test_only_vocabularies_are_warmed_up() -> None:

@@ -107,7 +107,7 @@ def test_wide_vocabularies_are_drawn_from_by_the_definition(size, settings):
     edges = np.cumsum(inside) / inside.sum()
     for position in range(200):
         token = sampler(NONE, logits, position)
-        number = uniform(sampler._stream, position)
+        number = uniform(inside.stream(sampler), position)
         assert inside[token] > 0
         # Running sums in other orders and precisions agree to rounding.
         assert edges[token] - inside[token] / inside.sum() <= number + 1e-5

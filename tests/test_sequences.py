@@ -7,6 +7,7 @@ import threading
 import zlib
 from typing import Literal
 
+import inside
 import numpy as np
 import pytest
 from rounding import TIE, cold, gap, near
@@ -180,7 +181,7 @@ def test_a_sequence_that_failed_in_the_middle_is_not_kept():
     pool = SequencePool(1, 4, 10_000)
     sequence = start(pool, [1, 2, 3])
     sequence.append([1, 2, 3])
-    runtime = sequence._open._generator
+    runtime = inside.generator(sequence._open)
 
     def interrupted(ids):
         runtime.ids += list(ids)
@@ -280,7 +281,7 @@ def test_usage_counts_reused_tokens_and_outputs_stay_the_same_but_for_near_ties(
 
 def test_the_size_of_a_cache_is_read_off_the_model(model):
     # 30 layers, keys and values, 3 heads of 64 float32.
-    assert model.sequences._bytes_per_token == 30 * 2 * 3 * 64 * 4
+    assert inside.bytes_per_token(model.sequences) == 30 * 2 * 3 * 64 * 4
 
 
 def test_a_sequence_with_less_room_than_a_new_one_would_have_is_not_used(monkeypatch):

@@ -48,12 +48,12 @@ def problems(
 ) -> list[Problem]:
     """Everything that is wrong with a grammar; none means that it compiles and all of it is used.
 
-    Messages do not say how the text was read: that is `cfg.read.dialect_of`, or ``dialect``.
+    Messages do not say how the text was read: that is `cfg.dialect_of`, or ``dialect``.
 
     Args:
         text: the grammar.
         start: the rule to begin with; None for the dialect's own.
-        dialect: one of `cfg.read.DIALECTS`; None to find out.
+        dialect: one of `cfg.DIALECTS`; None to find out.
         path: the file it came from.
 
     Cost: that of compiling it.
@@ -187,7 +187,7 @@ def _terminals(
     Args:
         grammar: the grammar.
         left_out: terminals that are not to be looked at.
-        locate: see `cfg.read.locate`.
+        locate: see `cfg.locate`.
         found: where the problems of the refused go.
     """
     refused: set[int] = set()

@@ -59,7 +59,7 @@ def compile(output_type: Any, vocabulary: Vocabulary, **options: Any) -> Constra
     Raises:
         OutputTypeError: the type cannot be turned into a grammar; its subclasses say why.
         OptionError: an unknown option.
-        VocabularyError: ``vocabulary.tokens`` is something else.
+        VocabularyError: ``vocabulary`` is something else.
     """
     if not isinstance(vocabulary, Vocabulary):
         fix = "Make one with Vocabulary.from_tokenizer_json(...)."

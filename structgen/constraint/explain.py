@@ -162,7 +162,7 @@ def explain(
     Args:
         grammar: the grammar.
         options: the compile options.
-        unenforced: what was left out of each JSON part, as `automaton.dispatch` gives it.
+        unenforced: what was left out of each JSON part, as `build` gives it.
         checked: what code looks at when a text is parsed, as an `OutputType` has it.
 
     Cost: that of reading the schema again; milliseconds.

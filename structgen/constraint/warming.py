@@ -74,7 +74,7 @@ _FORMATS = (
 
 
 def warm_up(vocabulary: Vocabulary, *, grammars: bool = False) -> None:
-    """Make the tables that masks over ``vocabulary.tokens`` have in common.
+    """Make the tables that masks over ``vocabulary`` have in common.
 
     They are made, or read from the user's cache folder, when they are first needed: the first
     constraint of a process waits for them. A server calls this when it starts.
@@ -87,7 +87,7 @@ def warm_up(vocabulary: Vocabulary, *, grammars: bool = False) -> None:
     second time.
 
     Raises:
-        VocabularyError: ``vocabulary.tokens`` is something else.
+        VocabularyError: ``vocabulary`` is something else.
     """
     if not isinstance(vocabulary, Vocabulary):
         raise VocabularyError(

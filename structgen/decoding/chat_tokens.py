@@ -51,9 +51,9 @@ def encode_chat(model: Model, messages: _Messages, *, anywhere: bool = False) ->
     """Return the tokens of a chat, int32 ``[n]``.
 
     Args:
-        model: the model, with its template and tokenizer. messages: of
-        `structgen.decoding.chat.parse`. A last one of the assistant's is where its answer goes
-            on: nothing comes between.
+        model: the model, with its template and tokenizer.
+        messages: of `structgen.decoding.chat.parse`. A last one of the assistant's is where its
+            answer goes on: nothing comes between.
         anywhere: read special tokens in contents, too.
 
     Raises:

@@ -94,10 +94,11 @@ class SearchOptions:
             outputs then end where they are, and those of several that have not begun do not begin.
         cancel: a `threading.Event`, or anything with ``is_set()``: once it is set, the output ends
             where it is.
-        adapter: name of an adapter of `TextModel.load_adapter` to run with. n: how many outputs to
-        make for each prompt. batch_size: most outputs made side by side; None: as many as pay. See
-        `structgen.decoding.batch`. return_errors: of several outputs, put errors in the place of
-        those that failed, rather than
+        adapter: name of an adapter of `TextModel.load_adapter` to run with.
+        n: how many outputs to make for each prompt.
+        batch_size: most outputs made side by side; None: as many as pay. See
+            `structgen.decoding.batch`.
+        return_errors: of several outputs, put errors in the place of those that failed, rather than
             raise `BatchError`.
     """
 

@@ -27,7 +27,7 @@ class Speller:
     """Spells bytes in tokens. Keeps no state; safe to share."""
 
     def __init__(self, vocabulary: Vocabulary, encode: Callable[[str], Any]) -> None:
-        """Spell in ``vocabulary.tokens``, as ``encode`` does: text to token ids, special ones
+        """Spell in ``vocabulary``, as ``encode`` does: text to token ids, special ones
         included.
         """
         self._vocabulary = vocabulary

@@ -1,8 +1,8 @@
 """Source languages lowered to one grammar IR.
 
-`ir` is what every later stage reads. One folder a source language: `regex.read` (Python's and
+`ir` is what every later stage reads. One folder a source language: `regex` (Python's and
 ECMA-262's regular expressions), `formats` (the names of JSON Schema's ``format``),
-`json_schema.read` (a graph of checked nodes) and `cfg.read` (Lark, GBNF, EBNF). Knows no automaton,
+`json_schema` (a graph of checked nodes) and `cfg` (Lark, GBNF, EBNF). Knows no automaton,
 no vocabulary and no Python types.
 """
 

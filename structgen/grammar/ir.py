@@ -204,7 +204,7 @@ def normalize_ranges(ranges: list[tuple[int, int]]) -> Ranges:
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """Texts that ``regex.read`` matches from end to end."""
+    """Texts that ``regex`` matches from end to end."""
 
     regex: Regex
     source: str = ""

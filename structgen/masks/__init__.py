@@ -3,7 +3,7 @@
 In reading order: `token_masks` (`MaskEngine`), `walks` and `walk_store` (leaves through the trie,
 remembered), `digit_walks` (numbers), `text_independence` (where a walk needs the text so far),
 `reach` (what a token budget bars), `named_tokens` (special tokens in grammars), `grouping` (NumPy
-helpers); `text` walks strings by whole characters, `cfg.read` walks grammars. Knows no model and no
+helpers); `text` walks strings by whole characters, `cfg` walks grammars. Knows no model and no
 sequence.
 """
 

@@ -408,7 +408,7 @@ _latest = (lambda: None), (lambda: None)
 
 
 def walker_of(vocabulary: Vocabulary) -> Walker:
-    """The shared caches of ``vocabulary.tokens``."""
+    """The shared caches of ``vocabulary``."""
     global _latest
     known, walker = _latest
     found = walker() if known() is vocabulary else None

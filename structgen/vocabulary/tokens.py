@@ -290,14 +290,14 @@ class Vocabulary:
         """Return arrays that depend on this vocabulary alone, from the user's cache if possible.
 
         Args:
-            name: what they are, in letters, digits and dashes. version: to be raised whenever
-            ``automaton.dispatch`` would give other arrays than before. build: computes them;
-            integers and floats of fixed width only.
+            name: what they are, in letters, digits and dashes.
+            version: to be raised whenever ``build`` would give other arrays than before.
+            build: computes them; integers and floats of fixed width only.
 
         Returns:
             The arrays, read-only. Not remembered here: ask once, and keep them.
 
-        Cost: 1 ms a megabyte when on disk, else that of ``automaton.dispatch`` and of writing them.
+        Cost: 1 ms a megabyte when on disk, else that of ``build`` and of writing them.
         Small vocabularies are not worth a file: theirs are built each time.
         """
         if self.size < _WORTH_KEEPING:

@@ -6,6 +6,7 @@ import gc
 import weakref
 from typing import get_args
 
+import inside
 import numpy as np
 import pytest
 
@@ -128,7 +129,9 @@ def test_a_constraint_that_is_gone_leaves_no_automata_behind() -> None:
         for byte in b'{"b":"x"':
             cursor.fill_mask(out)
             cursor.accept(byte)
-        leaves = [weakref.ref(leaf) for leaf in constraint._machine.leaves if not leaf.is_shared]
+        leaves = [
+            weakref.ref(leaf) for leaf in inside.machine(constraint).leaves if not leaf.is_shared
+        ]
         assert leaves
         del constraint, cursor
         gc.collect()

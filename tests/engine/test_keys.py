@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
+import inside
 import pytest
 from hypothesis import given
 
@@ -19,13 +20,13 @@ from structgen.constraint.constraint import Constraint
 
 
 def key_leaves(constraint: Constraint) -> list[KeyLeaf]:
-    return [leaf for leaf in constraint._machine.leaves if isinstance(leaf, KeyLeaf)]
+    return [leaf for leaf in inside.machine(constraint).leaves if isinstance(leaf, KeyLeaf)]
 
 
 def check(leaf: KeyLeaf, rng: random.Random, steps: int) -> int:
     """Compare from states all over the leaf; how many comparisons found a text."""
     found = 0
-    states = list(range(len(leaf._keys)))[:20]
+    states = list(range(len(inside.keys(leaf))))[:20]
     seen = set(states)
     for _ in range(steps):
         if not states:
@@ -38,11 +39,11 @@ def check(leaf: KeyLeaf, rng: random.Random, steps: int) -> int:
             quick, slow = leaf.shortest(q, wanted), Leaf._search(leaf, q, wanted)
             if leaf.label(q) >= 0:
                 continue  # it has ended already
-            assert (quick is None) == (slow is None), (leaf._keys[q], wanted)
+            assert (quick is None) == (slow is None), (inside.keys(leaf)[q], wanted)
             if quick is None or slow is None:
                 continue
             text, outcome = quick
-            assert len(text) == len(slow[0]), (leaf._keys[q], wanted, quick, slow)
+            assert len(text) == len(slow[0]), (inside.keys(leaf)[q], wanted, quick, slow)
             assert wanted in (None, outcome)
             at = q
             for byte in text:

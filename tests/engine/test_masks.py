@@ -6,6 +6,7 @@ import random
 import threading
 from typing import Any
 
+import inside
 import numpy as np
 import pytest
 
@@ -95,7 +96,7 @@ def check_mask(constraint: Constraint, cursor: Any, vocabulary: Vocabulary) -> N
     mask = read_mask(cursor, vocabulary)
     bits = np.unpackbits(mask.view(np.uint8), bitorder="little")
     assert not bits[vocabulary.size :].any(), "padding bits are set"
-    want = brute_force_ids(constraint, cursor._state, vocabulary)
+    want = brute_force_ids(constraint, inside.state(cursor), vocabulary)
     found = set(np.flatnonzero(bits).tolist())
     assert found == want, sorted(found ^ want)[:10]
     assert cursor.allowed_count() == len(want)
@@ -125,7 +126,7 @@ def test_the_tiny_vocabulary_at_many_states(name: str) -> None:
 def test_the_brute_force_agrees_with_a_plain_loop() -> None:
     constraint = build("person, flexible", TINY)
     for cursor in states_on_the_way(constraint, random.Random(3), 60):
-        state = cursor._state
+        state = inside.state(cursor)
         assert brute_force_ids(constraint, state, TINY) == naive_ids(constraint, state, TINY)
 
 

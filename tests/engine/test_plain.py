@@ -7,6 +7,7 @@ import random
 from collections import Counter
 from contextlib import suppress
 
+import inside
 from hypothesis import given, reject
 from hypothesis import strategies as st
 
@@ -53,7 +54,7 @@ def test_what_is_plainly_possible_has_a_value(r: random.Random) -> None:
             if language.plainly_possible(conjunction):
                 assert language.shortest(conjunction) is not None, graph.nodes[number].path
             for room in (0, 1, 2):
-                bound = language._nesting.at_most(room)
+                bound = inside.nesting(language).at_most(room)
                 limited = language.conjunction([2 * number, bound])
                 if language.plainly_possible(limited):
                     text = language.shortest(limited)
@@ -113,7 +114,7 @@ def test_what_plain_objects_open_with_is_what_their_frames_open_with(r: random.R
         assert isinstance(opening.leaf, OpeningLeaf)
         before, at = opening.leaf.before_key(opening.q)
         assert set(before.row(before.step(at, 0x7B))) == following
-        assert lazy.read(lazy.start, shortest)[0] in lazy._accepting
+        assert lazy.read(lazy.start, shortest)[0] in inside.accepting(lazy)
 
 
 _SETS = [ir.char_set([pair]) for pair in ((97, 97), (98, 98), (97, 99), (99, 102), (48, 57))]
@@ -146,7 +147,7 @@ def test_strings_that_are_plain_to_see_exist_and_are_found_among_few_states(
     automaton = RegexAutomaton(regex)
     leaf = StringLeaf(automaton, json_string(automaton.alphabet, "canonical"))
     probe(leaf.symbols, leaf.encoding)
-    assert len(automaton._nodes) < 20_000
+    assert len(inside.nodes(automaton)) < 20_000
     shortest = leaf.shortest(leaf.start)
     assert shortest is not None
     assert len(json.loads(bytes(shortest[0]))) == fewest

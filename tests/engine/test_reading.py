@@ -6,6 +6,7 @@ import json
 import random
 from typing import Any
 
+import inside
 import pytest
 
 import structgen
@@ -74,7 +75,9 @@ def test_a_token_is_read_as_its_bytes_are(
     for value in values:
         text = json.dumps(value, ensure_ascii=False, separators=separators).encode()
         for _ in range(25):
-            machine = structgen.compile(JsonSchema(schema), TINY, whitespace=whitespace)._machine
+            machine = inside.machine(
+                structgen.compile(JsonSchema(schema), TINY, whitespace=whitespace)
+            )
             assert isinstance(machine, Machine)
             state, at = machine.start, 0
             while at < len(text):

@@ -6,6 +6,7 @@ import itertools
 import random
 import re
 
+import inside
 import pytest
 import regex_oracle
 from hypothesis import assume, given
@@ -349,7 +350,7 @@ def test_formats_need_few_states_for_a_shortest_text(name: str, least: int, stat
     shortest = leaf.shortest(leaf.start)
     assert shortest is not None
     assert len(shortest[0]) >= least + 2
-    assert len(automaton._nodes) < states
+    assert len(inside.nodes(automaton)) < states
 
 
 @pytest.mark.parametrize("pattern", ["a{3000}", "(ab|a){3000}", r"(\w+ ){3000}", "[ab]{3000}c?"])
@@ -357,7 +358,7 @@ def test_counted_repeats_that_are_searched_for_need_few_states(pattern: str) -> 
     automaton = RegexAutomaton(parse_ecma(pattern))
     leaf = StringLeaf(automaton, JsonString(automaton.alphabet))
     assert leaf.shortest(leaf.start)
-    assert automaton._size < 40 * 3000
+    assert inside.size(automaton) < 40 * 3000
 
 
 def test_alternatives_that_grow_are_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -382,12 +383,12 @@ def test_texts_that_cannot_be_shorter_are_not_searched_for() -> None:
     patterns = [f"only here {i}$" for i in range(16)]
     schema = {"type": "string", "minLength": 30, "anyOf": [{"pattern": p} for p in patterns]}
     constraint = structgen.compile(structgen.JsonSchema(schema), TINY)
-    (language,) = constraint._machine.languages
+    (language,) = inside.machine(constraint).languages
     assert isinstance(language, JsonLanguage)
-    texts = [leaf for leaf in constraint._machine.leaves if isinstance(leaf, StringLeaf)]
+    texts = [leaf for leaf in inside.machine(constraint).leaves if isinstance(leaf, StringLeaf)]
     assert len(texts) == len(patterns)
     assert language.shortest(language.root) is not None
-    assert sum(bool(leaf._shortest) for leaf in texts) == 1
+    assert sum(bool(inside.shortest(leaf)) for leaf in texts) == 1
     assert constraint.start().min_tokens_to_finish() >= 2
 
 
@@ -436,9 +437,9 @@ def test_a_thousand_rounds_that_can_be_split_in_several_ways(pattern: str) -> No
     for char in "ab" * 150:
         assert state is not None
         state = automaton.follow(state, automaton.alphabet.minterm(ord(char)))
-    assert len(automaton._nodes) < 10_000
-    assert automaton._size < 10 * len(automaton._nodes)
-    assert automaton._size < 40_000
+    assert len(inside.nodes(automaton)) < 10_000
+    assert inside.size(automaton) < 10 * len(inside.nodes(automaton))
+    assert inside.size(automaton) < 40_000
 
 
 def test_what_grows_late_in_a_text_shows_too() -> None:

@@ -7,6 +7,7 @@ import json
 import random
 from typing import Any
 
+import inside
 import pytest
 
 import structgen
@@ -130,7 +131,7 @@ def test_a_vocabulary_without_a_delete_character(options: dict[str, Any]) -> Non
     constraint = structgen.compile(JsonSchema({"type": "string"}), vocabulary, **options)
     cursor = constraint.start()
     cursor.accept(0x22)
-    wanted = brute_force_ids(constraint, cursor._state, vocabulary)
+    wanted = brute_force_ids(constraint, inside.state(cursor), vocabulary)
     assert set(allowed(cursor, vocabulary)) == wanted
     key = {"type": "object", "properties": {"\x7f": {"const": 1}}, "required": ["\x7f"]}
     constraint = structgen.compile(JsonSchema(key), vocabulary, **options)

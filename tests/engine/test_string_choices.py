@@ -7,6 +7,7 @@ import json
 import random
 from typing import Any
 
+import inside
 import jsonschema_rs
 import pytest
 
@@ -73,7 +74,7 @@ def test_what_would_multiply_out_is_one_automaton() -> None:
     choices = [{"anyOf": [{"pattern": f"{c}{d}"} for d in "123"]} for c in "abcdefgh"]
     schema = {"type": "string", "maxLength": 40, "allOf": choices}  # 3 ** 8 conjunctions
     constraint = structgen.compile(JsonSchema(schema), TINY)
-    assert len(constraint._machine.configurations(constraint.start()._state)) == 1
+    assert len(inside.machine(constraint).configurations(inside.state(constraint.start()))) == 1
     rng = random.Random(0)
     assert accepts(constraint, '"a1b2c3d1e2f3g1h2"', rng)
     assert not accepts(constraint, '"a1b2c3d1e2f3g1h4"', rng)

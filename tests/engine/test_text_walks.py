@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
+import inside
 import numpy as np
 import pytest
 import real_tokenizers
@@ -83,7 +84,7 @@ OPTIONS: list[dict[str, Any]] = [
 def by_machine(constraint: Constraint | Engine, state: int) -> set[int]:
     """The tokens that the machine can read from ``state``: trie and machine, byte by byte."""
     trie = constraint.vocabulary.trie
-    machine = constraint.machine if isinstance(constraint, Engine) else constraint._machine
+    machine = constraint.machine if isinstance(constraint, Engine) else inside.machine(constraint)
     first, count, byte = (a.tolist() for a in (trie.first_child, trie.n_children, trie.byte))
     out: set[int] = set()
     stack = [(state, 0)]
@@ -112,7 +113,7 @@ def check_walk(constraint: Constraint, rng: random.Random, steps: int, checks: f
     for _ in range(steps):
         allowed = masked(cursor, constraint.vocabulary.size)
         if rng.random() < checks:
-            assert allowed == by_machine(constraint, cursor._state)
+            assert allowed == by_machine(constraint, inside.state(cursor))
         going_on = sorted(allowed - ends)
         if not going_on:
             return
@@ -202,23 +203,28 @@ def test_counters_too_far_away_to_matter_are_told_from_those_that_are_not(patter
         constraint = structgen.compile(
             JsonSchema(schema if most is None else {**schema, "maxLength": most}), vocabulary
         )
-        engine = constraint._masks
+        engine = inside.masks(constraint)
         assert isinstance(engine, MaskEngine)
         for _ in range(4):
             cursor = constraint.start()
             cursor.accept(ord('"'))
             for _ in range(20):
                 allowed = masked(cursor, vocabulary.size)
-                assert allowed == by_machine(constraint, cursor._state)
-                if engine.configurations(cursor._state) != constraint._machine.configurations(
-                    cursor._state
-                ):
+                assert allowed == by_machine(constraint, inside.state(cursor))
+                if engine.configurations(inside.state(cursor)) != inside.machine(
+                    constraint
+                ).configurations(inside.state(cursor)):
                     alike += 1
                 # No token leads further from the end than the engine says.
-                reach = Reach(engine).most(cursor._state)
+                reach = Reach(engine).most(inside.state(cursor))
                 for token in allowed:
-                    to = constraint._engine.advance(cursor._state, token, cursor._text)
-                    assert constraint._engine.plan(to, cursor._text).size <= reach
+                    to = inside.engine(constraint).advance(
+                        inside.state(cursor), token, inside.text_history(cursor)
+                    )
+                    assert (
+                        inside.engine(constraint).plan(to, inside.text_history(cursor)).size
+                        <= reach
+                    )
                 going_on = [token for token in letters if token in allowed]
                 if not going_on:
                     break
@@ -257,21 +263,26 @@ def test_texts_that_are_one_run(options: dict[str, Any], size: str) -> None:
         if most is not None:
             schema["maxLength"] = most
         constraint = structgen.compile(JsonSchema(schema), vocabulary, **options)
-        engine = constraint._masks
+        engine = inside.masks(constraint)
         assert isinstance(engine, MaskEngine)
         for has_budget in (False, False, True):
             cursor = constraint.start()
             cursor.accept(ord('"'))
             for _ in range(8):
                 allowed = masked(cursor, vocabulary.size)
-                assert allowed == by_machine(constraint, cursor._state)
+                assert allowed == by_machine(constraint, inside.state(cursor))
                 allowed.discard(len(tokens))
                 if has_budget:
                     # No token leads further from the end than the engine says.
-                    reach = Reach(engine).most(cursor._state)
+                    reach = Reach(engine).most(inside.state(cursor))
                     for token in allowed:
-                        to = constraint._engine.advance(cursor._state, token, cursor._text)
-                        assert constraint._engine.plan(to, cursor._text).size <= reach
+                        to = inside.engine(constraint).advance(
+                            inside.state(cursor), token, inside.text_history(cursor)
+                        )
+                        assert (
+                            inside.engine(constraint).plan(to, inside.text_history(cursor)).size
+                            <= reach
+                        )
                 going_on = [token for token in some if token in allowed] or sorted(allowed)
                 if not going_on:
                     break
@@ -342,19 +353,21 @@ def test_keys_that_may_be_anything_are_told_apart(order: Any) -> None:
         "required": ["na"],
     }
     constraint = structgen.compile(JsonSchema(schema), vocabulary, property_order=order)
-    engine = constraint._masks
+    engine = inside.masks(constraint)
     assert isinstance(engine, MaskEngine)
     rng = random.Random(17)
     for _ in range(12):
         cursor = constraint.start()
         for _ in range(14):
             allowed = masked(cursor, vocabulary.size)
-            assert allowed == by_machine(constraint, cursor._state)
-            reach = Reach(engine).most(cursor._state)
+            assert allowed == by_machine(constraint, inside.state(cursor))
+            reach = Reach(engine).most(inside.state(cursor))
             allowed -= set(vocabulary.eos_token_ids)
             for token in allowed:
-                to = constraint._engine.advance(cursor._state, token, cursor._text)
-                assert constraint._engine.plan(to, cursor._text).size <= reach
+                to = inside.engine(constraint).advance(
+                    inside.state(cursor), token, inside.text_history(cursor)
+                )
+                assert inside.engine(constraint).plan(to, inside.text_history(cursor)).size <= reach
             if not allowed:
                 break
             likely = [token for token in allowed if token > 255 or token in b'{"/:,an1']
@@ -383,22 +396,22 @@ def test_strings_of_which_the_same_is_left_share_a_walk(remainder: str) -> None:
 
     def walk(cursor: Cursor) -> tuple[bytes | None, set[int], int]:
         """What is left to be read, its mask, and the most bytes that end a token's way."""
-        engine = cursor._engine.masks
+        engine = inside.engine(cursor).masks
         assert isinstance(engine, MaskEngine)
-        ((leaf_id, q, _),) = engine.configurations(cursor._state)
+        ((leaf_id, q, _),) = engine.configurations(inside.state(cursor))
         leaf = engine.machine.leaves[leaf_id]
         state = leaf.text_state(q)
         assert state is not None
-        content = engine._walker._texts_of(leaf).content(state)
-        found = masked(cursor, cursor._engine.vocabulary.size)
-        return content, found, Reach(engine).most(cursor._state)
+        content = inside.walker(engine)._texts_of(leaf).content(state)
+        found = masked(cursor, inside.engine(cursor).vocabulary.size)
+        return content, found, Reach(engine).most(inside.state(cursor))
 
     first = walk(after("a", b"a", shared))
     cursor = after("(?:kl|b)", b"b", shared)
     second = walk(cursor)
     assert first == second == walk(after("(?:kl|b)", b"b", alone))
     assert first[0] is not None
-    assert second[1] == by_machine(cursor._engine, cursor._state)
+    assert second[1] == by_machine(inside.engine(cursor), inside.state(cursor))
     # Something else is left one character later, or of a shorter text.
     assert walk(after("a", b"aa", shared))[0] != first[0]
 
@@ -432,14 +445,14 @@ def test_numbers_whose_digits_only_are_counted(spelling: Any, digits: str) -> No
     for schema in NUMBERS if digits == "long" else NUMBERS[2:6]:
         kind = JsonSchema({"type": "array", "items": schema})
         constraint = structgen.compile(kind, vocabulary, spelling=spelling, max_digits=11)
-        engine, machine = constraint._masks, constraint._machine
+        engine, machine = inside.masks(constraint), inside.machine(constraint)
         assert isinstance(engine, MaskEngine)
         for _ in range(6):
             cursor = constraint.start()
             cursor.accept(ord("["))
             for _ in range(14):
                 allowed = masked(cursor, vocabulary.size)
-                state = cursor._state
+                state = inside.state(cursor)
                 assert allowed == by_machine(constraint, state)
                 alike += engine.configurations(state) != machine.configurations(state)
                 reach = Reach(engine).most(state)
@@ -447,8 +460,13 @@ def test_numbers_whose_digits_only_are_counted(spelling: Any, digits: str) -> No
                 if not allowed:
                     break
                 for token in rng.sample(sorted(allowed), min(len(allowed), 40)):
-                    to = constraint._engine.advance(state, token, cursor._text)
-                    assert constraint._engine.plan(to, cursor._text).size <= reach
+                    to = inside.engine(constraint).advance(
+                        state, token, inside.text_history(cursor)
+                    )
+                    assert (
+                        inside.engine(constraint).plan(to, inside.text_history(cursor)).size
+                        <= reach
+                    )
                 longer = [t for t in sorted(allowed) if tokens[t].isdigit()]
                 some = longer if longer and rng.random() < 0.8 else sorted(allowed)
                 cursor.accept(rng.choice(some))

@@ -11,6 +11,7 @@ import json
 import random
 from typing import Any
 
+import inside
 import jsonschema_rs
 import pytest
 from hypothesis import given
@@ -317,7 +318,7 @@ def test_masks_are_what_a_fresh_cursor_accepts(seed: int) -> None:
         ids.append(r.choice(found))
         cursor.accept(ids[-1])
     while not cursor.is_finished:  # there is a way to the end from everywhere
-        plan = cursor._engine.plan(cursor._state, cursor._text)
+        plan = inside.engine(cursor).plan(inside.state(cursor), inside.text_history(cursor))
         token = plan.first if plan.size else vocabulary.eos_token_ids[0]
         assert token in allowed(cursor, vocabulary)
         cursor.accept(token)

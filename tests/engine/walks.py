@@ -13,6 +13,7 @@ from functools import cache
 from typing import Any
 from weakref import WeakKeyDictionary
 
+import inside
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -137,7 +138,7 @@ def brute_force_ids(constraint: Constraint, state: int, vocabulary: Vocabulary) 
     table = _sorted.get(vocabulary)
     if table is None:
         table = _sorted[vocabulary] = _Sorted(vocabulary)
-    step, texts = constraint._machine.step, table.texts
+    step, texts = inside.machine(constraint).step, table.texts
     found: set[int] = set()
     path = [state]  # states after each byte of the previous text that lived
     previous = b""
@@ -165,7 +166,7 @@ def brute_force_ids(constraint: Constraint, state: int, vocabulary: Vocabulary) 
             found.add(table.ids[i])
             previous = text
             i += 1
-    if constraint._machine.is_accepting(state):
+    if inside.machine(constraint).is_accepting(state):
         found.update(vocabulary.eos_token_ids)
     return found
 
@@ -178,7 +179,7 @@ def _past(texts: list[bytes], prefix: bytes, i: int) -> int:
 
 def naive_ids(constraint: Constraint, state: int, vocabulary: Vocabulary) -> set[int]:
     """`brute_force_ids` without its shortcut, to check the checker."""
-    machine = constraint._machine
+    machine = inside.machine(constraint)
     found = set()
     for token_id, text in enumerate(vocabulary.tokens):
         to = state

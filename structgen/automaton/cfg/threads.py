@@ -42,7 +42,7 @@ class LookaheadAutomaton(RegexAutomaton):
         self._unless: dict[int, int] = {0: self.anything}
 
     def language(self, regex: ir.Regex) -> int:
-        """The state of ``regex.read``."""
+        """The state of ``regex``."""
         if self._looks is None and lookarounds.are_in(regex):
             self._looks = lookarounds.Lookarounds(self)
         return self._lower(regex, {})

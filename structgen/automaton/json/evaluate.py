@@ -42,7 +42,7 @@ class _NeedsAutomaton(Exception):
 
 
 def matches(regex: ir.Regex, text: str) -> bool:
-    """Whether ``regex.read`` matches the whole of ``text``."""
+    """Whether ``regex`` matches the whole of ``text``."""
     if len(text) <= _LONGEST_READ:
         try:
             return bool(_ends(regex, text, 1) >> len(text))
@@ -52,7 +52,7 @@ def matches(regex: ir.Regex, text: str) -> bool:
 
 
 def _ends(regex: ir.Regex, text: str, starts: int) -> int:
-    """Where matches of ``regex.read`` that begin at ``starts`` can end: bit masks of places in
+    """Where matches of ``regex`` that begin at ``starts`` can end: bit masks of places in
     ``text``.
 
     All places at once, so that nothing is tried twice however ambiguous the expression is.
@@ -129,7 +129,7 @@ def forms(value: Any) -> list[Any]:
 
 
 def shortest_match(regex: ir.Regex) -> str | None:
-    """A shortest text that ``regex.read`` matches, made of ordinary characters where possible."""
+    """A shortest text that ``regex`` matches, made of ordinary characters where possible."""
     automaton = RegexAutomaton(regex)
     parents: dict[int, tuple[int, str]] = {automaton.start: (automaton.start, "")}
     queue = deque([automaton.start])

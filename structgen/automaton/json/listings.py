@@ -150,7 +150,7 @@ def _are_strings(keys: frozenset[Any]) -> bool:
 
 
 def _words(regex: ir.Regex) -> list[str] | None:
-    """The texts of ``regex.read`` if they are few and finitely many; else None."""
+    """The texts of ``regex`` if they are few and finitely many; else None."""
     if isinstance(regex, ir.CharSet):
         if sum(high - low + 1 for low, high in regex.ranges) > _MOST_WORDS:
             return None

@@ -22,9 +22,10 @@ class Alphabet:
     """A partition of the Unicode scalar values into minterms ``0 .. n_minterms - 1``.
 
     Attributes:
-        n_minterms: number of classes. everything: mask with every minterm's bit set. starts: sorted
-        first code points of the intervals; ``minterms[i]`` is the minterm of interval i
-            (`NO_ATOM` for the surrogates, which no text contains).
+        n_minterms: number of classes.
+        everything: mask with every minterm's bit set.
+        starts: sorted first code points of the intervals; ``minterms[i]`` is the minterm of
+            interval i (`NO_ATOM` for the surrogates, which no text contains).
         key: a hashable value equal for equal partitions.
     """
 

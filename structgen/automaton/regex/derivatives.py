@@ -22,7 +22,7 @@ from .lookarounds import Derivable, Moves
 
 
 def char_sets(regex: ir.Regex) -> set[ir.Ranges]:
-    """All character sets that occur in ``regex.read`` (iterative: nesting costs no stack)."""
+    """All character sets that occur in ``regex`` (iterative: nesting costs no stack)."""
     return _made_of(regex)[0]
 
 

@@ -52,7 +52,7 @@ _NEVER: Conditions = frozenset()
 
 
 def are_in(regex: ir.Regex) -> bool:
-    """Whether ``regex.read`` needs `Lookarounds`: for a lookaround, or an anchor in a text of its
+    """Whether ``regex`` needs `Lookarounds`: for a lookaround, or an anchor in a text of its
     own.
 
     Iterative: nesting costs no stack.

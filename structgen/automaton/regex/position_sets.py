@@ -35,7 +35,7 @@ class _TooMany(Exception):
 
 
 def has_few_sets(regex: ir.Regex) -> bool:
-    """Whether ``regex.read`` plainly has few derivatives. False means nothing.
+    """Whether ``regex`` plainly has few derivatives. False means nothing.
 
     Cost: a microsecond or two for each set, of which patterns of ordinary size have some dozen.
     """
@@ -81,7 +81,7 @@ class _Positions:
             raise _TooMany
 
     def _read(self, regex: ir.Regex, depth: int) -> tuple[int, int, bool]:
-        """Add the positions of ``regex.read``: its first and its last ones, and whether it takes
+        """Add the positions of ``regex``: its first and its last ones, and whether it takes
         "".
 
         What follows what is only known within it.
@@ -203,7 +203,7 @@ class _Positions:
 
 
 def _words(regex: ir.Regex) -> list[_Word] | None:
-    """The words that ``regex.read`` lists, if it does: each character may be any of a set."""
+    """The words that ``regex`` lists, if it does: each character may be any of a set."""
     if isinstance(regex, ir.CharSet):
         return [(regex,)]
     if isinstance(regex, ir.Alternate):

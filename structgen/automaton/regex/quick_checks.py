@@ -60,7 +60,7 @@ class _Sight(NamedTuple):
 
 @lru_cache(maxsize=_REMEMBERED)
 def fewest_characters(regex: ir.Regex) -> int:
-    """Characters of a shortest string that ``regex.read`` matches; -1 where more than a look is
+    """Characters of a shortest string that ``regex`` matches; -1 where more than a look is
     needed.
 
     Cost: some 10 µs for a pattern of ordinary size.
@@ -89,7 +89,7 @@ def _has_few_states(regex: ir.Regex, fewest: int) -> bool:
 
 
 def has_string(regex: ir.Regex, least: int, most: int | None) -> bool:
-    """Whether a string of ``least`` to ``most`` characters that ``regex.read`` matches is plain to
+    """Whether a string of ``least`` to ``most`` characters that ``regex`` matches is plain to
     see.
 
     False means nothing.
@@ -137,7 +137,7 @@ def _is_listed(regex: ir.Regex) -> bool:
 
 
 def _look(regex: ir.Regex, copies: int) -> _Sight:
-    """What is seen of ``regex.read``, repeats written out up to so many times."""
+    """What is seen of ``regex``, repeats written out up to so many times."""
     if isinstance(regex, ir.CharSet):
         return _Sight((regex,), (), False, 1, True)
     if isinstance(regex, ir.Repeat):

@@ -37,7 +37,7 @@ def writable(missing_bytes: Collection[int]) -> ir.CharSet:
 
 
 def restrict(regex: ir.Regex, chars: ir.CharSet) -> ir.Regex:
-    """The texts of ``regex.read`` that consist of ``chars``."""
+    """The texts of ``regex`` that consist of ``chars``."""
     if chars == ir.ANY_CHAR:
         return regex
     if not _says_what_is_not(regex):

@@ -350,7 +350,7 @@ class _Builder:
 
 
 def _is_nullable(regex: ir.Regex) -> bool:
-    """Whether ``regex.read`` matches the empty text."""
+    """Whether ``regex`` matches the empty text."""
     if isinstance(regex, ir.CharSet):
         return False
     if isinstance(regex, (ir.Concat, ir.Intersect)):
@@ -367,7 +367,7 @@ def _is_nullable(regex: ir.Regex) -> bool:
 
 
 def _as_chars(regex: ir.Regex) -> ir.CharSet | None:
-    """One character of a set, if ``regex.read`` is just that."""
+    """One character of a set, if ``regex`` is just that."""
     if isinstance(regex, ir.CharSet):
         return regex
     if isinstance(regex, ir.Concat) and len(regex.parts) == 1:

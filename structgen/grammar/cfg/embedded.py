@@ -1,6 +1,6 @@
 r"""What may stand in a grammar without belonging to its notation: ``%json {…}`` and ``<token>``.
 
-GBNF and EBNF are read by our own reader, which asks `json_schema.read` and `special_token`. Lark is
+GBNF and EBNF are read by our own reader, which asks `json_schema` and `special_token`. Lark is
 not, so there these are lifted out before it is read: `lift` puts the name of a terminal where each
 such piece stood and declares it, so that Lark's own loader reads the rest; a `Lifted` text knows
 where each of its characters stood, so that errors are placed in the text the user wrote.

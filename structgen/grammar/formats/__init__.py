@@ -1,7 +1,7 @@
 """The ``format`` keyword: which formats assert something, and the regular language of each.
 
 `names` is the table; `times` (RFC 3339), `web` (names and addresses on the net), `idn`
-(internationalised ones) and `patterns` (the format ``regex.read``) hold the languages.
+(internationalised ones) and `patterns` (the format ``regex``) hold the languages.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ standard refuses, with one exception: ``idn-email`` counts characters before the
   non-ASCII characters are shorter than allowed, among others: see `idn`.
 * ``email`` has no ``\ `` (backslash and space), and no address literals but of IPv4 and IPv6.
 * ``relative-json-pointer`` has no index manipulation (``0+1``), which later drafts of it added.
-* ``regex.read`` nests at most `patterns.MAX_NESTING` groups, among others: see there.
+* ``regex`` nests at most `patterns.MAX_NESTING` groups, among others: see there.
 """
 
 from __future__ import annotations

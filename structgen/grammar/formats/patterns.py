@@ -1,7 +1,7 @@
-r"""The format ``regex.read``: regular expressions that ``new RegExp(text, "u")`` accepts.
+r"""The format ``regex``: regular expressions that ``new RegExp(text, "u")`` accepts.
 
 All of those are no regular language: groups nest, names must differ, backreferences need their
-group. `regex.read` is a regular part of it in which everything is valid. Left out of ECMA-262:
+group. `regex` is a regular part of it in which everything is valid. Left out of ECMA-262:
 
 * groups nested deeper than `MAX_NESTING`, and groups inside of lookarounds;
 * named groups, except one before all other groups; backreferences, except one ``\k<n>`` with a

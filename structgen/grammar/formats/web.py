@@ -177,7 +177,7 @@ def relative_json_pointer() -> ir.Regex:
 
 
 def limited(regex: ir.Regex, most: int) -> ir.Regex:
-    """``regex.read`` with at most ``most`` characters."""
+    """``regex`` with at most ``most`` characters."""
     return ir.Intersect((regex, ir.Repeat(ir.ANY_CHAR, 0, most)))
 
 

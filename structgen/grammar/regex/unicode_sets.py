@@ -84,7 +84,7 @@ def python_ignoring_case(source: str, plain: ir.CharSet, flags: int) -> ir.CharS
         flags: flags for ``re``, IGNORECASE among them.
 
     Returns:
-        ``json.quick_checks`` for code points without case; for the others, what ``re`` itself
+        ``plain`` for code points without case; for the others, what ``re`` itself
         answers. So exact for the running interpreter, with its quirks (``ſ`` is ``s``, ``K`` the
         Kelvin sign).
     """

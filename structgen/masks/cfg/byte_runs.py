@@ -348,7 +348,7 @@ _orders_lock = fork_safe(threading.Lock())
 
 
 def order_of(vocabulary: Vocabulary) -> Order:
-    """The order of ``vocabulary.tokens``, made once. Cost: 10 ms for 128k tokens, from disk."""
+    """The order of ``vocabulary``, made once. Cost: 10 ms for 128k tokens, from disk."""
     with _orders_lock:
         found = _orders.get(vocabulary)
         if found is None:

@@ -230,7 +230,7 @@ _lock = fork_safe(threading.Lock())
 
 
 def shared_of(vocabulary: Vocabulary) -> Shared:
-    """What is shared now by the grammars over ``vocabulary.tokens``."""
+    """What is shared now by the grammars over ``vocabulary``."""
     with _lock:
         found = _all_shared.get(vocabulary)
         if found is None or found.is_stale:

@@ -21,7 +21,7 @@ Arrays: TypeAlias = "dict[str, npt.NDArray[Any]]"
 Int64: TypeAlias = npt.NDArray[np.int64]
 
 VERSION = 1
-"""To be raised whenever `automaton.dispatch` would give other arrays than before."""
+"""To be raised whenever `build` would give other arrays than before."""
 
 _QUOTE, _BACKSLASH, _SLASH, _U = 0x22, 0x5C, 0x2F, 0x75
 _SHORT = {0x62: 0x08, 0x66: 0x0C, 0x6E: 0x0A, 0x72: 0x0D, 0x74: 0x09}

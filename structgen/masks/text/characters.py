@@ -124,7 +124,7 @@ class Characters(CharacterArrays):
         array or a list, the garbage collector soon leaves bytes and the tuple around them alone.
 
         ``text`` is printable ASCII without quotes and backslashes, in the spelling of
-        `json.quick_checks`.
+        `plain`.
         """
         found = self._spelt[text]
         if found is None:

@@ -236,7 +236,7 @@ class StringWalks(WalkStore):
     def _lone_run(
         self, characters: Characters, run: LoneRun, least: int, most: int
     ) -> tuple[Bits | None, Tokens, Exits, bool]:
-        """The walk of a string of ``decoding.generation``, within its own bounds, but for where
+        """The walk of a string of ``run``, within its own bounds, but for where
         tokens end; and whether some end behind the closing quote."""
         first, some = run.tokens(most)
         row: Bits | None = None

@@ -65,7 +65,7 @@ class TextModel:
     Attributes:
         name: what messages call it: the folder's name.
         folder: where it was loaded from, None when it was handed in as objects.
-        vocabulary: its tokens; ``vocabulary.tokens.size`` is the width of its logits.
+        vocabulary: its tokens; ``vocabulary.size`` is the width of its logits.
         context_length: most tokens a sequence can have, prompt and output together.
         search_defaults: its own search settings, from ``genai_config.json``.
         og_model: the runtime's model object.
@@ -335,7 +335,7 @@ def from_onnx_genai(
 ) -> TextModel:
     """Wrap a model and a tokenizer that are already loaded.
 
-    With neither ``folder`` nor ``vocabulary.tokens`` the bytes of each token are worked out from
+    With neither ``folder`` nor ``vocabulary`` the bytes of each token are worked out from
     the tokenizer itself, with certainty or an error (0.3 s at 49k tokens, 0.7 s at 262k).
 
     Args:

@@ -58,7 +58,7 @@ def parse(
         start: the rule to begin with.
         path: the file it came from, for relative imports.
         given: terminals that the text only declares, or uses.
-        errors: see `cfg.read.parse`.
+        errors: see `cfg.parse`.
 
     Raises:
         GrammarError: the grammar is malformed.

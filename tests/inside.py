@@ -1,0 +1,148 @@
+"""What tests look at inside: every access to what is private to the package stands here.
+
+A test that needs more adds a function; so a change inside breaks one line, not many tests.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def accepting(holder: Any) -> Any:
+    """``_accepting`` of ``holder``."""
+    return holder._accepting
+
+
+def arrays(holder: Any) -> Any:
+    """``_arrays`` of ``holder``."""
+    return holder._arrays
+
+
+def bytes_per_token(holder: Any) -> Any:
+    """``_bytes_per_token`` of ``holder``."""
+    return holder._bytes_per_token
+
+
+def characters(holder: Any) -> Any:
+    """``_characters`` of ``holder``."""
+    return holder._characters
+
+
+def engine(holder: Any) -> Any:
+    """What the cursors of a constraint share."""
+    return holder._engine
+
+
+def entries(holder: Any) -> Any:
+    """``_entries`` of ``holder``."""
+    return holder._entries
+
+
+def generator(holder: Any) -> Any:
+    """``_generator`` of ``holder``."""
+    return holder._generator
+
+
+def keys(holder: Any) -> Any:
+    """``_keys`` of ``holder``."""
+    return holder._keys
+
+
+def language(holder: Any) -> Any:
+    """``_language`` of ``holder``."""
+    return holder._language
+
+
+def machine(holder: Any) -> Any:
+    """The automaton of a constraint, an engine or a cursor."""
+    return holder._machine
+
+
+def masks(holder: Any) -> Any:
+    """What makes the masks of an engine."""
+    return holder._masks
+
+
+def met(holder: Any) -> Any:
+    """``_met`` of ``holder``."""
+    return holder._met
+
+
+def model(holder: Any) -> Any:
+    """``_model`` of ``holder``."""
+    return holder._model
+
+
+def nesting(holder: Any) -> Any:
+    """``_nesting`` of ``holder``."""
+    return holder._nesting
+
+
+def nodes(holder: Any) -> Any:
+    """``_nodes`` of ``holder``."""
+    return holder._nodes
+
+
+def prompt_length(holder: Any) -> Any:
+    """``_prompt_length`` of ``holder``."""
+    return holder._prompt_length
+
+
+def rows(holder: Any) -> Any:
+    """``_rows`` of ``holder``."""
+    return holder._rows
+
+
+def generation(holder: Any) -> Any:
+    """``_run`` of ``holder``."""
+    return holder._run
+
+
+def shortest(holder: Any) -> Any:
+    """``_shortest`` of ``holder``."""
+    return holder._shortest
+
+
+def size(holder: Any) -> Any:
+    """``_size`` of ``holder``."""
+    return holder._size
+
+
+def state(holder: Any) -> Any:
+    """The state that a cursor is in."""
+    return holder._state
+
+
+def stream(holder: Any) -> Any:
+    """``_stream`` of ``holder``."""
+    return holder._stream
+
+
+def terminals(holder: Any) -> Any:
+    """``_terminals`` of ``holder``."""
+    return holder._terminals
+
+
+def text_history(holder: Any) -> Any:
+    """``_text`` of ``holder``."""
+    return holder._text
+
+
+def tokens(holder: Any) -> Any:
+    """``_tokens`` of ``holder``."""
+    return holder._tokens
+
+
+def trail(holder: Any) -> Any:
+    """``_trail`` of ``holder``."""
+    return holder._trail
+
+
+def walker(holder: Any) -> Any:
+    """``_walker`` of ``holder``."""
+    return holder._walker
+
+
+def walks(holder: Any) -> Any:
+    """``_walks`` of ``holder``."""
+    return holder._walks
