@@ -53,8 +53,9 @@ class TokenHorizon:
         automaton: the automaton.
         longest: most characters of a text, one that is cut included.
         most_of: given some sets of minterms, how often at most a text holds a character of the
-            first, and later one of the second, and so on: how often it can repeat what takes all of these.
-            None if that is not known yet, and the second argument says not to search for it.
+            first, and later one of the second, and so on: how often it can repeat what takes all
+            of these. None if that is not known yet, and the second argument says not to search
+            for it.
     """
 
     def __init__(
