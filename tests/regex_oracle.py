@@ -169,7 +169,7 @@ class PatternGenerator:
             return rng.choice(["^", "$", *([r"\A", r"\Z"] if self.python else [])])
         if self.lookarounds and rng.random() < 0.3:
             return self.assertion(depth)
-        atom = self.minterm(depth)
+        atom = self.atom(depth)
         if rng.random() < 0.4:
             quantifier = rng.choice(["*", "+", "?", "{2}", "{1,2}", "{0,3}", "{2,}", "{0}"])
             return atom + quantifier + rng.choice(["", "", "?"])
@@ -181,10 +181,10 @@ class PatternGenerator:
         if kind.startswith("\\"):
             return kind
         if kind.startswith("(?<") and self.python:
-            fixed = "".join(self.minterm(0) for _ in range(rng.randint(0, 2)))
+            fixed = "".join(self.atom(0) for _ in range(rng.randint(0, 2)))
             other = "".join(self.single() for _ in range(rng.randint(0, 2)))
             return f"{kind}{rng.choice([fixed, other])})"
-        return f"{kind}{self.alternation(depth - 1) if depth > 0 else self.minterm(0)})"
+        return f"{kind}{self.alternation(depth - 1) if depth > 0 else self.atom(0)})"
 
     def atom(self, depth: int) -> str:
         rng = self.rng
