@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
+from structgen.automaton.core.leaf import Leaf
 from structgen.automaton.core.text_leaf import StringLeaf
 from structgen.automaton.regex.probing import probe
 from structgen.automaton.regex.quick_checks import has_string
@@ -67,9 +68,7 @@ def _check_plans(language: JsonLanguage, candidates: list[int]) -> None:
         else:
             with language.placed(conjunction):
                 leaves, plans = language.shapes(conjunction)
-                for leaf, start in leaves:
-                    if isinstance(leaf, StringLeaf):
-                        leaf.shortest(start)  # budgets will ask, and then it would be too late
+                _find_strings(leaves)
                 for plan in plans:
                     children += plan.children()
         for child in children:
@@ -78,6 +77,17 @@ def _check_plans(language: JsonLanguage, candidates: list[int]) -> None:
                 todo.append(child)
     if any(node.repeats for node in language.nodes):
         _check_unique(language, below)
+
+
+def _find_strings(leaves: tuple[tuple[Leaf, int], ...]) -> None:
+    """Look for the strings that budgets will count on: when they ask it would be too late."""
+    best: int | None = None
+    for leaf, start in leaves:
+        if not isinstance(leaf, StringLeaf) or (best is not None and leaf.at_least(start) >= best):
+            continue
+        found = leaf.shortest(start)
+        if found is not None and (best is None or len(found[0]) < best):
+            best = len(found[0])
 
 
 def _check_unique(language: JsonLanguage, below: dict[int, list[int]]) -> None:
