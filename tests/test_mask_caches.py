@@ -299,8 +299,8 @@ def test_one_wide_pattern_stays_within_the_budget():
     ],
 )
 def test_a_constraint_in_use_does_not_grow_for_ever(schema, monkeypatch):
-    monkeypatch.setattr(structgen.constraint, "MAX_ENGINE_BYTES", 400_000)
-    monkeypatch.setattr(structgen.engine, "_WEIGHED_EVERY", 100)
+    monkeypatch.setattr("structgen.constraint.constraint.MAX_ENGINE_BYTES", 400_000)
+    monkeypatch.setattr("structgen.constraint.engine._WEIGHED_EVERY", 100)
     constraint = structgen.compile(JsonSchema(schema), VOCABULARY)
     rng = random.Random(5)
     engines, most = set(), 0

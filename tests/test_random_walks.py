@@ -160,7 +160,7 @@ def test_a_sample_of_maskbench() -> None:
         ({"properties": {"a": True}}, '{"a":1,"a":2}', True, Verdict.DUPLICATE),
         ({"type": "object"}, '{"a":1,"a":2}', True, Verdict.VALID),
         ({"additionalProperties": False}, '{"a":1,"a":2}', True, Verdict.INVALID),
-        ({"type": "array"}, "[1, 2]", False, Verdict.SPELLING),
+        ({"type": "array"}, "[1 ,2]", False, Verdict.SPELLING),
         ({"properties": {"a": True, "b": True}}, '{"b":1,"a":1}', False, Verdict.SPELLING),
         ({"const": 1}, " " * 21 + "1", True, Verdict.SPELLING),
         ({"type": "integer"}, "9" * 25, True, Verdict.LIMIT),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inside
 import numpy as np
 import pytest
 
@@ -102,15 +103,15 @@ def test_wide_vocabularies_are_drawn_from_by_the_definition(size, settings):
     weights = np.exp(logits.astype(float) - logits.max())
     mass = np.cumsum(weights[order]) / weights.sum()
     nucleus = order[: int(np.searchsorted(mass, settings.get("top_p", 1.0))) + 1]
-    inside = np.zeros(size)
-    inside[nucleus] = weights[nucleus]
-    edges = np.cumsum(inside) / inside.sum()
+    drawn = np.zeros(size)
+    drawn[nucleus] = weights[nucleus]
+    edges = np.cumsum(drawn) / drawn.sum()
     for position in range(200):
         token = sampler(NONE, logits, position)
         number = uniform(inside.stream(sampler), position)
-        assert inside[token] > 0
+        assert drawn[token] > 0
         # Running sums in other orders and precisions agree to rounding.
-        assert edges[token] - inside[token] / inside.sum() <= number + 1e-5
+        assert edges[token] - drawn[token] / drawn.sum() <= number + 1e-5
         assert number <= edges[token] + 1e-5
 
 
