@@ -1157,3 +1157,21 @@ def test_patterns_of_pythons_engine() -> None:
             lower(output_type).parse(wrap.format(text))
         for text in bad:
             assert not constraint.allows(wrap.format(text)), text
+
+
+@pytest.mark.parametrize(
+    ("schema", "message"),
+    [
+        ({"const": 10**5000}, r"The integer at \$\.const has more than 4,300 digits"),
+        ({"enum": [1, -(10**5000)]}, r"The integer at \$\.enum\[1\] has more than 4,300 digits"),
+        ({"const": float("nan")}, r"no number nan, at \$\.const\. Write a finite number"),
+    ],
+)
+def test_numbers_that_are_no_json_are_told_alone(schema: Any, message: str) -> None:
+    with pytest.raises(structgen.SchemaError, match=message) as caught:
+        lower(JsonSchema(schema))
+    assert caught.value.__context__ is None
+
+
+def test_the_longest_integer_that_python_writes_is_a_schema() -> None:
+    assert lower(JsonSchema({"const": 10**4299})).parse(str(10**4299)) == 10**4299

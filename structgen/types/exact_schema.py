@@ -40,7 +40,11 @@ _KEYWORDS = {
     "multiple_of": "multipleOf",
 }
 _CHECK_AFTER = "Leave the constraint out of the output type and check the parsed value."
-_NOT_ITS_OWN = "on a type that Pydantic checks in steps of its own is not masked"
+_NOT_ITS_OWN = "on a type that Pydantic makes more than text of is not masked"
+_CHECK_OR_URL = (
+    "For a URL write UrlConstraints(max_length=...); for others leave the constraint out of the "
+    "output type and check the parsed value."
+)
 _INNER = ("schema", "lax_schema", "json_schema")
 _NOTES = frozenset(("title", "description", "examples", "deprecated"))
 _LENGTHS: Mapping[tuple[Any, str], str] = {
@@ -113,7 +117,7 @@ class ExactSchema(GenerateJsonSchema):
             if limits:
                 return _constant({}, result)
         named = ", ".join(limits) or title(schema)
-        return _constant({}, Refusal(f"A constraint ({named}) {_NOT_ITS_OWN}", _CHECK_AFTER))
+        return _constant({}, Refusal(f"A constraint ({named}) {_NOT_ITS_OWN}", _CHECK_OR_URL))
 
     def function_before_schema(self, schema: Any) -> JsonSchemaValue:  # noqa: D102
         return _checked(super().function_before_schema(schema), schema)
@@ -133,7 +137,7 @@ class ExactSchema(GenerateJsonSchema):
             if step["type"] in FUNCTIONS and known(step) is Kind.LIMIT:
                 # It bears on what the first step makes of the text.
                 if CHECKED not in result:
-                    return _refused(f"A constraint {_NOT_ITS_OWN}", _CHECK_AFTER)
+                    return _refused(f"A constraint {_NOT_ITS_OWN}", _CHECK_OR_URL)
                 result = _checked(result, step)
         return result
 

@@ -6,6 +6,7 @@ unknown here.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -16,6 +17,11 @@ from structgen.errors import SchemaError
 from structgen.grammar.json_schema import child_path
 
 _LONGEST_SHOWN = 80
+_MAX_DIGITS = 4_300
+"""Most digits of an integer that Python turns into text, and back, by default."""
+
+_MAX_BITS = int(_MAX_DIGITS * 3.3219280948873623)
+
 _PLAIN_DEPTH = 100
 """Up to here nesting is not looked at more closely."""
 
@@ -186,10 +192,9 @@ def _copy(value: Any) -> Any:
     Raises:
         SchemaError: it is not JSON.
     """
-    try:
+    with contextlib.suppress(_NotPlain):
         return _plain(value, 0)
-    except _NotPlain:
-        _check_json(value, "$", ())
+    _check_json(value, "$", ())
     try:
         return json.loads(json.dumps(value, allow_nan=False, default=dict))
     except (TypeError, ValueError, RecursionError) as error:
@@ -203,7 +208,9 @@ class _NotPlain(Exception):
 def _plain(value: Any, depth: int) -> Any:
     """A copy of ``value``, where it is plainly JSON."""
     kind = type(value)
-    if kind is str or kind is bool or kind is int or value is None:
+    if kind is str or kind is bool or value is None:
+        return value
+    if kind is int and value.bit_length() <= _MAX_BITS:
         return value
     if kind is dict:
         if depth >= _PLAIN_DEPTH:
@@ -224,7 +231,15 @@ def _plain(value: Any, depth: int) -> Any:
 
 def _check_json(value: Any, path: str, parents: tuple[int, ...]) -> None:
     if isinstance(value, float) and (value != value or value in (float("inf"), -float("inf"))):
-        raise SchemaError(f"JSON has no number {value!r}, at {path}.", path=path)
+        raise SchemaError(
+            f"JSON has no number {value!r}, at {path}. Write a finite number, or null.", path=path
+        )
+    if isinstance(value, int) and value.bit_length() > _MAX_BITS:
+        raise SchemaError(
+            f"The integer at {path} has more than {_MAX_DIGITS:,} digits, which Python does not "
+            "write as text. Take a smaller one.",
+            path=path,
+        )
     if value is None or isinstance(value, (str, int, float)):
         return
     if id(value) in parents:
