@@ -382,3 +382,14 @@ def test_a_deep_text_under_a_tight_budget() -> None:
 
 if __name__ == "__main__":
     print(*judge(sys.argv[1]))
+
+
+def test_what_others_were_refused_does_not_add_up_for_a_long_sequence() -> None:
+    # Reading the tokens of a sequence again, in a new engine, is as many calls as it was before.
+    schema = {"type": "array", "uniqueItems": True, "items": {"type": "integer"}}
+    constraint = structgen.compile(JsonSchema(schema), BYTES, max_work=2_000)
+    cursor = constraint.start()
+    accept(cursor, "[" + ",".join(str(i * 7919) for i in range(900)))
+    inside.engine(constraint).is_spent = True
+    accept(cursor, ",1]")
+    assert cursor.is_accepting

@@ -115,14 +115,18 @@ class Cursor:
             engine = engine.successor()
         trail, tape, texts = [engine.machine.start], TextHistory(), engine.named.tokens
         with GROW:
-            WORK.enter(engine.limits)
             try:
                 for token in self._tokens:
-                    trail.append(engine.advance(trail[-1], token, lambda: tape))
+                    WORK.enter(engine.limits)  # each was read by a call of its own
+                    try:
+                        trail.append(engine.advance(trail[-1], token, lambda: tape))
+                    finally:
+                        WORK.leave()
                     tape.feed(texts[token])
                 engine.weigh()
-            finally:
-                WORK.leave()
+            except (CompileLimitExceeded, RecursionError, MemoryError) as error:
+                # The new engine is half made now, too, and is left as the old one was.
+                raise engine.refuse(error, ("replay", trail[-1], len(trail)), trail[-1]) from None
         self._engine, self._trail, self._ready = engine, trail, engine.masks.ready
 
     def _first_plan(self, _: int) -> Plan:
