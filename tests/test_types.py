@@ -9,6 +9,7 @@ import datetime as dt
 import enum
 import functools
 import json
+import operator
 import pickle
 import re
 import typing
@@ -589,6 +590,41 @@ def test_parse_errors_say_where_and_show_the_text() -> None:
     assert "less than or equal to 99 at $.inventory.gold" in message
     assert "valid string at $.inventory.items[0]" in message
     assert caught.value.text == text
+
+
+@pytest.mark.parametrize(
+    ("text", "problems"),
+    [
+        ('{"name":"zzz","arguments":{}}', "no function 'zzz' (there are: f, g) at $.name"),
+        ('{"name":"f","arguments":{}}', "Field required at $.arguments.a"),
+        ("3", "Input should be an object at $"),
+        ('{"arguments":{"a":1}}', None),
+    ],
+)
+def test_a_call_that_does_not_parse_is_told_once_and_by_its_json_path(
+    text: str, problems: str | None
+) -> None:
+    def f(a: int) -> None: ...
+
+    def g(b: str) -> None: ...
+
+    with pytest.raises(ParseError) as caught:
+        lower([f, g]).parse(text)
+    message = str(caught.value)
+    assert "function-after" not in message
+    assert "0x" not in message
+    if problems is not None:
+        assert f": {problems}. Text" in message
+    both: Any = operator.getitem(Union, (f, g))  # functions have no |
+    with pytest.raises(ParseError) as caught:
+        lower(list[both]).parse(f"[{text}]")
+    assert "function-after" not in str(caught.value)
+
+
+def test_the_path_in_a_parse_error_has_no_steps_that_the_json_has_not() -> None:
+    with pytest.raises(ParseError) as caught:
+        lower(dict[str, list[int | dt.date]]).parse('{"a":[[]]}')
+    assert re.findall(r"at (\$\S*)[;.] ", str(caught.value)) == ["$.a[0]", "$.a[0]"]
 
 
 def test_schema_parse_errors() -> None:

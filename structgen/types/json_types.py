@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import re
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Annotated, Any
@@ -26,7 +26,7 @@ from structgen.errors import OutputTypeError, ParseError, UnsupportedFeature
 from structgen.storage import fork_safe
 from structgen.types.exact_schema import CHECKED, REFUSED, ExactSchema
 from structgen.types.patterns import OwnPatterns
-from structgen.types.signatures import marked, without_calls
+from structgen.types.signatures import CALL_OF, marked, without_calls
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,12 +196,10 @@ def _parse(validate: Callable[[str], Any], json_text: str, text: str, name: str)
                 raise
             return validate(rewritten)
     except ValidationError as error:
-        problems = "; ".join(
-            f"{problem['msg']} at {_path(problem['loc'])}"
-            for problem in error.errors(include_url=False, include_context=False)[:5]
-        )
+        problems = error.errors(include_url=False, include_context=False)
+        told = "; ".join(_told(problems, json_text)[:5])
         raise ParseError(
-            f"The text does not parse into {name}: {problems}. Text: {_excerpt(text)}", text=text
+            f"The text does not parse into {name}: {told}. Text: {_excerpt(text)}", text=text
         ) from error
     except (PydanticCustomError, ValueError, TypeError, RecursionError) as error:
         # Custom validators may raise anything; these are what careless ones raise.
@@ -214,8 +212,61 @@ def _excerpt(text: str) -> str:
     return repr(text if len(text) <= 200 else text[:200] + "…")
 
 
-def _path(location: tuple[int | str, ...]) -> str:
-    return "$" + "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location)
+def _told(problems: Sequence[Any], json_text: str) -> list[str]:
+    """What is wrong and where, each once; of several functions only the one that was named."""
+    try:
+        value = json.loads(json_text)
+    except (ValueError, RecursionError):
+        value = None
+    # By the place of a choice: which function was tried, and what its name was instead, if it was.
+    tried: dict[Any, dict[Any, Any]] = {}
+    for problem in problems:
+        place, call, rest = _parted(problem["loc"])
+        if call:
+            names = tried.setdefault(place, {})
+            if rest == ("name",) and problem["type"] == "literal_error":
+                names[call] = problem["input"]
+            else:
+                names.setdefault(call, None)
+    told = []
+    for problem in problems:
+        place, call, rest = _parted(problem["loc"])
+        message = problem["msg"]
+        wrong = [name for name, got in tried.get(place, {}).items() if got is not None]
+        if call in wrong:
+            known = tried[place]
+            if len(wrong) < len(known) or rest != ("name",):
+                continue
+            message = f"no function {known[call]!r} (there are: {', '.join(known)})"
+        told.append(f"{message} at {_path(problem, value)}")
+    return list(dict.fromkeys(told))
+
+
+def _parted(location: tuple[int | str, ...]) -> tuple[Any, str, tuple[int | str, ...]]:
+    """The place of a choice among functions, the one that was tried, and the place in its call."""
+    for index, part in enumerate(location):
+        if isinstance(part, str) and part.startswith(CALL_OF):
+            return location[:index], part[len(CALL_OF) :], location[index + 1 :]
+    return location, "", ()
+
+
+def _path(problem: Any, value: Any) -> str:
+    """Where in ``value`` a problem is: without Pydantic's own steps, such as into a union."""
+    out = ["$"]
+    *_, last = (None, *enumerate(problem["loc"]))
+    for step in enumerate(problem["loc"]):
+        part = step[1]
+        if isinstance(part, int):
+            is_there = isinstance(value, list) and part < len(value)
+            is_own = is_there
+        else:
+            is_there = isinstance(value, dict) and part in value
+            is_own = is_there or part == "[key]" or (step == last and problem["type"] == "missing")
+        if is_own:
+            out.append(f"[{part}]" if isinstance(part, int) else f".{part}")
+        if is_there:
+            value = value[part]
+    return "".join(out)
 
 
 _STRING_OR_FLOAT = re.compile(

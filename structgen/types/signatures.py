@@ -26,6 +26,9 @@ from structgen.types.typed_dicts import modern
 Kind = inspect._ParameterKind
 
 _EMPTY = inspect.Parameter.empty
+CALL_OF = "call of "
+"""Begins the label of a call in a union, which Pydantic puts in the places of its errors."""
+
 _NO_SCHEMAS = frozenset(("metadata", "serialization", "default", "expected", "config"))
 _WITHIN: Mapping[str, str] = {
     "nullable": "schema",
@@ -228,17 +231,19 @@ def _with_names(schema: Any) -> CoreSchema:
     if _is_call(schema):
         return _reading(schema, is_named=True)
     if kind == "union":
-        choices = [
-            (_with_names(choice[0]), choice[1])
-            if isinstance(choice, tuple)
-            else _with_names(choice)
-            for choice in schema["choices"]
-        ]
-        return {**schema, "choices": choices}
+        return {**schema, "choices": list(map(_choice_with_names, schema["choices"]))}
     if kind in _WITHIN:
         return {**schema, _WITHIN[kind]: _with_names(schema[_WITHIN[kind]])}
     unchanged: CoreSchema = schema
     return unchanged
+
+
+def _choice_with_names(choice: Any) -> Any:
+    if isinstance(choice, tuple):
+        return _with_names(choice[0]), choice[1]
+    if _is_call(choice):
+        return _with_names(choice), CALL_OF + name_of_function(choice["function"])
+    return _with_names(choice)
 
 
 def _reading(schema: Any, *, is_named: bool) -> CoreSchema:
