@@ -328,7 +328,13 @@ class Cursor:
 
         Raises:
             ValueError: fewer than ``n`` tokens have been accepted.
+            TypeError: ``n`` is no whole number.
         """
+        if isinstance(n, bool) or not isinstance(n, (int, np.integer)):
+            raise TypeError(
+                f"rollback takes the number of tokens to take back, a whole number; got {n!r}."
+            )
+        n = int(n)
         accepted = len(self._trail) - 1 + self._finished
         if not 0 <= n <= accepted:
             raise ValueError(f"cannot roll back {n} tokens: {accepted} have been accepted.")

@@ -11,7 +11,7 @@ import os
 import re
 from pathlib import Path
 
-from structgen.errors import ModelNotFound
+from structgen.errors import ModelNotFound, OptionError
 from structgen.models import cache, catalogue, fetch, hub
 from structgen.models.cache import Installed, installed
 from structgen.models.progress import Progress, reporting
@@ -45,19 +45,30 @@ def path(name: str | os.PathLike[str], progress: Progress | None = None) -> Path
             several.
         DownloadError: fetching failed.
         ConversionError: the weights cannot be converted.
+        OptionError: the name is neither a str nor a path.
 
     Cost: none once the model is on disk, and no network either.
     """
+    if not isinstance(name, (str, os.PathLike)):
+        raise OptionError(
+            f"model={name!r} is not the name of a model. Pass a str or a path: a name of the "
+            f"catalogue ({', '.join(catalogue.ENTRIES)}), a folder or a Hugging Face repository id."
+        )
     text = os.fspath(name)
+    if not text:
+        raise ModelNotFound(
+            "The name of the model is empty. Pass a name of the catalogue "
+            f"({', '.join(catalogue.ENTRIES)}), a folder or a Hugging Face repository id."
+        )
     local = Path(text).expanduser()
     if (local / cache.CONFIG).is_file():
         return local
     if not isinstance(name, str) or _EXPLICIT.match(name):
-        raise _not_a_model(local)
+        raise _not_a_model(local, text)
     if name in catalogue.ENTRIES:
         return pull(name, progress)
     if local.exists():
-        raise _not_a_model(local)
+        raise _not_a_model(local, text)
     return pull(name, progress)
 
 
@@ -126,7 +137,7 @@ def convert_gguf(
     return convert.convert_gguf(Path(gguf), Path(out), progress)
 
 
-def _not_a_model(local: Path) -> ModelNotFound:
+def _not_a_model(local: Path, written: str) -> ModelNotFound:
     """What a local path is instead of a model, and what to do about it."""
     if local.is_file():
         if local.suffix.lower() == ".gguf":
@@ -136,7 +147,7 @@ def _not_a_model(local: Path) -> ModelNotFound:
             )
         return ModelNotFound(f"{local} is a file. Name the folder that holds {cache.CONFIG}.")
     if not local.is_dir():
-        return ModelNotFound(f"There is no folder {local}.")
+        return ModelNotFound(f"There is no folder {written}.")
     inside = sorted(config.parent for config in _configs(local))
     if inside:
         names = "".join(f"\n  {folder}" for folder in inside)

@@ -68,6 +68,17 @@ def test_rollback_equals_replay(name: str, budgeted: bool) -> None:
         assert snapshot(cursor) == snapshot(constraint.start(budget))
 
 
+@pytest.mark.parametrize("n", [1.5, "a", True, None])
+def test_rollback_takes_whole_numbers_only(n: Any) -> None:
+    cursor = structgen.compile(Choice(["a", "b"]), TINY).start()
+    cursor.accept(allowed(cursor)[0])
+    before = snapshot(cursor)
+    with pytest.raises(TypeError, match=f"number of tokens to take back.*{n!r}"):
+        cursor.rollback(n)
+    assert snapshot(cursor) == before
+    cursor.rollback(np.int64(1))
+
+
 @given(RANDOM)
 @examples(40)
 def test_rollback_equals_replay_on_generated_schemas(r: random.Random) -> None:

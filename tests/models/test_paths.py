@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from structgen import models
-from structgen.errors import ModelNotFound
+from structgen.errors import ModelNotFound, OptionError
 from structgen.models import cache, progress
 from structgen.storage import user_folder
 
@@ -42,6 +42,16 @@ def test_a_folder_that_is_no_model_says_what_is_missing(tmp_path, monkeypatch, c
     # It could be a repository's id, but there is a folder of that name.
     with pytest.raises(ModelNotFound, match=r"genai_config\.json is missing"):
         models.path("org/name")
+
+
+def test_what_is_no_name_of_a_model_is_told_as_it_was_written(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(OptionError, match=r"model=3 is not .*smollm2-135m-instruct"):
+        models.path(3)
+    with pytest.raises(ModelNotFound, match=r"name of the model is empty.*smollm2-135m-instruct"):
+        models.path("")
+    with pytest.raises(ModelNotFound, match=r"There is no folder \./nope\."):
+        models.path("./nope")
 
 
 def test_a_folder_of_models_lists_them(tmp_path):
