@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import io
 import json
 import os
@@ -17,7 +18,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 import structgen
-from structgen.cli import commands, demo
+from structgen.cli import commands, demo, named_types
 from structgen.grammar.cfg import library as grammars
 
 PLAIN = {"NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE", "COLUMNS", "PYTHONPATH"}
@@ -64,7 +65,7 @@ def test_version():
         (["generate", "x", "--choice", "a", "--whitespace", "spaced"], 2, "about JSON"),
         (["generate", "x", "--type", "builtins:dict", "--whitespace", "x"], 1, "whitespace='x'"),
         (["generate", "x", "--raw", "--system", "s"], 2, "--system needs a chat"),
-        (["generate", "x", "--regex", "["], 1, "Error: Python regular expression"),
+        (["generate", "x", "--regex", "["], 1, "Error: --regex '[': Python regular"),
         (["trace", "x", "--choice", "a", "-o", "no/such/folder/t.html"], 1, "there is no folder"),
         (["trace"], 2, "Missing argument 'PROMPT'"),
         (["generate", "x", "--temperature", "-1"], 1, "Error: temperature=-1 is out of range"),
@@ -78,6 +79,51 @@ def test_mistakes_are_a_short_message_and_an_exit_code(arguments, code, message)
     assert message in result.stderr
     assert "Traceback" not in result.stderr
     assert result.stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("code", "told"),
+    [
+        ("x = (\n", "SyntaxError: '(' was never closed"),
+        ("def deep():\n    raise ValueError('no')\ndeep()\n", "ValueError: no"),
+        ("import json\njson.loads('x')\n", "JSONDecodeError: Expecting value"),
+        ("import no_such_module\n", "ModuleNotFoundError: No module named 'no_such_module'"),
+        ("raise SystemExit(3)\n", "SystemExit: 3"),
+    ],
+)
+@pytest.mark.parametrize("named", ["own_type.py:T", "own_type:T"])
+def test_a_module_that_fails_is_told_by_its_own_line(tmp_path, monkeypatch, code, told, named):
+    (tmp_path / "own_type.py").write_text(code)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.delitem(sys.modules, "own_type", raising=False)
+    importlib.invalidate_caches()
+    with pytest.raises(structgen.OptionError) as caught:
+        named_types.named_type(named)
+    first, place = str(caught.value).split("\n")
+    assert first.startswith(f"--type {named}: {told}")
+    assert re.search(r"own_type\.py, line \d: (x = |raise |json\.loads|import no)", place)
+    sys.modules.pop("own_type", None)
+
+
+@pytest.mark.parametrize(
+    ("option", "name", "content", "told"),
+    [
+        ("--grammar", "broken.lark", 'start: "a" )', "structgen grammars check {}"),
+        ("--schema", "bad.json", '{"type": "objekt"}', "objekt"),
+        ("--schema", "bad.json", "{", "is not JSON"),
+        ("--regex", None, "(", "--regex '(': "),
+    ],
+)
+def test_errors_name_the_option_and_the_file(tmp_path, capsys, option, name, content, told):
+    given = content
+    if name is not None:
+        (tmp_path / name).write_text(content)
+        given = str(tmp_path / name)
+    assert commands._run(["generate", "x", option, given]) == 1
+    shown = capsys.readouterr().err
+    assert shown.startswith(f"Error: {option} {given if name else repr(given)}")
+    assert told.format(given) in shown
 
 
 def test_a_schema_that_is_not_json(tmp_path):

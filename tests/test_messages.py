@@ -33,6 +33,15 @@ class HasVocabulary:
     vocabulary = BYTES
 
 
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [("nat", "natural"), ("Natural", "natural"), ("compct", "compact"), ("flex", "flexible")],
+)
+def test_a_style_of_whitespace_that_is_near_is_offered(written: str, meant: str) -> None:
+    with pytest.raises(OptionError, match=f"Did you mean '{meant}'"):
+        structgen.compile(int, BYTES, whitespace=written)
+
+
 def schema(value: Any, **options: Any) -> Callable[[], object]:
     return lambda: structgen.compile(JsonSchema(value, **options), BYTES)
 

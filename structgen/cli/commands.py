@@ -7,17 +7,18 @@ structgen raises on purpose are one short message and exit code 1; anything else
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 import structgen
-from structgen.errors import OptionError, StructgenError, counted
+from structgen.errors import GrammarError, OptionError, OutputTypeError, StructgenError, counted
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -176,7 +177,9 @@ def _prepare(
     **options: Any,
 ) -> tuple[structgen.Generator, Any, dict[str, Any]]:
     """The generator, prompt and search options that arguments ask for."""
-    output_type = _output_type(schema, regex, choice, grammar, dialect, type_name)
+    given = _given(schema, regex, choice, grammar, type_name)
+    with _telling(given):
+        output_type = _output_type(schema, regex, choice, grammar, dialect, type_name)
     if raw and system:
         raise click.UsageError("--system needs a chat: leave out --raw.")
     if whitespace is not None and not (schema or grammar or type_name):
@@ -190,12 +193,14 @@ def _prepare(
     from structgen.decoding import options as search_options
 
     search_options.parse(options)
-    lowered = None if output_type is None else types.lower(output_type)
     written: dict[str, Any] = {} if whitespace is None else {"whitespace": whitespace}
-    if written and lowered is not None:
-        automaton.build(lowered.grammar, written)
+    with _telling(given):
+        lowered = None if output_type is None else types.lower(output_type)
+        if written and lowered is not None:
+            automaton.build(lowered.grammar, written)
     loaded = _load(model)
-    generator = structgen.Generator(loaded, lowered, **written)
+    with _telling(given):
+        generator = structgen.Generator(loaded, lowered, **written)
     asked = text if raw else messages
     if options["max_new_tokens"] is None:
         left = loaded.context_length - len(encode(loaded, asked))
@@ -363,6 +368,33 @@ def _run(arguments: Sequence[str] | None) -> int:
         return 1
 
 
+def _given(
+    schema: Path | None,
+    regex: str | None,
+    choice: tuple[str, ...],
+    grammar: str | None,
+    type_name: str | None,
+) -> str:
+    """The option that asks for the output type, as it was written."""
+    named = (("schema", schema), ("grammar", grammar), ("type", type_name))
+    for option, value in named:
+        if value is not None:
+            return f"--{option} {value}"
+    return "--choice" if choice else "--regex" if regex is None else f"--regex {regex!r}"
+
+
+@contextlib.contextmanager
+def _telling(option: str) -> Iterator[None]:
+    """Name an option in errors that are about its output type."""
+    try:
+        yield
+    except OutputTypeError as error:
+        kind, _, value = option.partition(" ")
+        hint = f"\n`structgen grammars check {value}` tells all that is wrong with it."
+        hint = hint if kind == "--grammar" and isinstance(error, GrammarError) else ""
+        raise OptionError(f"{option}: {error}{hint}") from error
+
+
 def _output_type(
     schema: Path | None,
     regex: str | None,
@@ -379,7 +411,7 @@ def _output_type(
         try:
             return structgen.JsonSchema(json.loads(schema.read_text(encoding="utf-8-sig")))
         except ValueError as error:
-            raise OptionError(f"{schema} is not JSON: {error}.") from None
+            raise OptionError(f"--schema {schema} is not JSON: {error}.") from None
     if type_name is not None:
         from .named_types import named_type
 

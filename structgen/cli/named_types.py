@@ -10,6 +10,7 @@ import difflib
 import importlib
 import importlib.util
 import sys
+import traceback
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -23,16 +24,21 @@ def named_type(text: str) -> Any:
     Modules are looked for in the current folder, too.
 
     Raises:
-        OptionError: it is not so written, or there is no such module, file or name.
+        OptionError: it is not so written, there is no such module, file or name, or its code fails.
     """
     module_name, separator, name = text.rpartition(":")
     if not separator or not module_name or not name:
         raise OptionError(
             f"--type {text}: write MODULE:NAME or FILE.py:NAME, such as shop.py:Order."
         )
-    found: Any = _file(text, Path(module_name)) if module_name.endswith(".py") else None
-    if found is None:
-        found = _module(text, module_name)
+    found: Any
+    try:
+        is_file = module_name.endswith(".py")
+        found = _file(text, Path(module_name)) if is_file else _module(text, module_name)
+    except OptionError:
+        raise
+    except (Exception, SystemExit) as error:  # the user's code may raise anything
+        raise OptionError(f"--type {text}: {_failure(error)}") from error
     for part in name.split("."):
         if not hasattr(found, part):
             names = [known for known in vars(found) if not known.startswith("_")]
@@ -41,6 +47,27 @@ def named_type(text: str) -> Any:
             raise OptionError(f"--type {text}: {module_name} has no {part!r}.{hint}")
         found = getattr(found, part)
     return found
+
+
+def _failure(error: BaseException) -> str:
+    """What code raised while it was imported, and the line of the module that did."""
+    shown = f"{type(error).__name__}: {error}".rstrip(": ")
+    if isinstance(error, SyntaxError) and error.filename is not None:
+        shown = f"{type(error).__name__}: {error.msg}"
+        file, number, line = error.filename, error.lineno, error.text
+    else:
+        own = (__file__, importlib.__file__)
+        frames = [
+            frame
+            for frame in traceback.extract_tb(error.__traceback__)
+            if frame.filename not in own and not frame.filename.startswith("<frozen ")
+        ]
+        if not frames:
+            return shown
+        # What it calls elsewhere says less to who wrote it.
+        last = [frame for frame in frames if frame.filename == frames[0].filename][-1]
+        file, number, line = last.filename, last.lineno, last.line
+    return f"{shown}\n  {file}, line {number}: {(line or '').strip()}"
 
 
 def _file(text: str, path: Path) -> ModuleType:

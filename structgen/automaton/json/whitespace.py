@@ -8,6 +8,7 @@ of what stands between.
 
 from __future__ import annotations
 
+import difflib
 from functools import lru_cache
 
 from structgen.automaton.regex.automaton import RegexAutomaton
@@ -89,6 +90,15 @@ class Whitespace:
         raise AssertionError("an automaton without dead states has an end")
 
 
+def _near(style: str) -> str:
+    """A question about the style that was meant, if one is near."""
+    names = (*STYLES, "flexible")
+    asked = style.strip().lower()
+    near = [name for name in names if len(asked) > 2 and name.startswith(asked)]
+    near = near or difflib.get_close_matches(asked, names, 1)
+    return f" Did you mean {near[0]!r}?" if near else ""
+
+
 def _automaton(style: str, max_run: int) -> RegexAutomaton:
     if style in STYLES:
         return RegexAutomaton(ir.EPSILON)
@@ -101,14 +111,14 @@ def _automaton(style: str, max_run: int) -> RegexAutomaton:
     except OutputTypeError as error:
         raise OptionError(
             f"whitespace={style!r} is neither 'natural', 'compact', 'spaced' nor 'flexible', "
-            f"nor a regular expression that can be used: {error}"
+            f"nor a regular expression that can be used: {error}{_near(style)}"
         ) from error
     outside = ir.Intersect((regex, ir.Complement(ir.Repeat(JSON_WHITESPACE, 0, None))))
     if not RegexAutomaton(outside).is_empty():
         raise OptionError(
-            f"whitespace={style!r} can match text that is not JSON whitespace. Use 'natural', "
-            "'compact', 'spaced', 'flexible', or a regular expression for space, tab, line feed "
-            r"and carriage return: [ \t\n\r], as \s matches others too."
+            f"whitespace={style!r} can match text that is not JSON whitespace.{_near(style)} "
+            "Use 'natural', 'compact', 'spaced', 'flexible', or a regular expression for space, "
+            r"tab, line feed and carriage return: [ \t\n\r], as \s matches others too."
         )
     automaton = RegexAutomaton(regex)
     if automaton.is_empty():
