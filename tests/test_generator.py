@@ -12,6 +12,7 @@ from fakes import END, END_TOO, SIZE, TOKENS, FakeModel, Person, encode
 
 import structgen
 from structgen import Choice, Generator, Regex
+from structgen.decoding import chat
 from structgen.models.genai import model as genai
 from structgen.sampling.processors import MinLength, NoRepeatNgram, TokenMask
 
@@ -109,7 +110,10 @@ def test_chat_messages_go_through_the_template():
         ([object()], "no 'role'.*object"),
         ([{"role": "usr", "content": "x"}], "Did you mean 'user'"),
         ([{"role": "zzzz", "content": "x"}], "Roles are: system"),
-        ([{"role": "user", "content": None}], "'content' is a NoneType"),
+        ([{"role": "user", "content": None}], "'content' is a NoneType.*None will do only in"),
+        ([{"role": "assistant", "content": None, "tool_calls": []}], "is a NoneType.*Pass a str"),
+        ([{"role": 3, "content": "x"}], "'role' is an int, not a str. Pass a str as 'role'"),
+        ([("user", "hi", "x")], "^Message 0 is a tuple of 3 strings.*Messages are mappings: "),
         ([{"role": "user", "content": ""}], "no message has any content"),
         ([{"role": "user", "content": []}], "no message has any content"),
         ([{"role": "user", "content": [TEXT, {"type": "image_url"}]}], "part 1 of .*'image_url'"),
@@ -132,6 +136,14 @@ def test_bad_prompts_are_refused_before_anything_runs(prompt, message):
     with pytest.raises(structgen.PromptError, match=message):
         Generator(model).stream(prompt)
     assert not model.started
+
+
+@pytest.mark.parametrize("content", [{"content": None}, {}, {"content": ""}])
+def test_an_assistants_turn_that_calls_tools_needs_no_content(content):
+    calls = [{"type": "function", "function": {"name": "f", "arguments": "{}"}}]
+    turn = {"role": "assistant", "tool_calls": calls, **content}
+    found = chat.parse([{"role": "user", "content": "hi"}, turn])
+    assert found[1] == {"role": "assistant", "content": "", "tool_calls": calls}
 
 
 def test_no_prompts_give_no_outputs():

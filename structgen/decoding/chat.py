@@ -25,7 +25,8 @@ Prompt: TypeAlias = "str | Sequence[Message | Any]"
 """Text, given to the model as it is; or chat messages, which go through its chat template.
 
 A message is a mapping with ``role`` and ``content``, or an object with those two attributes. The
-content is a str, or a list of parts ``{"type": "text", "text": ...}``, which are put together.
+content is a str, or a list of parts ``{"type": "text", "text": ...}``, which are put together; None
+beside an assistant's ``tool_calls`` is the empty text.
 Where the last message is the assistant's, the answer goes on from its content.
 """
 
@@ -41,18 +42,18 @@ def is_batch(prompt: Any) -> bool:
             or (
                 isinstance(item, Sequence)
                 and not isinstance(item, (bytes, bytearray))
-                and not _is_pair(item)
+                and not _is_bare(item)
             )
             for item in prompt
         )
     )
 
 
-def _is_pair(item: Any) -> bool:
-    """Whether this is a role and a text, as other libraries write a message."""
+def _is_bare(item: Any) -> bool:
+    """Whether this is a role and texts; with one, it is as other libraries write a message."""
     return (
         isinstance(item, (tuple, list))
-        and len(item) == 2
+        and len(item) >= 2
         and all(isinstance(part, str) for part in item)
         and item[0] in (*ROLES, *_NAMES)
     )
@@ -99,9 +100,10 @@ def _message(index: int, item: Any) -> dict[str, Any]:
             f"{where} is a str. Pass messages such as "
             '{"role": "user", "content": "Hello"}, or one string as the whole prompt.'
         )
-    if _is_pair(item):
+    if _is_bare(item):
+        shape = "pair" if len(item) == 2 else f"{type(item).__name__} of {len(item)} strings"
         raise PromptError(
-            f"{where} is a pair, {item!r}. Messages are mappings: "
+            f"{where} is a {shape}, {item!r}. Messages are mappings: "
             f'{{"role": "{_NAMES.get(item[0], item[0])}", "content": {item[1]!r}}}.'
         )
     values: dict[str, Any] = dict(item) if isinstance(item, Mapping) else {}
@@ -111,6 +113,8 @@ def _message(index: int, item: Any) -> dict[str, Any]:
             value = item.get(name, missing)
         else:
             value = getattr(item, name, missing)
+        if name == "content" and (value is None or value is missing) and _has_calls(values):
+            value = ""
         if value is missing:
             raise PromptError(
                 f"{where} has no {name!r} (got {_shape(item)}). "
@@ -119,7 +123,13 @@ def _message(index: int, item: Any) -> dict[str, Any]:
         if name == "content" and isinstance(value, (list, tuple)):
             value = _joined(value, where)
         if not isinstance(value, str):
-            raise PromptError(f"{where}: {name!r} is {kind(value)}, not a str.")
+            advice = f" Pass a str as {name!r}."
+            if value is None and name == "content":
+                advice = (
+                    ' Pass a str; "" where there is no text. None will do only in a mapping with '
+                    'the role "assistant" and "tool_calls".'
+                )
+            raise PromptError(f"{where}: {name!r} is {kind(value)}, not a str.{advice}")
         values[name] = value
     role = values["role"]
     if role not in ROLES:
@@ -129,6 +139,11 @@ def _message(index: int, item: Any) -> dict[str, Any]:
     for name, value in values.items():
         _check_deep(value, where if name == "content" else f"{where}: {name!r}")
     return values
+
+
+def _has_calls(message: Mapping[str, Any]) -> bool:
+    """Whether this is an assistant's message that calls tools, which needs no text."""
+    return message.get("role") == "assistant" and bool(message.get("tool_calls"))
 
 
 def _check_deep(value: Any, where: str) -> None:
