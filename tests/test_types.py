@@ -627,6 +627,25 @@ def test_the_path_in_a_parse_error_has_no_steps_that_the_json_has_not() -> None:
     assert re.findall(r"at (\$\S*)[;.] ", str(caught.value)) == ["$.a[0]", "$.a[0]"]
 
 
+class Shop:
+    def sell(self, amount: int) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("function", "advice"),
+    [
+        (print, "'args' of print() has no annotation. It is built in: wrap it in a function"),
+        (str.upper, "'self' of upper() has no annotation. It is built in: wrap it"),
+        (Shop.sell, "'self' of sell() has no annotation. Pass the method of an object: the_obj"),
+        (lambda: 3, "called <lambda>, and the model chooses by name"),
+    ],
+)
+def test_a_function_that_is_no_tool_says_what_to_pass(function: Any, advice: str) -> None:
+    with pytest.raises(OutputTypeError, match=re.escape(advice)):
+        lower([function])
+    lower([Shop().sell])
+
+
 def test_schema_parse_errors() -> None:
     with pytest.raises(ParseError, match="not JSON"):
         lower(JsonSchema(True)).parse("{")

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import types
 import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -69,7 +70,7 @@ def one_of(functions: Sequence[Callable[..., Any]]) -> Any:
     """The type of calls of one of ``functions``, whose name is always written.
 
     Raises:
-        OutputTypeError: two of them have one name.
+        OutputTypeError: two of them have one name, or one has none.
     """
     return annotated(Any, (_OneOf(tuple(functions)),))
 
@@ -155,9 +156,13 @@ def _parameters(function: Callable[..., Any]) -> Iterator[tuple[inspect.Paramete
         ) from error
     for parameter in parameters.values():
         if parameter.name not in hints:
+            advice = f"Write its type, such as {parameter.name}: int."
+            if not isinstance(inner, (types.FunctionType, types.MethodType)):
+                advice = "It is built in: wrap it in a function with annotated parameters."
+            elif parameter.name in ("self", "cls") and "." in inner.__qualname__:
+                advice = f"Pass the method of an object: the_object.{inner.__name__}."
             raise OutputTypeError(
-                f"Parameter {parameter.name!r} of {name} has no annotation. "
-                f"Write its type, such as {parameter.name}: int."
+                f"Parameter {parameter.name!r} of {name} has no annotation. {advice}"
             )
         yield parameter, modern(hints[parameter.name])
 
@@ -218,6 +223,11 @@ def _named(schema: Any) -> CoreSchema:
     for call in _calls(schema):
         function = call["function"]
         name = name_of_function(function)
+        if not name.isidentifier():
+            raise OutputTypeError(
+                f"One of the functions to choose from is called {name}, and the model chooses by "
+                "name. Write it as a def with a name of its own."
+            )
         if by_name.setdefault(name, function) != function:
             raise OutputTypeError(
                 f"Two functions to choose from are both called {name!r}, so that their calls could "
