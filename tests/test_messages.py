@@ -33,6 +33,17 @@ class HasVocabulary:
     vocabulary = BYTES
 
 
+def test_items_too_many_to_tell_apart_are_told_as_that() -> None:
+    inner = {"type": "array", "uniqueItems": True, "minItems": 3, "items": {"enum": [*range(50)]}}
+    outer = {"type": "array", "uniqueItems": True, "minItems": 50, "items": inner}
+    with pytest.raises(CompileLimitExceeded) as caught:
+        structgen.compile(JsonSchema(outer), BYTES)
+    assert re.match(r"uniqueItems needs an item at \$\.items that differs", str(caught.value))
+    assert "oneOf" not in str(caught.value)
+    for changed in ({"uniqueItems": False}, {"minItems": 2, "maxItems": 2}):
+        structgen.compile(JsonSchema({**outer, **changed}), BYTES)
+
+
 @pytest.mark.parametrize(
     ("written", "meant"),
     [("nat", "natural"), ("Natural", "natural"), ("compct", "compact"), ("flex", "flexible")],

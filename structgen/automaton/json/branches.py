@@ -168,11 +168,7 @@ class Brancher:
                 if not compact & STRING:
                     return None
                 raise CompileLimitExceeded(
-                    f"the alternatives at {self._path(requirements)} multiply out to too many "
-                    "branches; make them easier to tell apart (a const in a shared required "
-                    "property), or use anyOf instead of oneOf",
-                    limit=MAX_BRANCHES,
-                    actual=count,
+                    self._too_many(requirements), limit=MAX_BRANCHES, actual=count
                 )
             partial = stack.pop()
             self._compact = bool(compact & OBJECT) and partial.types == OBJECT
@@ -502,8 +498,22 @@ class Brancher:
         rest = ways[0] if len(ways) == 1 else self.add(Node(owner.path, any_of=tuple(ways)))
         return Node(owner.path, prefix=(TRUE,) * prefix, items=rest)
 
-    def _path(self, requirements: Iterable[int]) -> str:
-        return next((self._nodes[ob >> 1].path for ob in requirements), "$")
+    def _too_many(self, requirements: Iterable[int]) -> str:
+        """What has too many branches, and what to do about it."""
+        # Values that an item must not be are nowhere in the schema.
+        others = sum(ob & 1 and self._nodes[ob >> 1].path == "$" for ob in requirements)
+        paths = [self._nodes[ob >> 1].path for ob in requirements]
+        where = next((path for path in paths if path != "$"), "$")
+        if others > 1:
+            return (
+                f"uniqueItems needs an item at {where} that differs from {others} other arrays or "
+                "objects, and the ways to differ multiply out to too many branches; leave "
+                "uniqueItems out of that array, or give it fewer items (minItems, maxItems)"
+            )
+        return (
+            f"the alternatives at {where} multiply out to too many branches; make them easier to "
+            "tell apart (a const in a shared required property), or use anyOf instead of oneOf"
+        )
 
 
 def _content(node: Node) -> tuple[Any, ...]:
