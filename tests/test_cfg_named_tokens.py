@@ -120,7 +120,7 @@ def test_masks_equal_brute_force(name: str) -> None:
             if token not in VOCABULARY.eos_token_ids:
                 moved = try_accept(cursor, token)
                 assert moved == (token in mask)
-                cursor.rollback(moved)
+                cursor.rollback(int(moved))
 
 
 def reads(constraint: Constraint, *parts: str) -> bool:
