@@ -415,3 +415,15 @@ def test_patterns_are_read_whatever_leads_to_them(start: str) -> None:
     errors = [(p.line, "malformed" in p.message) for p in found if p.is_error]
     assert errors.count((2, True)) == errors.count((3, True)) == 1
     assert [line for line, _ in errors].count(1) == 1
+
+
+def test_what_is_wrong_in_rules_that_nothing_uses_is_told_too() -> None:
+    text = 'start: "a"\nj: %json {"type": "objekt"}\nloop: loop "y"\nfine: "b" | fine "c"\n'
+    found = problems(text)
+    assert not any(problem.is_error for problem in found)
+    told = [(p.line, p.message) for p in found if "never used" not in p.message]
+    assert [line for line, _ in told] == [2, 3]
+    assert "Did you mean 'object'?" in told[0][1]
+    assert "'loop' can never be finished" in told[1][1]
+    told_of_gbnf = [str(p) for p in problems('root ::= "a"\nloop ::= loop "y"\n')]
+    assert sum("can never be finished" in each for each in told_of_gbnf) == 1

@@ -6,6 +6,7 @@ terminals that nothing uses, rules that can never be finished, terminals that ma
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import re
 from collections.abc import Callable
@@ -56,10 +57,44 @@ def problems(
         dialect: one of `cfg.DIALECTS`; None to find out.
         path: the file it came from.
 
-    Cost: that of compiling it.
+    Cost: that of compiling it, and each rule that nothing uses as if it were a grammar.
     """
     text = text.removeprefix(cfg.BYTE_ORDER_MARK)
     dialect = dialect or cfg.dialect_of(text, path)
+    found = _problems(text, start, dialect, path)
+    if any(problem.is_error for problem in found):
+        return found
+    # What nothing uses is no error, so that what is wrong in it is none either.
+    told = {(str(problem), problem.line) for problem in found}
+    uses = _uses_in_lark(text) if dialect == "lark" else _uses(text, _defined(text))
+    unused = {problem.message for problem in found}
+    names = [name for name in _defined(text) if any(m.startswith(_never(name)) for m in unused)]
+    looked: set[str] = set()
+    for name in sorted(names, key=lambda name: any(name in uses.get(n, ()) for n in names)):
+        if name in looked or (dialect == "lark" and not _is_plain_rule(text, name)):
+            continue
+        looked |= _reached({name}, uses)
+        for problem in _problems(text, name, dialect, path):
+            other = dataclasses.replace(problem, is_error=False)
+            is_use = any(problem.message.startswith(_never(n)) for n in _defined(text))
+            if problem.line is not None and not is_use and (str(other), other.line) not in told:
+                told.add((str(other), other.line))
+                found.append(other)
+    return _sorted(found)
+
+
+def _never(name: str) -> str:
+    return f"{name!r} is defined and never used."
+
+
+def _is_plain_rule(text: str, name: str) -> bool:
+    """Whether a Lark text can begin with this: no terminal, and no template."""
+    line = text.split("\n")[_defined(text)[name] - 1]
+    return name.islower() and not line.partition(":")[0].rstrip().endswith("}")
+
+
+def _problems(text: str, start: str | None, dialect: str, path: str | None) -> list[Problem]:
+    """Those of what the start leads to, and what it does not lead to."""
     declared = _declared(text)
     given: dict[str, embedded.Given] = {name: ir.SpecialToken(name) for name in declared}
     errors: list[GrammarError] = []
@@ -311,15 +346,10 @@ def _unused(text: str, start: str | None, dialect: str, used: set[str]) -> list[
     begin = " ".join(begin.split())
     if begin not in defined and begin not in used:
         return []  # which is an error, and says nothing of the rules that there are
-    reached = {begin, ""} | used
-    todo = list(reached)
-    while todo:
-        new = uses.get(todo.pop(), set()) - reached
-        reached |= new
-        todo += new
+    reached = _reached({begin, ""} | used, uses)
     return [
         _placed(
-            f"{name!r} is defined and never used. Remove it, or use it in a rule.",
+            f"{_never(name)} Remove it, or use it in a rule.",
             text,
             _place_of(text, name),
             False,
@@ -327,6 +357,16 @@ def _unused(text: str, start: str | None, dialect: str, used: set[str]) -> list[
         for name in defined
         if name not in reached
     ]
+
+
+def _reached(names: set[str], uses: dict[str, set[str]]) -> set[str]:
+    """``names`` and all that they lead to."""
+    reached, todo = set(names), list(names)
+    while todo:
+        new = uses.get(todo.pop(), set()) - reached
+        reached |= new
+        todo += new
+    return reached
 
 
 def _malformed(text: str, lines: set[int], is_error: bool) -> list[Problem]:
