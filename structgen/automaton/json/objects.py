@@ -16,8 +16,10 @@ import weakref
 from collections.abc import Collection, Iterable
 from functools import cached_property
 
+from structgen.automaton.bits import bits
 from structgen.automaton.core.frames import POP, Alternative
 from structgen.automaton.texts import Text, head, joined, put
+from structgen.automaton.work import WORK
 
 from .closing import Closing, Members
 from .key_symbols import KeySymbols
@@ -99,6 +101,11 @@ class ObjectPlan:
 
     @cached_property
     def _closable(self) -> dict[State, bool]:
+        return {}
+
+    @cached_property
+    def _speaking(self) -> dict[Rule, dict[int, list[int]]]:
+        """By choice, for each fact the places of the first few alternatives that speak of it."""
         return {}
 
     @cached_property
@@ -238,14 +245,28 @@ class ObjectPlan:
             return False
         others = [part for part in rule.parts if part is not clause] if rule.kind == "all" else []
         named = book.by_name.get(self.names[label], 0)
-        speaking = [part for part in clause.parts if part.support & named] if named else []
-        for part in dict.fromkeys((*speaking[:_FEW_TRIED], *clause.parts[:_FEW_TRIED])):
+        speaking = self._speaking_of(clause, named & clause.support)
+        for part in dict.fromkeys((*speaking, *clause.parts[:_FEW_TRIED])):
             alone = self._alone.get((part, rule))
             if alone is None:
                 alone = self._alone[part, rule] = book.chosen(clause, part, others)
             if alone is not book.no and self._may_write((left, count, alone, keys), label):
                 return True
         return False
+
+    def _speaking_of(self, clause: Rule, facts: int) -> list[Rule]:
+        """The first few alternatives of ``clause`` that speak of any of ``facts``, a bit mask."""
+        places = self._speaking.get(clause)
+        if places is None:
+            places = self._speaking[clause] = {}
+            for place, part in enumerate(clause.parts):
+                WORK.spend(1 + (part.support.bit_count() >> 2))
+                for fact in bits(part.support):
+                    first = places.setdefault(fact, [])
+                    if len(first) < _FEW_TRIED:
+                        first.append(place)
+        found = {place for fact in bits(facts) for place in places.get(fact, ())}
+        return [clause.parts[place] for place in sorted(found)[:_FEW_TRIED]]
 
     def _example(self, state: State, label: int) -> str | None:
         """Some unnamed key that a member with this label may have, where it matters that such a
