@@ -71,6 +71,7 @@ class SharedAutomata:
         # What the others took; not weighed for longest first.
         self._weights: OrderedDict[Hashable, int] = OrderedDict()
         self._held: dict[Hashable, weakref.ref[Any]] = {}
+        self._most_held = 2 * max_count  # until those are forgotten that nobody holds any more
         # Of what the large ones were made from, by hash. Numbers, one by one, would each hold back
         # the megabyte of memory that they happen to be in.
         self._made = bytearray(_SLOTS)
@@ -173,8 +174,10 @@ class SharedAutomata:
 
     def _hold(self, key: Hashable, automaton: Any) -> None:
         """Remember ``automaton`` for as long as others keep it."""
-        if len(self._held) >= 2 * self._max_count:
+        if len(self._held) >= self._most_held:
             self._held = {k: ref for k, ref in self._held.items() if ref() is not None}
+            # Where all are held still, they are not gone through for each that comes.
+            self._most_held = 2 * max(self._max_count, len(self._held))
         self._held[key] = weakref.ref(automaton)
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from structgen.automaton import liveness
+from structgen.automaton.work import WORK
 from structgen.grammar import ir
 
 from . import lookarounds
@@ -227,6 +228,8 @@ class Derivatives(Derivable):
         groups: dict[tuple[int, ...], int] = {}
         for mask, targets in _common(maps) if every else _refined(maps):
             groups[targets] = groups.get(targets, 0) | mask
+        # Each is looked at part by part, made or known; nodes that are new cost more.
+        WORK.spend(1 + (len(groups) * len(maps) >> 2))
         merged: dict[int, int] = {}
         for targets, mask in groups.items():
             to = combine(targets) if len(targets) > 1 else targets[0]
