@@ -435,6 +435,7 @@ class Neighbours:
         return self._ends[node]
 
     def _add(self, node: _Node) -> None:
+        WORK.hold(400)
         self._ends[node], self._heads[node], self._callers[node] = {}, {}, {}
 
     def _open(self, start: _Node) -> None:
@@ -450,6 +451,7 @@ class Neighbours:
             if demand < 0 or self._settles(demand) != self._settles(self._anything):
                 # Only a demand makes it worth while to write what is ignored.
                 steps += [(terminal, state) for terminal in self._ignore]
+            WORK.hold(150 * len(steps))
             for symbol, to in steps:
                 if symbol < 0:
                     inner = (symbol, demand)

@@ -148,6 +148,7 @@ class NonterminalAutomata:
                 cell = item & _CELL
                 symbol, after = cells[cell]
                 moved.setdefault(symbol, []).append(item - cell + after)
+            WORK.hold(200 + 100 * len(moved) + 20 * len(self._items[state]))
             found = self._symbols[state] = dict(sorted(moved.items()))
         return found
 
@@ -161,6 +162,7 @@ class NonterminalAutomata:
                 found = self._state(self.goal_of[at], self.symbols(at)[symbol])
             else:
                 found = self._state(~at, self._at_edge(~at, symbol))
+            WORK.hold(100)
             self._gone[key] = found
         return found
 
@@ -169,6 +171,7 @@ class NonterminalAutomata:
         found = self._edges[state]
         if found is None:
             found = {symbol: self.go(state, symbol) for symbol in self.symbols(state)}
+            WORK.hold(150 + 40 * len(found))
             self._edges[state] = found
         return found
 
@@ -328,6 +331,8 @@ class NonterminalAutomata:
                 if other not in seen:
                     seen.add(other)
                     todo.append(other)
+        WORK.spend(1 + (len(seen) >> 2))
+        WORK.hold(250 + 40 * len(open_items))
         return frozenset(open_items), accepts
 
 
