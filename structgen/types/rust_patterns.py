@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import re
 
+from structgen.grammar.regex import python as python_regex
+
 _WORD = r"\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\p{Join_Control}"
 _SPACES = r"\t\n\v\f\r \u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
 _OUTSIDE = {
@@ -34,22 +36,6 @@ _INSIDE_NEGATED = {
     "s": r"\s\p{White_Space}",
     "S": r"\S\ufeff",
     "a": r"\x07",
-}
-_POSIX = {
-    "alnum": "A-Za-z0-9",
-    "alpha": "A-Za-z",
-    "ascii": r"\x00-\x7f",
-    "blank": r" \t",
-    "cntrl": r"\x00-\x1f\x7f",
-    "digit": "0-9",
-    "graph": "!-~",
-    "lower": "a-z",
-    "print": " -~",
-    "punct": r"!-\/:-@\[-`{-~",
-    "space": r" \t\n\r\f\v",
-    "upper": "A-Z",
-    "word": "A-Za-z0-9_",
-    "xdigit": "0-9A-Fa-f",
 }
 _NAMED = re.compile(r"\[:(\^?)([a-z]+):\]")
 _CODE_POINT = re.compile(r"\\(?:[xuU]\{([0-9A-Fa-f]+)\}|U([0-9A-Fa-f]{8}))")
@@ -127,7 +113,7 @@ class _Reader:
             if named is not None:
                 if named[1]:
                     raise self._refused("is a negated class inside another", self.at)
-                parts.append(_POSIX[named[2]])
+                parts.append(python_regex.POSIX_SETS[named[2]])
                 self.at = named.end()
             elif self.pattern[self.at : self.at + 2] in ("&&", "--", "~~"):
                 has_operator = True

@@ -59,7 +59,7 @@ _CATEGORY_ESCAPES = {
 _PLAIN = re.compile(r"(?:[^.^$*+?{}\[\]\\|()\ud800-\udfff]|\\[^A-Za-z0-9\ud800-\udfff])*")
 _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 _POSIX = re.compile(r"(?<!\\)(?:\\\\)*\[\^?(?:[^\[\]\\]|\\.)*(\[:\^?([a-z]+):\])")
-_POSIX_SETS = {
+POSIX_SETS = {
     "alnum": "A-Za-z0-9",
     "alpha": "A-Za-z",
     "ascii": r"\x00-\x7f",
@@ -75,6 +75,7 @@ _POSIX_SETS = {
     "word": "A-Za-z0-9_",
     "xdigit": "0-9A-Fa-f",
 }
+"""What stands for ``[:name:]`` inside a set, in ASCII and in either dialect's syntax."""
 _WARNED = re.compile(r"\[|--|&&|~~|\|\|")
 """What a pattern has that Python may warn of."""
 
@@ -121,7 +122,7 @@ def _parsed(pattern: str, flags: int, lazy: bool) -> Tree:
     if posix is not None and not flags & int(re.VERBOSE):
         raise PatternError(
             f"Python regular expressions have no class {posix[1]}: it would be a set of the "
-            f"characters written there. Write {_POSIX_SETS.get(posix[2], 'the characters')} inside "
+            f"characters written there. Write {POSIX_SETS.get(posix[2], 'the characters')} inside "
             "the brackets, or escape the inner [",
             pattern=pattern,
             position=posix.start(1),

@@ -72,7 +72,6 @@ class Characters(CharacterArrays):
         charge: Callable[[int], None],
     ) -> None:
         super().__init__(trie, size, spelling, barred, arrays, cache, charge)
-        self._charge = charge
         self._slices: GenerationalCache[bytes, Slice] = cache()
         self._runs: GenerationalCache[tuple[bytes, bytes], Run] = cache()
         self._wholes: GenerationalCache[bytes, Whole] = cache()
@@ -96,7 +95,7 @@ class Characters(CharacterArrays):
         found = self._by_alphabet[alphabet.key]
         if found is None:
             found = self._by_alphabet[alphabet.key] = AlphabetPoints(self, alphabet)
-            self._charge(4 * len(self.points) + 100 * len(alphabet.starts) + 1000)
+            self.charge(4 * len(self.points) + 100 * len(alphabet.starts) + 1000)
         return found
 
     # -- nodes ----------------------------------------------------------------------------------
@@ -114,7 +113,7 @@ class Characters(CharacterArrays):
             chosen, _ = cut.run.partials()
             ids: Int32 = self.partial[chosen[alive[self.partial_tail[chosen]]]]
             found = cut.partials[id(alive)] = alive, ids
-            self._charge(ids.nbytes + alive.nbytes + 200)
+            self.charge(ids.nbytes + alive.nbytes + 200)
         return found[1]
 
     def spelt(self, text: str) -> tuple[bytes, int]:
@@ -138,7 +137,7 @@ class Characters(CharacterArrays):
                 ids.extend(views.token_ids[views.own_start[place] : views.own_stop[place]])
             quote = self.quote_below(views.place[at]) if at or not text else -1
             found = self._spelt[text] = ids.tobytes(), quote
-            self._charge(4 * len(ids) + len(text) + 300)
+            self.charge(4 * len(ids) + len(text) + 300)
         return found
 
     @functools.cached_property
@@ -210,7 +209,7 @@ class Characters(CharacterArrays):
                     self.quote_below(node) if is_deep else -1,
                 )
             )
-        self._charge(500 * len(found) + 40 * len(seen))
+        self.charge(500 * len(found) + 40 * len(seen))
         self._long[level] = found
         return found
 
@@ -227,7 +226,7 @@ class Characters(CharacterArrays):
             run = Run(self, inside, _ROOT)
             counts = run.counts()
             found = self._slices[key] = Slice(run, counts)
-            self._charge(counts.nbytes + run.left.nbytes + 5000)
+            self.charge(counts.nbytes + run.left.nbytes + 5000)
         return found
 
     def run(self, inside: Bools, places: Int32) -> Run:
@@ -239,7 +238,7 @@ class Characters(CharacterArrays):
         found = self._runs[key]
         if found is None:
             found = self._runs[key] = Run(self, inside, places)
-            self._charge(found.left.nbytes + 2 * places.nbytes + len(key[0]) + 1000)
+            self.charge(found.left.nbytes + 2 * places.nbytes + len(key[0]) + 1000)
         return found
 
     def whole(self, places: Int32) -> Whole:
@@ -264,7 +263,7 @@ class Characters(CharacterArrays):
             quotes = np.zeros(len(self.quotes), bool)
             quotes[run.quotes()[0]] = True
             found = self._wholes[key] = Whole(key, counts, ids, quotes)
-            self._charge(len(key) + ids.nbytes + quotes.nbytes + 300)
+            self.charge(len(key) + ids.nbytes + quotes.nbytes + 300)
         return found
 
     @functools.cached_property
@@ -308,5 +307,5 @@ class Characters(CharacterArrays):
                 found_at[a:b] = now
             times = found_at >> 4
             found = self._most[key] = int(times.max())
-            self._charge(len(key) + 100)
+            self.charge(len(key) + 100)
         return found
