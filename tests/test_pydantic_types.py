@@ -8,28 +8,24 @@ import importlib.util
 import ipaddress
 import json
 import pathlib
-import random
 import re
 import zoneinfo
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
-import numpy as np
 import pydantic
 import pydantic.color
 import pytest
+from byte_walks import BYTES, walk
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, TypeAdapter, WrapValidator
 from pydantic import networks as pydantic_networks
 from pydantic import types as pydantic_types
 from pydantic_core import core_schema
 
 import structgen
-from structgen.constraint import Constraint
 from structgen.errors import OutputTypeError, ParseError, UnsupportedFeature
 from structgen.types import lower
 
-BYTES = structgen.Vocabulary([bytes([i]) for i in range(256)] + [b""], eos_token_ids=[256])
-END = 256
 HAS_EMAIL = importlib.util.find_spec("email_validator") is not None
 
 
@@ -105,27 +101,6 @@ OTHERS: list[Any] = [
     Annotated[pydantic.AnyUrl, pydantic.UrlConstraints(host_required=True)],
     dict[pydantic.HttpUrl, pydantic.IPvAnyAddress],
 ]
-
-
-def walk(constraint: Constraint, seed: int, budget: int) -> str:
-    """A text that the masks allow, drawn byte by byte; it rarely ends before it must."""
-    draw = random.Random(seed)
-    cursor = constraint.start(max_tokens=max(budget, constraint.start().min_tokens_to_finish()))
-    mask = np.zeros((BYTES.size + 31) // 32, np.uint32)
-    text = bytearray()
-    while True:
-        cursor.fill_mask(mask)
-        allowed = np.flatnonzero(np.unpackbits(mask.view(np.uint8), bitorder="little")).tolist()
-        ends = [token for token in allowed if token in (END, 0x22, 0x5D, 0x7D)]
-        others = [token for token in allowed if token not in ends and 0x20 <= token < 0x7F]
-        rest = [token for token in allowed if token not in ends and token not in others]
-        pools = [pool for pool in (others, others, others, rest) if pool]
-        may_end = ends and (not pools or draw.random() < 0.05)
-        token = draw.choice(ends if may_end else draw.choice(pools))
-        if token == END:
-            return text.decode()
-        cursor.accept(token)
-        text.append(token)
 
 
 def check_walks(output_type: Any, count: int = 25) -> None:

@@ -844,10 +844,6 @@ def undefined(x: Missing) -> None: ...  # type: ignore[name-defined]  # noqa: F8
 @pytest.mark.parametrize(
     ("output_type", "message"),
     [
-        (str, "any text at all. For free text pass no output type"),
-        (Annotated[str, Field(description="x")], "any text at all"),
-        (str | None, "any text at all"),
-        (bytes, "any text at all"),
         ({"type": "object"}, r"JsonSchema\(\{...\}\)"),
         ("abc", r"Regex\('abc'\)"),
         (5, r"Choice\(\[5\]\)"),

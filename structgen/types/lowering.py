@@ -39,7 +39,7 @@ from structgen.grammar.cfg import cache as grammar_cache
 from structgen.grammar.regex import algebra as regex_algebra
 from structgen.types.choices import choice_type
 from structgen.types.json_types import adapter_of, json_type
-from structgen.types.names import annotated, name_of, unwrapped
+from structgen.types.names import annotated, name_of, refers_to_itself, unwrapped
 from structgen.types.regexes import Regex, TextPattern
 from structgen.types.schemas import JsonSchema
 from structgen.types.signatures import is_function, one_of
@@ -84,6 +84,8 @@ def _lower_cached(output_type: Any, spelling: str) -> OutputType:
 
 def _lower(output_type: Any) -> OutputType:
     name = name_of(output_type)
+    if refers_to_itself(output_type):
+        return _lower_json(output_type, name)  # it is known by its name, not by what it stands for
     by_value = _lower_value(output_type, name)
     if by_value is not None:
         return by_value
@@ -226,11 +228,7 @@ def _string_pattern(schema: Mapping[str, Any], name: str) -> ir.Pattern:
         if "minLength" in rule or "maxLength" in rule:
             parts.append(ir.Repeat(ir.ANY_CHAR, least, most))
     if not parts:
-        raise OutputTypeError(
-            f"{name} allows any text at all. For free text pass no output type; otherwise say what "
-            "the text looks like: Regex(...), Choice([...]), or "
-            "Annotated[str, Field(max_length=80)]."
-        )
+        return ir.Pattern(ir.ANY_TEXT, source="any text")
     whole = parts[0] if len(parts) == 1 else ir.Intersect(tuple(parts))
     return ir.Pattern(whole, source=str(schema.get("pattern", name)))
 
@@ -260,7 +258,7 @@ def _lower_union(
     if all(isinstance(part.grammar, ir.Json) for part in parts):
         return _lower_json(output_type, name)
     # What any text parses to comes last.
-    readers = list(map(_exact, parts))
+    readers = list(map(_exact, sorted(parts, key=_is_any_text)))
     if has_rules:
         readers.sort(key=lambda read: read is str)
 
@@ -277,6 +275,10 @@ def _lower_union(
 
     checked = dict.fromkeys(found for part in parts for found in part.checked)
     return OutputType(ir.Either(tuple(part.grammar for part in parts)), parse, name, tuple(checked))
+
+
+def _is_any_text(part: OutputType) -> bool:
+    return isinstance(part.grammar, ir.Pattern) and part.grammar.regex == ir.ANY_TEXT
 
 
 def _exact(part: OutputType) -> Callable[[str], Any]:
@@ -301,9 +303,7 @@ def _exact(part: OutputType) -> Callable[[str], Any]:
 def _is_container(member: Any) -> bool:
     try:
         grammar = _lower(member).grammar
-    except OutputTypeError:
-        # str, for one, is no output type by itself, but is fine as one kind of JSON. What is wrong
-        # with any other member is said by whatever the union becomes.
+    except OutputTypeError:  # what is wrong is said by whatever the union becomes
         return False
     if not isinstance(grammar, ir.Json):
         return False

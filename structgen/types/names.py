@@ -41,6 +41,21 @@ def unwrapped(output_type: Any) -> Any:
             return output_type
 
 
+def refers_to_itself(output_type: Any) -> bool:
+    """Whether this is an alias whose parts name it in quotes, as Pydantic's `JsonValue` does."""
+    if not isinstance(output_type, _ALIAS_TYPES):
+        return False
+    stack: list[Any] = [output_type.__value__]
+    while stack:
+        part = stack.pop()
+        named = part.__forward_arg__ if isinstance(part, typing.ForwardRef) else part
+        if isinstance(named, str) and named == output_type.__name__:
+            return True
+        if get_origin(part) is not Literal:
+            stack.extend(get_args(part))
+    return False
+
+
 def annotated(base: Any, metadata: Sequence[Any]) -> Any:
     """``Annotated[base, *metadata]``, which is no syntax before Python 3.11."""
     special_form: Any = Annotated
