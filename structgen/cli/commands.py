@@ -233,14 +233,15 @@ def list_models() -> None:
     from structgen.models.progress import megabytes
 
     on_disk = {model.name: model for model in installed()}
-    rows = [("NAME", "ON DISK", "TO FETCH", "LICENCE", "")]
+    rows = [("NAME", "TASK", "ON DISK", "TO FETCH", "LICENCE", "")]
     for name in [*catalogue.ENTRIES, *(name for name in on_disk if name not in catalogue.ENTRIES)]:
         entry, model = catalogue.ENTRIES.get(name), on_disk.get(name)
         rows.append(
             (
                 name,
+                entry.task if entry else model.task if model else "",
                 megabytes(model.bytes) if model else "no",
-                megabytes(entry.wheel_bytes) if entry and not model else "-",
+                megabytes(entry.download_bytes) if entry and not model else "-",
                 entry.licence if entry else "-",
                 entry.summary if entry else "from the Hugging Face hub",
             )

