@@ -55,7 +55,17 @@ if TYPE_CHECKING:
     from structgen.masks import cache_info
     from structgen.models.genai import TextModel
     from structgen.sampling import TokenLogprob, TopToken
-    from structgen.types import Call, Cfg, Choice, JsonSchema, Regex, SpecialToken
+    from structgen.types import (
+        Call,
+        Cfg,
+        Choice,
+        JsonSchema,
+        Regex,
+        SpecialToken,
+        Tagged,
+        TaggedText,
+        TaggedValue,
+    )
     from structgen.vocabulary import Vocabulary
 
 __version__ = "0.1.0"
@@ -92,6 +102,9 @@ __all__ = [
     "SpecialToken",
     "Stream",
     "StructgenError",
+    "Tagged",
+    "TaggedText",
+    "TaggedValue",
     "TextModel",
     "TokenLogprob",
     "TokenNotAllowed",
@@ -128,6 +141,9 @@ _HOMES = {
     "Regex": "structgen.types",
     "SpecialToken": "structgen.types",
     "Stream": "structgen.decoding",
+    "Tagged": "structgen.types",
+    "TaggedText": "structgen.types",
+    "TaggedValue": "structgen.types",
     "TextModel": "structgen.models.genai",
     "TokenLogprob": "structgen.sampling",
     "TopToken": "structgen.sampling",

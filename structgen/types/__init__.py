@@ -4,7 +4,8 @@
 (who lowers what), `wrappers` (schemas and patterns), `lowering` (all that is not a wrapper),
 `choices` (finite sets), `json_types` and `exact_schema` (whatever Pydantic knows), `own_types` and
 `networks` (its own types), `formats` (dates and other fixed spellings), `signatures` and `call`
-(functions), `typed_dicts`, `names`. Knows no automaton, vocabulary or model.
+(functions), `tags`, `tag_grammar`, `tag_reader` and `tagged` (free text with values in it),
+`typed_dicts`, `names`. Knows no automaton, vocabulary or model.
 """
 
 from __future__ import annotations
@@ -13,6 +14,19 @@ from structgen.types.call import Call
 from structgen.types.dispatch import lower
 from structgen.types.regexes import Regex
 from structgen.types.schemas import JsonSchema
+from structgen.types.tags import Tagged, TaggedText, TaggedValue
 from structgen.types.user import Cfg, Choice, OutputType, SpecialToken
 
-__all__ = ["Call", "Cfg", "Choice", "JsonSchema", "OutputType", "Regex", "SpecialToken", "lower"]
+__all__ = [
+    "Call",
+    "Cfg",
+    "Choice",
+    "JsonSchema",
+    "OutputType",
+    "Regex",
+    "SpecialToken",
+    "Tagged",
+    "TaggedText",
+    "TaggedValue",
+    "lower",
+]

@@ -43,6 +43,8 @@ from structgen.types.names import annotated, name_of, refers_to_itself, unwrappe
 from structgen.types.regexes import Regex, TextPattern
 from structgen.types.schemas import JsonSchema
 from structgen.types.signatures import is_function, one_of
+from structgen.types.tagged import has_rules, tagged_type
+from structgen.types.tags import Tagged, TaggedText
 from structgen.types.typed_dicts import modern
 from structgen.types.user import AnyOf, Cfg, Choice, OutputType, SpecialToken
 from structgen.types.wrappers import lower_pattern, lower_schema
@@ -119,6 +121,8 @@ def _lower_value(value: Any, name: str) -> OutputType | None:
         return OutputType(grammar, str, name, locate=locate)
     if isinstance(value, AnyOf):
         return _lower_union(value, value.members, name)
+    if isinstance(value, (Tagged, TaggedText)):
+        return tagged_type(value, name, lower)
     if isinstance(value, SpecialToken):
         raise OutputTypeError(
             f"{value!r} is no output type by itself. Name the token in a grammar: "
@@ -163,18 +167,12 @@ def _terminal(name: str, value: Any) -> str | ir.Embedded | ir.SpecialToken:
         grammar = lower(value).grammar
     except OutputTypeError as error:
         raise GrammarError(f"Terminal {name} is refused: {error}") from error
-    if _has_rules(grammar):
+    if has_rules(grammar):
         raise GrammarError(
             f"Terminal {name} is a grammar itself, which cannot be given. Copy its rules into this "
             "one (structgen grammars show NAME prints those of the library), or %import them."
         )
     return ir.Embedded(f"terminal {name}", grammar)
-
-
-def _has_rules(grammar: ir.Grammar) -> bool:
-    if isinstance(grammar, ir.Either):
-        return any(map(_has_rules, grammar.parts))
-    return isinstance(grammar, ir.ContextFree)
 
 
 def _lower_json(output_type: Any, name: str) -> OutputType:

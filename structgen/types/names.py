@@ -17,6 +17,7 @@ from pydantic import TypeAdapter
 
 from .regexes import TextPattern
 from .schemas import JsonSchema
+from .tags import Tagged, TaggedText
 from .user import AnyOf, Cfg, Choice, SpecialToken
 from .wrappers import shortened
 
@@ -83,7 +84,7 @@ def name_of(output_type: Any) -> str:
 def _name(value: Any) -> str:
     if value is None or value is type(None):
         return "None"
-    if isinstance(value, (TextPattern, Choice, JsonSchema, Cfg, SpecialToken)):
+    if isinstance(value, (TextPattern, Choice, JsonSchema, Cfg, SpecialToken, Tagged, TaggedText)):
         return repr(value)
     if isinstance(value, AnyOf):
         return " | ".join(map(_name, value.members))

@@ -7,7 +7,7 @@ of a grammar and a parser. Knows nothing of how a grammar is built.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,6 +29,8 @@ class OutputType:
         checked: what code looks at when a text is parsed, and no mask can know: paths, and what the
             code is called.
         locate: adds to an error where it is in what the user wrote; None where nothing is to add.
+        fitted: makes the output type for a vocabulary, of the names of its control tokens, which
+            have no text; None where that makes no difference.
     """
 
     grammar: ir.Grammar
@@ -36,6 +38,9 @@ class OutputType:
     named: str | Callable[[], str]
     checked: tuple[tuple[str, str], ...] = ()
     locate: Callable[[OutputTypeError], object] | None = field(
+        default=None, repr=False, compare=False
+    )
+    fitted: Callable[[Collection[str]], OutputType] | None = field(
         default=None, repr=False, compare=False
     )
 

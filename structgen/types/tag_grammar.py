@@ -1,0 +1,212 @@
+"""The grammar of free text with tags: what is text, where a tag begins and where it ends.
+
+A tag opens as soon as its ``begin`` is there, read from the left, so no ``begin`` may stand in text
+without opening one. To have it exactly, the text before a tag and its ``begin`` are one pattern:
+all that ends in it and has no other ``begin`` that starts earlier. One ``begin`` may start another
+(``<a`` and ``<ab``): then after the shorter either type or the rest of the longer follows. One that
+stands elsewhere within another is refused, since the other could never come about. A regular type
+and its ``end`` are one pattern, too, which ends at the first ``end`` where the type is whole.
+
+Counts are a nonterminal for each tuple of them. Knows nothing of values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from structgen.errors import OutputTypeError
+from structgen.grammar import ir
+from structgen.grammar.regex import tree
+
+from .tags import Mark, text_of
+from .user import SpecialToken
+
+_MOST_COUNTS = 1000
+"""Most tuples of counts that are told apart."""
+
+
+@dataclass(frozen=True, slots=True)
+class TagPart:
+    """One kind of tag, lowered.
+
+    Attributes:
+        begin: what opens it.
+        grammar: what stands in it.
+        end: what closes it.
+        at_least: fewest of them.
+        at_most: most of them, or None.
+    """
+
+    begin: Mark
+    grammar: ir.Grammar
+    end: Mark
+    at_least: int = 0
+    at_most: int | None = None
+
+
+def tag_grammar(
+    parts: Sequence[TagPart], at_least: int = 0, at_most: int | None = None
+) -> ir.ContextFree:
+    """The texts in which each begin opens what it has to.
+
+    Raises:
+        OutputTypeError: a begin that cannot be told from others, or too many counts.
+    """
+    begins = [text_of(part.begin) for part in parts]
+    _check_begins(begins)
+    made = _Terminals()
+    free = made.number(ir.Embedded("text", ir.Pattern(_free(begins), source="text")))
+    bodies = []
+    for part in parts:
+        first, *rest = part.begin
+        if any(isinstance(piece, SpecialToken) for piece in rest):
+            raise OutputTypeError(
+                f"{text_of(part.begin)!r} has a special token inside. A tag may begin with one; "
+                "what follows has to be text."
+            )
+        inside = made.inside(part)
+        if isinstance(first, str):
+            opening = ir.Pattern(up_to(first, begins), source=f"text up to {first!r}")
+            up = made.number(ir.Embedded(f"text up to {first!r}", opening))
+            bodies.append([[up, *inside]])
+        else:
+            opened = [made.number(ir.SpecialToken(first.text)), *map(made.text, rest), *inside]
+            bodies.append([opened, [free, *opened]])
+    return _counted(parts, at_least, at_most, bodies, free, made)
+
+
+def up_to(begin: str, begins: Sequence[str]) -> ir.Regex:
+    """Texts that end in ``begin`` and have none of ``begins`` that starts earlier."""
+    earlier = tree.alternate(
+        tree.concat(
+            (
+                ir.ANY_TEXT,
+                ir.literal(other),
+                tree.repeat(ir.ANY_CHAR, max(0, len(begin) - len(other) + 1), None),
+            )
+        )
+        for other in begins
+    )
+    return tree.intersect((tree.concat((ir.ANY_TEXT, ir.literal(begin))), tree.complement(earlier)))
+
+
+def without(begins: Sequence[str]) -> ir.Regex:
+    """Texts that have none of ``begins``."""
+    return tree.complement(
+        tree.concat((ir.ANY_TEXT, tree.alternate(map(ir.literal, begins)), ir.ANY_TEXT))
+    )
+
+
+def _free(begins: Sequence[str]) -> ir.Regex:
+    return tree.intersect((tree.repeat(ir.ANY_CHAR, 1, None), without(begins)))
+
+
+def regular(grammar: ir.Grammar) -> ir.Regex | None:
+    """The regular expression of a grammar that is one; it sees a text of its own."""
+    if isinstance(grammar, ir.Pattern):
+        return ir.Intersect((grammar.regex,))
+    if isinstance(grammar, ir.Choice):
+        return tree.alternate(map(ir.literal, grammar.texts))
+    if isinstance(grammar, ir.Either):
+        parts = [regular(part) for part in grammar.parts]
+        if None not in parts:
+            return tree.alternate(part for part in parts if part is not None)
+    return None
+
+
+def until(inside: ir.Regex, end: str) -> ir.Regex:
+    """A text of ``inside`` and ``end``: the first one that comes where ``inside`` is whole."""
+    whole = tree.concat((inside, ir.literal(end)))
+    later = tree.concat((whole, tree.repeat(ir.ANY_CHAR, 1, None)))
+    return tree.intersect((whole, tree.complement(later)))
+
+
+class _Terminals:
+    """The terminals of a grammar, each once."""
+
+    def __init__(self) -> None:
+        self.all: list[ir.AnyTerminal] = []
+
+    def number(self, terminal: ir.AnyTerminal) -> int:
+        self.all.append(terminal)
+        return len(self.all) - 1
+
+    def text(self, piece: str | SpecialToken) -> int:
+        if isinstance(piece, SpecialToken):
+            for number, known in enumerate(self.all):
+                if known == ir.SpecialToken(piece.text):
+                    return number
+            return self.number(ir.SpecialToken(piece.text))
+        return self.number(ir.Embedded(repr(piece), ir.Choice((piece,))))
+
+    def inside(self, part: TagPart) -> list[int]:
+        """What comes after the begin."""
+        name = f"what stands after {text_of(part.begin)!r}"
+        pattern = regular(part.grammar)
+        if pattern is not None and len(part.end) == 1 and isinstance(part.end[0], str):
+            whole = ir.Pattern(until(pattern, part.end[0]), source=name)
+            return [self.number(ir.Embedded(name, whole))]
+        return [self.number(ir.Embedded(name, part.grammar)), *map(self.text, part.end)]
+
+
+def _counted(
+    parts: Sequence[TagPart],
+    at_least: int,
+    at_most: int | None,
+    bodies: Sequence[Sequence[Sequence[int]]],
+    free: int,
+    made: _Terminals,
+) -> ir.ContextFree:
+    """The rules: after so many tags of each kind, and in all, another may come, or the end."""
+    bounds = [(part.at_least, part.at_most) for part in parts] + [(at_least, at_most)]
+
+    def after(counts: tuple[int, ...], kind: int) -> tuple[int, ...] | None:
+        new = list(counts)
+        for i in (kind, len(parts)):
+            least, most = bounds[i]
+            if most is not None and new[i] >= most:
+                return None
+            new[i] = min(new[i] + 1, least if most is None else most)
+        return tuple(new)
+
+    start = (0,) * len(bounds)
+    numbers = {start: 0}
+    waiting = [start]
+    rules: list[tuple[int, tuple[int, ...]]] = []
+    while waiting:
+        counts = waiting.pop()
+        here = numbers[counts]
+        if all(n >= least for n, (least, _) in zip(counts, bounds, strict=True)):
+            rules += [(here, ()), (here, (free,))]
+        for kind, ways in enumerate(bodies):
+            to = after(counts, kind)
+            if to is None:
+                continue
+            if to not in numbers:
+                numbers[to] = len(numbers)
+                waiting.append(to)
+                if len(numbers) > _MOST_COUNTS:
+                    raise OutputTypeError(
+                        f"The counts of these tags are more than {_MOST_COUNTS:,} cases. Lower "
+                        "at_least and at_most, or give them for all tags together."
+                    )
+            rules += [(here, (*way, ~numbers[to])) for way in ways]
+    names = tuple(f"after {','.join(map(str, counts))}" for counts in numbers)
+    return ir.ContextFree(tuple(made.all), names, tuple(rules), 0)
+
+
+def _check_begins(begins: Sequence[str]) -> None:
+    for i, one in enumerate(begins):
+        for other in begins[i + 1 :]:
+            if one == other:
+                raise OutputTypeError(
+                    f"Two tags begin with {one!r}, so that they could not be told apart. Give them "
+                    "a union of their types in one tag."
+                )
+        for other in begins:
+            if other.find(one, 1) > 0:
+                raise OutputTypeError(
+                    f"The tag {other!r} has {one!r} inside, which would open another tag first. "
+                    "Change one of them."
+                )

@@ -1,0 +1,131 @@
+"""Finished text with tags into pieces of text and typed values.
+
+Owns where the tags of a text begin and end. The first ``end`` counts where the type is whole and
+the rest can be read, as in the grammar (`tag_grammar`). Knows no masks.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from structgen.errors import ParseError
+from structgen.grammar import ir
+
+
+@dataclass(frozen=True, slots=True)
+class ReadTag:
+    """One kind of tag, to be read.
+
+    Attributes:
+        begin: its text.
+        end: its text.
+        grammar: what stands in it.
+        parse: what makes a value of that.
+        make: what makes a piece of the value.
+    """
+
+    begin: str
+    end: str
+    grammar: ir.Grammar
+    parse: Callable[[str], Any]
+    make: Callable[[Any], Any]
+
+
+class _Found(NamedTuple):
+    """A tag in a text, and where its parts are."""
+
+    tag: ReadTag
+    start: int
+    first: int
+    last: int
+    after: int
+
+
+def read_tags(tags: Sequence[ReadTag], name: str, text: str) -> list[Any]:
+    """The pieces of ``text``: a str where it is free, what `ReadTag.make` gives for each tag.
+
+    Raises:
+        ParseError: a begin opens nothing, or what it opens is not one of the values of its type.
+    """
+    pieces: list[Any] = []
+    at = 0
+    for found in _cut(tags, name, text):
+        if found.start > at:
+            pieces.append(text[at : found.start])
+        inside = text[found.first : found.last]
+        try:
+            value = found.tag.parse(inside)
+        except ParseError as error:
+            raise ParseError(
+                f"In {found.tag.begin!r} at position {found.start:,}: {error}", text=text
+            ) from error
+        pieces.append(found.tag.make(value))
+        at = found.after
+    if at < len(text):
+        pieces.append(text[at:])
+    return pieces
+
+
+def _cut(tags: Sequence[ReadTag], name: str, text: str) -> list[_Found]:
+    by_length = sorted(tags, key=lambda tag: -len(tag.begin))
+    begins = re.compile("|".join(re.escape(tag.begin) for tag in by_length))
+
+    def ways(at: int) -> Iterator[_Found | None]:
+        opened = begins.search(text, at)
+        if opened is None:
+            yield None
+            return
+        start = opened.start()
+        for tag in by_length:
+            if not text.startswith(tag.begin, start):
+                continue
+            first = start + len(tag.begin)
+            last = text.find(tag.end, first)
+            while last >= 0:
+                if _is_whole(tag.grammar, text[first:last]):
+                    yield _Found(tag, start, first, last, last + len(tag.end))
+                last = text.find(tag.end, last + 1)
+
+    path: list[_Found] = []
+    open_ways = [ways(0)]
+    hopeless: set[int] = set()
+    while open_ways:
+        for found in open_ways[-1]:
+            if found is None:
+                return path
+            if found.after not in hopeless:
+                path.append(found)
+                open_ways.append(ways(found.after))
+                break
+        else:
+            open_ways.pop()
+            if path:
+                hopeless.add(path.pop().after)
+    opened = begins.search(text)
+    where = "" if opened is None else f" {opened[0]!r} at position {opened.start():,}"
+    raise ParseError(
+        f"The text is no {name}: a tag opens nothing that is whole, such as{where}. Text: {text!r}",
+        text=text,
+    )
+
+
+def _is_whole(grammar: ir.Grammar, text: str) -> bool:
+    """Whether ``text`` can be a whole text of ``grammar``; of JSON, whether it is any JSON."""
+    # Only when there are tags to read: automata are a lot of code to those who have schemas only.
+    from structgen.automaton.json import evaluate
+
+    if isinstance(grammar, ir.Pattern):
+        return bool(evaluate.matches(grammar.regex, text))
+    if isinstance(grammar, ir.Choice):
+        return text in grammar.texts
+    if isinstance(grammar, ir.Either):
+        return any(_is_whole(part, text) for part in grammar.parts)
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True

@@ -1,0 +1,89 @@
+"""`Tagged` and `TaggedText` as output types: their grammar, and the parser of their texts.
+
+Owns what becomes of the types inside of tags, and of marks that name tokens: which tokens there are
+is known when a vocabulary is there (`OutputType.fitted`), so until then marks are text. Lowering
+those types is left to whoever calls.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Collection
+from typing import Any
+
+from structgen.errors import OutputTypeError
+from structgen.grammar import ir
+
+from .tag_grammar import TagPart, tag_grammar
+from .tag_reader import ReadTag, read_tags
+from .tags import Tagged, TaggedText, TaggedValue, mark_of, text_of
+from .user import OutputType
+
+
+def tagged_type(
+    value: Tagged | TaggedText, name: str, lower: Callable[[Any], OutputType]
+) -> OutputType:
+    """The output type of free text with tags.
+
+    Args:
+        value: what the user wrote.
+        name: what to call it in messages.
+        lower: makes output types of the types inside.
+
+    Raises:
+        OutputTypeError: a type cannot stand in a tag, or the begins cannot be told apart.
+    """
+    text = TaggedText(value) if isinstance(value, Tagged) else value
+    inner = [_inner(tag, lower) for tag in text.tags]
+
+    def fitted(tokens: Collection[str]) -> OutputType:
+        parts = [
+            TagPart(
+                mark_of(tag.begin, tokens),
+                part.grammar,
+                mark_of(tag.end, tokens),
+                tag.at_least,
+                tag.at_most,
+            )
+            for tag, part in zip(text.tags, inner, strict=True)
+        ]
+        readers = [
+            ReadTag(
+                text_of(part.begin),
+                text_of(part.end),
+                part.grammar,
+                output.parse,
+                functools.partial(TaggedValue, tag),
+            )
+            for tag, part, output in zip(text.tags, parts, inner, strict=True)
+        ]
+        checked = dict.fromkeys(found for output in inner for found in output.checked)
+        return OutputType(
+            tag_grammar(parts, text.at_least, text.at_most),
+            functools.partial(read_tags, readers, name),
+            name,
+            tuple(checked),
+            fitted=fitted,
+        )
+
+    return fitted(())
+
+
+def _inner(tag: Tagged, lower: Callable[[Any], OutputType]) -> OutputType:
+    try:
+        output = lower(tag.type)
+    except OutputTypeError as error:
+        raise type(error)(f"In {tag!r}: {error}") from error
+    if has_rules(output.grammar):
+        raise OutputTypeError(
+            f"{tag!r}: its type is a grammar itself, which cannot stand in a tag. Use any type "
+            "that is no Cfg and has no tags, or write the whole text as one Cfg."
+        )
+    return output
+
+
+def has_rules(grammar: ir.Grammar) -> bool:
+    """Whether a grammar is context-free, or may be."""
+    if isinstance(grammar, ir.Either):
+        return any(map(has_rules, grammar.parts))
+    return isinstance(grammar, ir.ContextFree)

@@ -1,0 +1,313 @@
+"""Free text with typed values in tags: exact masks, and the values that come back.
+
+The reference reads a text from the left, as it is written: a tag opens as soon as a begin is there.
+For masks, every token is tried byte by byte.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Callable
+from itertools import product
+from typing import Any, Literal
+
+import inside
+import pytest
+import real_tokenizers
+from engine.walks import (
+    TINY,
+    accepts,
+    allowed,
+    brute_force_ids,
+    seeds,
+    states_on_the_way,
+    walk,
+    walks_within_the_budget,
+)
+from fakes import FakeModel
+from pydantic import BaseModel
+
+import structgen
+from structgen import (
+    Generator,
+    OutputTypeError,
+    ParseError,
+    Regex,
+    SpecialToken,
+    Tagged,
+    TaggedText,
+    TaggedValue,
+    Vocabulary,
+)
+from structgen.types import lower
+
+
+class Point(BaseModel):
+    x: int
+
+
+LETTERS = Vocabulary.from_tokens([bytes([b]) for b in range(256)] + [b""], eos_token_ids=[256])
+CASES: dict[str, tuple[Tagged | TaggedText, list[tuple[str, str, str]]]] = {
+    # what the reference knows of the types inside is a pattern
+    "plain": (Tagged("<p>", Literal["a", "ab"], "</p>"), [("<p>", "a|ab", "</p>")]),
+    "overlap": (Tagged("aa", Literal["b", "ba"], "a"), [("aa", "b|ba", "a")]),
+    "itself": (Tagged("aba", Literal["b"], "b"), [("aba", "b", "b")]),
+    "prefix": (
+        TaggedText(Tagged("a", Literal["1"], "b"), Tagged("ab", Literal["2", "b"], "a")),
+        [("a", "1", "b"), ("ab", "2|b", "a")],
+    ),
+    "crossing": (
+        TaggedText(Tagged("ab", Literal["1"], "a"), Tagged("ba", Literal["2"], "b")),
+        [("ab", "1", "a"), ("ba", "2", "b")],
+    ),
+    "any text": (Tagged("<", Regex("[ab]*"), "b"), [("<", "[ab]*", "b")]),
+}
+ALPHABET = {
+    "plain": ["<p>", "</p>", "a", "b", "<"],
+    "overlap": "ab",
+    "itself": "ab",
+    "prefix": "ab12",
+    "crossing": "ab12",
+    "any text": "<ab",
+}
+
+
+def reads(tags: list[tuple[str, str, str]], text: str) -> bool:
+    """Whether each begin, as soon as it is there, opens what it has to."""
+
+    def free(at: int, since: int) -> bool:
+        for end in range(at, len(text) + 1):
+            opened = [t for t in tags if text[since:end].endswith(t[0])]
+            if opened:
+                longer = [
+                    t
+                    for t in tags
+                    if t not in opened
+                    and t[0].startswith(opened[0][0])
+                    and text.startswith(t[0], end - len(opened[0][0]))
+                ]
+                return any(inner(t, end) for t in opened) or any(
+                    inner(t, end - len(opened[0][0]) + len(t[0])) for t in longer
+                )
+        return True
+
+    def inner(tag: tuple[str, str, str], first: int) -> bool:
+        for last in range(first, len(text) + 1):
+            if text.startswith(tag[2], last) and re.fullmatch(tag[1], text[first:last]):
+                after = last + len(tag[2])
+                return free(after, after)  # the first end that comes
+        return False
+
+    return free(0, 0)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_all_short_texts_are_judged_as_the_reference_judges_them(name: str) -> None:
+    output_type, tags = CASES[name]
+    constraint = structgen.compile(output_type, LETTERS)
+    parse: Callable[[str], Any] = constraint.output.parse
+    for length in range(7 if len(ALPHABET[name]) > 3 else 9):
+        for parts in product(ALPHABET[name], repeat=length):
+            text = "".join(parts)
+            expected = reads(tags, text)
+            assert constraint.allows(text) == expected, text
+            if expected:
+                pieces = parse(text)
+                written = [
+                    p if isinstance(p, str) else f"{p.tag.begin}{p.value}{p.tag.end}"
+                    for p in pieces
+                ]
+                assert "".join(written) == text
+
+
+TYPES: dict[str, Tagged | TaggedText] = {
+    "json": Tagged("<p>", Point, "</p>"),
+    "several": TaggedText(
+        Tagged('{"', Regex(r"[^\n]{0,5}"), '"'), Tagged(" the", list[int], " "), at_least=1
+    ),
+    "prefixes": TaggedText(Tagged("a", int, "a"), Tagged("ab", bool, "b"), at_most=2),
+    "counted": TaggedText(
+        Tagged("[", int, "]", at_least=1, at_most=2), Tagged("(", Point, ")", at_most=1)
+    ),
+    "characters": Tagged("é", Literal["漢", "😀"], "é"),
+}
+
+
+@pytest.mark.parametrize("name", TYPES)
+def test_masks_equal_brute_force(name: str) -> None:
+    constraint = structgen.compile(TYPES[name], TINY)
+    for cursor in states_on_the_way(constraint, random.Random(name), len(seeds(40)), special=0.6):
+        state = inside.state(cursor)
+        assert set(allowed(cursor)) == brute_force_ids(constraint, state, TINY)
+
+
+def test_masks_equal_brute_force_with_a_real_vocabulary() -> None:
+    vocabulary = real_tokenizers.vocabulary("llama3")
+    constraint = structgen.compile(Tagged("<tool_call>\n", Point, "\n</tool_call>"), vocabulary)
+    text = 'Well <tool <tool_call>\n{"x":12}\n</tool_call> é.'
+    cursor = constraint.start()
+    for token in vocabulary.encode_bytes(text.encode()):
+        state = inside.state(cursor)
+        assert set(allowed(cursor, vocabulary)) == brute_force_ids(constraint, state, vocabulary)
+        cursor.accept(token)
+    assert cursor.is_accepting
+
+
+@pytest.mark.parametrize("name", TYPES)
+def test_walks_parse_and_keep_to_the_budget(name: str) -> None:
+    constraint = structgen.compile(TYPES[name], TINY)
+    rng = random.Random(name)
+    n_tags = 0
+    for result in walks_within_the_budget(constraint, rng, 12):
+        assert accepts(constraint, result.text, rng), result.text
+        pieces = constraint.output.parse(result.text)
+        n_tags += sum(isinstance(piece, TaggedValue) for piece in pieces)
+        assert "" not in pieces
+    assert n_tags or name not in ("several", "counted")
+
+
+def tagged_tokens() -> Vocabulary:
+    return Vocabulary.from_tokens(
+        [*TINY.tokens, b"", b"", b"<tool>"],
+        TINY.eos_token_ids,
+        special_token_ids=[*TINY.special_token_ids, TINY.size, TINY.size + 1],
+        named_tokens={"<|call|>": TINY.size, "<|end|>": TINY.size + 1, "<tool>": TINY.size + 2},
+    )
+
+
+@pytest.mark.parametrize("begin", ["<|call|>", SpecialToken("<|call|>"), "<|call|>json:"])
+def test_a_begin_may_be_a_control_token(begin: Any) -> None:
+    vocabulary = tagged_tokens()
+    constraint = structgen.compile(Tagged(begin, Point, "<|end|>"), vocabulary)
+    call, end = TINY.size, TINY.size + 1
+    cursor = constraint.start()
+    ids = set(allowed(cursor, vocabulary))
+    assert call in ids
+    assert end not in ids
+    # The token opens the tag; its name, spelt, would read as one that does not.
+    tail = "" if isinstance(begin, SpecialToken) else begin.removeprefix("<|call|>")
+    for token in (*vocabulary.encode_bytes(b"Hm <|"), call):
+        cursor.accept(token)
+    inner = tail + '{"x":1}'
+    for token in vocabulary.encode_bytes(inner.encode()):
+        cursor.accept(token)
+    assert set(allowed(cursor, vocabulary)) == {end, *blanks(vocabulary, cursor)}
+    cursor.accept(end)
+    assert cursor.is_accepting
+    text = f"Hm <|<|call|>{inner}<|end|>"
+    tag = constraint.output.parse(text)[-1]
+    assert tag.value == Point(x=1)
+    spelt = structgen.compile(Tagged(begin, Point, "<|end|>"), vocabulary).start()
+    for token in vocabulary.encode_bytes(b"<|call|"):
+        spelt.accept(token)
+    if not tail:
+        assert not any(vocabulary.tokens[i].startswith(b">") for i in allowed(spelt, vocabulary))
+
+
+def blanks(vocabulary: Vocabulary, cursor: structgen.Cursor) -> list[int]:
+    return [i for i in allowed(cursor, vocabulary) if not vocabulary.tokens[i].strip(b" \n\t\r")]
+
+
+def test_an_added_token_that_is_text_is_text() -> None:
+    vocabulary = tagged_tokens()
+    cursor = structgen.compile(Tagged("<tool>", Point, "</tool>"), vocabulary).start()
+    assert TINY.size + 2 in allowed(cursor, vocabulary)
+    cursor.accept(TINY.size + 2)
+    assert all(vocabulary.tokens[i].startswith(b"{") for i in allowed(cursor, vocabulary))
+
+
+def test_values_come_back() -> None:
+    numbers = Tagged("<n>", int, "</n>")
+    points = Tagged("<p>", Point, "</p>")
+    text = 'One <n>1</n><p>{"x": 2}</p>.'
+    assert lower(TaggedText(numbers, points)).parse(text) == [
+        "One ",
+        TaggedValue(numbers, 1),
+        TaggedValue(points, Point(x=2)),
+        ".",
+    ]
+    assert lower(numbers).parse("") == []
+    # An end inside of a value is no end.
+    notes = Tagged("<j>", dict[str, str], "</j>")
+    assert lower(notes).parse('<j>{"a": "</j>"}</j>') == [TaggedValue(notes, {"a": "</j>"})]
+    with pytest.raises(ParseError, match=r"tag opens nothing that is whole, such as '<n>' at"):
+        lower(numbers).parse("One <n>two</n>")
+
+
+def test_validators_of_the_type_inside_are_told() -> None:
+    from typing import Annotated
+
+    from pydantic import AfterValidator
+
+    def even(value: int) -> int:
+        if value % 2:
+            raise ValueError("is odd")
+        return value
+
+    output = lower(Tagged("<n>", Annotated[int, AfterValidator(even)], "</n>"))
+    assert output.checked == (("$", "even"),)
+    with pytest.raises(ParseError, match=r"In '<n>' at position 2: .*is odd"):
+        output.parse("A <n>3</n>")
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Tagged("", int, ">"), "begin='' is neither text"),
+        (lambda: Tagged("<", int, ""), "end='' is neither text"),
+        (lambda: Tagged("<", int, ">", at_least=2, at_most=1), "at_least=2 is more than"),
+        (lambda: Tagged("<", int, ">", at_least=True), "a count is a whole number"),
+        (lambda: TaggedText(), "at least one"),
+        (lambda: TaggedText([Tagged("<", int, ">")]), "arguments of their own"),  # type: ignore
+        (
+            lambda: lower(TaggedText(Tagged("<", int, ">"), Tagged("<", bool, ">"))),
+            "Two tags begin with '<'",
+        ),
+        (
+            lambda: lower(TaggedText(Tagged("a<b", int, ">"), Tagged("<", int, ">"))),
+            "has '<' inside",
+        ),
+        (
+            lambda: lower(TaggedText(Tagged("ab", int, ">"), Tagged("b", int, ">"))),
+            "has 'b' inside",
+        ),
+        (lambda: lower(Tagged("<", structgen.Cfg('start: "a"'), ">")), "is a grammar itself"),
+        (lambda: lower(Tagged("<", Tagged("[", int, "]"), ">")), "is a grammar itself"),
+        (lambda: lower(Tagged("<", object(), ">")), "In Tagged"),
+        (
+            lambda: structgen.compile(Tagged("a<|call|>", int, ">"), tagged_tokens()),
+            "has a special token inside",
+        ),
+        (
+            lambda: lower(
+                TaggedText(
+                    *(Tagged(f"<{i}>", int, ">", at_most=10) for i in range(4)),
+                )
+            ),
+            "more than 1,000 cases",
+        ),
+    ],
+)
+def test_what_cannot_be_is_refused(make: Callable[[], Any], message: str) -> None:
+    with pytest.raises(OutputTypeError, match=re.escape(message)):
+        make()
+
+
+def test_a_generator_makes_them() -> None:
+    generator = Generator(FakeModel('Well {"12"} so'), Tagged('{"', int, '"}', at_least=1))
+    assert generator.parse("p", max_new_tokens=40)[:2] == [
+        "Well ",
+        TaggedValue(Tagged('{"', int, '"}', at_least=1), 12),
+    ]
+
+
+def test_random_texts_of_a_real_vocabulary_parse() -> None:
+    vocabulary = real_tokenizers.vocabulary("smollm2")
+    tags = TaggedText(Tagged("<n>", int, "</n>"), Tagged("<p>", Point, "</p>"), at_least=2)
+    constraint = structgen.compile(tags, vocabulary)
+    for seed in seeds(4):
+        written = walk(constraint, random.Random(seed), max_tokens=60)
+        text = written.text
+        pieces = constraint.output.parse(text)
+        assert sum(isinstance(piece, TaggedValue) for piece in pieces) >= 2
