@@ -4,8 +4,8 @@
 (who lowers what), `wrappers` (schemas and patterns), `lowering` (all that is not a wrapper),
 `choices` (finite sets), `json_types` and `exact_schema` (whatever Pydantic knows), `own_types` and
 `networks` (its own types), `formats` (dates and other fixed spellings), `signatures` and `call`
-(functions), `tags`, `tag_grammar`, `tag_reader` and `tagged` (free text with values in it),
-`typed_dicts`, `names`. Knows no automaton, vocabulary or model.
+(functions), `records` (attrs, msgspec), `tags`, `tag_grammar`, `tag_reader` and `tagged` (free text
+with values in it), `typed_dicts`, `names`. Knows no vocabulary or model.
 """
 
 from __future__ import annotations

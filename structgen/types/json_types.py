@@ -158,7 +158,9 @@ def adapter_of(output_type: Any, name: str) -> TypeAdapter[Any]:
         raise OutputTypeError(
             f"{culprit} is not a type that structgen can generate (output type {name}). Use a "
             "Pydantic model, dataclass, TypedDict, NamedTuple, Enum, Literal, a container or "
-            "scalar type, a function, Regex, Choice or JsonSchema."
+            "scalar type, a function, Regex, Choice or JsonSchema. Classes of attrs and msgspec "
+            "may be the whole, or stand in containers, unions and each other; what is inside a "
+            "Pydantic class, dataclass or TypedDict is read by Pydantic, which knows neither."
         ) from error
     except pydantic.errors.PydanticUserError as error:
         raise OutputTypeError(f"{name} cannot be used: {_first_line(error)}.") from error

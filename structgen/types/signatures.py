@@ -22,6 +22,7 @@ from pydantic_core import CoreSchema, core_schema
 from structgen.errors import OutputTypeError
 from structgen.types.call import Call, name_of_function
 from structgen.types.names import annotated, name_of, with_arguments
+from structgen.types.records import is_record, marking
 from structgen.types.typed_dicts import modern
 
 Kind = inspect._ParameterKind
@@ -48,13 +49,15 @@ def is_function(value: Any) -> bool:
 
 
 def marked(output_type: Any) -> Any:
-    """``output_type`` with functions in its arguments marked, so that Pydantic reads them as here.
+    """``output_type`` with functions, attrs and msgspec classes in it marked for Pydantic.
 
     Pydantic looks annotations up in the module that uses a function, not in its own, and takes a
     parameter without one for any value.
     """
     if is_function(output_type):
         return annotated(Any, (_Signature(output_type),))
+    if is_record(output_type):
+        return marking(output_type, marked)
     arguments = get_args(output_type)
     if not arguments or get_origin(output_type) is typing.Literal:
         return output_type

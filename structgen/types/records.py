@@ -1,0 +1,343 @@
+"""attrs and msgspec classes: read like a dataclass, with the constraints that their libraries know.
+
+Owns how their fields, names, defaults and constraints become a Pydantic core schema (`Record`),
+from which an instance is made by calling the class, as its author would. What is code, such as a
+validator of the user's, runs then and is told as such. Neither library is imported here: a class
+that is there has brought its own. Knows no JSON Schema and no grammar.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import enum
+import inspect
+import re
+import sys
+import types
+import typing
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin
+
+import pydantic
+from pydantic import Field, GetCoreSchemaHandler
+from pydantic_core import CoreSchema, core_schema
+
+from structgen.errors import OutputTypeError
+from structgen.types.names import annotated, name_of, with_arguments
+from structgen.types.regexes import Regex
+from structgen.types.typed_dicts import modern
+
+_FLAGS = re.compile(r"^\(\?[aiLmsux]+\)")
+_OPEN: ContextVar[Mapping[Any, str] | None] = ContextVar("open records", default=None)
+"""The classes being read, by the name of their schema: one that is met again refers to itself."""
+
+
+def is_record(value: Any) -> bool:
+    """Whether ``value`` is a class of attrs or msgspec, or a generic one with its arguments."""
+    cls = get_origin(value) or value
+    return isinstance(cls, type) and (_is_attrs(cls) or _is_struct(cls))
+
+
+def _is_attrs(cls: type) -> bool:
+    return hasattr(cls, "__attrs_attrs__")
+
+
+def _is_struct(cls: type) -> bool:
+    return hasattr(cls, "__struct_config__") and hasattr(cls, "__struct_fields__")
+
+
+class _Member(NamedTuple):
+    """One field: its name in JSON, that in the constructor, its type, and whether it must be."""
+
+    key: str
+    parameter: str
+    hint: Any
+    is_required: bool
+
+
+@dataclass(frozen=True)
+class Record:
+    """Marks, in `Annotated`, an instance of such a class.
+
+    Attributes:
+        cls: the class, perhaps with its arguments.
+        mark: what marks the types of its fields in turn.
+    """
+
+    cls: Any
+    mark: Callable[[Any], Any]
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        known = _OPEN.get() or {}
+        if self.cls in known:
+            return core_schema.definition_reference_schema(known[self.cls])
+        cls = get_origin(self.cls) or self.cls
+        reference = f"{cls.__module__}.{cls.__qualname__}:{id(cls)}"
+        if arguments := get_args(self.cls):  # spelt as Pydantic does, which makes names of it
+            reference += f"[{','.join(f'{name_of(one)}:{id(one)}' for one in arguments)}]"
+        token = _OPEN.set({**known, self.cls: reference})
+        try:
+            return self._schema(cls, reference, handler)
+        finally:
+            _OPEN.reset(token)
+
+    def _schema(self, cls: Any, reference: str, handler: GetCoreSchemaHandler) -> CoreSchema:
+        code: list[str] = []
+        if _is_attrs(cls):
+            members, tag = list(_of_attrs(self.cls, cls, code)), None
+            is_array = False
+        else:
+            members = list(_of_struct(self.cls, cls, code))
+            config = cls.__struct_config__
+            tag = None if config.tag is None else (config.tag_field, config.tag)
+            is_array = config.array_like
+        schemas = [handler.generate_schema(self.mark(modern(one.hint))) for one in members]
+        make = _constructor(cls, [(one.key, one.parameter) for one in members], code, is_array, tag)
+        if is_array:
+            items: list[CoreSchema] = [core_schema.literal_schema([tag[1]])] if tag else []
+            shape: CoreSchema = core_schema.tuple_schema([*items, *schemas])
+        else:
+            fields = {
+                one.key: core_schema.typed_dict_field(schema, required=one.is_required)
+                for one, schema in zip(members, schemas, strict=True)
+            }
+            if tag:
+                fields = {
+                    tag[0]: core_schema.typed_dict_field(core_schema.literal_schema([tag[1]])),
+                    **fields,
+                }
+            shape = core_schema.typed_dict_schema(fields, extra_behavior="forbid")
+        return core_schema.no_info_after_validator_function(make, shape, ref=reference)
+
+
+def _constructor(
+    cls: Any,
+    names: list[tuple[str, str]],
+    code: list[str],
+    is_array: bool,
+    tag: tuple[str, Any] | None,
+) -> Callable[[Any], Any]:
+    """What makes an instance of a checked value; named as the user's code if it runs any."""
+    parameters = dict(names)
+
+    def make(value: Any) -> Any:
+        if is_array:
+            value = dict(zip(parameters, value[1:] if tag else value, strict=True))
+        return cls(**{parameters[key]: value[key] for key in value if key in parameters})
+
+    if code:  # `own_types` tells whose code a function is by its module
+        make.__module__ = cls.__module__
+        make.__name__ = make.__qualname__ = ", ".join(dict.fromkeys(code))
+    return make
+
+
+# -- attrs ------------------------------------------------------------------------------------
+
+
+def _of_attrs(whole: Any, cls: Any, code: list[str]) -> Iterator[_Member]:
+    hints = typing.get_type_hints(cls, include_extras=True)
+    arguments = dict(zip(getattr(cls, "__parameters__", ()), get_args(whole), strict=False))
+    if hasattr(cls, "__attrs_post_init__"):
+        code.append("__attrs_post_init__")
+    for field in cls.__attrs_attrs__:
+        if not field.init:
+            continue
+        hint = _filled(hints.get(field.name, field.type or Any), arguments)
+        if field.converter is not None:
+            hint = _converted_from(field.converter, hint)
+            code.append(_called(field.converter))
+            if field.validator is not None:
+                code.append(_called(field.validator))
+        elif field.validator is not None:
+            hint = _validated(hint, field.validator, code)
+        # attrs' marker of no default, whose module need not be imported for it.
+        is_required = type(field.default).__name__ == "_Nothing"
+        yield _Member(field.alias, field.alias, hint, is_required)
+
+
+def _filled(hint: Any, arguments: Mapping[Any, Any]) -> Any:
+    """``hint`` with type variables replaced; those of which nothing is known stand for anything."""
+    if isinstance(hint, typing.TypeVar):
+        return arguments.get(hint, Any)
+    parameters = getattr(hint, "__parameters__", ())
+    if not parameters or isinstance(hint, type):
+        return hint
+    return hint[tuple(arguments.get(one, Any) for one in parameters)]
+
+
+def _converted_from(converter: Any, hint: Any) -> Any:
+    """What a converter takes, where it says so."""
+    inner = getattr(converter, "converter", converter)
+    if not inspect.isfunction(inner):
+        return hint
+    hints = typing.get_type_hints(inner, include_extras=True)
+    first = next(iter(inspect.signature(inner).parameters), None)
+    return hints.get(first, hint) if first is not None else hint
+
+
+def _called(code: Any) -> str:
+    return str(getattr(code, "__name__", type(code).__name__)).lstrip("_")
+
+
+_NUMBER_BOUNDS = {">=": "ge", ">": "gt", "<=": "le", "<": "lt"}
+
+
+def _validated(hint: Any, validator: Any, code: list[str]) -> Any:
+    """``hint`` limited as a validator of attrs says; what is not known is added to ``code``."""
+    kind = type(validator).__name__
+    if not type(validator).__module__.startswith(("attr.", "attrs.")):
+        kind = ""
+    if kind == "_AndValidator":
+        for part in validator._validators:
+            hint = _validated(hint, part, code)
+        return hint
+    if kind == "_OptionalValidator":
+        inner = validator.validator
+        for part in inner if isinstance(inner, (list, tuple)) else [inner]:
+            hint = _validated(hint, part, code)
+        return hint
+    if kind == "_NumberValidator" and validator.compare_op in _NUMBER_BOUNDS:
+        bound = {_NUMBER_BOUNDS[validator.compare_op]: validator.bound}
+        return _limited(hint, Field(**bound))
+    if kind == "_MaxLengthValidator":
+        return _limited(hint, Field(max_length=validator.max_length))
+    if kind == "_MinLengthValidator":
+        return _limited(hint, Field(min_length=validator.min_length))
+    if kind == "_MatchesReValidator":
+        return _limited(hint, _matched(validator.pattern, validator.match_func.__name__))
+    if kind == "_InstanceOfValidator":
+        if hint is Any and isinstance(validator.type, type):
+            return validator.type
+        if hint is validator.type:
+            return hint
+    if kind == "_InValidator":
+        chosen = _one_of(validator.options)
+        if chosen is not None:
+            return chosen
+    if kind in ("_DeepIterable", "_DeepMapping"):
+        changed = _deeply(hint, validator, kind, code)
+        if changed is not None:
+            return changed
+    code.append(_called(validator))
+    return hint
+
+
+def _matched(pattern: re.Pattern[str], how: str) -> Any:
+    """The constraint of texts in which ``re``'s function of that name finds ``pattern``."""
+    if how == "fullmatch":
+        return Regex(pattern)
+    if how == "match":
+        source = _FLAGS.sub("", pattern.pattern)
+        pattern = re.compile(rf"\A(?:{source})", pattern.flags)
+    return Field(pattern=pattern)
+
+
+def _one_of(options: Any) -> Any:
+    """The type of the values among ``options``; None if not all are plain."""
+    if isinstance(options, enum.EnumMeta):
+        return options
+    if isinstance(options, Iterable):
+        values = tuple(options)
+        if values and all(one is None or isinstance(one, (str, int, enum.Enum)) for one in values):
+            return Literal[values]
+    return None
+
+
+def _deeply(hint: Any, validator: Any, kind: str, code: list[str]) -> Any:
+    """A container with its items limited; None if ``hint`` does not say what they are."""
+    arguments = get_args(hint)
+    if kind == "_DeepMapping":
+        if len(arguments) != 2 or get_origin(hint) is Union:
+            return None
+        of_parts = (validator.key_validator, validator.value_validator)
+        of_whole = validator.mapping_validator
+    else:
+        items = [part for part in arguments if part is not ...]
+        if not items or get_origin(hint) in (Union, types.UnionType, dict):
+            return None
+        of_parts = (validator.member_validator,) * len(items)
+        of_whole = validator.iterable_validator
+    changed = [
+        part if one is None else _validated(part, one, code)
+        for part, one in zip([part for part in arguments if part is not ...], of_parts, strict=True)
+    ]
+    rest = (...,) if ... in arguments else ()
+    hint = with_arguments(hint, (*changed, *rest))
+    return hint if of_whole is None else _validated(hint, of_whole, code)
+
+
+def _limited(hint: Any, constraint: Any) -> Any:
+    """``hint`` with a constraint, which says nothing of None."""
+    if get_origin(hint) in (Union, types.UnionType):
+        members = [
+            part if part is type(None) else _limited(part, constraint) for part in get_args(hint)
+        ]
+        return with_arguments(hint, tuple(members))
+    return annotated(hint, (constraint,))
+
+
+# -- msgspec ----------------------------------------------------------------------------------
+
+
+def _of_struct(whole: Any, cls: Any, code: list[str]) -> Iterator[_Member]:
+    msgspec = sys.modules["msgspec"]
+    structs = sys.modules["msgspec.structs"]
+    if hasattr(cls, "__post_init__"):
+        code.append("__post_init__")
+    for field in structs.fields(whole):
+        hint = _without_meta(field.type, msgspec, f"{name_of(whole)}.{field.name}")
+        yield _Member(field.encode_name, field.name, hint, field.required)
+
+
+def _without_meta(hint: Any, msgspec: Any, where: str) -> Any:
+    """``hint`` with what msgspec's own words in it mean written in Pydantic's."""
+    if isinstance(hint, typing.TypeVar):
+        return Any
+    if hint in (bytes, bytearray):
+        return pydantic.Base64Bytes
+    arguments = get_args(hint)
+    if get_origin(hint) is Annotated:
+        base = _without_meta(arguments[0], msgspec, where)
+        for note in arguments[1:]:
+            base = _meta(base, note, where) if isinstance(note, msgspec.Meta) else base
+        return base
+    if not arguments or get_origin(hint) is Literal:
+        return hint
+    kept = [part for part in arguments if part is not msgspec.UnsetType]
+    parts = [
+        part if part is ... or isinstance(part, list) else _without_meta(part, msgspec, where)
+        for part in kept
+    ]
+    if len(parts) < len(arguments):
+        union: Any = Union
+        return union[tuple(parts)]
+    return with_arguments(hint, tuple(parts))
+
+
+_META = ("gt", "ge", "lt", "le", "multiple_of", "min_length", "max_length")
+
+
+def _meta(hint: Any, meta: Any, where: str) -> Any:
+    """``hint`` limited by one ``msgspec.Meta``."""
+    if meta.tz is not None:
+        if hint is not dt.datetime:
+            raise OutputTypeError(
+                f"msgspec.Meta(tz={meta.tz}) on {name_of(hint)} is not masked, at {where}. Use it "
+                "on a datetime, or leave it out and check the parsed value."
+            )
+        hint = pydantic.AwareDatetime if meta.tz else pydantic.NaiveDatetime
+    limits = {name: getattr(meta, name) for name in _META if getattr(meta, name) is not None}
+    for name, value in limits.items():
+        hint = _limited(hint, Field(**{name: value}))
+    if meta.pattern is not None:
+        hint = _limited(hint, _matched(re.compile(meta.pattern), "search"))
+    return hint
+
+
+def marking(cls: Any, mark: Callable[[Any], Any]) -> Any:
+    """``cls`` as a type that Pydantic reads; ``mark`` does the same for what its fields hold."""
+    return annotated(Any, (Record(cls, mark),))
