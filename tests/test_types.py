@@ -844,7 +844,7 @@ def undefined(x: Missing) -> None: ...  # type: ignore[name-defined]  # noqa: F8
 @pytest.mark.parametrize(
     ("output_type", "message"),
     [
-        ({"type": "object"}, r"JsonSchema\(\{...\}\)"),
+        ({"type": "object", "age": "integer"}, r"JsonSchema\(\{...\}\)"),
         ("abc", r"Regex\('abc'\)"),
         (5, r"Choice\(\[5\]\)"),
         (Color.RED, "is a value, not a type"),

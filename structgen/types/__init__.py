@@ -1,11 +1,11 @@
 """Output types: from what the user wrote to a grammar, and from finished text back to a value.
 
 `lower` is the whole of it. One file per step: `user` and `regexes` (the wrapper types), `dispatch`
-(who lowers what), `wrappers` (schemas and patterns), `lowering` (all that is not a wrapper),
-`choices` (finite sets), `json_types` and `exact_schema` (whatever Pydantic knows), `own_types` and
-`networks` (its own types), `formats` (dates and other fixed spellings), `signatures` and `call`
-(functions), `records` (attrs, msgspec), `tags`, `tag_grammar`, `tag_reader` and `tagged` (free text
-with values in it), `typed_dicts`, `names`. Knows no vocabulary or model.
+(who lowers what), `schemas`, `openapi` and `wrappers` (schemas and patterns), `lowering` (all that
+is not a wrapper), `choices` (finite sets), `json_types` and `exact_schema` (whatever Pydantic
+knows), `own_types` and `networks` (its own types), `formats` (dates and other fixed spellings),
+`signatures` and `call` (functions), `records` (attrs, msgspec), `tags`, `tag_grammar`, `tag_reader`
+and `tagged` (free text with values in it), `typed_dicts`, `names`. Knows no vocabulary or model.
 """
 
 from __future__ import annotations

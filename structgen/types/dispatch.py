@@ -11,7 +11,7 @@ import functools
 from typing import Any
 
 from .regexes import TextPattern
-from .schemas import JsonSchema
+from .schemas import JsonSchema, is_plainly_schema
 from .user import OutputType
 from .wrappers import lower_pattern, lower_schema, shortened
 
@@ -25,7 +25,8 @@ def lower(output_type: Any) -> OutputType:
     Args:
         output_type: a Pydantic model, dataclass, TypedDict, NamedTuple, Enum, Literal, list of
             choices, scalar or container type, union of those, function or list of functions (for
-            a `Call`), TypeAdapter, `Regex`, `Choice`, `Cfg` or `JsonSchema`.
+            a `Call`), TypeAdapter, `Regex`, `Choice`, `Cfg`, `JsonSchema` or a dict that plainly is
+            a JSON Schema.
 
     Raises:
         OutputTypeError: not an output type, or one that cannot be masked exactly. The message
@@ -37,6 +38,8 @@ def lower(output_type: Any) -> OutputType:
         return lower_schema(output_type)  # quicker than to look it up
     if isinstance(output_type, TextPattern):
         return _lower_pattern(output_type)
+    if type(output_type) is dict and is_plainly_schema(output_type):
+        return lower_schema(JsonSchema(output_type))
     from . import lowering
 
     return lowering.lower(output_type)

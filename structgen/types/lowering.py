@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import enum
 import functools
+import os
 import re
 import types
 from collections.abc import Callable, Mapping, Sequence
@@ -41,7 +42,7 @@ from structgen.types.choices import choice_type
 from structgen.types.json_types import adapter_of, json_type
 from structgen.types.names import annotated, name_of, refers_to_itself, unwrapped
 from structgen.types.regexes import Regex, TextPattern
-from structgen.types.schemas import JsonSchema
+from structgen.types.schemas import JsonSchema, is_plainly_schema
 from structgen.types.signatures import is_function, one_of
 from structgen.types.tagged import has_rules, tagged_type
 from structgen.types.tags import Tagged, TaggedText
@@ -140,9 +141,24 @@ def _lower_value(value: Any, name: str) -> OutputType | None:
             return _lower_json(one_of(items), name)
         return choice_type(items, name)
     if isinstance(value, Mapping):
+        if is_plainly_schema(value):
+            return lower_schema(JsonSchema(value))
+        if value.keys() & {"openapi", "swagger"}:
+            raise OutputTypeError(
+                "An OpenAPI document has many schemas. Name one: "
+                'JsonSchema.from_openapi(document, "POST /pets").'
+            )
         raise OutputTypeError(
-            "A plain dict as output type is ambiguous. If it is a JSON Schema, write "
-            "JsonSchema({...}); if it names fields, define a TypedDict or a Pydantic model."
+            "This dict is not plainly a JSON Schema: it has keys that are no keywords, or none "
+            "that tells. If it is one, write JsonSchema({...}); if it names fields, define a "
+            "TypedDict or a Pydantic model."
+        )
+    if _is_genson(value):
+        return lower_schema(JsonSchema(value.to_schema()))
+    if isinstance(value, os.PathLike):
+        raise OutputTypeError(
+            f"{value!r} is a file, not a type. Write JsonSchema({value!r}) for the schema in it, "
+            f"or Cfg({value!r}) for the grammar."
         )
     if isinstance(value, str):
         raise OutputTypeError(
@@ -155,6 +171,13 @@ def _lower_value(value: Any, name: str) -> OutputType | None:
             f"{type(value).__name__} for any."
         )
     return None
+
+
+def _is_genson(value: Any) -> bool:
+    """Whether this is a builder of GenSON's, which makes schemas of examples."""
+    return callable(getattr(value, "to_schema", None)) and any(
+        cls.__module__.partition(".")[0] == "genson" for cls in type(value).__mro__
+    )
 
 
 def _terminal(name: str, value: Any) -> str | ir.Embedded | ir.SpecialToken:

@@ -10,11 +10,11 @@ import contextlib
 import json
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Literal
 
 from structgen.errors import SchemaError
-from structgen.grammar.json_schema import child_path
+from structgen.grammar.json_schema import child_path, is_keyword
 
 _LONGEST_SHOWN = 80
 _MAX_DIGITS = 4_300
@@ -36,14 +36,15 @@ class JsonSchema:
     it says, the order of keys included, for it is the order of properties.
 
     Args:
-        schema: a dict, True or False, or the schema as JSON text.
+        schema: a dict, True or False, the schema as JSON text, or the file that holds it: a path
+            object, or a string that ends in ``.json``.
         dialect: the draft, where ``$schema`` does not say: ``"draft4"``, ``"draft6"``,
             ``"draft7"``, ``"draft2019-09"`` or ``"draft2020-12"`` (the default).
         documents: documents that ``$ref`` may lead to, by absolute URL. The metaschemas are known;
             nothing is ever fetched.
 
     Raises:
-        SchemaError: the argument is not JSON, or not an object or boolean.
+        SchemaError: the argument is not JSON, or not an object or boolean; the file cannot be read.
     """
 
     __slots__ = ("_documents", "_schema", "dialect")
@@ -54,10 +55,14 @@ class JsonSchema:
 
     def __init__(
         self,
-        schema: Mapping[str, Any] | bool | str,
+        schema: Mapping[str, Any] | bool | str | os.PathLike[str],
         dialect: str | None = None,
         documents: Mapping[str, Any] | None = None,
     ) -> None:
+        if isinstance(schema, os.PathLike) or (
+            isinstance(schema, str) and schema.endswith(".json") and _PATH.fullmatch(schema)
+        ):
+            schema = text_of_file(schema)
         value = _read(schema) if isinstance(schema, str) else schema
         if type(value) is not dict and not isinstance(value, (Mapping, bool)):
             raise SchemaError(
@@ -67,6 +72,40 @@ class JsonSchema:
         object.__setattr__(self, "_schema", value if isinstance(schema, str) else _copy(value))
         object.__setattr__(self, "dialect", dialect)
         object.__setattr__(self, "_documents", _copy(documents) if documents else None)
+
+    @classmethod
+    def from_openapi(
+        cls,
+        document: Mapping[str, Any] | str | os.PathLike[str],
+        operation: str,
+        *,
+        part: Literal["request", "response"] = "request",
+        status: int | str | None = None,
+        media_type: str | None = None,
+    ) -> JsonSchema:
+        """The body of an operation in an OpenAPI document (Swagger 2.0, OpenAPI 3.0 and 3.1).
+
+        References are followed within the document. ``discriminator`` is a hint and bars nothing;
+        properties that are ``readOnly`` are not required of a request, ``writeOnly`` ones not of a
+        response.
+
+        Args:
+            document: a dict, JSON text, or a file of JSON or YAML (which needs PyYAML).
+            operation: an ``operationId``, or method and path: ``"POST /pets"``.
+            part: which body.
+            status: of which response; None where only one that succeeds has a body.
+            media_type: which of several; None for the one that is JSON.
+
+        Raises:
+            SchemaError: there is no such operation, body or reference; the message says where.
+            OptionError: ``part`` is neither of both.
+        """
+        from .openapi import body
+
+        if isinstance(document, (str, os.PathLike)):
+            document = _document(document)
+        found = body(document, operation, part, status, media_type)
+        return cls(found.schema, found.dialect)
 
     def __setattr__(self, name: str, value: Any) -> None:
         raise AttributeError(f"a JsonSchema cannot be changed: {name}")
@@ -112,6 +151,64 @@ class JsonSchema:
 
     def __repr__(self) -> str:
         return f"JsonSchema({shown(self._schema)})"
+
+
+def text_of_file(path: str | os.PathLike[str]) -> str:
+    """The text of a file in UTF-8.
+
+    Raises:
+        SchemaError: it cannot be read.
+    """
+    try:
+        with open(path, encoding="utf-8-sig") as file:
+            return file.read()
+    except (OSError, UnicodeDecodeError) as error:
+        raise SchemaError(f"The file {os.fspath(path)} cannot be read: {error}.") from error
+
+
+def _document(source: str | os.PathLike[str]) -> Any:
+    """An OpenAPI document from its text or file."""
+    name = os.fspath(source)
+    if not isinstance(source, os.PathLike) and not _PATH.fullmatch(name):
+        return _read(name)
+    text = text_of_file(source)
+    if not name.endswith((".yaml", ".yml")):
+        return _read(text)
+    from .openapi import from_yaml
+
+    return from_yaml(text, name)
+
+
+_TYPES = frozenset(("object", "array", "string", "number", "integer", "boolean", "null"))
+_OF_SCHEMAS = ("properties", "patternProperties", "$defs", "definitions")
+_OF_LISTS = ("anyOf", "oneOf", "allOf", "prefixItems")
+
+
+def is_plainly_schema(value: Mapping[Any, Any]) -> bool:
+    """Whether a dict can only be meant as a JSON Schema: it has nothing but keywords, one of which
+    says so (such as ``"type": "object"``, or ``properties`` that are schemas)."""
+    if not all(isinstance(key, str) and is_keyword(key) for key in value):
+        return False
+    kinds = value.get("type")
+    if isinstance(kinds, str):
+        kinds = [kinds]
+    if isinstance(kinds, list) and kinds:
+        return all(isinstance(kind, str) and kind in _TYPES for kind in kinds)
+    if any(isinstance(value.get(key), str) for key in ("$schema", "$ref")):
+        return True
+    if isinstance(value.get("enum"), list):
+        return True
+    if any(_are_schemas(value[key].values()) for key in _OF_SCHEMAS if _is_map(value.get(key))):
+        return True
+    return any(_are_schemas(value[key]) for key in _OF_LISTS if isinstance(value.get(key), list))
+
+
+def _is_map(value: Any) -> bool:
+    return isinstance(value, Mapping) and bool(value)
+
+
+def _are_schemas(values: Iterable[Any]) -> bool:
+    return all(isinstance(one, (Mapping, bool)) for one in values)
 
 
 _PATH = re.compile(r"[^\s{}\[\]\"]+\.[A-Za-z0-9]+|[^\s{}\[\]\"]*[/\\][^\s{}\[\]\"]+")

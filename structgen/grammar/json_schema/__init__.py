@@ -7,7 +7,7 @@ lead), `hints` and `unreached` (what errors say). Knows no text of a value and n
 
 from __future__ import annotations
 
-from .dialects import DIALECTS, KIND_OF, Dialect, by_name, by_uri, is_latest
+from .dialects import DIALECTS, KIND_OF, Dialect, by_name, by_uri, is_keyword, is_latest
 from .graph import (
     ALL_TYPES,
     ARRAY,
@@ -64,6 +64,7 @@ __all__ = [
     "by_name",
     "by_uri",
     "child_path",
+    "is_keyword",
     "is_latest",
     "json_key",
     "lower",

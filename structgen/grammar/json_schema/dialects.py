@@ -113,6 +113,19 @@ def _by_uri(uri: str) -> Dialect | None:
     return DIALECTS["draft4" if match[1] == "5" else f"draft{match[1] or match[2]}"]
 
 
+_NO_ASSERTIONS = (
+    "$schema $id id $anchor $dynamicAnchor $recursiveAnchor $recursiveRef $vocabulary $comment "
+    "$defs definitions title description default examples deprecated readOnly writeOnly "
+    "contentEncoding contentMediaType contentSchema"
+)
+_KEYWORDS = frozenset(f"{_CORE2019} {_CORE2020} {_NO_ASSERTIONS}".split())
+
+
+def is_keyword(name: str) -> bool:
+    """Whether some draft has a keyword of that name, or it is marked as an extension (``x-…``)."""
+    return name in _KEYWORDS or name.startswith("x-")
+
+
 def is_latest(uri: str) -> bool:
     """Whether ``uri`` stands for whichever draft is the latest."""
     return _LATEST.fullmatch(uri) is not None

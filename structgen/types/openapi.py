@@ -1,0 +1,340 @@
+"""The body of an operation in an OpenAPI document, as a JSON Schema that stands by itself.
+
+Owns where a document (Swagger 2.0, OpenAPI 3.0 and 3.1) keeps its operations and their bodies, and
+how its schemas differ from JSON Schema's: ``nullable``, references beside which all else is
+ignored, properties that are required one way only, and the formats of numbers. Only what the body
+refers to is kept. Nothing is fetched. Knows no output types.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+from collections.abc import Mapping
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+from structgen.errors import OptionError, SchemaError
+from structgen.types import networks
+
+Part: TypeAlias = Literal["request", "response"]
+
+_METHODS = ("get", "put", "post", "delete", "options", "head", "patch", "trace", "query")
+_SINGLE = (
+    *("items", "additionalItems", "unevaluatedItems", "contains", "propertyNames", "not"),
+    *("additionalProperties", "unevaluatedProperties", "if", "then", "else"),
+)
+_LISTS = frozenset(("allOf", "anyOf", "oneOf", "prefixItems"))
+_MAPS = frozenset(("properties", "patternProperties", "dependentSchemas", "$defs", "definitions"))
+_BITS = {"int32": 31, "int64": 63}
+
+
+class Body(NamedTuple):
+    """A schema by itself, and the draft that it is written in (None: the default)."""
+
+    schema: dict[str, Any]
+    dialect: str | None
+
+
+def body(
+    document: Any, operation: str, part: Part, status: int | str | None, media_type: str | None
+) -> Body:
+    """The schema of what an operation takes or gives; see `JsonSchema.from_openapi`."""
+    if part not in ("request", "response"):
+        raise OptionError(f"part= is 'request' or 'response', got {part!r}.")
+    reader = _Reader(document, part)
+    path, at = _operation(reader, operation)
+    found, where = (
+        _request(reader, path, at) if part == "request" else _response(reader, at, status)
+    )
+    if reader.version == "2.0":
+        schema, place = found.get("schema"), [*where, "schema"]
+    else:
+        content = found.get("content") or {}
+        media = _media(content, media_type, where, reader)
+        schema, place = content[media].get("schema"), [*where, "content", media, "schema"]
+    if schema is None:
+        raise SchemaError(f"The {part} of {operation} has no schema, at {_shown(place)}.")
+    return reader.alone(schema, place)
+
+
+def from_yaml(text: str, name: str) -> Any:
+    """The value of a YAML text, as JSON would have it: dates stay text.
+
+    Raises:
+        SchemaError: it is not YAML, or PyYAML is not there.
+    """
+    try:
+        yaml: Any = importlib.import_module("yaml")
+    except ImportError:
+        raise SchemaError(
+            f"{name} is YAML, which needs PyYAML: pip install 'structgen[openapi]'."
+        ) from None
+    resolvers = {
+        first: [(tag, found) for tag, found in known if not tag.endswith(":timestamp")]
+        for first, known in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
+    loader = type("Loader", (yaml.SafeLoader,), {"yaml_implicit_resolvers": resolvers})
+    try:
+        return yaml.load(text, loader)
+    except yaml.YAMLError as error:
+        raise SchemaError(f"{name} is not YAML: {error}.") from error
+
+
+class _Reader:
+    """One document, and what has been taken out of it."""
+
+    def __init__(self, document: Any, part: Part) -> None:
+        if not isinstance(document, Mapping):
+            raise SchemaError(f"An OpenAPI document is an object, got {type(document).__name__}.")
+        version = str(document.get("openapi", document.get("swagger", "")))
+        self.version = version[:3]
+        if self.version not in ("2.0", "3.0", "3.1", "3.2"):
+            raise SchemaError(
+                'The document is no OpenAPI document: it has no "openapi": "3.x.x" or "swagger": '
+                f'"2.0", got {version!r}.'
+            )
+        self.document = document
+        self.is_own_draft = self.version in ("2.0", "3.0")
+        self._one_way = "readOnly" if part == "request" else "writeOnly"
+        self._names: dict[str, str] = {}
+        self._defs: dict[str, Any] = {}
+
+    def found(self, pointer: str, place: list[str]) -> tuple[Any, list[str]]:
+        """What a reference leads to, and where that is."""
+        if not pointer.startswith("#/"):
+            raise SchemaError(
+                f"$ref {pointer!r} leads out of the OpenAPI document, at {_shown(place)}. "
+                "Nothing is fetched: put what it leads to into the document."
+            )
+        value: Any = self.document
+        steps = [
+            step.replace("%7B", "{").replace("%7D", "}").replace("~1", "/").replace("~0", "~")
+            for step in pointer[2:].split("/")
+        ]
+        for step in steps:
+            if isinstance(value, list) and step.isdigit() and int(step) < len(value):
+                value = value[int(step)]
+            elif isinstance(value, Mapping) and step in value:
+                value = value[step]
+            else:
+                near = difflib.get_close_matches(
+                    step, value if isinstance(value, Mapping) else (), 1
+                )
+                hint = f" Did you mean {near[0]!r}?" if near else ""
+                raise SchemaError(
+                    f"$ref {pointer!r} leads nowhere: there is no {step!r}, "
+                    f"at {_shown(place)}.{hint}"
+                )
+        return value, steps
+
+    def resolved(self, value: Any, place: list[str]) -> tuple[Any, list[str]]:
+        """``value``, or what it refers to, through any number of references."""
+        for _ in range(100):
+            if not isinstance(value, Mapping) or not isinstance(value.get("$ref"), str):
+                return value, place
+            value, place = self.found(value["$ref"], place)
+        raise SchemaError(f"References lead round in a circle, at {_shown(place)}.")
+
+    def alone(self, schema: Any, place: list[str]) -> Body:
+        """A schema with all that it refers to."""
+        top = self._read(schema, place)
+        if self._defs:
+            top = (
+                {**top, "$defs": {**top.get("$defs", {}), **self._defs}}
+                if isinstance(top, dict)
+                else {"allOf": [top], "$defs": self._defs}
+            )
+        if isinstance(top, bool):
+            top = {} if top else {"not": {}}
+        if self.is_own_draft:
+            return Body(self._beside_ref(top), "draft4")
+        draft = self.document.get("jsonSchemaDialect")
+        if isinstance(draft, str) and "oas/3.1" not in draft and "oas/3.2" not in draft:
+            top = {"$schema": draft, **top}
+        return Body(top, None)
+
+    def _beside_ref(self, top: dict[str, Any]) -> dict[str, Any]:
+        if "$ref" not in top:
+            return top
+        rest = {key: value for key, value in top.items() if key != "$ref"}
+        return {"allOf": [{"$ref": top["$ref"]}], **rest}
+
+    def _read(self, schema: Any, place: list[str]) -> Any:
+        if not isinstance(schema, Mapping):
+            return schema
+        reference = schema.get("$ref")
+        if isinstance(reference, str) and reference.startswith("#") and reference[1:2] in ("", "/"):
+            named = {"$ref": f"#/$defs/{self._name(reference, place)}"}
+            return named if self.is_own_draft else {**self._parts(schema, place), **named}
+        if "$id" in schema or (isinstance(reference, str) and not reference.startswith("#")):
+            self.found(str(reference or schema["$id"]), place)  # raises: neither is in here
+        return self._parts(schema, place)
+
+    def _name(self, reference: str, place: list[str]) -> str:
+        """The name under which what a reference leads to is kept."""
+        name = self._names.get(reference)
+        if name is None:
+            value, where = self.found(reference, place)
+            name = base = "".join(c if c.isalnum() or c in "._-" else "_" for c in where[-1])
+            number = 1
+            while name in self._defs:
+                number += 1
+                name = f"{base}_{number}"
+            self._names[reference] = name
+            self._defs[name] = {}  # so that it is known to whatever refers to it from inside
+            self._defs[name] = self._read(value, where)
+        return name
+
+    def _parts(self, schema: Mapping[str, Any], place: list[str]) -> dict[str, Any]:
+        out: dict[str, Any] = {}
+        for key, value in schema.items():
+            where = [*place, key]
+            if key == "$ref":
+                continue
+            if key in _SINGLE and isinstance(value, Mapping):
+                out[key] = self._read(value, where)
+            elif key in _LISTS and isinstance(value, list):
+                out[key] = [self._read(one, [*where, str(i)]) for i, one in enumerate(value)]
+            elif key in _MAPS and isinstance(value, Mapping):
+                out[key] = {name: self._read(one, [*where, name]) for name, one in value.items()}
+            else:
+                out[key] = value
+        self._one_way_only(schema, out, place)
+        kind = out.get("type")
+        if self.is_own_draft and schema.get("nullable") is True and isinstance(kind, str):
+            out["type"] = [kind, "null"]
+        limits = _format_limits(schema.get("format"))
+        if limits is not None:
+            out["allOf"] = [*out.get("allOf", ()), limits]
+        return out
+
+    def _one_way_only(
+        self, schema: Mapping[str, Any], out: dict[str, Any], place: list[str]
+    ) -> None:
+        """Drop from ``required`` what is required in the other direction only."""
+        required, properties = schema.get("required"), schema.get("properties")
+        if not isinstance(required, list) or not isinstance(properties, Mapping):
+            return
+        kept = []
+        for name in required:
+            held, _ = self.resolved(properties.get(name), [*place, "properties", str(name)])
+            if not (isinstance(held, Mapping) and held.get(self._one_way) is True):
+                kept.append(name)
+        out["required"] = kept
+        if not kept:
+            del out["required"]
+
+
+def _format_limits(name: Any) -> dict[str, Any] | None:
+    """What a format of OpenAPI's own says of a value."""
+    if name in _BITS:
+        most = 1 << _BITS[name]
+        return {"minimum": -most, "maximum": most - 1}
+    if name == "byte":
+        return {"pattern": networks.base64()["pattern"]}
+    return None
+
+
+# -- operations -------------------------------------------------------------------------------
+
+
+def _operation(reader: _Reader, wanted: str) -> tuple[tuple[Any, list[str]], tuple[Any, list[str]]]:
+    """The path and the operation that ``wanted`` names, each with its place."""
+    method, _, template = wanted.partition(" ")
+    by_route = template.startswith("/") and method.lower() in _METHODS
+    known: list[str] = []
+    paths = reader.document.get("paths")
+    for path, item in (paths if isinstance(paths, Mapping) else {}).items():
+        held, place = reader.resolved(item, ["paths", path])
+        for key, operation in held.items() if isinstance(held, Mapping) else ():
+            if key not in _METHODS or not isinstance(operation, Mapping):
+                continue
+            name = operation.get("operationId")
+            at = operation, [*place, key]
+            if by_route and key == method.lower() and path == template.strip():
+                return (held, place), at
+            if not by_route and name == wanted:
+                return (held, place), at
+            known.append(f"{key.upper()} {path}" if by_route or name is None else str(name))
+    near = difflib.get_close_matches(wanted, known, 3) or known[:8]
+    raise SchemaError(
+        f"The OpenAPI document has no operation {wanted!r}. Give an operationId or a method and "
+        f"path, such as {', '.join(map(repr, near)) or repr('POST /path')}."
+    )
+
+
+def _request(
+    reader: _Reader, path: tuple[Any, list[str]], at: tuple[Any, list[str]]
+) -> tuple[Any, list[str]]:
+    operation, place = at
+    if reader.version != "2.0":
+        if "requestBody" not in operation:
+            raise SchemaError(f"The operation has no request body, at {_shown(place)}.")
+        return reader.resolved(operation["requestBody"], [*place, "requestBody"])
+    for holder, where in (at, path):
+        for number, parameter in enumerate(holder.get("parameters") or ()):
+            held, found = reader.resolved(parameter, [*where, "parameters", str(number)])
+            if held.get("in") == "body":
+                return held, found
+    raise SchemaError(f"The operation has no parameter in the body, at {_shown(place)}.")
+
+
+def _response(
+    reader: _Reader, at: tuple[Any, list[str]], status: int | str | None
+) -> tuple[Any, list[str]]:
+    operation, place = at
+    responses = {str(key): value for key, value in (operation.get("responses") or {}).items()}
+    place = [*place, "responses"]
+    if status is not None:
+        name = str(status)
+        chosen = next((one for one in (name, f"{name[:1]}XX", "default") if one in responses), None)
+        if chosen is None:
+            raise SchemaError(
+                f"There is no response {name}, at {_shown(place)}. "
+                f"There is {', '.join(responses) or 'none'}."
+            )
+        return reader.resolved(responses[chosen], [*place, chosen])
+    bodies = []
+    for name in sorted(responses):
+        held, found = reader.resolved(responses[name], [*place, name])
+        if (
+            name[:1] == "2"
+            and isinstance(held, Mapping)
+            and ("content" in held or "schema" in held)
+        ):
+            bodies.append((name, held, found))
+    if len(bodies) == 1:
+        return bodies[0][1], bodies[0][2]
+    if not bodies and "default" in responses:
+        return reader.resolved(responses["default"], [*place, "default"])
+    told = ", ".join(name for name, _, _ in bodies) or "none"
+    raise SchemaError(
+        f"Which response is meant is not plain, at {_shown(place)}: of those that succeed, {told} "
+        f"has a body. Pass status=, one of {', '.join(responses) or '(there is none)'}."
+    )
+
+
+def _media(
+    content: Mapping[str, Any], wanted: str | None, place: list[str], reader: _Reader
+) -> str:
+    """The media type that is JSON, or the one that is wanted."""
+    if wanted is not None:
+        if wanted in content:
+            return wanted
+    else:
+        for media in content:
+            kind = media.partition(";")[0].strip().lower()
+            if kind == "application/json" or kind.endswith("+json"):
+                return media
+        for media in content:
+            if media in ("*/*", "application/*"):
+                return media
+    what = "JSON" if wanted is None else repr(wanted)
+    raise SchemaError(
+        f"There is no body of {what}, at {_shown([*place, 'content'])}. There is "
+        f"{', '.join(content) or 'none'}: choose by media_type=."
+    )
+
+
+def _shown(place: list[str]) -> str:
+    return "#/" + "/".join(step.replace("~", "~0").replace("/", "~1") for step in place)
