@@ -65,6 +65,8 @@ if TYPE_CHECKING:
         Tagged,
         TaggedText,
         TaggedValue,
+        ToolCalls,
+        ToolSyntax,
     )
     from structgen.vocabulary import Vocabulary
 
@@ -108,6 +110,8 @@ __all__ = [
     "TextModel",
     "TokenLogprob",
     "TokenNotAllowed",
+    "ToolCalls",
+    "ToolSyntax",
     "TopToken",
     "Trace",
     "TraceStep",
@@ -146,6 +150,8 @@ _HOMES = {
     "TaggedValue": "structgen.types",
     "TextModel": "structgen.models.genai",
     "TokenLogprob": "structgen.sampling",
+    "ToolCalls": "structgen.types",
+    "ToolSyntax": "structgen.types",
     "TopToken": "structgen.sampling",
     "Trace": "structgen.insight",
     "TraceStep": "structgen.insight",

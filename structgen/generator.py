@@ -23,6 +23,7 @@ from structgen.decoding import (
     Prompt,
     SearchOptions,
     Stream,
+    as_model_writes,
     check_adapter,
     check_fits,
     encode,
@@ -122,7 +123,9 @@ class Generator:
                 )
             self.constraint = output_type
         elif output_type is not None:
-            self.constraint = compile_constraint(output_type, model.vocabulary, **compile_options)
+            self.constraint = compile_constraint(
+                as_model_writes(model, output_type), model.vocabulary, **compile_options
+            )
 
     def __repr__(self) -> str:
         what = "free text" if self.constraint is None else self.constraint.output.name
@@ -291,7 +294,7 @@ class Generator:
         return Stream(self.model, self._run(prompt, search))
 
     def _run(self, prompt: Any, search: SearchOptions) -> Generation:
-        prompt_ids = encode(self.model, prompt, search.special_tokens)
+        prompt_ids = encode(self.model, prompt, search.special_tokens, self.constraint)
         return Generation(self.model, self.constraint, self._processor, prompt_ids, search)
 
     def _outputs(
@@ -320,7 +323,7 @@ class Generator:
         errors: dict[int, Exception] = {}
         for i, one in enumerate(prompts):
             try:
-                prompt_ids = encode(self.model, one, search.special_tokens)
+                prompt_ids = encode(self.model, one, search.special_tokens, self.constraint)
                 for k in range(n):
                     runs[i * n + k] = Generation(
                         self.model, self.constraint, self._processor, prompt_ids, search, index=k

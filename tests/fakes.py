@@ -96,7 +96,12 @@ class FakeModel:
     def encode(self, text: str) -> TokenIds:
         return np.array(encode(text), np.int32)
 
-    def apply_chat_template(self, messages: Sequence[Mapping[str, Any]]) -> str:
+    def apply_chat_template(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+    ) -> str:
         json.dumps(list(messages))
         turns = "".join(f"[{m['role']}]{m['content']}\n" for m in messages)
         return f"{turns}[assistant]"

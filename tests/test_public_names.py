@@ -56,6 +56,8 @@ NAMES = ERRORS | {
     "TaggedValue",
     "TextModel",
     "TokenLogprob",
+    "ToolCalls",
+    "ToolSyntax",
     "TopToken",
     "Trace",
     "TraceStep",

@@ -4,7 +4,8 @@ In reading order: `chat` (prompts), `options` (what a call may ask for), `call_v
 against model and output type), `generation` (one output being made; never runs a model), `loop`
 (drives one), `batch` (drives many), `stream` (hands it over piece by piece), `spelling` (forced
 text in tokens), `text_assembler`, `shortened` (what a budget cut) and `results`; `chat_tokens`
-tells a template's markers from what messages say. Knows models by `models.base` alone.
+tells a template's markers from what messages say; `tool_syntax` and `tool_prompts` know how a model
+calls tools, and what it is told of them. Knows models by `models.base` alone.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from .generation import Generation
 from .options import SearchOptions
 from .results import GenerationResult
 from .stream import Stream
+from .tool_syntax import as_model_writes, tool_syntax
 
 __all__ = [
     "Generation",
@@ -24,6 +26,7 @@ __all__ = [
     "Prompt",
     "SearchOptions",
     "Stream",
+    "as_model_writes",
     "chat",
     "check_adapter",
     "check_fits",
@@ -31,4 +34,5 @@ __all__ = [
     "make_all",
     "opener",
     "options",
+    "tool_syntax",
 ]

@@ -17,6 +17,7 @@ from structgen.decoding import chat
 from structgen.decoding.chat import Prompt
 from structgen.decoding.chat_tokens import encode_chat
 from structgen.decoding.options import SearchOptions
+from structgen.decoding.tool_prompts import with_tools
 from structgen.errors import OptionError, PromptError
 from structgen.insight import GivenUp, OpenSequence, may_have_sites, suggestion
 from structgen.models.base import Model, TokenSequence
@@ -31,13 +32,19 @@ from structgen.sampling import (
 )
 
 
-def encode(model: Model, prompt: Prompt, special_tokens: str = "template") -> TokenIds:
+def encode(
+    model: Model,
+    prompt: Prompt,
+    special_tokens: str = "template",
+    constraint: Constraint | None = None,
+) -> TokenIds:
     """Return the tokens of a prompt, int32 ``[n]``, through the chat template if it is a chat.
 
     Args:
         model: the model.
         prompt: text, in which special tokens are read; or chat messages.
         special_tokens: where they are read in a chat: see `SearchOptions`.
+        constraint: the output type, of whose tools a chat tells the model.
 
     Raises:
         PromptError: empty or malformed.
@@ -46,7 +53,10 @@ def encode(model: Model, prompt: Prompt, special_tokens: str = "template") -> To
     if isinstance(parsed, str):
         token_ids = model.encode(parsed)
     else:
-        token_ids = encode_chat(model, parsed, anywhere=special_tokens == "anywhere")
+        messages, tools = with_tools(
+            model, parsed, None if constraint is None else constraint.output.offered
+        )
+        token_ids = encode_chat(model, messages, tools=tools, anywhere=special_tokens == "anywhere")
     if not len(token_ids):
         raise PromptError("The prompt is empty: it has no tokens.")
     return token_ids

@@ -47,13 +47,20 @@ class _Piece(NamedTuple):
     token_id: int | None
 
 
-def encode_chat(model: Model, messages: _Messages, *, anywhere: bool = False) -> TokenIds:
+def encode_chat(
+    model: Model,
+    messages: _Messages,
+    *,
+    tools: _Messages | None = None,
+    anywhere: bool = False,
+) -> TokenIds:
     """Return the tokens of a chat, int32 ``[n]``.
 
     Args:
         model: the model, with its template and tokenizer.
         messages: of `structgen.decoding.chat.parse`. A last one of the assistant's is where its
             answer goes on: nothing comes between.
+        tools: what the template tells the model of.
         anywhere: read special tokens in contents, too.
 
     Raises:
@@ -62,32 +69,38 @@ def encode_chat(model: Model, messages: _Messages, *, anywhere: bool = False) ->
     Cost: that of rendering and encoding once; twice to three times as much for contents with the
     characters of which special tokens are made.
     """
-    text = _rendered(model, messages)
+    text = _rendered(model, messages, tools)
     token_ids = model.encode(text)
     if anywhere:
         return token_ids
     names = _names(model)
     names.learn(model, text, token_ids)
-    if not any(map(names.has_edge, _strings(messages))):
+    if not any(map(names.has_edge, _strings(messages, tools))):
         return token_ids
-    pieces = _origins(model, names, messages, text)
+    pieces = _origins(model, names, messages, tools, text)
     whole = "".join(piece.text for piece in pieces)
     if whole != text:
         token_ids = model.encode(whole)
     return _Spelt(model, names, pieces, token_ids).token_ids
 
 
-def _rendered(model: Model, messages: _Messages) -> str:
+def _rendered(model: Model, messages: _Messages, tools: _Messages | None) -> str:
     """The text of a chat up to where the answer begins, or goes on."""
     last = messages[-1]
     if last["role"] != "assistant":
-        return model.apply_chat_template(messages)
+        return _applied(model, messages, tools)
     if len(messages) == 1:
         raise PromptError(
             "The only message is the assistant's: there is nothing to answer. Put the user's "
             "message before it; the answer then goes on where the assistant's ends."
         )
-    return model.apply_chat_template(messages[:-1]) + str(last["content"])
+    return _applied(model, messages[:-1], tools) + str(last["content"])
+
+
+def _applied(model: Model, messages: _Messages, tools: _Messages | None) -> str:
+    if tools is None:
+        return model.apply_chat_template(messages)
+    return model.apply_chat_template(messages, tools=tools)
 
 
 # -- names ------------------------------------------------------------------------------------
@@ -160,13 +173,15 @@ def _names(model: Model) -> _Names:
 # -- where characters come from ---------------------------------------------------------------
 
 
-def _origins(model: Model, names: _Names, messages: _Messages, text: str) -> list[_Piece]:
+def _origins(
+    model: Model, names: _Names, messages: _Messages, tools: _Messages | None, text: str
+) -> list[_Piece]:
     """The rendered chat in pieces: what the template wrote as special tokens, and all else."""
-    sure = _shadowed(model, names, messages, sorted(names.edges))
+    sure = _shadowed(model, names, messages, tools, sorted(names.edges))
     if sure is not None and "".join(piece.text for piece in sure) == text:
         return sure
-    present = {name for string in _strings(messages) for name in names.split(string)[1::2]}
-    closer = _shadowed(model, names, messages, sorted(present, key=len, reverse=True))
+    present = {name for string in _strings(messages, tools) for name in names.split(string)[1::2]}
+    closer = _shadowed(model, names, messages, tools, sorted(present, key=len, reverse=True))
     # A template that takes parts of contents out could put a name together of what is left.
     pieces = closer if sure is None or _markers(sure) == _markers(closer) else sure
     if pieces is None:
@@ -183,7 +198,11 @@ def _markers(pieces: Sequence[_Piece] | None) -> list[int | None]:
 
 
 def _shadowed(
-    model: Model, names: _Names, messages: _Messages, hidden: Sequence[str]
+    model: Model,
+    names: _Names,
+    messages: _Messages,
+    tools: _Messages | None,
+    hidden: Sequence[str],
 ) -> list[_Piece] | None:
     """Render messages with some strings replaced by numbers; put them back into what is text."""
     numbers = {part: str(secrets.randbelow(10**_DIGITS)).zfill(_DIGITS) for part in hidden}
@@ -197,8 +216,10 @@ def _shadowed(
         }
         for message in messages
     ]
+    if tools is not None:
+        tools = _mapped(tools, lambda s: hide.sub(_lookup(numbers), s))
     try:
-        rendered = _rendered(model, shadow)
+        rendered = _rendered(model, shadow, tools)
     except PromptError:
         return None
     pieces = []
@@ -225,8 +246,8 @@ def _mapped(value: Any, change: Callable[[str], str]) -> Any:
     return value
 
 
-def _strings(messages: _Messages) -> list[str]:
-    """All strings of the messages but their roles."""
+def _strings(messages: _Messages, tools: _Messages | None) -> list[str]:
+    """All strings of the messages but their roles, and of the tools."""
     found: list[str] = []
 
     def note(text: str) -> str:
@@ -235,6 +256,7 @@ def _strings(messages: _Messages) -> list[str]:
 
     for message in messages:
         _mapped({key: value for key, value in message.items() if key != "role"}, note)
+    _mapped(tools, note)
     return found
 
 

@@ -82,8 +82,18 @@ class Model(Protocol):
     def encode(self, text: str) -> TokenIds:
         """Token ids of ``text``, int32 ``[n]``; special tokens spelt out in it are recognised."""
 
-    def apply_chat_template(self, messages: Sequence[Mapping[str, Any]]) -> str:
-        """Text of a chat, up to where the assistant's answer begins."""
+    def apply_chat_template(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+    ) -> str:
+        """Text of a chat, up to where the assistant's answer begins.
+
+        Args:
+            messages: the chat.
+            tools: what the template may tell the model of, each as in OpenAI's API.
+        """
 
     def start(
         self, max_length: int, *, prefix: TokenIds | None = None, adapter: str | None = None

@@ -5,7 +5,8 @@
 is not a wrapper), `choices` (finite sets), `json_types` and `exact_schema` (whatever Pydantic
 knows), `own_types` and `networks` (its own types), `formats` (dates and other fixed spellings),
 `signatures` and `call` (functions), `records` (attrs, msgspec), `tags`, `tag_grammar`, `tag_reader`
-and `tagged` (free text with values in it), `typed_dicts`, `names`. Knows no vocabulary or model.
+and `tagged` (free text with values in it), `typed_dicts`, `names`; `tool_calls`, `tools`,
+`tool_grammar` and `tool_reader` (calls in a model's own syntax). Knows no vocabulary or model.
 """
 
 from __future__ import annotations
@@ -15,9 +16,11 @@ from structgen.types.dispatch import lower
 from structgen.types.regexes import Regex
 from structgen.types.schemas import JsonSchema
 from structgen.types.tags import Tagged, TaggedText, TaggedValue
+from structgen.types.tool_calls import NEUTRAL, ToolCalls, ToolsOffered, ToolSyntax
 from structgen.types.user import Cfg, Choice, OutputType, SpecialToken
 
 __all__ = [
+    "NEUTRAL",
     "Call",
     "Cfg",
     "Choice",
@@ -28,5 +31,8 @@ __all__ = [
     "Tagged",
     "TaggedText",
     "TaggedValue",
+    "ToolCalls",
+    "ToolSyntax",
+    "ToolsOffered",
     "lower",
 ]

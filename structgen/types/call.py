@@ -10,7 +10,7 @@ import functools
 import inspect
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
@@ -25,10 +25,13 @@ class Call:
         function: the function, method or `functools.partial` that was in the output type.
         arguments: the checked values by parameter name; those that the model left out are missing.
             Of ``*values`` it is a list, of ``**options`` a dict, each under its own name.
+        made: what a call gives, alone in a tuple, where that was made when the arguments were
+            checked: of a class its instance. Empty: the function has to be called.
     """
 
     function: Callable[..., Any]
     arguments: Mapping[str, Any]
+    made: tuple[Any, ...] = field(default=(), compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "arguments", MappingProxyType(dict(self.arguments)))
@@ -43,6 +46,8 @@ class Call:
 
         Raises what the function raises. Of an ``async`` function the result is to be awaited.
         """
+        if self.made:
+            return self.made[0]
         signature = inspect.signature(self.function)
         given = OrderedDict(
             (name, self.arguments[name]) for name in signature.parameters if name in self.arguments
@@ -57,7 +62,7 @@ class Call:
         return hash((self.function, *sorted(self.arguments)))  # values may have no hash
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Call, (self.function, dict(self.arguments))
+        return Call, (self.function, dict(self.arguments), self.made)
 
     def __repr__(self) -> str:
         shown = ", ".join(f"{name}={value!r}" for name, value in self.arguments.items())

@@ -46,6 +46,8 @@ from structgen.types.schemas import JsonSchema, is_plainly_schema
 from structgen.types.signatures import is_function, one_of
 from structgen.types.tagged import has_rules, tagged_type
 from structgen.types.tags import Tagged, TaggedText
+from structgen.types.tool_calls import ToolCalls
+from structgen.types.tool_reader import tool_calls_type
 from structgen.types.typed_dicts import modern
 from structgen.types.user import AnyOf, Cfg, Choice, OutputType, SpecialToken
 from structgen.types.wrappers import lower_pattern, lower_schema
@@ -124,6 +126,8 @@ def _lower_value(value: Any, name: str) -> OutputType | None:
         return _lower_union(value, value.members, name)
     if isinstance(value, (Tagged, TaggedText)):
         return tagged_type(value, name, lower)
+    if isinstance(value, ToolCalls):
+        return tool_calls_type(value, name, lower)
     if isinstance(value, SpecialToken):
         raise OutputTypeError(
             f"{value!r} is no output type by itself. Name the token in a grammar: "

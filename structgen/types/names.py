@@ -18,6 +18,7 @@ from pydantic import TypeAdapter
 from .regexes import TextPattern
 from .schemas import JsonSchema
 from .tags import Tagged, TaggedText
+from .tool_calls import ToolCalls
 from .user import AnyOf, Cfg, Choice, SpecialToken
 from .wrappers import shortened
 
@@ -76,6 +77,10 @@ def with_arguments(value: Any, arguments: tuple[Any, ...]) -> Any:
     return value.copy_with(arguments)  # the typing module's own aliases
 
 
+_OWN = (TextPattern, Choice, JsonSchema, Cfg, SpecialToken, Tagged, TaggedText, ToolCalls)
+"""Types of this package, whose ``repr`` says what they are."""
+
+
 def name_of(output_type: Any) -> str:
     """A short name: ``Character``, ``list[int]``, ``Literal['a', 'b']``, ``date | None``."""
     return shortened(_name(output_type))
@@ -84,7 +89,7 @@ def name_of(output_type: Any) -> str:
 def _name(value: Any) -> str:
     if value is None or value is type(None):
         return "None"
-    if isinstance(value, (TextPattern, Choice, JsonSchema, Cfg, SpecialToken, Tagged, TaggedText)):
+    if isinstance(value, _OWN):
         return repr(value)
     if isinstance(value, AnyOf):
         return " | ".join(map(_name, value.members))

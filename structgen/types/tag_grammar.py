@@ -55,7 +55,7 @@ def tag_grammar(
     """
     begins = [text_of(part.begin) for part in parts]
     _check_begins(begins)
-    made = _Terminals()
+    made = Terminals()
     free = made.number(ir.Embedded("text", ir.Pattern(_free(begins), source="text")))
     bodies = []
     for part in parts:
@@ -122,17 +122,19 @@ def until(inside: ir.Regex, end: str) -> ir.Regex:
     return tree.intersect((whole, tree.complement(later)))
 
 
-class _Terminals:
+class Terminals:
     """The terminals of a grammar, each once."""
 
     def __init__(self) -> None:
         self.all: list[ir.AnyTerminal] = []
 
     def number(self, terminal: ir.AnyTerminal) -> int:
+        """Add a terminal; return its number."""
         self.all.append(terminal)
         return len(self.all) - 1
 
     def text(self, piece: str | SpecialToken) -> int:
+        """The number of a fixed text, or of a token."""
         if isinstance(piece, SpecialToken):
             for number, known in enumerate(self.all):
                 if known == ir.SpecialToken(piece.text):
@@ -156,7 +158,7 @@ def _counted(
     at_most: int | None,
     bodies: Sequence[Sequence[Sequence[int]]],
     free: int,
-    made: _Terminals,
+    made: Terminals,
 ) -> ir.ContextFree:
     """The rules: after so many tags of each kind, and in all, another may come, or the end."""
     bounds = [(part.at_least, part.at_most) for part in parts] + [(at_least, at_most)]

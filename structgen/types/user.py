@@ -15,6 +15,7 @@ from structgen.errors import GrammarError, OutputTypeError
 from structgen.grammar import ir
 
 from .schemas import shown
+from .tool_calls import ToolsOffered
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,7 @@ class OutputType:
         locate: adds to an error where it is in what the user wrote; None where nothing is to add.
         fitted: makes the output type for a vocabulary, of the names of its control tokens, which
             have no text; None where that makes no difference.
+        offered: the tools that a prompt has to tell of, or None.
     """
 
     grammar: ir.Grammar
@@ -43,6 +45,8 @@ class OutputType:
     fitted: Callable[[Collection[str]], OutputType] | None = field(
         default=None, repr=False, compare=False
     )
+
+    offered: ToolsOffered | None = field(default=None, repr=False, compare=False)
 
     @property
     def name(self) -> str:

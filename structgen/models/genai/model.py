@@ -114,16 +114,28 @@ class TextModel:
         tokens = self.vocabulary.tokens
         return b"".join(tokens[int(token_id)] for token_id in token_ids).decode(errors="replace")
 
-    def apply_chat_template(self, messages: Sequence[Mapping[str, Any]]) -> str:
+    def apply_chat_template(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+    ) -> str:
         """Return the text of a chat, up to where the assistant's answer begins.
+
+        Args:
+            messages: the chat.
+            tools: tools as in OpenAI's API, for templates that tell the model of them.
 
         Raises:
             PromptError: the model has no chat template, or the template refuses these messages.
         """
+        given = {} if tools is None else {"tools": json.dumps(list(tools), ensure_ascii=False)}
         try:
             return str(
                 self.og_tokenizer.apply_chat_template(
-                    json.dumps(list(messages), ensure_ascii=False), add_generation_prompt=True
+                    json.dumps(list(messages), ensure_ascii=False),
+                    add_generation_prompt=True,
+                    **given,
                 )
             )
         except (RuntimeError, TypeError, ValueError) as error:

@@ -1,0 +1,183 @@
+"""What a user writes for calls of tools, and how a model writes them: `ToolCalls`, `ToolSyntax`.
+
+Owns these values and what is wrong with them before any tool is looked at. Where a syntax comes
+from is not known here: a model's chat template shows it (`structgen.decoding`), else it is
+`NEUTRAL`. See `tools` (what a tool is), `tool_grammar` (the texts) and `tool_reader` (the calls of
+one).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from structgen.errors import OutputTypeError
+
+_CHOICES = ("auto", "required")
+
+
+@dataclass(frozen=True, slots=True)
+class ToolSyntax:
+    r"""How a model writes calls: ``before NAME between ARGUMENTS after``.
+
+    For several, ``again NAME between ARGUMENTS`` is repeated before ``after``. The arguments are an
+    object in JSON. Names of control tokens among the text mean those tokens.
+
+    Attributes:
+        marker: what ``before`` begins with and free text never has: as soon as it is there, a call
+            has begun. Empty: calls stand at the start of the answer or nowhere.
+        before: what stands before the first name, such as ``<tool_call>\n{"name": "``.
+        between: what stands between a name and its arguments: ``", "arguments": ``.
+        again: what stands between two calls; None: the syntax has one call only.
+        after: what stands after the last call's arguments.
+        known: whether the model's template shows it, or a token of its vocabulary.
+    """
+
+    marker: str
+    before: str
+    between: str
+    again: str | None
+    after: str
+    known: bool = True
+
+    def __post_init__(self) -> None:
+        if not self.before.startswith(self.marker) or not self.before or not self.between:
+            raise OutputTypeError(
+                f"ToolSyntax: before={self.before!r} has to begin with marker={self.marker!r}, and "
+                "neither it nor between= may be empty."
+            )
+
+    def example(self, name: str, arguments: str) -> str:
+        """A call as it is written."""
+        return f"{self.before}{name}{self.between}{arguments}{self.after}"
+
+
+@dataclass(frozen=True, slots=True)
+class ToolsOffered:
+    """What a prompt tells the model of its tools.
+
+    Attributes:
+        schemas: each tool as in OpenAI's API.
+        syntax: how calls are written.
+        instructions: what to tell, see `ToolCalls`.
+    """
+
+    schemas: tuple[Mapping[str, Any], ...]
+    syntax: ToolSyntax
+    instructions: str | None = None
+
+
+NEUTRAL = ToolSyntax(
+    marker="<tool_call>",
+    before='<tool_call>\n{"name": "',
+    between='", "arguments": ',
+    again='}\n</tool_call>\n<tool_call>\n{"name": "',
+    after="}\n</tool_call>",
+    known=False,
+)
+"""The syntax where a model shows none: that of Hermes and Qwen, which many models know."""
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class ToolCalls:
+    """Calls of tools in the model's own syntax, or free text instead of or before them.
+
+    Parses to a list: the text that is not empty as a str, then a `structgen.Call` for each call,
+    with arguments that are checked; nothing is called by itself.
+
+    Args:
+        tools: functions with annotated parameters, classes (Pydantic's, dataclasses, `TypedDict`s),
+            `JsonSchema`s of objects with a ``title``, or dicts as in OpenAI's API:
+            ``{"type": "function", "function": {"name": ..., "parameters": {...}}}``.
+        parallel: whether there may be several calls in an answer. None: where the syntax has them.
+        choice: ``"auto"``: free text, calls, or text and then calls; ``"required"``: at least one
+            call; or a tool's name: calls of that one, at least one.
+        text: whether free text may stand before the calls; None: with ``"auto"`` only.
+        syntax: how calls are written; None: as the model's chat template shows it, else `NEUTRAL`.
+        instructions: what the system message tells the model, where a prompt is a chat: ``{tools}``
+            in it becomes their schemas, one a line, ``{example}`` a call. None: the chat template
+            tells it, or where that takes no tools, a text of ours
+            (`structgen.decoding.tool_prompts`); ``""``: nothing.
+
+    Raises:
+        OutputTypeError: the arguments are none of these.
+    """
+
+    tools: tuple[Any, ...]
+    parallel: bool | None
+    choice: str
+    text: bool | None
+    syntax: ToolSyntax | None
+    instructions: str | None
+
+    def __init__(
+        self,
+        tools: Iterable[Any],
+        parallel: bool | None = None,
+        choice: str = "auto",
+        text: bool | None = None,
+        syntax: ToolSyntax | None = None,
+        instructions: str | None = None,
+    ) -> None:
+        if isinstance(tools, (str, Mapping)) or not isinstance(tools, Iterable):
+            raise OutputTypeError(f"ToolCalls takes a list of tools, got {tools!r}.")
+        found = tuple(tools)
+        if not found:
+            raise OutputTypeError("ToolCalls needs at least one tool.")
+        for name, value in (("parallel", parallel), ("text", text)):
+            if value is not None and not isinstance(value, bool):
+                raise OutputTypeError(f"ToolCalls: {name}={value!r} is neither a bool nor None.")
+        if not isinstance(choice, str):
+            raise OutputTypeError(
+                f"ToolCalls: choice={choice!r} is neither 'auto', 'required' nor a tool's name."
+            )
+        if choice == "auto" and text is False:
+            raise OutputTypeError(
+                "ToolCalls: choice='auto' allows text instead of calls, and text=False none. "
+                "Write choice='required'."
+            )
+        if syntax is not None and not isinstance(syntax, ToolSyntax):
+            raise OutputTypeError(f"ToolCalls: syntax={syntax!r} is no ToolSyntax.")
+        if instructions is not None and not isinstance(instructions, str):
+            raise OutputTypeError(f"ToolCalls: instructions={instructions!r} is no str.")
+        values: tuple[tuple[str, Any], ...] = (
+            ("tools", found),
+            ("parallel", parallel),
+            ("choice", choice),
+            ("text", text),
+            ("syntax", syntax),
+            ("instructions", instructions),
+        )
+        for name, value in values:
+            object.__setattr__(self, name, value)
+
+    @property
+    def may_be_text(self) -> bool:
+        """Whether an answer may be free text alone."""
+        return self.choice == "auto"
+
+    @property
+    def has_text(self) -> bool:
+        """Whether free text may stand before the calls."""
+        return self.may_be_text if self.text is None else self.text
+
+    def written_as(self, syntax: ToolSyntax) -> ToolCalls:
+        """The same in a syntax, unless it has one."""
+        if self.syntax is not None:
+            return self
+        return ToolCalls(
+            self.tools, self.parallel, self.choice, self.text, syntax, self.instructions
+        )
+
+    def __repr__(self) -> str:
+        shown = ", ".join(getattr(tool, "__name__", None) or repr(tool) for tool in self.tools)
+        choice = "" if self.choice == "auto" else f", choice={self.choice!r}"
+        parallel = "" if self.parallel is None else f", parallel={self.parallel}"
+        return f"ToolCalls([{shown}]{parallel}{choice})"
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any = None) -> Any:
+        raise OutputTypeError(
+            "ToolCalls cannot be a part of JSON: it is an output type of its own. Inside of JSON, "
+            "a function stands for a call of it: list[greet]."
+        )

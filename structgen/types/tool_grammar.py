@@ -1,0 +1,110 @@
+"""The grammar of calls in a model's syntax, with free text before or instead of them.
+
+A call begins as soon as the syntax's marker is there, as a tag does (`tag_grammar`); what follows
+is fixed but for the name and the arguments, so that it is forced. Where a syntax has no marker, an
+answer that begins as a call is one, and all other text is free. Knows no values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+
+from structgen.errors import OutputTypeError
+from structgen.grammar import ir
+from structgen.grammar.regex import tree
+
+from .tag_grammar import Terminals, up_to, without
+from .tags import mark_of
+from .tool_calls import ToolCalls, ToolSyntax
+from .tools import Tool
+from .user import SpecialToken
+
+_START, _CALL, _MORE = 0, 1, 2
+_BLANKS = tree.repeat(ir.char_set([(0x20, 0x20), (0x9, 0xA), (0xD, 0xD)]), 0, None)
+
+
+def tool_grammar(
+    calls: ToolCalls, syntax: ToolSyntax, tools: Sequence[Tool], tokens: Collection[str]
+) -> ir.ContextFree:
+    """The texts of answers.
+
+    Args:
+        calls: what the user asked for.
+        syntax: how calls are written.
+        tools: those of which there may be calls.
+        tokens: names of the tokens that are no text.
+
+    Raises:
+        OutputTypeError: the syntax cannot say what is asked for.
+    """
+    made = Terminals()
+    rules: list[tuple[int, tuple[int, ...]]] = []
+    arguments = [
+        made.number(ir.Embedded(f"arguments of {tool.name}", tool.output.grammar)) for tool in tools
+    ]
+
+    def fixed(text: str) -> list[int]:
+        return [made.text(piece) for piece in mark_of(text, tokens)] if text else []
+
+    def named(before: str) -> list[list[int]]:
+        return [
+            [*fixed(f"{before}{tool.name}{syntax.between}"), inside]
+            for tool, inside in zip(tools, arguments, strict=True)
+        ]
+
+    # What follows the arguments: the end, or another call.
+    rules.append((_MORE, tuple(fixed(syntax.after))))
+    if calls.parallel is not False and syntax.again is not None:
+        rules += [(_MORE, (*way, ~_MORE)) for way in named(syntax.again)]
+    elif calls.parallel:
+        raise OutputTypeError(
+            f"{calls!r}: this model's syntax has one call in an answer. Leave parallel=True out, "
+            "or pass a syntax= that has an again=."
+        )
+    if calls.has_text:
+        rules += _free(calls, syntax, made, named, tokens)
+    else:
+        rules += [(_START, (*way, ~_MORE)) for way in named(syntax.before)]
+    return ir.ContextFree(tuple(made.all), ("answer", "call", "more"), tuple(rules), _START)
+
+
+def _free(
+    calls: ToolCalls,
+    syntax: ToolSyntax,
+    made: Terminals,
+    named: Callable[[str], list[list[int]]],
+    tokens: Collection[str],
+) -> list[tuple[int, tuple[int, ...]]]:
+    """The rules of an answer that is text, or begins with it."""
+    if not syntax.marker:
+        if not calls.may_be_text:
+            raise OutputTypeError(
+                f"{calls!r}: in this model's syntax calls have no marker, so that no text can "
+                "stand before them. Leave text=True out, or pass a syntax= with a marker."
+            )
+        call = tree.concat((_BLANKS, ir.literal(syntax.before), ir.ANY_TEXT))
+        text = tree.intersect((tree.repeat(ir.ANY_CHAR, 1, None), tree.complement(call)))
+        free = made.number(ir.Embedded("text", ir.Pattern(text, source="text")))
+        return [
+            (_START, ()),
+            (_START, (free,)),
+            *((_START, (*way, ~_MORE)) for way in named(syntax.before)),
+        ]
+    first, *more = mark_of(syntax.marker, tokens)
+    if isinstance(first, str) and more:
+        raise OutputTypeError(
+            f"The marker {syntax.marker!r} has a special token inside. It may begin with one."
+        )
+    rest = syntax.before[len(syntax.marker) :]
+    some = tree.intersect((tree.repeat(ir.ANY_CHAR, 1, None), without([syntax.marker])))
+    free = made.number(ir.Embedded("text", ir.Pattern(some, source="text")))
+    if isinstance(first, SpecialToken):
+        ways = [[*way, ~_MORE] for way in named(syntax.before)]
+        bodies = [*ways, *([free, *way] for way in ways)]
+    else:
+        opening = up_to(syntax.marker, [syntax.marker])
+        source = f"text up to {syntax.marker!r}"
+        opened = made.number(ir.Embedded(source, ir.Pattern(opening, source=source)))
+        bodies = [[opened, *way, ~_MORE] for way in named(rest)]
+    ends = [(), (free,)] if calls.may_be_text else []
+    return [*((_START, end) for end in ends), *((_START, tuple(body)) for body in bodies)]

@@ -1,0 +1,103 @@
+"""`ToolCalls` as an output type: its grammar, and the calls of a finished text.
+
+Owns the reading of texts, and what `ToolCalls` becomes. Knows no template: the syntax is given, or
+neutral.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+from structgen.errors import OutputTypeError, ParseError
+
+from .tool_calls import NEUTRAL, ToolCalls, ToolsOffered, ToolSyntax
+from .tool_grammar import tool_grammar
+from .tools import Tool, read_tools
+from .user import OutputType
+
+
+def tool_calls_type(value: ToolCalls, name: str, lower: Callable[[Any], OutputType]) -> OutputType:
+    """The output type of calls.
+
+    Args:
+        value: what the user wrote.
+        name: what to call it in messages.
+        lower: makes output types of the tools' arguments.
+
+    Raises:
+        OutputTypeError: a tool cannot be enforced, or the syntax cannot say what is asked for.
+    """
+    syntax = value.syntax or NEUTRAL
+    tools = read_tools(value.tools, lower)
+    callable_ = tools
+    if value.choice not in ("auto", "required"):
+        callable_ = tuple(tool for tool in tools if tool.name == value.choice)
+        if not callable_:
+            raise OutputTypeError(
+                f"ToolCalls: choice={value.choice!r} is neither 'auto', 'required' nor one of the "
+                f"tools: {', '.join(tool.name for tool in tools)}."
+            )
+
+    offered = ToolsOffered(tuple(tool.schema for tool in tools), syntax, value.instructions)
+
+    def fitted(tokens: Collection[str]) -> OutputType:
+        return OutputType(
+            tool_grammar(value, syntax, callable_, tokens),
+            functools.partial(read_calls, syntax, callable_, name),
+            name,
+            tuple(dict.fromkeys(found for tool in callable_ for found in tool.output.checked)),
+            fitted=fitted,
+            offered=offered,
+        )
+
+    return fitted(())
+
+
+def read_calls(syntax: ToolSyntax, tools: Sequence[Tool], name: str, text: str) -> list[Any]:
+    """The text before the calls, if any, and the calls.
+
+    Raises:
+        ParseError: a call is not whole, or its arguments are not valid.
+    """
+    start = text.find(syntax.marker) if syntax.marker else 0
+    if start < 0 or (not syntax.marker and not text.startswith(syntax.before)):
+        return [text] if text else []
+    pieces: list[Any] = [text[:start]] if start else []
+    at, before = start, syntax.before
+    while True:
+        call, at = _call(before, syntax, tools, name, text, at)
+        pieces.append(call)
+        if text[at:] == syntax.after:
+            return pieces
+        if syntax.again is None:
+            raise _not_whole(name, text, at)
+        before = syntax.again
+
+
+def _call(
+    before: str, syntax: ToolSyntax, tools: Sequence[Tool], name: str, text: str, at: int
+) -> tuple[Any, int]:
+    """The call at a place, and where its arguments end."""
+    for tool in tools:
+        opening = f"{before}{tool.name}{syntax.between}"
+        if not text.startswith(opening, at):
+            continue
+        first = at + len(opening)
+        try:
+            _, last = json.JSONDecoder().raw_decode(text, first)
+        except (ValueError, RecursionError):
+            raise _not_whole(name, text, first) from None
+        try:
+            return tool.output.parse(text[first:last]), last
+        except ParseError as error:
+            raise ParseError(f"In a call of {tool.name}: {error}", text=text) from error
+    raise _not_whole(name, text, at)
+
+
+def _not_whole(name: str, text: str, at: int) -> ParseError:
+    return ParseError(
+        f"The text is no {name}: no call is whole at position {at:,}. Text: {text!r}", text=text
+    )

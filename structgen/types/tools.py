@@ -1,0 +1,198 @@
+"""Tools: what a model may call, with name, description, and what its arguments are.
+
+Owns the reading of functions, classes and schemas as tools, and the `Call` that each gives. Knows
+no syntax of calls.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from structgen.errors import OutputTypeError
+from structgen.grammar import ir
+
+from .call import Call, name_of_function
+from .schemas import JsonSchema
+from .signatures import is_function
+from .user import OutputType
+
+_NOTHING = {"type": "object", "properties": {}, "additionalProperties": False}
+_NAME = re.compile(r"[A-Za-z0-9_.:/-]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """One tool.
+
+    Attributes:
+        name: what the model calls it.
+        description: what it is for, perhaps empty.
+        output: the object of its arguments; parses to a `Call`.
+    """
+
+    name: str
+    description: str
+    output: OutputType
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        """It as OpenAI's API has it, for prompts."""
+        assert isinstance(self.output.grammar, ir.Json)
+        function = {
+            "name": self.name,
+            "description": self.description,
+            "parameters": _plain(self.output.grammar.schema),
+        }
+        return {"type": "function", "function": function}
+
+
+def read_tools(tools: Sequence[Any], lower: Callable[[Any], OutputType]) -> tuple[Tool, ...]:
+    """The tools that a user named.
+
+    Raises:
+        OutputTypeError: one is none, has no name, or one that another has, too.
+    """
+    found: dict[str, Tool] = {}
+    for value in tools:
+        tool = _tool(value, lower)
+        if not _NAME.fullmatch(tool.name):
+            raise OutputTypeError(
+                f"A tool is called {tool.name!r}, and models call tools by name. Use letters, "
+                "digits and any of _ . : / - ; of a function, write it as a def with such a name."
+            )
+        if tool.name in found:
+            raise OutputTypeError(
+                f"Two tools are both called {tool.name!r}, so that their calls could not be told "
+                "apart. Give one of them another name."
+            )
+        found[tool.name] = tool
+    return tuple(found.values())
+
+
+def _tool(value: Any, lower: Callable[[Any], OutputType]) -> Tool:
+    if is_function(value):
+        output = lower(value)
+        return Tool(name_of_function(value), _doc(value), output)
+    if isinstance(value, type):
+        output = _object(lower(value), value.__name__)
+        of_class = functools.partial(_call_of_class, value)
+        return Tool(value.__name__, _doc(value), _then(output, of_class))
+    if isinstance(value, JsonSchema):
+        name = value.schema.get("title") if isinstance(value.schema, dict) else None
+        return _of_schema(value, name, None, value, lower)
+    if isinstance(value, Mapping):
+        function = value.get("function", value)
+        if isinstance(function, Mapping) and "name" in function:
+            schema = function.get("parameters") or _NOTHING
+            about = function.get("description")
+            return _of_schema(JsonSchema(schema), function["name"], about, value, lower)
+        return _tool(JsonSchema(value), lower)
+    raise OutputTypeError(
+        f"{value!r} is no tool. Pass functions, classes, JsonSchema({{'title': ..., ...}}) or "
+        "{'name': ..., 'description': ..., 'parameters': {...}}."
+    )
+
+
+def _of_schema(
+    schema: JsonSchema,
+    name: Any,
+    description: Any,
+    tool: Any,
+    lower: Callable[[Any], OutputType],
+) -> Tool:
+    if not isinstance(name, str):
+        raise OutputTypeError(
+            f"{schema!r} has no name to call it by. Give it a 'title', or pass "
+            "{'name': ..., 'parameters': {...}}."
+        )
+    if description is None and isinstance(schema.shared, Mapping):
+        description = schema.shared.get("description")
+    output = _object(lower(schema), name)
+    made = functools.partial(_call_of_schema, _Named(name, tool))
+    return Tool(name, str(description or ""), _then(output, made))
+
+
+def _object(output: OutputType, name: str) -> OutputType:
+    """``output``, which has to be an object in JSON."""
+    grammar = output.grammar
+    schema = grammar.schema if isinstance(grammar, ir.Json) else None
+    kind = schema.get("type") if isinstance(schema, Mapping) else None
+    if isinstance(schema, Mapping) and kind is None and isinstance(grammar, ir.Json):
+        if "properties" in schema:  # then it is one, where anything else would be allowed as well
+            typed = ir.Json({"type": "object", **schema}, grammar.options)
+            return OutputType(typed, output.parse, output.named, output.checked)
+        if "$ref" in schema:
+            return output
+    if kind != "object":
+        raise OutputTypeError(f"The tool {name} takes no object of arguments. Write a function.")
+    return output
+
+
+def _then(output: OutputType, make: Callable[[Any], Call]) -> OutputType:
+    def parse(text: str) -> Call:
+        return make(output.parse(text))
+
+    return OutputType(output.grammar, parse, output.named, output.checked)
+
+
+def _call_of_class(cls: type, value: Any) -> Call:
+    if isinstance(value, Mapping):
+        arguments = dict(value)
+    elif hasattr(cls, "model_fields"):
+        arguments = {name: getattr(value, name) for name in value.model_fields_set}
+    else:
+        names = getattr(cls, "__dataclass_fields__", None) or getattr(cls, "_fields", ())
+        arguments = {name: getattr(value, name) for name in names or vars(value)}
+    return Call(cls, arguments, made=(value,))
+
+
+class _Named:
+    """Stands for a tool that is a schema, where a `Call` wants something to call."""
+
+    def __init__(self, name: str, tool: Any) -> None:
+        self.__name__ = name
+        self.tool = tool
+
+    def __repr__(self) -> str:
+        return self.__name__
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Named) and (self.__name__, self.tool) == (
+            other.__name__,
+            other.tool,
+        )
+
+    def __call__(self, **arguments: Any) -> dict[str, Any]:
+        """Return the arguments: a schema is nothing that could be called."""
+        return arguments
+
+    def __hash__(self) -> int:
+        return hash(self.__name__)
+
+
+def _call_of_schema(named: _Named, value: Any) -> Call:
+    return Call(named, value, made=(value,))
+
+
+def _doc(value: Any) -> str:
+    while isinstance(value, functools.partial):
+        value = value.func
+    doc = vars(value).get("__doc__") if isinstance(value, type) else value.__doc__
+    # What a dataclass writes for itself says nothing that its schema does not.
+    if not doc or doc.startswith(f"{value.__name__}("):
+        return ""
+    return inspect.cleandoc(doc)
+
+
+def _plain(schema: Any) -> Any:
+    """A schema without what only structgen reads."""
+    if isinstance(schema, Mapping):
+        return {
+            key: _plain(value) for key, value in schema.items() if not key.startswith("$structgen")
+        }
+    return [_plain(item) for item in schema] if isinstance(schema, list) else schema
