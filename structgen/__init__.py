@@ -37,6 +37,7 @@ from structgen.errors import (
     SchemaError,
     StructgenError,
     TokenNotAllowed,
+    TruncationWarning,
     UnenforcedWarning,
     Unsatisfiable,
     UnsupportedFeature,
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
     from structgen.generator import Generator
     from structgen.insight import Alternative, Confidence, Trace, TraceStep, ValueConfidence
     from structgen.masks import cache_info
+    from structgen.models.embedding import Embedder, EmbeddingResult, Ranked
     from structgen.models.genai import TextModel
     from structgen.sampling import TokenLogprob, TopToken
     from structgen.types import (
@@ -86,6 +88,8 @@ __all__ = [
     "ConversionError",
     "Cursor",
     "DownloadError",
+    "Embedder",
+    "EmbeddingResult",
     "Explanation",
     "GenerationResult",
     "Generator",
@@ -99,6 +103,7 @@ __all__ = [
     "ParseError",
     "PatternError",
     "PromptError",
+    "Ranked",
     "Regex",
     "SchemaError",
     "SpecialToken",
@@ -115,6 +120,7 @@ __all__ = [
     "TopToken",
     "Trace",
     "TraceStep",
+    "TruncationWarning",
     "UnenforcedWarning",
     "Unsatisfiable",
     "UnsupportedFeature",
@@ -126,6 +132,7 @@ __all__ = [
     "compile",
     "from_onnx_genai",
     "load",
+    "load_embedder",
     "models",
     "warm_up",
 ]
@@ -138,10 +145,13 @@ _HOMES = {
     "Confidence": "structgen.insight",
     "Constraint": "structgen.constraint",
     "Cursor": "structgen.constraint",
+    "Embedder": "structgen.models.embedding",
+    "EmbeddingResult": "structgen.models.embedding",
     "Explanation": "structgen.constraint",
     "GenerationResult": "structgen.decoding",
     "Generator": "structgen.generator",
     "JsonSchema": "structgen.types",
+    "Ranked": "structgen.models.embedding",
     "Regex": "structgen.types",
     "SpecialToken": "structgen.types",
     "Stream": "structgen.decoding",
@@ -196,11 +206,60 @@ def load(
     from structgen.models import genai
 
     return genai.load(
-        models.path(name),
+        models.path(name, task="generate"),
         providers=providers,
         session_options=session_options,
         threads=threads,
         meanwhile=make_tables if warm_up else None,
+    )
+
+
+def load_embedder(
+    name: str | os.PathLike[str],
+    *,
+    pooling: str | None = None,
+    max_length: int | None = None,
+    providers: Sequence[str] | None = None,
+    session_options: Mapping[str, Any] | None = None,
+    threads: int | None = None,
+) -> Embedder:
+    """Load a model that makes vectors of texts, or ranks them; fetch it first if need be.
+
+    Args:
+        name: a folder with an ONNX file (``model.onnx``, there or in its folder ``onnx``) and
+            ``tokenizer.json``, the ONNX file itself, or a name from the catalogue, such as
+            ``all-minilm-l6-v2``.
+        pooling: ``"mean"``, ``"cls"`` (the first token) or ``"last"``; None: as
+            ``1_Pooling/config.json`` in the folder says, else the mean.
+        max_length: most tokens of a text; None: as the folder says.
+        providers: as in `load`.
+        session_options: as in `load`.
+        threads: as in `load`.
+
+    Raises:
+        ModelNotFound: there is no such folder, file or name.
+        DownloadError: fetching failed.
+        ModelError: the model cannot be loaded, or is none that this package can pool.
+        OptionError: ``pooling`` or ``max_length`` does not suit the model.
+
+    Cost: half a second once the model is on disk (the default embedder).
+    """
+    import os
+    from pathlib import Path
+
+    from structgen import models
+    from structgen.models import embedding
+
+    place = Path(name).expanduser() if name and isinstance(name, (str, os.PathLike)) else None
+    if place is None or not place.exists():
+        place = models.path(name, task="embed")
+    return embedding.load(
+        place,
+        pooling=pooling,
+        max_length=max_length,
+        providers=providers,
+        session_options=session_options,
+        threads=threads,
     )
 
 

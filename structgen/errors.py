@@ -22,7 +22,8 @@
     ├── Abstained                less sure of a value than abstain_below asks (text, values)
     └── ParseError               finished text does not parse into the type  (text)
 
-and one warning, UnenforcedWarning, where ``on_unsupported="warn"`` asks for it.
+and two warnings: UnenforcedWarning, where ``on_unsupported="warn"`` asks for it, and
+TruncationWarning, when an embedder cuts texts.
 
 A message says what is wrong, where, what was found, and what to do about it. This module knows
 nothing of the rest of the package; every other module may import it.
@@ -87,6 +88,10 @@ class UnsupportedFeature(SchemaError):
 
 class UnenforcedWarning(UserWarning):
     """A keyword was left out that cannot be enforced: outputs may break it."""
+
+
+class TruncationWarning(UserWarning):
+    """Texts were longer than an embedder takes: only their beginning is in their vectors."""
 
 
 class PatternError(OutputTypeError):

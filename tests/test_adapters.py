@@ -12,7 +12,7 @@ from rounding import PROBABLE, TIE, cold, gap
 
 import structgen
 from structgen import Generator, models
-from structgen.models.genai import providers
+from structgen.models import providers
 
 WEIGHT = "model.final_norm.weight"
 PROMPT = "The capital of France is"

@@ -215,6 +215,18 @@ def test_one_folder_knows_the_runtime():
             assert "onnxruntime_genai" not in names, module
 
 
+def test_one_folder_makes_sessions_of_the_other_runtime():
+    allowed = ("structgen.models.embedding", "structgen.models.providers")
+    for module, path in MODULES.items():
+        names = {
+            alias.name.partition(".")[0]
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+            if isinstance(node, ast.Import)
+            for alias in node.names
+        }
+        assert module.startswith(allowed) or "onnxruntime" not in names, module
+
+
 def test_every_folder_says_what_it_owns():
     for module, path in MODULES.items():
         tree = ast.parse(path.read_text(encoding="utf-8"))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
+from typing import Literal
 
 from structgen.errors import ModelNotFound, OptionError
 from structgen.models import cache, catalogue, fetch, hub
@@ -31,7 +32,12 @@ _EXPLICIT = re.compile(r"[.~/\\]|[A-Za-z]:[/\\]")
 """How a text begins that can only be meant as a local path."""
 
 
-def path(name: str | os.PathLike[str], progress: Progress | None = None) -> Path:
+def path(
+    name: str | os.PathLike[str],
+    progress: Progress | None = None,
+    *,
+    task: Literal["generate", "embed"] | None = None,
+) -> Path:
     """Folder of a model, fetched and converted first if need be.
 
     Args:
@@ -40,6 +46,7 @@ def path(name: str | os.PathLike[str], progress: Progress | None = None) -> Path
             repository id, ``org/name`` or ``org/name/folder``. A local folder comes first.
         progress: told how fetching goes; by default it is shown on standard error. Nothing is shown
             when there is nothing to fetch.
+        task: what the model is to do; one of the catalogue that does something else is not fetched.
 
     Raises:
         ModelNotFound: there is no such folder, name or repository; or it holds no model, or
@@ -67,6 +74,7 @@ def path(name: str | os.PathLike[str], progress: Progress | None = None) -> Path
     if not isinstance(name, str) or _EXPLICIT.match(name):
         raise _not_a_model(local, text)
     if name in catalogue.ENTRIES:
+        _check_task(catalogue.ENTRIES[name], task)
         return pull(name, progress)
     if local.exists():
         raise _not_a_model(local, text)
@@ -137,6 +145,19 @@ def convert_gguf(
     from structgen.models.conversion import convert
 
     return convert.convert_gguf(Path(gguf), Path(out), progress)
+
+
+def _check_task(entry: catalogue.Entry, task: str | None) -> None:
+    if task == "generate" and entry.task != task:
+        raise ModelNotFound(
+            f"{entry.name} is an embedder, which generates no text: load it with "
+            "structgen.load_embedder."
+        )
+    if task == "embed" and entry.task != task:
+        raise ModelNotFound(
+            f"{entry.name} is a language model: load it with structgen.load. Embedders of the "
+            f"catalogue: {', '.join(e.name for e in catalogue.ENTRIES.values() if e.task == task)}."
+        )
 
 
 def _not_a_model(local: Path, written: str) -> ModelNotFound:

@@ -59,14 +59,19 @@ def is_embedder(folder: Path) -> bool:
     """Whether a folder holds an embedder: a tokenizer and a graph, but no language model."""
     return (
         (folder / _EMBEDDER).is_file()
-        and not (folder / CONFIG).is_file()
+        and not is_language_model(folder)
         and any(any(place.glob("*.onnx")) for place in (folder, folder / "onnx"))
     )
 
 
+def is_language_model(folder: Path) -> bool:
+    """Whether a folder holds a model for ONNX Runtime GenAI."""
+    return (folder / CONFIG).is_file()
+
+
 def is_model(folder: Path) -> bool:
     """Whether a folder holds a model, of either kind."""
-    return (folder / CONFIG).is_file() or is_embedder(folder)
+    return is_language_model(folder) or is_embedder(folder)
 
 
 def folder_of(name: str) -> Path:

@@ -26,6 +26,7 @@ may be called from a helper thread, never from two at once.
 """
 
 _LOG_SECONDS = 3.0
+_LATE_SECONDS = 1.0
 _POLL_SECONDS = 0.1
 
 
@@ -46,6 +47,28 @@ def reporting(progress: Progress | None) -> Iterator[Progress]:
             yield bar
     else:
         yield _Log()
+
+
+@contextmanager
+def late(progress: Progress | None) -> Iterator[Progress]:
+    """The caller's callback, or a bar on a terminal once the work has taken a second.
+
+    Where standard error is no terminal nothing is shown: work that is asked for a hundred times a
+    minute must not fill a log.
+    """
+    if progress is not None:
+        yield progress
+    elif not sys.stderr.isatty():
+        yield silent
+    else:
+        began = time.monotonic()
+        with _Bar() as bar:
+
+            def report(stage: str, done: int, total: int) -> None:
+                if time.monotonic() - began >= _LATE_SECONDS:
+                    bar(stage, done, total)
+
+            yield report
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 """Text models on ONNX Runtime GenAI: the only folder that imports ``onnxruntime_genai``.
 
 `model` (`TextModel`, `load`), `sequences` (kept from call to call), `batches`, `adapters` (LoRA),
-`providers`, `folders` (what a model's folder says), `damage` (whether it is whole) and `recover`
+`folders` (what a model's folder says), `damage` (whether it is whole) and `recover`
 (token bytes from a tokenizer that can only decode).
 """
 

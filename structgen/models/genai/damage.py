@@ -1,6 +1,6 @@
-"""Whether a model's files are whole, found before the runtime stumbles over it, and what to do.
+"""Whether a model's files are whole, found before the runtime stumbles over it.
 
-It owns a look at an ONNX file's references to its data file, and the words. The runtime finds a
+It owns a look at an ONNX file's references to its data file. The runtime finds a
 data file that is too short only after it has printed an error of its own, and describes it by its
 own source code. It knows nothing of the runtime itself.
 """
@@ -8,17 +8,12 @@ own source code. It knows nothing of the runtime itself.
 from __future__ import annotations
 
 import mmap
-import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from structgen.models import cache
-
 # Fields of ONNX's protocol buffers: a model's graph, a graph's weights, where a weight's data are.
 _GRAPH, _INITIALIZER, _EXTERNAL_DATA, _KEY, _VALUE = 7, 5, 13, 1, 2
-
-_INTERNALS = re.compile(r".*\[ONNXRuntimeError\] : \d+ : \w+ : |\w+\.cc:\d+ \w+ ", re.DOTALL)
 
 
 def damage(folder: Path, config: Mapping[str, Any]) -> str | None:
@@ -48,19 +43,6 @@ def damage(folder: Path, config: Mapping[str, Any]) -> str | None:
                 f"{name} refers to."
             )
     return None
-
-
-def remedy(folder: Path) -> str:
-    """What to do about a model that cannot be loaded."""
-    name = cache.name_of(folder)
-    if name is None:
-        return "Fetch or convert the model again."
-    return f"Delete it with `structgen models rm {name}`; it is fetched again when next it is used."
-
-
-def in_short(error: Exception) -> str:
-    """A runtime's error without the places in its source code."""
-    return _INTERNALS.sub("", str(error)).strip().rstrip(".")
 
 
 def _references(path: Path) -> Iterator[tuple[str, int]]:

@@ -36,16 +36,22 @@ os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 import onnxruntime_genai as og  # type: ignore[import-untyped]
 
-from structgen.errors import ModelError, OptionError, PromptError
+from structgen.errors import ModelError, PromptError
+from structgen.models.loading import check_threads, in_short, remedy
+from structgen.models.providers import (
+    PROVIDER_OPTIONS,
+    check_session_options,
+    checked,
+    with_options,
+)
 from structgen.sampling import Logits, TokenIds
 from structgen.vocabulary import Vocabulary
 
 from . import recover
 from .adapters import AdapterSet
 from .batches import MOST_ROWS, TextBatch, pads_exactly
-from .damage import damage, in_short, remedy
+from .damage import damage
 from .folders import folder_vocabulary, read_ahead, read_config
-from .providers import PROVIDER_OPTIONS, check_session_options, checked, with_options
 from .sequences import LiveSequence, SequencePool, TextSequence
 
 # What is kept of calls by default: a few conversations, or one system prompt for a few threads.
@@ -299,13 +305,7 @@ def load(
 
     Cost: 0.8 s for SmolLM2-135M, and 0.3 s for its vocabulary.
     """
-    if threads is not None and (
-        isinstance(threads, bool) or not isinstance(threads, int) or threads < 1
-    ):
-        raise OptionError(
-            f"threads={threads!r} is out of range. It must be 1 or more, or left out: as many as "
-            "there are cores."
-        )
+    check_threads(threads)
     config = read_config(folder)
     vocabulary = folder_vocabulary(folder, config)
     check_session_options(session_options)

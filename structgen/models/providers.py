@@ -7,7 +7,7 @@ nothing is imported before it is asked.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from structgen.errors import ModelError
@@ -29,6 +29,12 @@ _SESSION_OPTIONS = (
 )
 
 PROVIDER_OPTIONS = "provider_options"
+
+
+def runtime_names(providers: Iterable[str]) -> list[str]:
+    """The names of providers as ONNX Runtime's own sessions want them."""
+    of_name = {name: whole for whole, name in _NAMES.items()}
+    return [of_name[name] for name in providers]
 
 
 def installed() -> list[str]:
@@ -53,7 +59,8 @@ def checked(providers: Sequence[str]) -> list[str]:
             raise ModelError(
                 f"The execution provider {given!r} is not installed. Installed: {', '.join(here)}. "
                 "CUDA comes with the package onnxruntime-genai-cuda, DirectML with "
-                "onnxruntime-genai-directml, each instead of onnxruntime-genai."
+                "onnxruntime-genai-directml, each instead of onnxruntime-genai (for embedders: "
+                "onnxruntime-gpu and onnxruntime-directml, instead of onnxruntime)."
             )
     return names
 

@@ -1,0 +1,14 @@
+"""Embedders: texts to vectors on ONNX Runtime. The only folder that makes ``onnxruntime`` sessions.
+
+`folder` (what an embedder's files say), `tokens` (texts to token ids), `batches` (which texts run
+together), `session` (the graph), `device` (the graph where the provider is not the CPU), `pooling`
+(vectors of tokens to the vector of a text) and `embedder` (`Embedder`, `load`). It knows nothing of
+language models, masks or output types.
+"""
+
+from __future__ import annotations
+
+from .embedder import Embedder, load
+from .results import EmbeddingResult, Ranked
+
+__all__ = ["Embedder", "EmbeddingResult", "Ranked", "load"]

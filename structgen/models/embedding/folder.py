@@ -1,0 +1,180 @@
+"""What the files of an embedder say: which graph, how its tokens are pooled, prompts, lengths.
+
+It reads the layout of sentence-transformers: ``modules.json``, ``1_Pooling/config.json``,
+``config_sentence_transformers.json``, ``sentence_bert_config.json``, with an ONNX graph beside them
+or in ``onnx/``. None of them must be there. It knows no runtime.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from structgen.errors import ModelError, ModelNotFound
+
+from .pooling import Pooling
+
+_GRAPH = "model.onnx"
+_UNLIMITED = 1_000_000
+"""Tokenizers write a number far above this where there is no bound."""
+
+# Their positions begin behind the padding token's id.
+_OFFSET_POSITIONS = ("roberta", "xlm-roberta", "camembert", "mpnet", "longformer")
+
+_MODES: Mapping[str, Pooling] = {"mean": "mean", "cls": "cls", "lasttoken": "last"}
+_FLAG = "pooling_mode_"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What a folder says.
+
+    Attributes:
+        folder: the folder.
+        graph: the ONNX file.
+        tokenizer: ``tokenizer.json``, if there is one.
+        pooling: how tokens become one vector; a name this package has not, if the folder asks for
+            another; None: it does not say.
+        pools_prompt: whether a prompt's tokens count in the mean.
+        max_length: most tokens of a text as the folder says it, or None.
+        positions: most tokens that the graph can take, or None if not known.
+        prompts: what to put before a text, by what the text is: ``"query"``, ``"document"``, ….
+        default_prompt: the name of the prompt for texts that nothing is said of, or None.
+        others: modules after the pooling that change the vector, such as ``Dense``.
+    """
+
+    folder: Path
+    graph: Path
+    tokenizer: Path | None
+    pooling: str | None
+    pools_prompt: bool
+    max_length: int | None
+    positions: int | None
+    prompts: Mapping[str, str]
+    default_prompt: str | None
+    others: tuple[str, ...]
+
+
+def read(place: Path) -> Settings:
+    """Read an embedder's folder, or what lies beside an ONNX file.
+
+    Raises:
+        ModelNotFound: there is no ONNX file, or there are several and none is ``model.onnx``.
+        ModelError: a file cannot be understood.
+    """
+    graph = place if place.is_file() else _graph_in(place)
+    folder = graph.parent
+    if folder.name == "onnx" and not (folder / "tokenizer.json").is_file():
+        folder = folder.parent
+    modules = _modules(folder)
+    pooling_folder = next((path for kind, path in modules if kind == "Pooling"), "1_Pooling")
+    pooling = _json(folder / pooling_folder / "config.json")
+    own = _json(folder / "config_sentence_transformers.json")
+    bert = _json(folder / "sentence_bert_config.json")
+    tokenizer_config = _json(folder / "tokenizer_config.json")
+    positions = _positions(_json(folder / "config.json"))
+    lengths = [_length(tokenizer_config.get("model_max_length")), positions]
+    known = [length for length in lengths if length is not None]
+    tokenizer = folder / "tokenizer.json"
+    prompts = {str(name): str(text) for name, text in (own.get("prompts") or {}).items()}
+    default = own.get("default_prompt_name")
+    if default is not None and default not in prompts:
+        raise ModelError(
+            f"{folder / 'config_sentence_transformers.json'} names the default prompt "
+            f"{default!r}, which its prompts have not: {', '.join(prompts) or 'there are none'}."
+        )
+    return Settings(
+        folder=folder,
+        graph=graph,
+        tokenizer=tokenizer if tokenizer.is_file() else None,
+        pooling=_pooling(pooling),
+        pools_prompt=bool(pooling.get("include_prompt", True)),
+        max_length=_length(bert.get("max_seq_length")) or min(known, default=None),
+        positions=positions,
+        prompts=MappingProxyType(prompts),
+        default_prompt=default,
+        others=tuple(
+            kind for kind, _ in modules if kind not in ("Transformer", "Pooling", "Normalize")
+        ),
+    )
+
+
+def _graph_in(folder: Path) -> Path:
+    if not folder.is_dir():
+        raise ModelNotFound(f"There is no folder or ONNX file {folder}.")
+    for place in (folder, folder / "onnx"):
+        found = sorted(place.glob("*.onnx"))
+        if place / _GRAPH in found:
+            return place / _GRAPH
+        if len(found) == 1:
+            return found[0]
+        if found:
+            names = "".join(f"\n  {file}" for file in found)
+            raise ModelNotFound(
+                f"{place} holds {len(found)} ONNX files and none is {_GRAPH}. Name one:{names}"
+            )
+    raise ModelNotFound(
+        f"{folder} holds no ONNX file, neither itself nor in its folder onnx. Export the model "
+        "to ONNX (`optimum-cli export onnx --model NAME OUT`), and name the folder OUT."
+    )
+
+
+def _json(file: Path) -> dict[str, Any]:
+    """What is in a file; nothing if it is not there."""
+    if not file.is_file():
+        return {}
+    found = _read(file)
+    if not isinstance(found, dict):
+        raise ModelError(f"{file} cannot be understood: it is no JSON object.")
+    return found
+
+
+def _read(file: Path) -> Any:
+    try:
+        return json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ModelError(f"{file} cannot be understood: {error}.") from error
+
+
+def _modules(folder: Path) -> list[tuple[str, str]]:
+    """The kind and the folder of each step, as ``modules.json`` lists them."""
+    file = folder / "modules.json"
+    if not file.is_file():
+        return []
+    try:
+        return [(one["type"].rpartition(".")[2], one.get("path", "")) for one in _read(file)]
+    except (TypeError, KeyError, AttributeError) as error:
+        raise ModelError(f"{file} cannot be understood: {error!r}.") from error
+
+
+def _pooling(config: Mapping[str, Any]) -> str | None:
+    """The pooling of a configuration in either of its two forms."""
+    named = config.get("pooling_mode")
+    if named is not None:
+        modes = [named] if isinstance(named, str) else [str(name) for name in named]
+    else:
+        modes = [
+            name.removeprefix(_FLAG).removesuffix("_token").removesuffix("_tokens")
+            for name, is_on in config.items()
+            if name.startswith(_FLAG) and is_on is True
+        ]
+    if not modes:
+        return None
+    return _MODES.get(modes[0], modes[0]) if len(modes) == 1 else " and ".join(modes)
+
+
+def _positions(config: Mapping[str, Any]) -> int | None:
+    positions = _length(config.get("max_position_embeddings"))
+    if positions is not None and config.get("model_type") in _OFFSET_POSITIONS:
+        positions -= int(config.get("pad_token_id") or 1) + 1
+    return positions
+
+
+def _length(value: object) -> int | None:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    return int(value) if 0 < value < _UNLIMITED else None

@@ -1,0 +1,86 @@
+"""One vector a text out of one vector a token, and what is done to that: cut, scaled, written.
+
+Plain functions over arrays. It knows no runtime, no tokenizer and no files.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from structgen.errors import OptionError
+
+FloatArray = npt.NDArray[np.float32]
+Pooling = Literal["mean", "cls", "last"]
+
+POOLINGS: tuple[Pooling, ...] = ("mean", "cls", "last")
+
+
+def check_pooling(pooling: str) -> Pooling:
+    """Return ``pooling``.
+
+    Raises:
+        OptionError: there is no such pooling.
+    """
+    for known in POOLINGS:
+        if pooling == known:
+            return known
+    raise OptionError(
+        f"pooling={pooling!r} is unknown. It is one of {', '.join(map(repr, POOLINGS))}."
+    )
+
+
+def pool(
+    hidden: npt.NDArray[np.floating], lengths: Sequence[int], pooling: Pooling, n_skipped: int = 0
+) -> FloatArray:
+    """The vector of each text, float32 ``[batch, width]``.
+
+    Args:
+        hidden: ``[batch, tokens, width]``: a vector for each token, padding at the end.
+        lengths: tokens of each text. A text without any gets zeros.
+        pooling: the mean of all tokens, the first token or the last.
+        n_skipped: tokens at the beginning that the mean leaves out: a prompt's.
+    """
+    out = np.zeros((len(lengths), hidden.shape[-1]), np.float32)
+    for row, (vectors, length) in enumerate(zip(hidden, lengths, strict=True)):
+        if not length:
+            continue
+        if pooling == "mean":
+            # Over this text's tokens alone, so that it does not matter what it is batched with.
+            first = min(n_skipped, length - 1)
+            out[row] = vectors[first:length].mean(axis=0, dtype=np.float32)
+        else:
+            out[row] = vectors[0 if pooling == "cls" else length - 1]
+    return out
+
+
+def finish(vectors: FloatArray, dimensions: int | None, normalize: bool) -> FloatArray:
+    """Keep the first ``dimensions`` numbers of each vector, and scale each to length 1.
+
+    A vector of zeros stays so.
+
+    Raises:
+        OptionError: there are not so many numbers.
+    """
+    width = vectors.shape[-1]
+    if dimensions is not None:
+        if isinstance(dimensions, bool) or not isinstance(dimensions, int):
+            raise OptionError(f"dimensions={dimensions!r} is no whole number.")
+        if not 1 <= dimensions <= width:
+            raise OptionError(
+                f"dimensions={dimensions} is out of range: this model's vectors have {width}."
+            )
+        vectors = vectors[:, :dimensions]
+    if normalize:
+        lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+        vectors = vectors / np.where(lengths == 0, np.float32(1), lengths)
+    return np.ascontiguousarray(vectors, np.float32)
+
+
+def to_base64(vectors: FloatArray) -> list[str]:
+    """Each vector as base64 of its float32 numbers, little-endian, as OpenAI's API writes them."""
+    return [base64.b64encode(row.astype("<f4").tobytes()).decode("ascii") for row in vectors]

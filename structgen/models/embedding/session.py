@@ -1,0 +1,286 @@
+"""An embedder's graph on ONNX Runtime: which inputs it takes, which output is the vector.
+
+It owns the session, and arrays in and out. Tokens come in as lists of ids, vectors come out as
+NumPy arrays. It knows no tokenizer, no prompts and no batches.
+
+Graphs differ in what they want: token ids with or without types, mask and positions, with the
+(empty) key-value cache of a decoder, or the text itself as a tensor of strings. They differ in what
+they give: a vector a text (``sentence_embedding``), a vector a token (``last_hidden_state``), or a
+cross-encoder's ``logits``.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, final
+
+import numpy as np
+import numpy.typing as npt
+
+# A program that answers on this machine tells nobody else about it, unless its user wants that.
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
+
+import onnxruntime as ort  # type: ignore[import-untyped]
+
+from structgen.errors import ModelError
+from structgen.models.loading import check_threads, in_short, remedy
+from structgen.models.providers import (
+    PROVIDER_OPTIONS,
+    check_session_options,
+    checked,
+    runtime_names,
+    with_options,
+)
+
+from .device import Device
+from .pooling import FloatArray, Pooling, pool
+from .tokens import Tokens
+
+_OF_TEXT = ("sentence_embedding", "embeddings", "embedding", "text_embeds", "dense_vecs")
+_OF_TOKENS = ("last_hidden_state", "token_embeddings", "hidden_states")
+_TYPES = {
+    "tensor(int64)": np.int64,
+    "tensor(int32)": np.int32,
+    "tensor(float)": np.float32,
+    "tensor(float16)": np.float16,
+    "tensor(double)": np.float64,
+}
+_STRING = "tensor(string)"
+_PAST = "past_key_values."
+
+Kind = Literal["text", "tokens", "score"]
+"""What the output that is used holds: a vector a text, a vector a token, or a score a pair."""
+
+
+@final
+class Graph:
+    """A loaded graph. Safe to share by threads.
+
+    Attributes:
+        takes_text: whether it reads strings rather than token ids.
+        kind: what its output is.
+        width: numbers of a vector, or None while the graph does not say.
+        device: where it runs, when that is not the CPU.
+    """
+
+    def __init__(
+        self,
+        file: Path,
+        *,
+        wants_tokens: bool,
+        providers: Sequence[str] | None,
+        session_options: Mapping[str, Any] | None,
+        threads: int | None,
+        device: Device | None = None,
+    ) -> None:
+        """Load a graph.
+
+        Args:
+            file: the ONNX file.
+            wants_tokens: whether a vector a token is preferred to one a text.
+            providers: execution providers, the preferred one first; None: the CPU.
+            session_options: of ONNX Runtime.
+            threads: threads an operator may use.
+            device: where tensors are bound; None: as the first provider has it.
+
+        Raises:
+            ModelError: the runtime cannot load it, or it has inputs or outputs of no embedder.
+        """
+        check_threads(threads)
+        check_session_options(session_options)
+        names, options_of = with_options(
+            ["cpu"] if providers is None else checked(providers), session_options
+        )
+        names = names or ["cpu"]
+        self._file = file
+        self._session = _session(file, names, options_of, session_options, threads)
+        self.device = device or Device.of(names[0], options_of.get(names[0], {}))
+        self._inputs = {one.name: one for one in self._session.get_inputs()}
+        strings = [name for name, one in self._inputs.items() if one.type == _STRING]
+        self.takes_text = bool(strings)
+        self._text_input = strings[0] if strings else ""
+        unknown = [name for name in self._inputs if not self._is_known(name)]
+        if unknown:
+            raise ModelError(
+                f"{file} is no embedder that can be run: it has the inputs {', '.join(unknown)}, "
+                "which are none of input_ids, attention_mask, token_type_ids, position_ids, "
+                f"{_PAST}* and one tensor of strings."
+            )
+        output, self.kind = self._choose(wants_tokens)
+        self._output = output.name
+        last = output.shape[-1] if output.shape else None
+        self.width: int | None = last if isinstance(last, int) and self.kind != "score" else None
+
+    def run(
+        self, rows: Sequence[Tokens], pooling: Pooling, n_skipped: int = 0
+    ) -> npt.NDArray[np.float32]:
+        """Run texts side by side.
+
+        Args:
+            rows: their tokens.
+            pooling: how a vector a token becomes one a text, where the graph does not do so.
+            n_skipped: tokens at the beginning that a mean leaves out.
+
+        Returns:
+            float32 ``[rows, width]``; ``[rows, labels]`` of a cross-encoder.
+
+        Raises:
+            ModelError: the runtime fails.
+        """
+        lengths = [len(row.ids) for row in rows]
+        feeds = self._feeds(rows, lengths)
+        if self.device is not None:
+            to_pool = (lengths, pooling, n_skipped) if self.kind == "tokens" else None
+            with _explained(self._file):
+                return self.device.run(self._session, feeds, self._output, to_pool)
+        found = self._run(feeds)
+        if self.kind == "tokens":
+            return pool(found, lengths, pooling, n_skipped)
+        return np.asarray(found, np.float32)
+
+    def run_texts(self, texts: Sequence[str]) -> FloatArray:
+        """Run a graph that reads text itself: float32 ``[texts, width]``.
+
+        Raises:
+            ModelError: the runtime fails.
+        """
+        shape = self._inputs[self._text_input].shape
+        array = np.array(texts, object)
+        if len(shape) == 2:  # a column of texts
+            array = array[:, None]
+        found = np.asarray(self._run({self._text_input: array}), np.float32)
+        return found.reshape(len(texts), -1)
+
+    def _run(self, feeds: Mapping[str, npt.NDArray[Any]]) -> npt.NDArray[Any]:
+        with _explained(self._file):
+            (found,) = self._session.run([self._output], feeds)
+        return np.asarray(found)
+
+    def _is_known(self, name: str) -> bool:
+        known = ("input_ids", "attention_mask", "token_type_ids", "position_ids", self._text_input)
+        return name in known or name.startswith(_PAST)
+
+    def _choose(self, wants_tokens: bool) -> tuple[Any, Kind]:
+        outputs = {one.name: one for one in self._session.get_outputs()}
+        of_text: list[tuple[str, Kind]] = [(name, "text") for name in _OF_TEXT]
+        of_tokens: list[tuple[str, Kind]] = [(name, "tokens") for name in _OF_TOKENS]
+        order = [*of_tokens, *of_text] if wants_tokens else [*of_text, *of_tokens]
+        for name, kind in [*order, ("logits", "score")]:
+            # Some exports call the vectors of tokens embeddings.
+            if name in outputs and (kind != "text" or len(outputs[name].shape) != 3):
+                return outputs[name], kind
+        if len(outputs) == 1:
+            (only,) = outputs.values()
+            return only, "tokens" if len(only.shape) == 3 else "text"
+        raise ModelError(
+            f"{self._file} has no output that is known for vectors: it has {', '.join(outputs)}, "
+            f"which are none of {', '.join((*_OF_TEXT, *_OF_TOKENS))}, nor logits of a "
+            "cross-encoder."
+        )
+
+    def _feeds(self, rows: Sequence[Tokens], lengths: Sequence[int]) -> dict[str, npt.NDArray[Any]]:
+        """The arrays that the graph wants, each ``[rows, longest]``, zeros behind each text."""
+        shape = (len(rows), max(max(lengths, default=0), 1))
+        ids = np.zeros(shape, np.int64)
+        mask = np.zeros(shape, np.int64)
+        for i, row in enumerate(rows):
+            ids[i, : lengths[i]] = row.ids
+            mask[i, : lengths[i]] = 1
+        feeds: dict[str, npt.NDArray[Any]] = {}
+        for name, wanted in self._inputs.items():
+            if name == "input_ids":
+                array: npt.NDArray[Any] = ids
+            elif name == "attention_mask":
+                array = mask
+            elif name == "token_type_ids":
+                array = np.zeros(shape, np.int64)
+                for i, row in enumerate(rows):
+                    array[i, : lengths[i]] = row.type_ids
+            elif name == "position_ids":
+                array = np.maximum(mask.cumsum(axis=1) - 1, 0)
+            else:
+                array = self._empty_cache(wanted, len(rows))
+            feeds[name] = array.astype(_TYPES[wanted.type], copy=False)
+        return feeds
+
+    def _empty_cache(self, wanted: Any, rows: int) -> npt.NDArray[Any]:
+        """A layer's key-value cache of no tokens: batch, heads, 0, width of a head."""
+        if len(wanted.shape) != 4 or not all(isinstance(wanted.shape[i], int) for i in (1, 3)):
+            raise ModelError(f"{self._file}: the shape of {wanted.name} is not known.")
+        return np.zeros((rows, wanted.shape[1], 0, wanted.shape[3]), np.float32)
+
+
+class _explained:
+    """Turn what the runtime raises into a ModelError."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, place: object) -> None:
+        if isinstance(error, Exception) and not isinstance(error, ModelError):
+            raise ModelError(f"ONNX Runtime cannot run {self._file}: {in_short(error)}.") from error
+
+
+def _session(
+    file: Path,
+    names: Sequence[str],
+    options_of: Mapping[str, Mapping[str, Any]],
+    session_options: Mapping[str, Any] | None,
+    threads: int | None,
+) -> Any:
+    options = ort.SessionOptions()
+    options.log_severity_level = 3  # what goes wrong is an exception, too
+    if threads is not None:
+        options.intra_op_num_threads = threads
+    for name, value in (session_options or {}).items():
+        if name == PROVIDER_OPTIONS:
+            continue
+        if name == "custom_ops_library":
+            options.register_custom_ops_library(str(value))
+        elif "." in name:
+            options.add_session_config_entry(name, value)
+        elif name == "graph_optimization_level":
+            options.graph_optimization_level = _level(value)
+        else:
+            setattr(options, name.replace("log_id", "logid"), value)
+    if importlib.util.find_spec("onnxruntime_extensions") is not None:
+        from onnxruntime_extensions import (  # type: ignore[import-not-found]
+            get_library_path,
+        )
+
+        options.register_custom_ops_library(get_library_path())
+    wanted = [*names, *([] if "cpu" in names else ["cpu"])]  # for what the others cannot do
+    try:
+        return ort.InferenceSession(
+            str(file),
+            options,
+            providers=runtime_names(wanted),
+            provider_options=[
+                {key: str(value) for key, value in options_of.get(name, {}).items()}
+                for name in wanted
+            ],
+        )
+    except Exception as error:
+        said = str(error)
+        if "ai.onnx.contrib" in said or "com.microsoft.extensions" in said:
+            raise ModelError(
+                f"{file} reads text by operators of the package onnxruntime-extensions, which is "
+                "not installed: pip install 'structgen[extensions]'."
+            ) from error
+        if "Protobuf parsing failed" in said or "parse" in said:
+            raise ModelError(
+                f"ONNX Runtime cannot load {file}: {in_short(error)}. {remedy(file.parent)}"
+            ) from error
+        raise ModelError(f"ONNX Runtime cannot load {file}: {in_short(error)}.") from error
+
+
+def _level(value: object) -> Any:
+    """A level of optimisation as ``genai_config.json`` writes it, or the runtime's own."""
+    name = str(value)
+    return getattr(ort.GraphOptimizationLevel, name, value)

@@ -1,0 +1,38 @@
+"""What loading a language model and loading an embedder share: checks, and words for errors.
+
+It knows no runtime.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from structgen.errors import OptionError
+from structgen.models import cache
+
+_INTERNALS = re.compile(r".*\[ONNXRuntimeError\] : \d+ : \w+ : |\w+\.cc:\d+ \w+ ", re.DOTALL)
+
+
+def check_threads(threads: int | None) -> None:
+    """Raise an OptionError unless ``threads`` is a number of threads, or None."""
+    if threads is not None and (
+        isinstance(threads, bool) or not isinstance(threads, int) or threads < 1
+    ):
+        raise OptionError(
+            f"threads={threads!r} is out of range. It must be 1 or more, or left out: as many as "
+            "there are cores."
+        )
+
+
+def remedy(folder: Path) -> str:
+    """What to do about a model that cannot be loaded."""
+    name = cache.name_of(folder)
+    if name is None:
+        return "Fetch or convert the model again."
+    return f"Delete it with `structgen models rm {name}`; it is fetched again when next it is used."
+
+
+def in_short(error: Exception) -> str:
+    """A runtime's error without the places in its source code."""
+    return _INTERNALS.sub("", str(error)).strip().rstrip(".")

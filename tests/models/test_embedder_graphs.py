@@ -1,0 +1,499 @@
+"""Embedders of every kind of graph, on tiny ones whose vectors are known."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import threading
+import warnings
+
+import numpy as np
+import onnx_ir as ir
+import pytest
+import tiny_embedders as tiny
+from hypothesis import given
+from hypothesis import strategies as st
+
+import structgen
+from structgen import EmbeddingResult, Ranked, load_embedder
+from structgen.errors import (
+    ModelError,
+    ModelNotFound,
+    OptionError,
+    PromptError,
+    TruncationWarning,
+)
+from structgen.models import progress
+from structgen.models.embedding import batches, device, session
+from structgen.models.embedding.embedder import Embedder
+from structgen.models.embedding.pooling import finish, pool
+
+TEXTS = ["a b c", "d", "", "a b c d e f g", "b", "x y z", "e e e e e", "query: a"]
+
+
+def expected(texts, pooling="mean", types=True, before=""):
+    """Unit vectors of texts, worked out in NumPy."""
+    out = []
+    for text in texts:
+        ids = tiny.ids_of(before + text)
+        rows = tiny.hidden(ids, [0] * len(ids) if types else None)
+        one = {"mean": rows.mean(0), "cls": rows[0], "last": rows[-1]}[pooling]
+        out.append(one / np.linalg.norm(one))
+    return np.array(out)
+
+
+@pytest.mark.parametrize(
+    ("options", "pooling", "tolerance"),
+    [
+        ({}, "mean", 1e-6),
+        ({"pooling": "cls_token"}, "cls", 1e-6),
+        ({"pooling": "lasttoken"}, "last", 1e-6),
+        ({"pooling": None}, "mean", 1e-6),
+        ({"types": False}, "mean", 1e-6),
+        ({"outputs": ("token_embeddings",)}, "mean", 1e-6),
+        ({"outputs": ("pooler_output", "last_hidden_state")}, "mean", 1e-6),
+        ({"ids_kind": ir.DataType.INT32}, "mean", 1e-6),
+        ({"kind": ir.DataType.FLOAT16, "past": True}, "mean", 1e-3),
+        ({"positions": True, "past": True}, "mean", 1e-6),
+    ],
+)
+def test_vectors_are_those_of_numpy(tmp_path, options, pooling, tolerance):
+    embedder = load_embedder(tiny.folder(tmp_path, **options))
+    assert embedder.dimensions == tiny.WIDTH
+    assert embedder.pooling == pooling
+    found = embedder.embed(TEXTS)
+    assert found.dtype == np.float32
+    assert found.shape == (len(TEXTS), tiny.WIDTH)
+    wanted = expected(TEXTS, pooling, options.get("types", True))
+    assert np.abs(found - wanted).max() < tolerance
+    one = embedder.embed(TEXTS[0])
+    assert one.shape == (1, tiny.WIDTH)
+    assert np.abs(one - found[:1]).max() < 1e-6
+
+
+def test_a_vector_that_the_graph_makes_is_taken_unless_pooling_is_asked_for(tmp_path):
+    outputs = ("last_hidden_state", "sentence_embedding")
+    place = tiny.folder(tmp_path, outputs=outputs, pooling="cls_token")
+    embedder = load_embedder(place)
+    assert embedder.pooling is None
+    mean = np.array([(tiny.TABLE[tiny.ids_of(text)] + tiny.TYPES[0]).mean(0) for text in TEXTS])
+    assert np.abs(embedder.embed(TEXTS, normalize=False) - mean).max() < 1e-6
+    pooled = load_embedder(place, pooling="last")
+    assert np.abs(pooled.embed(TEXTS) - expected(TEXTS, "last")).max() < 1e-6
+    with pytest.raises(OptionError, match="pooling='max' is unknown"):
+        load_embedder(place, pooling="max")
+
+
+@given(st.lists(st.text("abcdz ", max_size=30), max_size=40), st.integers(1, 60))
+def test_batches_change_nothing_but_the_order_of_the_work(tiny_embedder, texts, batch_tokens):
+    result = tiny_embedder.result(texts, batch_tokens=batch_tokens, on_truncation="ignore")
+    assert result.vectors.shape == (len(texts), tiny.WIDTH)
+    for text, vector, n_tokens, n_cut in zip(
+        texts, result.vectors, result.n_tokens, result.n_cut, strict=True
+    ):
+        whole = len(tiny.ids_of(text))
+        assert (n_tokens, n_cut) == (min(whole, tiny.LONGEST), max(whole - tiny.LONGEST, 0))
+        alone = tiny_embedder.embed(text, on_truncation="ignore")[0]
+        assert np.abs(vector - alone).max() < 1e-6
+
+
+@pytest.fixture(scope="module")
+def tiny_embedder(tmp_path_factory) -> Embedder:
+    place = tiny.folder(tmp_path_factory.mktemp("tiny"))
+    prompts = {"query": "query: ", "document": "text: "}
+    tiny.write(place / "config_sentence_transformers.json", {"prompts": prompts})
+    return load_embedder(place)
+
+
+@given(st.lists(st.integers(0, 300), max_size=60), st.integers(1, 1000))
+def test_batches_hold_every_text_once_within_the_budget(lengths, budget):
+    found = batches.plan(lengths, budget)
+    assert sorted(i for batch in found for i in batch) == list(range(len(lengths)))
+    for batch in found:
+        longest = max(lengths[i] for i in batch)
+        assert len(batch) == 1 or len(batch) * longest <= budget
+    ends = [(lengths[batch[0]], lengths[batch[-1]]) for batch in found]
+    assert all(a >= b for a, b in ends)
+    assert all(ends[i][1] >= ends[i + 1][0] for i in range(len(ends) - 1))
+
+
+def test_many_texts_go_through_windows_while_a_thread_makes_tokens(tiny_embedder, monkeypatch):
+    monkeypatch.setattr(batches, "_WINDOW_TEXTS", 7)
+    names = set()
+    encode = type(tiny_embedder._tokenizer).encode
+
+    def watched(self, texts):
+        names.add(threading.current_thread().name)
+        return encode(self, texts)
+
+    monkeypatch.setattr(type(tiny_embedder._tokenizer), "encode", watched)
+    texts = [" ".join("abcdefghij"[: i % 9]) for i in range(50)]
+    reports = []
+    found = tiny_embedder.embed(iter(texts), progress=lambda *report: reports.append(report))
+    assert np.abs(found - expected(texts)).max() < 1e-6
+    assert len(names) == 2
+    done = [n for _, n, _ in reports]
+    assert done == sorted(done)
+    assert done[-1] == 50
+    tiny_embedder.embed(texts, progress=lambda *report: reports.append(report))
+    assert reports[-1][1:] == (50, 50)
+
+
+def test_a_bar_is_shown_past_a_second_on_a_terminal_only(monkeypatch, capsys):
+    now = [0.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    bars = []
+
+    class Bar:
+        def __enter__(self):
+            return lambda *report: bars.append(report)
+
+        def __exit__(self, *_):
+            pass
+
+    monkeypatch.setattr(progress, "_Bar", Bar)
+    for terminal in (False, True):
+        monkeypatch.setattr(progress.sys.stderr, "isatty", lambda terminal=terminal: terminal)
+        with progress.late(None) as report:
+            for second in (0.0, 0.9, 1.1):
+                now[0] += second
+                report("Embedding", 1, 2)
+        assert len(bars) == terminal
+    assert capsys.readouterr().err == ""
+
+
+def test_what_is_cut_is_counted_told_or_refused(tiny_embedder):
+    long = "a " * 30
+    with pytest.warns(TruncationWarning, match=r"1 text of 2 .* 12 tokens that .*: 20 tokens"):
+        tiny_embedder.embed([long, "a"])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        result = tiny_embedder.result([long, "a"], on_truncation="ignore")
+        tiny_embedder.embed("a " * 10)
+    assert isinstance(result, EmbeddingResult)
+    assert result.n_tokens.tolist() == [12, 3]
+    assert result.n_cut.tolist() == [20, 0]
+    assert np.abs(result.vectors[0] - expected(["a " * 10])[0]).max() < 1e-6
+    with pytest.raises(PromptError, match=r"Text 1 has 32 tokens, and .* takes 12\."):
+        tiny_embedder.embed(["a", long], on_truncation="error")
+    with pytest.raises(OptionError, match="on_truncation='cut' is unknown"):
+        tiny_embedder.embed("a", on_truncation="cut")
+
+
+def test_max_length_is_what_is_asked_for_as_far_as_the_graph_goes(tmp_path):
+    place = tiny.folder(tmp_path)
+    embedder = load_embedder(place, max_length=4)
+    assert embedder.result("a b c", on_truncation="ignore").n_cut.tolist() == [1]
+    tiny.write(place / "config.json", {"max_position_embeddings": 16})
+    assert load_embedder(place, max_length=16).max_length == 16
+    for wrong in (17, 0, 3.5, True):
+        with pytest.raises(OptionError, match="max_length="):
+            load_embedder(place, max_length=wrong)
+    with pytest.raises(OptionError, match="adds 3 tokens of"):
+        load_embedder(place, max_length=2)
+    (place / "sentence_bert_config.json").unlink()
+    assert load_embedder(place).max_length == 16
+    config = {"max_position_embeddings": 16, "model_type": "roberta", "pad_token_id": 1}
+    tiny.write(place / "config.json", config)
+    assert load_embedder(place).max_length == 14
+    tiny.write(place / "tokenizer_config.json", {"model_max_length": 9})
+    assert load_embedder(place).max_length == 9
+
+
+def test_prompts_go_before_texts(tiny_embedder, tmp_path):
+    found = tiny_embedder.embed(["a", "b"], prompt_name="query")
+    assert np.abs(found - expected(["a", "b"], before="query: ")).max() < 1e-6
+    assert np.array_equal(found, tiny_embedder.embed(["a", "b"], prompt="query: "))
+    assert np.abs(tiny_embedder.embed("a") - expected(["a"])).max() < 1e-6
+    with pytest.raises(OptionError, match=r"no prompt of .*, which has 'query', 'document'"):
+        tiny_embedder.embed("a", prompt_name="passage")
+    with pytest.raises(OptionError, match="not both"):
+        tiny_embedder.embed("a", prompt_name="query", prompt="b")
+    place = tiny.folder(tmp_path)
+    settings = {"prompts": {"d": "text: "}, "default_prompt_name": "d"}
+    tiny.write(place / "config_sentence_transformers.json", settings)
+    default = load_embedder(place)
+    assert np.abs(default.embed("a") - expected(["a"], before="text: ")).max() < 1e-6
+    assert np.abs(default.embed("a", prompt="") - expected(["a"])).max() < 1e-6
+    settings["default_prompt_name"] = "gone"
+    tiny.write(place / "config_sentence_transformers.json", settings)
+    with pytest.raises(ModelError, match="'gone', which its prompts have not: d"):
+        load_embedder(place)
+
+
+def test_a_prompt_is_left_out_of_the_mean_where_the_folder_says_so(tmp_path):
+    place = tiny.folder(tmp_path)
+    pooling = {"pooling_mode_mean_tokens": True, "include_prompt": False}
+    tiny.write(place / "1_Pooling" / "config.json", pooling)
+    rows = tiny.hidden(tiny.ids_of("text: a b"), [0] * 5)
+    wanted = rows[2:].mean(axis=0)  # without [CLS] and the prompt, as sentence-transformers does
+    found = load_embedder(place).embed("a b", prompt="text: ", normalize=False)
+    assert np.abs(found[0] - wanted).max() < 1e-6
+
+
+def test_dimensions_are_cut_and_scaled_again(tiny_embedder):
+    whole = tiny_embedder.embed(TEXTS, normalize=False)
+    for dimensions in (1, 3, tiny.WIDTH):
+        cut = whole[:, :dimensions]
+        found = tiny_embedder.embed(TEXTS, dimensions=dimensions)
+        assert np.abs(found - cut / np.linalg.norm(cut, axis=1, keepdims=True)).max() < 1e-6
+        found = tiny_embedder.embed(TEXTS, dimensions=dimensions, normalize=False)
+        assert np.array_equal(found, cut)
+    for wrong in (0, -1, tiny.WIDTH + 1, 2.0, True):
+        with pytest.raises(OptionError, match="dimensions="):
+            tiny_embedder.embed(TEXTS, dimensions=wrong)
+    assert finish(np.zeros((1, 4), np.float32), 2, True).tolist() == [[0, 0]]
+
+
+def test_base64_holds_the_same_numbers(tiny_embedder):
+    found = tiny_embedder.embed(TEXTS, encoding="base64")
+    read = np.array([np.frombuffer(base64.b64decode(text), "<f4") for text in found])
+    assert np.array_equal(read, tiny_embedder.embed(TEXTS))
+    with pytest.raises(OptionError, match="encoding='int8' is unknown"):
+        tiny_embedder.embed("a", encoding="int8")
+
+
+def test_nothing_gives_no_vectors(tiny_embedder):
+    assert tiny_embedder.embed([]).shape == (0, tiny.WIDTH)
+    assert tiny_embedder.embed([], encoding="base64") == []
+    assert pool(np.ones((1, 2, 3)), [0], "last").tolist() == [[0, 0, 0]]
+
+
+@pytest.mark.parametrize("texts", [3, None, b"a", ["a", 3], [None], {"a": "b"}, ["a", b"b"]])
+def test_what_is_no_text_is_refused(tiny_embedder, texts):
+    with pytest.raises(OptionError, match=r"is no (text|str)"):
+        tiny_embedder.embed(texts)
+    with pytest.raises(OptionError, match=r"Text 1 cannot be written in UTF-8: .*, at 1"):
+        tiny_embedder.embed(["a", "b\ud800"])
+    for wrong in (0, 2.5, True):
+        with pytest.raises(OptionError, match="batch_tokens="):
+            tiny_embedder.embed("a", batch_tokens=wrong)
+
+
+def test_aembed_gives_the_same_and_can_be_cancelled(tiny_embedder, monkeypatch):
+    async def both():
+        return await asyncio.gather(
+            tiny_embedder.aembed(TEXTS, dimensions=3),
+            tiny_embedder.aembed(TEXTS, encoding="base64"),
+        )
+
+    vectors, encoded = asyncio.run(both())
+    assert np.array_equal(vectors, tiny_embedder.embed(TEXTS, dimensions=3))
+    assert encoded == tiny_embedder.embed(TEXTS, encoding="base64")
+    ran, running, go_on = [], threading.Event(), threading.Event()
+    run = session.Graph.run
+
+    def slow(self, rows, *rest):
+        ran.append(len(rows))
+        running.set()
+        go_on.wait(30)
+        return run(self, rows, *rest)
+
+    monkeypatch.setattr(session.Graph, "run", slow)
+
+    async def cancelled():
+        task = asyncio.create_task(tiny_embedder.aembed(TEXTS, batch_tokens=1))
+        while not running.is_set():
+            await asyncio.sleep(0.01)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        go_on.set()
+
+    asyncio.run(cancelled())
+    assert ran == [1]
+
+
+def test_a_cross_encoder_ranks(tmp_path):
+    place = tiny.folder(tmp_path, outputs=("logits",), pooling=None)
+    ranker = load_embedder(place)
+    assert "cross-encoder" in repr(ranker)
+    documents = ["a a", "b", "a", "z", "b"]
+
+    def score(document):
+        query, other = tiny.ids_of("a"), tiny.ids_of(document)[1:]
+        rows = tiny.TABLE[query + other] + tiny.TYPES[[0] * len(query) + [1] * len(other)]
+        return float(rows.mean(axis=0) @ tiny.TABLE[4])
+
+    scores = [score(document) for document in documents]
+    found = ranker.rerank("a", documents, batch_tokens=8)
+    assert [one.index for one in found] == sorted(range(5), key=lambda i: -scores[i])
+    assert [one.score for one in found] == pytest.approx(sorted(scores, reverse=True), abs=1e-6)
+    assert ranker.rerank("a", documents, top_k=2, batch_tokens=8) == found[:2]
+    assert isinstance(found[0], Ranked)
+    assert ranker.rerank("a", []) == []
+    with pytest.warns(TruncationWarning, match="1 pair of 2"):
+        ranker.rerank("a", ["b", "b " * 20])
+    with pytest.raises(OptionError, match="top_k=0"):
+        ranker.rerank("a", documents, top_k=0)
+    with pytest.raises(ModelError, match=r"is a cross-encoder.*call rerank"):
+        ranker.embed("a")
+
+
+def test_an_embedder_does_not_rank(tiny_embedder):
+    with pytest.raises(ModelError, match="no cross-encoder"):
+        tiny_embedder.rerank("a", ["b"])
+
+
+@pytest.mark.parametrize("column", [False, True])
+def test_a_graph_may_read_text_itself(tmp_path, column):
+    tiny.text_graph(tmp_path / "model.onnx", column=column)
+    for place in (tmp_path, tmp_path / "model.onnx"):
+        embedder = load_embedder(place)
+        result = embedder.result(["one", "two", "three"], normalize=False, batch_tokens=2)
+        assert np.abs(result.vectors - np.array([[1], [2], [-1]]) * tiny.TABLE[0]).max() < 1e-6
+        assert result.n_tokens is result.n_cut is None
+    with pytest.raises(OptionError, match="reads text itself"):
+        load_embedder(tmp_path, max_length=5)
+
+
+def test_operators_that_are_missing_are_told_with_the_extra(tmp_path, monkeypatch):
+    tiny.text_graph(tmp_path / "model.onnx", contrib=True)
+    monkeypatch.setattr(session.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(ModelError, match=r"pip install 'structgen\[extensions\]'"):
+        load_embedder(tmp_path)
+
+
+@pytest.mark.parametrize("pooling", ["mean_tokens", "cls_token", "lasttoken"])
+@pytest.mark.parametrize("kind", [ir.DataType.FLOAT, ir.DataType.FLOAT16])
+def test_bound_tensors_give_the_same_vectors(tmp_path, monkeypatch, pooling, kind):
+    place = tiny.folder(tmp_path, pooling=pooling, kind=kind)
+    wanted = load_embedder(place).embed(TEXTS)
+    monkeypatch.setitem(device._MEMORY, "cpu", "cpu")
+    bound = load_embedder(place)
+    assert bound._graph.device is not None
+    assert np.abs(bound.embed(TEXTS) - wanted).max() < 1e-5
+    tiny.graph(place / "model.onnx", outputs=("sentence_embedding",))
+    assert load_embedder(place).embed(TEXTS).shape == wanted.shape
+
+
+def test_activations_that_are_quantised_by_the_batch_depend_on_it(tmp_path):
+    """Why batch = single has an exception, and what to do: each text by itself."""
+    embedder = load_embedder(tiny.folder(tmp_path, dynamic=True))
+    alone = np.concatenate([embedder.embed(text) for text in TEXTS])
+    together = embedder.embed(TEXTS)
+    assert 1e-5 < np.abs(together - alone).max() < 0.1
+    assert np.array_equal(embedder.embed(TEXTS, batch_tokens=1), alone)
+
+
+def test_providers_options_and_threads_go_to_the_runtime(tmp_path):
+    place = tiny.folder(tmp_path)
+    options = {
+        "intra_op_num_threads": 1,
+        "graph_optimization_level": "ORT_DISABLE_ALL",
+        "log_id": "mine",
+        "session.intra_op.allow_spinning": "0",
+        "provider_options": [{"cpu": {}}],
+    }
+    embedder = load_embedder(place, providers=["cpu"], session_options=options, threads=2)
+    made = embedder._graph._session.get_session_options()
+    assert made.intra_op_num_threads == 1
+    assert made.logid == "mine"
+    assert made.get_session_config_entry("session.intra_op.allow_spinning") == "0"
+    assert np.abs(embedder.embed(TEXTS) - expected(TEXTS)).max() < 1e-6
+    assert load_embedder(place, threads=2)._graph._session.get_session_options() is not None
+    with pytest.raises(OptionError, match="threads=0"):
+        load_embedder(place, threads=0)
+    with pytest.raises(ModelError, match="'tpu' is not installed"):
+        load_embedder(place, providers=["tpu"])
+    with pytest.raises(ModelError, match="Did you mean 'intra_op_num_threads'"):
+        load_embedder(place, session_options={"intra_op_threads": 1})
+
+
+def test_folders_that_lack_something_say_what(tmp_path):
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    with pytest.raises(ModelNotFound, match="holds no ONNX file"):
+        load_embedder(empty)
+    with pytest.raises(ModelNotFound, match="There is no folder"):
+        load_embedder(tmp_path / "nowhere")
+    with pytest.raises(ModelNotFound, match="name of the model is empty"):
+        load_embedder("")
+    with pytest.raises(OptionError, match="is not the name of a model"):
+        load_embedder(3)
+    with pytest.raises(ModelNotFound, match=r"load it with structgen\.load\."):
+        load_embedder("smollm2-135m-instruct")
+    place = tiny.folder(tmp_path / "whole")
+    (place / "tokenizer.json").rename(place / "aside")
+    with pytest.raises(ModelNotFound, match=r"has no tokenizer\.json"):
+        load_embedder(place)
+    (place / "tokenizer.json").write_text("{")
+    with pytest.raises(ModelError, match=r"tokenizer\.json cannot be understood"):
+        load_embedder(place)
+    (place / "genai_config.json").write_text("{}")
+    with pytest.raises(ModelNotFound, match="is a language model"):
+        load_embedder(place)
+    (place / "genai_config.json").unlink()
+    (place / "aside").replace(place / "tokenizer.json")
+    (place / "model.onnx").write_bytes(b"no graph")
+    with pytest.raises(ModelError, match="cannot load"):
+        load_embedder(place)
+    with pytest.raises(ModelError, match=r"is an embedder.*structgen\.load_embedder"):
+        structgen.load(place)
+    with pytest.raises(ModelNotFound, match="all-minilm-l6-v2 is an embedder"):
+        structgen.load("all-minilm-l6-v2")
+
+
+def test_variants_are_named_by_their_file(tmp_path):
+    tiny.folder(tmp_path)
+    (tmp_path / "onnx").mkdir()
+    for name in ("model_a.onnx", "model_b.onnx"):
+        (tmp_path / "model.onnx").rename(tmp_path / "onnx" / name)
+        tiny.graph(tmp_path / "model.onnx")
+    (tmp_path / "model.onnx").unlink()
+    with pytest.raises(ModelNotFound, match=r"holds 2 ONNX files(.|\n)*model_b\.onnx"):
+        load_embedder(tmp_path)
+    embedder = load_embedder(tmp_path / "onnx" / "model_b.onnx")
+    assert embedder.max_length == tiny.LONGEST
+    assert np.abs(embedder.embed(TEXTS) - expected(TEXTS)).max() < 1e-6
+
+
+def test_what_cannot_be_pooled_is_refused(tmp_path):
+    place = tiny.folder(tmp_path, pooling="max_tokens")
+    with pytest.raises(ModelError, match="asks for the pooling 'max'"):
+        load_embedder(place)
+    assert load_embedder(place, pooling="mean").pooling == "mean"
+    both = {"pooling_mode_mean_tokens": True, "pooling_mode_cls_token": True}
+    tiny.write(place / "1_Pooling" / "config.json", both)
+    with pytest.raises(ModelError, match="asks for the pooling 'mean and cls'"):
+        load_embedder(place)
+    tiny.write(place / "1_Pooling" / "config.json", {"pooling_mode": "lasttoken"})
+    assert load_embedder(place).pooling == "last"
+    modules = [
+        {"idx": 0, "path": "", "type": "sentence_transformers.models.Transformer"},
+        {"idx": 1, "path": "pool", "type": "sentence_transformers.models.Pooling"},
+        {"idx": 2, "path": "2_Dense", "type": "sentence_transformers.models.Dense"},
+    ]
+    tiny.write(place / "modules.json", modules)
+    tiny.write(place / "pool" / "config.json", {"pooling_mode": "cls"})
+    with pytest.raises(ModelError, match="goes on after pooling with Dense"):
+        load_embedder(place)
+    tiny.write(place / "modules.json", modules[:2])
+    assert load_embedder(place).pooling == "cls"
+    for wrong in ([{"no": "type"}], 3):
+        tiny.write(place / "modules.json", wrong)
+        with pytest.raises(ModelError, match=r"modules\.json cannot be understood"):
+            load_embedder(place)
+    tiny.graph(tmp_path / "model.onnx", outputs=("pooler_output", "other"))
+    (place / "modules.json").unlink()
+    with pytest.raises(ModelError, match="no output that is known"):
+        load_embedder(place)
+
+
+def test_a_graph_with_other_inputs_is_refused(tmp_path):
+    op = tiny.Builder()
+    pixels = tiny.value("pixel_values", ir.DataType.FLOAT, ["batch", 3])
+    made = tiny.output(op("Abs", pixels), "embedding", ir.DataType.FLOAT, ["batch", 3])
+    op.save(tmp_path / "model.onnx", [pixels], [made])
+    with pytest.raises(ModelError, match="has the inputs pixel_values"):
+        load_embedder(tmp_path)
+
+
+def test_the_runtimes_errors_are_ours(tmp_path):
+    place = tiny.folder(tmp_path)
+    document = json.loads((place / "tokenizer.json").read_text())
+    document["model"]["vocab"]["a"] = 99  # behind the table
+    (place / "tokenizer.json").write_text(json.dumps(document))
+    with pytest.raises(ModelError, match="ONNX Runtime cannot run"):
+        load_embedder(place).embed("a")

