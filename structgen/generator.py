@@ -1,8 +1,9 @@
 """Generator: a model and an output type made into a function from prompts to outputs.
 
-It owns the public calls and what is checked when a generator is made. Compiling an output type,
-running a model, search options, chat messages, one output and the decode loop each have their own
-module; this one connects them.
+It owns what is checked when a generator is made, and `Asks`, the short forms of a model's own
+(``model(prompt, output_type)``). Compiling an output type, running a model, the signatures of
+calls, search options, chat messages, one output and the decode loop each have their own module;
+this one connects them.
 
 Nothing of a call outlives it: a generator holds a model and a compiled constraint, both immutable,
 and each call makes its own `structgen.decoding.generation.Generation`. So one generator serves many
@@ -11,53 +12,52 @@ threads.
 
 from __future__ import annotations
 
-import numbers
-import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, final
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Protocol, overload
 
 from structgen.constraint import Constraint
 from structgen.constraint import compile as compile_constraint
 from structgen.decoding import (
+    AsyncGenerator,
+    AsyncMaker,
+    CallOptions,
+    Calls,
+    CancelEvent,
     Generation,
+    GeneratorOptions,
     Prompt,
-    SearchOptions,
     Stream,
     as_model_writes,
-    check_adapter,
-    check_fits,
     encode,
-    make_all,
-    opener,
+    make_outputs,
+    probabilities,
 )
-from structgen.insight import (
-    MAX_ALTERNATIVES,
-    TOLERANCE,
-    GivenUp,
-    Site,
-    measure,
-    names_of,
-    whole_texts,
-)
+from structgen.insight import TOLERANCE
 from structgen.models.base import Model
 from structgen.sampling import LogitsProcessor, checked
+from structgen.types import Call, Choices, Functions, ItemT, Own, T_co, Text
 
 from .decoding import chat
 from .decoding import options as search_options
-from .errors import (
-    BatchError,
-    BudgetTooSmall,
-    IncompleteOutput,
-    ModelError,
-    OptionError,
-    PromptError,
-    StructgenError,
-)
+from .errors import ModelError, OptionError
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeForm, Unpack
 
 
-@final
-class Generator:
-    """Produces text from prompts: of an output type, through a processor, or free.
+class Maker(Protocol):
+    """A model that makes its own kind of `Generator`."""
+
+    @property
+    def make_generator(self) -> Callable[..., Generator[Any]]:
+        """Called with an output type and the options of `Generator`."""
+
+
+class Generator(Calls[T_co]):
+    """Produces outputs from prompts: of an output type, through a processor, or free.
+
+    A ``Generator[T]`` where texts of the output type parse to ``T``: type checkers know it of
+    Python types, choices and structgen's own output types (`structgen.types.typed`).
 
     Attributes:
         model: the model.
@@ -70,45 +70,100 @@ class Generator:
         generator("The soup was cold and the waiter rude. Sentiment: ")   # 'negative'
     """
 
-    def __init__(
-        self,
-        model: Model,
-        output_type: Any = None,
-        *,
-        processor: LogitsProcessor | None = None,
-        **compile_options: Any,
-    ) -> None:
+    model: Model
+    constraint: Constraint[T_co] | None
+    _processor: LogitsProcessor | None
+
+    # mypy wants __new__ to return the class itself, yet goes by what it says it returns; and finds
+    # that a function may be a type form, which none is.
+    @overload
+    def __new__(  # type: ignore[misc, overload-overlap]
+        cls, model: AsyncMaker, output_type: TypeForm[T_co], **options: Unpack[GeneratorOptions]
+    ) -> AsyncGenerator[T_co]: ...
+
+    @overload
+    def __new__(  # type: ignore[misc]
+        cls, model: AsyncMaker, output_type: Own[T_co], **options: Unpack[GeneratorOptions]
+    ) -> AsyncGenerator[T_co]: ...
+
+    @overload
+    def __new__(  # type: ignore[misc]
+        cls, model: AsyncMaker, output_type: Text = None, **options: Unpack[GeneratorOptions]
+    ) -> AsyncGenerator[str]: ...
+
+    @overload
+    def __new__(  # type: ignore[misc]
+        cls, model: AsyncMaker, output_type: Choices[ItemT], **options: Unpack[GeneratorOptions]
+    ) -> AsyncGenerator[ItemT]: ...
+
+    @overload
+    def __new__(  # type: ignore[misc]
+        cls, model: AsyncMaker, output_type: Functions, **options: Unpack[GeneratorOptions]
+    ) -> AsyncGenerator[Call]: ...
+
+    @overload
+    def __new__(  # type: ignore[overload-overlap]
+        cls, model: Model | Maker, output_type: TypeForm[T_co], **options: Unpack[GeneratorOptions]
+    ) -> Generator[T_co]: ...
+
+    @overload
+    def __new__(
+        cls, model: Model | Maker, output_type: Own[T_co], **options: Unpack[GeneratorOptions]
+    ) -> Generator[T_co]: ...
+
+    @overload
+    def __new__(
+        cls, model: Model | Maker, output_type: Text = None, **options: Unpack[GeneratorOptions]
+    ) -> Generator[str]: ...
+
+    @overload
+    def __new__(
+        cls, model: Model | Maker, output_type: Choices[ItemT], **options: Unpack[GeneratorOptions]
+    ) -> Generator[ItemT]: ...
+
+    @overload
+    def __new__(
+        cls, model: Model | Maker, output_type: Functions, **options: Unpack[GeneratorOptions]
+    ) -> Generator[Call]: ...
+
+    def __new__(cls, model: Any, output_type: Any = None, **options: Any) -> Any:
         """Compile ``output_type`` for ``model``.
 
         Args:
-            model: from `structgen.load` or `structgen.from_onnx_genai`.
+            model: from `structgen.load` or `structgen.from_onnx_genai`; or one that makes its own
+                kind of generator, which is then returned: an asynchronous one an `AsyncGenerator`.
             output_type: what every output will be: a Pydantic class, dataclass, Literal, Enum, list
                 of choices, Regex, JsonSchema, int, date, …, or a `Constraint` compiled before for
                 this model's vocabulary. None: free text.
-            processor: a function that edits logits before each choice, see
-                `structgen.sampling.processors.LogitsProcessor`. Beside an output type it gets the
-                masked logits and chooses among what is allowed; it cannot bring back what is not.
-            compile_options: passed to `structgen.compile`.
+            options: those of `structgen.compile`; and ``processor``, a function that edits logits
+                before each choice, see `structgen.sampling.processors.LogitsProcessor`. Beside an
+                output type it gets the masked logits and chooses among what is allowed; it cannot
+                bring back what is not.
 
         Raises:
             OptionError: a processor that cannot be called, or an unknown compile option.
             OutputTypeError: the output type cannot be enforced.
             ModelError: ``model`` is not a loaded model.
         """
+        make = getattr(model, "make_generator", None)
+        if make is not None:
+            return make(output_type, **options)
         if not hasattr(model, "vocabulary") or not hasattr(model, "start"):
             hint = (
                 f"structgen.load({model!r})" if isinstance(model, str) else "structgen.load(name)"
             )
             raise ModelError(f"The model is {chat.kind(model)}, not a loaded model. Pass {hint}.")
+        processor = options.pop("processor", None)
         if processor is not None and not callable(processor):
             raise OptionError(f"processor={processor!r} is not callable.")
-        misplaced = search_options.misplaced(compile_options)
+        misplaced = search_options.misplaced(options)
         if misplaced is not None:
             raise OptionError(misplaced)
-        if output_type is None and compile_options:
-            raise OptionError(f"{', '.join(compile_options)}: only meaningful with an output type.")
+        if output_type is None and options:
+            raise OptionError(f"{', '.join(options)}: only meaningful with an output type.")
+        self = super().__new__(cls)
         self.model = model
-        self.constraint: Constraint | None = None
+        self.constraint = None
         self._processor = None if processor is None else checked(processor)
         if isinstance(output_type, Constraint):
             if output_type.vocabulary != model.vocabulary:
@@ -116,76 +171,27 @@ class Generator:
                     "The constraint was compiled for another vocabulary than this model's. "
                     "Compile it with structgen.compile(output_type, model.vocabulary)."
                 )
-            if compile_options:
+            if options:
                 raise OptionError(
-                    f"{', '.join(compile_options)}: the constraint is compiled already. Pass this "
+                    f"{', '.join(options)}: the constraint is compiled already. Pass this "
                     "to structgen.compile."
                 )
             self.constraint = output_type
         elif output_type is not None:
             self.constraint = compile_constraint(
-                as_model_writes(model, output_type), model.vocabulary, **compile_options
+                as_model_writes(model, output_type), model.vocabulary, **options
             )
+        return self
+
+    def __copy__(self) -> Generator[T_co]:
+        return self  # immutable
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Generator[T_co]:
+        return self
 
     def __repr__(self) -> str:
         what = "free text" if self.constraint is None else self.constraint.output.name
         return f"Generator({self.model.name!r}, {what})"
-
-    def __call__(self, prompt: Prompt | Sequence[Prompt], **options: Any) -> Any:
-        """Return the output for ``prompt``, a str; for several prompts a list of them.
-
-        Args:
-            prompt: text, given to the model as it is; or a list of chat messages with ``role`` and
-                ``content``, which go through the model's chat template. Or a list of such prompts:
-                of strings, or of lists of messages; an empty list is no prompts, and gives ``[]``.
-            options: search options, see `structgen.decoding.options.SearchOptions`. With an output
-            type the
-                output completes within ``max_new_tokens``. Without it, the context is the only
-                limit: small models often do not stop by themselves, and 8,000 tokens take minutes,
-                so pass it, or bound lists and strings in the type. With ``n=`` a list of so many
-                outputs stands in the place of each.
-
-        Raises:
-            PromptError: empty, malformed, or longer than the context.
-            OptionError: an unknown option or a bad value.
-            BudgetTooSmall: fewer tokens left than any output of this type needs.
-            IncompleteOutput: a stop string, ``timeout`` or ``cancel`` cut the output before it
-                was whole; it carries the text.
-            Abstained: the model is less sure of a value than ``abstain_below`` asks, or the call
-                was over before that was known.
-            BatchError: of several outputs, some failed; it has the others. An `OptionError` or
-                `BudgetTooSmall` that is the same for all of them is raised as itself.
-        """
-
-        def text(run: Generation) -> str:
-            return run.sure_result().text
-
-        return self._outputs(prompt, options, text)
-
-    def parse(self, prompt: Prompt | Sequence[Prompt], **options: Any) -> Any:
-        """Return the output for ``prompt`` as a value of the output type; or a list, as above.
-
-        Args and raises as for calling the generator, and also:
-            ParseError: the text fits the type's grammar, but not a check that only its class can
-                make (a Pydantic validator, say).
-            OptionError: the generator has no output type.
-        """
-        if self.constraint is None:
-            raise OptionError("parse needs an output type. Call the generator to get text.")
-        output = self.constraint.output
-
-        def value(run: Generation) -> Any:
-            return output.parse(run.sure_result().text)
-
-        return self._outputs(prompt, options, value)
-
-    def result(self, prompt: Prompt | Sequence[Prompt], **options: Any) -> Any:
-        """Return the `GenerationResult` for ``prompt``: tokens, counts, times; or a list, as above.
-
-        Args and raises as for calling the generator, but never `Abstained`: `result.abstained`
-        says it.
-        """
-        return self._outputs(prompt, options, lambda run: run.result)
 
     def probabilities(
         self,
@@ -195,8 +201,8 @@ class Generator:
         adapter: str | None = None,
         special_tokens: str = "template",
         timeout: float | None = None,
-        cancel: Any = None,
-        **options: Any,
+        cancel: CancelEvent | None = None,
+        **options: object,
     ) -> dict[str, float]:
         """Return the model's probability of each output there can be, the likeliest first.
 
@@ -230,57 +236,18 @@ class Generator:
                 "model's own distribution, as without a mask, a temperature or a search. Its "
                 "options are tolerance=, adapter=, special_tokens=, timeout= and cancel=."
             )
-        texts = None if self.constraint is None else whole_texts(self.constraint)
-        if self.constraint is None or texts is None:
-            what = "free text" if self.constraint is None else self.constraint.output.name
-            raise OptionError(
-                f"probabilities needs an output type of at most {MAX_ALTERNATIVES:,} texts and no "
-                f"objects or arrays, which {what} is not. For the fields of an object: "
-                "generator.result(...).confidence."
-            )
-        began = time.perf_counter()
-        search = search_options.parse(
-            {
-                "timeout": timeout,
-                "cancel": cancel,
-                "adapter": adapter,
-                "special_tokens": special_tokens,
-            }
+        return probabilities(
+            self.model,
+            self.constraint,
+            prompt,
+            tolerance=tolerance,
+            adapter=adapter,
+            special_tokens=special_tokens,
+            timeout=timeout,
+            cancel=cancel,
         )
-        if isinstance(tolerance, bool) or not isinstance(tolerance, numbers.Real):
-            raise OptionError(f"tolerance={tolerance!r} is not a number.")
-        if not 0 <= tolerance < 1:
-            raise OptionError(f"tolerance={tolerance!r} is out of range. It must be from 0 to 1.")
-        check_adapter(self.model, adapter)
-        if chat.is_batch(prompt):
-            raise PromptError(
-                "probabilities takes one prompt. For several: "
-                "[generator.probabilities(prompt) for prompt in prompts]."
-            )
-        site = Site("$", 0, 0, texts, names_of(self.constraint, texts))
-        prompt_ids = encode(self.model, prompt, search.special_tokens)
-        check_fits(self.model, len(prompt_ids))
-        is_late = False
 
-        def give_up() -> bool:
-            nonlocal is_late
-            is_late = search.timeout is not None and time.perf_counter() > began + search.timeout
-            return is_late or (search.cancel is not None and search.cancel.is_set())
-
-        open_sequence = opener(self.model, prompt_ids, adapter, give_up)
-        try:
-            found = measure(
-                self.constraint, site, (), open_sequence, tolerance=tolerance, give_up=give_up
-            )
-        except GivenUp:
-            why = f"timeout={timeout:g} seconds were over" if is_late else "it was cancelled"
-            raise IncompleteOutput(
-                f"The probabilities are not known: {why}. A greater tolerance= takes fewer passes.",
-                text="",
-            ) from None
-        return {alternative.text: alternative.probability for alternative in found.alternatives}
-
-    def stream(self, prompt: Prompt, **options: Any) -> Stream:
+    def stream(self, prompt: Prompt, **options: Unpack[CallOptions]) -> Stream[T_co]:
         """Return the output for ``prompt`` piece by piece, as it is generated.
 
         Arguments are checked before this returns; the model runs as the stream is read. Closing
@@ -291,109 +258,11 @@ class Generator:
         search = search_options.parse(options)
         if chat.is_batch(prompt) or search.n is not None:
             raise OptionError("stream makes one output: it takes one prompt and no n=.")
-        return Stream(self.model, self._run(prompt, search))
-
-    def _run(self, prompt: Any, search: SearchOptions) -> Generation:
         prompt_ids = encode(self.model, prompt, search.special_tokens, self.constraint)
-        return Generation(self.model, self.constraint, self._processor, prompt_ids, search)
+        run = Generation(self.model, self.constraint, self._processor, prompt_ids, search)
+        return Stream(self.model, run)
 
     def _outputs(
-        self,
-        prompt: Prompt | Sequence[Prompt],
-        options: Mapping[str, Any],
-        convert: Callable[[Generation], Any],
+        self, prompt: Any, options: Mapping[str, Any], convert: Callable[[Generation], Any]
     ) -> Any:
-        """Make one output or several; each is converted, and what fails there fails there."""
-        began = time.perf_counter()
-        search = search_options.parse(options)
-        is_batch = chat.is_batch(prompt) or (isinstance(prompt, (list, tuple)) and not prompt)
-        if not is_batch and search.n is None:
-            run = self._run(prompt, search)
-            for _ in Stream(self.model, run):
-                pass
-            return convert(run)
-        prompts: Sequence[Any] = prompt if is_batch else [prompt]
-        n = search.n or 1
-        settings = search_options.resolve(search, self.model.search_defaults)
-        if n > 1 and not settings.get("do_sample"):
-            raise OptionError(
-                f"n={n} outputs of a greedy call would be the same. Pass temperature= to sample."
-            )
-        runs: dict[int, Generation] = {}
-        errors: dict[int, Exception] = {}
-        for i, one in enumerate(prompts):
-            try:
-                prompt_ids = encode(self.model, one, search.special_tokens, self.constraint)
-                for k in range(n):
-                    runs[i * n + k] = Generation(
-                        self.model, self.constraint, self._processor, prompt_ids, search, index=k
-                    )
-            except StructgenError as error:
-                errors.update((i * n + k, error) for k in range(n))
-                for k in range(n):
-                    runs.pop(i * n + k, None)
-        places = list(runs)
-        forces = self.constraint is not None and search.forced
-        batch_size = search.batch_size
-        if batch_size is None and settings.get("random_seed", -1) >= 0:
-            # In a batch, forced text and rows that outlast others are run in other passes, which
-            # round differently. Who gives a seed wants what a call for one gives.
-            batch_size = 1
-        failed = make_all(
-            self.model,
-            [runs[place] for place in places],
-            batch_size,
-            forces=forces,
-            began=began,
-        )
-        errors.update((places[i], error) for i, error in failed.items())
-        outputs: list[Any] = [None] * (len(prompts) * n)
-        for place, run in runs.items():
-            if place not in errors:
-                try:
-                    outputs[place] = convert(run)
-                except StructgenError as error:
-                    errors[place] = error
-        if search.return_errors:
-            for place, failure in errors.items():
-                outputs[place] = failure
-        results = outputs
-        if search.n is not None:
-            results = [outputs[i * n : (i + 1) * n] for i in range(len(prompts))]
-        if errors and not search.return_errors:
-            first = min(errors)
-            if len(errors) == len(outputs) and _is_one_mistake(list(errors.values())):
-                raise errors[first]
-            raise BatchError(
-                _what_failed(errors, len(outputs)),
-                results=results,
-                errors={
-                    (divmod(place, n) if search.n is not None else place): errors[place]
-                    for place in sorted(errors)
-                },
-            ) from errors[first]
-        return results if is_batch else results[0]
-
-
-def _is_one_mistake(errors: Sequence[Exception]) -> bool:
-    """Whether it is the call that is wrong, and not any of its outputs."""
-    return isinstance(errors[0], (OptionError, BudgetTooSmall)) and all(
-        type(error) is type(errors[0]) and str(error) == str(errors[0]) for error in errors
-    )
-
-
-def _what_failed(errors: Mapping[int, Exception], n_outputs: int) -> str:
-    first = min(errors)
-    said = str(errors[first]).rstrip()
-    said += "" if said.endswith((".", "?", "…")) else "."
-    if n_outputs == 1:
-        return f"The only output failed: {said}"
-    if len(errors) == n_outputs:
-        return (
-            f"All {n_outputs:,} outputs failed; the first: {said} Each one's error is in .errors."
-        )
-    return (
-        f"{len(errors):,} of {n_outputs:,} outputs failed; the first: output {first}: "
-        f"{said} The others are in .results; return_errors=True returns errors in "
-        "their places instead."
-    )
+        return make_outputs(self.model, self.constraint, self._processor, prompt, options, convert)

@@ -10,12 +10,13 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, overload
 
 import numpy as np
 
 from structgen.automaton import Built, build
 from structgen.automaton.core import Machine
+from structgen.automaton.json import CompileOptions
 from structgen.errors import (
     OptionError,
     OutputTypeError,
@@ -25,13 +26,17 @@ from structgen.errors import (
 )
 from structgen.grammar.cfg import cache as grammar_facts
 from structgen.masks import MaskEngine
-from structgen.types import OutputType, lower
+from structgen.types import Call, Choices, Functions, ItemT, OutputType, Own, T, T_co, Typed, lower
 from structgen.vocabulary import Vocabulary
 
 from .cursor import Cursor
 from .engine import Engine
 
 if TYPE_CHECKING:
+    import re
+
+    from typing_extensions import TypeForm, Unpack
+
     from structgen.automaton.cfg import CfgMachine
     from structgen.masks.cfg.masks import CfgMaskEngine
 
@@ -41,7 +46,37 @@ MAX_ENGINE_BYTES = 64 * 1024 * 1024
 """About how many bytes an automaton may come to before new sequences begin with a new one."""
 
 
-def compile(output_type: Any, vocabulary: Vocabulary, **options: Any) -> Constraint:
+@overload
+def compile(  # type: ignore[overload-overlap]  # a function is no type form
+    output_type: TypeForm[T], vocabulary: Vocabulary, **options: Unpack[CompileOptions]
+) -> Constraint[T]: ...
+
+
+@overload
+def compile(
+    output_type: Own[T], vocabulary: Vocabulary, **options: Unpack[CompileOptions]
+) -> Constraint[T]: ...
+
+
+@overload
+def compile(
+    output_type: re.Pattern[str], vocabulary: Vocabulary, **options: Unpack[CompileOptions]
+) -> Constraint[str]: ...
+
+
+@overload
+def compile(
+    output_type: Choices[ItemT], vocabulary: Vocabulary, **options: Unpack[CompileOptions]
+) -> Constraint[ItemT]: ...
+
+
+@overload
+def compile(
+    output_type: Functions, vocabulary: Vocabulary, **options: Unpack[CompileOptions]
+) -> Constraint[Call]: ...
+
+
+def compile(output_type: Any, vocabulary: Vocabulary, **options: Any) -> Constraint[Any]:
     """Compile an output type for a vocabulary.
 
     Args:
@@ -84,7 +119,7 @@ def compile(output_type: Any, vocabulary: Vocabulary, **options: Any) -> Constra
     return Constraint(output, vocabulary, built, options)
 
 
-class Constraint:
+class Constraint(Typed[T_co]):
     """A compiled output type. Immutable, thread-safe.
 
     Attributes:
@@ -95,7 +130,7 @@ class Constraint:
 
     def __init__(
         self,
-        output: OutputType,
+        output: OutputType[T_co],
         vocabulary: Vocabulary,
         built: Built,
         options: Mapping[str, Any],
@@ -169,10 +204,10 @@ class Constraint:
         output = self.output
         return explain(output.grammar, self._options, self._unenforced, output.checked)
 
-    def __copy__(self) -> Constraint:
+    def __copy__(self) -> Constraint[T_co]:
         return self  # immutable
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Constraint:
+    def __deepcopy__(self, memo: dict[int, Any]) -> Constraint[T_co]:
         return self
 
     def __reduce__(self) -> NoReturn:

@@ -3,9 +3,11 @@
 In reading order: `chat` (prompts), `options` (what a call may ask for), `call_validation` (held
 against model and output type), `generation` (one output being made; never runs a model), `loop`
 (drives one), `batch` (drives many), `stream` (hands it over piece by piece), `spelling` (forced
-text in tokens), `text_assembler`, `shortened` (what a budget cut) and `results`; `chat_tokens`
-tells a template's markers from what messages say; `tool_syntax` and `tool_prompts` know how a model
-calls tools, and what it is told of them. Knows models by `models.base` alone.
+text in tokens), `text_assembler`, `shortened` (what a budget cut) and `results`; `outputs` (all of
+one call), `probabilities`, `calls` (their signatures) and `makers` (models that make generators of
+their own kind); `chat_tokens` tells a template's markers from what messages say; `tool_syntax` and
+`tool_prompts` know how a model calls tools, and what it is told of them. Knows models by
+`models.base` alone.
 """
 
 from __future__ import annotations
@@ -13,17 +15,29 @@ from __future__ import annotations
 from . import chat, options
 from .batch import make_all
 from .call_validation import check_adapter, check_fits, encode, opener
-from .chat import Prompt
+from .calls import Calls
+from .chat import Prompt, Prompts
 from .generation import Generation
-from .options import SearchOptions
+from .makers import AsyncGenerator, AsyncMaker
+from .options import AskOptions, CallOptions, CancelEvent, GeneratorOptions, SearchOptions
+from .outputs import make_outputs
+from .probabilities import probabilities
 from .results import GenerationResult
 from .stream import Stream
 from .tool_syntax import as_model_writes, tool_syntax
 
 __all__ = [
+    "AskOptions",
+    "AsyncGenerator",
+    "AsyncMaker",
+    "CallOptions",
+    "Calls",
+    "CancelEvent",
     "Generation",
     "GenerationResult",
+    "GeneratorOptions",
     "Prompt",
+    "Prompts",
     "SearchOptions",
     "Stream",
     "as_model_writes",
@@ -32,7 +46,9 @@ __all__ = [
     "check_fits",
     "encode",
     "make_all",
+    "make_outputs",
     "opener",
     "options",
+    "probabilities",
     "tool_syntax",
 ]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from structgen.errors import PromptError
 
@@ -21,7 +21,23 @@ _NAMES = {"human": "user", "ai": "assistant"}
 Message: TypeAlias = Mapping[str, Any]
 """One chat message: ``{"role": "user", "content": "Hello"}``."""
 
-Prompt: TypeAlias = "str | Sequence[Message | Any]"
+
+class ChatMessage(Protocol):
+    """A message as an object."""
+
+    @property
+    def role(self) -> object:
+        """Who says it."""
+
+    @property
+    def content(self) -> object:
+        """What is said."""
+
+
+Chat: TypeAlias = "Sequence[Message | ChatMessage]"
+"""The messages of a chat."""
+
+Prompt: TypeAlias = "str | Chat"
 """Text, given to the model as it is; or chat messages, which go through its chat template.
 
 A message is a mapping with ``role`` and ``content``, or an object with those two attributes. The
@@ -29,6 +45,9 @@ content is a str, or a list of parts ``{"type": "text", "text": ...}``, which ar
 beside an assistant's ``tool_calls`` is the empty text.
 Where the last message is the assistant's, the answer goes on from its content.
 """
+
+Prompts: TypeAlias = "list[str] | tuple[str, ...] | Sequence[Chat] | list[Prompt]"
+"""Several prompts. (A ``Sequence[Prompt]`` would be any str, too.)"""
 
 
 def is_batch(prompt: Any) -> bool:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import final
+from typing import Any, final
 
 import numpy as np
 
@@ -37,7 +37,7 @@ from structgen.sampling import Logits, LogitsProcessor, Sampler, TokenIds, Token
 from . import options
 from .call_validation import budget, check_abstains, check_adapter, opener, processors
 from .options import SearchOptions
-from .results import GenerationResult, Timings, Usage
+from .results import GenerationResult, Parsed, Timings, Usage
 from .shortened import Shortened
 from .spelling import Speller
 from .text_assembler import FinishReason, TextAssembler
@@ -149,7 +149,7 @@ class Generation:
         return view
 
     @property
-    def result(self) -> GenerationResult:
+    def result(self) -> GenerationResult[Any]:
         """What has been generated so far; ``finish_reason`` is None while it goes on."""
         finish_reason = self.finish_reason
         if finish_reason is None and (self._ended is not None or self._is_cancelled):
@@ -157,8 +157,9 @@ class Generation:
         output_ids = tuple(self._ids[0, len(self.prompt_ids) : self._length].tolist())
         first = None if self._first_chunk is None else self._first_chunk - self._started
         ended = time.perf_counter() if self._ended is None else self._ended
+        text = self._text.text
         return GenerationResult(
-            text=self._text.text,
+            text=text,
             token_ids=output_ids,
             finish_reason=finish_reason,
             usage=Usage(
@@ -177,11 +178,12 @@ class Generation:
             ),
             abstain_below=self._search.abstain_below,
             shortened=self._shortened.paths,
+            _parsed=self._parsed(text, finish_reason),
             _logprobs=self._logprobs(),
             _trace=self._trace(),
         )
 
-    def sure_result(self) -> GenerationResult:
+    def sure_result(self) -> GenerationResult[Any]:
         """The result of an output that has ended, unless the model is not sure enough of it.
 
         Raises:
@@ -190,6 +192,19 @@ class Generation:
         result = self.result
         result.check_sure(lambda: self.is_interrupted)
         return result
+
+    def _parsed(self, text: str, finish_reason: FinishReason | None) -> Parsed[Any] | None:
+        """What gives the value; None while there is none, and where the text was cut.
+
+        Free text is its own value wherever it ends.
+        """
+        if finish_reason is None:
+            return None
+        if self._constraint is None:
+            return Parsed(str, text)
+        if finish_reason not in _WHOLE and not self._constraint.allows(text):
+            return None
+        return Parsed(self._constraint.output.parse, text)
 
     def _logprobs(self) -> tuple[TokenLogprob, ...] | None:
         n_top = self._search.top_logprobs

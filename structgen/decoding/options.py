@@ -15,9 +15,9 @@ import math
 import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, Literal, Protocol, TypedDict
 
-from structgen.automaton.json import JsonOptions
+from structgen.automaton.json import CompileOptions, JsonOptions
 from structgen.errors import OptionError
 from structgen.sampling import LogitsProcessor, checked
 
@@ -127,6 +127,60 @@ class SearchOptions:
     n: int | None = None
     batch_size: int | None = None
     return_errors: bool = False
+
+
+class CancelEvent(Protocol):
+    """A `threading.Event`, or another object that can be asked whether it is set."""
+
+    def is_set(self) -> bool:
+        """Whether the call is to end."""
+
+
+class CallOptions(TypedDict, total=False):
+    """The options of a call by name, for type checkers: `SearchOptions` says what each is.
+
+    Those that say how many outputs there will be, ``n`` and ``return_errors``, are written out in
+    the signatures, because what a call returns depends on them.
+    """
+
+    max_new_tokens: int | None
+    max_length: int | None
+    min_length: int | None
+    do_sample: bool | None
+    temperature: float | None
+    top_k: int | None
+    top_p: float | None
+    repetition_penalty: float | None
+    no_repeat_ngram_size: int | None
+    random_seed: int | None
+    seed: int | None
+    stop: str | Sequence[str] | None
+    logit_bias: Mapping[int, float] | None
+    processor: LogitsProcessor | None
+    logprobs: bool | None
+    top_logprobs: int | None
+    trace: bool | None
+    abstain_below: float | Mapping[str, float] | None
+    forced: bool | None
+    special_tokens: Literal["template", "anywhere"] | None
+    timeout: float | None
+    cancel: CancelEvent | None
+    adapter: str | None
+    batch_size: int | None
+
+
+class TypeOptions(CompileOptions, total=False):
+    """The options that go with an output type, whoever makes the outputs."""
+
+
+class GeneratorOptions(TypeOptions, total=False):
+    """The options of `structgen.Generator` by name, for type checkers."""
+
+    processor: LogitsProcessor | None
+
+
+class AskOptions(CallOptions, TypeOptions, total=False):
+    """The options of ``model(prompt, output_type)``: those of a generator and of its call."""
 
 
 def parse(options: Mapping[str, Any]) -> SearchOptions:

@@ -1,17 +1,19 @@
-"""What a call returns besides its text: tokens, why it ended, counts, times, confidence.
+"""What a call returns besides its text: its value, tokens, why it ended, counts, times, confidence.
 
-Plain frozen data, but for the confidence, which is computed when it is asked for. It knows nothing
-of how any of it comes about.
+Plain frozen data, but for the value and the confidence, which are worked out when they are asked
+for. It knows nothing of how any of it comes about.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Generic
 
-from structgen.errors import Abstained, OptionError
+from structgen.errors import Abstained, IncompleteOutput, OptionError
 from structgen.insight import GivenUp, Trace, ValueConfidence, below
 from structgen.sampling import TokenLogprob
+from structgen.types import T_co
 
 from .text_assembler import FinishReason
 
@@ -51,8 +53,25 @@ class Timings:
     total_seconds: float
 
 
+class Parsed(Generic[T_co]):
+    """The value of a text, parsed when it is first asked for."""
+
+    __slots__ = ("_parse", "_text", "_values")
+
+    def __init__(self, parse: Callable[[str], T_co], text: str) -> None:
+        self._parse = parse
+        self._text = text
+        self._values: tuple[T_co, ...] = ()
+
+    def get(self) -> T_co:
+        """The value; the same one each time, but for threads that ask for it at once."""
+        if not self._values:
+            self._values = (self._parse(self._text),)
+        return self._values[0]
+
+
 @dataclass(frozen=True, slots=True)
-class GenerationResult:
+class GenerationResult(Generic[T_co]):
     """What one call produced.
 
     Attributes:
@@ -88,8 +107,30 @@ class GenerationResult:
     )
     abstain_below: float | Mapping[str, float] | None = None
     shortened: tuple[str, ...] = ()
+    _parsed: Parsed[T_co] | None = field(default=None, repr=False, compare=False)
     _logprobs: tuple[TokenLogprob, ...] | None = field(default=None, repr=False)
     _trace: Trace | None = field(default=None, repr=False)
+
+    @property
+    def value(self) -> T_co:
+        """The output as a value of the output type; the text itself where there is none.
+
+        Raises:
+            IncompleteOutput: the text is not whole: it was cut, or is still being written.
+            ParseError: the text fits the type's grammar, but not a check that only its class can
+                make (a Pydantic validator, say).
+
+        Cost: parsing, once.
+        """
+        if self._parsed is None:
+            why = (
+                "The output has not ended, so it has no value yet. Read the stream to its end."
+                if self.finish_reason is None
+                else "The output was cut before it was whole, so it has no value (finish_reason="
+                f"{self.finish_reason!r}). What there is of it is in .text."
+            )
+            raise IncompleteOutput(why, text=self.text)
+        return self._parsed.get()
 
     @property
     def logprobs(self) -> tuple[TokenLogprob, ...]:

@@ -8,10 +8,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Generator, Iterator
 from types import TracebackType
-from typing import final
+from typing import Generic, final
 
 from structgen.errors import StructgenError
 from structgen.models.base import Model
+from structgen.types import T_co
 
 from .generation import Generation
 from .loop import decode
@@ -19,7 +20,7 @@ from .results import GenerationResult
 
 
 @final
-class Stream(Iterator[str]):
+class Stream(Iterator[str], Generic[T_co]):
     """An output being generated: an iterator over pieces of text, none of them empty.
 
     Use it as a context manager, or call `close`, to stop early; `cancel` from another thread. It
@@ -32,7 +33,7 @@ class Stream(Iterator[str]):
         self._reading = threading.Lock()
         self._is_read = False
 
-    def __iter__(self) -> Stream:
+    def __iter__(self) -> Stream[T_co]:
         """Return itself, to be read once.
 
         Raises:
@@ -86,7 +87,7 @@ class Stream(Iterator[str]):
         """
         self._run.cancel()
 
-    def __enter__(self) -> Stream:
+    def __enter__(self) -> Stream[T_co]:
         return self
 
     def __exit__(
@@ -98,7 +99,7 @@ class Stream(Iterator[str]):
         self.close()
 
     @property
-    def result(self) -> GenerationResult:
+    def result(self) -> GenerationResult[T_co]:
         """What has been generated so far; its ``finish_reason`` is None until the output ends.
 
         That is when the stream has been read to its end, or closed or cancelled.

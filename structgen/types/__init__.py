@@ -6,7 +6,8 @@ is not a wrapper), `choices` (finite sets), `json_types` and `exact_schema` (wha
 knows), `own_types` and `networks` (its own types), `formats` (dates and other fixed spellings),
 `signatures` and `call` (functions), `records` (attrs, msgspec), `tags`, `tag_grammar`, `tag_reader`
 and `tagged` (free text with values in it), `typed_dicts`, `names`; `tool_calls`, `tools`,
-`tool_grammar` and `tool_reader` (calls in a model's own syntax). Knows no vocabulary or model.
+`tool_grammar` and `tool_reader` (calls in a model's own syntax); `typed` is what type checkers know
+of it all. Knows no vocabulary or model.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from structgen.types.regexes import Regex
 from structgen.types.schemas import JsonSchema
 from structgen.types.tags import Tagged, TaggedText, TaggedValue
 from structgen.types.tool_calls import NEUTRAL, ToolCalls, ToolsOffered, ToolSyntax
+from structgen.types.typed import Choices, Functions, ItemT, Own, T, T_co, Text, Typed
 from structgen.types.user import Cfg, Choice, OutputType, SpecialToken
 
 __all__ = [
@@ -24,15 +26,23 @@ __all__ = [
     "Call",
     "Cfg",
     "Choice",
+    "Choices",
+    "Functions",
+    "ItemT",
     "JsonSchema",
     "OutputType",
+    "Own",
     "Regex",
     "SpecialToken",
+    "T",
+    "T_co",
     "Tagged",
     "TaggedText",
     "TaggedValue",
+    "Text",
     "ToolCalls",
     "ToolSyntax",
     "ToolsOffered",
+    "Typed",
     "lower",
 ]

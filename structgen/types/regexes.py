@@ -15,12 +15,14 @@ from structgen.errors import OutputTypeError
 from structgen.grammar import ir
 from structgen.grammar.regex import algebra as regex_algebra
 
+from .typed import Typed
+
 if TYPE_CHECKING:
     from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
     from pydantic_core import CoreSchema
 
 
-class TextPattern:
+class TextPattern(Typed[str]):
     """A set of texts that can be combined with others; strings among them stand for themselves.
 
     An output type by itself, and a constraint on ``str`` inside others:

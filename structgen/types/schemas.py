@@ -16,6 +16,8 @@ from typing import Any, Literal
 from structgen.errors import SchemaError
 from structgen.grammar.json_schema import child_path, is_keyword
 
+from .typed import Typed
+
 _LONGEST_SHOWN = 80
 _MAX_DIGITS = 4_300
 """Most digits of an integer that Python turns into text, and back, by default."""
@@ -29,7 +31,7 @@ _MAX_DEPTH = 500
 """Deepest nesting of a schema."""
 
 
-class JsonSchema:
+class JsonSchema(Typed[Any]):
     """JSON text that is valid under a JSON Schema; parses to what ``json.loads`` gives.
 
     The schema is copied: later changes to the argument have no effect. Equal and hashable by what

@@ -10,9 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from structgen.errors import OutputTypeError
+
+from .typed import Typed
+
+if TYPE_CHECKING:
+    pass
 
 _CHOICES = ("auto", "required")
 
@@ -80,7 +85,7 @@ NEUTRAL = ToolSyntax(
 
 
 @dataclass(frozen=True, slots=True, init=False)
-class ToolCalls:
+class ToolCalls(Typed["list[str | Call]"]):
     """Calls of tools in the model's own syntax, or free text instead of or before them.
 
     Parses to a list: the text that is not empty as a str, then a `structgen.Call` for each call,

@@ -16,10 +16,11 @@ from structgen.grammar import ir
 
 from .schemas import shown
 from .tool_calls import ToolsOffered
+from .typed import T, T_co, Typed
 
 
 @dataclass(frozen=True, slots=True)
-class OutputType:
+class OutputType(Typed[T_co]):
     """An output type ready for compiling.
 
     Attributes:
@@ -36,7 +37,7 @@ class OutputType:
     """
 
     grammar: ir.Grammar
-    parse: Callable[[str], Any]
+    parse: Callable[[str], T_co]
     named: str | Callable[[], str]
     checked: tuple[tuple[str, str], ...] = ()
     locate: Callable[[OutputTypeError], object] | None = field(
@@ -55,7 +56,7 @@ class OutputType:
 
 
 @dataclass(frozen=True, slots=True, init=False, repr=False, eq=False)
-class Choice:
+class Choice(Typed[T]):
     """Exactly one of ``items``, written as bare text; parses to the very item that was passed in.
 
     Items may be strings, numbers, booleans, None, dates, times, UUIDs, decimals and enum members.
@@ -66,9 +67,9 @@ class Choice:
             alike are refused when the type is compiled.
     """
 
-    items: tuple[Any, ...]
+    items: tuple[T, ...]
 
-    def __init__(self, items: Iterable[Any]) -> None:
+    def __init__(self, items: Iterable[T]) -> None:
         if isinstance(items, (str, bytes)):
             raise OutputTypeError(
                 f"Choice takes several items, got the single string {items!r}. "
@@ -109,7 +110,7 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True, init=False, repr=False)
-class Cfg:
+class Cfg(Typed[str]):
     """Text that a context-free grammar derives; parses to the text itself.
 
     Any grammar will do: left- or right-recursive, ambiguous, cyclic. See ``docs/grammars.md`` for
@@ -219,7 +220,7 @@ class Cfg:
 
 
 @dataclass(frozen=True, slots=True, init=False)
-class AnyOf:
+class AnyOf(Typed[Any]):
     """A text of any one of several output types, a grammar among them; made by ``|``."""
 
     members: tuple[Any, ...]

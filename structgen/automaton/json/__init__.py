@@ -16,7 +16,7 @@ from .keys import CLOSE
 from .lazy_root import OpeningLeaf
 from .nesting import UNLIMITED
 from .numbers import NumberLeaf
-from .options import JsonOptions, json_options
+from .options import CompileOptions, JsonOptions, json_options
 from .values import MAX_DEPTH_COMPARED, MAX_SPELT_NUMBERS
 
 __all__ = [
@@ -24,6 +24,7 @@ __all__ = [
     "MAX_DEPTH_COMPARED",
     "MAX_SPELT_NUMBERS",
     "UNLIMITED",
+    "CompileOptions",
     "ExcludingLeaf",
     "JsonOptions",
     "NumberLeaf",

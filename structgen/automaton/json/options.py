@@ -9,7 +9,7 @@ import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal, TypedDict
 
 from structgen.automaton.regex.encoding import Escapes
 from structgen.automaton.work import MAX_MEMORY_BYTES, MAX_WORK, Limits
@@ -142,6 +142,24 @@ class JsonOptions:
     def free(self) -> Escapes:
         """Spelling of all other strings."""
         return "any-ascii" if self.ensure_ascii else "any"
+
+
+class CompileOptions(TypedDict, total=False):
+    """The options of `compile` by name, for type checkers: `JsonOptions` says what each is."""
+
+    whitespace: str
+    max_whitespace: int
+    property_order: Literal["schema", "any"]
+    spelling: Literal["canonical", "any"] | None
+    ensure_ascii: bool
+    max_digits: int
+    dialect: str | None
+    documents: Mapping[str, Any] | None
+    format_assertion: bool
+    max_depth: int | None
+    on_unsupported: Literal["error", "warn"]
+    max_work: int
+    max_memory_bytes: int
 
 
 def json_options(options: Mapping[str, Any]) -> JsonOptions:

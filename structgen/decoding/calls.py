@@ -1,0 +1,264 @@
+"""The calls that make outputs: their signatures, for one prompt and for several.
+
+Owns what a type checker is to know of `structgen.Generator`'s calls, and how each turns an output
+into what it returns. How outputs are made is left to whoever inherits from `Calls`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Generic, Literal, overload
+
+from structgen.errors import PromptError
+from structgen.types import T_co
+
+from .chat import Prompt, Prompts, is_batch
+from .generation import Generation
+from .options import CallOptions
+from .results import GenerationResult
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+
+class Calls(ABC, Generic[T_co]):
+    """What makes outputs whose values are of type ``T_co``.
+
+    Every call takes one prompt, and gives one output; or a list of prompts, and gives a list; with
+    ``n=`` a list of so many stands in the place of each. With ``return_errors=True`` errors may
+    stand among them.
+    """
+
+    __slots__ = ()
+
+    @abstractmethod
+    def _outputs(
+        self, prompt: Any, options: Mapping[str, Any], convert: Callable[[Generation], Any]
+    ) -> Any:
+        """Make one output or several, and return what ``convert`` makes of each."""
+
+    @overload
+    def __call__(self, prompt: Prompt, **options: Unpack[CallOptions]) -> str: ...
+
+    @overload
+    def __call__(self, prompt: Prompts, **options: Unpack[CallOptions]) -> list[str]: ...
+
+    @overload
+    def __call__(self, prompt: Prompt, *, n: int, **options: Unpack[CallOptions]) -> list[str]: ...
+
+    @overload
+    def __call__(
+        self, prompt: Prompts, *, n: int, **options: Unpack[CallOptions]
+    ) -> list[list[str]]: ...
+
+    @overload
+    def __call__(
+        self,
+        prompt: Prompt,
+        *,
+        n: int,
+        return_errors: Literal[True],
+        **options: Unpack[CallOptions],
+    ) -> list[str | Exception]: ...
+
+    @overload
+    def __call__(
+        self, prompt: Prompts, *, return_errors: Literal[True], **options: Unpack[CallOptions]
+    ) -> list[str | Exception]: ...
+
+    @overload
+    def __call__(
+        self,
+        prompt: Prompts,
+        *,
+        n: int,
+        return_errors: Literal[True],
+        **options: Unpack[CallOptions],
+    ) -> list[list[str | Exception]]: ...
+
+    def __call__(self, prompt: Any, **options: Any) -> Any:
+        """Return the output for ``prompt``, a str; for several prompts a list of them.
+
+        Args:
+            prompt: text, given to the model as it is; or a list of chat messages with ``role`` and
+                ``content``, which go through the model's chat template. Or a list of such prompts:
+                of strings, or of lists of messages; an empty list is no prompts, and gives ``[]``.
+            options: search options, see `structgen.decoding.options.SearchOptions`. With an output
+                type the output completes within ``max_new_tokens``. Without it, the context is the
+                only limit: small models often do not stop by themselves, and 8,000 tokens take
+                minutes, so pass it, or bound lists and strings in the type. With ``n=`` a list of
+                so many outputs stands in the place of each.
+
+        Raises:
+            PromptError: empty, malformed, or longer than the context.
+            OptionError: an unknown option or a bad value.
+            BudgetTooSmall: fewer tokens left than any output of this type needs.
+            IncompleteOutput: a stop string, ``timeout`` or ``cancel`` cut the output before it
+                was whole; it carries the text.
+            Abstained: the model is less sure of a value than ``abstain_below`` asks, or the call
+                was over before that was known.
+            BatchError: of several outputs, some failed; it has the others. An `OptionError` or
+                `BudgetTooSmall` that is the same for all of them is raised as itself.
+        """
+        return self._outputs(prompt, options, _text)
+
+    @overload
+    def parse(self, prompt: Prompt, **options: Unpack[CallOptions]) -> T_co: ...
+
+    @overload
+    def parse(self, prompt: Prompts, **options: Unpack[CallOptions]) -> list[T_co]: ...
+
+    @overload
+    def parse(self, prompt: Prompt, *, n: int, **options: Unpack[CallOptions]) -> list[T_co]: ...
+
+    @overload
+    def parse(
+        self, prompt: Prompts, *, n: int, **options: Unpack[CallOptions]
+    ) -> list[list[T_co]]: ...
+
+    @overload
+    def parse(
+        self,
+        prompt: Prompt,
+        *,
+        n: int,
+        return_errors: Literal[True],
+        **options: Unpack[CallOptions],
+    ) -> list[T_co | Exception]: ...
+
+    @overload
+    def parse(
+        self, prompt: Prompts, *, return_errors: Literal[True], **options: Unpack[CallOptions]
+    ) -> list[T_co | Exception]: ...
+
+    @overload
+    def parse(
+        self,
+        prompt: Prompts,
+        *,
+        n: int,
+        return_errors: Literal[True],
+        **options: Unpack[CallOptions],
+    ) -> list[list[T_co | Exception]]: ...
+
+    def parse(self, prompt: Any, **options: Any) -> Any:
+        """Return the output for ``prompt`` as a value of the output type; or a list, as above.
+
+        Without an output type it is the text itself.
+
+        Args and raises as for calling the generator, and also:
+            ParseError: the text fits the type's grammar, but not a check that only its class can
+                make (a Pydantic validator, say).
+        """
+        return self._outputs(prompt, options, _value)
+
+    @overload
+    def result(self, prompt: Prompt, **options: Unpack[CallOptions]) -> GenerationResult[T_co]: ...
+
+    @overload
+    def result(
+        self, prompt: Prompts, **options: Unpack[CallOptions]
+    ) -> list[GenerationResult[T_co]]: ...
+
+    @overload
+    def result(
+        self, prompt: Prompt, *, n: int, **options: Unpack[CallOptions]
+    ) -> list[GenerationResult[T_co]]: ...
+
+    @overload
+    def result(
+        self, prompt: Prompts, *, n: int, **options: Unpack[CallOptions]
+    ) -> list[list[GenerationResult[T_co]]]: ...
+
+    @overload
+    def result(
+        self,
+        prompt: Prompt,
+        *,
+        n: int,
+        return_errors: Literal[True],
+        **options: Unpack[CallOptions],
+    ) -> list[GenerationResult[T_co] | Exception]: ...
+
+    @overload
+    def result(
+        self, prompt: Prompts, *, return_errors: Literal[True], **options: Unpack[CallOptions]
+    ) -> list[GenerationResult[T_co] | Exception]: ...
+
+    @overload
+    def result(
+        self,
+        prompt: Prompts,
+        *,
+        n: int,
+        return_errors: Literal[True],
+        **options: Unpack[CallOptions],
+    ) -> list[list[GenerationResult[T_co] | Exception]]: ...
+
+    def result(self, prompt: Any, **options: Any) -> Any:
+        """Return the `GenerationResult` for ``prompt``: tokens, counts, times; or a list, as above.
+
+        Args and raises as for calling the generator, but never `Abstained`: `result.abstained`
+        says it.
+        """
+        return self._outputs(prompt, options, _result)
+
+    @overload
+    def batch(self, prompts: Prompts, **options: Unpack[CallOptions]) -> list[T_co]: ...
+
+    @overload
+    def batch(
+        self, prompts: Prompts, *, n: int, **options: Unpack[CallOptions]
+    ) -> list[list[T_co]]: ...
+
+    @overload
+    def batch(
+        self, prompts: Prompts, *, return_errors: Literal[True], **options: Unpack[CallOptions]
+    ) -> list[T_co | Exception]: ...
+
+    @overload
+    def batch(
+        self,
+        prompts: Prompts,
+        *,
+        n: int,
+        return_errors: Literal[True],
+        **options: Unpack[CallOptions],
+    ) -> list[list[T_co | Exception]]: ...
+
+    def batch(self, prompts: Any, **options: Any) -> Any:
+        """Return the outputs for several prompts as values of the output type, in their order.
+
+        What `parse` gives for a list; but one prompt is refused, however it is written.
+
+        Args:
+            prompts: a list of prompts, of any length: strings, or lists of chat messages.
+            options: as for calling the generator.
+
+        Raises:
+            PromptError: ``prompts`` is one prompt.
+            Others as for calling the generator.
+
+        Cost: several outputs share the passes of the model where that is faster.
+        """
+        if isinstance(prompts, (list, tuple)) and not prompts:
+            prompts = []
+        elif not is_batch(prompts):
+            raise PromptError(
+                "batch takes a list of prompts, each a string or a list of messages. For one "
+                "prompt call parse, or pass [prompt]."
+            )
+        return self._outputs(prompts, options, _value)
+
+
+def _text(run: Generation) -> str:
+    return run.sure_result().text
+
+
+def _value(run: Generation) -> Any:
+    return run.sure_result().value
+
+
+def _result(run: Generation) -> GenerationResult[Any]:
+    return run.result

@@ -1,0 +1,147 @@
+"""The outputs of one call: one, or several by prompts or ``n=``, and what becomes of errors.
+
+It owns the order of a call: its options are checked, its prompts encoded, its outputs made and
+each converted; and how several errors are told as one. How one output is made is `generation`'s,
+how many are made side by side `batch`'s.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from structgen.constraint import Constraint
+from structgen.errors import BatchError, BudgetTooSmall, OptionError, StructgenError
+from structgen.models.base import Model
+from structgen.sampling import LogitsProcessor
+
+from . import chat
+from . import options as search_options
+from .batch import make_all
+from .call_validation import encode
+from .generation import Generation
+from .stream import Stream
+
+
+def make_outputs(
+    model: Model,
+    constraint: Constraint | None,
+    processor: LogitsProcessor | None,
+    prompt: Any,
+    options: Mapping[str, Any],
+    convert: Callable[[Generation], Any],
+) -> Any:
+    """Make one output or several; each is converted, and what fails there fails there.
+
+    Args:
+        model: the model.
+        constraint: the compiled output type, or None.
+        processor: the user's processor, or None.
+        prompt: one, or several.
+        options: of the call.
+        convert: makes what the caller gets of an output that has ended.
+
+    Raises:
+        StructgenError: what the one output failed with; `BatchError` where several were asked for
+            and some failed.
+    """
+    began = time.perf_counter()
+    search = search_options.parse(options)
+    is_batch = chat.is_batch(prompt) or (isinstance(prompt, (list, tuple)) and not prompt)
+    if not is_batch and search.n is None:
+        run = Generation(
+            model,
+            constraint,
+            processor,
+            encode(model, prompt, search.special_tokens, constraint),
+            search,
+        )
+        for _ in Stream(model, run):
+            pass
+        return convert(run)
+    prompts: Sequence[Any] = prompt if is_batch else [prompt]
+    n = search.n or 1
+    settings = search_options.resolve(search, model.search_defaults)
+    if n > 1 and not settings.get("do_sample"):
+        raise OptionError(
+            f"n={n} outputs of a greedy call would be the same. Pass temperature= to sample."
+        )
+    runs: dict[int, Generation] = {}
+    errors: dict[int, Exception] = {}
+    for i, one in enumerate(prompts):
+        try:
+            prompt_ids = encode(model, one, search.special_tokens, constraint)
+            for k in range(n):
+                runs[i * n + k] = Generation(
+                    model, constraint, processor, prompt_ids, search, index=k
+                )
+        except StructgenError as error:
+            errors.update((i * n + k, error) for k in range(n))
+            for k in range(n):
+                runs.pop(i * n + k, None)
+    places = list(runs)
+    forces = constraint is not None and search.forced
+    batch_size = search.batch_size
+    if batch_size is None and settings.get("random_seed", -1) >= 0:
+        # In a batch, forced text and rows that outlast others are run in other passes, which
+        # round differently. Who gives a seed wants what a call for one gives.
+        batch_size = 1
+    failed = make_all(
+        model,
+        [runs[place] for place in places],
+        batch_size,
+        forces=forces,
+        began=began,
+    )
+    errors.update((places[i], error) for i, error in failed.items())
+    outputs: list[Any] = [None] * (len(prompts) * n)
+    for place, run in runs.items():
+        if place not in errors:
+            try:
+                outputs[place] = convert(run)
+            except StructgenError as error:
+                errors[place] = error
+    if search.return_errors:
+        for place, failure in errors.items():
+            outputs[place] = failure
+    results = outputs
+    if search.n is not None:
+        results = [outputs[i * n : (i + 1) * n] for i in range(len(prompts))]
+    if errors and not search.return_errors:
+        first = min(errors)
+        if len(errors) == len(outputs) and _is_one_mistake(list(errors.values())):
+            raise errors[first]
+        raise BatchError(
+            _what_failed(errors, len(outputs)),
+            results=results,
+            errors={
+                (divmod(place, n) if search.n is not None else place): errors[place]
+                for place in sorted(errors)
+            },
+        ) from errors[first]
+    return results if is_batch else results[0]
+
+
+def _is_one_mistake(errors: Sequence[Exception]) -> bool:
+    """Whether it is the call that is wrong, and not any of its outputs."""
+    return isinstance(errors[0], (OptionError, BudgetTooSmall)) and all(
+        type(error) is type(errors[0]) and str(error) == str(errors[0]) for error in errors
+    )
+
+
+def _what_failed(errors: Mapping[int, Exception], n_outputs: int) -> str:
+    first = min(errors)
+    said = str(errors[first]).rstrip()
+    said += "" if said.endswith((".", "?", "…")) else "."
+    if n_outputs == 1:
+        return f"The only output failed: {said}"
+    if len(errors) == n_outputs:
+        return (
+            f"All {n_outputs:,} outputs failed; the first: {said} Each one's error is in .errors."
+        )
+    return (
+        f"{len(errors):,} of {n_outputs:,} outputs failed; the first: output {first}: "
+        f"{said} The others are in .results; return_errors=True returns errors in "
+        "their places instead."
+    )
