@@ -50,13 +50,13 @@ if TYPE_CHECKING:
 
     from structgen import models
     from structgen.constraint import Constraint, Cursor, Explanation, compile, warm_up
-    from structgen.decoding import GenerationResult, Stream
+    from structgen.decoding import AsyncGenerator, GenerationResult, Stream
     from structgen.generator import Generator
     from structgen.insight import Alternative, Confidence, Trace, TraceStep, ValueConfidence
     from structgen.masks import cache_info
     from structgen.models.embedding import Embedder, EmbeddingResult, Ranked
-    from structgen.models.genai import TextModel
     from structgen.sampling import TokenLogprob, TopToken
+    from structgen.text_model import TextModel, generate
     from structgen.types import (
         Call,
         Cfg,
@@ -77,6 +77,7 @@ __version__ = "0.1.0"
 __all__ = [
     "Abstained",
     "Alternative",
+    "AsyncGenerator",
     "BatchError",
     "BudgetTooSmall",
     "Call",
@@ -131,6 +132,7 @@ __all__ = [
     "cache_info",
     "compile",
     "from_onnx_genai",
+    "generate",
     "load",
     "load_embedder",
     "models",
@@ -139,6 +141,7 @@ __all__ = [
 
 _HOMES = {
     "Alternative": "structgen.insight",
+    "AsyncGenerator": "structgen.decoding",
     "Call": "structgen.types",
     "Cfg": "structgen.types",
     "Choice": "structgen.types",
@@ -158,7 +161,7 @@ _HOMES = {
     "Tagged": "structgen.types",
     "TaggedText": "structgen.types",
     "TaggedValue": "structgen.types",
-    "TextModel": "structgen.models.genai",
+    "TextModel": "structgen.text_model",
     "TokenLogprob": "structgen.sampling",
     "ToolCalls": "structgen.types",
     "ToolSyntax": "structgen.types",
@@ -169,6 +172,7 @@ _HOMES = {
     "Vocabulary": "structgen.vocabulary",
     "cache_info": "structgen.masks",
     "compile": "structgen.constraint",
+    "generate": "structgen.text_model",
     "warm_up": "structgen.constraint",
 }
 
@@ -204,6 +208,7 @@ def load(
     from structgen import models
     from structgen.constraint import warm_up as make_tables
     from structgen.models import genai
+    from structgen.text_model import TextModel
 
     return genai.load(
         models.path(name, task="generate"),
@@ -211,6 +216,7 @@ def load(
         session_options=session_options,
         threads=threads,
         meanwhile=make_tables if warm_up else None,
+        kind=TextModel,
     )
 
 
@@ -291,12 +297,14 @@ def from_onnx_genai(
     from pathlib import Path
 
     from structgen.models import genai
+    from structgen.text_model import TextModel
 
     return genai.from_onnx_genai(
         og_model,
         og_tokenizer,
         folder=None if folder is None else Path(folder),
         vocabulary=vocabulary,
+        kind=TextModel,
     )
 
 

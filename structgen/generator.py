@@ -35,7 +35,7 @@ from structgen.decoding import (
 from structgen.insight import TOLERANCE
 from structgen.models.base import Model
 from structgen.sampling import LogitsProcessor, checked
-from structgen.types import Call, Choices, Functions, ItemT, Own, T_co, Text
+from structgen.types import Call, Choices, Functions, ItemT, Own, Schemas, T_co, Text
 
 from .decoding import chat
 from .decoding import options as search_options
@@ -77,6 +77,11 @@ class Generator(Calls[T_co]):
     # mypy wants __new__ to return the class itself, yet goes by what it says it returns; and finds
     # that a function may be a type form, which none is.
     @overload
+    def __new__(  # type: ignore[misc]
+        cls, model: AsyncMaker, output_type: Text = None, **options: Unpack[GeneratorOptions]
+    ) -> AsyncGenerator[str]: ...
+
+    @overload
     def __new__(  # type: ignore[misc, overload-overlap]
         cls, model: AsyncMaker, output_type: TypeForm[T_co], **options: Unpack[GeneratorOptions]
     ) -> AsyncGenerator[T_co]: ...
@@ -88,11 +93,6 @@ class Generator(Calls[T_co]):
 
     @overload
     def __new__(  # type: ignore[misc]
-        cls, model: AsyncMaker, output_type: Text = None, **options: Unpack[GeneratorOptions]
-    ) -> AsyncGenerator[str]: ...
-
-    @overload
-    def __new__(  # type: ignore[misc]
         cls, model: AsyncMaker, output_type: Choices[ItemT], **options: Unpack[GeneratorOptions]
     ) -> AsyncGenerator[ItemT]: ...
 
@@ -100,6 +100,16 @@ class Generator(Calls[T_co]):
     def __new__(  # type: ignore[misc]
         cls, model: AsyncMaker, output_type: Functions, **options: Unpack[GeneratorOptions]
     ) -> AsyncGenerator[Call]: ...
+
+    @overload
+    def __new__(  # type: ignore[misc]
+        cls, model: AsyncMaker, output_type: Schemas, **options: Unpack[GeneratorOptions]
+    ) -> AsyncGenerator[Any]: ...
+
+    @overload
+    def __new__(
+        cls, model: Model | Maker, output_type: Text = None, **options: Unpack[GeneratorOptions]
+    ) -> Generator[str]: ...
 
     @overload
     def __new__(  # type: ignore[overload-overlap]
@@ -113,11 +123,6 @@ class Generator(Calls[T_co]):
 
     @overload
     def __new__(
-        cls, model: Model | Maker, output_type: Text = None, **options: Unpack[GeneratorOptions]
-    ) -> Generator[str]: ...
-
-    @overload
-    def __new__(
         cls, model: Model | Maker, output_type: Choices[ItemT], **options: Unpack[GeneratorOptions]
     ) -> Generator[ItemT]: ...
 
@@ -125,6 +130,11 @@ class Generator(Calls[T_co]):
     def __new__(
         cls, model: Model | Maker, output_type: Functions, **options: Unpack[GeneratorOptions]
     ) -> Generator[Call]: ...
+
+    @overload
+    def __new__(
+        cls, model: Model | Maker, output_type: Schemas, **options: Unpack[GeneratorOptions]
+    ) -> Generator[Any]: ...
 
     def __new__(cls, model: Any, output_type: Any = None, **options: Any) -> Any:
         """Compile ``output_type`` for ``model``.

@@ -354,10 +354,10 @@ def test_wrapping_anything_else_is_an_error(model):
 
 def test_a_folder_that_is_no_model_says_what_it_lacks(tmp_path):
     with pytest.raises(structgen.ModelError, match=r"no genai_config.json"):
-        genai.load(tmp_path)
+        genai.load(tmp_path, kind=genai.TextModel)
     (tmp_path / "genai_config.json").write_text("{}")
     with pytest.raises(structgen.ModelError, match=r"cannot be understood"):
-        genai.load(tmp_path)
+        genai.load(tmp_path, kind=genai.TextModel)
 
 
 def test_a_tokenizer_that_hides_its_bytes_is_an_error_that_names_the_fix():

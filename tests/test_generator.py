@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 import threading
 from typing import Literal
@@ -282,8 +283,59 @@ def test_parse_returns_a_value():
     generator = Generator(model, Person)
     assert generator.parse("x") == Person("Ann", 12)
     assert Generator(FakeModel("12"), int).parse("x", max_new_tokens=4) == 12
-    with pytest.raises(structgen.OptionError, match="parse needs an output type"):
-        Generator(model).parse("x")
+    assert Generator(FakeModel("12")).parse("x", max_new_tokens=4) == "12", "free text is its value"
+
+
+def test_a_result_has_its_value_parsed_once():
+    result = Generator(FakeModel('{"name":"Ann","age":12}'), Person).result("x")
+    assert result.value == Person("Ann", 12)
+    assert result.value is result.value
+    assert Generator(FakeModel("hello")).result("x", max_new_tokens=2).value == "he"
+
+
+def test_what_is_not_whole_has_no_value():
+    stream = Generator(FakeModel('{"name":"Ann","age":12}'), Person).stream("x")
+    next(stream)
+    with pytest.raises(structgen.IncompleteOutput, match=r"not ended.*Read the stream") as caught:
+        _ = stream.result.value
+    assert caught.value.text == stream.result.text != ""
+    stream.close()
+    with pytest.raises(structgen.IncompleteOutput, match=r"was cut .*'cancelled'"):
+        _ = stream.result.value
+    stream = Generator(FakeModel("12"), int).stream("x")
+    for _ in stream:
+        pass
+    assert stream.result.value == 12
+    with pytest.raises(structgen.IncompleteOutput, match="stop string"):
+        Generator(FakeModel('{"name":"Ann","age":12}'), Person).parse("x", stop="nn")
+
+
+def test_a_batch_gives_values():
+    generator = Generator(FakeModel("12"), int)
+    assert generator.batch(["x", [{"role": "user", "content": "y"}]]) == [12, 12]
+    assert generator.batch([]) == []
+    assert generator.batch(("x",)) == [12]
+    assert generator.batch(["x", "y"], n=2, temperature=1, seed=1) == [[12, 12]] * 2
+    for one in ("x", MESSAGES, None):
+        with pytest.raises(structgen.PromptError, match=r"takes a list of prompts.*\[prompt\]"):
+            generator.batch(one)
+    mixed = generator.batch(["x", "x" * 300], return_errors=True)
+    assert mixed[0] == 12
+    assert isinstance(mixed[1], structgen.PromptError)
+
+
+def test_a_model_may_make_generators_of_its_own():
+    class Elsewhere:
+        def make_generator(self, output_type, **options):
+            return output_type, options
+
+    assert Generator(Elsewhere(), int, whitespace="compact") == (int, {"whitespace": "compact"})
+
+
+def test_a_generator_is_copied_as_itself():
+    generator = Generator(FakeModel("12"), int)
+    assert copy.copy(generator) is generator
+    assert copy.deepcopy([generator])[0] is generator
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -636,4 +688,4 @@ def test_options_of_a_call_given_to_the_generator_are_sent_there():
 @pytest.mark.parametrize("threads", [0, -1, True, "2", 1.5])
 def test_threads_are_counted_before_anything_is_read(threads, tmp_path):
     with pytest.raises(structgen.OptionError, match=r"threads=.* is out of range. It must be 1"):
-        genai.load(tmp_path, threads=threads)
+        genai.load(tmp_path, threads=threads, kind=genai.TextModel)

@@ -25,6 +25,7 @@ STAGES = (
     "insight",
     "decoding",
     "generator",
+    "text_model",
     "cli",
 )
 """A stage may import itself and those before it; the public face, ``structgen``, imports all."""
@@ -47,6 +48,7 @@ OPEN_MODULES = {
     "structgen.masks.cfg.reach": "the same",
     "structgen.constraint.check_grammar": "for the command line only",
     "structgen.generator": "a module of its own",
+    "structgen.text_model": "a module of its own",
     "structgen.errors": "a module of its own",
 }
 """Modules that other stages import directly, not through their folder's face, and why."""
@@ -110,7 +112,14 @@ def test_all_imports_are_seen():
 
 def test_only_the_public_face_stands_beside_the_stages():
     files = {path.name for path in PACKAGE.iterdir() if path.is_file()}
-    assert files == {"__init__.py", "__main__.py", "errors.py", "generator.py", "py.typed"}
+    assert files == {
+        "__init__.py",
+        "__main__.py",
+        "errors.py",
+        "generator.py",
+        "py.typed",
+        "text_model.py",
+    }
     folders = {stage(module) for module in MODULES} - {"", "__main__"}
     assert folders == set(STAGES)
 

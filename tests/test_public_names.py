@@ -39,6 +39,7 @@ ERRORS = {
 }
 NAMES = ERRORS | {
     "Alternative",
+    "AsyncGenerator",
     "Call",
     "Cfg",
     "Choice",
@@ -71,6 +72,7 @@ NAMES = ERRORS | {
     "cache_info",
     "compile",
     "from_onnx_genai",
+    "generate",
     "load",
     "load_embedder",
     "models",

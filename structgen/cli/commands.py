@@ -23,14 +23,13 @@ from structgen.errors import GrammarError, OptionError, OutputTypeError, Structg
 if TYPE_CHECKING:
     from rich.console import Console
 
-DEFAULT_MODEL = "smollm2-135m-instruct"
 _USUAL_TOKENS = 512
 
 _DIALECTS = click.Choice(["lark", "gbnf", "ebnf", "iso-ebnf"])
 _CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 _MODEL = click.option(
     "--model",
-    default=DEFAULT_MODEL,
+    default=structgen.models.DEFAULT,
     show_default=True,
     metavar="NAME",
     help="A catalogue name, a folder or a Hugging Face repository id.",
@@ -472,7 +471,7 @@ def _load(name: str) -> structgen.TextModel:
 
     folder = models.path(name)  # shows its own progress when it fetches and converts
     with _console(stderr=True).status(f"Loading {name} …"):
-        return genai.load(folder)
+        return genai.load(folder, kind=structgen.TextModel)
 
 
 def _console(*, stderr: bool = False) -> Console:

@@ -26,7 +26,19 @@ from structgen.errors import (
 )
 from structgen.grammar.cfg import cache as grammar_facts
 from structgen.masks import MaskEngine
-from structgen.types import Call, Choices, Functions, ItemT, OutputType, Own, T, T_co, Typed, lower
+from structgen.types import (
+    Call,
+    Choices,
+    Functions,
+    ItemT,
+    OutputType,
+    Own,
+    Schemas,
+    T,
+    T_co,
+    Typed,
+    lower,
+)
 from structgen.vocabulary import Vocabulary
 
 from .cursor import Cursor
@@ -74,6 +86,12 @@ def compile(
 def compile(
     output_type: Functions, vocabulary: Vocabulary, **options: Unpack[CompileOptions]
 ) -> Constraint[Call]: ...
+
+
+@overload
+def compile(
+    output_type: Schemas, vocabulary: Vocabulary, **options: Unpack[CompileOptions]
+) -> Constraint[Any]: ...
 
 
 def compile(output_type: Any, vocabulary: Vocabulary, **options: Any) -> Constraint[Any]:

@@ -19,7 +19,14 @@ from .calls import Calls
 from .chat import Prompt, Prompts
 from .generation import Generation
 from .makers import AsyncGenerator, AsyncMaker
-from .options import AskOptions, CallOptions, CancelEvent, GeneratorOptions, SearchOptions
+from .options import (
+    AskOptions,
+    CallOptions,
+    CancelEvent,
+    GeneratorOptions,
+    SearchOptions,
+    TypeOptions,
+)
 from .outputs import make_outputs
 from .probabilities import probabilities
 from .results import GenerationResult
@@ -40,6 +47,7 @@ __all__ = [
     "Prompts",
     "SearchOptions",
     "Stream",
+    "TypeOptions",
     "as_model_writes",
     "chat",
     "check_adapter",

@@ -197,7 +197,7 @@ def parse(options: Mapping[str, Any]) -> SearchOptions:
         given.pop("num_beams", None)
     for name in options:
         if name not in NAMES:
-            raise OptionError(_unknown(name))
+            raise OptionError(unknown(name))
     if "seed" in given and "random_seed" in given and given["random_seed"] != given["seed"]:
         raise OptionError(
             f"seed={given['seed']!r} and random_seed={given['random_seed']!r} are two names "
@@ -269,7 +269,8 @@ def misplaced(compile_options: Mapping[str, Any]) -> str | None:
     return f"{names} {verb} to the call, not to Generator(...): generator(prompt, {given[0]})."
 
 
-def _unknown(name: str) -> str:
+def unknown(name: str) -> str:
+    """Say that a call knows no option of this name, and what it may have been meant to be."""
     if name in _COMPILE_OPTIONS:
         return (
             f"Option {name!r} says how outputs are written, which is settled before a call. It "

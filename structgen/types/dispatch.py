@@ -8,11 +8,12 @@ only is 0.1 s at its start and 12,000 objects more for every full collection of 
 from __future__ import annotations
 
 import functools
+from collections.abc import Hashable
 from typing import Any
 
 from .regexes import TextPattern
 from .schemas import JsonSchema, is_plainly_schema
-from .user import OutputType
+from .user import AnyOf, Cfg, OutputType
 from .wrappers import lower_pattern, lower_schema, shortened
 
 
@@ -43,6 +44,34 @@ def lower(output_type: Any) -> OutputType:
     from . import lowering
 
     return lowering.lower(output_type)
+
+
+def cache_key(output_type: Any) -> Hashable | None:
+    """What to keep a compiled ``output_type`` under; None: it may mean something else next time.
+
+    Types may be equal without meaning the same: int | str equals str | int, Literal[1] equals
+    Literal[True]. Their spelling tells them apart.
+    """
+    if isinstance(output_type, (list, tuple, set, frozenset)):
+        keys = [cache_key(item) for item in output_type]
+        return None if None in keys else (type(output_type), *keys)
+    if type(output_type) is dict and is_plainly_schema(output_type):
+        return cache_key(JsonSchema(output_type))
+    if isinstance(output_type, AnyOf):
+        return cache_key(output_type.members)
+    if isinstance(output_type, Cfg) and (output_type.terminals or _reads_files(output_type)):
+        return None
+    try:
+        hash(output_type)
+    except TypeError:
+        return None
+    return type(output_type), output_type, repr(output_type)
+
+
+def _reads_files(grammar: Cfg) -> bool:
+    from structgen.grammar.cfg import cache  # its readers are a lot of code to those without
+
+    return cache.reads_files(grammar.text)
 
 
 @functools.lru_cache(maxsize=256)

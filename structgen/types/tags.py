@@ -12,11 +12,12 @@ from typing import Any
 
 from structgen.errors import OutputTypeError
 
+from .typed import Typed
 from .user import SpecialToken
 
 
 @dataclass(frozen=True, slots=True)
-class Tagged:
+class Tagged(Typed["list[str | TaggedValue]"]):
     """Free text in which each ``begin`` opens a text of ``type``, which ``end`` closes.
 
     An output type by itself, and a part of `TaggedText`. From the moment ``begin`` is there the
@@ -59,7 +60,7 @@ class Tagged:
 
 
 @dataclass(frozen=True, slots=True, init=False)
-class TaggedText:
+class TaggedText(Typed["list[str | TaggedValue]"]):
     """Free text with several kinds of tags, each with a type of its own.
 
     Args:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from structgen.errors import OutputTypeError
 
+from .call import Call
 from .typed import Typed
 
 if TYPE_CHECKING:
@@ -85,7 +86,7 @@ NEUTRAL = ToolSyntax(
 
 
 @dataclass(frozen=True, slots=True, init=False)
-class ToolCalls(Typed["list[str | Call]"]):
+class ToolCalls(Typed[list[str | Call]]):
     """Calls of tools in the model's own syntax, or free text instead of or before them.
 
     Parses to a list: the text that is not empty as a str, then a `structgen.Call` for each call,

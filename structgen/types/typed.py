@@ -13,18 +13,19 @@ because mypy finds no type form in a union with others.
     Text             None, a compiled pattern            str
     Choices[ItemT]   a list, tuple or set of choices     one of them
     Functions        a function, or several              `structgen.Call`
+    Schemas          a JSON Schema as a dict             Any
 
 What a checker cannot know, such as what a `JsonSchema` parses to, is ``Any``.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
     import enum
     import re
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from collections.abc import Set as AbstractSet
     from datetime import date, time
     from decimal import Decimal
@@ -45,11 +46,21 @@ class Typed(Generic[T_co]):
     __slots__ = ()
 
 
+class SchemaBuilder(Protocol):
+    """GenSON's builder of a JSON Schema."""
+
+    def to_schema(self) -> Any:
+        """The schema, a dict."""
+
+
 Own: TypeAlias = "Typed[T] | TypeAdapter[T]"
 """An object that is an output type and says what it parses to."""
 
 Text: TypeAlias = "re.Pattern[str] | None"
 """What parses to the text itself: a compiled pattern, and no output type at all."""
+
+Schemas: TypeAlias = "Mapping[str, Any] | SchemaBuilder"
+"""A dict that plainly is a JSON Schema, and what makes one."""
 
 Item: TypeAlias = "str | int | float | enum.Enum | date | time | UUID | Decimal | None"
 """What may be one of several choices."""

@@ -228,7 +228,7 @@ def test_a_damaged_model_is_told_as_such(name, size, message, tmp_path, monkeypa
     monkeypatch.setenv("STRUCTGEN_CACHE", str(tmp_path / "cache"))
     path = tiny_gguf.write(tmp_path / "tiny.gguf")
     folder = convert_gguf(path, tmp_path / "cache" / "models" / "org--tiny", silent)
-    genai.load(folder)
+    genai.load(folder, kind=genai.TextModel)
     capfd.readouterr()
     if size is None:
         (folder / name).unlink()
@@ -236,13 +236,13 @@ def test_a_damaged_model_is_told_as_such(name, size, message, tmp_path, monkeypa
         with (folder / name).open("r+b") as file:
             file.truncate(size)
     with pytest.raises(ModelError, match=message + r".*`structgen models rm org/tiny`") as caught:
-        genai.load(folder)
+        genai.load(folder, kind=genai.TextModel)
     assert ".cc:" not in str(caught.value)
     if name == "model.onnx.data":
         assert capfd.readouterr() == ("", "")
     moved = folder.rename(tmp_path / "elsewhere")
     with pytest.raises(ModelError, match=r"Fetch or convert the model again\."):
-        genai.load(moved)
+        genai.load(moved, kind=genai.TextModel)
 
 
 @pytest.mark.parametrize("share", [0.001, 0.2, 0.9, 0.999])

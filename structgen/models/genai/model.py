@@ -27,7 +27,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, final
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -61,8 +61,9 @@ _KEPT_BYTES = 512 << 20
 # A folder's own settings must not make the runtime refuse a sequence: it chooses nothing here.
 _SETTINGS = {"do_sample": False, "num_beams": 1, "num_return_sequences": 1}
 
+ModelT = TypeVar("ModelT", bound="TextModel")
 
-@final
+
 class TextModel:
     """A text model, its tokenizer and its vocabulary. Safe to share by threads.
 
@@ -287,7 +288,8 @@ def load(
     session_options: Mapping[str, Any] | None = None,
     threads: int | None = None,
     meanwhile: Callable[[Vocabulary], object] | None = None,
-) -> TextModel:
+    kind: type[ModelT],
+) -> ModelT:
     """Load a model folder that ONNX Runtime GenAI understands.
 
     Args:
@@ -296,6 +298,7 @@ def load(
         session_options: of ONNX Runtime, over those of the folder.
         threads: threads an operator may use; None: as many as there are cores.
         meanwhile: called with the vocabulary while the system reads the weights from disk.
+        kind: the class of what is returned.
 
     Raises:
         OptionError: ``threads`` is below 1.
@@ -327,7 +330,7 @@ def load(
         raise ModelError(
             f"ONNX Runtime GenAI cannot load {folder}: {in_short(error)}.{hint}"
         ) from error
-    return TextModel(
+    return kind(
         og_model,
         og_tokenizer,
         vocabulary=vocabulary,
@@ -344,7 +347,8 @@ def from_onnx_genai(
     *,
     folder: Path | None = None,
     vocabulary: Vocabulary | None = None,
-) -> TextModel:
+    kind: type[ModelT],
+) -> ModelT:
     """Wrap a model and a tokenizer that are already loaded.
 
     With neither ``folder`` nor ``vocabulary`` the bytes of each token are worked out from
@@ -355,6 +359,7 @@ def from_onnx_genai(
         og_tokenizer: its ``onnxruntime_genai.Tokenizer``.
         folder: the model's folder, to read the vocabulary from.
         vocabulary: the vocabulary; its size must be the width of the logits.
+        kind: the class of what is returned.
 
     Raises:
         ModelError: the objects are not the runtime's, or sizes do not agree.
@@ -386,7 +391,7 @@ def from_onnx_genai(
             f"The model's logits are {width:,} wide but the vocabulary has {vocabulary.size:,} "
             "ids. Pass a vocabulary made with size= that width."
         )
-    return TextModel(
+    return kind(
         og_model,
         og_tokenizer,
         vocabulary=vocabulary,

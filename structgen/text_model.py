@@ -1,0 +1,230 @@
+"""TextModel: a model that is asked directly, ``model(prompt, output_type)``, without a Generator.
+
+It owns these short forms, the few generators that each model keeps for them, and `generate`, the
+same with the default model. All else is `structgen.generator`'s and `structgen.models`'.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections import OrderedDict
+from collections.abc import Hashable, Mapping
+from typing import TYPE_CHECKING, Any, final, overload
+
+from structgen import models
+from structgen.constraint import warm_up
+from structgen.decoding import AskOptions, Prompt, Stream, TypeOptions
+from structgen.decoding import options as search_options
+from structgen.errors import OptionError
+from structgen.generator import Generator
+from structgen.models import genai
+from structgen.types import Call, Choices, Functions, ItemT, Own, Schemas, T, Text, cache_key
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeForm, Unpack
+
+MAX_KEPT = 8
+"""Most generators that a model keeps for its short forms: a compiled type may take 64 MB."""
+
+
+class KeptGenerators:
+    """The generators of the output types that a model was asked for last. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._kept: OrderedDict[Hashable, Generator[Any]] = OrderedDict()
+
+    def get(self, model: TextModel, output_type: Any, options: Mapping[str, Any]) -> Generator[Any]:
+        """The generator of ``output_type``, compiled now unless it was among the last.
+
+        Args:
+            model: the model they belong to.
+            output_type: as for `Generator`.
+            options: as for `Generator`.
+        """
+        type_key = cache_key(output_type)
+        try:
+            key = None if type_key is None else (type_key, tuple(sorted(options.items())))
+            hash(key)
+        except TypeError:  # such options say what documents hold
+            key = None
+        if key is None:
+            return Generator(model, output_type, **options)
+        with self._lock:
+            found = self._kept.get(key)
+            if found is not None:
+                self._kept.move_to_end(key)
+                return found
+        made: Generator[Any] = Generator(model, output_type, **options)
+        with self._lock:
+            self._kept[key] = made
+            while len(self._kept) > MAX_KEPT:
+                self._kept.popitem(last=False)
+        return made
+
+
+@final
+class TextModel(genai.TextModel):
+    """A text model, its tokenizer and its vocabulary. Safe to share by threads.
+
+    Make one with `structgen.load` or `structgen.from_onnx_genai`. Ask it for values directly, or
+    make a `structgen.Generator` of it and an output type.
+    """
+
+    @functools.cached_property
+    def _generators(self) -> KeptGenerators:
+        return KeptGenerators()
+
+    @overload
+    def __call__(
+        self, prompt: Prompt, output_type: Text = None, **options: Unpack[AskOptions]
+    ) -> str: ...
+
+    @overload
+    def __call__(  # type: ignore[overload-overlap]
+        self, prompt: Prompt, output_type: TypeForm[T], **options: Unpack[AskOptions]
+    ) -> T: ...
+
+    @overload
+    def __call__(self, prompt: Prompt, output_type: Own[T], **options: Unpack[AskOptions]) -> T: ...
+
+    @overload
+    def __call__(
+        self, prompt: Prompt, output_type: Choices[ItemT], **options: Unpack[AskOptions]
+    ) -> ItemT: ...
+
+    @overload
+    def __call__(
+        self, prompt: Prompt, output_type: Functions, **options: Unpack[AskOptions]
+    ) -> Call: ...
+
+    @overload
+    def __call__(
+        self, prompt: Prompt, output_type: Schemas, **options: Unpack[AskOptions]
+    ) -> Any: ...
+
+    def __call__(self, prompt: Any, output_type: Any = None, **options: Any) -> Any:
+        """Return the output for ``prompt`` as a value of ``output_type``; a str without one.
+
+        The same as ``Generator(model, output_type).parse(prompt)``. The last 8 output types stay
+        compiled, so that asking again costs no compiling.
+
+        Args:
+            prompt: text, given to the model as it is; or a list of chat messages. For several
+                prompts make a `Generator`.
+            output_type: what the output will be, as for `Generator`.
+            options: those of `structgen.compile`, and those of a generator's calls.
+
+        Raises:
+            As `Generator` and its calls.
+        """
+        generator, call = self._generator(output_type, options)
+        return generator.parse(prompt, **call)
+
+    @overload
+    def stream(
+        self, prompt: Prompt, output_type: Text = None, **options: Unpack[AskOptions]
+    ) -> Stream[str]: ...
+
+    @overload
+    def stream(  # type: ignore[overload-overlap]
+        self, prompt: Prompt, output_type: TypeForm[T], **options: Unpack[AskOptions]
+    ) -> Stream[T]: ...
+
+    @overload
+    def stream(
+        self, prompt: Prompt, output_type: Own[T], **options: Unpack[AskOptions]
+    ) -> Stream[T]: ...
+
+    @overload
+    def stream(
+        self, prompt: Prompt, output_type: Choices[ItemT], **options: Unpack[AskOptions]
+    ) -> Stream[ItemT]: ...
+
+    @overload
+    def stream(
+        self, prompt: Prompt, output_type: Functions, **options: Unpack[AskOptions]
+    ) -> Stream[Call]: ...
+
+    @overload
+    def stream(
+        self, prompt: Prompt, output_type: Schemas, **options: Unpack[AskOptions]
+    ) -> Stream[Any]: ...
+
+    def stream(self, prompt: Any, output_type: Any = None, **options: Any) -> Any:
+        """Return the output for ``prompt`` piece by piece, as text, while it is generated.
+
+        The same as ``Generator(model, output_type).stream(prompt)``; ``stream.result.value`` is
+        the value once it has been read. Args and raises as for calling the model.
+        """
+        generator, call = self._generator(output_type, options)
+        return generator.stream(prompt, **call)
+
+    def _generator(
+        self, output_type: Any, options: Mapping[str, Any]
+    ) -> tuple[Generator[Any], dict[str, Any]]:
+        """The generator for ``output_type``, and the options of its call."""
+        call = {name: value for name, value in options.items() if name in search_options.NAMES}
+        compiled = {name: value for name, value in options.items() if name not in call}
+        for name in compiled:
+            if name not in TypeOptions.__optional_keys__:
+                raise OptionError(search_options.unknown(name))
+        return self._generators.get(self, output_type, compiled), call
+
+
+@overload
+def generate(prompt: Prompt, output_type: Text = None, **options: Unpack[AskOptions]) -> str: ...
+
+
+@overload
+def generate(  # type: ignore[overload-overlap]
+    prompt: Prompt, output_type: TypeForm[T], **options: Unpack[AskOptions]
+) -> T: ...
+
+
+@overload
+def generate(prompt: Prompt, output_type: Own[T], **options: Unpack[AskOptions]) -> T: ...
+
+
+@overload
+def generate(
+    prompt: Prompt, output_type: Choices[ItemT], **options: Unpack[AskOptions]
+) -> ItemT: ...
+
+
+@overload
+def generate(prompt: Prompt, output_type: Functions, **options: Unpack[AskOptions]) -> Call: ...
+
+
+@overload
+def generate(prompt: Prompt, output_type: Schemas, **options: Unpack[AskOptions]) -> Any: ...
+
+
+def generate(prompt: Any, output_type: Any = None, **options: Any) -> Any:
+    """Return what the default model answers, as a value of ``output_type``; a str without one.
+
+    ``structgen.generate("The capital of France is ", Literal["Paris", "Rome"])``: one line, from
+    nothing. The model is loaded by the first call, and kept.
+
+    Args:
+        prompt, output_type, options: as for calling a `TextModel`.
+
+    Raises:
+        As `structgen.load` and calling a `TextModel`.
+
+    Cost: the first call loads the default model, a second, and fetches it if need be.
+    """
+    return _default_model()(prompt, output_type, **options)
+
+
+_LOADING = threading.Lock()
+_LOADED: list[TextModel] = []
+
+
+def _default_model() -> TextModel:
+    with _LOADING:
+        if not _LOADED:
+            folder = models.path(models.DEFAULT)
+            _LOADED.append(genai.load(folder, kind=TextModel, meanwhile=warm_up))
+        return _LOADED[0]
