@@ -12,8 +12,10 @@ import re
 import resource
 import subprocess
 import sys
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import inside
@@ -75,6 +77,21 @@ def primes(n: int, kind: str) -> Any:
 def chain(separator: str, end: str, n: int) -> str:
     rules = [f"r{i} {separator} r{i + 1}{end}" for i in range(n)]
     return "\n".join([f"root {separator} r0{end}", *rules, f'r{n} {separator} "a"{end}'])
+
+
+def multiplied(n: int) -> Cfg:
+    rules = [f'a{i}: a{i + 1} a{i + 1} | "x"?' for i in range(n)]
+    return Cfg("\n".join(["start: a0", *rules, f'a{n}: "x"']))
+
+
+def either_side(n: int) -> Cfg:
+    rules = [f'a{i}: "a" a{i + 1} | a{i + 1} "b"' for i in range(n)]
+    return Cfg("\n".join(["start: a0", *rules, f'a{n}: "c"']))
+
+
+def optional_side(n: int) -> Cfg:
+    rules = [f'a{i}: a{i + 1} "x"? | "a" a{i + 1}' for i in range(n)]
+    return Cfg("\n".join(["start: a0", *rules, f'a{n}: "z"']))
 
 
 HOSTILE: dict[str, Callable[[], tuple[Any, dict[str, Any]]]] = {
@@ -150,6 +167,9 @@ HOSTILE: dict[str, Callable[[], tuple[Any, dict[str, Any]]]] = {
         {},
     ),
     "an ambiguous grammar": lambda: (Cfg('start: start start start | "a" | "b" start | "ab"'), {}),
+    "rules that multiply": lambda: (multiplied(120), {}),
+    "optional on one side": lambda: (optional_side(500), {}),
+    "on either side": lambda: (either_side(1500), {}),
     "minProperties": lambda: (JsonSchema({"type": "object", "minProperties": 9000}), {}),
 }
 
@@ -348,6 +368,55 @@ def test_an_engine_that_has_grown_too_large_is_left() -> None:
     assert inside.engine(cursor) is not first
     accept(cursor, "]")
     assert cursor.is_accepting
+
+
+def test_nothing_holds_what_is_spent() -> None:
+    schema = {"type": "array", "uniqueItems": True}
+    constraint = structgen.compile(JsonSchema(schema), BYTES)
+    cursor = constraint.start()
+    accept(cursor, "[")
+    engines = [weakref.ref(inside.engine(cursor))]
+    kept: list[BaseException] = []
+    for i in range(4):
+        cut_short(constraint, 0)
+        try:
+            accept(cursor, "{")
+        except CompileLimitExceeded as error:
+            kept.append(error.with_traceback(None))
+        accept(cursor, f"{i},")  # elsewhere
+        engines.append(weakref.ref(inside.engine(cursor)))
+    assert len(kept) == 4
+    assert [engine() is not None for engine in engines] == [False] * 4 + [True]
+
+
+@pytest.mark.parametrize("name", ["multiplied", "optional", "either"])
+def test_a_step_is_some_lines_of_code(name: str) -> None:
+    # What is counted is what is done: where sets are large, so is the count.
+    n_lines = 0
+
+    def count(frame: FrameType, event: str, arg: object) -> Callable[..., Any]:
+        nonlocal n_lines
+        n_lines += event == "line"
+        return count
+
+    steps, letter = 20_000, "x" if name == "multiplied" else "a"
+    grammars = {"multiplied": multiplied(120), "optional": optional_side(300)}
+    constraint = structgen.compile(grammars.get(name, either_side(700)), BYTES)
+    cursor = constraint.start()
+    inside.engine(constraint).limits = Limits(steps)
+    before = sys.gettrace()
+    sys.settrace(count)
+    refusal: CompileLimitExceeded | None = None
+    try:
+        for call in [mask_of, lambda cursor: accept(cursor, letter)] * 30:
+            n_lines = 0
+            call(cursor)
+    except CompileLimitExceeded as error:
+        refusal = error
+    finally:
+        sys.settrace(before)
+    assert refusal is not None
+    assert n_lines < 30 * steps
 
 
 def test_limits_inside_limits_are_those_outside() -> None:

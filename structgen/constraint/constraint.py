@@ -42,7 +42,7 @@ from structgen.types import (
 from structgen.vocabulary import Vocabulary
 
 from .cursor import Cursor
-from .engine import Engine
+from .engine import Engine, Engines
 
 if TYPE_CHECKING:
     import re
@@ -157,10 +157,9 @@ class Constraint(Typed[T_co]):
         self.vocabulary = vocabulary
         self._options = options
         self._unenforced = built.unenforced
-        self._engine = Engine(
-            output, vocabulary, built, partial(_anew, output, vocabulary, options)
-        )
-        self.named = self._engine.named
+        first = Engine(output, vocabulary, built)
+        self._engines = Engines(first, partial(_anew, output, vocabulary, options))
+        self.named = first.named
 
     def start(self, max_tokens: int | None = None) -> Cursor:
         """A cursor at the start of a new sequence.
@@ -176,20 +175,24 @@ class Constraint(Typed[T_co]):
             OptionError: ``max_tokens`` is no whole number.
         """
         if max_tokens is None:
-            return Cursor(self._ready(), None)
+            return Cursor(self._ready(), None, self._engines)
         if isinstance(max_tokens, bool) or not isinstance(max_tokens, (int, np.integer)):
             raise OptionError(
                 f"max_tokens must be a whole number, or None for no budget; got {max_tokens!r}."
             )
-        return Cursor(self._ready(), int(max_tokens))
+        return Cursor(self._ready(), int(max_tokens), self._engines)
 
     def _ready(self) -> Engine:
         """The engine for one more sequence: a new one when this has grown too large."""
-        engine = self._engine
+        engine = self._engines.newest
         if engine.weight() > MAX_ENGINE_BYTES or engine.is_spent:
             # Sequences that are under way go on with the one they have.
-            engine = self._engine = engine.successor()
+            engine = self._engines.instead_of(engine)
         return engine
+
+    @property
+    def _engine(self) -> Engine:
+        return self._engines.newest
 
     @property
     def _machine(self) -> Machine | CfgMachine:
@@ -241,4 +244,4 @@ class Constraint(Typed[T_co]):
 def _anew(output: OutputType, vocabulary: Vocabulary, options: Mapping[str, Any]) -> Engine:
     """The engine of a constraint, made once more."""
     built = build(output.grammar, options, vocabulary.missing_bytes, grammar_facts)
-    return Engine(output, vocabulary, built, partial(_anew, output, vocabulary, options))
+    return Engine(output, vocabulary, built)

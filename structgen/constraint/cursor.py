@@ -25,7 +25,7 @@ from structgen.vocabulary import Plan
 if TYPE_CHECKING:
     from structgen.masks import Mask
 
-    from .engine import Call, Engine
+    from .engine import Call, Engine, Engines
 
 _T = TypeVar("_T")
 
@@ -47,6 +47,7 @@ class Cursor:
     __slots__ = (
         "_bytes",
         "_engine",
+        "_engines",
         "_finished",
         "_free",
         "_left",
@@ -59,8 +60,9 @@ class Cursor:
         "_trail",
     )
 
-    def __init__(self, engine: Engine, max_tokens: int | None) -> None:
+    def __init__(self, engine: Engine, max_tokens: int | None, engines: Engines) -> None:
         self._engine = engine
+        self._engines = engines  # where to go on from one that is spent
         self._ready = engine.masks.ready
         self._out: npt.NDArray[np.uint32] | None = None
         self._bytes: memoryview | None = None
@@ -104,6 +106,7 @@ class Cursor:
             except (CompileLimitExceeded, RecursionError, MemoryError) as error:
                 raise engine.refuse(error, (what, state, about), state) from None
             finally:
+                engine.held += engine.limits.memory - WORK.room
                 WORK.leave()
 
     def _renew(self, call: Call) -> None:
@@ -111,8 +114,7 @@ class Cursor:
         engine = self._engine
         if call in engine.refusals:
             raise engine.refusals[call].again()
-        while engine.is_spent:
-            engine = engine.successor()
+        engine = self._engines.instead_of(engine)
         trail, tape, texts = [engine.machine.start], TextHistory(), engine.named.tokens
         with GROW:
             try:
@@ -121,6 +123,7 @@ class Cursor:
                     try:
                         trail.append(engine.advance(trail[-1], token, lambda: tape))
                     finally:
+                        engine.held += engine.limits.memory - WORK.room
                         WORK.leave()
                     tape.feed(texts[token])
                 engine.weigh()
@@ -307,6 +310,7 @@ class Cursor:
             except (CompileLimitExceeded, RecursionError, MemoryError) as error:
                 raise engine.refuse(error, ("token", state, token_id), state) from None
             finally:
+                engine.held += engine.limits.memory - WORK.room
                 WORK.left = WORK.room = FREE
 
     def _next(self, token_id: int) -> tuple[int, Plan | None]:

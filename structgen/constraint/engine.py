@@ -2,8 +2,8 @@
 
 An `Engine` is what the cursors of one constraint share: the machine, whose states appear as they
 are reached, the masks of those states, where tokens lead and how outputs may be finished. Machines
-only grow; how much they weigh is told here, so that `constraint` can begin with a new one. Nothing
-here knows of sequences.
+only grow; how much they weigh is told here, so that `constraint` can begin with a new one, the one
+that `Engines` holds. Nothing here knows of sequences.
 """
 
 from __future__ import annotations
@@ -35,6 +35,9 @@ Call: TypeAlias = "tuple[str, int, int]"
 _WEIGHED_EVERY = 2_000
 """States and tokens by which an engine grows before it is weighed again."""
 
+_HELD = 8 * 1024 * 1024
+"""Bytes of which the same is so."""
+
 
 class Engine:
     """One machine over one vocabulary. Thread-safe.
@@ -50,11 +53,9 @@ class Engine:
         limits: what one call may do.
         refusals: the calls that have been cut short as too much. What was being made then may be
             left half made.
+        held: about how many bytes its calls have added, as they were counted.
         is_spent: whether there are such, or it has outgrown the limits: nothing new is to be asked
-            of it, but of its `successor`.
-
-    Args:
-        anew: makes an engine like this one as it was at first.
+            of it, but of the one that goes on instead (`Engines.instead_of`).
     """
 
     def __init__(
@@ -62,7 +63,6 @@ class Engine:
         output: OutputType,
         vocabulary: Vocabulary,
         built: Built,
-        anew: Callable[[], Engine],
     ) -> None:
         self.output = output
         self.vocabulary = vocabulary
@@ -81,18 +81,10 @@ class Engine:
         self._plan_sizes: dict[int, int] = {}
         self.limits = built.limits
         self.refusals: dict[Call, CompileLimitExceeded] = {}
+        self.held = 0
         self.is_spent = False
-        self._anew = anew
-        self._successor: Engine | None = None
-        self._weighed_at = 0
+        self._weighed_at = self._held_at = 0
         self._weight = 0
-
-    def successor(self) -> Engine:
-        """The engine that goes on instead of this one."""
-        with GROW:
-            if self._successor is None:
-                self._successor = self._anew()
-            return self._successor
 
     def refuse(self, error: Exception, call: Call, state: int) -> CompileLimitExceeded:
         """What to raise where a call has been cut short, now and whenever it is made again."""
@@ -107,8 +99,10 @@ class Engine:
                 "the output type is nested too deeply; flatten it", limit=depth, actual=depth
             )
         self.is_spent = True
-        self.refusals[call] = refusal = self.machine.placed(refusal, state)
-        return refusal.again()
+        self.refusals[call] = self.machine.placed(refusal, state).again()
+        # Whoever keeps the refusal is not to keep what was half made.
+        error.__traceback__ = None
+        return self.refusals[call].again()
 
     def weight(self) -> int:
         """About how many bytes the machine and the memos take; looked at every few thousand states.
@@ -116,10 +110,11 @@ class Engine:
         What other constraints share, and what the vocabulary's byte budget rules, is left out.
         """
         grown = self.machine.n_states + len(self.after_token)
-        if grown > self._weighed_at + _WEIGHED_EVERY:
-            self._weighed_at = grown
+        if grown > self._weighed_at + _WEIGHED_EVERY or self.held > self._held_at + _HELD:
+            self._weighed_at, self._held_at = grown, self.held
             memos = len(self.after_token) + len(self._plans) + len(self._plan_sizes)
-            self._weight = self.machine.weight + 150 * memos
+            # Few states of a grammar may hold much: rules, stacks and what they come to.
+            self._weight = max(self.machine.weight, self.held) + 150 * memos
             self.is_spent |= self._weight > self.limits.memory
         return self._weight
 
@@ -198,3 +193,29 @@ class Engine:
             return self.machine.shortest_completion(state), True
         except NeedsText:
             return self.machine.shortest_completion(state, tape()), False
+
+
+class Engines:
+    """The engine that new calls of one constraint go to. Thread-safe.
+
+    Those that were before live as long as sequences are in them: nothing else holds what is spent
+    or outgrown.
+
+    Attributes:
+        newest: that engine.
+
+    Args:
+        first: the engine to begin with.
+        anew: makes one like it as it was at first.
+    """
+
+    def __init__(self, first: Engine, anew: Callable[[], Engine]) -> None:
+        self.newest = first
+        self._anew = anew
+
+    def instead_of(self, engine: Engine) -> Engine:
+        """The engine that goes on instead of one that is spent or outgrown."""
+        with GROW:
+            if self.newest is engine or self.newest.is_spent:
+                self.newest = self._anew()
+            return self.newest

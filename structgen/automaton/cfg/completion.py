@@ -63,6 +63,7 @@ class Completion:
         return self._of_place(place, condition) is not None
 
     def _of_place(self, place: int, condition: int) -> _Rest | None:
+        WORK.spend(1 + (len(self._stacks.places[place]) >> 1))
         best: _Rest | None = None
         if self._stacks.accepting[place]:
             best = self._at_end(condition)
@@ -86,7 +87,7 @@ class Completion:
         stack = [key]
         while stack:
             at = stack[-1]
-            WORK.spend(1)
+            WORK.spend(1 + (len(self._stacks.continuations[at[0]]) >> 1))
             if at in self._finish:
                 stack.pop()
                 continue
@@ -108,6 +109,7 @@ class Completion:
             if missing:
                 stack += missing
             else:
+                WORK.hold(250)
                 self._finish[at] = best
                 stack.pop()
         return self._finish[key]
@@ -156,6 +158,7 @@ class Completion:
             return
         known = reached.get(at)
         if known is None or len(text) < len(known):
+            WORK.hold(250)
             reached[at] = text
             self._todo.append((source, at))
 

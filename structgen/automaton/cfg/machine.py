@@ -401,6 +401,7 @@ class CfgMachine:
             numbers: dict[tuple[int, frozenset[int]], int] = {}
             terminals: dict[int, list[int]] = {}
             for terminal in (self.stacks.expected(place) | self.ignore).difference(self.guests):
+                WORK.spend(1 + (len(shape) >> 2))
                 terminals[terminal] = [
                     numbers.setdefault((i, ends), len(numbers))
                     for i, state in enumerate(shape)
@@ -409,6 +410,7 @@ class CfgMachine:
             asked = self._asked[shape] = tuple(numbers), terminals
         questions, terminals = asked
         tops = self.stacks.places[place]
+        WORK.spend(1 + (len(questions) >> 3))
         answers = tuple([neighbours.can_end(tops[i][1], demands) for i, demands in questions])
         found = self._answered.get((shape, answers))
         if found is None:
@@ -533,7 +535,7 @@ class CfgMachine:
 
     def placed(self, error: CompileLimitExceeded, state: int) -> CompileLimitExceeded:
         """``error``, which was met at ``state``, with the rules that are open there."""
-        if error.path is not None:
+        if error.path is not None or not self.n_states:
             return error
         goals, names = self.stacks.goals, self.grammar.nonterminals
         rules: dict[str, None] = {}

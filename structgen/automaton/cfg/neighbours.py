@@ -357,6 +357,7 @@ class Neighbours:
         found = self._ends_after.get(key)
         if found is None:
             goals, ends_of = self._goals, self._ends_of
+            WORK.spend(1 + (len(goals.edges(state)) >> 1))
             out: set[int] = set()
             if terminal in self._ignore:
                 out.update(ends_of((state, ~terminal)))
@@ -383,6 +384,7 @@ class Neighbours:
         if self._stacks.accepting[place] and self._settles(demand)[1]:
             return (0, b"", None)
         best: Rest | None = None
+        WORK.spend(len(self._stacks.places[place]) >> 1)
         for state, below in self._stacks.places[place]:
             for after, text in self._ends_of((state, demand)).items():
                 rest = self._of_continuation(below, after)
@@ -402,6 +404,7 @@ class Neighbours:
                 continue
             missing: list[tuple[int, int]] = []
             best: Rest | None = None
+            WORK.spend(len(self._stacks.continuations[at[0]]) >> 1)
             for top in self._stacks.continuations[at[0]]:
                 if top == BOTTOM:
                     if self._settles(at[1])[1]:
@@ -418,6 +421,7 @@ class Neighbours:
             if missing:
                 stack += missing
             else:
+                WORK.hold(250)
                 self._rests[at] = best
                 stack.pop()
         return self._rests[key]
@@ -477,11 +481,12 @@ class Neighbours:
 
     def _push(self, node: _Node, demand: int, text: Text) -> None:
         if not self._is_beaten(node, demand, text):
+            WORK.hold(120)
             heapq.heappush(self._todo, (len(text), node, demand, text))
 
     def _is_beaten(self, node: _Node, demand: int, text: Text) -> bool:
         """Whether some known end of ``node`` is as short and, as far as can be seen, as good."""
-        WORK.spend(1)
+        WORK.spend(1 + (len(self._ends[node]) >> 2))
         mask, may_end = self._settles(demand)
         for other, known in self._ends[node].items():
             if len(known) <= len(text):
@@ -506,6 +511,7 @@ class Neighbours:
             self._add(node)
             self._open(node)
         if (caller, text) not in self._heads[node]:
+            WORK.hold(200)
             self._heads[node][caller, text] = None
             for after, more in list(self._ends[node].items()):
                 self._push(caller, after, put(text, more))

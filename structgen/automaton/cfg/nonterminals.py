@@ -71,6 +71,8 @@ class NonterminalAutomata:
         loops = Loops(rules, self.nullable, n - 1)
         # What is still to come of rules, as cells: a symbol, and the cell after it.
         self._cells: list[tuple[int, int]] = [(0, _DONE)]
+        # Whether a cell stands for itself only: its symbol has to be read before anything follows.
+        self._is_plain: list[bool] = [False]
         self._cell_ids: dict[tuple[int, int], int] = {}
         self._n = n
         # What rules come to is found when a symbol, a loop or a goal is asked for.
@@ -115,6 +117,9 @@ class NonterminalAutomata:
             if found is None:
                 found = self._cell_ids[key] = len(self._cells)
                 self._cells.append(key)
+                self._is_plain.append(
+                    symbol >= 0 or (~symbol < self._n and not self.nullable[~symbol])
+                )
             cell = found
         return cell
 
@@ -122,9 +127,12 @@ class NonterminalAutomata:
         """The terminals at the beginning of ``goal``."""
         found = self._first.get(goal)
         if found is None:
+            corners = self._corners_of(goal)
+            WORK.spend(1 + (len(corners) >> 4))
             found = self._first[goal] = frozenset().union(
-                *(self._at_left_edge.get(lhs, ()) for lhs in self._corners_of(goal))
+                *(self._at_left_edge.get(lhs, ()) for lhs in corners)
             )
+            WORK.hold(250 + 60 * len(found))
         return found
 
     def start(self, goal: int) -> dict[int, int]:
@@ -142,13 +150,14 @@ class NonterminalAutomata:
         """
         found = self._symbols[state]
         if found is None:
+            WORK.spend(1 + (len(self._items[state]) >> 2))
             moved: dict[int, list[Item]] = {}
             cells = self._cells
             for item in self._items[state]:
                 cell = item & _CELL
                 symbol, after = cells[cell]
                 moved.setdefault(symbol, []).append(item - cell + after)
-            WORK.hold(200 + 100 * len(moved) + 20 * len(self._items[state]))
+            WORK.hold(200 + 220 * len(moved) + 40 * len(self._items[state]))
             found = self._symbols[state] = dict(sorted(moved.items()))
         return found
 
@@ -260,6 +269,8 @@ class NonterminalAutomata:
         found = self._corners.get(goal)
         if found is None:
             found = self._corners[goal] = _reachable(goal, self._below)
+            WORK.spend(1 + (len(found) >> 1))
+            WORK.hold(250 + 60 * len(found))
         return found
 
     def _at_edge(self, goal: int, symbol: int) -> list[Item]:
@@ -281,20 +292,30 @@ class NonterminalAutomata:
             found = self._ways[loop] = [self._cell(way) for way in self._loop_ways[loop]]
         return found
 
-    def _state(self, goal: int, items: Iterable[Item], accepts: bool = False) -> int:
+    def _state(self, goal: int, items: Sequence[Item], accepts: bool = False) -> int:
         """The state in which ``items`` hold, and what follows from them without reading."""
-        held: frozenset[Item] = frozenset()
-        followed = self._followed[goal]
-        for item in items:
-            known = followed.get(item)
-            if known is None:
-                known = followed[item] = self._follow(goal, item)
-            held = held | known[0] if held else known[0]
-            accepts = accepts or known[1]
+        is_plain, followed = self._is_plain, self._followed[goal]
+        # Most stand for themselves, and nothing is remembered of those.
+        held = frozenset([item for item in items if is_plain[item & _CELL]])
+        if len(held) < len(items):
+            more: list[frozenset[Item]] = []
+            for item in items:
+                if is_plain[item & _CELL]:
+                    continue
+                known = followed.get(item)
+                if known is None:
+                    known = followed[item] = self._follow(goal, item)
+                more.append(known[0])
+                accepts = accepts or known[1]
+            if held or len(more) > 1:
+                WORK.spend(sum([len(part) for part in more]) >> 6)
+                held = held.union(*more)
+            else:
+                (held,) = more
         found = self._ids.get((goal, accepts, held))
         if found is None:
             WORK.spend(2 + (len(held) >> 3))
-            WORK.hold(500 + 70 * len(held))
+            WORK.hold(600 + 70 * len(held))
             found = self._ids[goal, accepts, held] = len(self._items)
             self._items.append(held)
             self.accepts.append(accepts)
@@ -308,11 +329,20 @@ class NonterminalAutomata:
         """The items in which symbols are still to come that hold with ``item``, itself included,
         and whether the goal has been found."""
         accepts = False
-        cells, n, nullable = self._cells, self._n, self.nullable
+        cells, n, is_plain, followed = self._cells, self._n, self._is_plain, self._followed[goal]
         seen = {item}
         todo = [item]
         open_items: list[Item] = []
+        others: list[frozenset[Item]] = []
+        n_known = 0
         for at in todo:
+            known = followed.get(at)
+            if known is not None:
+                # What follows from it is not gone through once more.
+                others.append(known[0])
+                n_known += len(known[0])
+                accepts = accepts or known[1]
+                continue
             cell = at & _CELL
             if cell == _DONE:
                 lhs = at >> _CELL_BITS
@@ -324,16 +354,17 @@ class NonterminalAutomata:
                     more = [at - cell + way for way in self._ways_of(~symbol - n)]
                 else:
                     open_items.append(at)
-                    if symbol >= 0 or not nullable[~symbol]:
+                    if is_plain[cell]:
                         continue
                     more = [at - cell + after]
             for other in more:
                 if other not in seen:
                     seen.add(other)
                     todo.append(other)
-        WORK.spend(1 + (len(seen) >> 2))
-        WORK.hold(250 + 40 * len(open_items))
-        return frozenset(open_items), accepts
+        found = frozenset(open_items).union(*others)
+        WORK.spend(2 + len(seen) + (n_known >> 6))
+        WORK.hold(500 + 60 * len(found))
+        return found, accepts
 
 
 def _closure(n: int, rules: Iterable[Rule], empty: bool) -> list[bool]:

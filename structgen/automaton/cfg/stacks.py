@@ -13,7 +13,7 @@ This module knows terminals by number only.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from structgen.automaton.work import WORK
 from structgen.errors import CompileLimitExceeded
@@ -85,6 +85,8 @@ class Stacks:
         if found is None:
             goals = self.goals
             tops: set[int] = set()
+            WORK.spend(1 + (len(self.places[place]) >> 3))
+            WORK.hold(100)
             for state, below in self.places[place]:
                 if ~goal not in goals.symbols(state):
                     continue
@@ -92,7 +94,9 @@ class Stacks:
                 if goals.is_final[to] or (
                     goals.accepts[to] and goals.goal_of[to] == goal and goals.is_loop(to)
                 ):
-                    tops |= self.continuations[below]
+                    more = self.continuations[below]
+                    WORK.spend(1 + (len(more) >> 4))
+                    tops |= more
                 else:
                     tops.add(to | below << _STATE_BITS)
             found = self._called[key] = self.continuation(frozenset(tops))
@@ -106,8 +110,14 @@ class Stacks:
             goals = self.goals
             expected: set[int] = set()
             for state in states:
+                WORK.spend(1 + (len(goals.symbols(state)) >> 2))
                 for symbol in goals.symbols(state):
-                    expected.update((symbol,) if symbol >= 0 else goals.first(~symbol))
+                    if symbol >= 0:
+                        expected.add(symbol)
+                        continue
+                    first = goals.first(~symbol)
+                    WORK.spend(len(first) >> 5)
+                    expected |= first
             found = self._expected[states] = frozenset(expected)
         return found
 
@@ -127,7 +137,9 @@ class Stacks:
         if found is None:
             symbols, first, go = self.goals.symbols(state), self.goals.first, self.goals.go
             own = go(state, terminal) if terminal in symbols else -1
+            WORK.spend(1 + (len(symbols) >> 2))
             begun = [(~s, go(s, terminal)) for s in symbols if s < 0 and terminal in first(~s)]
+            WORK.hold(250 + 100 * len(begun))
             found = self._moves[key] = (own, tuple(begun))
         return found
 
@@ -145,25 +157,30 @@ class Stacks:
                     todo.append((own, below))
                 for goal, to in begun:
                     todo.append((to, self._call(place, goal)))
+        WORK.spend(len(todo) >> 3)
         while todo:
             state, below = todo.pop()
             known = tops.get(state)
-            new: Iterable[int] = ()
+            new: Collection[int] = ()
             if known is None:
                 tops[state] = below
                 new = continuations[below]
             elif known != below:
                 if isinstance(known, int):
                     known = tops[state] = set(continuations[known])
-                new = continuations[below] - known
+                more = continuations[below]
+                WORK.spend(1 + (len(more) >> 5))
+                new = more - known
                 known |= new
             if accepts[state]:
+                WORK.spend(1 + (len(new) >> 3))
                 for top in new:
                     if top == BOTTOM:
                         accepting = True
                     else:
                         todo.append((top & _STATE_MASK, top >> _STATE_BITS))
         for place in places:
+            WORK.spend(1 + (len(self.places[place]) >> 3))
             accepting = accepting or self.accepting[place]
             for state, below in self.places[place]:
                 known = tops.get(state, below)
@@ -172,6 +189,7 @@ class Stacks:
                     continue
                 if isinstance(known, int):
                     known = tops[state] = set(continuations[known])
+                WORK.spend(1 + (len(continuations[below]) >> 5))
                 known |= continuations[below]
         return self._place(tops, accepting)
 

@@ -197,6 +197,7 @@ class CfgMaskEngine:
                 both = join(starts)
                 if all(frames.is_known(top, after, both) for top, _ in tops):
                     starts = [both]
+            WORK.spend(len(tops) * len(starts) >> 2)
             for start in starts:
                 spaces, spots = frames.spaced(after, start)
                 for walk in spaces:
@@ -211,7 +212,7 @@ class CfgMaskEngine:
         seen = set(todo)
         while todo:
             continuation, condition, node = todo.pop()
-            WORK.spend(1)
+            WORK.spend(1 + (len(stacks.continuations[continuation]) >> 1))
             for entry in stacks.continuations[continuation]:
                 if entry == BOTTOM:
                     continue

@@ -101,6 +101,7 @@ class NonterminalWalks:
             available = self._walks.nodes.bytes_after(node)
             found = NOTHING
             if begins & available:
+                WORK.spend(len(calls) >> 2)
                 found = self._walk(state, targets, calls, self._anything, node, available)
             self._free[key] = found
         return found
@@ -114,6 +115,7 @@ class NonterminalWalks:
             available = self._walks.bytes_after(node, condition)
             found = NOTHING
             if begins & available:
+                WORK.spend(len(calls) >> 2)
                 found = self._walk(state, targets, calls, condition, node, available)
             self._found[key] = found
         return found
@@ -186,6 +188,8 @@ class NonterminalWalks:
         found = self._own.get(state)
         if found is None:
             symbols = self._goals.symbols(state)
+            WORK.spend(1 + len(symbols))
+            WORK.hold(300 + 100 * len(symbols))
             terminals, begins = self._targets([s for s in symbols if s >= 0])
             calls = [(self._start_of(~s)[1], ~s) for s in symbols if s < 0]
             for first, _ in calls:
@@ -296,7 +300,7 @@ class NonterminalWalks:
     ) -> FrameWalk:
         """Walk terminals and goals of goal state ``begin``, or, below 0, those that goal ``~begin``
         begins with; and go on after them."""
-        WORK.spend(4)
+        WORK.spend(4 + (len(targets) >> 2))
         anything, go, nodes = self._anything, self._goals.go, self._walks.nodes
         known_texts, known_spaces, known_tops = nodes.known_texts, self._spaces, self._free
         is_final, accepts, join = self._goals.is_final, self._goals.accepts, nodes.join
