@@ -263,11 +263,14 @@ def pull(name: str) -> None:
 @models.command()
 @click.argument("gguf", type=click.Path(path_type=Path))
 @click.argument("out", type=click.Path(path_type=Path))
-def convert(gguf: Path, out: Path) -> None:
+@click.option(
+    "--hidden-states", is_flag=True, help="Let the model embed texts too: model.embed(texts)."
+)
+def convert(gguf: Path, out: Path, hidden_states: bool) -> None:
     """Convert the file GGUF into the model folder OUT, and print that."""
     from structgen import models
 
-    click.echo(models.convert_gguf(gguf, out))
+    click.echo(models.convert_gguf(gguf, out, hidden_states=hidden_states))
 
 
 @models.command()

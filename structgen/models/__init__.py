@@ -126,7 +126,11 @@ def remove(name: str) -> int:
 
 
 def convert_gguf(
-    gguf: str | os.PathLike[str], out: str | os.PathLike[str], progress: Progress | None = None
+    gguf: str | os.PathLike[str],
+    out: str | os.PathLike[str],
+    progress: Progress | None = None,
+    *,
+    hidden_states: bool = False,
 ) -> Path:
     """Convert a GGUF file into a folder for ONNX Runtime GenAI.
 
@@ -134,6 +138,8 @@ def convert_gguf(
         gguf: the file.
         out: the folder to write; it appears only when it is complete.
         progress: as in `path`.
+        hidden_states: give the model the output that ``model.embed`` needs. A step of generating
+            then takes up to a tenth longer.
 
     Returns:
         The folder.
@@ -146,7 +152,7 @@ def convert_gguf(
     # Imported late: it needs gguf and onnx-ir.
     from structgen.models.conversion import convert
 
-    return convert.convert_gguf(Path(gguf), Path(out), progress)
+    return convert.convert_gguf(Path(gguf), Path(out), progress, hidden_states=hidden_states)
 
 
 def _check_task(entry: catalogue.Entry, task: str | None) -> None:

@@ -29,6 +29,11 @@ class Reference:
 
     def logits(self, sequences):
         """Float32 logits ``(tokens, vocabulary)`` of each list of token ids."""
+        head = "output.weight" if "output.weight" in self._tensors else "token_embd.weight"
+        return [hidden @ self.weight(head).T for hidden in self.hidden_states(sequences)]
+
+    def hidden_states(self, sequences):
+        """Float32 vectors ``(tokens, width)`` that the logits are made of."""
         n_heads = self.get("llama.attention.head_count")
         n_kv = self.get("llama.attention.head_count_kv", n_heads)
         epsilon = self.get("llama.attention.layer_norm_rms_epsilon")
@@ -61,9 +66,8 @@ class Reference:
             h = norm(x, f"blk.{layer}.ffn_norm.weight")
             gate = np.clip(h @ w["ffn_gate"].T, -80, 80)
             x = x + (gate / (1 + np.exp(-gate)) * (h @ w["ffn_up"].T)) @ w["ffn_down"].T
-        head = "output.weight" if "output.weight" in self._tensors else "token_embd.weight"
-        logits = norm(x, "output_norm.weight") @ self.weight(head).T
-        return [logits[part] for part in parts]
+        hidden = norm(x, "output_norm.weight")
+        return [hidden[part] for part in parts]
 
     def _rotate(self, heads):
         size = heads.shape[-1]

@@ -44,6 +44,8 @@ def convert_gguf(
     gguf: str | os.PathLike[str],
     out: str | os.PathLike[str],
     progress: Progress | None = None,
+    *,
+    hidden_states: bool = False,
 ) -> Path:
     """Convert a GGUF file of the Llama family into an ONNX Runtime GenAI folder.
 
@@ -56,6 +58,7 @@ def convert_gguf(
         gguf: the weights; any tensor type that the ``gguf`` package can dequantise.
         out: the folder to make. It must not exist, or be empty.
         progress: told how far the work is; None shows a bar (or, in a log, lines).
+        hidden_states: give the graph the output that `TextModel.embed` needs.
 
     Returns:
         The absolute path of ``out``.
@@ -73,11 +76,11 @@ def convert_gguf(
         )
     file = GgufFile(source)
     with reporting(progress) as report, _staged(target) as folder:
-        _write(file, folder, report)
+        _write(file, folder, report, hidden_states)
     return target
 
 
-def _write(file: GgufFile, folder: Path, report: Progress) -> None:
+def _write(file: GgufFile, folder: Path, report: Progress, hidden_states: bool) -> None:
     # Imported here: `import structgen.models` must not pay for onnx_ir.
     from .graph import GraphBuilder
 
@@ -96,7 +99,7 @@ def _write(file: GgufFile, folder: Path, report: Progress) -> None:
         graph.layer(_matrices(file, shape, layer, calibration))
         report(stage, layer + 2, n_steps)
     head = None if shape.is_tied else eight_bit(file.tensor("output.weight"))
-    graph.head(file.tensor("output_norm.weight"), head)
+    graph.head(file.tensor("output_norm.weight"), head, hidden_states=hidden_states)
     graph.save(folder)
     _write_json(folder / "genai_config.json", _genai_config(file, shape))
     report(stage, n_steps, n_steps)

@@ -51,6 +51,10 @@ OUTPUTS = {
 """Names of the graph's outputs, as ``genai_config.json`` lists them."""
 
 
+HIDDEN_STATES = "hidden_states"
+"""Name of the output with a vector a token. The runtime hands out such further outputs by name."""
+
+
 @dataclass(frozen=True)
 class LayerMatrices:
     """What one transformer block needs: two norms in float32, four quantised projections.
@@ -140,8 +144,16 @@ class GraphBuilder:
         self._delta = self._matmul(f"{base}/mlp/down_proj", product, matrices.down)
         self._n_layers += 1
 
-    def head(self, norm: FloatArray, head: QuantizedMatrix | None) -> None:
-        """Add the last norm and the output projection (None: the embedding table itself)."""
+    def head(
+        self, norm: FloatArray, head: QuantizedMatrix | None, *, hidden_states: bool = False
+    ) -> None:
+        """Add the last norm and the output projection.
+
+        Args:
+            norm: the norm's gain.
+            head: the projection; None: the embedding table itself.
+            hidden_states: make what goes into the projection an output too.
+        """
         normed = self._norm("/model/final_norm", norm, is_last=True)
         if head is None:
             table, weights = self._table
@@ -150,6 +162,10 @@ class GraphBuilder:
         logits = self._matmul("/lm_head", normed, table, weights)
         _describe(logits, "logits", ["batch_size", "sequence_length", self._shape.vocab_size])
         self._graph.outputs.extend([logits, *self._presents])
+        if hidden_states:
+            sizes: list[str | int] = ["batch_size", "sequence_length", self._shape.hidden_size]
+            _describe(normed, HIDDEN_STATES, sizes)
+            self._graph.outputs.append(normed)
 
     def save(self, folder: Path) -> None:
         """Write ``model.onnx`` and ``model.onnx.data`` into a folder."""

@@ -8,7 +8,7 @@ language models, masks or output types.
 
 from __future__ import annotations
 
-from .embedder import Embedder, load
+from .embedder import Embedder, checked_texts, load
 from .results import EmbeddingResult, Ranked
 
-__all__ = ["Embedder", "EmbeddingResult", "Ranked", "load"]
+__all__ = ["Embedder", "EmbeddingResult", "Ranked", "checked_texts", "load"]

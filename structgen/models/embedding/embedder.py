@@ -209,16 +209,17 @@ class Embedder:
             )
         _check_options(on_truncation, batch_tokens)
         before = self._prompt(prompt, prompt_name)
-        given = [texts] if isinstance(texts, str) else texts
         if self.dimensions is not None:
             finish(np.zeros((0, self.dimensions), np.float32), dimensions, normalize)
         skipped = 0
         if before and not self._settings.pools_prompt and self._tokenizer is not None:
             skipped = self._tokenizer.n_prompt_tokens(before)
-        total = len(given) if isinstance(given, Sequence) else None
+        total = None
+        if isinstance(texts, Sequence):
+            total = 1 if isinstance(texts, str) else len(texts)
         with late(progress) as report:
             done = self._vectors(
-                (before + text for text in _checked(given)),
+                (before + text for text in checked_texts(texts)),
                 batch_tokens,
                 skipped,
                 on_truncation,
@@ -275,10 +276,10 @@ class Embedder:
         _check_options(on_truncation, batch_tokens)
         if top_k is not None and (isinstance(top_k, bool) or top_k < 1):
             raise OptionError(f"top_k={top_k!r} is out of range. It must be 1 or more.")
-        (asked,) = _checked([query])
+        (asked,) = checked_texts([query])
         with late(progress) as report:
             scores, _, n_cut = self._vectors(
-                ((asked, document) for document in _checked(documents)),
+                ((asked, document) for document in checked_texts(documents)),
                 batch_tokens,
                 0,
                 on_truncation,
@@ -304,7 +305,7 @@ class Embedder:
         if prompt is not None and name is not None:
             raise OptionError("Pass prompt= or prompt_name=, not both.")
         if prompt is not None:
-            (text,) = _checked([prompt])
+            (text,) = checked_texts([prompt])
             return text
         name = self._settings.default_prompt if name is None else name
         if name is None:
@@ -488,8 +489,15 @@ def _check_options(on_truncation: str, batch_tokens: int) -> None:
         raise OptionError(f"batch_tokens={batch_tokens!r} is out of range. It must be 1 or more.")
 
 
-def _checked(texts: Iterable[Any]) -> Iterator[str]:
-    """The texts, each of which is a str."""
+def checked_texts(texts: Any) -> Iterator[str]:
+    """The texts, each of which is a str; one text by itself is the only one.
+
+    Raises:
+        OptionError: as soon as one is not.
+    """
+    if isinstance(texts, str):
+        yield texts
+        return
     if not isinstance(texts, Iterable) or isinstance(texts, (bytes, Mapping)):
         raise OptionError(f"{type(texts).__name__} is no text, nor a list of texts.")
     for i, text in enumerate(texts):

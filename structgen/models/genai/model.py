@@ -24,12 +24,13 @@ import itertools
 import json
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 # A program that answers on this machine tells nobody else about it, unless its user wants that.
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
@@ -38,6 +39,7 @@ import onnxruntime_genai as og  # type: ignore[import-untyped]
 
 from structgen.errors import ModelError, PromptError
 from structgen.models.loading import check_threads, in_short, remedy
+from structgen.models.progress import Progress
 from structgen.models.providers import (
     PROVIDER_OPTIONS,
     check_session_options,
@@ -47,7 +49,7 @@ from structgen.models.providers import (
 from structgen.sampling import Logits, TokenIds
 from structgen.vocabulary import Vocabulary
 
-from . import recover
+from . import recover, vectors
 from .adapters import AdapterSet
 from .batches import MOST_ROWS, TextBatch, pads_exactly
 from .damage import damage
@@ -228,6 +230,40 @@ class TextModel:
     @functools.cached_property
     def _pad_token_id(self) -> int:
         return int(self.og_tokenizer.pad_token_id)
+
+    def embed(
+        self,
+        texts: str | Iterable[str],
+        *,
+        pooling: str = "last",
+        dimensions: int | None = None,
+        normalize: bool = True,
+        progress: Progress | None = None,
+    ) -> npt.NDArray[np.float32]:
+        """Return vectors of texts, float32 ``[n, dimensions]``, from the model's last layer.
+
+        The model must have been converted with ``--hidden-states``. A text is run as it is, without
+        a chat template, and must fit the context. A text without tokens has zeros.
+
+        Args:
+            texts: one text, which is ``n`` = 1, or several.
+            pooling: the vector of the ``"last"`` token, or the ``"mean"`` of all.
+            dimensions: keep so many numbers of each vector.
+            normalize: scale each vector to length 1.
+            progress: told how many texts are done; by default a bar on a terminal's standard error,
+                if the call takes longer than a second.
+
+        Raises:
+            ModelError: the model has no output for it.
+            PromptError: a text is longer than the context.
+            OptionError: an option is unknown or out of range, or a text is no str.
+
+        Cost: what running the texts as prompts costs, one after the other. An embedder
+        (`structgen.load_embedder`) is many times faster, and made for it.
+        """
+        new = functools.partial(self._new_sequence, None)
+        how = (pooling, dimensions, normalize)
+        return vectors.embed(self, texts, new, *how, progress)
 
     def close(self) -> None:
         """Free the sequences kept for calls to come. The model stays usable."""
