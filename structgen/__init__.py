@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Mapping, Sequence
 
-    from structgen import models
+    from structgen import models, types
     from structgen.constraint import Constraint, Cursor, Explanation, compile, warm_up
     from structgen.decoding import AsyncGenerator, GenerationResult, Stream
     from structgen.generator import Generator
@@ -136,6 +136,7 @@ __all__ = [
     "load",
     "load_embedder",
     "models",
+    "types",
     "warm_up",
 ]
 
@@ -309,8 +310,8 @@ def from_onnx_genai(
 
 
 def __getattr__(name: str) -> Any:
-    if name == "models":
-        return importlib.import_module("structgen.models")
+    if name in ("models", "types"):
+        return importlib.import_module(f"structgen.{name}")
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module 'structgen' has no attribute {name!r}")

@@ -76,6 +76,7 @@ NAMES = ERRORS | {
     "load",
     "load_embedder",
     "models",
+    "types",
     "warm_up",
 }
 MODEL_PACKAGES = ("onnxruntime_genai", "onnxruntime", "onnx", "onnx_ir", "gguf", "huggingface_hub")

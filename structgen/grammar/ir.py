@@ -3,9 +3,9 @@
 Two layers of small immutable values:
 
 * **Regular expressions over code points** (`Regex` nodes): `CharSet`, `Concat`, `Alternate`,
-  `Repeat`, `Intersect`, `Complement`, the two anchors and the two lookarounds. They describe
-  *text*; how a code point is spelt in bytes (UTF-8, or escaped inside a JSON string) is the
-  automaton's business.
+  `Repeat`, `Intersect`, `Complement`, `Checksum`, the two anchors and the two lookarounds. They
+  describe *text*; how a code point is spelt in bytes (UTF-8, or escaped inside a JSON string) is
+  the automaton's business.
 * **Grammars** (`Grammar`): `Pattern` (a regular language of texts), `Choice` (a finite set of
   texts), `Json` (a JSON Schema, still as data), `ContextFree` (rules over terminals), `Either` (a
   union).
@@ -106,6 +106,27 @@ class Complement(_Compound):
 
 
 @dataclass(frozen=True, slots=True)
+class Checksum(_Compound):
+    """As many characters as there are ``steps``, whose numbers add up to a multiple of ``modulus``.
+
+    Attributes:
+        modulus: 2 or more.
+        steps: for each place the characters that may stand there, by their numbers.
+        between: what stands before ``count`` of the places in ``gaps`` and counts for nothing.
+        gaps: some of the places, in order.
+        count: how many of them.
+    """
+
+    modulus: int
+    steps: tuple[tuple[tuple[int, CharSet], ...], ...]
+    between: CharSet = CharSet(())
+    gaps: tuple[int, ...] = ()
+    count: int = 0
+
+    __hash__ = _Compound._keep_hash
+
+
+@dataclass(frozen=True, slots=True)
 class StartAnchor:
     """The empty string, only at the very start of the text."""
 
@@ -136,8 +157,8 @@ class Lookbehind(_Compound):
 
 
 Regex: TypeAlias = (
-    "CharSet | Concat | Alternate | Repeat | Intersect | Complement | StartAnchor | EndAnchor"
-    " | Lookahead | Lookbehind"
+    "CharSet | Concat | Alternate | Repeat | Intersect | Complement | Checksum | StartAnchor"
+    " | EndAnchor | Lookahead | Lookbehind"
 )
 
 EPSILON = Concat(())

@@ -8,9 +8,14 @@ knows), `own_types` and `networks` (its own types), `formats` (dates and other f
 and `tagged` (free text with values in it), `typed_dicts`, `names`; `tool_calls`, `tools`,
 `tool_grammar` and `tool_reader` (calls in a model's own syntax); `typed` is what type checkers know
 of it all. Knows no vocabulary or model.
+
+The types of `ready` are attributes as well (`structgen.types.country_code`), made when they are
+first asked for.
 """
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 from structgen.types.call import Call
 from structgen.types.dispatch import cache_key, lower
@@ -20,6 +25,48 @@ from structgen.types.tags import Tagged, TaggedText, TaggedValue
 from structgen.types.tool_calls import NEUTRAL, ToolCalls, ToolsOffered, ToolSyntax
 from structgen.types.typed import Choices, Functions, ItemT, Own, Schemas, T, T_co, Text, Typed
 from structgen.types.user import Cfg, Choice, OutputType, SpecialToken
+
+if TYPE_CHECKING:
+    from structgen.types.ready.static import (
+        airport_iata,
+        airport_icao,
+        char,
+        country_code,
+        country_code3,
+        country_flag,
+        country_name,
+        country_number,
+        credit_card,
+        currency_code,
+        currency_name,
+        currency_number,
+        digit,
+        email,
+        hex_color,
+        hex_str,
+        ipv4,
+        ipv6,
+        isbn,
+        isbn10,
+        isbn13,
+        language_code,
+        language_code3,
+        language_name,
+        mac_address,
+        media_type,
+        mime_type,
+        newline,
+        paragraph,
+        phone_number,
+        postal_code,
+        semver,
+        sentence,
+        slug,
+        subdivision_code,
+        time_zone,
+        uuid4,
+        whitespace,
+    )
 
 __all__ = [
     "NEUTRAL",
@@ -45,6 +92,56 @@ __all__ = [
     "ToolSyntax",
     "ToolsOffered",
     "Typed",
+    "airport_iata",
+    "airport_icao",
     "cache_key",
+    "char",
+    "country_code",
+    "country_code3",
+    "country_flag",
+    "country_name",
+    "country_number",
+    "credit_card",
+    "currency_code",
+    "currency_name",
+    "currency_number",
+    "digit",
+    "email",
+    "hex_color",
+    "hex_str",
+    "ipv4",
+    "ipv6",
+    "isbn",
+    "isbn10",
+    "isbn13",
+    "language_code",
+    "language_code3",
+    "language_name",
     "lower",
+    "mac_address",
+    "media_type",
+    "mime_type",
+    "newline",
+    "paragraph",
+    "phone_number",
+    "postal_code",
+    "semver",
+    "sentence",
+    "slug",
+    "subdivision_code",
+    "time_zone",
+    "uuid4",
+    "whitespace",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module 'structgen.types' has no attribute {name!r}")
+    from .ready import OFFERED
+
+    return globals().setdefault(name, OFFERED[name])
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -21,7 +21,15 @@ from pydantic_core import SchemaError, SchemaValidator, ValidationError, core_sc
 from structgen.grammar.json_schema import DIGITS_ONLY
 from structgen.grammar.regex import algebra as regex_algebra
 from structgen.types import bounds, formats, networks
-from structgen.types.own_types import FUNCTIONS, Kind, Refusal, fraction, known, title
+from structgen.types.own_types import (
+    FUNCTIONS,
+    Kind,
+    Refusal,
+    fraction,
+    is_check_of_text,
+    known,
+    title,
+)
 from structgen.types.patterns import KEPT
 from structgen.types.rust_patterns import NoForm, to_ecma
 
@@ -54,6 +62,8 @@ _LENGTHS: Mapping[tuple[Any, str], str] = {
     ("array", "maxLength"): "maxItems",
     ("object", "minLength"): "minProperties",
     ("object", "maxLength"): "maxProperties",
+    ("text", "minLength"): "minLength",
+    ("text", "maxLength"): "maxLength",
     ("secret", "minLength"): "minLength",
     ("secret", "maxLength"): "maxLength",
 }
@@ -107,6 +117,7 @@ class ExactSchema(GenerateJsonSchema):
         result = {key: limits.pop(key) for key in _NOTES & limits.keys()} | inner
         for key, value in limits.items():
             kind = "secret" if shape.get("format") == "password" else shape.get("type")
+            kind = "text" if _is_text(schema["schema"]) else kind
             named = _LENGTHS.get((kind, key))
             if named is None:
                 break
@@ -437,6 +448,16 @@ def _holds_bytes(schema: Any) -> bool:
         if schema is None:
             return False
     return True
+
+
+def _is_text(schema: Any) -> bool:
+    """Whether a core schema is that of ``str``, with nothing around it that makes another of it:
+    checks of `regexes`, and limits of Pydantic's."""
+    while schema["type"] in FUNCTIONS and known(schema) in (Kind.FINE, Kind.LIMIT):
+        if known(schema) is Kind.FINE and not is_check_of_text(schema):
+            return False
+        schema = schema["schema"]
+    return bool(schema["type"] == "str")
 
 
 def _checked(result: JsonSchemaValue, schema: Any) -> JsonSchemaValue:

@@ -38,6 +38,7 @@ from structgen.errors import (
 from structgen.grammar import cfg, ir, regex
 from structgen.grammar.cfg import cache as grammar_cache
 from structgen.grammar.regex import algebra as regex_algebra
+from structgen.grammar.regex import tree as regex_tree
 from structgen.types.choices import choice_type
 from structgen.types.json_types import adapter_of, json_type
 from structgen.types.names import annotated, name_of, refers_to_itself, unwrapped
@@ -58,7 +59,7 @@ _FIRST: dict[str, str] = {"integer": "-0123456789", "number": "-0123456789", "bo
 
 _JSON_SCALARS = ("integer", "number", "boolean", "null")
 _STRING_KEYWORDS = frozenset(
-    ("type", "pattern", "minLength", "maxLength", "allOf", regex_algebra.KEYWORD)
+    ("type", "enum", "pattern", "minLength", "maxLength", "allOf", regex_algebra.KEYWORD)
 )
 _ANNOTATIONS = frozenset(
     ("title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly")
@@ -241,6 +242,8 @@ def _string_pattern(schema: Mapping[str, Any], name: str) -> ir.Pattern:
                 keyword=keyword,
                 fix="Write Regex(...) for the text you want.",
             )
+        if "enum" in rule:
+            parts.append(regex_tree.alternate(map(ir.literal, rule["enum"])))
         if "pattern" in rule:
             parts.append(regex.parse_ecma(rule["pattern"]))
         if regex_algebra.KEYWORD in rule:

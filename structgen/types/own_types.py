@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from structgen.grammar.json_schema import DIGITS_ONLY
-from structgen.types import networks
+from structgen.types import networks, regexes
 
 Schema = dict[str, Any]
 
@@ -162,6 +162,11 @@ def known(schema: Any) -> Kind | Schema | Refusal:
         f"This version of Pydantic checks a type by {name}, which structgen does not know",
         "Use a plainer type, such as str with a pattern.",
     )
+
+
+def is_check_of_text(schema: Any) -> bool:
+    """Whether the function of one of `FUNCTIONS` checks a text, and gives that very text back."""
+    return function_of(schema).__module__ == regexes.__name__
 
 
 def title(schema: Any) -> str:

@@ -36,6 +36,11 @@ class TextPattern(Typed[str]):
         """What `grammar.regex_algebra` calls an expression."""
         raise NotImplementedError
 
+    @property
+    def texts(self) -> tuple[str, ...] | None:
+        """All its texts, where they are listed; None where they are described."""
+        return None
+
     def __and__(self, other: TextPattern | str) -> TextPattern:
         """Texts of both."""
         return _combined("and", self, other)

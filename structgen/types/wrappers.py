@@ -31,6 +31,9 @@ def lower_schema(value: JsonSchema) -> OutputType:
 
 def lower_pattern(value: TextPattern, name: str) -> OutputType:
     """The output type of a regular expression, called ``name`` in messages."""
+    texts = value.texts
+    if texts is not None:
+        return OutputType(ir.Choice(texts), str, name)
     source = value.pattern if isinstance(value, Regex) else repr(value)
     grammar = ir.Pattern(regex_algebra.lower(value.expression()), source=source)
     return OutputType(grammar, str, name)

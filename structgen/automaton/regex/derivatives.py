@@ -11,6 +11,7 @@ characters, nor of what a leaf asks of its states.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import Any
 
 from structgen.automaton import liveness
 from structgen.automaton.work import WORK
@@ -48,6 +49,9 @@ def _made_of(regex: ir.Regex) -> tuple[set[ir.Ranges], set[type[ir.Regex]]]:
             stack.extend(node.parts)
         elif isinstance(node, (ir.Repeat, ir.Complement, ir.Lookahead, ir.Lookbehind)):
             stack.append(node.body)
+        elif isinstance(node, ir.Checksum):
+            found.update(chars.ranges for step in node.steps for _, chars in step)
+            found.add(node.between.ranges)
     return found, kinds
 
 
@@ -77,8 +81,10 @@ class Derivatives(Derivable):
         self._killed: dict[int, int] = {}
         looks_around = _may_look_around(its_kinds) and lookarounds.are_in(regex)
         self._looks = lookarounds.Lookarounds(self) if looks_around else None
+        self._sums: dict[Any, list[tuple[int, ...]]] = {}
         self._is_counting = False
         self._body = self._lower(regex, {})
+        self._sums.clear()
         # With sums and repeats alone there is a text; who goes on from other states knows of one.
         is_plain = self._looks is None and not self._flags[self._body] & 0b11000
         self.start = self._body if is_plain and self._body != NONE else -1
@@ -116,6 +122,8 @@ class Derivatives(Derivable):
             node = self._of_its_own(both)
         elif isinstance(regex, ir.Complement):
             node = self._of_its_own(self._not(self._lower(regex.body, known)))
+        elif isinstance(regex, ir.Checksum):
+            node = self._checksum(regex)
         elif self._looks is not None:
             node = self._looks.lower(regex, lambda part: self._lower(part, known))
         elif isinstance(regex, ir.StartAnchor):
@@ -124,6 +132,48 @@ class Derivatives(Derivable):
             node = self._node((END,), 0b1101)
         known[id(regex)] = node
         return node
+
+    def _checksum(self, regex: ir.Checksum) -> int:
+        """The node of a checksum: a sum for each place, each number of characters in gaps that is
+        still to come, and each remainder that is owed.
+
+        What ends alike is the same nodes, and worked out once.
+        """
+        modulus, between = regex.modulus, self._set(self.alphabet.mask(regex.between.ranges))
+        nothing = (NONE,) * modulus
+        # By how many gaps are still to be filled, and by what is still to be added.
+        owed = [(EPSILON, *nothing[1:])] + [nothing] * regex.count
+        for place in reversed(range(len(regex.steps))):
+            gaps = tuple(gap - place for gap in regex.gaps if gap >= place)
+            key = modulus, regex.steps[place:], between, gaps, regex.count
+            known = self._sums.get(key)
+            if known is None:
+                sets = [(n, self._set(self.alphabet.mask(c.ranges))) for n, c in regex.steps[place]]
+                known = [
+                    tuple(
+                        self._ways([self._cat(c, rests[(rest - n) % modulus]) for n, c in sets])
+                        for rest in range(modulus)
+                    )
+                    for rests in owed
+                ]
+                if place in regex.gaps:
+                    for n in range(regex.count, 0, -1):
+                        filled = [self._cat(between, after) for after in known[n - 1]]
+                        known[n] = tuple(map(self._ways, zip(known[n], filled, strict=True)))
+                self._sums[key] = known
+            owed = known
+        return owed[regex.count][0]
+
+    def _ways(self, parts: Iterable[int]) -> int:
+        """A sum of sequences that begin with different characters each, of which no two are one."""
+        flat: list[int] = []
+        for part in parts:
+            if part != NONE:
+                node = self._nodes[part]
+                flat.extend(node[1:] if node[0] == ALT else (part,))
+        if len(flat) < 2 or any(self._nodes[part][0] != CAT for part in flat):
+            return self._alt(flat)
+        return self._node((ALT, *sorted(flat)), 0)
 
     def _of_its_own(self, node: int) -> int:
         return node if self._looks is None else self._looks.of_its_own(node)

@@ -60,8 +60,7 @@ def _says_what_is_not(regex: ir.Regex) -> bool:
 
 def _narrow(regex: ir.Regex, chars: ir.CharSet) -> ir.Regex:
     if isinstance(regex, ir.CharSet):
-        outside = [*ir.negate(regex).ranges, *ir.negate(chars).ranges]
-        return ir.negate(ir.char_set(outside))
+        return _both(regex, chars)
     if isinstance(regex, ir.Concat):
         return ir.Concat(tuple(_narrow(p, chars) for p in regex.parts))
     if isinstance(regex, ir.Alternate):
@@ -70,4 +69,15 @@ def _narrow(regex: ir.Regex, chars: ir.CharSet) -> ir.Regex:
         return ir.Intersect(tuple(_narrow(p, chars) for p in regex.parts))
     if isinstance(regex, ir.Repeat):
         return ir.Repeat(_narrow(regex.body, chars), regex.min, regex.max)
+    if isinstance(regex, ir.Checksum):
+        steps = tuple(
+            tuple((number, _both(found, chars)) for number, found in step) for step in regex.steps
+        )
+        between = _both(regex.between, chars)
+        return ir.Checksum(regex.modulus, steps, between, regex.gaps, regex.count)
     return regex
+
+
+def _both(one: ir.CharSet, other: ir.CharSet) -> ir.CharSet:
+    """The characters of both."""
+    return ir.negate(ir.char_set([*ir.negate(one).ranges, *ir.negate(other).ranges]))

@@ -361,6 +361,8 @@ def _is_nullable(regex: ir.Regex) -> bool:
         return regex.min == 0 or _is_nullable(regex.body)
     if isinstance(regex, ir.Complement):
         return not _is_nullable(regex.body)
+    if isinstance(regex, ir.Checksum):
+        return not regex.steps
     if isinstance(regex, (ir.Lookahead, ir.Lookbehind)):
         return _is_nullable(regex.body) != regex.negate
     return True  # an anchor

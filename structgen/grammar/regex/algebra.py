@@ -1,9 +1,11 @@
 """Expressions over whole regular languages → IR: and, or, not, one after the other, counted.
 
 An expression is JSON data, so that it fits into a JSON Schema (`KEYWORD`): ``["regex", pattern,
-flags]`` in Python's syntax, ``["and" | "or" | "then", part, ...]``, ``["not", part]`` and
-``["times", part, least, most]`` (``most`` None: any number). Parts are languages: an anchor or
-lookaround in one sees nothing of the parts around it. This module knows no Python types.
+flags]`` in Python's syntax, ``["and" | "or" | "then", part, ...]``, ``["not", part]``,
+``["times", part, least, most]`` (``most`` None: any number), ``["texts", lines]`` (any one line)
+and ``["checksum", modulus, steps, between, gaps, count]`` (`ir.Checksum`; a step has the number of
+each of its characters). Parts are languages: an anchor or lookaround in one sees nothing of the
+parts around it. This module knows no Python types.
 """
 
 from __future__ import annotations
@@ -40,9 +42,54 @@ def lower(expression: Any) -> ir.Regex:
             return regex_tree.concat(_of_its_own(lower(part)) for part in parts)
         case ["times", part, int(least), int() | None as most]:
             return regex_tree.repeat(_of_its_own(lower(part)), least, most)
+        case ["texts", str(lines)]:
+            return _texts(sorted(set(lines.split("\n"))), 0)
+        case ["checksum", int(modulus), [*steps], str(between), [*gaps], int(count)] if modulus > 1:
+            read = tuple(map(_step, steps))
+            return ir.Checksum(modulus, read, _characters(between), tuple(gaps), count)
     raise SchemaError(f"{expression!r} is no expression of {KEYWORD}.", keyword=KEYWORD)
 
 
 def _of_its_own(part: ir.Regex) -> ir.Regex:
     """``part`` so that it can stand beside others; see `ir.Intersect`."""
     return ir.Intersect((part,)) if regex_tree.looks_around(part) else part
+
+
+def _texts(texts: list[str], at: int) -> ir.Regex:
+    """One of ``texts``, sorted and without duplicates, from character ``at`` on: what they begin
+    with alike is written once."""
+    ways: list[ir.Regex] = []
+    first = 0
+    while first < len(texts):
+        if len(texts[first]) == at:
+            ways.append(ir.EPSILON)
+            first += 1
+            continue
+        last = first
+        while last < len(texts) and texts[last][at] == texts[first][at]:
+            last += 1
+        group = texts[first:last]
+        shared = _shared(group[0], group[-1])
+        rest = _texts(group, shared)
+        ways.append(regex_tree.concat([ir.literal(group[0][at:shared]), rest]))
+        first = last
+    return regex_tree.alternate(ways)
+
+
+def _shared(one: str, other: str) -> int:
+    """How many characters two texts begin with alike."""
+    for at, (a, b) in enumerate(zip(one, other, strict=False)):
+        if a != b:
+            return at
+    return min(len(one), len(other))
+
+
+def _step(numbers: Any) -> tuple[tuple[int, ir.CharSet], ...]:
+    by_number: dict[int, str] = {}
+    for character, number in numbers.items():
+        by_number[number] = by_number.get(number, "") + character
+    return tuple((number, _characters(found)) for number, found in sorted(by_number.items()))
+
+
+def _characters(text: str) -> ir.CharSet:
+    return ir.char_set([(ord(character), ord(character)) for character in text])

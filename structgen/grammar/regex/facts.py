@@ -27,4 +27,6 @@ def width(regex: ir.Regex) -> tuple[int, int | None]:
         if isinstance(regex, ir.Alternate):
             return min(lows, default=0), max(highs, default=0) if bounded else None
         return max(lows, default=0), min(highs, default=None)
+    if isinstance(regex, ir.Checksum):
+        return len(regex.steps) + regex.count, len(regex.steps) + regex.count
     return (0, None) if isinstance(regex, ir.Complement) else (0, 0)

@@ -279,7 +279,7 @@ def looks_around(regex: ir.Regex) -> bool:
         return any(map(looks_around, regex.parts))
     if isinstance(regex, ir.Repeat):
         return looks_around(regex.body)
-    return not isinstance(regex, (ir.CharSet, ir.Intersect, ir.Complement))
+    return not isinstance(regex, (ir.CharSet, ir.Intersect, ir.Complement, ir.Checksum))
 
 
 def complement(body: ir.Regex) -> ir.Regex:

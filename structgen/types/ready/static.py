@@ -1,0 +1,88 @@
+"""What type checkers see of the ready-made types: each is ``str``, as its values are.
+
+Nothing imports this module when a program runs; what there is then is `ready_type.Ready`.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+from .places import phone_number, postal_code
+
+__all__ = [
+    "airport_iata",
+    "airport_icao",
+    "char",
+    "country_code",
+    "country_code3",
+    "country_flag",
+    "country_name",
+    "country_number",
+    "credit_card",
+    "currency_code",
+    "currency_name",
+    "currency_number",
+    "digit",
+    "email",
+    "hex_color",
+    "hex_str",
+    "ipv4",
+    "ipv6",
+    "isbn",
+    "isbn10",
+    "isbn13",
+    "language_code",
+    "language_code3",
+    "language_name",
+    "mac_address",
+    "media_type",
+    "mime_type",
+    "newline",
+    "paragraph",
+    "phone_number",
+    "postal_code",
+    "semver",
+    "sentence",
+    "slug",
+    "subdivision_code",
+    "time_zone",
+    "uuid4",
+    "whitespace",
+]
+
+digit: TypeAlias = str
+char: TypeAlias = str
+newline: TypeAlias = str
+whitespace: TypeAlias = str
+hex_str: TypeAlias = str
+uuid4: TypeAlias = str
+ipv4: TypeAlias = str
+ipv6: TypeAlias = str
+semver: TypeAlias = str
+mac_address: TypeAlias = str
+hex_color: TypeAlias = str
+slug: TypeAlias = str
+sentence: TypeAlias = str
+paragraph: TypeAlias = str
+email: TypeAlias = str
+media_type: TypeAlias = str
+credit_card: TypeAlias = str
+isbn13: TypeAlias = str
+isbn10: TypeAlias = str
+isbn: TypeAlias = str
+country_code: TypeAlias = str
+country_code3: TypeAlias = str
+country_number: TypeAlias = str
+country_name: TypeAlias = str
+country_flag: TypeAlias = str
+subdivision_code: TypeAlias = str
+currency_code: TypeAlias = str
+currency_number: TypeAlias = str
+currency_name: TypeAlias = str
+language_code: TypeAlias = str
+language_code3: TypeAlias = str
+language_name: TypeAlias = str
+time_zone: TypeAlias = str
+mime_type: TypeAlias = str
+airport_iata: TypeAlias = str
+airport_icao: TypeAlias = str

@@ -1,0 +1,74 @@
+"""Checksums as regular languages, held against adding up."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+
+import structgen
+from structgen import Regex
+from structgen.automaton.regex import RegexAutomaton
+from structgen.grammar.regex import algebra
+from structgen.types.ready import Ready
+
+CASES: list[list[Any]] = [
+    ["checksum", 3, [{"0": 0, "1": 1, "2": 2}] * 4, "", [], 0],
+    ["checksum", 2, [{"0": 0, "1": 1}, {"2": 1, "1": 0}, {"0": 4}], "", [], 0],
+    ["checksum", 3, [{"0": 0, "1": 1, "2": 2}] * 3, "-", [1, 2], 1],
+    ["checksum", 3, [{"0": 0, "1": 1, "2": 2}] * 3, "-", [1, 2], 2],
+    ["checksum", 5, [{"0": 0, "1": 1}] * 3, "", [], 0],
+    ["checksum", 2, [{"0": 1}, {"-": 0}, {"1": 1, "2": 2}], "", [], 0],
+    ["checksum", 2, [], "", [], 0],
+]
+
+
+def adds_up(case: list[Any], text: str) -> bool:
+    _, modulus, steps, between, gaps, count = case
+    for filled in itertools.combinations(gaps, count):
+        at = total = 0
+        for place, step in enumerate(steps):
+            if place in filled:
+                if text[at : at + 1] != between:
+                    break
+                at += 1
+            if text[at : at + 1] not in step or at >= len(text):
+                break
+            total += step[text[at]]
+            at += 1
+        else:
+            if at == len(text) and total % modulus == 0:
+                return True
+    return False
+
+
+ALL = ["".join(text) for n in range(6) for text in itertools.product("012-", repeat=n)]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_against_adding_up(case: list[Any]) -> None:
+    automaton = RegexAutomaton(algebra.lower(case))
+    within = RegexAutomaton(algebra.lower(["and", case, ["not", ["regex", "0.*", 0]]]))
+    beside = RegexAutomaton(algebra.lower(["then", ["regex", "x?", 0], case, ["regex", "0*", 0]]))
+    for text in ALL:
+        expected = adds_up(case, text)
+        assert automaton.accepts(text) == expected
+        assert within.accepts(text) == (expected and text[:1] != "0")
+        padded = any(
+            adds_up(case, text[:end]) for end in range(len(text) + 1) if not text[end:].strip("0")
+        )
+        assert beside.accepts(text) == padded
+        assert beside.accepts("x" + text) == padded
+
+
+def test_a_vocabulary_without_some_of_the_digits() -> None:
+    """What cannot be written is no way to a sum that comes out."""
+    tokens = [bytes([i]) for i in range(256) if chr(i) not in "13579"] + [b""]
+    vocabulary = structgen.Vocabulary(tokens, eos_token_ids=[len(tokens) - 1])
+    steps = [{str(d): d for d in range(10)}] * 3
+    even = Ready("even", "Three digits.", lambda: ["checksum", 2, steps, "", [], 0])
+    assert structgen.compile(even, vocabulary).allows("204")
+    odd_end = even & Regex("[0-9]{2}[13579]")
+    with pytest.raises(structgen.Unsatisfiable):
+        structgen.compile(odd_end, vocabulary)
