@@ -20,6 +20,9 @@ import click
 import structgen
 from structgen.errors import GrammarError, OptionError, OutputTypeError, StructgenError, counted
 
+from .embeddings import embed, search
+from .files import text_in
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -292,6 +295,10 @@ def rm(name: str) -> None:
     click.echo(f"Removed {name}: {megabytes(models.remove(name))} are free again.")
 
 
+cli.add_command(embed)
+cli.add_command(search)
+
+
 @cli.group()
 def grammars() -> None:
     """Show the grammar library."""
@@ -331,7 +338,7 @@ def check_grammar(file: str, start: str | None, dialect: str | None) -> int:
     if path is None and file != "-":
         text, dialect = _text_of(file, ""), dialect or "lark"
     else:
-        text = _text_in(file, shown)
+        text = text_in(file, shown)
     found = problems(text, start, dialect, path)
     for problem in found:
         click.echo(str(problem))
@@ -451,20 +458,6 @@ def _text_of(name: str, option: str) -> str:
         return grammars.text(name)
     except OptionError as error:
         raise OptionError(f"{option}{name}: there is no such file. {error}") from None
-
-
-def _text_in(file: str, shown: str) -> str:
-    """The text of a file in UTF-8, or of standard input, ``-``; line ends read as everywhere."""
-    try:
-        data = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
-        text = data.decode("utf-8-sig")
-    except FileNotFoundError:
-        raise OptionError(f"{shown}: there is no such file.") from None
-    except OSError as error:
-        raise OptionError(f"{shown} cannot be read: {error.strerror}.") from None
-    except ValueError as error:
-        raise OptionError(f"{shown} is not UTF-8: {error}.") from None
-    return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
 def _load(name: str) -> structgen.TextModel:

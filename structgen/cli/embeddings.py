@@ -1,0 +1,163 @@
+"""The commands ``structgen embed`` and ``structgen search``: arguments and printing."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, get_args
+
+import click
+
+import structgen
+from structgen.errors import OptionError, counted
+
+if TYPE_CHECKING:
+    from structgen import Embedder
+
+    from .vector_files import FloatArray, Texts
+
+DEFAULT_EMBEDDER = "all-minilm-l6-v2"
+
+Format = Literal["jsonl", "npy", "parquet"]
+
+_DOCUMENT = ("document", "passage", "corpus")
+"""What models call the prompt of a text that is searched."""
+
+_MODEL = click.option(
+    "--model",
+    default=DEFAULT_EMBEDDER,
+    show_default=True,
+    metavar="NAME",
+    help="An embedder: a catalogue name or a folder.",
+)
+_DIMENSIONS = click.option(
+    "--dimensions", type=int, help="Keep so many numbers of each vector, if the model allows."
+)
+
+
+@click.command()
+@click.argument("file", metavar="FILE|-")
+@_MODEL
+@click.option(
+    "--output",
+    type=click.Choice(get_args(Format)),
+    help="How to write the vectors: jsonl (the default) and parquet have the texts too, npy has "
+    "the vectors alone.",
+)
+@click.option(
+    "--to",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="The file to write; standard output if left out.",
+)
+@_DIMENSIONS
+@click.option(
+    "--prompt-name",
+    help="The model's prompt to put before texts; that for documents, if the model has one.",
+)
+def embed(
+    file: str,
+    model: str,
+    output: Format | None,
+    to: Path | None,
+    dimensions: int | None,
+    prompt_name: str | None,
+) -> None:
+    """Write the vector of each line of FILE ("-": standard input).
+
+    FILE holds one text a line; a .jsonl or .parquet file one a row, under "text".
+    """
+    from .vector_files import texts_in, write  # imports NumPy, which --help should not wait for
+
+    suffix = to.suffix.lower().removeprefix(".") if to is not None else ""
+    form = output or (suffix if suffix in get_args(Format) else "jsonl")
+    if to is not None and not to.parent.is_dir():
+        raise OptionError(f"--to {to}: there is no folder {to.parent}.")
+    if to is None and form != "jsonl" and sys.stdout.isatty():
+        raise OptionError(f"{form} is nothing to read on a terminal: pass --to FILE.")
+    texts = texts_in(file).texts
+    embedder = structgen.load_embedder(model)
+    vectors = _vectors(embedder, texts, "document", dimensions, prompt_name)
+    if to is None:
+        sys.stdout.flush()
+        write(sys.stdout.buffer, form, texts, vectors, embedder.name)
+        sys.stdout.buffer.flush()
+        return
+    try:
+        with to.open("wb") as target:
+            write(target, form, texts, vectors, embedder.name)
+    except OSError as error:
+        raise OptionError(f"--to {to} cannot be written: {error.strerror}.") from None
+    click.echo(f"Wrote {to}: {counted(len(texts), 'vector')}.", err=True)
+
+
+@click.command()
+@click.argument("query")
+@click.argument("file", metavar="FILE|-")
+@_MODEL
+@click.option("-k", "--top-k", default=5, show_default=True, help="How many to show.")
+@_DIMENSIONS
+def search(query: str, file: str, model: str, top_k: int, dimensions: int | None) -> None:
+    """Print the lines of FILE whose meaning is closest to QUERY: cosine, line, text.
+
+    FILE holds one text a line, or is what `structgen embed` wrote: then its vectors are used.
+    """
+    import numpy as np
+
+    from .vector_files import texts_in
+
+    if top_k < 1:
+        raise OptionError(f"--top-k {top_k} is out of range. It must be 1 or more.")
+    found = texts_in(file)
+    embedder = structgen.load_embedder(model)
+    (asked,) = _vectors(embedder, [query], "query", dimensions, None)
+    scores = _documents(embedder, found, file, dimensions) @ asked
+    best = np.argsort(-scores, kind="stable")
+    shown = [i for i in best if found.texts[i].strip()][:top_k]
+    width = len(str(max(shown, default=0) + 1))
+    for i in shown:
+        click.echo(f"{scores[i]:6.3f}  {i + 1:>{width}}  {' '.join(found.texts[i].split())}")
+
+
+def _documents(embedder: Embedder, found: Texts, file: str, dimensions: int | None) -> FloatArray:
+    """Unit vectors of the texts that are searched: the file's own, or made here."""
+    from structgen.models.embedding import finish
+
+    if found.vectors is None:
+        return _vectors(embedder, found.texts, "document", dimensions, None)
+    if found.model is not None and found.model != embedder.name:
+        raise OptionError(
+            f"The vectors in {file} are from {found.model}, not from {embedder.name}: pass "
+            f"--model {found.model}, or embed the texts again."
+        )
+    wanted = embedder.dimensions if dimensions is None else dimensions
+    if wanted is not None and found.vectors.shape[1] != wanted:
+        raise OptionError(
+            f"The vectors in {file} have {found.vectors.shape[1]} numbers, that of the query has "
+            f"{wanted}. Pass the --model (and --dimensions) that they were made with."
+        )
+    return finish(found.vectors, None, normalize=True)
+
+
+def _vectors(
+    embedder: Embedder,
+    texts: Sequence[str],
+    role: Literal["query", "document"],
+    dimensions: int | None,
+    prompt_name: str | None,
+) -> FloatArray:
+    """Unit vectors of texts, with the prompt of their role; what was cut is told."""
+    if prompt_name is None:
+        names = _DOCUMENT if role == "document" else ("query",)
+        prompt_name = next((name for name in names if name in embedder.prompts), None)
+    result = embedder.result(
+        texts, dimensions=dimensions, prompt_name=prompt_name, on_truncation="ignore"
+    )
+    if result.n_cut is not None and result.n_cut.any():
+        n_texts, n_tokens = int((result.n_cut > 0).sum()), int(result.n_cut.sum())
+        click.echo(
+            f"({counted(n_texts, 'text')} had more than {embedder.max_length:,} tokens: "
+            f"{counted(n_tokens, 'token')} were cut off.)",
+            err=True,
+        )
+    return result.vectors

@@ -1,0 +1,161 @@
+"""Files of texts, one a line or row, and of the vectors that `structgen embed` writes beside them.
+
+It owns formats and the errors about them. It knows no model.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from structgen.errors import OptionError
+
+from .files import bytes_in, text_in
+
+FloatArray = npt.NDArray[np.float32]
+
+_MODEL = b"structgen.model"
+"""Where a Parquet file says which model its vectors are from."""
+
+
+class Texts(NamedTuple):
+    """Texts of a file, and their vectors if it has them.
+
+    Attributes:
+        texts: one for each line or row.
+        vectors: float32 ``[n, dimensions]``, or None.
+        model: the model that the vectors are from, where the file says so.
+    """
+
+    texts: list[str]
+    vectors: FloatArray | None
+    model: str | None
+
+
+def texts_in(file: str) -> Texts:
+    """The texts of a file: one a line; of a ``.jsonl`` or ``.parquet`` file one a row.
+
+    A row of JSON is a text, or an object with a ``text`` and maybe an ``embedding``; a row of
+    Parquet has columns of these names.
+
+    Raises:
+        OptionError: the file cannot be read, or is not so.
+    """
+    shown = "standard input" if file == "-" else file
+    kind = Path(file).suffix.lower()
+    if kind == ".parquet":
+        return _parquet(bytes_in(file, shown), shown)
+    lines = text_in(file, shown).split("\n")
+    if lines[-1] == "":
+        lines.pop()  # the end of the last line is no further line
+    return _jsonl(lines, shown) if kind == ".jsonl" else Texts(lines, None, None)
+
+
+def write(
+    target: BinaryIO, form: str, texts: Sequence[str], vectors: FloatArray, model: str
+) -> None:
+    """Write texts and their vectors, in the form ``"jsonl"``, ``"npy"`` or ``"parquet"``.
+
+    Raises:
+        OptionError: it is to be Parquet, and pyarrow is not installed.
+    """
+    if form == "npy":
+        np.save(target, vectors)
+    elif form == "jsonl":
+        for text, vector in zip(texts, vectors, strict=True):
+            # The fewest digits that give the same float32 back.
+            numbers = ", ".join(map(str, vector))
+            line = f'{{"text": {json.dumps(text, ensure_ascii=False)}, "embedding": [{numbers}]}}\n'
+            target.write(line.encode())
+    else:
+        pyarrow = _pyarrow()
+        flat = pyarrow.array(vectors.ravel())
+        table = pyarrow.table(
+            {
+                "text": pyarrow.array(list(texts), pyarrow.string()),
+                "embedding": pyarrow.FixedSizeListArray.from_arrays(flat, vectors.shape[1]),
+            }
+        ).replace_schema_metadata({_MODEL: model.encode()})
+        # A Parquet file is written to and fro, which a pipe is not made for.
+        whole = io.BytesIO()
+        pyarrow.parquet.write_table(table, whole)
+        target.write(whole.getvalue())
+
+
+def _jsonl(lines: list[str], shown: str) -> Texts:
+    texts, vectors = [], []
+    for number, line in enumerate(lines, 1):
+        try:
+            row = json.loads(line)
+        except ValueError as error:
+            raise OptionError(f"{shown}, line {number}, is not JSON: {error}.") from None
+        text = row.get("text") if isinstance(row, dict) else row
+        if not isinstance(text, str):
+            raise OptionError(
+                f"{shown}, line {number}: a line is a JSON string, or an object with the member "
+                f'"text", which is a string: {line[:80]}'
+            )
+        texts.append(text)
+        if isinstance(row, dict) and "embedding" in row:
+            vectors.append(row["embedding"])
+    if not vectors:
+        return Texts(texts, None, None)
+    if len(vectors) != len(texts):
+        raise OptionError(
+            f"{shown}: {len(vectors):,} of {len(texts):,} lines have an embedding. Embed all again."
+        )
+    try:
+        return Texts(texts, _array(vectors), None)
+    except (TypeError, ValueError):
+        raise OptionError(
+            f'{shown}: each "embedding" is a list of numbers, all of one length.'
+        ) from None
+
+
+def _parquet(data: bytes, shown: str) -> Texts:
+    pyarrow = _pyarrow()
+    try:
+        table = pyarrow.parquet.read_table(io.BytesIO(data))
+    except pyarrow.ArrowException as error:
+        raise OptionError(f"{shown} is no Parquet file: {error}.") from None
+    if "text" not in table.column_names:
+        raise OptionError(
+            f"{shown} has no column text: it has {', '.join(table.column_names) or 'none'}."
+        )
+    texts = table["text"].to_pylist()
+    if not all(isinstance(text, str) for text in texts):
+        raise OptionError(f"{shown}: the column text must hold strings, in every row.")
+    if "embedding" not in table.column_names:
+        return Texts(texts, None, None)
+    try:
+        vectors = _array(table["embedding"].to_pylist())
+    except (TypeError, ValueError):
+        raise OptionError(
+            f"{shown}: the column embedding must hold lists of numbers, all of one length."
+        ) from None
+    model = (table.schema.metadata or {}).get(_MODEL)
+    return Texts(texts, vectors, None if model is None else model.decode(errors="replace"))
+
+
+def _array(rows: list[Any]) -> FloatArray:
+    vectors = np.array(rows, np.float32)
+    if vectors.ndim != 2:
+        raise ValueError("no rows of numbers")
+    return vectors
+
+
+def _pyarrow() -> Any:
+    try:
+        import pyarrow  # type: ignore[import-untyped, import-not-found, unused-ignore]
+        import pyarrow.parquet  # type: ignore[import-untyped, import-not-found, unused-ignore]
+    except ImportError:
+        raise OptionError(
+            "Parquet needs the package pyarrow: pip install 'structgen[parquet]'."
+        ) from None
+    return pyarrow
