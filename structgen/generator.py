@@ -35,7 +35,7 @@ from structgen.decoding import (
 from structgen.insight import TOLERANCE
 from structgen.models.base import Model
 from structgen.sampling import LogitsProcessor, checked
-from structgen.types import Call, Choices, Functions, ItemT, Own, Schemas, T_co, Text
+from structgen.types import Call, Choices, Functions, ItemT, Own, PlainText, Schemas, T_co
 
 from .decoding import chat
 from .decoding import options as search_options
@@ -78,7 +78,7 @@ class Generator(Calls[T_co]):
     # that a function may be a type form, which none is.
     @overload
     def __new__(  # type: ignore[misc]
-        cls, model: AsyncMaker, output_type: Text = None, **options: Unpack[GeneratorOptions]
+        cls, model: AsyncMaker, output_type: PlainText = None, **options: Unpack[GeneratorOptions]
     ) -> AsyncGenerator[str]: ...
 
     @overload
@@ -108,7 +108,10 @@ class Generator(Calls[T_co]):
 
     @overload
     def __new__(
-        cls, model: Model | Maker, output_type: Text = None, **options: Unpack[GeneratorOptions]
+        cls,
+        model: Model | Maker,
+        output_type: PlainText = None,
+        **options: Unpack[GeneratorOptions],
     ) -> Generator[str]: ...
 
     @overload

@@ -19,7 +19,7 @@ from structgen.decoding import options as search_options
 from structgen.errors import OptionError
 from structgen.generator import Generator
 from structgen.models import genai
-from structgen.types import Call, Choices, Functions, ItemT, Own, Schemas, T, Text, cache_key
+from structgen.types import Call, Choices, Functions, ItemT, Own, PlainText, Schemas, T, cache_key
 
 if TYPE_CHECKING:
     from typing_extensions import TypeForm, Unpack
@@ -78,7 +78,7 @@ class TextModel(genai.TextModel):
 
     @overload
     def __call__(
-        self, prompt: Prompt, output_type: Text = None, **options: Unpack[AskOptions]
+        self, prompt: Prompt, output_type: PlainText = None, **options: Unpack[AskOptions]
     ) -> str: ...
 
     @overload
@@ -124,7 +124,7 @@ class TextModel(genai.TextModel):
 
     @overload
     def stream(
-        self, prompt: Prompt, output_type: Text = None, **options: Unpack[AskOptions]
+        self, prompt: Prompt, output_type: PlainText = None, **options: Unpack[AskOptions]
     ) -> Stream[str]: ...
 
     @overload
@@ -174,7 +174,9 @@ class TextModel(genai.TextModel):
 
 
 @overload
-def generate(prompt: Prompt, output_type: Text = None, **options: Unpack[AskOptions]) -> str: ...
+def generate(
+    prompt: Prompt, output_type: PlainText = None, **options: Unpack[AskOptions]
+) -> str: ...
 
 
 @overload

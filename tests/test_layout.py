@@ -32,7 +32,18 @@ STAGES = (
 
 SUBFOLDERS = {
     "grammar": ("ir", "regex", "formats", "json_schema", "cfg"),
-    "automaton": ("work", "bits", "texts", "liveness", "regex", "core", "json", "cfg", "dispatch"),
+    "automaton": (
+        "work",
+        "bits",
+        "texts",
+        "liveness",
+        "regex",
+        "core",
+        "sequence",
+        "json",
+        "cfg",
+        "dispatch",
+    ),
 }
 """The same within a stage, where its subfolders depend on one another in one direction."""
 

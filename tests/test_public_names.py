@@ -59,6 +59,8 @@ NAMES = ERRORS | {
     "Tagged",
     "TaggedText",
     "TaggedValue",
+    "Template",
+    "Text",
     "TextModel",
     "TokenLogprob",
     "ToolCalls",

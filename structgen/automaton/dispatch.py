@@ -23,6 +23,7 @@ from structgen.automaton.regex.automaton import RegexAutomaton
 from structgen.automaton.regex.encoding import Utf8
 from structgen.automaton.regex.probing import probe
 from structgen.automaton.regex.spellable import restrict, writable
+from structgen.automaton.sequence import SequenceFrame
 from structgen.automaton.work import Limits, within
 from structgen.errors import (
     CompileLimitExceeded,
@@ -133,6 +134,10 @@ class _Builder:
             return self._choice(grammar)
         if isinstance(grammar, ir.ContextFree):
             return self._context_free(grammar)
+        if isinstance(grammar, ir.Sequence):
+            frame = SequenceFrame(tuple(map(self.alternatives, grammar.parts)))
+            self.languages.append(frame)
+            return frame.open()
         return tuple(way for part in grammar.parts for way in self.alternatives(part))
 
     def _context_free(self, grammar: ir.ContextFree) -> tuple[Alternative, ...]:
@@ -266,14 +271,14 @@ def _guests(grammar: ir.ContextFree) -> dict[int, ir.Embedded | ir.SpecialToken]
 
 
 def _has_rules(grammar: ir.Grammar) -> bool:
-    if isinstance(grammar, ir.Either):
+    if isinstance(grammar, (ir.Either, ir.Sequence)):
         return any(map(_has_rules, grammar.parts))
     return isinstance(grammar, ir.ContextFree)
 
 
 def _deepest(grammar: ir.Grammar) -> str:
     """Where the deepest part of a schema is, for a message."""
-    if isinstance(grammar, ir.Either):
+    if isinstance(grammar, (ir.Either, ir.Sequence)):
         return max(map(_deepest, grammar.parts), key=len, default="")
     if not isinstance(grammar, ir.Json):
         return ""

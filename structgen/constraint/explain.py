@@ -190,7 +190,7 @@ def explain(
 
 
 def _parts(grammar: ir.Grammar) -> Iterator[ir.Pattern | ir.Choice | ir.Json | ir.ContextFree]:
-    if isinstance(grammar, ir.Either):
+    if isinstance(grammar, (ir.Either, ir.Sequence)):
         for part in grammar.parts:
             yield from _parts(part)
         return

@@ -8,7 +8,7 @@ Two layers of small immutable values:
   the automaton's business.
 * **Grammars** (`Grammar`): `Pattern` (a regular language of texts), `Choice` (a finite set of
   texts), `Json` (a JSON Schema, still as data), `ContextFree` (rules over terminals), `Either` (a
-  union).
+  union), `Sequence` (one after the other).
 
 This module owns the node types and nothing else: it knows no source syntax and no automaton.
 """
@@ -323,6 +323,13 @@ class Either:
     parts: tuple[Grammar, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Sequence:
+    """A text of each of ``parts``, one after the other, with nothing between them."""
+
+    parts: tuple[Grammar, ...]
+
+
 AnyTerminal: TypeAlias = "Terminal | Embedded | SpecialToken"
 
-Grammar: TypeAlias = "Pattern | Choice | Json | ContextFree | Either"
+Grammar: TypeAlias = "Pattern | Choice | Json | ContextFree | Either | Sequence"

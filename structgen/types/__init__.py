@@ -5,9 +5,10 @@
 is not a wrapper), `choices` (finite sets), `json_types` and `exact_schema` (whatever Pydantic
 knows), `own_types` and `networks` (its own types), `formats` (dates and other fixed spellings),
 `signatures` and `call` (functions), `records` (attrs, msgspec), `tags`, `tag_grammar`, `tag_reader`
-and `tagged` (free text with values in it), `typed_dicts`, `names`; `tool_calls`, `tools`,
-`tool_grammar` and `tool_reader` (calls in a model's own syntax); `typed` is what type checkers know
-of it all. Knows no vocabulary or model.
+and `tagged` (free text with values in it), `templates`, `sums` and `joined` (text with
+holes),
+`typed_dicts`, `names`; `tool_calls`, `tools`, `tool_grammar` and `tool_reader` (calls in a model's
+own syntax); `typed` is what type checkers know of it all. Knows no vocabulary or model.
 
 The types of `ready` are attributes as well (`structgen.types.country_code`), made when they are
 first asked for.
@@ -22,8 +23,9 @@ from structgen.types.dispatch import cache_key, lower
 from structgen.types.regexes import Regex
 from structgen.types.schemas import JsonSchema
 from structgen.types.tags import Tagged, TaggedText, TaggedValue
+from structgen.types.templates import Template, Text
 from structgen.types.tool_calls import NEUTRAL, ToolCalls, ToolsOffered, ToolSyntax
-from structgen.types.typed import Choices, Functions, ItemT, Own, Schemas, T, T_co, Text, Typed
+from structgen.types.typed import Choices, Functions, ItemT, Own, PlainText, Schemas, T, T_co, Typed
 from structgen.types.user import Cfg, Choice, OutputType, SpecialToken
 
 if TYPE_CHECKING:
@@ -79,6 +81,7 @@ __all__ = [
     "JsonSchema",
     "OutputType",
     "Own",
+    "PlainText",
     "Regex",
     "Schemas",
     "SpecialToken",
@@ -87,6 +90,7 @@ __all__ = [
     "Tagged",
     "TaggedText",
     "TaggedValue",
+    "Template",
     "Text",
     "ToolCalls",
     "ToolSyntax",

@@ -40,13 +40,16 @@ from structgen.grammar.cfg import cache as grammar_cache
 from structgen.grammar.regex import algebra as regex_algebra
 from structgen.grammar.regex import tree as regex_tree
 from structgen.types.choices import choice_type
+from structgen.types.joined import joined_type, template_type
 from structgen.types.json_types import adapter_of, json_type
 from structgen.types.names import annotated, name_of, refers_to_itself, unwrapped
 from structgen.types.regexes import Regex, TextPattern
 from structgen.types.schemas import JsonSchema, is_plainly_schema
 from structgen.types.signatures import is_function, one_of
+from structgen.types.sums import Joined
 from structgen.types.tagged import has_rules, tagged_type
 from structgen.types.tags import Tagged, TaggedText
+from structgen.types.templates import Template
 from structgen.types.tool_calls import ToolCalls
 from structgen.types.tool_reader import tool_calls_type
 from structgen.types.typed_dicts import modern
@@ -123,6 +126,10 @@ def _lower_value(value: Any, name: str) -> OutputType | None:
         grammar = cfg.parse(value.text, value.start, value.dialect, value.path, given)
         locate = functools.partial(cfg.locate, value.text, value.dialect, value.path)
         return OutputType(grammar, str, name, locate=locate)
+    if isinstance(value, Joined):
+        return joined_type(value, name, lower)
+    if isinstance(value, Template):
+        return template_type(value, name, lower)
     if isinstance(value, AnyOf):
         return _lower_union(value, value.members, name)
     if isinstance(value, (Tagged, TaggedText)):
@@ -268,7 +275,9 @@ def _lower_union(
 
     With a grammar among them each member stands for itself: its bare text, or its JSON.
     """
-    has_rules = any(isinstance(unwrapped(member), (Cfg, AnyOf)) for member in members)
+    has_rules = any(
+        isinstance(unwrapped(member), (Cfg, AnyOf, Joined, Template)) for member in members
+    )
     if not has_rules and any(map(_is_container, members)):
         return _lower_json(output_type, name)
     functions = [member for member in members if is_function(member)]

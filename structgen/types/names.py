@@ -17,7 +17,9 @@ from pydantic import TypeAdapter
 
 from .regexes import TextPattern
 from .schemas import JsonSchema
+from .sums import Joined
 from .tags import Tagged, TaggedText
+from .templates import Template
 from .tool_calls import ToolCalls
 from .user import AnyOf, Cfg, Choice, SpecialToken
 from .wrappers import shortened
@@ -77,7 +79,18 @@ def with_arguments(value: Any, arguments: tuple[Any, ...]) -> Any:
     return value.copy_with(arguments)  # the typing module's own aliases
 
 
-_OWN = (TextPattern, Choice, JsonSchema, Cfg, SpecialToken, Tagged, TaggedText, ToolCalls)
+_OWN = (
+    TextPattern,
+    Choice,
+    JsonSchema,
+    Cfg,
+    SpecialToken,
+    Tagged,
+    TaggedText,
+    ToolCalls,
+    Joined,
+    Template,
+)
 """Types of this package, whose ``repr`` says what they are."""
 
 

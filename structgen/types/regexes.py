@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, cast, overload
 
 from structgen.errors import OutputTypeError
 from structgen.grammar import ir
@@ -20,6 +20,8 @@ from .typed import Typed
 if TYPE_CHECKING:
     from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
     from pydantic_core import CoreSchema
+
+    from .sums import Joined
 
 
 class TextPattern(Typed[str]):
@@ -55,12 +57,20 @@ class TextPattern(Typed[str]):
     def __ror__(self, other: str) -> TextPattern:
         return _combined("or", other, self)
 
-    def __add__(self, other: TextPattern | str) -> TextPattern:
-        """A text of this one followed by one of the other."""
-        return _combined("then", self, other)
+    @overload
+    def __add__(self, other: TextPattern | str) -> TextPattern: ...
+    @overload
+    def __add__(self, other: Any) -> Joined: ...
+    def __add__(self, other: Any) -> TextPattern | Joined:
+        """A text of this one followed by one of the other, which may be any output type."""
+        return _followed(self, other)
 
-    def __radd__(self, other: str) -> TextPattern:
-        return _combined("then", other, self)
+    @overload
+    def __radd__(self, other: str) -> TextPattern: ...
+    @overload
+    def __radd__(self, other: Any) -> Joined: ...
+    def __radd__(self, other: Any) -> TextPattern | Joined:
+        return _followed(other, self)
 
     def __invert__(self) -> TextPattern:
         """All other texts."""
@@ -252,6 +262,15 @@ def _combined(operation: str, first: TextPattern | str, second: TextPattern | st
         flat = isinstance(part, Combined) and part.operation == operation
         parts += part.parts if flat and isinstance(part, Combined) else (part,)
     return Combined(operation, tuple(parts))
+
+
+def _followed(first: Any, second: Any) -> TextPattern | Joined:
+    """One after the other: a pattern if both are, or text, else parts of different kinds."""
+    if _part(first) is not None and _part(second) is not None:
+        return _combined("then", first, second)
+    from .sums import joined_with
+
+    return cast("Joined", joined_with(first, second))
 
 
 def _times(part: TextPattern, least: int, most: int | None) -> TextPattern:

@@ -84,6 +84,6 @@ def _inner(tag: Tagged, lower: Callable[[Any], OutputType]) -> OutputType:
 
 def has_rules(grammar: ir.Grammar) -> bool:
     """Whether a grammar is context-free, or may be."""
-    if isinstance(grammar, ir.Either):
+    if isinstance(grammar, (ir.Either, ir.Sequence)):
         return any(map(has_rules, grammar.parts))
     return isinstance(grammar, ir.ContextFree)

@@ -10,7 +10,7 @@ because mypy finds no type form in a union with others.
 
     TypeForm[T]      a Python type                       T
     Own[T]           structgen's own, a TypeAdapter      what it says: `Typed`
-    Text             None, a compiled pattern            str
+    PlainText        None, a compiled pattern            str
     Choices[ItemT]   a list, tuple or set of choices     one of them
     Functions        a function, or several              `structgen.Call`
     Schemas          a JSON Schema as a dict             Any
@@ -56,7 +56,7 @@ class SchemaBuilder(Protocol):
 Own: TypeAlias = "Typed[T] | TypeAdapter[T]"
 """An object that is an output type and says what it parses to."""
 
-Text: TypeAlias = "re.Pattern[str] | None"
+PlainText: TypeAlias = "re.Pattern[str] | None"
 """What parses to the text itself: a compiled pattern, and no output type at all."""
 
 Schemas: TypeAlias = "Mapping[str, Any] | SchemaBuilder"

@@ -1,0 +1,63 @@
+"""Texts of several grammars one after the other: what may follow when one of them has ended.
+
+Owns the frame below each part but the last. The parts are any that start with leaves and frames;
+where one may end is theirs to say. Knows no JSON and no rules.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+from structgen.automaton.core import Alternative, Machine, TextHistory
+from structgen.automaton.core.frames import Textless
+from structgen.automaton.texts import Text, joined
+
+_UNLIMITED = 1 << 30
+
+
+class SequenceFrame(Textless):
+    """The frame below an open part. ``at`` is the number of the part after it.
+
+    Args:
+        parts: how a text of each may start.
+    """
+
+    nests = False
+    limit = _UNLIMITED
+
+    def __init__(self, parts: tuple[tuple[Alternative, ...], ...]) -> None:
+        self._parts = parts
+        self._finish = cache(self._completion)
+
+    def open(self) -> tuple[Alternative, ...]:
+        """How a text of all starts."""
+        return self._ways(0)
+
+    def release(self) -> None:
+        """Let go of all that refers back to the frame, see `machine.Machine.languages`."""
+        self._finish.cache_clear()
+
+    def _ways(self, at: int) -> tuple[Alternative, ...]:
+        """How the rest from a part on starts; below the last there is nothing to come."""
+        if at == len(self._parts) - 1:
+            return self._parts[at]
+        own = self, at + 1
+        return tuple([Alternative(way.leaf, way.q, (*way.frames, own)) for way in self._parts[at]])
+
+    def _completion(self, at: int) -> Text:
+        """The shortest texts known of the parts from one on."""
+        shortest: list[Text] = []
+        for part in self._parts[at:]:
+            machine = Machine(part)
+            shortest.append(machine.shortest_completion(machine.start, TextHistory()))
+        return joined(b"", shortest)
+
+    def resume(
+        self, at: int, outcome: int, text: bytes | None = None, limited: bool = False
+    ) -> tuple[Alternative, ...]:
+        """See `frames.Frame`."""
+        return self._ways(at)
+
+    def finish(self, at: int, outcome: int, text: bytes | None = None) -> Text | None:
+        """See `frames.Frame`."""
+        return self._finish(at)

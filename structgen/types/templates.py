@@ -1,0 +1,164 @@
+"""Text with holes in it: `Template`, whose holes come back by name; and `Text`, to begin sums with.
+
+Owns what the user writes, and how a template's text is read. How parts become one grammar, and a
+finished text parts again, is `joined`'s.
+"""
+
+from __future__ import annotations
+
+import re
+import string
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+from structgen.errors import OutputTypeError
+
+from .regexes import TextPattern
+from .schemas import shown
+from .sums import Joined, joined_with
+from .typed import Typed
+from .user import AnyOf
+
+
+@dataclass(frozen=True, slots=True)
+class Text(TextPattern):
+    """Exactly this text: to begin a sum of texts and types with.
+
+    ``Text("Name: ") + Regex("[A-Z][a-z]+") + "\\nAge: " + int`` is an output type: one after the
+    other. It parses to the whole text; for the values by name see `Template`.
+
+    Attributes:
+        text: the text.
+    """
+
+    text: str
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.text, str):
+            raise OutputTypeError(f"Text takes a str, got {type(self.text).__name__}.")
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """Just the one."""
+        return (self.text,)
+
+    def expression(self) -> list[Any]:
+        """What `grammar.regex.algebra` calls an expression."""
+        return ["regex", re.escape(self.text), 0]
+
+    def __repr__(self) -> str:
+        return f"Text({self.text!r})"
+
+
+class Template(Typed[dict[str, Any]]):
+    """Text with holes, each of an output type: ``Template("Name: {name}", name=Regex("[A-Z]+"))``.
+
+    Parses to a dict of the holes' values, by name. ``{{`` and ``}}`` are braces. What stands in a
+    hole is what the type writes as a whole output: ``int`` bare digits, a class its JSON.
+
+    Where a text can be divided in more than one way, it is read from its end: the last hole is as
+    short as it can be, then the one before it, and so on.
+
+    Args:
+        text: the text; each hole stands in it once.
+        holes: the output types by name.
+
+    Raises:
+        OutputTypeError: a hole without a type, a type without a hole, a name that stands twice, or
+            braces that are none of a hole's.
+    """
+
+    __slots__ = ("holes", "parts", "text")
+
+    text: str
+    """As it was given."""
+    parts: tuple[tuple[str, str | None], ...]
+    """Texts, each with the name of the hole after it; None after the last."""
+    holes: Any
+    """The output types by name."""
+
+    def __init__(self, text: str, /, **holes: Any) -> None:
+        if not isinstance(text, str):
+            raise OutputTypeError(f"Template takes its text as str, got {type(text).__name__}.")
+        object.__setattr__(self, "text", text)
+        object.__setattr__(self, "parts", _parts(text, holes))
+        object.__setattr__(self, "holes", MappingProxyType(dict(holes)))
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise AttributeError(f"a Template cannot be changed: {name}")
+
+    def __add__(self, other: Any) -> Joined:
+        """This, and then the other; the sum parses to its text."""
+        found: Joined = joined_with(self, other)
+        return found
+
+    def __radd__(self, other: Any) -> Joined:
+        found: Joined = joined_with(other, self)
+        return found
+
+    def __or__(self, other: Any) -> AnyOf:
+        """A text of this, or of another output type."""
+        return AnyOf(self, other)
+
+    def __ror__(self, other: Any) -> AnyOf:
+        return AnyOf(other, self)
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any = None) -> Any:
+        raise OutputTypeError(
+            f"{self!r} cannot be a part of JSON: it is text with values in it. Write a string's "
+            "contents as Regex(...), or the holes as fields."
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _again, (self.text, dict(self.holes))
+
+    def __repr__(self) -> str:
+        return f"Template({shown(self.text)})"
+
+
+def _again(text: str, holes: dict[str, Any]) -> Template:
+    return Template(text, **holes)
+
+
+def _parts(text: str, holes: dict[str, Any]) -> tuple[tuple[str, str | None], ...]:
+    """The texts between holes, each with the hole after it."""
+    told = f"Template({shown(text)})"
+    parts: list[tuple[str, str | None]] = []
+    before = ""
+    try:
+        fields = list(string.Formatter().parse(text))
+    except ValueError as error:
+        raise OutputTypeError(
+            f"{told}: {error}. Write {{{{ and }}}} for braces that are no hole's."
+        ) from error
+    seen: set[str] = set()
+    for literal, name, spec, conversion in fields:
+        before += literal
+        if name is None:
+            continue
+        if spec or conversion:
+            raise OutputTypeError(
+                f"{told}: the hole {name!r} has a format, which says nothing here. The output "
+                "type says what is written."
+            )
+        if name not in holes:
+            what = f"the hole {name!r} has no output type" if name else "a hole has no name"
+            fix = f"Pass {name}=..." if name.isidentifier() else "Name it: {answer}, answer=..."
+            raise OutputTypeError(
+                f"{told}: {what}. {fix}, or write {{{{ and }}}} for braces that are no hole's."
+            )
+        if name in seen:
+            raise OutputTypeError(
+                f"{told}: the hole {name!r} stands twice, and would have two values. Give one of "
+                "them another name."
+            )
+        seen.add(name)
+        parts.append((before, name))
+        before = ""
+    unused = [name for name in holes if name not in seen]
+    if unused:
+        raise OutputTypeError(
+            f"{told} has no hole {unused[0]!r}. Write {{{unused[0]}}} where it belongs."
+        )
+    return (*parts, (before, None))
