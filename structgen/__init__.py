@@ -50,7 +50,14 @@ if TYPE_CHECKING:
 
     from structgen import models, types
     from structgen.constraint import Constraint, Cursor, Explanation, compile, warm_up
-    from structgen.decoding import AsyncGenerator, GenerationResult, Stream
+    from structgen.decoding import (
+        AsyncGenerator,
+        Chunk,
+        Draft,
+        GenerationResult,
+        Stream,
+        Think,
+    )
     from structgen.generator import Generator
     from structgen.insight import Alternative, Confidence, Trace, TraceStep, ValueConfidence
     from structgen.masks import cache_info
@@ -83,12 +90,14 @@ __all__ = [
     "Call",
     "Cfg",
     "Choice",
+    "Chunk",
     "CompileLimitExceeded",
     "Confidence",
     "Constraint",
     "ConversionError",
     "Cursor",
     "DownloadError",
+    "Draft",
     "Embedder",
     "EmbeddingResult",
     "Explanation",
@@ -116,6 +125,7 @@ __all__ = [
     "Template",
     "Text",
     "TextModel",
+    "Think",
     "TokenLogprob",
     "TokenNotAllowed",
     "ToolCalls",
@@ -148,11 +158,13 @@ _HOMES = {
     "Call": "structgen.types",
     "Cfg": "structgen.types",
     "Choice": "structgen.types",
+    "Chunk": "structgen.decoding",
     "Confidence": "structgen.insight",
     "Constraint": "structgen.constraint",
     "Cursor": "structgen.constraint",
     "Embedder": "structgen.models.embedding",
     "EmbeddingResult": "structgen.models.embedding",
+    "Draft": "structgen.decoding",
     "Explanation": "structgen.constraint",
     "GenerationResult": "structgen.decoding",
     "Generator": "structgen.generator",
@@ -167,6 +179,7 @@ _HOMES = {
     "Template": "structgen.types",
     "Text": "structgen.types",
     "TextModel": "structgen.text_model",
+    "Think": "structgen.decoding",
     "TokenLogprob": "structgen.sampling",
     "ToolCalls": "structgen.types",
     "ToolSyntax": "structgen.types",

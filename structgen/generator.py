@@ -23,18 +23,18 @@ from structgen.decoding import (
     CallOptions,
     Calls,
     CancelEvent,
-    Generation,
     GeneratorOptions,
     Prompt,
+    Run,
     Stream,
+    Task,
     as_model_writes,
-    encode,
     make_outputs,
     probabilities,
 )
 from structgen.insight import TOLERANCE
 from structgen.models.base import Model
-from structgen.sampling import LogitsProcessor, checked
+from structgen.sampling import checked
 from structgen.types import Call, Choices, Functions, ItemT, Own, PlainText, Schemas, T_co
 
 from .decoding import chat
@@ -72,7 +72,7 @@ class Generator(Calls[T_co]):
 
     model: Model
     constraint: Constraint[T_co] | None
-    _processor: LogitsProcessor | None
+    _task: Task
 
     # mypy wants __new__ to return the class itself, yet goes by what it says it returns; and finds
     # that a function may be a type form, which none is.
@@ -148,13 +148,16 @@ class Generator(Calls[T_co]):
             output_type: what every output will be: a Pydantic class, dataclass, Literal, Enum, list
                 of choices, Regex, JsonSchema, int, date, …, or a `Constraint` compiled before for
                 this model's vocabulary. None: free text.
-            options: those of `structgen.compile`; and ``processor``, a function that edits logits
+            options: those of `structgen.compile`; ``think``, most tokens that the model may think
+                before it answers, or a `Think`; ``draft``, whether it first answers freely, or a
+                `Draft`; and ``processor``, a function that edits logits
                 before each choice, see `structgen.sampling.processors.LogitsProcessor`. Beside an
                 output type it gets the masked logits and chooses among what is allowed; it cannot
                 bring back what is not.
 
         Raises:
-            OptionError: a processor that cannot be called, or an unknown compile option.
+            OptionError: a processor that cannot be called, an unknown compile option, or no room
+                to think.
             OutputTypeError: the output type cannot be enforced.
             ModelError: ``model`` is not a loaded model.
         """
@@ -167,6 +170,7 @@ class Generator(Calls[T_co]):
             )
             raise ModelError(f"The model is {chat.kind(model)}, not a loaded model. Pass {hint}.")
         processor = options.pop("processor", None)
+        think, draft = options.pop("think", None), options.pop("draft", None)
         if processor is not None and not callable(processor):
             raise OptionError(f"processor={processor!r} is not callable.")
         misplaced = search_options.misplaced(options)
@@ -177,7 +181,6 @@ class Generator(Calls[T_co]):
         self = super().__new__(cls)
         self.model = model
         self.constraint = None
-        self._processor = None if processor is None else checked(processor)
         if isinstance(output_type, Constraint):
             if output_type.vocabulary != model.vocabulary:
                 raise OptionError(
@@ -194,6 +197,8 @@ class Generator(Calls[T_co]):
             self.constraint = compile_constraint(
                 as_model_writes(model, output_type), model.vocabulary, **options
             )
+        processor = None if processor is None else checked(processor)
+        self._task = Task(model, self.constraint, processor, think, draft)
         return self
 
     def __copy__(self) -> Generator[T_co]:
@@ -249,6 +254,12 @@ class Generator(Calls[T_co]):
                 "model's own distribution, as without a mask, a temperature or a search. Its "
                 "options are tolerance=, adapter=, special_tokens=, timeout= and cancel=."
             )
+        if self._task.has_sections:
+            raise OptionError(
+                "probabilities are those of the answer alone, and think= or draft= put something "
+                "before it. Make a generator without them; or ask result.confidence, which has "
+                "what was thought in view."
+            )
         return probabilities(
             self.model,
             self.constraint,
@@ -271,11 +282,10 @@ class Generator(Calls[T_co]):
         search = search_options.parse(options)
         if chat.is_batch(prompt) or search.n is not None:
             raise OptionError("stream makes one output: it takes one prompt and no n=.")
-        prompt_ids = encode(self.model, prompt, search.special_tokens, self.constraint)
-        run = Generation(self.model, self.constraint, self._processor, prompt_ids, search)
+        run = self._task.run(self._task.prepare(prompt, search), search)
         return Stream(self.model, run)
 
     def _outputs(
-        self, prompt: Any, options: Mapping[str, Any], convert: Callable[[Generation], Any]
+        self, prompt: Any, options: Mapping[str, Any], convert: Callable[[Run], Any]
     ) -> Any:
-        return make_outputs(self.model, self.constraint, self._processor, prompt, options, convert)
+        return make_outputs(self._task, prompt, options, convert)

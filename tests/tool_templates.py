@@ -55,7 +55,9 @@ TEMPLATES = {
     "may think": """
 {%- for message in messages %}
     {%- set content = message.content %}
-    {%- if '</think>' in content %}{%- set content = content.split('</think>') | last %}{%- endif %}
+    {%- if message.role == 'assistant' %}
+        {%- set content = content.split('</think>') | last %}
+    {%- endif %}
     {{- '<|im_start|>' + message.role + '\\n' + content + '<|im_end|>\\n' }}
 {%- endfor %}"""
     + _OPENING,

@@ -6,8 +6,9 @@ against model and output type), `generation` (one output being made; never runs 
 text in tokens), `text_assembler`, `shortened` (what a budget cut) and `results`; `outputs` (all of
 one call), `probabilities`, `calls` (their signatures) and `makers` (models that make generators of
 their own kind); `chat_tokens` tells a template's markers from what messages say; `tool_syntax` and
-`tool_prompts` know how a model calls tools, and what it is told of them. Knows models by
-`models.base` alone.
+`tool_prompts` know how a model calls tools, and what it is told of them; `run` (what is driven),
+`sections` (a thought, a draft and the answer after one another), `thinking`, `drafts` and `tasks`
+(what a generator makes outputs of). Knows models by `models.base` alone.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from .batch import make_all
 from .call_validation import check_adapter, check_fits, encode, opener
 from .calls import Calls
 from .chat import Prompt, Prompts
+from .drafts import Draft
 from .generation import Generation
 from .makers import AsyncGenerator, AsyncMaker
 from .options import (
@@ -30,7 +32,10 @@ from .options import (
 from .outputs import make_outputs
 from .probabilities import probabilities
 from .results import GenerationResult
+from .run import Chunk, Run
 from .stream import Stream
+from .tasks import Task
+from .thinking import Think
 from .tool_syntax import as_model_writes, tool_syntax
 
 __all__ = [
@@ -40,13 +45,18 @@ __all__ = [
     "CallOptions",
     "Calls",
     "CancelEvent",
+    "Chunk",
+    "Draft",
     "Generation",
     "GenerationResult",
     "GeneratorOptions",
     "Prompt",
     "Prompts",
+    "Run",
     "SearchOptions",
     "Stream",
+    "Task",
+    "Think",
     "TypeOptions",
     "as_model_writes",
     "chat",

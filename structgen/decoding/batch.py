@@ -29,9 +29,9 @@ from structgen.models.base import Model
 from structgen.models.passes import n_shared
 from structgen.sampling import Logits, TokenIds
 
-from .generation import Generation
 from .loop import decode, resume
 from .results import Usage
+from .run import Run
 
 DEFAULT_BATCH_SIZE = 8
 """Most rows run together unless asked otherwise."""
@@ -55,7 +55,7 @@ _USUAL_TOKENS = 128
 
 def make_all(
     model: Model,
-    runs: Sequence[Generation],
+    runs: Sequence[Run],
     batch_size: int | None,
     *,
     forces: bool,
@@ -96,9 +96,7 @@ def make_all(
     return errors
 
 
-def _make_one(
-    model: Model, runs: Sequence[Generation], index: int, errors: dict[int, Exception]
-) -> None:
+def _make_one(model: Model, runs: Sequence[Run], index: int, errors: dict[int, Exception]) -> None:
     run = runs[index]
     try:
         if run.is_interrupted:
@@ -119,19 +117,20 @@ def _make_one(
         errors[index] = error
 
 
-def _pays(runs: Sequence[Generation], first: int, size: int) -> bool:
+def _pays(runs: Sequence[Run], first: int, size: int) -> bool:
     """Whether the others are made faster in batches than alone, by what the first one took."""
     usage: Usage = runs[first].result.usage
     others = [run for i, run in enumerate(runs) if i != first]
     rows = min(size, len(others))
     prompts = sum(len(run.prompt_ids) for run in others) / len(others)
     shared = sum(n_shared(run.prompt_ids, runs[first].prompt_ids) for run in others) / len(others)
-    alone = usage.sampled_tokens + _TOKEN * (usage.forced_tokens + prompts - shared)
-    together = usage.output_tokens * (1 + _ROW * (rows - 1)) / rows + _TOKEN * prompts
+    before = usage.reasoning_tokens + usage.draft_tokens
+    alone = before + usage.sampled_tokens + _TOKEN * (usage.forced_tokens + prompts - shared)
+    together = (before + usage.output_tokens) * (1 + _ROW * (rows - 1)) / rows + _TOKEN * prompts
     return together < alone
 
 
-def _shares_much(runs: Sequence[Generation], group: Sequence[int]) -> bool:
+def _shares_much(runs: Sequence[Run], group: Sequence[int]) -> bool:
     """Whether the outputs are made faster alone because their prompts begin alike."""
     prompts = [runs[i].prompt_ids for i in group]
     shared = sum(n_shared(one, prompts[0]) for one in prompts[1:])
@@ -140,7 +139,7 @@ def _shares_much(runs: Sequence[Generation], group: Sequence[int]) -> bool:
 
 
 def _groups(
-    runs: Sequence[Generation], waiting: Sequence[int], size: int, most: int
+    runs: Sequence[Run], waiting: Sequence[int], size: int, most: int
 ) -> Iterator[list[int]]:
     """Outputs to make together: of about the same length, since shorter rows are padded; of at most
     ``most`` tokens."""
@@ -163,7 +162,7 @@ class _Rows:
     def __init__(
         self,
         model: Model,
-        runs: Sequence[Generation],
+        runs: Sequence[Run],
         group: Sequence[int],
         errors: dict[int, Exception],
     ) -> None:
@@ -239,7 +238,7 @@ class _Rows:
     def _advance(self, index: int) -> None:
         run = self._runs[index]
         run.advance()
-        run.take_chunk()
+        run.take_chunks()
         self._queues[index] = run.take_pending().tolist()
 
     def _alone(self, index: int) -> None:

@@ -17,7 +17,7 @@ from structgen.decoding import chat
 from structgen.decoding.chat import Prompt
 from structgen.decoding.chat_tokens import encode_chat
 from structgen.decoding.options import SearchOptions
-from structgen.decoding.tool_prompts import with_tools
+from structgen.decoding.tool_prompts import told, with_tools
 from structgen.errors import OptionError, PromptError
 from structgen.insight import GivenUp, OpenSequence, may_have_sites, suggestion
 from structgen.models.base import Model, TokenSequence
@@ -32,31 +32,61 @@ from structgen.sampling import (
 )
 
 
-def encode(
-    model: Model,
-    prompt: Prompt,
-    special_tokens: str = "template",
-    constraint: Constraint | None = None,
-) -> TokenIds:
-    """Return the tokens of a prompt, int32 ``[n]``, through the chat template if it is a chat.
+def messages_of(
+    model: Model, prompt: Prompt, constraint: Constraint | None = None, instructions: str = ""
+) -> tuple[str | list[dict[str, Any]], Sequence[Mapping[str, Any]] | None]:
+    """A prompt as it is given to the model: text, or messages and the tools for the template.
 
     Args:
         model: the model.
-        prompt: text, in which special tokens are read; or chat messages.
-        special_tokens: where they are read in a chat: see `SearchOptions`.
+        prompt: text; or chat messages.
         constraint: the output type, of whose tools a chat tells the model.
+        instructions: what else the system message of a chat tells.
 
     Raises:
         PromptError: empty or malformed.
     """
     parsed = chat.parse(prompt)
     if isinstance(parsed, str):
+        return parsed, None
+    if instructions:
+        parsed = told(model, parsed, instructions)
+    return with_tools(model, parsed, None if constraint is None else constraint.output.offered)
+
+
+def encode(
+    model: Model,
+    prompt: Prompt,
+    special_tokens: str = "template",
+    constraint: Constraint | None = None,
+) -> TokenIds:
+    """Return the tokens of a prompt, int32 ``[n]``: those of `messages_of`, by `tokens_of`."""
+    parsed, tools = messages_of(model, prompt, constraint)
+    return tokens_of(model, parsed, special_tokens, tools=tools)
+
+
+def tokens_of(
+    model: Model,
+    parsed: str | list[dict[str, Any]],
+    special_tokens: str = "template",
+    *,
+    tools: Sequence[Mapping[str, Any]] | None = None,
+) -> TokenIds:
+    """Return the tokens of a prompt, int32 ``[n]``, through the chat template if it is a chat.
+
+    Args:
+        model: the model.
+        parsed: of `messages_of`: text, in which special tokens are read; or chat messages.
+        special_tokens: where they are read in a chat: see `SearchOptions`.
+        tools: those that the template tells the model of.
+
+    Raises:
+        PromptError: it has no tokens.
+    """
+    if isinstance(parsed, str):
         token_ids = model.encode(parsed)
     else:
-        messages, tools = with_tools(
-            model, parsed, None if constraint is None else constraint.output.offered
-        )
-        token_ids = encode_chat(model, messages, tools=tools, anywhere=special_tokens == "anywhere")
+        token_ids = encode_chat(model, parsed, tools=tools, anywhere=special_tokens == "anywhere")
     if not len(token_ids):
         raise PromptError("The prompt is empty: it has no tokens.")
     return token_ids

@@ -14,9 +14,9 @@ from structgen.errors import PromptError
 from structgen.types import T_co
 
 from .chat import Prompt, Prompts, is_batch
-from .generation import Generation
 from .options import CallOptions
 from .results import GenerationResult
+from .run import Run
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -34,7 +34,7 @@ class Calls(ABC, Generic[T_co]):
 
     @abstractmethod
     def _outputs(
-        self, prompt: Any, options: Mapping[str, Any], convert: Callable[[Generation], Any]
+        self, prompt: Any, options: Mapping[str, Any], convert: Callable[[Run], Any]
     ) -> Any:
         """Make one output or several, and return what ``convert`` makes of each."""
 
@@ -252,13 +252,13 @@ class Calls(ABC, Generic[T_co]):
         return self._outputs(prompts, options, _value)
 
 
-def _text(run: Generation) -> str:
+def _text(run: Run) -> str:
     return run.sure_result().text
 
 
-def _value(run: Generation) -> Any:
+def _value(run: Run) -> Any:
     return run.sure_result().value
 
 
-def _result(run: Generation) -> GenerationResult[Any]:
+def _result(run: Run) -> GenerationResult[Any]:
     return run.result

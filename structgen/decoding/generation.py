@@ -38,6 +38,7 @@ from . import options
 from .call_validation import budget, check_abstains, check_adapter, opener, processors
 from .options import SearchOptions
 from .results import GenerationResult, Parsed, Timings, Usage
+from .run import Chunk
 from .shortened import Shortened
 from .spelling import Speller
 from .text_assembler import FinishReason, TextAssembler
@@ -68,6 +69,7 @@ class Generation:
         search: SearchOptions,
         *,
         index: int = 0,
+        position: int = 0,
         recorders: Sequence[Recorder] = (),
     ) -> None:
         """Check a call against the model.
@@ -79,6 +81,8 @@ class Generation:
             prompt_ids: of `encode`.
             search: of `structgen.decoding.options.parse`.
             index: which output of a call for several this is.
+            position: how many tokens of the output stand in the prompt already: those of sections
+                before this one. A seed gives each token of an output a random number of its own.
             recorders: told of each token.
 
         Raises:
@@ -113,6 +117,7 @@ class Generation:
         settings = options.resolve(search, model.search_defaults)
         self._processors = processors(model, search, settings, processor, self._mask)
         self._sampler = Sampler(settings, index=index)
+        self._position = position
         # Then what the model likes best is taken if the mask allows it, which is left unapplied.
         self._may_take_favourite = (
             self._processors == [self._mask]
@@ -359,7 +364,7 @@ class Generation:
         self._add(token)
 
     def _sample(self, scores: Logits) -> int:
-        position = self._length - len(self.prompt_ids)
+        position = self._position + self._length - len(self.prompt_ids)
         return self._sampler(self._ids[0, : self._length], scores, position)
 
     def _forced_bytes(self) -> bytes:
@@ -387,13 +392,15 @@ class Generation:
                 return False
         return True
 
-    def take_chunk(self) -> str:
-        """Return the text that has become certain since the last call, perhaps none."""
+    def take_chunks(self) -> list[Chunk]:
+        """Return the text that has become certain since the last call, in one piece if any."""
         chunk = "".join(self._chunks)
         self._chunks.clear()
-        if chunk and self._first_chunk is None:
+        if not chunk:
+            return []
+        if self._first_chunk is None:
             self._first_chunk = time.perf_counter()
-        return chunk
+        return [Chunk(chunk)]
 
     def stop(self) -> None:
         """End the output here, ``cancelled`` unless it has ended."""
@@ -413,11 +420,12 @@ class Generation:
             return
         raise IncompleteOutput(
             f"The output was cut before it was a whole {self._constraint.output.name}: "
-            f"{self._why_cut()}",
+            f"{self.why_cut()}",
             text=text,
         )
 
-    def _why_cut(self) -> str:
+    def why_cut(self) -> str:
+        """Why an output that has ended is not whole, and what to do about it."""
         if self._text.stopped_by is not None:
             return (
                 f"stop string {self._text.stopped_by!r} came up. Leave it out, or put the limit "

@@ -12,10 +12,10 @@ from collections.abc import Generator
 from structgen.models.base import TokenSequence
 
 from .call_validation import passes
-from .generation import Generation
+from .run import Chunk, Run
 
 
-def decode(run: Generation, sequence: TokenSequence) -> Generator[str, None, None]:
+def decode(run: Run, sequence: TokenSequence) -> Generator[Chunk, None, None]:
     """Make one output; yield its text as it becomes certain, in pieces none of which is empty.
 
     Args:
@@ -26,7 +26,7 @@ def decode(run: Generation, sequence: TokenSequence) -> Generator[str, None, Non
     yield from resume(run, sequence)
 
 
-def resume(run: Generation, sequence: TokenSequence) -> Generator[str, None, None]:
+def resume(run: Run, sequence: TokenSequence) -> Generator[Chunk, None, None]:
     """Go on with an output that has begun, as `loop`.
 
     Args:
@@ -36,9 +36,7 @@ def resume(run: Generation, sequence: TokenSequence) -> Generator[str, None, Non
     run.resume(sequence.length)
     while True:
         run.advance()
-        chunk = run.take_chunk()
-        if chunk:
-            yield chunk
+        yield from run.take_chunks()
         n_wanted = run.n_wanted
         if run.finish_reason is not None and not n_wanted:
             return

@@ -21,6 +21,9 @@ from structgen.automaton.json import CompileOptions, JsonOptions
 from structgen.errors import OptionError
 from structgen.sampling import LogitsProcessor, checked
 
+from .drafts import Draft
+from .thinking import Think
+
 MAX_SEED = 2**31 - 1
 
 _UNSUPPORTED = {
@@ -171,6 +174,9 @@ class CallOptions(TypedDict, total=False):
 
 class TypeOptions(CompileOptions, total=False):
     """The options that go with an output type, whoever makes the outputs."""
+
+    think: int | Think | None
+    draft: bool | Draft | None
 
 
 class GeneratorOptions(TypeOptions, total=False):

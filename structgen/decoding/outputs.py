@@ -11,33 +11,23 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from structgen.constraint import Constraint
 from structgen.errors import BatchError, BudgetTooSmall, OptionError, StructgenError
-from structgen.models.base import Model
-from structgen.sampling import LogitsProcessor
 
 from . import chat
 from . import options as search_options
 from .batch import make_all
-from .call_validation import encode
-from .generation import Generation
+from .run import Run
 from .stream import Stream
+from .tasks import Task
 
 
 def make_outputs(
-    model: Model,
-    constraint: Constraint | None,
-    processor: LogitsProcessor | None,
-    prompt: Any,
-    options: Mapping[str, Any],
-    convert: Callable[[Generation], Any],
+    task: Task, prompt: Any, options: Mapping[str, Any], convert: Callable[[Run], Any]
 ) -> Any:
     """Make one output or several; each is converted, and what fails there fails there.
 
     Args:
-        model: the model.
-        constraint: the compiled output type, or None.
-        processor: the user's processor, or None.
+        task: makes outputs of prompts.
         prompt: one, or several.
         options: of the call.
         convert: makes what the caller gets of an output that has ended.
@@ -47,16 +37,11 @@ def make_outputs(
             and some failed.
     """
     began = time.perf_counter()
+    model, constraint = task.model, task.constraint
     search = search_options.parse(options)
     is_batch = chat.is_batch(prompt) or (isinstance(prompt, (list, tuple)) and not prompt)
     if not is_batch and search.n is None:
-        run = Generation(
-            model,
-            constraint,
-            processor,
-            encode(model, prompt, search.special_tokens, constraint),
-            search,
-        )
+        run = task.run(task.prepare(prompt, search), search)
         for _ in Stream(model, run):
             pass
         return convert(run)
@@ -67,15 +52,13 @@ def make_outputs(
         raise OptionError(
             f"n={n} outputs of a greedy call would be the same. Pass temperature= to sample."
         )
-    runs: dict[int, Generation] = {}
+    runs: dict[int, Run] = {}
     errors: dict[int, Exception] = {}
     for i, one in enumerate(prompts):
         try:
-            prompt_ids = encode(model, one, search.special_tokens, constraint)
+            prepared = task.prepare(one, search)
             for k in range(n):
-                runs[i * n + k] = Generation(
-                    model, constraint, processor, prompt_ids, search, index=k
-                )
+                runs[i * n + k] = task.run(prepared, search, index=k)
         except StructgenError as error:
             errors.update((i * n + k, error) for k in range(n))
             for k in range(n):

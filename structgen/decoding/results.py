@@ -27,12 +27,17 @@ class Usage:
         output_tokens: tokens of the output, without the end of the sequence.
         reused_tokens: tokens of the prompt that the model had seen before and did not run again.
         forced_tokens: tokens of the output that were the only way on, and not chosen.
+        reasoning_tokens: tokens of the thought before the output, its tags included.
+        draft_tokens: tokens of the draft before the output. What asks for the output after it
+            counts among the prompt's.
     """
 
     prompt_tokens: int
     output_tokens: int
     reused_tokens: int = 0
     forced_tokens: int = 0
+    reasoning_tokens: int = 0
+    draft_tokens: int = 0
 
     @property
     def sampled_tokens(self) -> int:
@@ -94,6 +99,8 @@ class GenerationResult(Generic[T_co]):
             token it would have chosen, in the order in which that happened; ``$`` where a text is
             no JSON. The limit is ``max_new_tokens``, ``max_length`` or the model's context. See
             `structgen.decoding.shortened`.
+        reasoning: what the model thought before, without the tags; None without ``think=``.
+        draft: what it drafted before; None without ``draft=``, or before it began.
     """
 
     text: str
@@ -107,6 +114,8 @@ class GenerationResult(Generic[T_co]):
     )
     abstain_below: float | Mapping[str, float] | None = None
     shortened: tuple[str, ...] = ()
+    reasoning: str | None = None
+    draft: str | None = None
     _parsed: Parsed[T_co] | None = field(default=None, repr=False, compare=False)
     _logprobs: tuple[TokenLogprob, ...] | None = field(default=None, repr=False)
     _trace: Trace | None = field(default=None, repr=False)

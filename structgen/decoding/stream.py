@@ -14,24 +14,25 @@ from structgen.errors import StructgenError
 from structgen.models.base import Model
 from structgen.types import T_co
 
-from .generation import Generation
 from .loop import decode
 from .results import GenerationResult
+from .run import Chunk, Run, SectionName
 
 
 @final
-class Stream(Iterator[str], Generic[T_co]):
+class Stream(Iterator[Chunk], Generic[T_co]):
     """An output being generated: an iterator over pieces of text, none of them empty.
 
     Use it as a context manager, or call `close`, to stop early; `cancel` from another thread. It
     has one reader.
     """
 
-    def __init__(self, model: Model, run: Generation) -> None:
+    def __init__(self, model: Model, run: Run) -> None:
         self._run = run
         self._chunks = _pieces(model, run)
         self._reading = threading.Lock()
         self._is_read = False
+        self._section: SectionName | None = None
 
     def __iter__(self) -> Stream[T_co]:
         """Return itself, to be read once.
@@ -46,8 +47,8 @@ class Stream(Iterator[str], Generic[T_co]):
             )
         return self
 
-    def __next__(self) -> str:
-        """Return the next piece of text.
+    def __next__(self) -> Chunk:
+        """Return the next piece of text: a str, whose ``section`` says what it is part of.
 
         Raises:
             StructgenError: another thread is reading, so that pieces would be torn apart.
@@ -58,7 +59,9 @@ class Stream(Iterator[str], Generic[T_co]):
                 "stream has one reader: let it hand the pieces on, or give each reader a stream."
             )
         try:
-            return next(self._chunks)
+            chunk = next(self._chunks)
+            self._section = chunk.section
+            return chunk
         except StopIteration:
             self._is_read = True
             raise
@@ -99,6 +102,14 @@ class Stream(Iterator[str], Generic[T_co]):
         self.close()
 
     @property
+    def section(self) -> SectionName | None:
+        """Which section the latest piece belongs to; None before the first.
+
+        ``"answer"``; with ``think=`` and ``draft=`` first ``"reasoning"`` and ``"draft"``.
+        """
+        return self._section
+
+    @property
     def result(self) -> GenerationResult[T_co]:
         """What has been generated so far; its ``finish_reason`` is None until the output ends.
 
@@ -107,7 +118,7 @@ class Stream(Iterator[str], Generic[T_co]):
         return self._run.result
 
 
-def _pieces(model: Model, run: Generation) -> Generator[str, None, None]:
+def _pieces(model: Model, run: Run) -> Generator[Chunk, None, None]:
     """Own the sequence from the first piece of text to the last.
 
     No method: a generator that held its stream would keep a dropped one, and its sequence, until

@@ -37,10 +37,10 @@ def with_tools(
     lines = "\n".join(json.dumps(schema, ensure_ascii=False) for schema in offered.schemas)
     example = offered.syntax.example("NAME", '{"PARAMETER": "VALUE"}')
     text = text.replace("{tools}", lines).replace("{example}", example)
-    return _told(model, messages, text), None
+    return told(model, messages, text), None
 
 
-def _told(model: Model, messages: _Messages, text: str) -> _Messages:
+def told(model: Model, messages: _Messages, text: str) -> _Messages:
     """The messages with a text in the system's; the user's, where there can be none."""
     first, *rest = messages
     if first["role"] in ("system", "developer"):

@@ -24,6 +24,7 @@ from structgen.types.regexes import Regex
 from structgen.types.schemas import JsonSchema
 from structgen.types.tags import Tagged, TaggedText, TaggedValue
 from structgen.types.templates import Template, Text
+from structgen.types.thoughts import FREE_TEXT, thought_type
 from structgen.types.tool_calls import NEUTRAL, ToolCalls, ToolsOffered, ToolSyntax
 from structgen.types.typed import Choices, Functions, ItemT, Own, PlainText, Schemas, T, T_co, Typed
 from structgen.types.user import Cfg, Choice, OutputType, SpecialToken
@@ -71,6 +72,7 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "FREE_TEXT",
     "NEUTRAL",
     "Call",
     "Cfg",
@@ -133,6 +135,7 @@ __all__ = [
     "sentence",
     "slug",
     "subdivision_code",
+    "thought_type",
     "time_zone",
     "uuid4",
     "whitespace",

@@ -1,0 +1,108 @@
+"""What is driven: one output being made, of one section or of several.
+
+`Run` is what the loop, batches and streams know of an output; `structgen.decoding.generation` makes
+those of one section, `structgen.decoding.sections` puts several after one another.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, Protocol, TypeAlias
+
+from structgen.sampling import Logits, TokenIds
+
+from .results import GenerationResult
+from .text_assembler import FinishReason
+
+SectionName: TypeAlias = Literal["reasoning", "draft", "answer"]
+"""The sections of an output, in the order in which they are written."""
+
+
+class Chunk(str):
+    """A piece of text, and which section it belongs to.
+
+    Attributes:
+        section: ``"answer"``; with ``think=`` or ``draft=`` also ``"reasoning"`` and ``"draft"``.
+    """
+
+    section: SectionName
+
+    def __new__(cls, text: str, section: SectionName = "answer") -> Chunk:
+        """A piece of ``section``."""
+        made = super().__new__(cls, text)
+        made.section = section
+        return made
+
+    def __getnewargs__(self) -> tuple[Any, ...]:
+        return str(self), self.section
+
+
+class Run(Protocol):
+    """One output, between a prompt and a result. See `Generation` for what each does."""
+
+    @property
+    def prompt_ids(self) -> TokenIds:
+        """int32 ``[n]``: what the model has to see before anything is chosen."""
+
+    @property
+    def max_tokens(self) -> int:
+        """Most tokens after those."""
+
+    @property
+    def finish_reason(self) -> FinishReason | None:
+        """Why it ended, None while it goes on."""
+
+    @property
+    def adapter(self) -> str | None:
+        """Name of the adapter that the model runs with, or None."""
+
+    @property
+    def token_ids(self) -> TokenIds:
+        """All tokens so far, int32 ``[1, n]``."""
+
+    @property
+    def result(self) -> GenerationResult[Any]:
+        """What there is so far."""
+
+    @property
+    def is_interrupted(self) -> bool:
+        """Whether it is to end where it is."""
+
+    @property
+    def n_wanted(self) -> int:
+        """Forced tokens at the end that are to be scored."""
+
+    def sure_result(self) -> GenerationResult[Any]:
+        """The result, unless the model is not sure enough of it."""
+
+    def start(self, reused_tokens: int = 0) -> None:
+        """Say that the model is about to run."""
+
+    def count_time_from(self, began: float) -> None:
+        """Say when the call began."""
+
+    def resume(self, n_seen: int) -> None:
+        """Say how many tokens the model has seen."""
+
+    def advance(self) -> None:
+        """Go on as far as possible without the model."""
+
+    def take_pending(self) -> TokenIds:
+        """The tokens that the model has not seen, int32 ``[n]``."""
+
+    def score_forced(self, logits: Logits) -> None:
+        """Take the scores of forced tokens."""
+
+    def choose(self, logits: Logits) -> None:
+        """Choose the next token."""
+
+    def take_chunks(self) -> list[Chunk]:
+        """The text that has become certain since the last call, none of it empty."""
+
+    def cancel(self) -> None:
+        """Ask that it end where it is, from any thread."""
+
+    def stop(self) -> None:
+        """End it here."""
+
+    def check_whole(self) -> None:
+        """Raise when an output type was asked for and its text was cut."""

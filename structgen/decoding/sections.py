@@ -1,0 +1,354 @@
+"""An output of several sections: a thought, a draft, the answer, in one sequence of the model.
+
+Each section is a `structgen.decoding.generation.Generation` of its own, with its own cursor and its
+own budget, whose prompt is all that stands before it; so the model sees every section that came
+first, and masks, sampling and confidence work in each as they do alone. `Sections` puts them after
+one another and looks, to whoever drives it, like one. Between two of them stand tokens that nobody
+chooses: what closes a thought (`thinking`), and what asks for the answer after a draft (`drafts`).
+
+    prompt, <think> ─▶ reasoning ─▶ </think> ─▶ draft ─▶ request ─▶ answer
+
+Budgets. A thought has at most ``think`` tokens with its tags, a draft its own, the answer
+``max_new_tokens``; what the sections before it may come to at most is reserved before anything
+runs, so that the answer always has room. Stop strings, ``max_length``, log probabilities, traces
+and what a value's confidence is asked of bear on the answer; everything else on all sections.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, final
+
+import numpy as np
+
+from structgen.constraint import Constraint
+from structgen.errors import IncompleteOutput
+from structgen.models.base import Model
+from structgen.sampling import Logits, LogitsProcessor, TokenIds
+
+from .generation import Generation
+from .options import SearchOptions
+from .results import GenerationResult, Timings, Usage
+from .run import Chunk, SectionName
+from .text_assembler import FinishReason
+from .thinking import Thoughts
+
+_ENDED = ("stop", "budget", "length", "stop_string")
+"""Why a section ends that another follows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Drafted:
+    """The draft of one output.
+
+    Attributes:
+        constraint: what it may be.
+        max_tokens: most tokens of it.
+        request: the tokens between it and the answer.
+    """
+
+    constraint: Constraint
+    max_tokens: int
+    request: Sequence[int]
+
+
+@final
+class Sections:
+    """One output of several sections. See `Generation` for the driver's side.
+
+    Attributes:
+        prompt_ids: int32 ``[n]``, the prompt with the thought opened.
+        max_tokens: most tokens after it, of all sections and what stands between.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        constraint: Constraint | None,
+        processor: LogitsProcessor | None,
+        prompt_ids: TokenIds,
+        search: SearchOptions,
+        *,
+        thoughts: Thoughts | None = None,
+        draft: Drafted | None = None,
+        index: int = 0,
+    ) -> None:
+        """Check a call against the model.
+
+        Args:
+            model: the model that will be asked.
+            constraint: the compiled output type of the answer, or None.
+            processor: the user's processor, or None; it sees all sections.
+            prompt_ids: of `encode`.
+            search: of `structgen.decoding.options.parse`.
+            thoughts: how the model is to think, or None.
+            draft: its draft, or None.
+            index: which output of a call for several this is.
+
+        Raises:
+            PromptError, OptionError, BudgetTooSmall: as for a `Generation`, after the longest
+                sections that there may be.
+        """
+        self._model = model
+        self._constraint = constraint
+        self._processor = processor
+        self._search = search
+        self._thoughts = thoughts
+        self._draft = draft
+        self._index = index
+        self._n_prompt = len(prompt_ids)
+        self.prompt_ids, self._n_opening = prompt_ids, 0
+        if thoughts is not None:
+            self.prompt_ids, self._n_opening = thoughts.opened(prompt_ids)
+            self._n_prompt = len(self.prompt_ids) - self._n_opening
+        self._reserved = 0 if thoughts is None else thoughts.most_tokens - self._n_opening
+        if draft is not None:
+            closing = 0 if thoughts is None else thoughts.most_closing
+            self._reserved += draft.max_tokens + len(draft.request) + closing
+        room = np.zeros(self._reserved, np.int32)
+        last = self._generation("answer", np.concatenate([self.prompt_ids, room]))
+        self.max_tokens = self._reserved + last.max_tokens
+        self.adapter = last.adapter
+        self._waiting: list[SectionName] = ["answer"]
+        if draft is not None:
+            self._waiting.insert(0, "draft")
+        if thoughts is not None:
+            self._waiting.insert(0, "reasoning")
+        self._texts: dict[SectionName, str] = {}
+        self._counts: dict[SectionName, int] = {}
+        self._n_request = 0
+        self._chunks: list[Chunk] = []
+        self._is_cancelled = False
+        self._began: float | None = None
+        self._started = time.perf_counter()
+        self._first_chunk: float | None = None
+        self._ended: float | None = None
+        self._reused = 0
+        self._at = len(self.prompt_ids)  # where the section begins
+        self._section = self._waiting.pop(0)
+        self._part = self._generation(self._section, self.prompt_ids)
+
+    def _generation(self, section: SectionName, token_ids: TokenIds) -> Generation:
+        search, constraint = self._search, self._constraint
+        if section != "answer":
+            search = replace(
+                search,
+                stop=(),
+                max_length=None,
+                min_length=None,
+                abstain_below=None,
+                logprobs=False,
+                top_logprobs=0,
+                trace=False,
+            )
+        if section == "reasoning":
+            assert self._thoughts is not None
+            constraint = self._thoughts.constraint
+            most = self._thoughts.max_free
+            search = replace(search, stop=(self._thoughts.end,), max_new_tokens=most)
+        elif section == "draft":
+            assert self._draft is not None
+            constraint = self._draft.constraint
+            search = replace(search, max_new_tokens=self._draft.max_tokens)
+        return Generation(
+            self._model,
+            constraint,
+            self._processor,
+            token_ids,
+            search,
+            index=self._index,
+            position=len(token_ids) - len(self.prompt_ids),
+        )
+
+    # -- what there is ----------------------------------------------------------------------
+
+    @property
+    def finish_reason(self) -> FinishReason | None:
+        """Why the output ended, None while it goes on: that of the answer, if it came to one."""
+        reason = self._part.finish_reason
+        return None if self._waiting and reason in _ENDED else reason
+
+    @property
+    def token_ids(self) -> TokenIds:
+        """Prompt, and all sections so far, int32 ``[1, n]``, read-only."""
+        return self._part.token_ids
+
+    @property
+    def result(self) -> GenerationResult[Any]:
+        """What there is so far. ``text`` and ``token_ids`` are the answer's."""
+        result = self._part.result
+        texts, counts = dict(self._texts), dict(self._counts)
+        if self._section != "answer":
+            texts[self._section] = result.text
+            counts[self._section] = self._part.token_ids.shape[1] - self._at
+            if self._section == "reasoning":
+                counts["reasoning"] += self._n_opening
+            result = replace(
+                result,
+                text="",
+                token_ids=(),
+                mean_allowed_tokens=None,
+                shortened=(),
+                confidence={},
+                _parsed=None,
+                finish_reason=None if result.finish_reason in _ENDED else result.finish_reason,
+                _logprobs=() if self._search.logprobs else None,
+                usage=Usage(0, 0),
+            )
+        ended = time.perf_counter() if self._ended is None else self._ended
+        first = None if self._first_chunk is None else self._first_chunk - self._started
+        return replace(
+            result,
+            usage=replace(
+                result.usage,
+                prompt_tokens=self._n_prompt + self._n_request,
+                reused_tokens=self._reused,
+                reasoning_tokens=counts.get("reasoning", 0),
+                draft_tokens=counts.get("draft", 0),
+            ),
+            timings=Timings(first, ended - self._started),
+            reasoning=texts["reasoning"].strip() if "reasoning" in texts else None,
+            draft=texts.get("draft"),
+        )
+
+    def sure_result(self) -> GenerationResult[Any]:
+        """The result of an output that has ended, unless the model is not sure enough of it.
+
+        Raises:
+            Abstained: so it is, or the call is over before that is known.
+        """
+        result = self.result
+        if self._section == "answer":
+            result.check_sure(lambda: self.is_interrupted)
+        return result
+
+    def check_whole(self) -> None:
+        """Raise when an output type was asked for and its text was cut.
+
+        Raises:
+            IncompleteOutput: so it was; it carries the answer's text, which may not have begun.
+        """
+        if self._section == "answer":
+            self._part.check_whole()
+        elif self._constraint is not None:
+            raise IncompleteOutput(
+                f"The output was cut before its {self._constraint.output.name} began, in its "
+                f"{self._section}: {self._part.why_cut()}",
+                text="",
+            )
+
+    # -- the driver's side ------------------------------------------------------------------
+
+    @property
+    def is_interrupted(self) -> bool:
+        """Whether the output is to end where it is: cancelled, or out of time."""
+        return self._part.is_interrupted
+
+    @property
+    def n_wanted(self) -> int:
+        """Forced tokens at the end that are to be scored."""
+        return self._part.n_wanted
+
+    def start(self, reused_tokens: int = 0) -> None:
+        """Say that the model is about to run: times count from here."""
+        self._started = time.perf_counter()
+        self.count_time_from(self._started)
+        self._reused = min(reused_tokens, self._n_prompt)
+        self._part.start(reused_tokens)
+
+    def count_time_from(self, began: float) -> None:
+        """Say when the call began: ``timeout`` is one limit for all sections."""
+        if self._began is None:
+            self._began = began
+        self._part.count_time_from(self._began)
+
+    def resume(self, n_seen: int) -> None:
+        """Say that the model has seen so many of the tokens."""
+        self._part.resume(n_seen)
+
+    def advance(self) -> None:
+        """Go on as far as possible without the model; may end sections, and the output."""
+        self._part.advance()
+        while self._waiting and self._part.finish_reason in _ENDED:
+            self._go_on()
+            self._part.advance()
+        if self.finish_reason is not None and self._ended is None:
+            self._ended = time.perf_counter()
+
+    def _go_on(self) -> None:
+        """Begin the next section."""
+        part, token_ids = self._part, self._part.token_ids[0]
+        n_seen = len(token_ids) - part.n_pending
+        self._note_chunks()
+        text = part.result.text
+        self._texts[self._section] = text
+        if self._section == "reasoning":
+            assert self._thoughts is not None
+            is_closed = part.finish_reason == "stop_string"
+            more = self._thoughts.closing(token_ids, text, is_closed=is_closed)
+            begun = "" if is_closed else self._thoughts.begun(text)
+            self._texts["reasoning"] = text.removesuffix(begun)
+            if begun and self._chunks:
+                last = Chunk(self._chunks.pop().removesuffix(begun), "reasoning")
+                self._chunks += [last] if last else []
+            token_ids = _joined(token_ids, more)
+            count = len(token_ids) - self._at + self._n_opening
+        else:
+            assert self._draft is not None
+            count = len(token_ids) - self._at
+            self._n_request = len(self._draft.request)
+            token_ids = _joined(token_ids, self._draft.request)
+            # A template that opens thoughts by itself has opened one again, which is not wanted.
+            if self._thoughts is not None and not self._thoughts.opened(token_ids)[1]:
+                more = self._thoughts.closing(token_ids, "", is_closed=False)
+                self._n_request += len(more)
+                token_ids = _joined(token_ids, more)
+        self._counts[self._section] = count
+        self._section = self._waiting.pop(0)
+        self._at = len(token_ids)
+        self._part = self._generation(self._section, token_ids)
+        if self._began is not None:
+            self._part.count_time_from(self._began)
+        self._part.start(n_seen)
+        if self._is_cancelled:
+            self._part.cancel()
+
+    def take_pending(self) -> TokenIds:
+        """Return the tokens the model has not seen, int32 ``[n]``, and count them as seen."""
+        return self._part.take_pending()
+
+    def score_forced(self, logits: Logits) -> None:
+        """Hand on the scores of forced tokens."""
+        self._part.score_forced(logits)
+
+    def choose(self, logits: Logits) -> None:
+        """Choose the next token; may end a section."""
+        self._part.choose(logits)
+
+    def _note_chunks(self) -> None:
+        self._chunks += [Chunk(chunk, self._section) for chunk in self._part.take_chunks()]
+        if self._chunks and self._first_chunk is None:
+            self._first_chunk = time.perf_counter()
+
+    def take_chunks(self) -> list[Chunk]:
+        """Return the text that has become certain since the last call."""
+        self._note_chunks()
+        chunks, self._chunks = self._chunks, []
+        return chunks
+
+    def cancel(self) -> None:
+        """Ask that the output end where it is. From any thread."""
+        self._is_cancelled = True
+        self._part.cancel()
+
+    def stop(self) -> None:
+        """End the output here, ``cancelled`` unless it has ended."""
+        if self._ended is None:
+            self._ended = time.perf_counter()
+        self._part.stop()
+
+
+def _joined(token_ids: TokenIds, more: Sequence[int]) -> TokenIds:
+    return np.concatenate([token_ids, np.array(more, np.int32)])

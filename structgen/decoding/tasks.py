@@ -1,0 +1,138 @@
+"""What a generator makes outputs of: a model, an output type, and the sections before the answer.
+
+Owns the way from a prompt to an output that can be made: the messages with what they tell of tools
+and thoughts, their tokens, and which sections there are. How an output is then made is
+`generation`'s business, or `sections`'.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any, NamedTuple, final
+
+from structgen.constraint import Constraint
+from structgen.constraint import compile as compile_constraint
+from structgen.errors import OptionError
+from structgen.models.base import Model
+from structgen.sampling import LogitsProcessor, TokenIds
+from structgen.types import FREE_TEXT
+
+from .call_validation import messages_of, tokens_of
+from .drafts import Draft, after_draft
+from .generation import Generation
+from .options import SearchOptions
+from .run import Run
+from .sections import Drafted, Sections
+from .thinking import Think, Thoughts
+
+
+class Prepared(NamedTuple):
+    """A prompt in tokens.
+
+    Attributes:
+        token_ids: int32 ``[n]``.
+        request: the tokens between a draft and the answer; none without a draft.
+    """
+
+    token_ids: TokenIds
+    request: Sequence[int]
+
+
+@final
+class Task:
+    """Makes outputs of prompts. Immutable, shared by threads.
+
+    Attributes:
+        model: the model.
+        constraint: the compiled output type, or None.
+        has_sections: whether anything is written before the answer.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        constraint: Constraint | None,
+        processor: LogitsProcessor | None,
+        think: int | Think | None = None,
+        draft: bool | Draft | None = None,
+    ) -> None:
+        """A task.
+
+        Raises:
+            OptionError: ``think`` or ``draft`` are none of these, or there is no room to think.
+        """
+        self.model = model
+        self.constraint = constraint
+        self._processor = processor
+        if think is not None and not isinstance(think, Think):
+            think = Think(think)
+        if draft is not None and not isinstance(draft, (bool, Draft)):
+            raise OptionError(f"draft={draft!r} is neither a bool nor a Draft.")
+        self._draft = (Draft() if draft else None) if not isinstance(draft, Draft) else draft
+        self._thoughts = None if think is None else Thoughts(model, think)
+        self.has_sections = self._thoughts is not None or self._draft is not None
+
+    @cached_property
+    def _free_text(self) -> Constraint:
+        return compile_constraint(FREE_TEXT, self.model.vocabulary)
+
+    def prepare(self, prompt: Any, search: SearchOptions) -> Prepared:
+        """Encode a prompt.
+
+        Raises:
+            PromptError: empty or malformed, or the template does not show where a draft ends.
+            OptionError: there are sections before the answer, and the prompt has its beginning.
+        """
+        told = "" if self._thoughts is None else self._thoughts.instructions
+        parsed, tools = messages_of(self.model, prompt, self.constraint, told)
+        if self.has_sections and not isinstance(parsed, str) and _begins_the_answer(parsed):
+            raise OptionError(
+                "The last message is the assistant's, which begins the answer, and think= or "
+                "draft= put something before it. Leave that message out, or these options."
+            )
+        token_ids = tokens_of(self.model, parsed, search.special_tokens, tools=tools)
+        request: Sequence[int] = ()
+        if self._draft is not None:
+            request = after_draft(self.model, parsed, tools, self._draft, search.special_tokens)
+        return Prepared(token_ids, request)
+
+    def run(self, prepared: Prepared, search: SearchOptions, index: int = 0) -> Run:
+        """An output that can be made.
+
+        Args:
+            prepared: of `prepare`.
+            search: the options of the call.
+            index: which output of a call for several this is.
+
+        Raises:
+            PromptError: the prompt is longer than the context.
+            OptionError: an option does not fit the model or the prompt.
+            BudgetTooSmall: fewer tokens left than any output of this type needs.
+        """
+        token_ids, model, constraint = prepared.token_ids, self.model, self.constraint
+        if not self.has_sections:
+            return Generation(model, constraint, self._processor, token_ids, search, index=index)
+        draft = None
+        if self._draft is not None:
+            most = self._draft.max_tokens or search.max_new_tokens
+            if most is None:
+                raise OptionError(
+                    "draft= without max_new_tokens= would have no end. Pass max_new_tokens=, or "
+                    "draft=Draft(max_tokens=...)."
+                )
+            draft = Drafted(self._free_text, most, prepared.request)
+        return Sections(
+            model,
+            constraint,
+            self._processor,
+            token_ids,
+            search,
+            thoughts=self._thoughts,
+            draft=draft,
+            index=index,
+        )
+
+
+def _begins_the_answer(messages: Sequence[Mapping[str, Any]]) -> bool:
+    return bool(messages[-1]["role"] == "assistant")

@@ -1,0 +1,227 @@
+"""Thinking before an answer: `Think`, the tags that a model puts around thoughts, and their tokens.
+
+Owns where a thought begins and ends. Tags are those that the model's chat template opens by itself,
+takes out of earlier turns or writes around a message's ``reasoning_content``; else those of which
+its vocabulary has tokens; else ``<think>`` and ``</think>``, of which the system message tells.
+How tokens come about within is a `structgen.decoding.generation.Generation`'s business.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+
+from structgen.constraint import Constraint
+from structgen.constraint import compile as compile_constraint
+from structgen.errors import OptionError, PromptError
+from structgen.models.base import Model
+from structgen.sampling import TokenIds
+from structgen.types import thought_type
+
+from .spelling import Speller
+
+INSTRUCTIONS = (
+    "Before you answer, think step by step between {begin} and {end}. Then write the answer."
+)
+"""What a model is told whose tags are not known."""
+
+_PAIRS = (
+    ("<think>", "</think>"),
+    ("<thinking>", "</thinking>"),
+    ("[THINK]", "[/THINK]"),
+    ("<|START_THINKING|>", "<|END_THINKING|>"),
+    ("<|begin_of_thought|>", "<|end_of_thought|>"),
+    ("<thought>", "</thought>"),
+    ("<reasoning>", "</reasoning>"),
+)
+_THOUGHT = "probe thought"
+_QUESTION = {"role": "user", "content": "probe question"}
+_LONGEST_TAIL = 64
+"""Tokens at the end of a prompt that are looked at."""
+
+
+@dataclass(frozen=True, slots=True)
+class Think:
+    """How a model is to think before it answers; ``think=300`` is ``think=Think(300)``.
+
+    Attributes:
+        max_tokens: most tokens of the thought, its tags included.
+        tags: what opens and what closes a thought; None: the model's own.
+        instructions: what the system message tells, where a prompt is a chat: ``{begin}`` and
+            ``{end}`` in it become the tags. None: nothing to models whose tags are known, to others
+            `structgen.decoding.thinking.INSTRUCTIONS`; ``""``: nothing.
+    """
+
+    max_tokens: int
+    tags: tuple[str, str] | None = None
+    instructions: str | None = None
+
+    def __post_init__(self) -> None:
+        most = self.max_tokens
+        if isinstance(most, bool) or not isinstance(most, int) or most < 1:
+            raise OptionError(
+                f"think={most!r} is no number of tokens. Pass the most that the model may think."
+            )
+        tags: Any = self.tags
+        if tags is not None and not (
+            isinstance(tags, tuple)
+            and len(tags) == 2
+            and all(isinstance(tag, str) and tag for tag in tags)
+        ):
+            raise OptionError(f"Think: tags={tags!r} are not two texts: ('<think>', '</think>').")
+        if self.instructions is not None and not isinstance(self.instructions, str):
+            raise OptionError(f"Think: instructions={self.instructions!r} is no str.")
+
+
+@dataclass(frozen=True, slots=True)
+class ThinkTags:
+    """What opens and closes a model's thoughts, and whether it knows them."""
+
+    begin: str
+    end: str
+    known: bool
+
+
+_KNOWN: weakref.WeakKeyDictionary[Model, ThinkTags] = weakref.WeakKeyDictionary()
+
+
+def think_tags(model: Model) -> ThinkTags:
+    """The tags of ``model``.
+
+    Cost: some renderings of the chat template, once a model.
+    """
+    found = _KNOWN.get(model)
+    if found is None:
+        found = _KNOWN[model] = _found(model)
+    return found
+
+
+def _found(model: Model) -> ThinkTags:
+    opening = _rendered(model, [_QUESTION])
+    for begin, end in _PAIRS:
+        if begin in opening[opening.find(str(_QUESTION["content"])) :]:
+            return ThinkTags(begin, end, True)
+    for begin, end in _PAIRS:
+        answer = f"{begin}\n{_THOUGHT}\n{end}\n\nprobe answer"
+        chat = [_QUESTION, {"role": "assistant", "content": answer}, _QUESTION]
+        if _THOUGHT not in _rendered(model, chat, _THOUGHT):
+            return ThinkTags(begin, end, True)
+    reasoned = {"role": "assistant", "content": "probe answer", "reasoning_content": _THOUGHT}
+    shown = _rendered(model, [_QUESTION, reasoned])
+    names = model.vocabulary.named_tokens
+    for begin, end in _PAIRS:
+        before, thought, after = shown.partition(_THOUGHT)
+        if thought and before.rstrip().endswith(begin) and after.lstrip().startswith(end):
+            return ThinkTags(begin, end, True)
+        if begin in names and end in names:
+            return ThinkTags(begin, end, True)
+    return ThinkTags(*_PAIRS[0], False)
+
+
+def _rendered(model: Model, messages: Sequence[dict[str, Any]], refused: str = "") -> str:
+    try:
+        return model.apply_chat_template(messages)
+    except PromptError:
+        return refused
+
+
+@final
+class Thoughts:
+    """The thoughts of one generator: tags, language and budget, and the tokens around them.
+
+    Attributes:
+        constraint: what a thought may be.
+        end: the closing tag.
+        max_free: most tokens of a thought without its opening and closing ones, and one for the end
+            of the sequence.
+        most_tokens: most tokens of a thought in all.
+        most_closing: most tokens that close one.
+        instructions: what the system message tells.
+    """
+
+    def __init__(self, model: Model, think: Think) -> None:
+        """Compile them.
+
+        Raises:
+            OptionError: the budget has no room for a thought.
+        """
+        known = think_tags(model) if think.tags is None else ThinkTags(*think.tags, False)
+        self._begin, self.end = known.begin, known.end
+        self._model = model
+        told = "" if known.known else INSTRUCTIONS
+        told = told if think.instructions is None else think.instructions
+        self.instructions = told.replace("{begin}", known.begin).replace("{end}", known.end)
+        self._speller = Speller(model.vocabulary, model.encode)
+        self._opening = self._ids(f"{self._begin}\n")
+        # What closes a thought that did not do so itself, in as many pieces as it may come to.
+        self._closing = [self._ids("\n"), self._ids(self.end), self._ids("\n\n")]
+        self.most_closing = sum(map(len, self._closing))
+        least = len(self._opening) + self.most_closing + 1
+        if think.max_tokens < least:
+            raise OptionError(
+                f"think={think.max_tokens} leaves no room to think: with {model.name} the tags "
+                f"{self._begin} and {self.end} and one token between take {least}."
+            )
+        self.most_tokens = think.max_tokens
+        self.max_free = think.max_tokens - least + 2
+        self.constraint: Constraint = compile_constraint(thought_type(self.end), model.vocabulary)
+
+    def _ids(self, text: str) -> list[int]:
+        return [int(token) for token in self._model.encode(text)]
+
+    def opened(self, prompt_ids: TokenIds) -> tuple[TokenIds, int]:
+        """A prompt with the thought open, and how many of its tokens are not the prompt's own.
+
+        A thought that the template closes at once, as where thinking is off by default, is opened
+        again.
+        """
+        vocabulary = self._model.vocabulary
+        names = {token_id: name for name, token_id in vocabulary.named_tokens.items()}
+        tail = ""
+        for n, token_id in enumerate(prompt_ids[::-1].tolist()[:_LONGEST_TAIL], 1):
+            text = vocabulary.tokens[token_id].decode(errors="replace") or names.get(token_id, "")
+            tail = text + tail
+            bare = "".join(tail.split())
+            if bare == self._begin:
+                return prompt_ids, 0
+            if bare == self._begin + self.end:
+                prompt_ids = prompt_ids[:-n]
+                break
+            if bare and not (self._begin + self.end).endswith(bare):
+                break
+        return _joined(prompt_ids, self._opening), len(self._opening)
+
+    def begun(self, thought: str) -> str:
+        """What of the closing tag a thought ends in that a budget has cut there."""
+        lengths = range(len(self.end) - 1, 1, -1)
+        return next((self.end[:n] for n in lengths if thought.endswith(self.end[:n])), "")
+
+    def closing(self, token_ids: TokenIds, thought: str, *, is_closed: bool) -> list[int]:
+        """The tokens that close a thought.
+
+        Args:
+            token_ids: all tokens so far, int32 ``[n]``.
+            thought: its text.
+            is_closed: whether the closing tag is there already.
+        """
+        tokens = self._model.vocabulary.tokens
+        blank, tag, after = self._closing
+        pieces = [] if is_closed else [blank if thought and thought[-1] != "\n" else [], tag]
+        apart = [token for piece in (*pieces, after) for token in piece]
+        if any(not tokens[token] for token in apart):
+            return apart
+        data = b"".join(tokens[token] for token in apart)
+        begun = "" if is_closed else self.begun(thought)
+        if begun:
+            rest = self.end[len(begun) :].encode() + b"".join(tokens[token] for token in after)
+            data = rest if len(self._speller(token_ids, rest)) <= len(apart) else data
+        together = self._speller(token_ids, data)
+        return together if len(together) <= len(apart) else apart
+
+
+def _joined(token_ids: TokenIds, more: Sequence[int]) -> TokenIds:
+    return np.concatenate([token_ids, np.array(more, np.int32)])
