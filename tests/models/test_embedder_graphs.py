@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import itertools
 import json
 import threading
 import warnings
@@ -112,10 +113,30 @@ def test_batches_hold_every_text_once_within_the_budget(lengths, budget):
     assert sorted(i for batch in found for i in batch) == list(range(len(lengths)))
     for batch in found:
         longest = max(lengths[i] for i in batch)
-        assert len(batch) == 1 or len(batch) * longest <= budget
+        assert len(batch) == 1 or len(batch) * max(longest, 1) <= budget
     ends = [(lengths[batch[0]], lengths[batch[-1]]) for batch in found]
     assert all(a >= b for a, b in ends)
     assert all(ends[i][1] >= ends[i + 1][0] for i in range(len(ends) - 1))
+
+
+@given(st.lists(st.integers(0, 90), max_size=8), st.integers(1, 200))
+def test_batches_are_the_cheapest_there_are(lengths, budget):
+    def cost(found):
+        return sum(batches.RUN_TOKENS + len(one) * max(*one, 1) for one in found)
+
+    ordered = sorted(lengths, reverse=True)
+    costs = []
+    for cuts in itertools.product([False, True], repeat=max(len(ordered) - 1, 0)):
+        found = [[ordered[0]]] if ordered else []
+        for length, cut in zip(ordered[1:], cuts, strict=True):
+            if cut:
+                found.append([length])
+            else:
+                found[-1].append(length)
+        if all(len(one) == 1 or len(one) * max(*one, 1) <= budget for one in found):
+            costs.append(cost(found))
+    planned = [[lengths[i] for i in batch] for batch in batches.plan(lengths, budget)]
+    assert cost(planned) == min(costs)
 
 
 def test_many_texts_go_through_windows_while_a_thread_makes_tokens(tiny_embedder, monkeypatch):
