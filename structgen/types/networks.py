@@ -89,9 +89,9 @@ def _ipv4_networks() -> str:
 
 @cache
 def _ipv6_networks() -> str:
-    forms = [_ipv6(), f"{_GROUP}(?::{_GROUP}){{7}}/128"]
+    forms = [f"{_ipv6()}(?:/128)?"]
     for written in range(8):
-        lengths = "|".join(map(str, range(16 * written, 129)))
+        lengths = "|".join(map(str, range(16 * written, 128)))
         head = f"{_GROUP}(?::{_GROUP}){{{written - 1}}}" if written else ""
         forms.append(f"{head}::/(?:{lengths})")
     for whole in range(8):  # groups before the one that the prefix ends in

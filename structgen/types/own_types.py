@@ -177,7 +177,7 @@ def title(schema: Any) -> str:
 
 def fraction() -> Schema:
     """Fractions: a number, or ``-3/4``."""
-    whole = "[1-9][0-9]{0,17}"
+    whole = "[1-9][0-9]{0,39}"  # what a number of 20 digits before and after the point comes to
     return {"anyOf": [{"type": "number"}, networks.text(f"-?(?:0|{whole})(?:/{whole})?")]}
 
 

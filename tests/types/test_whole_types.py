@@ -86,3 +86,11 @@ def test_an_alias_that_names_itself_in_quotes() -> None:
     constraint = structgen.compile(pydantic.JsonValue, BYTES)
     assert constraint.allows('{"a":[1,null]}')
     assert lower(pydantic.JsonValue).parse('{"a":[1,null]}') == {"a": [1, None]}
+
+
+def test_a_network_of_one_address_as_python_writes_it() -> None:
+    constraint = structgen.compile(ipaddress.IPv6Network, BYTES)
+    for text in ("8f43::ade8:cd/128", "::/0", "::/128", "1:2:3:4:5:6:7:8/128", "1::/16"):
+        assert constraint.allows(text)
+        assert str(lower(ipaddress.IPv6Network).parse(text)) == text
+    assert not constraint.allows("8f43::ade8:cd/127")
