@@ -74,6 +74,8 @@ if TYPE_CHECKING:
         Tagged,
         TaggedText,
         TaggedValue,
+        Template,
+        Text,
         ToolCalls,
         ToolSyntax,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import json
 import subprocess
@@ -119,6 +120,18 @@ def test_every_error_is_public() -> None:
     for name in ERRORS:
         assert getattr(structgen, name) is getattr(errors, name)
         assert name in (errors.__doc__ or "")
+
+
+def test_type_checkers_know_every_name() -> None:
+    """One that is missing is ``Any`` to them, without a word."""
+    tree = ast.parse(inspect.getsource(structgen))
+    known = {
+        alias.asname or alias.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    } | {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+    assert NAMES - {"__version__"} <= known
 
 
 def test_unknown_names_are_unknown() -> None:
