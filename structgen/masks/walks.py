@@ -70,6 +70,8 @@ class Walker(StringWalks):
             state = leaf.text_state(q)
             if state is None:
                 found = self._walk_before_text(leaf, q, node, memo)
+                if found is None:
+                    found = self._walk_behind_text(leaf, q, node)
                 if found is not None and node != ROOT:
                     return found  # of parts that are remembered, for one frame, which is, too
             else:

@@ -219,6 +219,11 @@ class Leaf:
         and the outcome here that each of its outcomes stands for."""
         return None
 
+    def behind_text(self, q: int) -> tuple[Leaf, int, int] | None:
+        """For a state behind a text: the leaf of `after_text`, the state that ``q`` is of it, and
+        the label of the text. None for other states."""
+        return None
+
     def own(self, q: int, label: int) -> int:
         """The state here that ``q`` of that shared leaf stands for."""
         raise NotImplementedError

@@ -304,6 +304,11 @@ class KeyLeaf(Leaf):
         """See `Leaf.after_text`."""
         return self._after_key, 1 + label
 
+    def behind_text(self, q: int) -> tuple[Leaf, int, int] | None:
+        """See `Leaf.behind_text`."""
+        kind, at, label = self._keys[q]
+        return (self._after_key, at, label) if kind == "after" else None
+
     def own(self, q: int, label: int) -> int:
         """See `Leaf.own`."""
         return self.state(("after", q, label))

@@ -345,6 +345,20 @@ class StringWalks(WalkStore):
         found.include(self.leaf_walk(leaf, leaf.in_text(start), text, memo))
         return self.finished(found)
 
+    def _walk_behind_text(self, leaf: Leaf, q: int, node: Node) -> LeafWalk | None:
+        """The walk of what stands behind a text, where a shared leaf does that."""
+        shared = leaf.behind_text(q)
+        if shared is None:
+            return None
+        after, at, label = shared
+        row, ids, exits, inner = self.leaf_walk(after, at, node, self.walks)
+        ends: tuple[End, ...] = ((AFTER, inner, label),) if inner else ()
+        if exits:
+            to = leaf.after_text(label)
+            assert to is not None
+            exits = tuple([(to[1], where) for _, where in exits])
+        return row, ids, exits, ends
+
     def _without_text(self, walk: LeafWalk) -> tuple[LeafWalk, Node | None, bytes]:
         """A walk of what stands before a text without its exit to there, and that, if there is
         one, and the bytes with which tokens go on."""
