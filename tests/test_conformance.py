@@ -27,7 +27,12 @@ BYTES = Vocabulary.from_tokens([bytes([b]) for b in range(256)] + [b""], eos_tok
 
 def compiled(schema: Any, **options: Any) -> Any:
     return structgen.compile(
-        JsonSchema(schema), BYTES, whitespace="flexible", property_order="any", **options
+        JsonSchema(schema),
+        BYTES,
+        whitespace="flexible",
+        property_order="any",
+        spelling="any",
+        **options,
     )
 
 

@@ -250,6 +250,7 @@ def test_limits_follow_the_options() -> None:
         integer,
         whitespace="flexible",
         property_order="any",
+        spelling="any",
         ensure_ascii=True,
         max_digits=7,
         max_depth=None,

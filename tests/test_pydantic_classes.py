@@ -28,10 +28,10 @@ import structgen
 CLASSES, GROUPS = 300, 10
 OPTIONS: list[dict[str, Any]] = [
     {},
-    {"property_order": "any"},
+    {"property_order": "any", "spelling": "any"},
     {"whitespace": "spaced"},
     {"spelling": "any"},
-    {"whitespace": "flexible", "property_order": "any"},
+    {"whitespace": "flexible", "property_order": "any", "spelling": "any"},
 ]
 
 

@@ -33,7 +33,7 @@ from structgen.errors import StructgenError, Unsatisfiable
 from structgen.types import JsonSchema
 from structgen.vocabulary.tokens import Vocabulary
 
-OPTIONS = {"whitespace": "flexible", "property_order": "any"}
+OPTIONS = {"whitespace": "flexible", "property_order": "any", "spelling": "any"}
 TIMEOUT_SECONDS = 30
 SPELLINGS = ((",", ":"), (", ", ": "))
 

@@ -39,7 +39,7 @@ from structgen.errors import TokenNotAllowed
 from structgen.types import JsonSchema
 from structgen.vocabulary.tokens import Vocabulary
 
-FLEXIBLE = {"whitespace": "flexible", "property_order": "any"}
+FLEXIBLE = {"whitespace": "flexible", "property_order": "any", "spelling": "any"}
 """The options under which everything valid is accepted, but for the documented limits."""
 
 _MOST_DIGITS = 20  # the default of max_digits
@@ -179,8 +179,8 @@ class Judge:
         return Verdict.WRONGLY_ACCEPTED if ours else Verdict.WRONGLY_REFUSED
 
     def _accepts_unordered(self, tree: Any) -> bool:
-        """Whether the compact text is accepted under ``property_order="any"``."""
-        constraint = self._compiled(property_order="any")
+        """Whether the compact text is accepted under ``property_order="any", spelling="any"``."""
+        constraint = self._compiled(property_order="any", spelling="any")
         return accepts(constraint, spelled(tree).encode())
 
     def _is_decimal(self, tree: Any, theirs: bool) -> bool:

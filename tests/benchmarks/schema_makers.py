@@ -283,7 +283,11 @@ def many_properties(n: int = 20_000, **more: Any) -> Case:
 def many_properties_any_order(n: int = 20_000) -> Case:
     """The same in any order."""
     case = many_properties(n, additionalProperties=False)
-    return Case(case.schema, [dict(reversed(case.values[0].items()))], {"property_order": "any"})
+    return Case(
+        case.schema,
+        [dict(reversed(case.values[0].items()))],
+        {"property_order": "any", "spelling": "any"},
+    )
 
 
 def many_required(n: int = 20_000) -> Case:
@@ -336,7 +340,9 @@ def contains_members(k: int = 10) -> Case:
             for i in range(k)
         ],
     }
-    return Case(schema, [[{"b": 1, "a": i} for i in range(k)]], {"property_order": "any"})
+    return Case(
+        schema, [[{"b": 1, "a": i} for i in range(k)]], {"property_order": "any", "spelling": "any"}
+    )
 
 
 def contains_bounded(k: int = 8) -> Case:
@@ -500,7 +506,7 @@ def numbers_any_spelling() -> Case:
             {"not": {"multipleOf": 8}},
         ],
     }
-    return Case(schema, [429], {"property_order": "any"})
+    return Case(schema, [429], {"property_order": "any", "spelling": "any"})
 
 
 LARGE: dict[str, Callable[[], Case]] = {

@@ -72,7 +72,7 @@ SCHEMAS: list[Any] = [
 ]
 OPTIONS: list[dict[str, Any]] = [
     {},
-    {"whitespace": "flexible", "property_order": "any", "max_whitespace": 1},
+    {"whitespace": "flexible", "property_order": "any", "spelling": "any", "max_whitespace": 1},
 ]
 
 

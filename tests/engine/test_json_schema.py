@@ -162,7 +162,7 @@ def test_walks_end_parse_and_validate(r: random.Random, seed: int) -> None:
             {},
             EVERYTHING,
             {"ensure_ascii": True},
-            {"property_order": "any"},
+            {"property_order": "any", "spelling": "any"},
             {"whitespace": " ?"},
         ]
     )

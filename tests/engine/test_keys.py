@@ -88,7 +88,10 @@ def test_names_that_begin_alike(options: dict[str, Any]) -> None:
     ],
     ids=lambda schema: next(iter(schema)),
 )
-@pytest.mark.parametrize("options", [{}, {"property_order": "any"}])
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"property_order": "any"}, {"property_order": "any", "spelling": "any"}],
+)
 def test_a_witness_is_not_written_over(schema: Any, options: dict[str, Any]) -> None:
     """Of two members with one key readers keep the last: what settled the rule must stay."""
     vocabulary = Vocabulary.from_tokens([*(bytes([b]) for b in range(256)), b""], [256])
@@ -173,6 +176,6 @@ def test_the_least_budget_is_that_of_the_text_whose_tokens_are_counted() -> None
     }
     texts = [b"", *[bytes([i]) for i in range(256)], b'{"a1":[],"']
     constraint = structgen.compile(
-        JsonSchema(schema), Vocabulary.from_tokens(texts, [0]), property_order="any"
+        JsonSchema(schema), Vocabulary.from_tokens(texts, [0]), property_order="any", spelling="any"
     )
     assert constraint.start().min_tokens_to_finish() == len('{"a1":[],"name":null}') - 10 + 2

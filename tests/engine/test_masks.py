@@ -65,11 +65,22 @@ OUTPUTS: dict[str, tuple[Any, dict[str, Any]]] = {
     "named keys": (JsonSchema(NAMED_KEYS), {}),
     "named keys, any": (
         JsonSchema(NAMED_KEYS),
-        {"property_order": "any", "whitespace": "flexible", "ensure_ascii": True},
+        {
+            "property_order": "any",
+            "spelling": "any",
+            "whitespace": "flexible",
+            "ensure_ascii": True,
+        },
     ),
     "person, flexible": (
         JsonSchema(PERSON),
         {"whitespace": "flexible", "property_order": "any", "spelling": "any"},
+    ),
+    "person, any order": (JsonSchema(PERSON), {"property_order": "any"}),
+    "named keys, any order": (JsonSchema(NAMED_KEYS), {"property_order": "any"}),
+    "keys by pattern, any order": (
+        JsonSchema({**KEYS, "properties": {"ab": {"type": "integer"}, "b": {}, "c1": True}}),
+        {"property_order": "any"},
     ),
     "person, compact": (JsonSchema(PERSON), {"whitespace": "compact"}),
     "person, spaced": (JsonSchema(PERSON), {"whitespace": "spaced"}),

@@ -77,7 +77,8 @@ OPTIONS: list[dict[str, Any]] = [
     {},
     {"ensure_ascii": True},
     {"spelling": "any", "ensure_ascii": True},
-    {"property_order": "any", "whitespace": "flexible"},
+    {"property_order": "any"},
+    {"property_order": "any", "spelling": "any", "whitespace": "flexible"},
 ]
 
 

@@ -29,8 +29,11 @@ Members: TypeAlias = "tuple[tuple[int, Text], ...]"
 MAX_SEARCH = 50_000
 """Most steps of one search."""
 
-ENOUGH_SEARCH = 300
+ENOUGH_SEARCH = 100
 """Steps after which the first members found are taken instead of cheaper ones looked for."""
+
+_SOON = 60
+"""Steps of a search after which it is found out what cannot be had at all."""
 
 MAX_MEMBERS_OWED = 10_000
 """Largest number of members that settle nothing but must be there."""
@@ -64,6 +67,7 @@ class Closing:
         self._spare: dict[tuple[str, ...], dict[int, str]] = {}
         self._searched: dict[tuple[str, ...], list[tuple[str, int]]] = {}
         self._steps = 0
+        self._most_steps = MAX_SEARCH
 
     def members(self, left: int, count: int, rule: Rule, keys: tuple[str, ...]) -> Members | None:
         """The cheapest members found that complete an object, or None when there are none.
@@ -124,14 +128,18 @@ class Closing:
             if self._known_in != self._language.provisional:
                 self._known_in, self._provisional = self._language.provisional, ({}, {})
             known = self._provisional[found is self._witnesses]
-        if rule.kind == "all":
+        self._most_steps = _SOON if rule.kind == "all" else MAX_SEARCH
+        try:
+            rest = self._solve(left, count, rule, keys, known)
+        except _NotSoon:
             # What cannot be had at all is found out one by one, not in every combination.
+            self._most_steps = MAX_SEARCH
             for part in rule.parts:
                 if part.is_fact or table.holds_now(part):
                     continue
                 if self._solve(left, count, part, keys, known) is None:
                     return None
-        rest = self._solve(left, count, rule, keys, known)
+            rest = self._solve(left, count, rule, keys, known)
         return None if rest is None else _merged((*plain, *rest))
 
     def fits(self, left: int, count: int) -> bool:
@@ -241,7 +249,9 @@ class Closing:
     def _count_step(self) -> None:
         self._steps += 1
         WORK.spend(5)
-        if self._steps > MAX_SEARCH:
+        if self._steps > self._most_steps:
+            if self._most_steps < MAX_SEARCH:
+                raise _NotSoon
             raise CompileLimitExceeded(
                 f"too many ways to choose the members of the object at {self._table.path}",
                 limit=MAX_SEARCH,
@@ -503,6 +513,8 @@ class Closing:
                 if name not in taken:
                     known.setdefault(matched, name)
         yield from [(name, matched) for matched, name in sorted(known.items())]
+        if len(known) == 1 << len(table.bits):
+            return  # there is no other set
         # One search does for all, but where its key for a set of patterns has been used.
         others = [(name, m) for name, m in self._search_keys(()) if m not in known]
         yield from (key for key in others if key[0] not in used)
@@ -540,6 +552,10 @@ class Closing:
 
 
 _SAMPLES = [*"abcdefghijklmnopqrstuvwxyz0123456789_", "$", "a-b", "x-", "@", "name", "id", "key"]
+
+
+class _NotSoon(Exception):
+    """A search takes more than `_SOON` steps."""
 
 
 class _FirstStep:

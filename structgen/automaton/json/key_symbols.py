@@ -268,6 +268,33 @@ class KeySymbols:
             return None
         return self._state(-1, 0, True, patterns)
 
+    def beside_names(self, state: int) -> int | None:
+        """See `symbols.SymbolAutomaton`."""
+        node, _, others, patterns = self._keys[state]
+        if not others or not self._automata or node < 0 or self._edges is None:
+            return None
+        return self._state(-1, 0, True, patterns)
+
+    def towards_names(self, state: int) -> list[tuple[int, int, bool]]:
+        """See `symbols.SymbolAutomaton`."""
+        node, allowed, others, patterns = self._keys[state]
+        if node < 0 or self._edges is None:
+            return []
+        minterms = self.alphabet.ascii_minterms()
+        out: list[tuple[int, int, bool]] = []
+        for byte, child in self._edges[node]:
+            after: list[int] = []
+            for automaton, at in zip(self._automata, patterns, strict=False):
+                to = None if at == _LOST else automaton.follow(at, minterms[byte])
+                after.append(_LOST if to is None else to)
+            may_be_unnamed = others and _LOST not in after[self._n_patterns :]
+            left = allowed & self._below[child]
+            if not left and not may_be_unnamed:
+                continue  # nor does anything on the way further on
+            state = self._state(child, left, may_be_unnamed, tuple(after))
+            out.append((byte, state, self._is_alive(state)))
+        return out
+
     def at_least(self, state: int) -> int:
         """See `symbols.SymbolAutomaton`."""
         return 0

@@ -36,8 +36,7 @@ class JsonOptions:
         spelling: ``"canonical"`` for names (keys, enum, const) and strings with a ``pattern`` or
             ``format`` without needless escapes, integers without fraction or exponent, and
             decimals without exponent;
-            ``"any"`` for every spelling JSON allows. The default, None, is ``"any"`` where
-            ``property_order="any"`` asks for every valid text, else ``"canonical"``.
+            ``"any"`` for every spelling JSON allows.
         ensure_ascii: escape everything outside ASCII; what else may be escaped, still may.
         max_digits: most digits before, and after, a number's decimal point, and in an exponent.
         dialect: draft of a schema whose ``$schema`` does not say: ``"draft4"``, ``"draft6"``,
@@ -56,7 +55,7 @@ class JsonOptions:
     whitespace: str = "natural"
     max_whitespace: int = 20
     property_order: str = "schema"
-    spelling: str | None = None
+    spelling: str = "canonical"
     ensure_ascii: bool = False
     max_digits: int = 20
     dialect: str | None = None
@@ -70,7 +69,7 @@ class JsonOptions:
     def __post_init__(self) -> None:
         for name, allowed in (
             ("property_order", ("schema", "any")),
-            ("spelling", (None, "canonical", "any")),
+            ("spelling", ("canonical", "any")),
             ("on_unsupported", ("error", "warn")),
         ):
             value = getattr(self, name)
@@ -127,8 +126,6 @@ class JsonOptions:
     @cached_property
     def canonical(self) -> bool:
         """Whether each name and number has one spelling only."""
-        if self.spelling is None:
-            return self.property_order != "any"
         return self.spelling == "canonical"
 
     @cached_property

@@ -140,6 +140,13 @@ class RegexAutomaton(Runs):
     def unnamed(self, state: int) -> None:
         """See `symbols.SymbolAutomaton`."""
 
+    def beside_names(self, state: int) -> None:
+        """See `symbols.SymbolAutomaton`."""
+
+    def towards_names(self, state: int) -> list[tuple[int, int, bool]]:
+        """See `symbols.SymbolAutomaton`: there are no names."""
+        return []
+
     def at_least(self, state: int) -> int:
         """See `symbols.SymbolAutomaton`."""
         return self._least[state if state >= 0 else self._body]

@@ -119,6 +119,19 @@ class SymbolAutomaton(Protocol):
         """
         ...
 
+    def beside_names(self, state: int) -> int | None:
+        """Where names may be read, or are barred, beside texts that expressions decide on: the
+        state of those texts alone, which may lead nowhere.
+
+        None where that is not so, and where the names are not those of plain bytes.
+        """
+        ...
+
+    def towards_names(self, state: int) -> list[tuple[int, int, bool]]:
+        """Of a state with `beside_names`, ``(byte, next state, whether it leads anywhere)`` for
+        each character that a name goes on with. A state that leads nowhere may be asked, too."""
+        ...
+
     def at_least(self, state: int) -> int:
         """A lower bound on the characters that are read from ``state`` to an accepted text."""
         ...

@@ -85,6 +85,10 @@ class TextWalks(TextSteps, OpenTexts, TextLevels):
         unnamed = self._symbols.unnamed(state)
         if unnamed is not None:
             return self._but_for_names(state, unnamed, places)
+        if self.characters.is_canonical:
+            others = self._symbols.beside_names(state)
+            if others is not None:
+                return self._beside_names(state, others, places)
         is_open = self._symbols.is_open(state)
         if not is_open and places == _ROOT_ALONE and self._narrow(state) is None:
             near, level = self._near(state)
@@ -93,6 +97,53 @@ class TextWalks(TextSteps, OpenTexts, TextLevels):
             if not self._is_one_run(state):
                 return self._copy(self._kept(state))
         return self._walk(state, places)
+
+    def _beside_names(self, state: int, others: int, places: list[int]) -> TextWalk:
+        """The walk of ``others``, which is kept, but for what lies on the way to a name: there each
+        token and each quote is looked at by itself."""
+        if places == _ROOT_ALONE:
+            walk = self._copy(self._kept(others))
+        else:
+            walk = self._walk(others, places)
+        gained: list[int] = []
+        lost: list[int] = []
+        views, symbols = self.characters.views, self._symbols
+        child, token_ids = self.characters.trie.child, views.token_ids
+        stack = [(state, views.node[place]) for place in places]
+        while stack:
+            at, node = stack.pop()
+            WORK.spend(1)
+            quote = self.characters.quote_below(views.place[node])
+            if quote >= 0:
+                label = symbols.label(at)
+                for mask in walk.quotes.values():
+                    mask[quote] = False
+                for single in walk.single.values():
+                    if quote in single:
+                        single.remove(quote)
+                if label >= 0:
+                    walk.single.setdefault(label, []).append(quote)
+            for byte, to, leads_on in symbols.towards_names(at):
+                longer = child.get(node << 8 | byte)
+                if longer is None:
+                    continue
+                here = views.place[longer]
+                ids = token_ids[views.own_start[here] : views.own_stop[here]]
+                (gained if leads_on else lost).extend(ids)
+                stack.append((to, longer))
+        runs = {(state, ANEW - place) for place in places}
+        row, ids_of_others = walk.row, walk.ids
+        if row is not None:
+            row = row.copy()
+            for token in gained:
+                row[token >> 5] |= np.uint32(1 << (token & 31))
+            for token in lost:
+                row[token >> 5] &= ~np.uint32(1 << (token & 31))
+        else:
+            on_the_way = np.array(gained + lost, np.int32)
+            ids_of_others = [ids[np.isin(ids, on_the_way, invert=True)] for ids in walk.ids]
+            ids_of_others.append(np.array(gained, np.int32))
+        return TextWalk(walk.counts, ids_of_others, walk.quotes, walk.single, runs, row)
 
     def _copy(self, walk: TextWalk) -> TextWalk:
         quotes = {label: mask.copy() for label, mask in walk.quotes.items()}
