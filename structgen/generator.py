@@ -149,7 +149,8 @@ class Generator(Calls[T_co]):
                 of choices, Regex, JsonSchema, int, date, …, or a `Constraint` compiled before for
                 this model's vocabulary. None: free text.
             options: those of `structgen.compile`; ``think``, most tokens that the model may think
-                before it answers, or a `Think`; ``draft``, whether it first answers freely, or a
+                before it answers, or a `Think`, or 0: a thought that the chat template opens by
+                itself is closed at once; ``draft``, whether it first answers freely, or a
                 `Draft`; and ``processor``, a function that edits logits
                 before each choice, see `structgen.sampling.processors.LogitsProcessor`. Beside an
                 output type it gets the masked logits and chooses among what is allowed; it cannot
@@ -261,8 +262,7 @@ class Generator(Calls[T_co]):
                 "what was thought in view."
             )
         return probabilities(
-            self.model,
-            self.constraint,
+            self._task,
             prompt,
             tolerance=tolerance,
             adapter=adapter,

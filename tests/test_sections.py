@@ -156,7 +156,7 @@ def test_budgets_without_room_are_told_before_anything_runs() -> None:
     model = FakeModel(context_length=100)
     with pytest.raises(OptionError, match=r"think=5 leaves no room to think: .* one token between"):
         Generator(model, Tea, think=5)
-    for think in (0, -1, True, 2.5, "many"):
+    for think in (-1, True, False, 2.5, "many"):
         with pytest.raises(OptionError, match=r"is no number of tokens"):
             Generator(model, Tea, think=think)  # type: ignore[arg-type]
     least = next(n for n in range(8, 40) if _has_room(model, n))
@@ -318,6 +318,25 @@ def test_a_thought_that_the_template_closes_at_once_is_opened() -> None:
     result = Generator(model, Tea, think=60).result(ASK, max_new_tokens=10)
     assert (result.reasoning, result.text) == ("Hot.", "tea")
     assert written(model).startswith("[user]Tea?\n[assistant]<think>\nHot.</think>\n\n")
+
+
+def test_no_tokens_to_think_close_a_thought_that_the_template_opens() -> None:
+    model = Opening("tea", context_length=500)
+    start = "[user]Tea?\n[assistant]<think>\n"
+    generator = Generator(model, Tea, think=0)
+    assert generator.result(ASK, max_new_tokens=10).reasoning is None
+    assert written(model).startswith(f"{start}</think>\n\n")
+    generator.probabilities(ASK)
+    assert written(model).startswith(f"{start}</think>\n\n")
+    Generator(model, Tea)(ASK, max_new_tokens=10)
+    assert not written(model).startswith(f"{start}</think>"), "as the template has it"
+    Generator(model, Tea, think=0, draft=Draft(max_tokens=5))(ASK, max_new_tokens=10)
+    assert written(model).count("<think>\n</think>\n\n") == 2
+    for opening in ("", "<think>\n\n</think>\n\n"):
+        model.opening = opening
+        Generator(model, Tea, think=0)(ASK, max_new_tokens=10)
+        assert written(model).startswith(f"[user]Tea?\n[assistant]{opening}")
+        assert written(model).count("<think>") == bool(opening)
 
 
 def test_other_models_are_told_to_think() -> None:

@@ -9,21 +9,19 @@ from __future__ import annotations
 import numbers
 import time
 
-from structgen.constraint import Constraint
 from structgen.errors import IncompleteOutput, OptionError, PromptError
 from structgen.insight import MAX_ALTERNATIVES, GivenUp, Site, measure, names_of, whole_texts
-from structgen.models.base import Model
 
 from . import chat
 from . import options as search_options
-from .call_validation import check_adapter, check_fits, encode, opener
+from .call_validation import check_adapter, check_fits, opener
 from .chat import Prompt
 from .options import CancelEvent
+from .tasks import Task
 
 
 def probabilities(
-    model: Model,
-    constraint: Constraint | None,
+    task: Task,
     prompt: Prompt,
     *,
     tolerance: float,
@@ -32,7 +30,8 @@ def probabilities(
     timeout: float | None,
     cancel: CancelEvent | None,
 ) -> dict[str, float]:
-    """See `structgen.Generator.probabilities`."""
+    """See `structgen.Generator.probabilities`; ``task`` makes the generator's outputs."""
+    model, constraint = task.model, task.constraint
     texts = None if constraint is None else whole_texts(constraint)
     if constraint is None or texts is None:
         what = "free text" if constraint is None else constraint.output.name
@@ -61,7 +60,7 @@ def probabilities(
             "[generator.probabilities(prompt) for prompt in prompts]."
         )
     site = Site("$", 0, 0, texts, names_of(constraint, texts))
-    prompt_ids = encode(model, prompt, search.special_tokens)
+    prompt_ids = task.prepare(prompt, search).token_ids
     check_fits(model, len(prompt_ids))
     is_late = False
 

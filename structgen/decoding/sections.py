@@ -300,11 +300,11 @@ class Sections:
             count = len(token_ids) - self._at
             self._n_request = len(self._draft.request)
             token_ids = _joined(token_ids, self._draft.request)
-            # A template that opens thoughts by itself has opened one again, which is not wanted.
-            if self._thoughts is not None and not self._thoughts.opened(token_ids)[1]:
-                more = self._thoughts.closing(token_ids, "", is_closed=False)
-                self._n_request += len(more)
-                token_ids = _joined(token_ids, more)
+            if self._thoughts is not None:
+                # A template that opens thoughts by itself has opened one again.
+                closed = self._thoughts.closed(token_ids)
+                self._n_request += len(closed) - len(token_ids)
+                token_ids = closed
         self._counts[self._section] = count
         self._section = self._waiting.pop(0)
         self._at = len(token_ids)

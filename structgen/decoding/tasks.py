@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple, final
 
+import numpy as np
+
 from structgen.constraint import Constraint
 from structgen.constraint import compile as compile_constraint
 from structgen.errors import OptionError
@@ -25,6 +27,9 @@ from .options import SearchOptions
 from .run import Run
 from .sections import Drafted, Sections
 from .thinking import Think, Thoughts
+
+_ANY = 1 << 20
+"""A budget with room for all tags."""
 
 
 class Prepared(NamedTuple):
@@ -65,6 +70,9 @@ class Task:
         self.model = model
         self.constraint = constraint
         self._processor = processor
+        self._closing: Thoughts | None = None  # of thoughts that are not wanted
+        if type(think) is int and think == 0:
+            self._closing, think = Thoughts(model, Think(_ANY)), None
         if think is not None and not isinstance(think, Think):
             think = Think(think)
         if draft is not None and not isinstance(draft, (bool, Draft)):
@@ -95,6 +103,10 @@ class Task:
         request: Sequence[int] = ()
         if self._draft is not None:
             request = after_draft(self.model, parsed, tools, self._draft, search.special_tokens)
+        if self._closing is not None:
+            token_ids = self._closing.closed(token_ids)
+            whole = np.concatenate([token_ids, np.array(request, np.int32)])
+            request = self._closing.closed(whole)[len(token_ids) :].tolist()
         return Prepared(token_ids, request)
 
     def run(self, prepared: Prepared, search: SearchOptions, index: int = 0) -> Run:

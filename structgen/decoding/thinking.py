@@ -195,6 +195,12 @@ class Thoughts:
                 break
         return _joined(prompt_ids, self._opening), len(self._opening)
 
+    def closed(self, token_ids: TokenIds) -> TokenIds:
+        """Tokens that end in no open thought: one that is open at their end is closed."""
+        if not len(token_ids) or self.opened(token_ids)[1]:
+            return token_ids
+        return _joined(token_ids, self.closing(token_ids, "", is_closed=False))
+
     def begun(self, thought: str) -> str:
         """What of the closing tag a thought ends in that a budget has cut there."""
         lengths = range(len(self.end) - 1, 1, -1)

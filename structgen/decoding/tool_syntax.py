@@ -103,7 +103,7 @@ def _renderings(model: Model) -> Iterator[tuple[str, str, str | None]]:
     """Chats with a text, with one call, and with two, in the ways that templates want them."""
     further: list[list[Mapping[str, Any]]] = [[_FURTHER], []]
     for tools, as_text, content, after in itertools.product(
-        (_tools(), None), (False, True), ("", None), further
+        (_tools(), None), (False, True), (None, ""), further
     ):
 
         def render(
@@ -190,8 +190,8 @@ def read_syntax(
             again = one_more[2]
     before = before.lstrip()
     marker = _JSON_START.sub("", before, count=1)
-    if not marker and not before.startswith("{"):
-        return None
+    if (not marker and not before.startswith("{")) or before.startswith("None"):
+        return None  # or it wrote that there is no text
     return ToolSyntax(marker, before, between, again, after.rstrip())
 
 
