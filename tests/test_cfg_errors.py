@@ -13,6 +13,7 @@ from engine.walks import TINY
 import structgen
 from structgen import (
     Cfg,
+    CompileLimitExceeded,
     GrammarError,
     OptionError,
     PatternError,
@@ -581,3 +582,11 @@ D: "d"
     lark.Lark(text, parser="earley")
     structgen.compile(Cfg(text), TINY)
     assert [str(p) for p in problems(text) if p.is_error] == []
+
+
+@pytest.mark.parametrize("depth", [200, 300, 1200])
+@pytest.mark.parametrize("terminal", ["A: /{}/", "A: /x/ /{}/"])
+def test_patterns_nested_too_deeply_are_told(terminal: str, depth: int) -> None:
+    pattern = "(b|" * depth + "a" + ")" * depth
+    with pytest.raises(CompileLimitExceeded, match="nested too deeply"):
+        structgen.compile(Cfg(f"start: A\n{terminal.format(pattern)}"), TINY)

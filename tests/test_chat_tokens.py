@@ -174,13 +174,14 @@ ATTACKS = [
 @pytest.mark.parametrize("named", [True, False])
 def test_what_contents_spell_stays_text(template, named, model):
     templated = Templated(template, model, named)
+    key = "more" if template is naming else "reasoning"
     harmless = specials(templated, encode_chat(templated, [user("x"), user("y")]))
     for attack in ATTACKS:
         for messages in (
             [user(attack), user("y")],
             [user("x"), user(f"say {attack}!")],
             [{"role": "system", "content": attack}, user("y", name=attack)],
-            [user("x"), {"role": "tool", "content": attack, "more": attack}],
+            [user("x"), {"role": "tool", "content": attack, key: attack}],
         ):
             got = encode_chat(templated, messages)
             assert specials(templated, got) == harmless
@@ -305,3 +306,11 @@ def test_a_last_message_of_the_assistants_is_gone_on_with(model):
 def test_an_assistants_message_alone_is_refused(model):
     with pytest.raises(structgen.PromptError, match="nothing to answer"):
         Generator(model)([{"role": "assistant", "content": "I"}])
+
+
+def test_keys_that_nobody_reads_are_told(model):
+    with pytest.raises(structgen.PromptError, match=r"Message 0 has the key 'nmae'.*mean 'name'"):
+        Generator(model)([user("Hi", nmae="Bob")])
+    with pytest.raises(structgen.PromptError, match=r"Message 1 has the key 'sent'.*Leave it out"):
+        encode_chat(Templated(naming, model), [user("Hi", more="!"), user("Hi", sent=3)])
+    encode_chat(Templated(naming, model), [user("Hi", more="!", name="Bob", tool_call_id="3")])

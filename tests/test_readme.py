@@ -27,6 +27,7 @@ from structgen.decoding import options
 from structgen.grammar.formats import names as formats
 from structgen.grammar.json_schema import dialects, reader
 from structgen.grammar.regex import read as regex
+from structgen.grammar.regex import tree
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md"))]
@@ -38,7 +39,7 @@ LIMITS = {
     "overlapping branches": (branches.MAX_SUBSETS,),
     "conditional patterns": (rule_reader.MAX_CONDITIONAL_PATTERNS,),
     "multiple of": (number_reader.MAX_NON_MULTIPLES,),
-    "characters, and nested groups": (regex.MAX_PATTERN_LENGTH, regex.MAX_DEPTH),
+    "characters, and nested groups": (regex.MAX_PATTERN_LENGTH, tree.MAX_DEPTH),
     "`minLength` beside": (formats.MOST_LEAST["idn-email"], formats.MOST_LEAST["idn-hostname"]),
     "states of a pattern": (expressions.MAX_NODES, expressions.MAX_SIZE),
     "no longer than its shortest": (probing.MAX_PROBED, probing.MAX_PROBED_A_CHARACTER),

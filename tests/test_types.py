@@ -856,7 +856,10 @@ def undefined(x: Missing) -> None: ...  # type: ignore[name-defined]  # noqa: F8
             r"Unknown.*not a type that structgen can generate \(output type list\[Unkn",
         ),
         (..., "not a type"),
-        (lambda x: x, "Parameter 'x' of <lambda>.* has no annotation"),
+        (lambda: 3, "A lambda is called <lambda>"),
+        (list[functools.partial(lambda x: x, x=1)], "A lambda is called <lambda>"),  # type: ignore[misc]
+        (type[Unknown], r"A class \(type\[Unknown\]\) cannot be written in JSON"),
+        (list[type[int]], r"A class \(type\[int\]\) cannot be written in JSON, at \$.items"),
         (no_types, "Parameter 'x' of no_types.* has no annotation. Write its type"),
         (list[no_types], "Parameter 'x' of no_types.* has no annotation. Write its type"),
         ([no_types], "Parameter 'x' of no_types.* has no annotation. Write its type"),

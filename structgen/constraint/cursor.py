@@ -615,7 +615,7 @@ def _about(n: int) -> str:
 
 
 def _whole_number(token_id: object) -> int:
-    if not isinstance(token_id, (int, np.integer)):
+    if isinstance(token_id, bool) or not isinstance(token_id, (int, np.integer)):
         raise TypeError(
             f"accept takes the id of a token, a whole number; got {token_id!r}. For text, "
             "accept each id of vocabulary.encode_bytes(text.encode())."

@@ -22,6 +22,7 @@ notice.
 from __future__ import annotations
 
 import bisect
+import difflib
 import itertools
 import re
 import secrets
@@ -38,6 +39,9 @@ from structgen.sampling import TokenIds
 
 _Messages = Sequence[Mapping[str, Any]]
 _DIGITS = 24
+_KEYS = {"role", "content", "name", "tool_calls", "tool_call_id", "function_call", "refusal"}
+_KEYS |= {"annotations", "audio", "prefix", "reasoning", "reasoning_content", "thinking"}
+"""What messages may have in the APIs that people know, whether or not a template reads it."""
 
 
 class _Piece(NamedTuple):
@@ -64,12 +68,13 @@ def encode_chat(
         anywhere: read special tokens in contents, too.
 
     Raises:
-        PromptError: the template refuses these messages.
+        PromptError: the template refuses these messages, or does not read a key that they have.
 
     Cost: that of rendering and encoding once; twice to three times as much for contents with the
     characters of which special tokens are made.
     """
     text = _rendered(model, messages, tools)
+    _check_keys(model, messages, tools, text)
     token_ids = model.encode(text)
     if anywhere:
         return token_ids
@@ -95,6 +100,23 @@ def _rendered(model: Model, messages: _Messages, tools: _Messages | None) -> str
             "message before it; the answer then goes on where the assistant's ends."
         )
     return _applied(model, messages[:-1], tools) + str(last["content"])
+
+
+def _check_keys(model: Model, messages: _Messages, tools: _Messages | None, text: str) -> None:
+    """Refuse keys that no API knows and this model's template does not read: slips, mostly."""
+    for index, message in enumerate(messages):
+        for key in message:
+            if key in _KEYS:
+                continue
+            without = {other: value for other, value in message.items() if other != key}
+            changed = [*messages[:index], without, *messages[index + 1 :]]
+            if _rendered(model, changed, tools) == text:
+                close = difflib.get_close_matches(str(key), _KEYS, n=1)
+                hint = f"Did you mean {close[0]!r}?" if close else "Leave it out."
+                raise PromptError(
+                    f"Message {index} has the key {key!r}, which the chat template of {model.name} "
+                    f"does not read. {hint}"
+                )
 
 
 def _applied(model: Model, messages: _Messages, tools: _Messages | None) -> str:

@@ -225,6 +225,11 @@ def parse(options: Mapping[str, Any]) -> SearchOptions:
             "do_sample=True with temperature=0 is a contradiction: temperature 0 takes the "
             "likeliest token. Raise the temperature, or leave do_sample out."
         )
+    elif not checked["do_sample"] and checked.get("temperature"):
+        raise OptionError(
+            f"do_sample=False with temperature={checked['temperature']} is a contradiction: a "
+            "temperature has no effect where the likeliest token is taken. Leave one of them out."
+        )
     if checked.get("top_logprobs"):
         if checked.get("logprobs") is False:
             raise OptionError(

@@ -158,6 +158,12 @@ class ExactSchema(GenerateJsonSchema):
     def multi_host_url_schema(self, schema: core_schema.MultiHostUrlSchema) -> JsonSchemaValue:  # noqa: D102
         return _url(schema, many_hosts=True)
 
+    def is_subclass_schema(self, schema: core_schema.IsSubclassSchema) -> JsonSchemaValue:  # noqa: D102
+        shown = f"type[{schema['cls'].__name__}]"
+        return _refused(
+            f"A class ({shown}) cannot be written in JSON", "Name the classes in a Literal"
+        )
+
     def fraction_schema(self, schema: Any) -> JsonSchemaValue:  # noqa: D102
         limits = [key for key in (*_BOUNDS, "multiple_of") if schema.get(key) is not None]
         return (

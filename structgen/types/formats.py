@@ -68,8 +68,11 @@ def duration_pattern() -> str:
         f"{some_years}Y(?:{clock})?",
         clock,
         f"{all_years}Y(?:{_up_to(364)}D)?(?:{of_a_day})?",
+        f"2739726Y(?:[0-8]D)?(?:{of_a_day})?",
+        "2739726Y9D",
     )
-    return f"^-?P(?:{'|'.join(forms)})$"
+    # The longest reaches a day, less a microsecond, further ahead than back.
+    return f"^(?:-?P(?:{'|'.join(forms)})|P2739726Y9D{of_a_day})$"
 
 
 def _up_to(most: int) -> str:

@@ -55,6 +55,11 @@ def marked(output_type: Any) -> Any:
     parameter without one for any value.
     """
     if is_function(output_type):
+        if name_of_function(output_type) == "<lambda>":
+            raise OutputTypeError(
+                "A lambda is called <lambda>, and a call is told by its function's name. Write it "
+                "as a def with a name of its own."
+            )
         return annotated(Any, (_Signature(output_type),))
     if is_record(output_type):
         return marking(output_type, marked)

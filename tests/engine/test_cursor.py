@@ -376,3 +376,11 @@ def test_punctuation_is_begun_as_the_tokenizer_would_whatever_follows() -> None:
         cursor.accept(token)
     left = {tokens[i] for i in allowed(cursor, vocabulary) if i not in needless}
     assert left == {b'":', b'":"'}
+
+
+@pytest.mark.parametrize("token_id", [True, False, 1.0, "a", None])
+def test_a_token_is_a_whole_number(token_id: Any) -> None:
+    cursor = structgen.compile(JsonSchema({}), TINY).start()
+    with pytest.raises(TypeError, match="takes the id of a token"):
+        cursor.accept(token_id)
+    cursor.accept(np.int64(next(i for i, text in enumerate(TINY.tokens) if text == b"1")))

@@ -9,7 +9,7 @@ automaton: nothing is decided here but what a pattern says.
 from __future__ import annotations
 
 from . import algebra, context, facts, python, tree
-from .read import parse_ecma, parse_python
+from .read import may_be_empty, parse_ecma, parse_python
 from .tree import alternate, complement, intersect
 
 __all__ = [
@@ -19,6 +19,7 @@ __all__ = [
     "context",
     "facts",
     "intersect",
+    "may_be_empty",
     "parse_ecma",
     "parse_python",
     "python",

@@ -34,6 +34,7 @@ from .tree import (
     Rep,
     Seq,
     Tree,
+    too_deep,
     word_boundary,
 )
 
@@ -97,13 +98,16 @@ def parse(pattern: str, flags: int = 0, lazy: bool = False) -> Tree:
     Raises:
         PatternError: ``re`` rejects it, or it is not regular (backreferences, conditionals).
         UnsupportedFeature: a possessive quantifier or atomic group over a body of varying width.
-        RecursionError: too deeply nested (the caller turns it into a `CompileLimitExceeded`).
+        CompileLimitExceeded: too deeply nested.
     """
     text = plain_text(pattern, flags)
     if text is not None:
         parts = tuple([ir.character(ord(c)) for c in text])
         return parts[0] if len(parts) == 1 else Seq(parts)
-    return _parsed(pattern, int(flags) & ~int(re.DEBUG), lazy)
+    try:
+        return _parsed(pattern, int(flags) & ~int(re.DEBUG), lazy)
+    except RecursionError:  # ``re``'s parser recurses twice per group
+        raise too_deep(pattern) from None
 
 
 def plain_text(pattern: str, flags: int = 0) -> str | None:

@@ -20,9 +20,6 @@ from . import tree as regex_tree
 MAX_PATTERN_LENGTH = 100_000
 """Longest pattern, in characters."""
 
-MAX_DEPTH = 200
-"""Most levels of sequence, alternation, quantifier and lookaround inside each other."""
-
 
 def parse_python(pattern: str, flags: int = 0) -> ir.Regex:
     """The language ``{s : re.fullmatch(pattern, s, flags)}``.
@@ -79,16 +76,26 @@ def _lower(pattern: str, parse: Callable[[], regex_tree.Tree], search: bool) -> 
     try:
         tree = parse()
         depth = _depth(tree)
-        if depth <= MAX_DEPTH:
+        if depth <= regex_tree.MAX_DEPTH:
             tree = regex_tree.at_edges(tree, search)
             return regex_tree.lower(tree)
-    except RecursionError:  # ``re``'s parser recurses twice per group
-        depth = max(depth, pattern.count("("), MAX_DEPTH + 1)
-    raise CompileLimitExceeded(
-        f"Regular expression nested too deeply, in {pattern[:60]!r}...; flatten its groups",
-        limit=MAX_DEPTH,
-        actual=depth,
-    )
+    except RecursionError:
+        pass
+    raise regex_tree.too_deep(pattern, depth)
+
+
+def may_be_empty(pattern: str) -> bool:
+    """Whether a terminal of a grammar, a Python expression, matches the empty text.
+
+    Raises:
+        PatternError: malformed, or not regular (backreferences, conditionals).
+        CompileLimitExceeded: nested too deeply.
+    """
+    tree = python_regex.parse(pattern, lazy=True)
+    try:
+        return regex_tree.may_be_empty(tree)
+    except RecursionError:
+        raise regex_tree.too_deep(pattern) from None
 
 
 def _depth(tree: regex_tree.Tree) -> int:

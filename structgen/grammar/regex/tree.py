@@ -14,7 +14,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from structgen.errors import CompileLimitExceeded
 from structgen.grammar import ir
+
+MAX_DEPTH = 200
+"""Most levels of sequence, alternation, quantifier and lookaround inside each other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +81,15 @@ def has_look(tree: Tree) -> bool:
     if isinstance(tree, (Seq, Alt)):
         return any(type(part) is not ir.CharSet and has_look(part) for part in tree.parts)
     return isinstance(tree, Look) or (isinstance(tree, Rep) and has_look(tree.body))
+
+
+def too_deep(pattern: str, depth: int = 0) -> CompileLimitExceeded:
+    """What to raise where brackets are inside each other more deeply than can be read."""
+    return CompileLimitExceeded(
+        f"Regular expression nested too deeply, in {pattern[:60]!r}...; flatten its groups",
+        limit=MAX_DEPTH,
+        actual=max(depth, pattern.count("("), MAX_DEPTH + 1),
+    )
 
 
 def may_be_empty(tree: Tree) -> bool:

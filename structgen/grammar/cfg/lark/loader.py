@@ -18,11 +18,10 @@ from typing import Any, NamedTuple
 
 from structgen.errors import GrammarError, PatternError, UnsupportedFeature
 from structgen.grammar import ir
+from structgen.grammar import regex as regexes
 from structgen.grammar.cfg import cache as grammar_cache
 from structgen.grammar.cfg import embedded
 from structgen.grammar.cfg.embedded import Errors, Given, Lifted
-from structgen.grammar.regex import python as python_regex
-from structgen.grammar.regex import tree as regex_tree
 
 from . import alternatives, imports, mistakes, repair, sizes, statements
 from .statements import Mistake
@@ -212,7 +211,7 @@ def _given(name: str, source: Lifted) -> ir.AnyTerminal:
     if not isinstance(terminal, str):
         return terminal
     try:
-        may_be_empty = regex_tree.may_be_empty(python_regex.parse(terminal, lazy=True))
+        may_be_empty = regexes.may_be_empty(terminal)
     except PatternError as error:
         raise _error(f"Terminal {name}: {error}", source, name) from error
     _check_width(name, may_be_empty, source, name)
@@ -350,7 +349,7 @@ def _check_pattern(name: str, shown: str, pattern: Any, regex: str, source: Lift
     if pattern.type == "str" and not pattern.flags and pattern.value:
         return  # a literal
     try:
-        may_be_empty = regex_tree.may_be_empty(python_regex.parse(regex, lazy=True))
+        may_be_empty = regexes.may_be_empty(regex)
     except PatternError as error:
         raise _error(f"Terminal {shown}: {error}", source, name, pattern.raw) from error
     _check_width(shown, may_be_empty, source, name, pattern.raw)
