@@ -57,6 +57,7 @@ if TYPE_CHECKING:
         GenerationResult,
         Stream,
         Think,
+        ValueStream,
     )
     from structgen.generator import Generator
     from structgen.insight import Alternative, Confidence, Trace, TraceStep, ValueConfidence
@@ -79,6 +80,7 @@ if TYPE_CHECKING:
         ToolCalls,
         ToolSyntax,
     )
+    from structgen.values import Partial
     from structgen.vocabulary import Vocabulary
 
 __version__ = "0.1.0"
@@ -113,6 +115,7 @@ __all__ = [
     "OptionError",
     "OutputTypeError",
     "ParseError",
+    "Partial",
     "PatternError",
     "PromptError",
     "Ranked",
@@ -140,6 +143,7 @@ __all__ = [
     "Unsatisfiable",
     "UnsupportedFeature",
     "ValueConfidence",
+    "ValueStream",
     "Vocabulary",
     "VocabularyError",
     "__version__",
@@ -172,6 +176,7 @@ _HOMES = {
     "Generator": "structgen.generator",
     "JsonSchema": "structgen.types",
     "Ranked": "structgen.models.embedding",
+    "Partial": "structgen.values",
     "Regex": "structgen.types",
     "SpecialToken": "structgen.types",
     "Stream": "structgen.decoding",
@@ -189,6 +194,7 @@ _HOMES = {
     "Trace": "structgen.insight",
     "TraceStep": "structgen.insight",
     "ValueConfidence": "structgen.insight",
+    "ValueStream": "structgen.decoding",
     "Vocabulary": "structgen.vocabulary",
     "cache_info": "structgen.masks",
     "compile": "structgen.constraint",

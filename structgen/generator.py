@@ -12,6 +12,7 @@ threads.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol, overload
 
@@ -28,6 +29,7 @@ from structgen.decoding import (
     Run,
     Stream,
     Task,
+    ValueStream,
     as_model_writes,
     make_outputs,
     probabilities,
@@ -36,6 +38,7 @@ from structgen.insight import TOLERANCE
 from structgen.models.base import Model
 from structgen.sampling import checked
 from structgen.types import Call, Choices, Functions, ItemT, Own, PlainText, Schemas, T_co
+from structgen.values import Shapes, shapes_of
 
 from .decoding import chat
 from .decoding import options as search_options
@@ -284,6 +287,25 @@ class Generator(Calls[T_co]):
             raise OptionError("stream makes one output: it takes one prompt and no n=.")
         run = self._task.run(self._task.prepare(prompt, search), search)
         return Stream(self.model, run)
+
+    def stream_values(self, prompt: Prompt, **options: Unpack[CallOptions]) -> ValueStream[T_co]:
+        """Return the value for ``prompt`` again and again while it is written, as far as it is.
+
+        Each `structgen.Partial` has the fields that are settled: numbers, dates and choices when
+        they are whole, text as it grows, lists item by item. The last one has the whole value.
+
+        Args and raises as for `stream`; reading it also raises:
+            ParseError: the text fits the type's grammar, but not a check that only its class can
+                make (a Pydantic validator, say).
+
+        Cost: beside that of the output, a pass over its bytes.
+        """
+        output = None if self.constraint is None else self.constraint.output
+        return ValueStream(self.stream(prompt, **options), output, self._shapes)
+
+    @functools.cached_property
+    def _shapes(self) -> Shapes | None:
+        return None if self.constraint is None else shapes_of(self.constraint.output)
 
     def _outputs(
         self, prompt: Any, options: Mapping[str, Any], convert: Callable[[Run], Any]

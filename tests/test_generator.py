@@ -294,6 +294,45 @@ def test_a_result_has_its_value_parsed_once():
     assert Generator(FakeModel("hello")).result("x", max_new_tokens=2).value == "he"
 
 
+def test_values_are_streamed_as_they_become_known():
+    generator = Generator(FakeModel('{"name":"Ann","age":12}'), Person)
+    with generator.stream_values("x") as stream:
+        partials = list(stream)
+    assert [partial.so_far for partial in partials] == [
+        {},
+        {"name": ""},
+        {"name": "A"},
+        {"name": "An"},
+        {"name": "Ann"},
+        {"name": "Ann"},
+        {"name": "Ann", "age": 12},
+        Person("Ann", 12),
+    ]
+    assert [partial.done("name") for partial in partials] == [False] * 5 + [True] * 3
+    assert [partial.complete for partial in partials] == [False] * 7 + [True]
+    assert partials[-1].value is stream.result.value
+    with pytest.raises(structgen.StructgenError, match="read to its end"):
+        next(iter(stream))
+    assert [str(one) for one in Generator(FakeModel("ab")).stream_values("x")] == ["a", "ab", "ab"]
+
+
+def test_a_stream_of_values_that_is_cut_ends_or_says_so():
+    generator = Generator(FakeModel('{"name":"Ann","age":12}'), Person)
+    stream = generator.stream_values("x")
+    assert next(stream).so_far == {}
+    stream.close()
+    assert list(stream) == []
+    with pytest.raises(structgen.IncompleteOutput, match="stop string"):
+        list(generator.stream_values("x", stop="nn"))
+    stream = generator.stream_values("x")
+    next(stream)
+    stream.cancel()
+    with pytest.raises(structgen.IncompleteOutput, match="cancelled"):
+        list(stream)
+    with pytest.raises(structgen.OptionError, match="makes one output"):
+        generator.stream_values(["x"])
+
+
 def test_what_is_not_whole_has_no_value():
     stream = Generator(FakeModel('{"name":"Ann","age":12}'), Person).stream("x")
     next(stream)

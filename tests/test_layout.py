@@ -23,6 +23,7 @@ STAGES = (
     "sampling",
     "models",
     "insight",
+    "values",
     "decoding",
     "generator",
     "text_model",

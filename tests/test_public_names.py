@@ -53,6 +53,8 @@ NAMES = ERRORS | {
     "Draft",
     "Explanation",
     "GenerationResult",
+    "Partial",
+    "ValueStream",
     "Generator",
     "JsonSchema",
     "Ranked",

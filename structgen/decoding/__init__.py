@@ -2,13 +2,13 @@
 
 In reading order: `chat` (prompts), `options` (what a call may ask for), `call_validation` (held
 against model and output type), `generation` (one output being made; never runs a model), `loop`
-(drives one), `batch` (drives many), `stream` (hands it over piece by piece), `spelling` (forced
-text in tokens), `text_assembler`, `shortened` (what a budget cut) and `results`; `outputs` (all of
-one call), `probabilities`, `calls` (their signatures) and `makers` (models that make generators of
-their own kind); `chat_tokens` tells a template's markers from what messages say; `tool_syntax` and
-`tool_prompts` know how a model calls tools, and what it is told of them; `run` (what is driven),
-`sections` (a thought, a draft and the answer after one another), `thinking`, `drafts` and `tasks`
-(what a generator makes outputs of). Knows models by `models.base` alone.
+(drives one), `batch` (drives many), `stream` and `value_stream` (hand it over piece by piece),
+`spelling` (forced text in tokens), `text_assembler`, `shortened` (what a budget cut) and `results`;
+`outputs` (all of one call), `probabilities`, `calls` (their signatures) and `makers` (models that
+make generators of their own kind); `chat_tokens` tells a template's markers from what messages say;
+`tool_syntax` and `tool_prompts` know how a model calls tools, and what it is told of them; `run`
+(what is driven), `sections` (a thought, a draft and the answer after one another), `thinking`,
+`drafts` and `tasks` (what a generator makes outputs of). Knows models by `models.base` alone.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ from .stream import Stream
 from .tasks import Task
 from .thinking import Think
 from .tool_syntax import as_model_writes, tool_syntax
+from .value_stream import ValueStream
 
 __all__ = [
     "AskOptions",
@@ -58,6 +59,7 @@ __all__ = [
     "Task",
     "Think",
     "TypeOptions",
+    "ValueStream",
     "as_model_writes",
     "chat",
     "check_adapter",

@@ -28,6 +28,7 @@ from structgen.types.thoughts import FREE_TEXT, thought_type
 from structgen.types.tool_calls import NEUTRAL, ToolCalls, ToolsOffered, ToolSyntax
 from structgen.types.typed import Choices, Functions, ItemT, Own, PlainText, Schemas, T, T_co, Typed
 from structgen.types.user import Cfg, Choice, OutputType, SpecialToken
+from structgen.types.value_schema import NAMES, ValueSchema
 
 if TYPE_CHECKING:
     from structgen.types.ready.static import (
@@ -73,6 +74,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "FREE_TEXT",
+    "NAMES",
     "NEUTRAL",
     "Call",
     "Cfg",
@@ -98,6 +100,7 @@ __all__ = [
     "ToolSyntax",
     "ToolsOffered",
     "Typed",
+    "ValueSchema",
     "airport_iata",
     "airport_icao",
     "cache_key",

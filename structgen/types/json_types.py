@@ -27,6 +27,7 @@ from structgen.storage import fork_safe
 from structgen.types.exact_schema import CHECKED, REFUSED, ExactSchema
 from structgen.types.patterns import OwnPatterns
 from structgen.types.signatures import CALL_OF, marked, without_calls
+from structgen.types.value_schema import ValueSchema
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,12 +39,14 @@ class JsonType:
         checked: what code looks at when the text is parsed: paths, and what the code is called.
         parse: JSON text → value; raises `ParseError`.
         parse_string: bare text → value, for types whose JSON is one string.
+        values: what the value is made by, for those who read parts of its JSON.
     """
 
     schema: dict[str, Any]
     checked: tuple[tuple[str, str], ...]
     parse: Callable[[str], Any]
     parse_string: Callable[[str], Any]
+    values: ValueSchema
 
 
 def json_type(output_type: Any, name: str) -> JsonType:
@@ -81,7 +84,15 @@ def json_type(output_type: Any, name: str) -> JsonType:
     def parse_string(text: str) -> Any:
         return _parse(validate, json.dumps(text), text, name)
 
-    return JsonType(schema, checked, parse, parse_string)
+    def parser(part: Any, config: Any) -> Callable[[str], Any]:
+        if part is not core and core["type"] == "definitions":  # what parts refer to
+            part = {**core, "schema": part}
+        make = SchemaValidator if core is adapter.core_schema else _anew
+        read = make(part, config).validate_json
+        return lambda text: _parse(read, text, text, name)
+
+    values = ValueSchema(core, _core_config(adapter), parser)
+    return JsonType(schema, checked, parse, parse_string, values)
 
 
 def _validator(adapter: TypeAdapter[Any], core: Any) -> Callable[[str], Any]:

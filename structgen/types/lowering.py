@@ -212,7 +212,13 @@ def _terminal(name: str, value: Any) -> str | ir.Embedded | ir.SpecialToken:
 
 def _lower_json(output_type: Any, name: str) -> OutputType:
     json_part = json_type(output_type, name)
-    return OutputType(ir.Json(json_part.schema), json_part.parse, name, json_part.checked)
+    return OutputType(
+        ir.Json(json_part.schema),
+        json_part.parse,
+        name,
+        json_part.checked,
+        values=json_part.values,
+    )
 
 
 def _lower_by_schema(output_type: Any, name: str) -> OutputType:
@@ -228,8 +234,12 @@ def _lower_by_schema(output_type: Any, name: str) -> OutputType:
     is_model = isinstance(output_type, type) and issubclass(output_type, BaseModel)
     if kind == "string" and not is_model:
         pattern = _string_pattern(schema, name)
-        return OutputType(pattern, json_part.parse_string, name, json_part.checked)
-    return OutputType(ir.Json(schema), json_part.parse, name, json_part.checked)
+        return OutputType(
+            pattern, json_part.parse_string, name, json_part.checked, values=json_part.values
+        )
+    return OutputType(
+        ir.Json(schema), json_part.parse, name, json_part.checked, values=json_part.values
+    )
 
 
 def _base(output_type: Any) -> Any:

@@ -28,6 +28,7 @@ from structgen.errors import OutputTypeError
 from structgen.types.names import annotated, name_of, with_arguments
 from structgen.types.regexes import Regex
 from structgen.types.typed_dicts import modern
+from structgen.types.value_schema import NAMES
 
 _FLAGS = re.compile(r"^\(\?[aiLmsux]+\)")
 _OPEN: ContextVar[Mapping[Any, str] | None] = ContextVar("open records", default=None)
@@ -129,6 +130,7 @@ def _constructor(
             value = dict(zip(parameters, value[1:] if tag else value, strict=True))
         return cls(**{parameters[key]: value[key] for key in value if key in parameters})
 
+    vars(make)[NAMES] = parameters
     if code:  # `own_types` tells whose code a function is by its module
         make.__module__ = cls.__module__
         make.__name__ = make.__qualname__ = ", ".join(dict.fromkeys(code))

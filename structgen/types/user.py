@@ -17,6 +17,7 @@ from structgen.grammar import ir
 from .schemas import shown
 from .tool_calls import ToolsOffered
 from .typed import T, T_co, Typed
+from .value_schema import ValueSchema
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +35,8 @@ class OutputType(Typed[T_co]):
         fitted: makes the output type for a vocabulary, of the names of its control tokens, which
             have no text; None where that makes no difference.
         offered: the tools that a prompt has to tell of, or None.
+        values: what Pydantic makes the value by, for those who read parts of its JSON; None where
+            it is not Pydantic that does.
     """
 
     grammar: ir.Grammar
@@ -48,6 +51,7 @@ class OutputType(Typed[T_co]):
     )
 
     offered: ToolsOffered | None = field(default=None, repr=False, compare=False)
+    values: ValueSchema | None = field(default=None, repr=False, compare=False)
 
     @property
     def name(self) -> str:

@@ -21,15 +21,18 @@ from structgen import (
     Call,
     Cfg,
     Choice,
+    Chunk,
     Constraint,
     GenerationResult,
     Generator,
     JsonSchema,
+    Partial,
     Regex,
     Stream,
     Tagged,
     TextModel,
     ToolCalls,
+    ValueStream,
     Vocabulary,
 )
 from structgen.decoding import Prompt
@@ -147,8 +150,13 @@ def calls(model: TextModel) -> None:
     assert_type(generator.result("x").value, Person)
     assert_type(generator.result(["x"])[0].value, Person)
     assert_type(generator.stream("x"), Stream[Person])
-    assert_type(next(generator.stream("x")), str)
+    assert_type(next(generator.stream("x")), Chunk)
     assert_type(generator.stream("x").result.value, Person)
+    assert_type(generator.stream_values("x"), ValueStream[Person])
+    for partial in generator.stream_values(CHAT, max_new_tokens=9):
+        assert_type(partial, Partial[Person])
+        assert_type(partial.value, Person)
+        assert_type(partial.done("name"), bool)
 
 
 def short_forms(model: TextModel) -> None:

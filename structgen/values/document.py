@@ -1,0 +1,251 @@
+"""A document that is being written, as a tree that only grows.
+
+Owns the tree: nodes with the offsets at which each thing was settled, so that the document as it
+was at any offset can be seen without a copy. Adding a token costs its bytes, wherever in a document
+of whatever size it comes. Knows nothing of how users see it (`partial`).
+"""
+
+from __future__ import annotations
+
+import json
+from bisect import bisect_right
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+from structgen.errors import ParseError
+
+from .reader import Closed, Event, Grown, JsonReader, Kind, Opened
+from .shapes import ArrayShape, ObjectShape, Place, Shapes
+
+NEVER = 1 << 62
+"""An offset that no document reaches."""
+
+MISSING: Any = object()
+"""In the place of a value that is not known."""
+
+Candidates: TypeAlias = "tuple[ObjectShape, ...]"
+
+
+class Node:
+    """One value of the document.
+
+    Attributes:
+        kind: what it is.
+        places: the types it may have, by what was known when it began.
+        start: offset of its first byte.
+        end: offset behind its last byte, while it is open `NEVER`.
+        settled: from which offset on it is known that it is whole.
+        steps: of an object: its keys, in their order, and the places of their values in
+            ``children``.
+        children: of an object or array: the values, in their order.
+        pieces: of a string: its text so far, in pieces; ``marks``: from which offset on each is
+            known.
+        shapes: of an object: what it may be, each with the offset from which on that is so.
+    """
+
+    __slots__ = (
+        *("children", "end", "kind", "marks", "pieces", "places"),
+        *("settled", "shapes", "start", "steps", "values"),
+    )
+
+    def __init__(self, kind: Kind, places: tuple[Place, ...], start: int) -> None:
+        self.kind = kind
+        self.places = places
+        self.start = start
+        self.end = self.settled = NEVER
+        self.steps: dict[str, int] = {}
+        self.children: list[Node] = []
+        self.pieces: list[str] = []
+        self.marks: list[int] = []
+        self.shapes: list[tuple[int, Candidates]] = []
+        self.values: dict[tuple[int, ...], Any] = {}
+
+    def text(self, at: int) -> str:
+        """Of a string: its text as it was at an offset."""
+        return "".join(self.pieces[: bisect_right(self.marks, at)])
+
+    def n_begun(self, at: int) -> int:
+        """Of an object or array: how many of its values had begun at an offset."""
+        low, high = 0, len(self.children)
+        while low < high:
+            middle = (low + high) // 2
+            if self.children[middle].start < at:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def shape(self, at: int) -> Candidates:
+        """Of an object: what it could be at an offset."""
+        found: Candidates = ()
+        for since, shapes in self.shapes:
+            if since > at:
+                break
+            found = shapes
+        return found
+
+
+class Document:
+    """A document that is being written.
+
+    Attributes:
+        shapes: what its parts are.
+        root: its value, None until it has begun.
+        n_bytes: how much of it there is.
+        n_changes: how many things that can be seen have changed.
+    """
+
+    def __init__(self, shapes: Shapes) -> None:
+        self.shapes = shapes
+        self.root: Node | None = None
+        self.n_bytes = 0
+        self.n_changes = 0
+        self._bytes = bytearray()
+        self._reader = JsonReader()
+        self._open: list[Node] = []
+        self._arrays: list[tuple[ArrayShape, ...]] = []
+
+    def feed(self, data: bytes) -> None:
+        """The document goes on."""
+        self._bytes += data
+        self.n_bytes += len(data)
+        for event in self._reader.feed(data):
+            self._take(event)
+
+    def finish(self) -> None:
+        """The document is whole."""
+        self.n_bytes += 1  # from here on a number at its end is settled, and from here only
+        for event in self._reader.finish():
+            self._take(event)
+
+    def _take(self, event: Event) -> None:
+        if isinstance(event, Grown):
+            node = self._open[-1]
+            node.pieces.append(event.text)
+            node.marks.append(self.n_bytes)
+            self.n_changes += self._grows(node)
+        elif isinstance(event, Opened):
+            self._begin(event)
+        else:
+            self._end(event)
+
+    def _begin(self, event: Opened) -> None:
+        parent = self._open[-1] if self._open else None
+        if parent is None:
+            places: tuple[Place, ...] = (self.shapes.root,)
+        else:
+            step = event.path[-1]
+            places = self._inside(parent, step)
+        node = Node(event.kind, places, event.start)
+        if parent is None:
+            self.root = node
+        else:
+            if isinstance(step, str):
+                # A map may have a key twice. What was seen stays; the last counts in the value.
+                parent.steps.setdefault(step, len(parent.children))
+            parent.children.append(node)
+        self._open.append(node)
+        arrays: list[ArrayShape] = []
+        if event.kind == "object":
+            found = [shape for place in places for shape in self.shapes.objects(place)]
+            node.shapes.append((event.start, tuple(found)))
+        elif event.kind == "array":
+            arrays = [shape for place in places for shape in self.shapes.arrays(place)]
+        self._arrays.append(tuple(arrays))
+        if event.kind in ("object", "array") or self._grows(node):
+            self.n_changes += 1
+
+    def _inside(self, parent: Node, step: str | int) -> tuple[Place, ...]:
+        """The types that a value may have, by what its parent is."""
+        if isinstance(step, int):
+            found = [
+                shape.first[step] if step < len(shape.first) else shape.others
+                for shape in self._arrays[-1]
+            ]
+        else:
+            shapes = parent.shapes[-1][1]
+            fit = tuple(one for one in shapes if step in one.fields or one.others is not None)
+            if fit and len(fit) < len(shapes):
+                parent.shapes.append((self.n_bytes, fit))
+                self.n_changes += 1
+            found = [one.fields[step][1] if step in one.fields else one.others for one in fit]
+        return tuple(dict.fromkeys(place for place in found if place is not None))
+
+    def _end(self, event: Closed) -> None:
+        node = self._open.pop()
+        self._arrays.pop()
+        node.end, node.settled = event.end, self.n_bytes
+        if not event.path:
+            return  # that the output has ended is told when it has
+        self.n_changes += 1
+        if isinstance(event.path[-1], str):
+            self._compare_tag(self._open[-1], event.path[-1], node)
+
+    def _compare_tag(self, parent: Node, key: str, node: Node) -> None:
+        """A field that tells candidates apart has closed: leave out those that it excludes."""
+        shapes = parent.shapes[-1][1]
+        if len(shapes) < 2 or node.kind not in ("string", "other"):
+            return
+        value = node.text(self.n_bytes) if node.kind == "string" else self.raw(node)
+        fit = tuple(
+            one for one in shapes if not one.tags or key not in one.tags or value in one.tags[key]
+        )
+        if fit and len(fit) < len(shapes):
+            parent.shapes.append((self.n_bytes, fit))
+
+    def _grows(self, node: Node) -> bool:
+        return bool(node.places) and all(map(self.shapes.grows, node.places))
+
+    def grows(self, node: Node) -> bool:
+        """Whether a string is text that can be seen while it is written."""
+        return node.kind == "string" and self._grows(node)
+
+    def raw(self, node: Node) -> Any:
+        """A whole value as `json.loads` gives it."""
+        return json.loads(self._bytes[node.start : node.end])
+
+    def value(self, node: Node, places: Sequence[Place] | None = None) -> Any:
+        """A whole value as its type has it; `MISSING` where it is not told yet.
+
+        Args:
+            node: the value.
+            places: the types it may have, by what is known of its object now.
+
+        Raises:
+            ParseError: its own checks refuse it.
+        """
+        places = node.places if places is None else places
+        key = tuple(id(place.core) for place in places)
+        if key not in node.values:
+            node.values[key] = self._value(node, places)
+        found = node.values[key]
+        if isinstance(found, ParseError):
+            raise found
+        return found
+
+    def _value(self, node: Node, places: Sequence[Place]) -> Any:
+        parsers = [self.shapes.parser(place) for place in places]
+        if not parsers or None in parsers:
+            return MISSING
+        text = self._bytes[node.start : node.end].decode("utf-8", "surrogatepass")
+        values, refused = [], None
+        for parse in parsers:
+            assert parse is not None
+            try:
+                values.append(parse(text))
+            except ParseError as error:
+                refused = error
+        if len(parsers) == 1 and refused is not None:
+            return refused
+        if refused is not None or any(not _is_same(values[0], one) for one in values[1:]):
+            return MISSING
+        return values[0]
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    if type(one) is not type(other):
+        return False
+    try:
+        return bool(one == other)
+    except Exception:  # a class's own comparison may raise anything
+        return False

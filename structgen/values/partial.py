@@ -1,0 +1,351 @@
+"""Partial: a value that is being written, as far as it is settled.
+
+Owns what users see of a growing document: fields as attributes and items, what is whole, and the
+value itself. It is a view of the document at one moment, made without a copy; what comes later does
+not change it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any, Generic, final
+
+from structgen.errors import IncompleteOutput, ParseError
+from structgen.types import T_co
+
+from .document import MISSING, Document, Node
+from .shapes import ANYTHING, Place
+
+
+@final
+class Partial(Generic[T_co]):
+    """A value of type ``T_co`` as far as it has been written.
+
+    A field is there from when it is settled: a number, a date or a choice when it is whole; text
+    while it grows, and objects and lists, which are a `Partial` until they are whole. Fields are
+    attributes (``partial.name``) and items (``partial["name"]``); a list has its items by index,
+    and a length. A field that is not there raises `AttributeError` or `KeyError`; ``"name" in
+    partial`` and `done` tell without. What is whole stays as it is in every later `Partial`.
+
+    A field called ``done``, ``complete``, ``value`` or ``so_far`` is reached by its item.
+    """
+
+    __slots__ = ("_at", "_document", "_final", "_node", "_text")
+
+    def __init__(
+        self,
+        document: Document | None,
+        node: Node | None,
+        at: int,
+        text: Callable[[], str] | None = None,
+        final: tuple[Any, ...] = (),
+    ) -> None:
+        """Look at a value.
+
+        Args:
+            document: what it is a part of; None for an output that is no JSON.
+            node: the value; None where it has not begun.
+            at: the offset at which to look.
+            text: of an output that is text: what gives it.
+            final: the parsed value of the whole, once it is there.
+        """
+        self._document = document
+        self._node = node
+        self._at = at
+        self._text = text
+        self._final = final
+
+    @property
+    def complete(self) -> bool:
+        """Whether the whole output has been written: so is the last `Partial`, and no other.
+
+        What is inside of it and whole is no `Partial`, but the value itself.
+        """
+        return bool(self._final)
+
+    @property
+    def value(self) -> T_co:
+        """The whole value, of the last `Partial` of an output: what `Generator.parse` gives.
+
+        Raises:
+            IncompleteOutput: it is not `complete`.
+        """
+        if not self._final:
+            raise IncompleteOutput(
+                "This value is still being written. Its .so_far has what there is.",
+                text=str(self._text()) if self._text is not None else "",
+            )
+        value: T_co = self._final[0]
+        return value
+
+    @property
+    def so_far(self) -> Any:
+        """What is there: open objects as dicts, open lists as lists, open text as str; what is
+        whole, as it is. None where nothing is.
+
+        Cost: a copy of all of it.
+        """
+        if self._text is not None:
+            return self._text()
+        if self.complete:
+            return self.value
+        if self._node is None or self._document is None:
+            return None
+        return _plain(self._document, self._node, self._at)
+
+    def done(self, *path: str | int) -> bool:
+        """Whether the field or item there is whole; without arguments: whether this value is.
+
+        Args:
+            path: the name of a field or the index of an item, and so on inside of that.
+        """
+        here: Any = self
+        for n, step in enumerate(path):
+            if not isinstance(here, Partial):
+                return _has(here, path[n:])
+            if here.complete:
+                return _has(here.value, path[n:])
+            found = here._child(step)
+            if found is None:
+                return False
+            child, places = found
+            here = here._seen(child, places)
+            if here is MISSING:
+                return False
+            if n == len(path) - 1:
+                return child.settled <= self._at and not isinstance(here, Partial)
+        return self.complete
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):  # no slot is set while a copy is made
+            raise AttributeError(name)
+        found = MISSING if self._kind != "object" else self._get(name)
+        if found is MISSING:
+            raise AttributeError(
+                f"{name!r} has not been written yet, or is no field of this value. "
+                f'Ask done({name!r}), or "{name}" in partial, before.'
+            )
+        return found
+
+    def __getitem__(self, step: str | int) -> Any:
+        if self._kind == "array" and isinstance(step, int):
+            there = len(self)
+            if not -there <= step < there:
+                raise IndexError(f"There are {there} items so far, and no item {step}.")
+            return self._get(step % there)
+        found = MISSING if self._kind != "object" else self._get(step)
+        if found is MISSING:
+            raise KeyError(f"{step!r} has not been written yet, or is no field of this value.")
+        return found
+
+    def __contains__(self, item: object) -> bool:
+        if self._kind == "object":
+            return any(item == name for name in self)
+        return any(item == one for one in self)
+
+    def __len__(self) -> int:
+        if self._kind == "array":
+            return _n_there(self._document, self._node, self._at)
+        return sum(1 for _ in self)
+
+    def __bool__(self) -> bool:
+        return self._node is not None or self._text is not None or bool(self._final)
+
+    def __iter__(self) -> Iterator[Any]:
+        """The items of a list; the names of an object's fields, in the order of the document."""
+        if self._kind == "array":
+            for n in range(len(self)):
+                yield self._get(n)
+        elif self._kind == "object":
+            yield from _names(self._document, self._node, self._at)
+
+    def __str__(self) -> str:
+        now = self.so_far
+        return now if isinstance(now, str) else repr(self)
+
+    def __repr__(self) -> str:
+        if self._kind == "object":
+            inside = ", ".join(f"{name}={self._shown(name)}" for name in self)
+        elif self._kind == "array":
+            inside = ", ".join(self._shown(n) for n in range(len(self)))
+        else:
+            now = self.so_far
+            inside = "" if now is None else repr(now)
+        return f"Partial({inside}{'' if self.complete else ', …' if inside else '…'})"
+
+    def _shown(self, step: str | int) -> str:
+        try:
+            return repr(self._get(step))
+        except ParseError:
+            return "(refused)"
+
+    @property
+    def _kind(self) -> str:
+        return "" if self._node is None else self._node.kind
+
+    def _get(self, step: str | int) -> Any:
+        child = self._child(step)
+        if child is None:
+            return MISSING
+        found = self._seen(*child)
+        if self.complete and (found is MISSING or isinstance(found, Partial)):
+            found = _of(self.value, step)  # only the whole tells it
+        return found
+
+    def _seen(self, child: Node, places: tuple[Place, ...]) -> Any:
+        assert self._document is not None
+        return _seen(self._document, child, self._at, places)
+
+    def _child(self, step: str | int) -> tuple[Node, tuple[Place, ...]] | None:
+        """A field or item that has begun, with the types it may have."""
+        node, document = self._node, self._document
+        if node is None or document is None:
+            return None
+        if node.kind == "array" and isinstance(step, int):
+            n = node.n_begun(self._at)
+            child = node.children[step] if -n <= step < n else None
+            return None if child is None else (child, child.places)
+        if node.kind == "object":
+            for key in _keys_called(document, node, self._at, step):
+                child = node.children[node.steps[key]]
+                if child.start < self._at:
+                    return child, _places(node, key, self._at)
+        return None
+
+
+def _seen(document: Document, node: Node, at: int, places: tuple[Place, ...]) -> Any:
+    """A part as users see it; `MISSING` where it is not settled."""
+    if node.settled <= at:
+        found = document.value(node, places)
+        if found is not MISSING or node.kind not in ("object", "array"):
+            return found
+    if node.kind in ("object", "array"):
+        return Partial(document, node, at)
+    return node.text(at) if document.grows(node) else MISSING
+
+
+def _places(node: Node, key: str, at: int) -> tuple[Place, ...]:
+    """The types that a field may have, by what its object could be at an offset."""
+    found = [
+        shape.fields[key][1] if key in shape.fields else shape.others for shape in node.shape(at)
+    ]
+    return tuple(dict.fromkeys(place for place in found if place is not None))
+
+
+def _name(document: Document, node: Node, key: str, at: int) -> Any:
+    """What the value calls a field; `MISSING` while candidates call it differently."""
+    names = {
+        shape.fields[key][0] if key in shape.fields else _key(document, shape.keys, key)
+        for shape in node.shape(at)
+    }
+    return names.pop() if len(names) == 1 else MISSING
+
+
+def _key(document: Document, place: Place | None, key: str) -> Any:
+    """A key of a dict, as its type has it."""
+    parse = None if place is None or place is ANYTHING else document.shapes.parser(place)
+    if parse is None:
+        return key
+    try:
+        found = parse(json.dumps(key))
+        hash(found)
+    except (ParseError, TypeError):
+        return key
+    return found
+
+
+def _keys_called(document: Document, node: Node, at: int, name: Any) -> Iterator[str]:
+    """The keys of the fields that the value calls by a name."""
+    if name in node.steps and _name(document, node, name, at) == name:
+        yield name
+        return
+    for key in node.steps:
+        if _name(document, node, key, at) == name:
+            yield key
+
+
+def _fields(document: Document, node: Node, at: int) -> Iterator[tuple[Any, Any]]:
+    """The names and values of an object's fields that are there."""
+    for key, index in node.steps.items():
+        child = node.children[index]
+        if child.start >= at:
+            return
+        name = _name(document, node, key, at)
+        if name is not MISSING:
+            found = _seen(document, child, at, _places(node, key, at))
+            if found is not MISSING:
+                yield name, found
+
+
+def _names(document: Document | None, node: Node | None, at: int) -> Iterator[Any]:
+    """The names of an object's fields that are there, those that checks refuse among them."""
+    if document is None or node is None:
+        return
+    for key, index in node.steps.items():
+        child = node.children[index]
+        if child.start >= at:
+            return
+        name = _name(document, node, key, at)
+        if name is not MISSING and _is_there(document, child, at, _places(node, key, at)):
+            yield name
+
+
+def _is_there(document: Document, node: Node, at: int, places: tuple[Place, ...]) -> bool:
+    try:
+        return _seen(document, node, at, places) is not MISSING
+    except ParseError:
+        return True
+
+
+def _n_there(document: Document | None, node: Node | None, at: int) -> int:
+    """How many items of an array are there: up to the first that is not settled."""
+    if document is None or node is None:
+        return 0
+    n = node.n_begun(at)
+    if not n:
+        return 0
+    if len({child.places for child in node.children[:2]}) == 1 and node.children[0].places:
+        # Items of one type: if one is settled when it is whole, all are.
+        if not _is_there(document, node.children[n - 1], at, node.children[n - 1].places):
+            n -= 1
+        first = node.children[0]
+        return n if n and _is_there(document, first, at, first.places) else 0
+    for i, child in enumerate(node.children[:n]):
+        if not _is_there(document, child, at, child.places):
+            return i
+    return n
+
+
+def _of(value: Any, step: Any) -> Any:
+    """A field or item of a whole value."""
+    if isinstance(step, str) and hasattr(value, step):
+        return getattr(value, step)
+    try:
+        return value[step]
+    except (TypeError, LookupError):
+        return MISSING
+
+
+def _plain(document: Document, node: Node, at: int) -> Any:
+    if node.kind == "object":
+        return {
+            name: found.so_far if isinstance(found, Partial) else found
+            for name, found in _fields(document, node, at)
+        }
+    if node.kind == "array":
+        items = [
+            _seen(document, child, at, child.places)
+            for child in node.children[: _n_there(document, node, at)]
+        ]
+        return [found.so_far if isinstance(found, Partial) else found for found in items]
+    return node.text(at) if document.grows(node) else None
+
+
+def _has(value: Any, path: tuple[str | int, ...]) -> bool:
+    """Whether a whole value has something there."""
+    for step in path:
+        value = _of(value, step)
+        if value is MISSING:
+            return False
+    return True

@@ -1,0 +1,334 @@
+"""What a part of a document is for its type: fields and their names, items, text that may grow.
+
+Owns the reading of Pydantic's core schemas, which describe classes, dataclasses, `TypedDict`s,
+attrs and msgspec classes and containers alike, for values that are still being written. Where a
+type is a union, its members are candidates: what is known of a part is what all of them say, and a
+member that the keys or tags so far exclude is one no more. Knows no documents and no bytes.
+"""
+
+from __future__ import annotations
+
+import enum
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from structgen.types import NAMES, ValueSchema
+
+_WRAPPERS = {
+    "nullable": "schema",
+    "default": "schema",
+    "custom-error": "schema",
+    "definitions": "schema",
+    "function-before": "schema",
+    "function-after": "schema",
+    "function-wrap": "schema",
+    "json-or-python": "json_schema",
+    "lax-or-strict": "lax_schema",
+    "model": "schema",
+    "dataclass": "schema",
+}
+"""Core schemas that hold the one that says what the JSON is like, and under which name."""
+
+_FUNCTIONS = ("function-before", "function-after", "function-wrap", "function-plain")
+_OWN = "structgen."  # our functions look, and change nothing
+_CHANGES = ("strip_whitespace", "to_lower", "to_upper")
+_LISTS = ("list", "set", "frozenset", "generator")
+
+
+@dataclass(frozen=True, slots=True, eq=False)  # core schemas are compared by identity
+class Place:
+    """One type that a part may have.
+
+    Attributes:
+        core: its core schema; None: whatever JSON has.
+        config: the core config of the class it is in, or None.
+    """
+
+    core: Any
+    config: Any = None
+
+
+ANYTHING = Place(None)
+"""A part that no type says more of than JSON does."""
+
+
+class _Part(NamedTuple):
+    """A place without what is wrapped around it."""
+
+    core: Any
+    config: Any
+    is_changed: bool  # by a function, so that the value may be another than the text says
+    names: Mapping[str, str]  # what a constructor calls each key
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectShape:
+    """One type that an object may have.
+
+    Attributes:
+        fields: by key: what the value calls the field, and its type.
+        others: the type of all other keys; None: there are none.
+        keys: the type of the keys themselves; None: they are as in the JSON.
+        tags: by key: the values one of which the field must have.
+    """
+
+    fields: Mapping[str, tuple[str, Place]]
+    others: Place | None = None
+    keys: Place | None = None
+    tags: Mapping[str, frozenset[Any]] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayShape:
+    """One type that an array may have.
+
+    Attributes:
+        first: the types of its first items.
+        others: the type of those after them; None: there are none.
+    """
+
+    first: tuple[Place, ...]
+    others: Place | None
+
+
+class Shapes:
+    """The shapes of the parts of one output type. Thread-safe: what is kept is only made twice."""
+
+    def __init__(self, values: ValueSchema | None) -> None:
+        """Read a type.
+
+        Args:
+            values: what Pydantic makes the value by; None: the value is what `json.loads` gives.
+        """
+        self._values = values
+        self._refs: dict[str, Any] = {}
+        self._kept: dict[tuple[str, int, int], Any] = {}
+        self.root = ANYTHING
+        if values is not None:
+            self.root = Place(values.core, values.config)
+            if values.core["type"] == "definitions":
+                self._refs = {one["ref"]: one for one in values.core["definitions"]}
+
+    def objects(self, place: Place) -> tuple[ObjectShape, ...]:
+        """The objects that may stand there."""
+        found: tuple[ObjectShape, ...] = self._keep("objects", place, self._objects)
+        return found
+
+    def arrays(self, place: Place) -> tuple[ArrayShape, ...]:
+        """The arrays that may stand there."""
+        found: tuple[ArrayShape, ...] = self._keep("arrays", place, self._arrays)
+        return found
+
+    def grows(self, place: Place) -> bool:
+        """Whether a string there is text that becomes the value as it is."""
+        return bool(self._keep("grows", place, self._grows))
+
+    def parser(self, place: Place) -> Callable[[str], Any] | None:
+        """What makes the value there of its JSON.
+
+        None where a validator asks for the other fields of its object, which it gets when that is
+        whole. What is returned raises `ParseError`.
+        """
+        if place.core is None or self._values is None:
+            return json.loads
+        parser: Callable[[str], Any] | None = self._keep("parser", place, self._parser)
+        return parser
+
+    def _keep(self, what: str, place: Place, make: Callable[[Place], Any]) -> Any:
+        # Core schemas live as long as what holds them, so their ids name them.
+        key = (what, id(place.core), id(place.config))
+        if key not in self._kept:
+            self._kept[key] = make(place)
+        return self._kept[key]
+
+    def _parser(self, place: Place) -> Callable[[str], Any] | None:
+        assert self._values is not None
+        if _asks_for_others(place.core):
+            return None
+        return self._values.parser(place.core, place.config)
+
+    def _objects(self, place: Place) -> tuple[ObjectShape, ...]:
+        if place.core is None:
+            return (ObjectShape({}, others=ANYTHING),)
+        return tuple(
+            shape for part in self._parts(place) if (shape := self._object(part)) is not None
+        )
+
+    def _object(self, part: _Part) -> ObjectShape | None:
+        core, config = part.core, part.config
+        kind = core["type"]
+        if kind == "any":
+            return ObjectShape({}, others=ANYTHING)
+        if kind == "dict":
+            return ObjectShape(
+                {},
+                others=_or_anything(core.get("values_schema"), config),
+                keys=_or_anything(core.get("keys_schema"), config),
+            )
+        if kind in ("model-fields", "typed-dict"):
+            members = [(name, field) for name, field in core["fields"].items()]
+        elif kind in ("dataclass-args", "named-tuple"):
+            members = [(field["name"], field) for field in core["fields"]]
+        elif kind == "call":
+            arguments = core["arguments_schema"].get("arguments_schema", [])
+            members = [(field["name"], field) for field in arguments]
+        else:
+            return None
+        fields = {}
+        tags = {}
+        for name, field in members:
+            inner = Place(field["schema"], config)
+            for key in _keys(name, field, config):
+                fields[key] = (part.names.get(name, name), inner)
+                literals = self._literals(inner)
+                if literals is not None:
+                    tags[key] = literals
+        extra = core.get("extra_behavior") or (config or {}).get("extra_fields_behavior")
+        others = _or_anything(core.get("extras_schema"), config) if extra == "allow" else None
+        return ObjectShape(fields, others, tags=tags)
+
+    def _arrays(self, place: Place) -> tuple[ArrayShape, ...]:
+        if place.core is None:
+            return (ArrayShape((), ANYTHING),)
+        return tuple(
+            shape for part in self._parts(place) if (shape := self._array(part)) is not None
+        )
+
+    def _array(self, part: _Part) -> ArrayShape | None:
+        core, config = part.core, part.config
+        kind = core["type"]
+        if kind == "any":
+            return ArrayShape((), ANYTHING)
+        if kind in _LISTS:
+            return ArrayShape((), _or_anything(core.get("items_schema"), config))
+        if kind == "tuple":
+            items = [Place(item, config) for item in core["items_schema"]]
+            index = core.get("variadic_item_index")
+            if index is None:
+                return ArrayShape(tuple(items), None)
+            # What stands after the items of any number is told only by the end of the array.
+            others = items[index] if index == len(items) - 1 else ANYTHING
+            return ArrayShape(tuple(items[:index]), others)
+        if kind == "named-tuple":
+            return ArrayShape(tuple(Place(one["schema"], config) for one in core["fields"]), None)
+        return None
+
+    def _grows(self, place: Place) -> bool:
+        if place.core is None:
+            return True
+        found = False
+        for part in self._parts(place):
+            kind = part.core["type"]
+            if kind == "any":
+                found = True
+            elif kind == "str":
+                config = part.config or {}
+                changes = any(part.core.get(name) or config.get(f"str_{name}") for name in _CHANGES)
+                if changes or part.is_changed:
+                    return False
+                found = True
+            elif kind not in _NO_STRINGS:
+                return False
+        return found
+
+    def _literals(self, place: Place) -> frozenset[Any] | None:
+        """The values one of which stands there; None: it may be something else."""
+        found: set[Any] = set()
+        for part in self._parts(place):
+            if part.core["type"] == "literal":
+                expected = part.core["expected"]
+            elif part.core["type"] == "enum":
+                expected = part.core["members"]
+            else:
+                return None
+            for one in expected:
+                found.add(one.value if isinstance(one, enum.Enum) else one)
+        try:
+            return frozenset(found)
+        except TypeError:
+            return None
+
+    def _parts(self, place: Place) -> Iterator[_Part]:
+        """What may stand there, each without what is wrapped around it."""
+        waiting: list[tuple[Any, Any, bool, Mapping[str, str]]] = [
+            (place.core, place.config, False, {})
+        ]
+        seen = set()
+        while waiting:
+            core, config, is_changed, names = waiting.pop(0)
+            kind = core["type"]
+            if kind == "definition-ref":
+                reference = core["schema_ref"]
+                if reference not in seen and reference in self._refs:
+                    seen.add(reference)
+                    waiting.insert(0, (self._refs[reference], config, is_changed, names))
+                continue
+            if kind == "union":
+                choices = [one[0] if isinstance(one, tuple) else one for one in core["choices"]]
+                waiting[:0] = [(one, config, is_changed, names) for one in choices]
+                continue
+            if kind == "tagged-union":
+                choices = [one for one in core["choices"].values() if isinstance(one, dict)]
+                waiting[:0] = [(one, config, is_changed, names) for one in choices]
+                continue
+            if kind == "chain":
+                waiting.insert(0, (core["steps"][0], config, True, names))
+                continue
+            if kind in ("model", "dataclass"):
+                config, names = core.get("config", config), {}
+            if kind in _FUNCTIONS:
+                function = core["function"]["function"]
+                names = getattr(function, NAMES, names)
+                module = getattr(function, "__module__", None) or ""
+                is_changed = is_changed or not module.startswith(_OWN)
+            inner = _WRAPPERS.get(kind)
+            if inner is None:
+                yield _Part(core, config, is_changed, names)
+            else:
+                waiting.insert(0, (core[inner], config, is_changed, names))
+
+
+_NO_STRINGS = (
+    *("model-fields", "typed-dict", "dataclass-args", "named-tuple", "call", "dict", "tuple"),
+    *(*_LISTS, "none", "int", "float", "bool"),
+)
+"""Core schemas of what the mask never writes as a string."""
+
+
+def _or_anything(core: Any, config: Any) -> Place:
+    return ANYTHING if core is None else Place(core, config)
+
+
+def _keys(name: str, field: Mapping[str, Any], config: Any) -> Iterator[str]:
+    """What the JSON may call a field."""
+    alias = field.get("validation_alias")
+    if alias is None:
+        yield name
+        return
+    if isinstance(alias, str):
+        yield alias
+    else:
+        for path in alias if isinstance(alias[0], list) else [alias]:
+            if len(path) == 1:
+                yield path[0]
+    if (config or {}).get("populate_by_name") or (config or {}).get("validate_by_name"):
+        yield name
+
+
+def _asks_for_others(core: Any) -> bool:
+    """Whether a validator of the field gets its object's other fields; those inside get theirs."""
+    stack = [core]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, (list, tuple)):
+            stack.extend(node)
+        elif isinstance(node, dict):
+            if node.get("type") in ("model", "dataclass", "typed-dict", "definitions"):
+                continue
+            function = node.get("function")
+            if isinstance(function, dict) and function.get("type") == "with-info":
+                return True
+            stack.extend(part for key, part in node.items() if key not in ("metadata", "ref"))
+    return False
