@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from structgen.automaton.core import Alternative, Machine, TextHistory
+from structgen.automaton.core import POP, Alternative, Machine, TextHistory
 from structgen.automaton.core.frames import Textless
 from structgen.automaton.texts import Text, joined
 
@@ -31,7 +31,7 @@ class SequenceFrame(Textless):
 
     def open(self) -> tuple[Alternative, ...]:
         """How a text of all starts."""
-        return self._ways(0)
+        return self._ways(0) if self._parts else POP
 
     def release(self) -> None:
         """Let go of all that refers back to the frame, see `machine.Machine.languages`."""

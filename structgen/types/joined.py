@@ -14,7 +14,6 @@ from structgen.grammar import ir
 
 from .schemas import shown
 from .sums import Joined
-from .tagged import has_rules
 from .templates import Template
 from .user import OutputType
 
@@ -35,28 +34,29 @@ default ones."""
 
 def joined_type(value: Joined, name: str, lower: Lower) -> OutputType:
     """The output type of a sum. Parses to the text."""
-    outputs = [_part(part, f"part {n} of {name}", lower) for n, part in enumerate(value.parts, 1)]
-    checked = dict.fromkeys(found for output in outputs for found in output.checked)
-    grammar = ir.Sequence(tuple(output.grammar for output in outputs))
-    return OutputType(grammar, str, name, tuple(checked))
+    parts = [_part(part, f"part {n} of {name}", lower) for n, part in enumerate(value.parts, 1)]
+    checked = dict.fromkeys(found for part in parts for found in part.checked)
+    return _sequence(parts, str, name, tuple(checked))
 
 
 def template_type(value: Template, name: str, lower: Lower) -> OutputType:
     """The output type of a template. Parses to its holes' values by name."""
-    outputs: list[tuple[str | None, OutputType]] = []
+    holes: list[str | None] = []
+    outputs: list[OutputType] = []
     for text, hole in value.parts:
         if text:
-            outputs.append((None, _literal(text)))
+            holes.append(None)
+            outputs.append(_literal(text))
         if hole is not None:
-            outputs.append((hole, _part(value.holes[hole], f"hole {hole!r} of {name}", lower)))
-    if not outputs:
-        outputs.append((None, _literal("")))
-    parts = tuple(output.grammar for _, output in outputs)
-    divide = _Divider(parts, name)
+            where = f"hole {hole!r} of {name}"
+            holes.append(hole)
+            outputs.append(_part(value.holes[hole], where, lower))
+            _check_is_text(outputs[-1].grammar, where)
+    divide = _Divider([output.grammar for output in outputs], name)
 
     def parse(text: str) -> dict[str, Any]:
         found: dict[str, Any] = {}
-        for (hole, output), piece in zip(outputs, divide(text), strict=True):
+        for hole, output, piece in zip(holes, outputs, divide(text), strict=True):
             if hole is None:
                 continue
             try:
@@ -67,10 +67,33 @@ def template_type(value: Template, name: str, lower: Lower) -> OutputType:
 
     checked = [
         (f"$.{hole}{path.removeprefix('$')}", named)
-        for hole, output in outputs
+        for hole, output in zip(holes, outputs, strict=True)
         for path, named in output.checked
     ]
-    return OutputType(ir.Sequence(parts), parse, name, tuple(checked))
+    return _sequence(outputs, parse, name, tuple(checked))
+
+
+def _sequence(
+    parts: Sequence[OutputType],
+    parse: Callable[[str], Any],
+    name: str,
+    checked: tuple[tuple[str, str], ...],
+) -> OutputType:
+    """One output type after the other."""
+
+    def fitted(tokens: Collection[str]) -> OutputType:
+        fit = [part.fitted(tokens) if part.fitted is not None else part for part in parts]
+        return _sequence(fit, parse, name, checked)
+
+    located = [part.locate for part in parts if part.locate is not None]
+    return OutputType(
+        ir.Sequence(tuple(part.grammar for part in parts)),
+        parse,
+        name,
+        checked,
+        locate=located[0] if len(located) == 1 else None,
+        fitted=fitted if any(part.fitted is not None for part in parts) else None,
+    )
 
 
 def _literal(text: str) -> OutputType:
@@ -84,12 +107,26 @@ def _part(value: Any, where: str, lower: Lower) -> OutputType:
         output = lower(value)
     except OutputTypeError as error:
         raise type(error)(f"In {where}: {error}") from error
-    if has_rules(output.grammar):
+    if output.offered is not None:
         raise OutputTypeError(
-            f"In {where}: a grammar cannot stand among other parts. Use any type that is no Cfg "
-            "and has no tags, or write the whole text as one Cfg, with terminals={'NAME': type}."
+            f"In {where}: tool calls are a whole answer in the model's own syntax, and no part of "
+            "another text. Pass ToolCalls(...) by itself."
         )
     return output
+
+
+def _check_is_text(grammar: ir.Grammar, where: str) -> None:
+    """Refuse what is written with tokens that have no text, by which it could be read again."""
+    if isinstance(grammar, (ir.Either, ir.Sequence)):
+        for part in grammar.parts:
+            _check_is_text(part, where)
+    elif isinstance(grammar, ir.ContextFree):
+        for terminal in grammar.terminals:
+            if isinstance(terminal, ir.SpecialToken):
+                raise OutputTypeError(
+                    f"In {where}: its grammar names the special token {terminal.text!r}, which is "
+                    "no text by which a template could be divided. Join the parts with + instead."
+                )
 
 
 class _Divider:
@@ -115,8 +152,8 @@ class _Divider:
         for is_loose in (False, True):
             ends = _divided(self._machines_of(is_loose), data)
             if ends is not None:
-                starts = [0, *ends[:-1]]
-                return [data[a:b].decode() for a, b in zip(starts, ends, strict=True)]
+                starts = (0, *ends)
+                return [data[a:b].decode() for a, b in zip(starts, ends, strict=False)]
         raise ParseError(
             f"The text is no {self._name}: {shown(text)}.",
             text=text,
@@ -154,7 +191,7 @@ def _divided(machines: Sequence[Any], data: bytes) -> list[int] | None:
         chosen.append(ends)
         begins = ends.keys()
     end = len(data)
-    if end not in chosen[-1]:
+    if end not in begins:
         return None
     out: list[int] = []
     for begun in reversed(chosen):

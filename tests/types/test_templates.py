@@ -37,6 +37,10 @@ class Person(BaseModel):
     tags: list[int] = []
 
 
+BRACKETS = Cfg('start: "(" start? ")" | /[ab]+/')
+PLAIN = Cfg('start: /a+/ "b"?')
+
+
 @dataclass
 class Point:
     x: int
@@ -60,6 +64,10 @@ TEMPLATES = [
     Template("{a} {b}", a=int | None, b=Annotated[str, Field(max_length=3)]),
     Template("no holes: {{}}"),
     Template(""),
+    Template("x{g}y{n}", g=BRACKETS, n=int),
+    Template("{g}{h}", g=PLAIN, h=Cfg('start: "b"* "a"')),
+    Template("{g}, {t}!", g=BRACKETS, t=Template("{c}{d}", c=PLAIN, d=BRACKETS)),
+    Template("{t}|{n}", t=structgen.Tagged("<n>", int, "</n>"), n=int),
     Template("{s} is {c}", s=structgen.types.sentence, c=structgen.types.country_code),
 ]
 
@@ -89,6 +97,8 @@ def test_values() -> None:
     "output_type",
     [
         *TEMPLATES[:4],
+        *TEMPLATES[9:13],
+        Text("[") + BRACKETS + "]" + list[int],
         Text("ab") + int + "b" + Regex("b*"),
         Regex("a*") + (int | None) + Choice(["1", "12"]),
         Template("{a}1", a=int) | Regex("x+"),
@@ -106,6 +116,28 @@ def test_budgets_are_kept(template: Template) -> None:
     constraint = structgen.compile(template, TINY)
     for found in walks_within_the_budget(constraint, random.Random(3), 8):
         lower(template).parse(found.text)
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        (BRACKETS, Regex("[ab]*")),
+        (PLAIN, Cfg('start: "b"* "a"')),
+        (int, BRACKETS),
+        (PLAIN, Template("{x}{y}", x=BRACKETS, y=Regex("a?"))),
+    ],
+)
+def test_what_is_allowed_is_one_text_after_the_other(parts: tuple[Any, Any]) -> None:
+    """Against every way to cut a text in two."""
+    whole = structgen.compile(Template("{a}{b}", a=parts[0], b=parts[1]), BYTES)
+    first, second = (structgen.compile(part, BYTES) for part in parts)
+    for size in range(6):
+        for drawn in itertools.product("ab(1)" if size < 5 else "ab", repeat=size):
+            text = "".join(drawn)
+            expected = any(
+                first.allows(text[:at]) and second.allows(text[at:]) for at in range(size + 1)
+            )
+            assert whole.allows(text) == expected, text
 
 
 # -- how a text is divided --------------------------------------------------------------------
@@ -228,8 +260,10 @@ def test_wrong_holes(text: Any, holes: dict[str, Any], message: str) -> None:
 
 
 def test_holes_that_cannot_be() -> None:
-    with pytest.raises(OutputTypeError, match=r"In hole 'g' of Template.*a grammar cannot stand"):
-        lower(Template("{g}", g=Cfg('start: "a" start?')))
+    with pytest.raises(OutputTypeError, match=r"In hole 'g' of Template.*names the special token"):
+        lower(Template("{g}", g=Cfg("start: <|x|>")))
+    with pytest.raises(OutputTypeError, match=r"In hole 'g' of Template.*tool calls are a whole"):
+        lower(Template("{g}", g=structgen.ToolCalls([test_values])))
     with pytest.raises(OutputTypeError, match=r"In hole 'g' of Template.*is a value, not a type"):
         lower(Template("{g}", g=5))
     with pytest.raises(OutputTypeError, match="In part 2 of "):

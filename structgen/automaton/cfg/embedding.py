@@ -16,10 +16,9 @@ from collections.abc import Collection
 from structgen.automaton.core.frames import POP, Alternative, Textless
 from structgen.automaton.core.leaf import GROW, Leaf
 from structgen.automaton.core.machine import Machine
-from structgen.automaton.core.stacks import BOTTOM
 from structgen.automaton.core.text_history import TextHistory
 from structgen.automaton.json.nesting import UNLIMITED
-from structgen.automaton.texts import Text
+from structgen.automaton.texts import Text, put
 
 from .embedded_terminals import EmbeddedTerminal, GuardedLeaf, NamedTokenLeaf
 from .lexer import Lexer
@@ -129,8 +128,8 @@ class EmbeddingMachine(Machine):
     """A `Machine` in which some frames are grammars."""
 
     def __init__(self, start: tuple[Alternative, ...]) -> None:
-        # (frame, condition) → places reached since the last state was made
-        self._reached: dict[tuple[CfgFrame, int], dict[int, None]] = {}
+        # (frame, condition, continuation below) → places reached since the last state was made
+        self._reached: dict[tuple[CfgFrame, int, int], dict[int, None]] = {}
         super().__init__(start)
 
     def _resume_link(
@@ -141,7 +140,7 @@ class EmbeddingMachine(Machine):
             super()._resume_link(link, depth, outcome, found)
             return
         for place, condition in frame.arrivals(at, outcome):
-            self._reached.setdefault((frame, condition), {})[place] = None
+            self._reached.setdefault((frame, condition, link[1]), {})[place] = None
 
     # What has been reached has to be told of every time.
 
@@ -158,9 +157,9 @@ class EmbeddingMachine(Machine):
 
     def _intern(self, found: set[int]) -> int:
         while self._reached:
-            (frame, condition), places = self._reached.popitem()
+            (frame, condition, below), places = self._reached.popitem()
             place = frame.cfg.union(tuple(places))
-            self._enter(frame.begin(place, condition), BOTTOM, found)
+            self._enter(frame.begin(place, condition), below, found)
         return super()._intern(found)
 
     # What an error left behind in the middle of a state belongs to no other.
@@ -195,10 +194,10 @@ class EmbeddingMachine(Machine):
         if not isinstance(leaf, Lexer):
             return super().completion(leaf, q, continuation, tape)
         ways: list[Text] = []
-        for frame_id, _ in self.continuations[continuation]:
+        for frame_id, below in self.continuations[continuation]:
             frame, at = self.frames[frame_id]
             assert isinstance(frame, CfgFrame)
-            way = frame.complete(q, at)
-            if way is not None:
-                ways.append(way)
+            way, rest = frame.complete(q, at), self._rest(below)
+            if way is not None and rest is not None:
+                ways.append(put(way, rest))
         return min(ways, key=lambda way: (len(way), way), default=None)
