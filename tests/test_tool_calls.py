@@ -262,7 +262,7 @@ def test_a_marker_that_is_a_control_token_is_that_token() -> None:
         (lambda: ToolCalls([add], text=False), "choice='required'"),
         (lambda: lower(ToolCalls([add], choice="sub")), "nor one of the tools: add"),
         (lambda: lower(ToolCalls([add, add])), "both called 'add'"),
-        (lambda: lower(ToolCalls([lambda: None])), "called '<lambda>'"),
+        (lambda: lower(ToolCalls([lambda: None])), "is called <lambda>"),
         (lambda: lower(ToolCalls([JsonSchema({"type": "object"})])), "has no name to call it by"),
         (lambda: lower(ToolCalls([int])), "takes no object of arguments"),
         (lambda: lower(ToolCalls([3])), "3 is no tool"),
