@@ -147,6 +147,11 @@ def test_generate(tmp_path):
     assert result.stdout in ("ac\n", "bc\n")
     result = run("generate", "It is", "--raw", "--choice", "é", "--choice", "ü")
     assert result.stdout in ("é\n", "ü\n")
+    result = run("generate", "Tea?", "--choice", "yes", "--choice", "no", "--think", "24")
+    assert result.stdout in ("yes\n", "no\n")
+    assert result.stderr.strip(), "what it thought"
+    result = run("generate", "Tea?", "--think", "3")
+    assert "think=3 leaves no room to think" in result.stderr
 
 
 def test_generate_of_a_type_by_its_name(tmp_path):

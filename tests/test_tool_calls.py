@@ -206,6 +206,17 @@ def test_the_template_shows_the_syntax(model: TextModel, template: str) -> None:
     assert tool_syntax(Templated(model, template)) == SYNTAXES[template]
 
 
+def test_lowered_calls_are_written_as_the_model_does(model: TextModel) -> None:
+    one: Any = Templated(model, "llama")
+    own = ToolSyntax("!", "!", ":", None, ".")
+    for calls, syntax in ((ToolCalls([add]), BARE), (ToolCalls([add], syntax=own), own)):
+        for output_type in (calls, lower(calls)):
+            constraint = Generator(one, output_type).constraint
+            assert constraint is not None
+            assert constraint.output.offered is not None
+            assert constraint.output.offered.syntax == syntax
+
+
 @pytest.mark.parametrize(
     ("name", "example"),
     [
@@ -262,7 +273,11 @@ def test_a_marker_that_is_a_control_token_is_that_token() -> None:
         (lambda: ToolCalls([add], text=False), "choice='required'"),
         (lambda: lower(ToolCalls([add], choice="sub")), "nor one of the tools: add"),
         (lambda: lower(ToolCalls([add, add])), "both called 'add'"),
-        (lambda: lower(ToolCalls([lambda: None])), "is called <lambda>"),
+        (lambda: lower(ToolCalls([lambda: None])), "called <lambda>"),
+        (
+            lambda: lower(ToolCalls([{"name": "a b", "parameters": {"type": "object"}}])),
+            "called 'a b'",
+        ),
         (lambda: lower(ToolCalls([JsonSchema({"type": "object"})])), "has no name to call it by"),
         (lambda: lower(ToolCalls([int])), "takes no object of arguments"),
         (lambda: lower(ToolCalls([3])), "3 is no tool"),

@@ -108,6 +108,13 @@ def _generation(command: Callable[..., Any]) -> Callable[..., Any]:
             type=int,
             help=f"Most tokens to generate; {_USUAL_TOKENS} unless the prompt leaves fewer.",
         ),
+        click.option(
+            "--think",
+            type=int,
+            metavar="TOKENS",
+            help="Let the model think first, for so many tokens at most; 0: not even where its "
+            "chat template has it think.",
+        ),
         click.option("--temperature", type=float, help="Above 0: sample."),
         click.option("--top-p", type=float, help="Sample among the likeliest of this probability."),
         click.option("--seed", type=int, help="Same seed, same output."),
@@ -123,11 +130,17 @@ def generate(**arguments: Any) -> None:
     """Print the answer to PROMPT; "-" reads it from standard input.
 
     Free text, or exactly what one of --schema, --regex, --choice, --grammar and --type asks for.
+    What the model thinks first, with --think, goes to standard error.
     """
     generator, prompt, options = _prepare(**arguments)
     with generator.stream(prompt, **options) as stream:
+        before = None
         for chunk in stream:
-            click.echo(chunk, nl=False)
+            is_thought = chunk.section == "reasoning"
+            if before == "reasoning" and not is_thought:
+                click.echo(err=True)
+            click.echo(click.style(chunk, dim=is_thought), nl=False, err=is_thought)
+            before = chunk.section
     click.echo()
     _tell_end(stream.result, options["max_new_tokens"])
 
@@ -176,6 +189,7 @@ def _prepare(
     system: str | None,
     raw: bool,
     whitespace: str | None = None,
+    think: int | None = None,
     **options: Any,
 ) -> tuple[structgen.Generator, Any, dict[str, Any]]:
     """The generator, prompt and search options that arguments ask for."""
@@ -202,10 +216,10 @@ def _prepare(
             automaton.build(lowered.grammar, written)
     loaded = _load(model)
     with _telling(given):
-        generator = structgen.Generator(loaded, lowered, **written)
+        generator = structgen.Generator(loaded, lowered, think=think, **written)
     asked = text if raw else messages
     if options["max_new_tokens"] is None:
-        left = loaded.context_length - len(encode(loaded, asked))
+        left = loaded.context_length - len(encode(loaded, asked)) - (think or 0)
         options["max_new_tokens"] = max(min(_USUAL_TOKENS, left), 1)
     return generator, asked, options
 

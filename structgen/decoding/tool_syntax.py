@@ -23,7 +23,7 @@ from typing import Any
 
 from structgen.errors import PromptError
 from structgen.models.base import Model
-from structgen.types import NEUTRAL, ToolCalls, ToolSyntax
+from structgen.types import NEUTRAL, OutputType, ToolCalls, ToolSyntax
 
 _NAMES = ("probe_tool_one", "probe_tool_two")
 _ANSWER = "Zprobe answerZ"
@@ -65,9 +65,12 @@ def tool_syntax(model: Model) -> ToolSyntax:
 
 
 def as_model_writes(model: Model, output_type: Any) -> Any:
-    """``output_type``, and of `ToolCalls` the same in the syntax of ``model``."""
+    """``output_type``, and of `ToolCalls`, lowered or not, the same in the syntax of ``model``."""
     if isinstance(output_type, ToolCalls) and output_type.syntax is None:
         return output_type.written_as(tool_syntax(model))
+    if isinstance(output_type, OutputType) and output_type.offered is not None:
+        rewritten = output_type.offered.rewritten
+        return output_type if rewritten is None else rewritten(tool_syntax(model))
     return output_type
 
 

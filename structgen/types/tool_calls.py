@@ -8,17 +8,14 @@ one).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 from structgen.errors import OutputTypeError
 
 from .call import Call
 from .typed import Typed
-
-if TYPE_CHECKING:
-    pass
 
 _CHOICES = ("auto", "required")
 
@@ -67,11 +64,13 @@ class ToolsOffered:
         schemas: each tool as in OpenAI's API.
         syntax: how calls are written.
         instructions: what to tell, see `ToolCalls`.
+        rewritten: makes the output type in another syntax; None where the user said which.
     """
 
     schemas: tuple[Mapping[str, Any], ...]
     syntax: ToolSyntax
     instructions: str | None = None
+    rewritten: Callable[[ToolSyntax], Any] | None = field(default=None, repr=False, compare=False)
 
 
 NEUTRAL = ToolSyntax(

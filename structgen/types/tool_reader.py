@@ -41,7 +41,15 @@ def tool_calls_type(value: ToolCalls, name: str, lower: Callable[[Any], OutputTy
                 f"tools: {', '.join(tool.name for tool in tools)}."
             )
 
-    offered = ToolsOffered(tuple(tool.schema for tool in tools), syntax, value.instructions)
+    def rewritten(syntax: ToolSyntax) -> OutputType:
+        return tool_calls_type(value.written_as(syntax), name, lower)
+
+    offered = ToolsOffered(
+        tuple(tool.schema for tool in tools),
+        syntax,
+        value.instructions,
+        rewritten if value.syntax is None else None,
+    )
 
     def fitted(tokens: Collection[str]) -> OutputType:
         return OutputType(
