@@ -259,8 +259,9 @@ def load_embedder(
 
     Args:
         name: a folder with an ONNX file (``model.onnx``, there or in its folder ``onnx``) and
-            ``tokenizer.json``, the ONNX file itself, or a name from the catalogue, such as
-            ``all-minilm-l6-v2``.
+            ``tokenizer.json``, the ONNX file itself, a name from the catalogue, such as
+            ``all-minilm-l6-v2``, or a Hugging Face repository id, with the path of an ONNX file in
+            it or without: ``org/name``, ``org/name/onnx/model_quantized.onnx``.
         pooling: ``"mean"``, ``"cls"`` (the first token) or ``"last"``; None: as
             ``1_Pooling/config.json`` in the folder says, else the mean.
         max_length: most tokens of a text; None: as the folder says.

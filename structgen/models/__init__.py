@@ -45,10 +45,12 @@ def path(
     Args:
         name: a local folder with ``genai_config.json`` (or, for an embedder, with
             ``tokenizer.json`` and an ONNX file), a name of the catalogue, or a Hugging Face
-            repository id, ``org/name`` or ``org/name/folder``. A local folder comes first.
+            repository id, ``org/name`` or ``org/name/folder`` (of an embedder, the path of its
+            ONNX file). A local folder comes first.
         progress: told how fetching goes; by default it is shown on standard error. Nothing is shown
             when there is nothing to fetch.
-        task: what the model is to do; one of the catalogue that does something else is not fetched.
+        task: what the model is to do; one that does something else is not fetched. None: a
+            repository's language model, or the embedder of one that has none.
 
     Raises:
         ModelNotFound: there is no such folder, name or repository; or it holds no model, or
@@ -80,10 +82,15 @@ def path(
         return pull(name, progress)
     if local.exists():
         raise _not_a_model(local, text)
-    return pull(name, progress)
+    return pull(name, progress, task=task)
 
 
-def pull(name: str, progress: Progress | None = None) -> Path:
+def pull(
+    name: str,
+    progress: Progress | None = None,
+    *,
+    task: Literal["generate", "embed"] | None = None,
+) -> Path:
     """Fetch a model of the catalogue or a Hugging Face repository into the cache.
 
     A model that is there already stays as it is: to fetch a newer one, `remove` it first.
@@ -91,6 +98,7 @@ def pull(name: str, progress: Progress | None = None) -> Path:
     Args:
         name: as in `path`, but not a local folder.
         progress: as in `path`.
+        task: as in `path`.
 
     Returns:
         The model's folder in the cache.
@@ -109,7 +117,7 @@ def pull(name: str, progress: Progress | None = None) -> Path:
     if folder is not None:
         return folder
     with reporting(progress) as report:
-        return hub.fetch(name, report) if entry is None else fetch.fetch(entry, report)
+        return hub.fetch(name, report, task) if entry is None else fetch.fetch(entry, report)
 
 
 def remove(name: str) -> int:

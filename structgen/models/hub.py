@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from structgen.errors import DownloadError, ModelError, ModelNotFound
 from structgen.storage.user_folder import root
 
-from . import cache
+from . import cache, hub_embedders
 from .progress import Progress, bytes_under, megabytes, watching
 
 if TYPE_CHECKING:
@@ -34,12 +34,15 @@ def looks_like(name: str) -> bool:
     return _NAME.fullmatch(name) is not None and ".." not in name.split("/")
 
 
-def fetch(name: str, progress: Progress) -> Path:
+def fetch(name: str, progress: Progress, task: str | None = None) -> Path:
     """Fetch a repository's model, unless another process has just done it.
 
     Args:
-        name: ``org/name``, or ``org/name/folder/in/it`` when it holds several models.
+        name: ``org/name``, or ``org/name/folder/in/it`` when it holds several models; of an
+            embedder the path of its ONNX file.
         progress: told the bytes as they arrive.
+        task: ``"generate"`` for a language model, ``"embed"`` for an embedder; None: a language
+            model if there is one.
 
     Returns:
         The model's folder in the cache.
@@ -61,14 +64,25 @@ def fetch(name: str, progress: Progress) -> Path:
             return folder
         with _explained(repo_id):
             listing = _listing(repo_id)
-        inside = _model_folder(name, subfolder, list(listing.sizes))
+        files = list(listing.sizes)
+        chosen = None
+        if task == "embed" or (task is None and not any(map(_is_config, files))):
+            chosen = hub_embedders.wanted(name, subfolder, files)
+        if task == "embed" and chosen is None:
+            raise ModelNotFound(
+                f"{repo_id} holds no embedder: there must be an ONNX file and a tokenizer.json in "
+                "it. Look for a repository that has them, or export the model: `optimum-cli export "
+                f"onnx --model {repo_id} OUT`, then name the folder OUT."
+            )
+        inside = "" if chosen is not None else _model_folder(name, subfolder, files)
+        if chosen is None:
+            chosen = [file for file in files if _wanted(file, inside)]
         # A folder for each commit: files of two commits must not mix.
         download = work / listing.commit
         for stale in work.iterdir():
             if stale != download:
                 shutil.rmtree(stale, ignore_errors=True)
-        patterns = [f"{inside}/*"] if inside else None
-        total = sum(size for file, size in listing.sizes.items() if _wanted(file, inside))
+        total = sum(listing.sizes[file] for file in chosen)
         cache.need_space(total)
         stage = f"Downloading {name} ({megabytes(total)})"
         with (
@@ -84,8 +98,7 @@ def fetch(name: str, progress: Progress) -> Path:
                 local_dir=download,
                 # Only for references to commits, which are of no use here.
                 cache_dir=download / ".cache" / "references",
-                allow_patterns=patterns,
-                ignore_patterns=_OTHER_RUNTIMES,
+                allow_patterns=[_literal(file) for file in chosen],
                 endpoint=_endpoint(),
                 library_name="structgen",
             )
@@ -134,6 +147,15 @@ def _model_folder(name: str, subfolder: str, files: list[str]) -> str:
         "Look for a repository that has one, often with -onnx in its name; a GGUF file "
         "can be converted with `structgen models convert FILE.gguf OUT`."
     )
+
+
+def _is_config(file: str) -> bool:
+    return PurePosixPath(file).name == cache.CONFIG
+
+
+def _literal(file: str) -> str:
+    """A pattern that stands for one file: the hub's client matches as the shell does."""
+    return re.sub(r"([*?[])", r"[\1]", file)
 
 
 def _wanted(file: str, inside: str) -> bool:

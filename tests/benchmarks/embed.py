@@ -87,9 +87,9 @@ def corpora(quick: bool) -> dict[str, list[str]]:
 
     part = 8 if quick else 1
     return {
-        "sentences": [text(1) for _ in range(800 // part)],
-        "mixed": [text(min(int(choose.paretovariate(1.1)), 14)) for _ in range(400 // part)],
-        "paragraphs": [text(choose.randint(10, 14)) for _ in range(80 // part)],
+        "sentences": [text(1) for _ in range(240 // part)],
+        "mixed": [text(min(int(choose.paretovariate(1.1)), 14)) for _ in range(240 // part)],
+        "paragraphs": [text(choose.randint(10, 14)) for _ in range(40 // part)],
     }
 
 
