@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from .lists import LISTS
-from .numbers import NUMBERS
+from .numbers import NUMBERS, payment_card
 from .patterns import PATTERNS
 from .places import phone_number, postal_code
 from .ready_type import Ready
@@ -21,4 +21,4 @@ READY: dict[str, Ready] = {one.name: one for one in (*PATTERNS, *NUMBERS, *LISTS
 OFFERED: dict[str, Any] = {**READY, "phone_number": phone_number, "postal_code": postal_code}
 """What `structgen.types` has beside its own."""
 
-__all__ = ["OFFERED", "READY", "Ready", "phone_number", "postal_code"]
+__all__ = ["OFFERED", "READY", "Ready", "payment_card", "phone_number", "postal_code"]

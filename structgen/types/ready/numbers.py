@@ -65,12 +65,13 @@ def _luhn(begins: tuple[str, ...], size: int) -> list[Step]:
     return steps
 
 
-def _credit_card() -> list[Any]:
+def payment_card(signs: str = "") -> list[Any]:
+    """The expression of payment cards' numbers: plain, or in groups with one of ``signs``."""
     ways: list[Any] = []
     for begins, size in _CARDS:
         steps = _luhn(begins, size)
         ways.append(["checksum", 10, steps, "", [], 0])
-        for sign in " -":
+        for sign in signs:
             ways.append(["checksum", 10, _in_groups(steps, _GROUPS[size], sign), "", [], 0])
     return ["or", *ways]
 
@@ -115,7 +116,7 @@ NUMBERS = (
         "credit_card",
         "A payment card's number by issuer and length, with its check digit (Luhn); plain, or in "
         "groups with blanks or hyphens.",
-        _credit_card,
+        lambda: payment_card(" -"),
     ),
     Ready(
         "isbn13",
