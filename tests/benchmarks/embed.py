@@ -85,9 +85,9 @@ def corpora(quick: bool) -> dict[str, list[str]]:
     def text(n: int) -> str:
         return " ".join(choose.choices(sentences, k=n))
 
-    part = 8 if quick else 1
+    part = 4 if quick else 1
     return {
-        "sentences": [text(1) for _ in range(240 // part)],
+        "sentences": [text(1) for _ in range(400 // part)],
         "mixed": [text(min(int(choose.paretovariate(1.1)), 14)) for _ in range(240 // part)],
         "paragraphs": [text(choose.randint(10, 14)) for _ in range(40 // part)],
     }
@@ -169,33 +169,44 @@ def peers(folder: Path, work: Path) -> dict[str, Peer]:
     }
 
 
-def measure(
-    contenders: dict[str, Embed], corpora: dict[str, list[str]], rounds: int
-) -> dict[str, dict[str, Any]]:
-    """Seconds of each contender on each corpus, as they took turns."""
-    report: dict[str, dict[str, Any]] = {}
-    for kind, texts in corpora.items():
-        vectors = {name: embed(texts)[0] for name, embed in contenders.items()}  # warm
-        walls: dict[str, list[float]] = {name: [] for name in contenders}
-        cpus: dict[str, list[float]] = {name: [] for name in contenders}
-        names = list(contenders)
-        for turn in range(rounds):
-            for name in names[turn % len(names) :] + names[: turn % len(names)]:
-                _, wall, cpu = contenders[name](texts)
-                walls[name].append(wall)
-                cpus[name].append(cpu)
-        ours = names[0]
-        report[kind] = {
-            name: {
-                "sentences_a_second": len(texts) / statistics.median(walls[name]),
-                "cpu_ms_a_text": 1000 * statistics.median(cpus[name]) / len(texts),
-                "times_as_fast": _ratio(walls[name], walls[ours]),
-                "times_the_cpu": _ratio(cpus[name], cpus[ours]),
-                "least_cosine": float((vectors[name] * vectors[ours]).sum(axis=1).min()),
-            }
-            for name in names
+def measure(contenders: dict[str, Embed], texts: list[str], rounds: int) -> dict[str, Any]:
+    """What each contender took for the texts, as they took turns."""
+    vectors = {name: embed(texts)[0] for name, embed in contenders.items()}  # warm
+    walls: dict[str, list[float]] = {name: [] for name in contenders}
+    cpus: dict[str, list[float]] = {name: [] for name in contenders}
+    names = list(contenders)
+    for turn in range(rounds):
+        for name in names[turn % len(names) :] + names[: turn % len(names)]:
+            _, wall, cpu = contenders[name](texts)
+            walls[name].append(wall)
+            cpus[name].append(cpu)
+    ours = names[0]
+    return {
+        name: {
+            "sentences_a_second": len(texts) / statistics.median(walls[name]),
+            "cpu_ms_a_text": 1000 * statistics.median(cpus[name]) / len(texts),
+            "times_as_fast": _ratio(walls[name], walls[ours]),
+            "times_the_cpu": _ratio(cpus[name], cpus[ours]),
+            "least_cosine": float((vectors[name] * vectors[ours]).sum(axis=1).min()),
         }
-    return report
+        for name in names
+    }
+
+
+def show(kind: str, lengths: np.ndarray, rows: dict[str, Any]) -> None:
+    print(
+        f"\n{kind}: {len(lengths)} texts, tokens: median {np.median(lengths):.0f}, "
+        f"most {lengths.max()}\n\n"
+        "| | texts a second | CPU ms a text | structgen is … times as fast | … by CPU time "
+        "| least cosine |\n|---|---:|---:|---:|---:|---:|"
+    )
+    for name, row in rows.items():
+        print(
+            f"| {name} | {row['sentences_a_second']:.0f} | {row['cpu_ms_a_text']:.1f} "
+            f"| {row['times_as_fast']:.2f} | {row['times_the_cpu']:.2f} "
+            f"| {row['least_cosine']:.4f} |",
+            flush=True,
+        )
 
 
 def _ratio(theirs: Sequence[float], ours: Sequence[float]) -> float:
@@ -206,7 +217,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--peers", type=Path, help="a virtual environment with the peers")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--quick", action="store_true", help="an eighth of the texts")
+    parser.add_argument("--quick", action="store_true", help="a quarter of the texts")
     parser.add_argument("--json", type=Path, help="write the numbers there too")
     arguments = parser.parse_args()
     folder = models.path(NAME)
@@ -218,31 +229,21 @@ def main() -> None:
     }
     with tempfile.TemporaryDirectory() as work:
         others = {} if arguments.peers is None else peers(arguments.peers.absolute(), Path(work))
-        texts = corpora(arguments.quick)
+        versions = {"onnxruntime": ort.__version__}
+        versions |= {name: peer.version for name, peer in others.items()}
+        load = f", load {os.getloadavg()[0]:.1f}" if hasattr(os, "getloadavg") else ""
+        print(f"{platform.machine()}, {os.cpu_count()} cores{load}, {versions}", flush=True)
+        report = {}
         try:
-            report = measure({**contenders, **others}, texts, arguments.rounds)
+            for kind, texts in corpora(arguments.quick).items():
+                report[kind] = measure({**contenders, **others}, texts, arguments.rounds)
+                lengths = embedder.result(texts).n_tokens
+                assert lengths is not None
+                show(kind, lengths, report[kind])
         finally:
             for peer in others.values():
                 peer.process.kill()
                 peer.process.wait()
-    versions = {"onnxruntime": ort.__version__} | {n: peer.version for n, peer in others.items()}
-    load = f", load {os.getloadavg()[0]:.1f}" if hasattr(os, "getloadavg") else ""
-    print(f"{platform.machine()}, {os.cpu_count()} cores{load}, {versions}")
-    for kind, rows in report.items():
-        lengths = embedder.result(texts[kind]).n_tokens
-        assert lengths is not None
-        print(
-            f"\n{kind}: {len(lengths)} texts, tokens: median {np.median(lengths):.0f}, "
-            f"most {lengths.max()}\n\n"
-            "| | texts a second | CPU ms a text | structgen is … times as fast | … by CPU time "
-            "| least cosine |\n|---|---:|---:|---:|---:|---:|"
-        )
-        for name, row in rows.items():
-            print(
-                f"| {name} | {row['sentences_a_second']:.0f} | {row['cpu_ms_a_text']:.1f} "
-                f"| {row['times_as_fast']:.2f} | {row['times_the_cpu']:.2f} "
-                f"| {row['least_cosine']:.4f} |"
-            )
     if arguments.json:
         arguments.json.write_text(json.dumps(report, indent=1))
 

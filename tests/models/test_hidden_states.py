@@ -9,6 +9,7 @@ from reference import Reference
 
 import structgen
 from structgen import models
+from structgen.cli import commands
 from structgen.errors import ModelError, OptionError, PromptError
 from structgen.models.genai import vectors
 from structgen.models.genai.model import TextModel
@@ -80,6 +81,13 @@ def test_generating_is_as_without_the_output(model, gguf):
     assert np.array_equal(*scores)
     with pytest.raises(ModelError, match=r"without has no output .* --hidden-states"):
         plain.embed("a")
+
+
+def test_the_command_asks_for_the_output(gguf, tmp_path, capsys):
+    out = tmp_path / "converted"
+    assert commands._run(["models", "convert", str(gguf), str(out), "--hidden-states"]) == 0
+    assert capsys.readouterr().out == f"{out}\n"
+    assert structgen.load(out).embed("a").shape == (1, tiny_gguf.HIDDEN)
 
 
 def test_what_cannot_be_embedded_is_refused(model):
