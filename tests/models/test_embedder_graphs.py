@@ -11,6 +11,7 @@ import warnings
 
 import numpy as np
 import onnx_ir as ir
+import onnxruntime
 import pytest
 import tiny_embedders as tiny
 from hypothesis import given
@@ -420,6 +421,25 @@ def test_providers_options_and_threads_go_to_the_runtime(tmp_path):
         load_embedder(place, providers=["tpu"])
     with pytest.raises(ModelError, match="Did you mean 'intra_op_num_threads'"):
         load_embedder(place, session_options={"intra_op_threads": 1})
+
+
+def test_a_provider_that_session_options_name_is_used(tmp_path, monkeypatch):
+    asked = []
+
+    def inference_session(file, options, *, providers, provider_options):
+        asked.append((providers, provider_options))
+        raise RuntimeError("no such card")
+
+    installed = ["CUDAExecutionProvider", "CPUExecutionProvider"]
+    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: installed)
+    monkeypatch.setattr(onnxruntime, "InferenceSession", inference_session)
+    options = {"provider_options": [{"cuda": {"device_id": 1}}]}
+    for named in (None, ["cuda"], ["cuda", "cpu"]):
+        with pytest.raises(ModelError, match="cannot load .*: no such card"):
+            load_embedder(tiny.folder(tmp_path), providers=named, session_options=options)
+        assert asked.pop() == (installed, [{"device_id": "1"}, {}])
+    assert device.Device.of("cuda", {"device_id": "1"})._number == 1
+    assert device.Device.of("openvino", {}) is None
 
 
 def test_folders_that_lack_something_say_what(tmp_path):

@@ -92,7 +92,7 @@ class Graph:
         check_threads(threads)
         check_session_options(session_options)
         names, options_of = with_options(
-            ["cpu"] if providers is None else checked(providers), session_options
+            None if providers is None else checked(providers), session_options
         )
         names = names or ["cpu"]
         self._file = file
