@@ -435,7 +435,7 @@ def test_a_provider_that_session_options_name_is_used(tmp_path, monkeypatch):
     monkeypatch.setattr(onnxruntime, "InferenceSession", inference_session)
     options = {"provider_options": [{"cuda": {"device_id": 1}}]}
     for named in (None, ["cuda"], ["cuda", "cpu"]):
-        with pytest.raises(ModelError, match="cannot load .*: no such card"):
+        with pytest.raises(ModelError, match=r"cannot load .*: no such card"):
             load_embedder(tiny.folder(tmp_path), providers=named, session_options=options)
         assert asked.pop() == (installed, [{"device_id": "1"}, {}])
     assert device.Device.of("cuda", {"device_id": "1"})._number == 1
