@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING, Any, Generic, Protocol
 
 from structgen.types import T_co
+from structgen.values import Partial
 
 from .chat import Prompt, Prompts
 from .options import CallOptions
@@ -45,6 +46,12 @@ class AsyncGenerator(ABC, Generic[T_co]):
     @abstractmethod
     async def batch(self, prompts: Prompts, **options: Unpack[CallOptions]) -> list[T_co]:
         """The outputs for several prompts, as values of the output type, in their order."""
+
+    @abstractmethod
+    def stream_values(
+        self, prompt: Prompt, **options: Unpack[CallOptions]
+    ) -> AsyncIterator[Partial[T_co]]:
+        """The value for ``prompt``, again and again, as far as it is written."""
 
     @abstractmethod
     def stream(self, prompt: Prompt, **options: Unpack[CallOptions]) -> AsyncIterator[str]:

@@ -104,17 +104,13 @@ class Partial(Generic[T_co]):
         for n, step in enumerate(path):
             if not isinstance(here, Partial):
                 return _has(here, path[n:])
-            if here.complete:
-                return _has(here.value, path[n:])
-            found = here._child(step)
-            if found is None:
-                return False
-            child, places = found
-            here = here._seen(child, places)
-            if here is MISSING:
-                return False
-            if n == len(path) - 1:
-                return child.settled <= self._at and not isinstance(here, Partial)
+            child = here._child(step)
+            found = MISSING if child is None else here._seen(*child)
+            if found is MISSING or (here.complete and isinstance(found, Partial)):
+                return here.complete and _has(here.value, path[n:])
+            if child is not None and n == len(path) - 1:
+                return child[0].settled <= self._at and not isinstance(found, Partial)
+            here = found
         return self.complete
 
     def __getattr__(self, name: str) -> Any:

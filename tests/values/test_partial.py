@@ -11,12 +11,14 @@ import sys
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal, TypedDict
 
+import attrs
+import msgspec
 import pytest
 from engine import strategies
 from engine.walks import TINY, examples, seeds, walk
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import BaseModel, Field, ValidationInfo, field_validator, model_validator
+from pydantic import BaseModel, Field, RootModel, ValidationInfo, field_validator, model_validator
 
 import structgen
 from structgen import IncompleteOutput, JsonSchema, OutputTypeError, ParseError, Partial, Regex
@@ -120,6 +122,49 @@ def test_fields_by_items_whatever_they_are_called():
     assert first["done"] == "x"
     assert first.done("done") is False
     assert (end["value"], end["a b"], end.value["value"]) == (3, "y", 3)
+
+
+def test_sets_and_roots_are_read_as_their_json():
+    first, second, end = grow(set[int], "[3,1", "2]")
+    assert (list(first), list(second)) == ([3], [3, 12])
+    assert end.done(0)
+    assert end.value == {3, 12}
+
+    class Root(RootModel[list[str]]):
+        pass
+
+    first, end = grow(Root, '["ab"]')
+    assert (first[0], end.value) == ("ab", Root(["ab"]))
+
+
+def test_classes_of_attrs_and_msgspec_and_calls():
+    @attrs.define
+    class Attrs:
+        name: str
+        when: dt.date
+
+    class Struct(msgspec.Struct, rename="camel"):
+        full_name: str
+        born: dt.date
+
+    for cls, key in ((Attrs, "name"), (Struct, "fullName")):
+        born = "when" if cls is Attrs else "born"
+        first, second, *_, end = grow(cls, f'{{"{key}":"A', f'b","{born}":"2024-01-01"', "}")
+        name = "name" if cls is Attrs else "full_name"
+        assert first[name] == "A"
+        assert second[born] == getattr(end.value, born) == dt.date(2024, 1, 1)
+
+    def greet(name: str, times: int) -> None:
+        raise AssertionError("nothing is called")
+
+    first, _, end = grow(greet, '{"name":"A', '","times":3}')
+    assert first.name == "A"
+    assert end.value.arguments == {"name": "A", "times": 3}
+    first, *_ = grow([greet, print_it], '{"name":"greet","arguments":{"name":"A', '","times":3}}')
+    assert (first.name, first.arguments.name) == ("greet", "A")
+
+
+def print_it(text: str) -> None: ...
 
 
 def test_maps_have_the_keys_of_their_type():
