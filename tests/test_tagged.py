@@ -61,6 +61,10 @@ CASES: dict[str, tuple[Tagged | TaggedText, list[tuple[str, str, str]]]] = {
         TaggedText(Tagged("ab", Literal["1"], "a"), Tagged("ba", Literal["2"], "b")),
         [("ab", "1", "a"), ("ba", "2", "b")],
     ),
+    "apart": (
+        TaggedText(Tagged("<a", Literal["1", "b"], "b"), Tagged("<b", Literal["1"], "<")),
+        [("<a", "1|b", "b"), ("<b", "1", "<")],
+    ),
     "any text": (Tagged("<", Regex("[ab]*"), "b"), [("<", "[ab]*", "b")]),
 }
 ALPHABET = {
@@ -69,6 +73,7 @@ ALPHABET = {
     "itself": "ab",
     "prefix": "ab12",
     "crossing": "ab12",
+    "apart": "<ab1",
     "any text": "<ab",
 }
 

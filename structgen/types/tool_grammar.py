@@ -13,7 +13,7 @@ from structgen.errors import OutputTypeError
 from structgen.grammar import ir
 from structgen.grammar.regex import tree
 
-from .tag_grammar import Terminals, up_to, without
+from .tag_grammar import Terminals, overlap, up_to, without
 from .tags import mark_of
 from .tool_calls import ToolCalls, ToolSyntax
 from .tools import Tool
@@ -98,7 +98,7 @@ def _free(
     rest = syntax.before[len(syntax.marker) :]
     some = tree.intersect((tree.repeat(ir.ANY_CHAR, 1, None), without([syntax.marker])))
     free = made.number(ir.Embedded("text", ir.Pattern(some, source="text")))
-    if isinstance(first, SpecialToken):
+    if isinstance(first, SpecialToken) or not overlap([syntax.marker]):
         ways = [[*way, ~_MORE] for way in named(syntax.before)]
         bodies = [*ways, *([free, *way] for way in ways)]
     else:
