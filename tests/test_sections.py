@@ -219,12 +219,21 @@ def test_batches_and_samples_are_those_of_single_calls(batch_size: int) -> None:
     prompts = ["Tea?", "Coffee?", "Milk?"]
     singles = [generator.result(one, max_new_tokens=30, temperature=1.0, seed=3) for one in prompts]
     together = generator.result(
-        prompts, max_new_tokens=30, temperature=1.0, seed=3, batch_size=batch_size
+        prompts, max_new_tokens=30, temperature=1.0, seed=3, batch_size=batch_size, logprobs=True
     )
     assert bool(model.batches) == (batch_size > 1)
     for one, other in zip(singles, together, strict=True):
         assert (one.text, one.reasoning, one.draft) == (other.text, other.reasoning, other.draft)
         assert one.usage == other.usage
+        alone = generator.result(
+            prompts[together.index(other)],
+            max_new_tokens=30,
+            temperature=1.0,
+            seed=3,
+            logprobs=True,
+        )
+        assert alone.logprobs == other.logprobs
+        assert len(other.logprobs) == other.usage.output_tokens
     samples = generator.result("Tea?", max_new_tokens=30, temperature=1.0, seed=3, n=3)
     assert samples[0].reasoning == singles[0].reasoning
     assert len({sample.reasoning for sample in samples}) == 3
