@@ -18,7 +18,15 @@ from engine import strategies
 from engine.walks import TINY, examples, seeds, walk
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import BaseModel, Field, RootModel, ValidationInfo, field_validator, model_validator
+from pydantic import (
+    AliasChoices,
+    BaseModel,
+    Field,
+    RootModel,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 import structgen
 from structgen import IncompleteOutput, JsonSchema, OutputTypeError, ParseError, Partial, Regex
@@ -394,6 +402,35 @@ OPTIONS: list[dict[str, Any]] = [
     {"spelling": "any"},
     {"ensure_ascii": True},
 ]
+
+
+class Aliased(BaseModel, extra="allow", populate_by_name=True):
+    text: str = Field(validation_alias=AliasChoices("first", "second"))
+    __pydantic_extra__: dict[str, int]
+
+
+class Tree(BaseModel):
+    number: int
+    children: list[Tree] = []
+    left: Tree | None = None
+
+
+@pytest.mark.parametrize(
+    "output_type",
+    [
+        *(Aliased, Tree, Cat | Dog | Point, list[Cat | Dog], dict[str, Tree | Aliased]),
+        Annotated[list[Annotated[Cat | Dog, Field(discriminator="kind")]], Field(max_length=3)],
+        tuple[int, str, Point],
+        *(JsonSchema({"type": "object"}), JsonSchema({"type": "array"})),
+    ],
+    ids=str,
+)
+def test_types_of_each_kind_grow_as_they_are_parsed(output_type: Any) -> None:
+    r = random.Random(str(output_type))
+    for options in OPTIONS:
+        constraint = structgen.compile(output_type, TINY, **options)
+        written = walk(constraint, r, max_tokens=150, special=0.4)
+        check(output_type, written.data, (len(TINY.tokens[i]) for i in written.ids))
 
 
 @pytest.mark.parametrize("seed", seeds(25))
