@@ -214,6 +214,16 @@ def blanks(vocabulary: Vocabulary, cursor: structgen.Cursor) -> list[int]:
     return [i for i in allowed(cursor, vocabulary) if not vocabulary.tokens[i].strip(b" \n\t\r")]
 
 
+def test_tags_in_a_union_know_control_tokens() -> None:
+    either = structgen.Cfg('start: "none"') | Tagged("<|call|>", Point, "<|end|>", at_least=1)
+    vocabulary = tagged_tokens()
+    constraint = structgen.compile(either, vocabulary)
+    assert TINY.size in allowed(constraint.start(), vocabulary)
+    assert constraint.allows('Hm<|call|>{"x":1}<|end|>')
+    assert constraint.output.parse('<|call|>{"x":1}<|end|>')[0].value == Point(x=1)
+    assert constraint.output.parse("none") == "none"
+
+
 def test_an_added_token_that_is_text_is_text() -> None:
     vocabulary = tagged_tokens()
     cursor = structgen.compile(Tagged("<tool>", Point, "</tool>"), vocabulary).start()
@@ -236,6 +246,11 @@ def test_values_come_back() -> None:
     # An end inside of a value is no end.
     notes = Tagged("<j>", dict[str, str], "</j>")
     assert lower(notes).parse('<j>{"a": "</j>"}</j>') == [TaggedValue(notes, {"a": "</j>"})]
+    few = TaggedText(Tagged("<n>", int, "</n>", at_most=1), points, at_least=1)
+    with pytest.raises(ParseError, match=r"it has 0 tags in all"):
+        lower(few).parse("None")
+    with pytest.raises(ParseError, match=r"it has 2 '<n>'"):
+        lower(few).parse("<n>1</n><n>2</n>")
     with pytest.raises(ParseError, match=r"tag opens nothing that is whole, such as '<n>' at"):
         lower(numbers).parse("One <n>two</n>")
 

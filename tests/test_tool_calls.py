@@ -115,6 +115,9 @@ def test_answers_are_text_and_calls(calls: ToolCalls, yes: list[str], no: list[s
         constraint.output.parse(text)
     for text in no:
         assert not constraint.allows(text), text
+        if text.strip() and not calls.syntax:
+            with pytest.raises(ParseError):
+                constraint.output.parse(text)
 
 
 CASES = {
@@ -286,6 +289,7 @@ def test_a_marker_that_is_a_control_token_is_that_token() -> None:
             lambda: lower(ToolCalls([add], choice="add", text=True, syntax=BARE)),
             "calls have no marker",
         ),
+        (lambda: lower(structgen.Cfg('start: "a"') | ToolCalls([add])), "no part of a union"),
         (lambda: ToolSyntax("<a", "<b", "x", None, ""), "has to begin with marker="),
     ],
 )

@@ -14,7 +14,7 @@ import functools
 import os
 import re
 import types
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from decimal import Decimal
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
@@ -304,6 +304,16 @@ def _lower_union(
     ]
     if all(isinstance(part.grammar, ir.Json) for part in parts):
         return _lower_json(output_type, name)
+    if any(part.offered is not None for part in parts):
+        raise OutputTypeError(
+            f"{name}: tool calls are a whole answer in the model's own syntax, and no part of a "
+            "union. Pass ToolCalls(...) by itself: text instead of calls is what it allows."
+        )
+    return _any_of(parts, name, has_rules)
+
+
+def _any_of(parts: Sequence[OutputType], name: str, has_rules: bool) -> OutputType:
+    """A text of any of ``parts``."""
     # What any text parses to comes last.
     readers = list(map(_exact, sorted(parts, key=_is_any_text)))
     if has_rules:
@@ -321,7 +331,18 @@ def _lower_union(
         )
 
     checked = dict.fromkeys(found for part in parts for found in part.checked)
-    return OutputType(ir.Either(tuple(part.grammar for part in parts)), parse, name, tuple(checked))
+
+    def fitted(tokens: Collection[str]) -> OutputType:
+        fit = [part.fitted(tokens) if part.fitted is not None else part for part in parts]
+        return _any_of(fit, name, has_rules)
+
+    return OutputType(
+        ir.Either(tuple(part.grammar for part in parts)),
+        parse,
+        name,
+        tuple(checked),
+        fitted=fitted if any(part.fitted is not None for part in parts) else None,
+    )
 
 
 def _is_any_text(part: OutputType) -> bool:

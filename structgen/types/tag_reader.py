@@ -10,10 +10,13 @@ import json
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from structgen.errors import ParseError
 from structgen.grammar import ir
+
+Bounds: TypeAlias = "tuple[int, int | None]"
+"""Fewest and most, or None."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +29,7 @@ class ReadTag:
         grammar: what stands in it.
         parse: what makes a value of that.
         make: what makes a piece of the value.
+        bounds: fewest and most of them.
     """
 
     begin: str
@@ -33,6 +37,7 @@ class ReadTag:
     grammar: ir.Grammar
     parse: Callable[[str], Any]
     make: Callable[[Any], Any]
+    bounds: Bounds
 
 
 class _Found(NamedTuple):
@@ -45,15 +50,23 @@ class _Found(NamedTuple):
     after: int
 
 
-def read_tags(tags: Sequence[ReadTag], name: str, text: str) -> list[Any]:
+def read_tags(tags: Sequence[ReadTag], bounds: Bounds, name: str, text: str) -> list[Any]:
     """The pieces of ``text``: a str where it is free, what `ReadTag.make` gives for each tag.
 
     Raises:
-        ParseError: a begin opens nothing, or what it opens is not one of the values of its type.
+        ParseError: a begin opens nothing, what it opens is not one of the values of its type, or
+            there are fewer or more tags than ``bounds`` and theirs say.
     """
     pieces: list[Any] = []
     at = 0
-    for found in _cut(tags, name, text):
+    path = _cut(tags, name, text)
+    counted = [(f"{tag.begin!r}", tag.bounds, sum(f.tag is tag for f in path)) for tag in tags]
+    for what, (least, most), count in [*counted, ("tags in all", bounds, len(path))]:
+        if count < least or (most is not None and count > most):
+            raise ParseError(
+                f"The text is no {name}: it has {count} {what}. Text: {text!r}", text=text
+            )
+    for found in path:
         if found.start > at:
             pieces.append(text[at : found.start])
         inside = text[found.first : found.last]

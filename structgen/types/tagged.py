@@ -54,13 +54,14 @@ def tagged_type(
                 part.grammar,
                 output.parse,
                 functools.partial(TaggedValue, tag),
+                (tag.at_least, tag.at_most),
             )
             for tag, part, output in zip(text.tags, parts, inner, strict=True)
         ]
         checked = dict.fromkeys(found for output in inner for found in output.checked)
         return OutputType(
             tag_grammar(parts, text.at_least, text.at_most),
-            functools.partial(read_tags, readers, name),
+            functools.partial(read_tags, readers, (text.at_least, text.at_most), name),
             name,
             tuple(checked),
             fitted=fitted,

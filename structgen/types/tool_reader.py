@@ -54,7 +54,7 @@ def tool_calls_type(value: ToolCalls, name: str, lower: Callable[[Any], OutputTy
     def fitted(tokens: Collection[str]) -> OutputType:
         return OutputType(
             tool_grammar(value, syntax, callable_, tokens),
-            functools.partial(read_calls, syntax, callable_, name),
+            functools.partial(read_calls, value, syntax, callable_, name),
             name,
             tuple(dict.fromkeys(found for tool in callable_ for found in tool.output.checked)),
             fitted=fitted,
@@ -64,15 +64,22 @@ def tool_calls_type(value: ToolCalls, name: str, lower: Callable[[Any], OutputTy
     return fitted(())
 
 
-def read_calls(syntax: ToolSyntax, tools: Sequence[Tool], name: str, text: str) -> list[Any]:
+def read_calls(
+    asked: ToolCalls, syntax: ToolSyntax, tools: Sequence[Tool], name: str, text: str
+) -> list[Any]:
     """The text before the calls, if any, and the calls.
 
     Raises:
-        ParseError: a call is not whole, or its arguments are not valid.
+        ParseError: a call is not whole, its arguments are not valid, or what there is, is not what
+            was asked for.
     """
     start = text.find(syntax.marker) if syntax.marker else 0
     if start < 0 or (not syntax.marker and not text.startswith(syntax.before)):
+        if not asked.may_be_text:
+            raise ParseError(f"The text is no {name}: it has no call. Text: {text!r}", text=text)
         return [text] if text else []
+    if start and not asked.has_text:
+        raise _not_whole(name, text, 0)
     pieces: list[Any] = [text[:start]] if start else []
     at, before = start, syntax.before
     while True:
@@ -80,7 +87,7 @@ def read_calls(syntax: ToolSyntax, tools: Sequence[Tool], name: str, text: str) 
         pieces.append(call)
         if text[at:] == syntax.after:
             return pieces
-        if syntax.again is None:
+        if syntax.again is None or asked.parallel is False:
             raise _not_whole(name, text, at)
         before = syntax.again
 
