@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import itertools
+import pickle
 import threading
 from typing import Literal
 
@@ -292,6 +294,22 @@ def test_a_result_has_its_value_parsed_once():
     assert result.value == Person("Ann", 12)
     assert result.value is result.value
     assert Generator(FakeModel("hello")).result("x", max_new_tokens=2).value == "he"
+
+
+def test_a_pickled_result_has_its_value():
+    result = Generator(FakeModel('{"name":"Ann","age":12}'), Person).result("x")
+    again = pickle.loads(pickle.dumps(result))
+    assert again == result
+    assert again.value == pickle.loads(pickle.dumps(again)).value == Person("Ann", 12)
+
+    @dataclasses.dataclass
+    class Local:
+        age: int
+
+    again = pickle.loads(pickle.dumps(Generator(FakeModel('{"age":1}'), Local).result("x")))
+    assert again.text == '{"age":1}'
+    with pytest.raises(structgen.ParseError, match="sent without its value"):
+        _ = again.value
 
 
 def test_values_are_streamed_as_they_become_known():

@@ -6,11 +6,13 @@ for. It knows nothing of how any of it comes about.
 
 from __future__ import annotations
 
+import functools
+import pickle
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Generic
+from typing import Any, Generic
 
-from structgen.errors import Abstained, IncompleteOutput, OptionError
+from structgen.errors import Abstained, IncompleteOutput, OptionError, ParseError
 from structgen.insight import GivenUp, Trace, ValueConfidence, below
 from structgen.sampling import TokenLogprob
 from structgen.types import T_co
@@ -73,6 +75,29 @@ class Parsed(Generic[T_co]):
         if not self._values:
             self._values = (self._parse(self._text),)
         return self._values[0]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Send the value: what parses it is the type's, and stays."""
+        try:
+            value = self.get()
+            pickle.dumps(value)
+        except Exception as error:  # it is refused, or its class cannot be sent
+            why = f"This result was sent without its value, which failed: {error}"
+            return Parsed, (functools.partial(_lost, why), self._text)
+        return _sent, (value, self._text)
+
+
+def _sent(value: Any, text: str) -> Parsed[Any]:
+    """What arrives of a value that was sent."""
+    return Parsed(functools.partial(_same, value), text)
+
+
+def _same(value: Any, text: str) -> Any:
+    return value
+
+
+def _lost(why: str, text: str) -> Any:
+    raise ParseError(why, text=text)
 
 
 @dataclass(frozen=True, slots=True)
