@@ -163,9 +163,9 @@ def test_budgets_without_room_are_told_before_anything_runs() -> None:
     assert Generator(model, Tea, think=least).result("Tea?").usage.reasoning_tokens <= least
     with pytest.raises(OptionError, match=r"max_new_tokens=80 is more than fake has room for"):
         Generator(model, Tea, think=40)("Tea?", max_new_tokens=80)
-    with pytest.raises(BudgetTooSmall):
+    with pytest.raises(BudgetTooSmall, match=r"72 are kept for think= and draft="):
         Generator(model, Cup, think=80)("Tea?")
-    with pytest.raises(structgen.PromptError, match=r"holds 100"):
+    with pytest.raises(structgen.PromptError, match=r"holds 100.* are kept for think= and draft="):
         Generator(model, Cup, think=97)("Tea?")
     assert not model.started[1:], "nothing ran but the one that had room"
 

@@ -24,7 +24,7 @@ from typing import Any, final
 import numpy as np
 
 from structgen.constraint import Constraint
-from structgen.errors import IncompleteOutput
+from structgen.errors import BudgetTooSmall, IncompleteOutput, OptionError, PromptError
 from structgen.models.base import Model
 from structgen.sampling import Logits, LogitsProcessor, TokenIds
 
@@ -107,8 +107,7 @@ class Sections:
         if draft is not None:
             closing = 0 if thoughts is None else thoughts.most_closing
             self._reserved += draft.max_tokens + len(draft.request) + closing
-        room = np.zeros(self._reserved, np.int32)
-        last = self._generation("answer", np.concatenate([self.prompt_ids, room]))
+        last = self._last()
         self.max_tokens = self._reserved + last.max_tokens
         self.adapter = last.adapter
         self._waiting: list[SectionName] = ["answer"]
@@ -129,6 +128,20 @@ class Sections:
         self._at = len(self.prompt_ids)  # where the section begins
         self._section = self._waiting.pop(0)
         self._part = self._generation(self._section, self.prompt_ids)
+
+    def _last(self) -> Generation:
+        """The answer after the longest sections that there may be: what is wrong is told now."""
+        room = np.zeros(self._reserved, np.int32)
+        try:
+            return self._generation("answer", np.concatenate([self.prompt_ids, room]))
+        except (PromptError, OptionError, BudgetTooSmall) as error:
+            if isinstance(error, OptionError) and "max_" not in str(error):
+                raise
+            error.args = (
+                f"{error} Of the tokens before the answer, {self._reserved:,} are kept for think= "
+                "and draft=.",
+            )
+            raise
 
     def _generation(self, section: SectionName, token_ids: TokenIds) -> Generation:
         search, constraint = self._search, self._constraint
