@@ -52,6 +52,8 @@ if TYPE_CHECKING:
     from structgen.constraint import Constraint, Cursor, Explanation, compile, warm_up
     from structgen.decoding import (
         AsyncGenerator,
+        AsyncStream,
+        AsyncValueStream,
         Chunk,
         Draft,
         GenerationResult,
@@ -89,6 +91,8 @@ __all__ = [
     "Abstained",
     "Alternative",
     "AsyncGenerator",
+    "AsyncStream",
+    "AsyncValueStream",
     "BatchError",
     "BudgetTooSmall",
     "Call",
@@ -161,6 +165,8 @@ __all__ = [
 _HOMES = {
     "Alternative": "structgen.insight",
     "AsyncGenerator": "structgen.decoding",
+    "AsyncStream": "structgen.decoding",
+    "AsyncValueStream": "structgen.decoding",
     "Call": "structgen.types",
     "Cfg": "structgen.types",
     "Choice": "structgen.types",

@@ -40,7 +40,17 @@ def counted(number: int, noun: str) -> str:
 
 
 class StructgenError(Exception):
-    """Base of every error raised by structgen."""
+    """Base of every error raised by structgen. Pickled and copied whole, attributes and all."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Python would call the class with the message alone.
+        return _again, (type(self), self.args, dict(self.__dict__))
+
+
+def _again(kind: type[StructgenError], args: tuple[Any, ...], state: dict[str, Any]) -> Exception:
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(state)
+    return error
 
 
 class OutputTypeError(StructgenError):

@@ -41,6 +41,8 @@ ERRORS = {
 NAMES = ERRORS | {
     "Alternative",
     "AsyncGenerator",
+    "AsyncStream",
+    "AsyncValueStream",
     "Call",
     "Cfg",
     "Choice",

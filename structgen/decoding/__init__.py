@@ -2,18 +2,20 @@
 
 In reading order: `chat` (prompts), `options` (what a call may ask for), `call_validation` (held
 against model and output type), `generation` (one output being made; never runs a model), `loop`
-(drives one), `batch` (drives many), `stream` and `value_stream` (hand it over piece by piece),
-`spelling` (forced text in tokens), `text_assembler`, `shortened` (what a budget cut) and `results`;
-`outputs` (all of one call), `probabilities`, `calls` (their signatures) and `makers` (models that
-make generators of their own kind); `chat_tokens` tells a template's markers from what messages say;
-`tool_syntax` and `tool_prompts` know how a model calls tools, and what it is told of them; `run`
-(what is driven), `sections` (a thought, a draft and the answer after one another), `thinking`,
-`drafts` and `tasks` (what a generator makes outputs of). Knows models by `models.base` alone.
+(drives one), `batch` (drives many), `stream`, `value_stream`, `async_streams` (hand it over piece
+by piece), `spelling` (forced text in tokens), `text_assembler`, `shortened` (what a budget cut),
+`results`; `outputs` (all of one call), `probabilities`, `calls` (their signatures) and `makers`
+(models that make generators of their own kind); `chat_tokens` tells a template's markers from
+what messages say; `tool_syntax` and `tool_prompts` know how a model calls tools, and what it is
+told of them; `run` (what is driven), `sections` (a thought, a draft and the answer after one
+another), `thinking`, `drafts` and `tasks` (what a generator makes outputs of). Knows models by
+`models.base` alone.
 """
 
 from __future__ import annotations
 
 from . import chat, options
+from .async_streams import AsyncStream, AsyncValueStream
 from .batch import make_all
 from .call_validation import check_adapter, check_fits, encode, opener
 from .calls import Calls
@@ -43,6 +45,8 @@ __all__ = [
     "AskOptions",
     "AsyncGenerator",
     "AsyncMaker",
+    "AsyncStream",
+    "AsyncValueStream",
     "CallOptions",
     "Calls",
     "CancelEvent",

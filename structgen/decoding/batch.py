@@ -12,7 +12,7 @@ one by one may be faster. It is decided by counting steps: the first output is m
 how many tokens are chosen and how many forced (`_pays`).
 
 Where nothing is forced there is no need to make one first, but rows that share a long prompt, as
-the samples of one prompt do, are still faster alone: the prompt is run once (`_shares_much`). And
+the samples of one prompt do, are still faster alone: the prompt is run once (`shares_much`). And
 the prompts of a batch are one pass, within which nothing can end it: by default they are short.
 
 Rows that are done still cost their part of each step. When they have cost as much as running the
@@ -22,16 +22,16 @@ others again would, that is done, without them: so no batch costs more than twic
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from typing import Any
 
 from structgen.models.base import Model
 from structgen.models.passes import n_shared
 from structgen.sampling import Logits, TokenIds
 
-from .loop import decode, resume
+from .loop import decode, passes_of
 from .results import Usage
-from .run import Run
+from .run import Chunk, Run
 
 DEFAULT_BATCH_SIZE = 8
 """Most rows run together unless asked otherwise."""
@@ -88,11 +88,11 @@ def make_all(
     if batch_size is None:
         most = min(most, _MOST_TOKENS)
     for group in _groups(runs, waiting, size, most):
-        if len(group) == 1 or (batch_size is None and _shares_much(runs, group)):
+        if len(group) == 1 or (batch_size is None and shares_much([runs[i] for i in group])):
             for index in group:
                 _make_one(model, runs, index, errors)
         else:
-            _Rows(model, runs, group, errors).make()
+            Rows(model, {i: runs[i] for i in group}, errors).make()
     return errors
 
 
@@ -119,23 +119,36 @@ def _make_one(model: Model, runs: Sequence[Run], index: int, errors: dict[int, E
 
 def _pays(runs: Sequence[Run], first: int, size: int) -> bool:
     """Whether the others are made faster in batches than alone, by what the first one took."""
-    usage: Usage = runs[first].result.usage
     others = [run for i, run in enumerate(runs) if i != first]
-    rows = min(size, len(others))
     prompts = sum(len(run.prompt_ids) for run in others) / len(others)
     shared = sum(n_shared(run.prompt_ids, runs[first].prompt_ids) for run in others) / len(others)
-    before = usage.reasoning_tokens + usage.draft_tokens
-    alone = before + usage.sampled_tokens + _TOKEN * (usage.forced_tokens + prompts - shared)
-    together = (before + usage.output_tokens) * (1 + _ROW * (rows - 1)) / rows + _TOKEN * prompts
+    return batch_pays([runs[first].result.usage], prompts, shared, min(size, len(others)))
+
+
+def batch_pays(usages: Sequence[Usage], prompts: float, shared: float, rows: int) -> bool:
+    """Whether outputs are made faster in a batch than alone, by what outputs like them took.
+
+    Args:
+        usages: of outputs of the same kind.
+        prompts: how many tokens their prompts have, in the mean.
+        shared: how many of these the model need not run where each is made alone.
+        rows: how many of them make a batch.
+    """
+    n = len(usages)
+    before = sum(usage.reasoning_tokens + usage.draft_tokens for usage in usages) / n
+    forced = sum(usage.forced_tokens for usage in usages) / n
+    sampled = sum(usage.sampled_tokens for usage in usages) / n
+    alone = before + sampled + _TOKEN * (forced + prompts - shared)
+    together = (before + sampled + forced) * (1 + _ROW * (rows - 1)) / rows + _TOKEN * prompts
     return together < alone
 
 
-def _shares_much(runs: Sequence[Run], group: Sequence[int]) -> bool:
-    """Whether the outputs are made faster alone because their prompts begin alike."""
-    prompts = [runs[i].prompt_ids for i in group]
+def shares_much(runs: Sequence[Run]) -> bool:
+    """Whether outputs are made faster alone because their prompts begin alike."""
+    prompts = [run.prompt_ids for run in runs]
     shared = sum(n_shared(one, prompts[0]) for one in prompts[1:])
-    tokens = min(_USUAL_TOKENS, max(runs[i].max_tokens for i in group))
-    return _TOKEN * shared > tokens * (1 - _ROW) * (len(group) - 1)
+    tokens = min(_USUAL_TOKENS, max(run.max_tokens for run in runs))
+    return _TOKEN * shared > tokens * (1 - _ROW) * (len(runs) - 1)
 
 
 def _groups(
@@ -156,48 +169,97 @@ def _groups(
         yield group
 
 
-class _Rows:
+class Rows:
     """The outputs of one batch, turn and turn about with the model."""
 
     def __init__(
         self,
         model: Model,
-        runs: Sequence[Run],
-        group: Sequence[int],
+        runs: Mapping[int, Run],
         errors: dict[int, Exception],
+        on_chunks: Callable[[int, list[Chunk]], object] | None = None,
+        on_end: Callable[[int], object] | None = None,
     ) -> None:
+        """Outputs to make together.
+
+        Args:
+            model: the model.
+            runs: the outputs by number, not begun, all with the same adapter.
+            errors: what went wrong is put here, by these numbers.
+            on_chunks: told of text that has become certain.
+            on_end: told once of each output that has ended, as soon as it has.
+        """
         self._model = model
-        self._runs = {index: runs[index] for index in group}
+        self._runs = dict(runs)
         self._errors = errors
+        self._on_chunks = on_chunks
+        self._on_end = on_end
+        self._ended: set[int] = set()
         self._queues: dict[int, list[int]] = {}  # tokens of each output the model has not seen
         self._wasted = 0.0  # steps that rows which are done have cost
 
     def make(self) -> None:
         """Make them all."""
+        for _ in self._steps():
+            pass
+
+    def _steps(self) -> Iterator[None]:
+        left = yield from self.together()
+        for index in left:
+            yield from self.alone(index)
+
+    def together(self) -> Generator[None, None, list[int]]:
+        """Make them in a batch, as far as that pays: yield before each pass of the model.
+
+        Returns the numbers of the outputs that are to be made `alone` from there on.
+        """
+        left: list[int] = []
         try:
             for index, run in self._runs.items():
                 run.start()
                 self._attempt(index, self._advance, index)
             rows = self._live()
-            while len(rows) > 1:
-                rows = self._together(rows)
-            for index in rows:
-                self._attempt(index, self._alone, index)
+            while len(rows) > 1 and not left:
+                rows, left = yield from self._batch(rows)
+            left += rows
+        except Exception as error:
+            for index in self._live():
+                self._errors[index] = error
+            raise
         finally:
-            for run in self._runs.values():
-                run.stop()
-        for index, run in self._runs.items():
-            self._attempt(index, run.check_whole)
+            for index in self._runs:
+                if index not in left:
+                    self._end(index)
+        return left
 
-    def _together(self, rows: list[int]) -> list[int]:
-        """Run a batch of ``rows`` until too many are done; return those that are not."""
+    def alone(self, index: int) -> Iterator[None]:
+        """Go on with one output by itself: yield before each pass of the model."""
+        run = self._runs[index]
+        try:
+            length = len(run.prompt_ids) + run.max_tokens
+            sequence = self._model.start(length, prefix=run.token_ids[0], adapter=run.adapter)
+            try:
+                for chunks in passes_of(run, sequence):
+                    self._tell(index, chunks)
+                    yield
+            finally:
+                sequence.close()
+        except Exception as error:
+            self._errors[index] = error
+        finally:
+            self._end(index)
+
+    def _batch(self, rows: list[int]) -> Generator[None, None, tuple[list[int], list[int]]]:
+        """Run a batch of ``rows`` until too many are done.
+
+        Returns those that are not, to be run in another, and those to be made alone.
+        """
         token_ids = [self._begin(index) for index in rows]
         room = max(len(run.prompt_ids) + run.max_tokens for run in self._runs.values())
+        yield
         batch = self._model.start_batch(token_ids, room, adapter=self._runs[rows[0]].adapter)
         if batch is None:
-            for index in rows:
-                self._attempt(index, self._alone, index)
-            return []
+            return [], rows
         self._wasted = 0.0
         try:
             live = rows
@@ -206,15 +268,20 @@ class _Rows:
                 for row, index in enumerate(rows):
                     if index in live:
                         self._attempt(index, self._read, index, logits[row : row + 1])
-                live = [index for index in self._live() if index in live]
+                still = self._live()
+                for index in live:
+                    if index not in still:
+                        self._end(index)
+                live = [index for index in still if index in live]
                 done = len(rows) - len(live)
                 self._wasted += _ROW * done
                 again = _TOKEN * sum(self._runs[i].token_ids.shape[1] for i in live)
                 if live and done and self._wasted > again:
-                    return live
+                    return live, []
                 if live:
+                    yield
                     batch.extend([self._queues[i].pop(0) if i in live else None for i in rows])
-            return []
+            return [], []
         finally:
             batch.close()
 
@@ -238,19 +305,23 @@ class _Rows:
     def _advance(self, index: int) -> None:
         run = self._runs[index]
         run.advance()
-        run.take_chunks()
+        self._tell(index, run.take_chunks())
         self._queues[index] = run.take_pending().tolist()
 
-    def _alone(self, index: int) -> None:
-        """Go on with one output by itself."""
+    def _tell(self, index: int, chunks: list[Chunk]) -> None:
+        if chunks and self._on_chunks is not None:
+            self._on_chunks(index, chunks)
+
+    def _end(self, index: int) -> None:
+        """Note that an output has ended, once."""
+        if index in self._ended:
+            return
+        self._ended.add(index)
         run = self._runs[index]
-        length = len(run.prompt_ids) + run.max_tokens
-        sequence = self._model.start(length, prefix=run.token_ids[0], adapter=run.adapter)
-        try:
-            for _ in resume(run, sequence):
-                pass
-        finally:
-            sequence.close()
+        run.stop()
+        self._attempt(index, run.check_whole)
+        if self._on_end is not None:
+            self._on_end(index)
 
     def _attempt(self, index: int, action: Callable[..., None], *arguments: Any) -> None:
         """Do something for one output; what goes wrong is its own affair."""

@@ -1,8 +1,8 @@
 """The decode loop: an output and a sequence of the model, turn and turn about.
 
 It owns who is asked when, and nothing else: what happens to scores is
-`structgen.decoding.generation`'s business, how a model computes them its module's. It is a plain
-generator of text.
+`structgen.decoding.generation`'s business, how a model computes them its module's. They are
+plain generators.
 """
 
 from __future__ import annotations
@@ -33,14 +33,30 @@ def resume(run: Run, sequence: TokenSequence) -> Generator[Chunk, None, None]:
         run: the output.
         sequence: may hold the first of its tokens already; left open.
     """
+    for chunks in passes_of(run, sequence):
+        yield from chunks
+
+
+def passes_of(run: Run, sequence: TokenSequence) -> Generator[list[Chunk], None, None]:
+    """The same, a step at a time: yield before each pass of the model, and at the end.
+
+    What is yielded is the text that has become certain since, which may be none. So whoever drives
+    several outputs may let each have a pass in turn.
+
+    Args:
+        run: an output that has begun.
+        sequence: may hold the first of its tokens already; left open.
+    """
     run.resume(sequence.length)
     while True:
         run.advance()
-        yield from run.take_chunks()
+        yield run.take_chunks()
         n_wanted = run.n_wanted
         if run.finish_reason is not None and not n_wanted:
             return
-        for piece in passes(run.take_pending()):
+        for i, piece in enumerate(passes(run.take_pending())):
+            if i:
+                yield []
             if run.finish_reason is None and run.is_interrupted:
                 break
             sequence.append(piece)

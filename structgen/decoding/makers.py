@@ -9,12 +9,12 @@ none of them.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, Protocol
 
 from structgen.types import T_co
-from structgen.values import Partial
 
+from .async_streams import AsyncStream, AsyncValueStream
 from .chat import Prompt, Prompts
 from .options import CallOptions
 from .results import GenerationResult
@@ -48,14 +48,14 @@ class AsyncGenerator(ABC, Generic[T_co]):
         """The outputs for several prompts, as values of the output type, in their order."""
 
     @abstractmethod
-    def stream_values(
-        self, prompt: Prompt, **options: Unpack[CallOptions]
-    ) -> AsyncIterator[Partial[T_co]]:
-        """The value for ``prompt``, again and again, as far as it is written."""
+    def stream(self, prompt: Prompt, **options: Unpack[CallOptions]) -> AsyncStream[T_co]:
+        """The output for ``prompt``, piece by piece."""
 
     @abstractmethod
-    def stream(self, prompt: Prompt, **options: Unpack[CallOptions]) -> AsyncIterator[str]:
-        """The output for ``prompt``, piece by piece."""
+    def stream_values(
+        self, prompt: Prompt, **options: Unpack[CallOptions]
+    ) -> AsyncValueStream[T_co]:
+        """The value for ``prompt`` again and again while it is written, as far as it is."""
 
 
 class AsyncMaker(Protocol):

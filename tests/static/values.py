@@ -220,4 +220,10 @@ async def other_models() -> None:
     assert_type(await Generator(Elsewhere()).batch(["x"]), list[str])
     assert_type(await Generator(Elsewhere(), [greet, pay]).parse("x"), Call)
     assert_type((await Generator(Elsewhere(), ["a", "b"]).result("x")).value, str)
+    async with Generator(Elsewhere(), Person).stream("x", max_new_tokens=5) as stream:
+        async for chunk in stream:
+            assert_type(chunk, Chunk)
+        assert_type(stream.result.value, Person)
+    async for partial in Generator(Elsewhere(), Person).stream_values("x"):
+        assert_type(partial, Partial[Person])
     assert_type(Generator(Remote(), Person | Point).parse("x"), Person | Point)

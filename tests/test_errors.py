@@ -1,0 +1,35 @@
+"""Errors cross processes: pickled, they are the same class with the same words and attributes."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import pytest
+
+from structgen import errors
+
+EXAMPLES = [
+    errors.SchemaError("no", path="$.a", keyword="type"),
+    errors.UnsupportedFeature("no", path="$.a", keyword="x", fix="Leave it out."),
+    errors.PatternError("bad", pattern="a(", position=1, is_valid=True),
+    errors.GrammarError("bad", text="x: y", line=1, column=2),
+    errors.Unsatisfiable("none", path="$.b"),
+    errors.CompileLimitExceeded("much", limit=1, actual=2, path="$.c"),
+    errors.TokenNotAllowed("no", token_id=3),
+    errors.BudgetTooSmall("few", minimum=9, budget=3),
+    errors.ModelNotFound("none"),
+    errors.IncompleteOutput("cut", text="ab"),
+    errors.BatchError("some", results=["a", None], errors={1: errors.PromptError("empty")}),
+    errors.Abstained("unsure", text="a", values=()),
+    errors.ParseError("bad", text="b"),
+]
+
+
+@pytest.mark.parametrize("error", EXAMPLES, ids=lambda error: type(error).__name__)
+@pytest.mark.parametrize("again", [copy.copy, lambda error: pickle.loads(pickle.dumps(error))])
+def test_errors_are_pickled_and_copied_whole(error, again):
+    other = again(error)
+    assert type(other) is type(error)
+    assert str(other) == str(error)
+    assert repr(vars(other)) == repr(vars(error))
