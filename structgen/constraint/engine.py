@@ -11,11 +11,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from functools import cached_property
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from structgen.automaton import Built
 from structgen.automaton.core import DEAD, GROW, Machine, NeedsText, TextHistory
 from structgen.automaton.texts import Text
+from structgen.automaton.work import WORK
 from structgen.errors import CompileLimitExceeded
 from structgen.masks import MaskEngine, NamedTokens, Reach
 from structgen.types import OutputType
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from structgen.automaton.cfg import CfgMachine
     from structgen.masks.cfg.masks import CfgMaskEngine
     from structgen.masks.cfg.reach import CfgReach
+
+_T = TypeVar("_T")
 
 _MAX_MEMO = 200_000
 """Most entries of each token memo; a full one starts anew."""
@@ -103,6 +106,22 @@ class Engine:
         # Whoever keeps the refusal is not to keep what was half made.
         error.__traceback__ = None
         return self.refusals[call].again()
+
+    def within_limits(self, call: Call, work: Callable[[], _T]) -> _T:
+        """What ``work`` gives, which may make states, within what one call may do.
+
+        Raises:
+            CompileLimitExceeded: that was not enough; the engine is spent.
+        """
+        with GROW:
+            WORK.enter(self.limits)
+            try:
+                return work()
+            except (CompileLimitExceeded, RecursionError, MemoryError) as error:
+                raise self.refuse(error, call, call[1]) from None
+            finally:
+                self.held += self.limits.memory - WORK.room
+                WORK.leave()
 
     def weight(self) -> int:
         """About how many bytes the machine and the memos take; looked at every few thousand states.

@@ -5,6 +5,8 @@ Cursors go from token to token; between two, and inside one, this goes. It knows
 
 from __future__ import annotations
 
+from functools import partial
+
 from structgen.automaton.core import DEAD, NeedsText, TextHistory
 from structgen.automaton.texts import Text
 from structgen.constraint import Constraint
@@ -19,7 +21,8 @@ class ByteReader:
     """
 
     def __init__(self, constraint: Constraint) -> None:
-        self.machine = constraint._machine
+        self._engine = constraint._ready()
+        self.machine = self._engine.machine
         self.state = self.machine.start
         self._read = bytearray()
         self._tape = TextHistory()
@@ -38,14 +41,29 @@ class ByteReader:
 
     def step(self, state: int, byte: int, since: bytes) -> int:
         """The state after ``byte``; ``since`` is what leads there from what has been read, with
-        that byte."""
+        that byte.
+
+        Raises:
+            CompileLimitExceeded: that takes more than one call may do.
+        """
+        step = partial(self._step, state, byte, since)
+        return self._engine.within_limits(("read", state, byte), step)
+
+    def _step(self, state: int, byte: int, since: bytes) -> int:
         to = self.machine.step(state, byte)
         if to != DEAD and self.machine.is_pending(to):
             to = self.machine.resolve(to, self._tape_now().after(since))
         return to
 
     def shortest_completion(self) -> Text:
-        """The shortest text that finishes what has been read, as far as one is known."""
+        """The shortest text that finishes what has been read, as far as one is known.
+
+        Raises:
+            CompileLimitExceeded: that takes more than one call may do.
+        """
+        return self._engine.within_limits(("finish", self.state, 0), self._completion)
+
+    def _completion(self) -> Text:
         try:
             return self.machine.shortest_completion(self.state)
         except NeedsText:

@@ -752,7 +752,8 @@ class ArrayPlan:
             WORK.hold(200)
             if len(done) > limit:
                 raise CompileLimitExceeded(
-                    f"too many ways to satisfy 'contains', at {self.path}",
+                    f"too many ways to satisfy 'contains', at {self.path}; ask for fewer items of "
+                    "each kind, or leave out what says how many (minContains, uniqueItems)",
                     limit=limit,
                     actual=len(done),
                 )

@@ -161,7 +161,7 @@ class Brancher:
         count = 0
         while stack:
             count += 1
-            WORK.spend(20)
+            WORK.spend(20 + sum([len(choice) for choice in stack[-1].choices]))
             if count > MAX_MULTIPLIED and not compact:
                 return None
             if count > MAX_BRANCHES:

@@ -344,6 +344,7 @@ class RuleBook:
         holding, failing = rule.asked
         if true & failing or false & holding:
             return self.no
+        WORK.spend(len(rule.parts) >> 5)
         settled = true | false
         kept: list[Rule] = []
         more: list[Rule] = []

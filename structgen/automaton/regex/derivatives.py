@@ -52,6 +52,7 @@ def _made_of(regex: ir.Regex) -> tuple[set[ir.Ranges], set[type[ir.Regex]]]:
         elif isinstance(node, ir.Checksum):
             found.update(chars.ranges for step in node.steps for _, chars in step)
             found.add(node.between.ranges)
+    WORK.spend(len(seen) >> 2)
     return found, kinds
 
 
@@ -104,6 +105,9 @@ class Derivatives(Derivable):
         found = known.get(id(regex))
         if found is not None:
             return found
+        WORK.left -= 1
+        if WORK.left < 0:
+            raise WORK.too_much()
         if isinstance(regex, ir.CharSet):
             node = self._set(self.alphabet.mask(regex.ranges))
         elif isinstance(regex, ir.Concat):

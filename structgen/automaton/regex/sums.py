@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from structgen.automaton.work import WORK
+
 from .alphabet import Alphabet
 from .expressions import ALT, CAT, EPSILON, NONE, REP, SET, Expressions
 
@@ -61,6 +63,7 @@ class Sums(Expressions):
             flags |= 0b111
         if not flat:
             return NONE
+        WORK.spend(len(flat) >> 3)
         flat = self._subsume(flat)
         if len(flat) == 1:
             return flat.pop()
@@ -74,6 +77,7 @@ class Sums(Expressions):
         """
         if len(parts) < 2:
             return parts
+        WORK.spend(len(parts) >> 1)
         parts = self._without_covered(parts)
         groups: dict[tuple[int, ...], list[tuple[int, int, int]]] = {}
         for part in parts:
