@@ -34,6 +34,7 @@ from structgen import (
     VocabularyError,
 )
 from structgen.automaton.work import WORK, Limits, within
+from structgen.insight.byte_reader import ByteReader
 
 ROOT = Path(__file__).resolve().parent.parent
 MEGABYTES = 1200
@@ -417,6 +418,24 @@ def test_a_step_is_some_lines_of_code(name: str) -> None:
         sys.settrace(before)
     assert refusal is not None
     assert n_lines < 30 * steps
+
+
+def test_reading_byte_by_byte_has_an_end() -> None:
+    schema = {"type": "array", "items": {"type": "object", "minProperties": 3}}
+    constraint = structgen.compile(JsonSchema(schema), BYTES)
+    for ask in (
+        lambda reader: reader.go_on(b'[{"a":'),
+        lambda reader: reader.shortest_completion(),
+        lambda reader: reader.next_bytes(reader.step(reader.state, ord("["), b"[")),
+    ):
+        reader = ByteReader(constraint)
+        cut_short(constraint, 0)
+        with pytest.raises(CompileLimitExceeded, match="max_work"):
+            ask(reader)
+        assert inside.engine(constraint).is_spent
+    reader = ByteReader(constraint)
+    reader.go_on(b'[{"a":1,"b":2,"c":3}')
+    assert reader.shortest_completion() == b"]"
 
 
 def test_limits_inside_limits_are_those_outside() -> None:

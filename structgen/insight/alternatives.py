@@ -196,7 +196,7 @@ def _texts(walk: ByteReader, *, is_json: bool) -> tuple[bytes, ...] | None:
         longer: list[_Begun] = []
         n_open = 0
         for text, state, node, escape in begun:
-            following = machine.next_bytes(state)
+            following = walk.next_bytes(state)
             if is_json:
                 if text and _may_end(text, following, machine.is_accepting(state)):
                     found.append(text)

@@ -55,6 +55,24 @@ class ByteReader:
             to = self.machine.resolve(to, self._tape_now().after(since))
         return to
 
+    def next_bytes(self, state: int) -> set[int]:
+        """The bytes that may come in ``state``.
+
+        Raises:
+            CompileLimitExceeded: that takes more than one call may do.
+        """
+        find = partial(self.machine.next_bytes, state)
+        return self._engine.within_limits(("next", state, 0), find)
+
+    def forced_byte(self) -> int:
+        """The only byte that may come, or -1.
+
+        Raises:
+            CompileLimitExceeded: that takes more than one call may do.
+        """
+        find = partial(self.machine.forced_byte, self.state)
+        return self._engine.within_limits(("forced", self.state, 0), find)
+
     def shortest_completion(self) -> Text:
         """The shortest text that finishes what has been read, as far as one is known.
 

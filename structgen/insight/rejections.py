@@ -152,7 +152,7 @@ def _refusal(constraint: Constraint, output: bytes, data: bytes) -> str | None:
             "" if len(data) == 1 or named else f": {_character(byte)}, its byte {i + 1}, is refused"
         )
         # A value that must not come twice is refused by the byte that ends it.
-        following = walk.machine.next_bytes(walk.state) - {byte}
+        following = walk.next_bytes(walk.state) - {byte}
         ends = walk.machine.is_accepting(walk.state)
         listed = [_listed(following - {MARK})] if following - {MARK} else []
         listed += ["a special token"] if MARK in following else []
@@ -168,7 +168,7 @@ def _forced(constraint: Constraint, output: bytes) -> bytes:
     walk = ByteReader(constraint)
     walk.go_on(output)
     forced = bytearray()
-    while (byte := walk.machine.forced_byte(walk.state)) >= 0 and len(forced) < 200:
+    while (byte := walk.forced_byte()) >= 0 and len(forced) < 200:
         forced.append(byte)
         walk.go_on(bytes([byte]))
     return bytes(forced)
