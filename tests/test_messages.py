@@ -94,8 +94,8 @@ def schema(value: Any, **options: Any) -> Callable[[], object]:
         ),
         # things at the wrong place
         (lambda: JsonSchema(Person), SchemaError, "pass the type itself"),  # type: ignore[arg-type]
-        (lambda: JsonSchema("a/b.json"), SchemaError, "pass Path('a/b.json').read_text()"),
-        (lambda: JsonSchema(Path("x")), SchemaError, "path.read_text()"),  # type: ignore[arg-type]
+        (lambda: JsonSchema("a/b.json"), SchemaError, "The file a/b.json cannot be read"),
+        (lambda: JsonSchema(Path("x")), SchemaError, "The file x cannot be read"),
         (lambda: JsonSchema("{'a': 1}"), SchemaError, "Pass a dict, or the schema as JSON text."),
         (lambda: JsonSchema({"enum": {"a"}}), SchemaError, "and None. Write a list."),
         (
