@@ -257,7 +257,7 @@ def list_models() -> None:
                 name,
                 entry.task if entry else model.task if model else "",
                 megabytes(model.bytes) if model else "no",
-                megabytes(entry.download_bytes) if entry and not model else "-",
+                megabytes(entry.download_bytes or 0) if entry and not model else "-",
                 entry.licence if entry else "-",
                 entry.summary if entry else "from the Hugging Face hub",
             )

