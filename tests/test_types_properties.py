@@ -471,3 +471,20 @@ def test_choices_round_trip(items: list[Any]) -> None:
     lowered = lower(chosen)
     assert isinstance(lowered.grammar, ir.Choice)
     assert [lowered.parse(text) for text in lowered.grammar.texts] == chosen
+
+
+@pytest.mark.parametrize("step", ["0.01", "0.001", "0.1", "0.05", "0.25", "0.2", "1"])
+@pytest.mark.parametrize("whole", ["0", "-0", "7", "-10"])
+def test_multiples_may_end_in_any_zeros(step: str, whole: str) -> None:
+    adapter = TypeAdapter(Annotated[Decimal, Field(multiple_of=Decimal(step))])
+    pattern = bounds.decimal_text(bounds.Limits(multiple_of=Decimal(step)))
+    assert pattern is not None
+    expression = regex_algebra.lower(pattern[regex_algebra.KEYWORD])
+    for fraction in ("", ".0", ".00", ".000", ".0000", ".01", ".010", ".050", ".2500", ".001"):
+        text = whole + fraction
+        try:
+            adapter.validate_json(f'"{text}"')
+            is_valid = True
+        except pydantic.ValidationError:
+            is_valid = False
+        assert evaluate.matches(expression, text) is is_valid, text

@@ -322,12 +322,12 @@ def _multiples(step: Decimal) -> str | None:
     forms = ["-?[0-9]+"]
     for written in range(1, places + 1):
         zeros = places - written  # of the last `length` digits, those that are not written
+        zero = "" if zeros else "0*"  # once all places are written
         if zeros >= length:
-            forms.append(rf"-?[0-9]+\.[0-9]{{{written}}}")
+            forms.append(rf"-?[0-9]+\.[0-9]{{{written}}}{zero}")
             continue
         tails = [end[: length - zeros] for end in ends if end.endswith("0" * zeros)]
         free = written - (length - zeros)
-        zero = "0*" if written == places else ""
         forms.append(rf"-?[0-9]+\.[0-9]{{{free}}}(?:{'|'.join(tails)}){zero}")
     if not places:
         forms.append(r"-?[0-9]+\.0+")
