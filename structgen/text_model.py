@@ -19,6 +19,7 @@ from structgen.decoding import options as search_options
 from structgen.errors import OptionError
 from structgen.generator import Generator
 from structgen.models import genai
+from structgen.storage import fork_safe
 from structgen.types import Call, Choices, Functions, ItemT, Own, PlainText, Schemas, T, cache_key
 
 if TYPE_CHECKING:
@@ -220,7 +221,7 @@ def generate(prompt: Any, output_type: Any = None, **options: Any) -> Any:
     return _default_model()(prompt, output_type, **options)
 
 
-_LOADING = threading.Lock()
+_LOADING = fork_safe(threading.Lock())
 _LOADED: list[TextModel] = []
 
 

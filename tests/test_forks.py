@@ -16,6 +16,8 @@ OWN_WAY = {
     "storage/locks.py": "makes none",
     "decoding/stream.py": "of one output, which nobody reads on in a child",
     "models/genai/sequences.py": "of one model, which does not live on in a child",
+    "models/embedding/device.py": "of one model, which does not live on in a child",
+    "text_model.py": "its own of one model; the one for loading is looked after",
     "insight/confidence.py": "of one result",
 }
 
