@@ -64,13 +64,13 @@ def path(
     if not isinstance(name, (str, os.PathLike)):
         raise OptionError(
             f"model={name!r} is not the name of a model. Pass a str or a path: a name of the "
-            f"catalogue ({', '.join(catalogue.ENTRIES)}), a folder or a Hugging Face repository id."
+            f"catalogue ({catalogue.in_short()}), a folder or a Hugging Face repository id."
         )
     text = os.fspath(name)
     if not text:
         raise ModelNotFound(
             "The name of the model is empty. Pass a name of the catalogue "
-            f"({', '.join(catalogue.ENTRIES)}), a folder or a Hugging Face repository id."
+            f"({catalogue.in_short()}), a folder or a Hugging Face repository id."
         )
     local = Path(text).expanduser()
     if cache.is_model(local):
@@ -216,8 +216,7 @@ def _configs(folder: Path) -> list[Path]:
 def _unknown(name: str) -> ModelNotFound:
     close = catalogue.suggestions(name, [model.name for model in installed()])
     hint = f"Did you mean {' or '.join(close)}?" if close else ""
-    known = ", ".join(catalogue.ENTRIES)
     return ModelNotFound(
-        f"There is no model {name!r}. {hint or f'The catalogue has {known}.'} A local folder or a "
-        "Hugging Face repository id, org/name, will do too."
+        f"There is no model {name!r}. {hint or f'The catalogue has {catalogue.in_short()}.'} A "
+        "local folder or a Hugging Face repository id, org/name, will do too."
     )

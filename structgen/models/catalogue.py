@@ -12,7 +12,17 @@ from types import MappingProxyType
 from . import entries
 from .entry import Entry, File, Wheel
 
-__all__ = ["DEFAULT", "ENTRIES", "Entry", "File", "Wheel", "cache_name", "named", "suggestions"]
+__all__ = [
+    "DEFAULT",
+    "ENTRIES",
+    "Entry",
+    "File",
+    "Wheel",
+    "cache_name",
+    "in_short",
+    "named",
+    "suggestions",
+]
 
 DEFAULT = "smollm2-135m-instruct"
 """The model that is meant where none is named."""
@@ -31,6 +41,13 @@ def named(name: str) -> Entry | None:
 def cache_name(name: str) -> str:
     """What a model of this name is called in the cache."""
     return ENTRIES[name].cache_name if name in ENTRIES else name
+
+
+def in_short() -> str:
+    """The names that need no account and little room, and how many more there are."""
+    first = [entry.name for entry in ENTRIES.values() if not entry.repository]
+    more = len(ENTRIES) - len(first)
+    return ", ".join(first) + (f" and {more} more: `structgen models list`" if more else "")
 
 
 def suggestions(name: str, others: list[str] | None = None) -> list[str]:

