@@ -283,11 +283,16 @@ def pull(name: str) -> None:
 @click.option(
     "--hidden-states", is_flag=True, help="Let the model embed texts too: model.embed(texts)."
 )
-def convert(gguf: Path, out: Path, hidden_states: bool) -> None:
+@click.option(
+    "--context-length", type=int, metavar="N", help="Let prompt and output have N tokens at most."
+)
+def convert(gguf: Path, out: Path, hidden_states: bool, context_length: int | None) -> None:
     """Convert the file GGUF into the model folder OUT, and print that."""
     from structgen import models
 
-    click.echo(models.convert_gguf(gguf, out, hidden_states=hidden_states))
+    click.echo(
+        models.convert_gguf(gguf, out, hidden_states=hidden_states, context_length=context_length)
+    )
 
 
 @models.command()

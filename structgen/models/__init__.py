@@ -142,6 +142,7 @@ def convert_gguf(
     progress: Progress | None = None,
     *,
     hidden_states: bool = False,
+    context_length: int | None = None,
 ) -> Path:
     """Convert a GGUF file into a folder for ONNX Runtime GenAI.
 
@@ -151,19 +152,30 @@ def convert_gguf(
         progress: as in `path`.
         hidden_states: give the model the output that ``model.embed`` needs. A step of generating
             then takes up to a tenth longer.
+        context_length: the most tokens that prompt and output may have together; at most, and by
+            default, what the model was trained for. A shorter one makes the folder smaller. Phi-3's
+            models for long texts have two kinds of positions: by default they are converted with
+            those for short texts, and with the others when more is asked for.
 
     Returns:
         The folder.
 
     Raises:
-        ConversionError: the file is no GGUF, or of a kind that cannot be converted.
+        ConversionError: the file is no GGUF, or of a kind that cannot be converted, or
+            ``context_length`` is out of range.
 
     Cost: under a minute for 135M parameters.
     """
     # Imported late: it needs gguf and onnx-ir.
     from structgen.models.conversion import convert
 
-    return convert.convert_gguf(Path(gguf), Path(out), progress, hidden_states=hidden_states)
+    return convert.convert_gguf(
+        Path(gguf),
+        Path(out),
+        progress,
+        hidden_states=hidden_states,
+        context_length=context_length,
+    )
 
 
 def _check_task(entry: catalogue.Entry, task: str | None) -> None:

@@ -76,7 +76,7 @@ def conversions(monkeypatch):
     """The converter is replaced by one that copies; the list of its calls."""
     calls = []
 
-    def convert_gguf(gguf, out, progress=None, hidden_states=False):
+    def convert_gguf(gguf, out, progress=None, **options):
         calls.append(gguf)
         progress("Converting", 1, 2)
         if gguf.read_bytes().startswith(b"bad"):

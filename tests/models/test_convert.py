@@ -128,6 +128,28 @@ KINDS = {
     "scaled": {"metadata": {"rope.scaling.type": "linear", "rope.scaling.factor": 2.0}},
     "llama 3.1": {"extra": {"rope_freqs": (tiny_gguf.HEAD // 2,)}},
     "many keys": {"metadata": {"attention.head_count": 2, "attention.key_length": 64}},
+    "half turned": {"metadata": {"rope.dimension_count": 16}},
+    "qwen2": {"architecture": "qwen2"},
+    "qwen2, untied": {"architecture": "qwen2", "is_tied": False, "types": {"blk": "Q4_1"}},
+    "qwen3": {"architecture": "qwen3"},
+    "gemma": {"architecture": "gemma"},
+    "gemma2": {"architecture": "gemma2"},
+    "gemma3": {"architecture": "gemma3", "types": {"ffn": "Q4_1"}},
+    "gemma3, stretched": {
+        "architecture": "gemma3",
+        "metadata": {"rope.scaling.type": "linear", "rope.scaling.factor": 8.0},
+    },
+    "phi3": {"architecture": "phi3"},
+    "phi3, long": {
+        "architecture": "phi3",
+        "metadata": {
+            "rope.dimension_count": 16,
+            "rope.scaling.original_context_length": 64,
+            "rope.scaling.attn_factor": 1.19,
+        },
+        "extra": {"rope_factors_long": (8,), "rope_factors_short": (8,)},
+    },
+    "smollm3": {"architecture": "smollm3"},
 }
 
 
@@ -141,10 +163,52 @@ def test_small_models_agree_with_float32(kind, tmp_path):
     model = og.Model(str(folder))
     actual = all_logits(model, ids)
     assert cosines(actual, expected).min() > 0.99
-    # All at once is the same sum as one by one, but for the order of additions.
-    generator = start(model, 64)
-    generator.append_tokens(ids)
-    assert cosines(generator.get_logits()[0, 0], expected[-1]) > 0.99
+    # All at once, and in two pieces, is the same sum as one by one, but for the order of additions.
+    for cut in (len(ids), 17):
+        generator = start(model, 64)
+        for piece in (ids[:cut], ids[cut:]):
+            if piece:
+                generator.append_tokens(piece)
+        assert cosines(generator.get_logits()[0, 0], expected[-1]) > 0.99
+
+
+@pytest.mark.parametrize("context", [None, 64, 100, 128])
+def test_long_factors_are_those_of_a_long_context(context, tmp_path):
+    options = KINDS["phi3, long"]
+    path = tiny_gguf.write(tmp_path / "tiny.gguf", **options)
+    folder = convert_gguf(path, tmp_path / "model", silent, context_length=context)
+    config = json.loads((folder / "genai_config.json").read_text("utf-8"))
+    assert config["model"]["context_length"] == config["search"]["max_length"] == (context or 64)
+    ids = np.random.default_rng(1).integers(0, 260, 40).tolist()
+    (expected,) = Reference(path, context).logits([ids])
+    (other,) = Reference(path, 128 if (context or 64) == 64 else 64).logits([ids])
+    actual = all_logits(og.Model(str(folder)), ids)
+    assert cosines(actual, expected).min() > 0.99 > cosines(other, expected).min()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        ("gemma3", "_window", lambda self, layer: 0 if layer % 6 == 5 else 8),
+        ("gemma3", "_window", lambda self, layer: 0 if layer % 6 == 5 else 6),
+        ("gemma3", "_window", lambda self, layer: 7),
+        ("gemma2", "_window", lambda self, layer: 7 if layer % 2 else 0),
+        ("phi3", "_window", lambda self, layer: 0),
+        ("smollm3", "_rotate", lambda self, heads, layer: rotate(self, heads, 0)),
+        ("gemma3", "_activate", lambda self, gate: gate / (1 + np.exp(-gate))),
+    ],
+)
+def test_the_comparison_would_notice(change, tmp_path, monkeypatch):
+    family, name, other = change
+    path = tiny_gguf.write(tmp_path / "tiny.gguf", architecture=family)
+    model = og.Model(str(convert_gguf(path, tmp_path / "model", silent)))
+    ids = np.random.default_rng(1).integers(0, 260, 40).tolist()
+    monkeypatch.setattr(Reference, name, other)
+    (wrong,) = Reference(path).logits([ids])
+    assert cosines(all_logits(model, ids), wrong).min() < 0.99
+
+
+rotate = Reference._rotate
 
 
 def shaped(options):
@@ -198,9 +262,9 @@ def test_no_gguf_at_all(tmp_path):
 
 
 def test_another_family_is_told_before_the_tokenizer_is_read(tmp_path, monkeypatch):
-    path = tiny_gguf.write(tmp_path / "tiny.gguf", architecture="gemma3")
+    path = tiny_gguf.write(tmp_path / "tiny.gguf", architecture="mamba")
     monkeypatch.setattr("gguf.GGUFReader", None)
-    assert "architecture 'gemma3'" in refused(path, tmp_path)
+    assert "architecture 'mamba'" in refused(path, tmp_path)
     # A header that cannot be followed is left to those who know the format.
     for data in (b"", b"GGUF" + bytes(4), path.read_bytes()[:40], b"GGUF\3" + b"\xff" * 60):
         (tmp_path / "cut.gguf").write_bytes(data)
@@ -256,20 +320,30 @@ def test_a_truncated_file(share, tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"architecture": "qwen2"}, "architecture 'qwen2'"),
+        ({"architecture": "mamba"}, "architecture 'mamba'"),
         ({"metadata": {"expert_count": 8}}, "a mixture of 8 experts"),
         ({"metadata": {"rope.scaling.type": "yarn"}}, "RoPE scaling of type 'yarn'"),
         ({"metadata": {"rope.scaling.factor": 4.0}}, "factor without a type"),
-        ({"metadata": {"rope.dimension_count": 16}}, "RoPE over 16 of 32 dimensions"),
+        ({"metadata": {"rope.dimension_count": 24}}, "RoPE over 24 of 32 dimensions"),
         ({"metadata": {"attention.value_length": 16}}, "value heads of 16"),
         ({"metadata": {"attention.sliding_window": 64}}, "sliding-window"),
         ({"metadata": {"attention.head_count_kv": 3}}, "4 query heads"),
         ({"metadata": {"embedding_length": 48}}, "not a multiple of 32"),
-        ({"metadata": {"feed_forward_length": 128}}, "'blk.0.ffn_gate.weight' has shape"),
+        ({"metadata": {"feed_forward_length": 128}}, "'blk.0.ffn_down.weight' has shape"),
         ({"metadata": {"block_count": 3}}, "lacks 9 tensors"),
         ({"without": ("blk.1.ffn_up",)}, "'blk.1.ffn_up.weight'"),
         ({"without": ("token_embd",)}, "no tensor 'token_embd.weight'"),
         ({"extra": {"blk.0.attn_q_norm": (32,)}}, "'blk.0.attn_q_norm.weight'"),
+        (
+            {"architecture": "qwen2", "metadata": {"rope.scaling.type": "yarn"}},
+            "RoPE scaling of type 'yarn'",
+        ),
+        ({"architecture": "qwen3", "without": ("blk.0.attn_k_norm",)}, "of a Qwen3 model"),
+        (
+            {"architecture": "qwen2", "metadata": {"attention.sliding_window": 64}},
+            "sliding-window",
+        ),
+        ({"architecture": "phi3", "extra": {"rope_freqs": (16,)}}, "'rope_freqs.weight'"),
     ],
 )
 def test_what_a_plain_llama_does_not_have(options, message, tmp_path):
@@ -293,8 +367,8 @@ def test_an_existing_folder_is_not_overwritten(tmp_path):
 def test_an_interruption_leaves_nothing(error, tmp_path, monkeypatch):
     path = tiny_gguf.write(tmp_path / "tiny.gguf")
 
-    def interrupted(self, folder):
-        (folder / "model.onnx.data").write_bytes(b"half")
+    def interrupted(self):
+        (self._folder / "model.onnx.data").write_bytes(b"half")
         raise error
 
     monkeypatch.setattr(graph.GraphBuilder, "save", interrupted)
@@ -306,7 +380,7 @@ def test_an_interruption_leaves_nothing(error, tmp_path, monkeypatch):
 def test_a_full_disk_is_told_as_one(tmp_path, monkeypatch):
     path = tiny_gguf.write(tmp_path / "tiny.gguf")
 
-    def full(self, folder):
+    def full(self):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(graph.GraphBuilder, "save", full)
@@ -316,8 +390,8 @@ def test_a_full_disk_is_told_as_one(tmp_path, monkeypatch):
 KILLED = """
 import sys, time
 from structgen.models.conversion import convert, graph
-def wait(self, folder):
-    (folder / "model.onnx.data").write_bytes(b"half")
+def wait(self):
+    (self._folder / "model.onnx.data").write_bytes(b"half")
     print("writing", flush=True)
     time.sleep(60)
 graph.GraphBuilder.save = wait
@@ -346,8 +420,8 @@ def test_the_faster_of_two_processes_wins(tmp_path, monkeypatch):
     path, out = tiny_gguf.write(tmp_path / "tiny.gguf"), tmp_path / "out"
     save = graph.GraphBuilder.save
 
-    def overtaken(self, folder):
-        save(self, folder)
+    def overtaken(self):
+        save(self)
         out.mkdir()
         (out / "genai_config.json").write_text("theirs")
 

@@ -10,6 +10,7 @@ import pytest
 import tiny_gguf
 from tokenizers import Regex, Tokenizer, models, pre_tokenizers
 
+from structgen import Vocabulary
 from structgen.errors import ConversionError
 from structgen.models.conversion import gguf_tokenizer
 from structgen.models.conversion.convert import convert_gguf
@@ -109,6 +110,69 @@ def test_llama_3s_rule(tiny):
     assert tokenizer.encode("the").ids[0] == 1
     for text in some_texts(100):
         assert runtime.encode(text).tolist() == plain(tokenizer, text), text
+
+
+@pytest.mark.parametrize(
+    ("rule", "text", "words"),
+    [
+        ("qwen2", "(abc 123 it's\n\n x", ["(abc", "Ġ", "1", "2", "3", "Ġit", "'s", "ĊĊ", "Ġx"]),
+        ("smaug-bpe", "(abc 1234", ["(abc", "Ġ", "123", "4"]),
+        ("gpt-4o", "getValue HTTPS's 1234", ["get", "Value", "ĠHTTPS's", "Ġ", "123", "4"]),
+    ],
+)
+def test_rules_that_llama_cpp_knows_by_name(tiny, rule, text, words):
+    tokenizer, runtime = tiny(tiny_gguf.byte_level_tokenizer(rule))
+    assert [piece for piece, _ in tokenizer.pre_tokenizer.pre_tokenize_str(text)] == words
+    for text in [*some_texts(200), "getValue HTTPServer's ABCdef don'T e\u0301"]:
+        assert runtime.encode(text).tolist() == plain(tokenizer, text), text
+        assert tokenizer.decode(plain(tokenizer, text), skip_special_tokens=False) == text
+
+
+def test_rows_that_stand_for_nothing_are_no_text(tiny, tmp_path):
+    metadata = tiny_gguf.byte_level_tokenizer("qwen2")
+    metadata["tokens"] += ["[PAD0]", "[PAD1]"]
+    metadata["token_type"] += [5, 5]
+    tokenizer, runtime = tiny(metadata)
+    n = len(metadata["tokens"])
+    assert tokenizer.get_vocab_size() == n - 2
+    assert tokenizer.encode("[PAD0]").tokens == [*list("[PAD"), "0", "]"]
+    assert runtime.encode("[PAD0]").tolist() == plain(tokenizer, "[PAD0]")
+    vocabulary = Vocabulary.from_tokenizer_json(tmp_path / "model" / "tokenizer.json", size=n)
+    assert vocabulary.tokens[-3:] == (b"ab", b"", b"")
+
+
+def test_gemmas_tokenizer(tiny, tmp_path):
+    metadata = tiny_gguf.gemma_tokenizer()
+    tokenizer, runtime = tiny(metadata)
+    assert tokenizer.encode("the cat\n\né").tokens == [
+        "<bos>", "t", "he", "▁cat", "\n\n", "<0xC3>", "<0xA9>",
+    ]  # fmt: skip
+    for text in ["the cat", "  the", "cat<end_of_turn>\n\n\nthe", "a<b>c", *some_texts(100)]:
+        assert runtime.encode(text).tolist() == plain(tokenizer, text), text
+    assert tokenizer.decode(tokenizer.encode(" the cat\n").ids) == " the cat\n"
+    vocabulary = Vocabulary.from_tokenizer_json(tmp_path / "model" / "tokenizer.json")
+    names = metadata["tokens"]
+    assert vocabulary.tokens[names.index("\n\n")] == b"\n\n"
+    assert vocabulary.tokens[names.index("<end_of_turn>")] == b""
+    # Both the end of a text and that of a turn, the file's own choice first.
+    assert list(runtime.eos_token_ids) == [1, names.index("<end_of_turn>")]
+
+
+def test_phi_3s_markers_take_the_white_space_behind_them(tmp_path):
+    metadata = tiny_gguf.sentencepiece_tokenizer()
+    metadata["tokens"] += ["<|endoftext|>", "<|end|>"]
+    metadata["token_type"] += [3, 3]
+    metadata["scores"] += [-1000.0] * 2
+    path = tiny_gguf.write(tmp_path / "tiny.gguf", architecture="phi3", tokenizer=metadata)
+    folder = convert_gguf(path, tmp_path / "model", silent)
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    runtime = og.Tokenizer(og.Model(str(folder)))
+    assert plain(tokenizer, "<|end|>\n the") == plain(tokenizer, "<|end|>the")
+    assert plain(tokenizer, "<|endoftext|>\n") != plain(tokenizer, "<|endoftext|>")
+    for text in ["the<|end|>\n", "<|end|> the\n<|endoftext|>\n", "a</s>\nb"]:
+        assert runtime.encode(text).tolist() == plain(tokenizer, text), text
+    n = len(metadata["tokens"])
+    assert list(runtime.eos_token_ids) == [2, n - 2, n - 1]
 
 
 def test_sentencepiece(tiny):

@@ -1,9 +1,9 @@
-"""Turn a GGUF file into a folder that ONNX Runtime GenAI loads.
+"""Turn a trained model into a folder that ONNX Runtime GenAI loads.
 
 Owns the order of the work, ``genai_config.json``, and the promise that the folder appears whole or
 not at all: everything is written into a hidden sibling, which is renamed at the very end. What is
-inside the parts belongs to `gguf_file`, `gguf_tokenizer`, `calibrate`, `quantize` and `graph`.
-Knows nothing of catalogues, caches or downloads.
+inside the parts belongs to the `Checkpoint`, `calibrate`, `quantize` and `graph`. Knows nothing of
+catalogues, caches or downloads.
 
 How weights are stored, decided by measurement on SmolLM2-135M (docs/models.md has the figures):
 
@@ -20,7 +20,7 @@ import os
 import shutil
 import socket
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,8 +30,8 @@ import numpy.typing as npt
 from structgen.errors import ConversionError
 from structgen.models.progress import Progress, reporting
 
-from .calibrate import Calibration, LayerWeights, smooth, texts
-from .gguf_file import GgufFile, LlamaShape, layer_tensor, projection, read_shape, rope_tables
+from .calibrate import Calibration, smooth, texts
+from .decoder import Checkpoint, LayerWeights
 from .quantize import QuantizedMatrix, eight_bit, four_bit
 
 if TYPE_CHECKING:
@@ -46,8 +46,9 @@ def convert_gguf(
     progress: Progress | None = None,
     *,
     hidden_states: bool = False,
+    context_length: int | None = None,
 ) -> Path:
-    """Convert a GGUF file of the Llama family into an ONNX Runtime GenAI folder.
+    """Convert a GGUF file into an ONNX Runtime GenAI folder.
 
     The folder holds ``model.onnx``, ``model.onnx.data``, ``genai_config.json``,
     ``tokenizer.json`` and ``tokenizer_config.json``. It is written under a temporary name beside
@@ -59,6 +60,8 @@ def convert_gguf(
         out: the folder to make. It must not exist, or be empty.
         progress: told how far the work is; None shows a bar (or, in a log, lines).
         hidden_states: give the graph the output that `TextModel.embed` needs.
+        context_length: positions of the converted model, at most those it was trained for; None:
+            all of them (of Phi-3's models for long texts, those of the short ones).
 
     Returns:
         The absolute path of ``out``.
@@ -67,82 +70,84 @@ def convert_gguf(
         ConversionError: the file is damaged or of a kind that cannot be converted, or ``out``
             cannot be written (it exists, or the disk is full).
 
-    Costs about 10 s of CPU and 0.7 GB of memory for a model of 135M parameters.
+    Costs about 10 s of CPU and 0.7 GB of memory for a model of 135M parameters; memory grows with
+    the largest matrix, not with their number.
     """
-    source, target = Path(gguf), Path(out).absolute()
+    from .gguf_decoder import GgufCheckpoint
+
+    def opened() -> Checkpoint:
+        return GgufCheckpoint(Path(gguf), context_length)
+
+    return _convert(opened, out, progress, hidden_states)
+
+
+def _convert(
+    opened: Callable[[], Checkpoint],
+    out: str | os.PathLike[str],
+    progress: Progress | None,
+    hidden_states: bool,
+) -> Path:
+    target = Path(out).absolute()
     if target.exists() and not (target.is_dir() and not any(target.iterdir())):
         raise ConversionError(
             f"{target} exists already. Remove it, or choose another folder for the converted model."
         )
-    file = GgufFile(source)
+    checkpoint = opened()
     with reporting(progress) as report, _staged(target) as folder:
-        _write(file, folder, report, hidden_states)
+        _write(checkpoint, folder, report, hidden_states)
     return target
 
 
-def _write(file: GgufFile, folder: Path, report: Progress, hidden_states: bool) -> None:
+def _write(checkpoint: Checkpoint, folder: Path, report: Progress, hidden_states: bool) -> None:
     # Imported here: `import structgen.models` must not pay for onnx_ir.
     from .graph import GraphBuilder
 
-    shape = read_shape(file)
-    stage, n_steps = f"Converting {file.path.name}", shape.n_layers + 2
+    shape = checkpoint.shape
+    stage, n_steps = f"Converting {checkpoint.path.name}", shape.n_layers + 2
     report(stage, 0, n_steps)
-    sequences = _write_tokenizer(file, shape, folder)
-    cos, sin = rope_tables(file, shape)
-    graph = GraphBuilder(shape, cos, sin)
-    embedding = file.tensor("token_embd.weight")
-    calibration = Calibration(shape, embedding, sequences, cos, sin)
+    sequences = _write_tokenizer(checkpoint, folder)
+    graph = GraphBuilder(shape, folder)
+    embedding = checkpoint.embedding()
+    calibration = Calibration(shape, embedding, sequences)
     graph.embed(eight_bit(embedding))
     del embedding
     report(stage, 1, n_steps)
     for layer in range(shape.n_layers):
-        graph.layer(_matrices(file, shape, layer, calibration))
+        graph.layer(_matrices(checkpoint.layer(layer), calibration))
         report(stage, layer + 2, n_steps)
-    head = None if shape.is_tied else eight_bit(file.tensor("output.weight"))
-    graph.head(file.tensor("output_norm.weight"), head, hidden_states=hidden_states)
-    graph.save(folder)
-    _write_json(folder / "genai_config.json", _genai_config(file, shape))
+    head = None if shape.is_tied else eight_bit(checkpoint.head())
+    graph.head(checkpoint.final_norm(), head, hidden_states=hidden_states)
+    graph.save()
+    config = json.dumps(_genai_config(checkpoint), ensure_ascii=False, indent=1)
+    (folder / "genai_config.json").write_text(config, encoding="utf-8")
     report(stage, n_steps, n_steps)
 
 
-def _write_tokenizer(file: GgufFile, shape: LlamaShape, folder: Path) -> list[list[int]]:
-    """Write the tokenizer's two files, and return the calibration texts as token ids."""
+def _write_tokenizer(checkpoint: Checkpoint, folder: Path) -> list[list[int]]:
+    """Write the tokenizer's files, and return the calibration texts as token ids."""
     from tokenizers import Tokenizer
 
-    from . import gguf_tokenizer
-
-    _write_json(folder / "tokenizer.json", gguf_tokenizer.tokenizer_json(file))
-    config = gguf_tokenizer.tokenizer_config(file, shape.context_length)
-    _write_json(folder / "tokenizer_config.json", config)
+    checkpoint.write_tokenizer(folder)
     try:
         tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     except Exception as error:  # the library raises plain Exception
         raise ConversionError(
-            f"{file.path} has tokenizer metadata that make no working tokenizer ({error})."
+            f"{checkpoint.path} has a tokenizer that does not work ({error})."
         ) from error
+
+    def knows(text: str) -> bool:
+        return tokenizer.token_to_id(text) is not None
+
+    longest = checkpoint.shape.context_length
+    sequences = [tokenizer.encode(text).ids[:longest] for text in texts(knows)]
     # Of a very short text nothing is left once the first token is set aside.
-    is_chatml = tokenizer.token_to_id("<|im_start|>") is not None
-    sequences = [tokenizer.encode(text).ids[: shape.context_length] for text in texts(is_chatml)]
     return [ids for ids in sequences if len(ids) > 1]
 
 
-def _matrices(
-    file: GgufFile, shape: LlamaShape, layer: int, calibration: Calibration
-) -> LayerMatrices:
+def _matrices(weights: LayerWeights, calibration: Calibration) -> LayerMatrices:
     from .graph import LayerMatrices
 
-    weights = LayerWeights(
-        attn_norm=file.tensor(layer_tensor(layer, "attn_norm")),
-        q=projection(file, shape, layer, "attn_q"),
-        k=projection(file, shape, layer, "attn_k"),
-        v=projection(file, shape, layer, "attn_v"),
-        o=projection(file, shape, layer, "attn_output"),
-        ffn_norm=file.tensor(layer_tensor(layer, "ffn_norm")),
-        gate=projection(file, shape, layer, "ffn_gate"),
-        up=projection(file, shape, layer, "ffn_up"),
-        down=projection(file, shape, layer, "ffn_down"),
-    )
-    smooth(weights, shape, calibration.advance(weights))
+    smooth(weights, calibration.shape, calibration.advance(weights))
     return LayerMatrices(
         attn_norm=weights.attn_norm,
         qkv=eight_bit(np.concatenate([weights.q, weights.k, weights.v])),
@@ -150,7 +155,27 @@ def _matrices(
         ffn_norm=weights.ffn_norm,
         gate_up=_narrowest(np.concatenate([weights.gate, weights.up])),
         down=_narrowest(weights.down),
+        qkv_bias=_stacked(
+            [
+                (weights.q_bias, len(weights.q)),
+                (weights.k_bias, len(weights.k)),
+                (weights.v_bias, len(weights.v)),
+            ]
+        ),
+        o_bias=weights.o_bias,
+        q_norm=weights.q_norm,
+        k_norm=weights.k_norm,
+        attn_post_norm=weights.attn_post_norm,
+        ffn_post_norm=weights.ffn_post_norm,
     )
+
+
+def _stacked(biases: list[tuple[FloatArray | None, int]]) -> FloatArray | None:
+    """Biases of projections that became one, zeros where one has none; None: none has any."""
+    if all(bias is None for bias, _ in biases):
+        return None
+    parts = [np.zeros(size, np.float32) if bias is None else bias for bias, size in biases]
+    return np.concatenate(parts)
 
 
 def _narrowest(weight: FloatArray) -> QuantizedMatrix:
@@ -158,22 +183,20 @@ def _narrowest(weight: FloatArray) -> QuantizedMatrix:
     return eight_bit(weight) if matrix is None else matrix
 
 
-def _genai_config(file: GgufFile, shape: LlamaShape) -> dict[str, Any]:
-    from . import gguf_tokenizer
+def _genai_config(checkpoint: Checkpoint) -> dict[str, Any]:
     from .graph import INPUTS, OUTPUTS
 
-    end_ids = gguf_tokenizer.end_token_ids(file)
-    start_id = gguf_tokenizer.start_token_id(file)
+    shape, special = checkpoint.shape, checkpoint.special_tokens()
     return {
         "model": {
-            "type": "llama",
+            "type": shape.runtime_type,
             "vocab_size": shape.vocab_size,
             "context_length": shape.context_length,
             # The runtime insists on a start token; whether texts begin with it is the
             # tokenizer's business.
-            "bos_token_id": end_ids[0] if start_id is None else start_id,
-            "eos_token_id": end_ids,
-            "pad_token_id": gguf_tokenizer.padding_token_id(file),
+            "bos_token_id": special.end[0] if special.start is None else special.start,
+            "eos_token_id": special.end,
+            "pad_token_id": special.padding,
             "decoder": {
                 "session_options": {"log_id": "onnxruntime-genai", "provider_options": []},
                 "filename": "model.onnx",
@@ -202,10 +225,6 @@ def _genai_config(file: GgufFile, shape: LlamaShape) -> dict[str, Any]:
             "top_p": 1.0,
         },
     }
-
-
-def _write_json(path: Path, value: Any) -> None:
-    path.write_text(json.dumps(value, ensure_ascii=False, indent=1), encoding="utf-8")
 
 
 @contextlib.contextmanager

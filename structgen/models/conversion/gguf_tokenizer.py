@@ -1,8 +1,8 @@
 """Rebuild ``tokenizer.json`` and ``tokenizer_config.json`` from a GGUF file's metadata.
 
-Owns the two kinds of tokenizer that Llama-family files carry (byte-level BPE, and SentencePiece's
-BPE with byte fallback), the splitting rules that llama.cpp knows only by name, the special tokens
-and the chat template. Knows nothing of weights or graphs.
+Owns the two kinds of tokenizer that the files of language models carry (byte-level BPE, and
+SentencePiece's BPE with byte fallback), the splitting rules that llama.cpp knows only by name, the
+special tokens and the chat template. Knows nothing of weights or graphs.
 """
 
 from __future__ import annotations
@@ -20,6 +20,14 @@ _LLAMA3_WORDS = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
     r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
+_QWEN2_WORDS = _LLAMA3_WORDS.replace(r"\p{N}{1,3}", r"\p{N}")
+# A word may end in small letters and begin with capitals, as "getValue" does in two.
+_UPPER, _LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
+_SHORT = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+_GPT4O_WORDS = (
+    rf"[^\r\n\p{{L}}\p{{N}}]?{_UPPER}*{_LOWER}+{_SHORT}|[^\r\n\p{{L}}\p{{N}}]?{_UPPER}+{_LOWER}*{_SHORT}"
+    r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
 _SPLITS: dict[str, tuple[str, ...]] = {
     "gpt-2": (_GPT2_WORDS,),
     # SmolLM's own file says Digits, then ByteLevel with its built-in pattern. These splits cut
@@ -27,22 +35,29 @@ _SPLITS: dict[str, tuple[str, ...]] = {
     # original rules it cuts about one text in twenty differently (around "½", or "a1b2 c33").
     "smollm": (r"\p{N}", _GPT2_WORDS),
     "llama-bpe": (_LLAMA3_WORDS,),
+    "smaug-bpe": (_LLAMA3_WORDS,),  # SmolLM3's
+    "qwen2": (_QWEN2_WORDS,),
+    "gpt-4o": (_GPT4O_WORDS,),  # Phi-4-mini's
 }
 
-_UNKNOWN, _CONTROL, _USER_DEFINED = 2, 3, 4  # values of tokenizer.ggml.token_type
+_UNKNOWN, _CONTROL, _USER_DEFINED, _UNUSED = 2, 3, 4, 5  # values of tokenizer.ggml.token_type
 
-_END_TEXTS = frozenset(
+END_TEXTS = frozenset(
     {
         "<|im_end|>", "<|endoftext|>", "<|eot_id|>", "<|eom_id|>", "<|end_of_text|>",
-        "<|end|>", "<|eot|>", "<end_of_turn>", "</s>",
+        "<|end|>", "<|eot|>", "<end_of_turn>", "</s>", "<eos>",
     }
 )  # fmt: skip
+"""How well-known models spell the ends of turns and texts."""
+
+
+_KEEP_SPACES = frozenset({"<unk>", "<s>", "<|endoftext|>"})
 
 
 def end_token_ids(file: GgufFile) -> list[int]:
     """Ids of all tokens that end a turn or a text, the file's own choice first.
 
-    Besides the ids that the metadata name, every control token of a well-known spelling counts,
+    Besides the ids that the metadata name, every special token of a well-known spelling counts,
     because a model meets both the end of a turn and the end of a document in training.
     """
     named = ("eos_token_id", "eot_token_id", "eom_token_id")
@@ -53,7 +68,7 @@ def end_token_ids(file: GgufFile) -> list[int]:
             "without it no text would ever end."
         )
     for i, (text, kind) in enumerate(zip(_tokens(file), _types(file), strict=True)):
-        if kind == _CONTROL and text in _END_TEXTS:
+        if kind in (_CONTROL, _USER_DEFINED) and text in END_TEXTS:
             ids.append(i)
     return list(dict.fromkeys(ids))
 
@@ -86,18 +101,20 @@ def tokenizer_json(file: GgufFile) -> Json:
             "BPE) and 'llama' (SentencePiece BPE)."
         )
     tokens, start = _tokens(file), start_token_id(file)
+    # Phi-3's markers of turns take the white space that comes after them. No key says so.
+    takes_spaces = kind == "llama" and file.get("general.architecture") == "phi3"
     added = [
         {
             "id": i,
             "content": text,
             "single_word": False,
             "lstrip": False,
-            "rstrip": False,
+            "rstrip": takes_spaces and text not in _KEEP_SPACES,
             "normalized": False,
-            "special": kind != _USER_DEFINED,
+            "special": token_kind != _USER_DEFINED,
         }
-        for i, (text, kind) in enumerate(zip(tokens, _types(file), strict=True))
-        if kind in (_UNKNOWN, _CONTROL, _USER_DEFINED)
+        for i, (text, token_kind) in enumerate(zip(tokens, _types(file), strict=True))
+        if token_kind in (_UNKNOWN, _CONTROL, _USER_DEFINED)
     ]
     post_processor = None
     if start is not None and file.get("tokenizer.ggml.add_bos_token", kind == "llama"):
@@ -224,7 +241,12 @@ def _bpe(file: GgufFile, merges: list[list[str]], **options: Any) -> Json:
         "byte_fallback": False,
         "ignore_merges": False,
         **options,
-        "vocab": {text: i for i, text in enumerate(_tokens(file))},
+        # Rows of the embedding that stand for nothing only fill it up: no text is made of them.
+        "vocab": {
+            text: i
+            for i, (text, kind) in enumerate(zip(_tokens(file), _types(file), strict=True))
+            if kind != _UNUSED
+        },
         "merges": merges,
     }
 

@@ -1,4 +1,4 @@
-"""Build the ONNX graph of a Llama-family decoder and write it with its weights beside it.
+"""Build the ONNX graph of a decoder and write it, with its weights beside it as they come.
 
 Owns the operators, their wiring and their names: those that ``onnxruntime_genai.models.builder``
 emits for int4 on the CPU, so that the runtime meets the shapes its kernels are tuned for. One
@@ -9,10 +9,12 @@ layer is
                         ├── gate ── Sigmoid, Mul ──┐
                         └── up ─────────────────── Mul ── down ── (the next layer's skip norm)
 
-with ``MatMulNBits`` for every projection and the head. Two things differ from the builder: gate
-and up are one projection (fewer, larger operators: 3% faster), and the input of a projection that
-`quantize.four_bit` kept exactly is widened by the means of its blocks (AveragePool, Concat).
-Takes weights already quantised; knows nothing of GGUF, tokenizers or folders.
+with ``MatMulNBits`` for every projection and the head. Where a model has norms of queries and
+keys, qkv is split before the attention; norms behind the attention and the feed-forward layer stand
+before the skip norms. Two things differ from the builder: gate and up are one projection (fewer,
+larger operators: 3% faster), and the input of a projection that `quantize.four_bit` kept exactly is
+widened by the means of its blocks (AveragePool, Concat). Takes weights already quantised; knows
+nothing of GGUF or tokenizers.
 """
 
 from __future__ import annotations
@@ -26,13 +28,15 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from .gguf_file import LlamaShape
+from .decoder import Attention, DecoderShape
 from .quantize import BLOCK, QuantizedMatrix
 
 FloatArray = npt.NDArray[np.float32]
 
 _MICROSOFT = "com.microsoft"
 _FLOAT, _INT32, _INT64 = ir.DataType.FLOAT, ir.DataType.INT32, ir.DataType.INT64
+_DATA = "model.onnx.data"
+_PAGE = 4096  # tensors begin where a page of memory does, so that the runtime can map them
 _INLINE_BYTES = 1024  # smaller tensors stay in model.onnx: shape inference must read some of them
 
 INPUTS = {
@@ -57,9 +61,9 @@ HIDDEN_STATES = "hidden_states"
 
 @dataclass(frozen=True)
 class LayerMatrices:
-    """What one transformer block needs: two norms in float32, four quantised projections.
+    """What one transformer block needs: norms in float32, four quantised projections.
 
-    ``qkv`` and ``gate_up`` are their parts stacked along the outputs.
+    ``qkv`` and ``gate_up`` are their parts stacked along the outputs. What is None is not there.
     """
 
     attn_norm: FloatArray
@@ -68,6 +72,12 @@ class LayerMatrices:
     ffn_norm: FloatArray
     gate_up: QuantizedMatrix
     down: QuantizedMatrix
+    qkv_bias: FloatArray | None = None
+    o_bias: FloatArray | None = None
+    q_norm: FloatArray | None = None
+    k_norm: FloatArray | None = None
+    attn_post_norm: FloatArray | None = None
+    ffn_post_norm: FloatArray | None = None
 
 
 class GraphBuilder:
@@ -75,12 +85,14 @@ class GraphBuilder:
 
     Args:
         shape: the model's hyperparameters.
-        cos: float32 ``(context_length, head_size // 2)``.
-        sin: like ``cos``.
+        folder: where ``model.onnx.data`` grows while the graph does, so that no more than one
+            matrix is in memory.
     """
 
-    def __init__(self, shape: LlamaShape, cos: FloatArray, sin: FloatArray) -> None:
+    def __init__(self, shape: DecoderShape, folder: Path) -> None:
         self._shape = shape
+        self._folder = folder
+        (folder / _DATA).touch()
         self._input_ids = _value(INPUTS["input_ids"], _INT64, ["batch_size", "sequence_length"])
         mask = _value(INPUTS["attention_mask"], _INT64, ["batch_size", "total_sequence_length"])
         self._graph = ir.Graph(
@@ -90,11 +102,19 @@ class GraphBuilder:
             name="main_graph",
             opset_imports={"": 21, _MICROSOFT: 1},
         )
-        self._cos = self._constant("cos_cache", cos)
-        self._sin = self._constant("sin_cache", sin)
+        self._ropes = {
+            rope: [
+                self._constant(name if i == 0 else f"{name}_{i}", table)
+                for name, table in zip(
+                    ("cos_cache", "sin_cache"), rope.tables(shape.context_length), strict=True
+                )
+            ]
+            for i, rope in enumerate(shape.ropes)
+        }
         self._seqlens_k, self._total_length = self._read_mask(mask)
         self._presents: list[ir.Value] = []
         self._n_layers = 0
+        self._split_sizes: ir.Value | None = None
         # The residual stream: `_hidden` plus, from the first layer on, the last block's `_delta`,
         # which the next norm adds in passing.
         self._hidden: ir.Value
@@ -124,24 +144,33 @@ class GraphBuilder:
                 "quantize_axis": 1,
             },
         )
+        if self._shape.embedding_scale != 1:
+            self._hidden = self._times(f"{name}/Mul", self._hidden, self._shape.embedding_scale)
 
     def layer(self, matrices: LayerMatrices) -> None:
         """Add the next transformer block."""
         base = f"/model/layers.{self._n_layers}"
+        attention = self._shape.layers[self._n_layers]
         normed = self._norm(f"{base}/input_layernorm", matrices.attn_norm)
-        packed = self._matmul(f"{base}/attn/qkv_proj", normed, matrices.qkv)
-        attended = self._attention(f"{base}/attn/GroupQueryAttention", packed)
-        self._delta = self._matmul(f"{base}/attn/o_proj", attended, matrices.o)
+        packed = self._matmul(f"{base}/attn/qkv_proj", normed, matrices.qkv, bias=matrices.qkv_bias)
+        attended = self._attention(f"{base}/attn", packed, matrices, attention)
+        delta = self._matmul(f"{base}/attn/o_proj", attended, matrices.o, bias=matrices.o_bias)
+        if matrices.attn_post_norm is not None:
+            name = f"{base}/attn_post_layernorm"
+            delta = self._plain_norm(name, delta, matrices.attn_post_norm)
+        self._delta = delta
 
         normed = self._norm(f"{base}/post_attention_layernorm", matrices.ffn_norm)
         gate_up = self._matmul(f"{base}/mlp/gate_up_proj", normed, matrices.gate_up)
         gate, up = self._node(
             "Split", f"{base}/mlp/Split", [gate_up], 2, attributes={"axis": -1, "num_outputs": 2}
         )
-        (sigmoid,) = self._node("Sigmoid", f"{base}/mlp/act_fn/Sigmoid", [gate])
-        (activated,) = self._node("Mul", f"{base}/mlp/act_fn/Mul", [gate, sigmoid])
+        activated = self._activate(f"{base}/mlp/act_fn", gate)
         (product,) = self._node("Mul", f"{base}/mlp/Mul", [activated, up])
-        self._delta = self._matmul(f"{base}/mlp/down_proj", product, matrices.down)
+        delta = self._matmul(f"{base}/mlp/down_proj", product, matrices.down)
+        if matrices.ffn_post_norm is not None:
+            delta = self._plain_norm(f"{base}/ffn_post_layernorm", delta, matrices.ffn_post_norm)
+        self._delta = delta
         self._n_layers += 1
 
     def head(
@@ -160,6 +189,10 @@ class GraphBuilder:
         else:
             table, weights = head, self._weights("lm_head", head)
         logits = self._matmul("/lm_head", normed, table, weights)
+        if self._shape.logit_cap:
+            small = self._times("/lm_head/Div", logits, 1 / self._shape.logit_cap)
+            (pressed,) = self._node("Tanh", "/lm_head/Tanh", [small])
+            logits = self._times("/lm_head/Mul", pressed, self._shape.logit_cap)
         _describe(logits, "logits", ["batch_size", "sequence_length", self._shape.vocab_size])
         self._graph.outputs.extend([logits, *self._presents])
         if hidden_states:
@@ -167,20 +200,37 @@ class GraphBuilder:
             _describe(normed, HIDDEN_STATES, sizes)
             self._graph.outputs.append(normed)
 
-    def save(self, folder: Path) -> None:
-        """Write ``model.onnx`` and ``model.onnx.data`` into a folder."""
+    def save(self) -> None:
+        """Write ``model.onnx``, which says where in ``model.onnx.data`` each tensor is."""
         model = ir.Model(self._graph, ir_version=10, producer_name="structgen")
-        ir.save(
-            model,
-            folder / "model.onnx",
-            external_data="model.onnx.data",
-            size_threshold_bytes=_INLINE_BYTES,
-        )
+        ir.save(model, self._folder / "model.onnx")
 
     def _constant(self, name: str, array: npt.NDArray[Any]) -> ir.Value:
-        value = ir.Value(name=name, const_value=ir.tensor(array, name=name))
+        tensor: ir.TensorProtocol = ir.tensor(array, name=name)
+        if array.nbytes >= _INLINE_BYTES:
+            tensor = self._append(name, tensor, array.shape)
+        value = ir.Value(name=name, const_value=tensor)
         self._graph.register_initializer(value)
         return value
+
+    def _append(
+        self, name: str, tensor: ir.TensorProtocol, shape: tuple[int, ...]
+    ) -> ir.ExternalTensor:
+        """Write a tensor at the end of the data."""
+        with (self._folder / _DATA).open("ab") as data:
+            data.write(b"\0" * (-data.tell() % _PAGE))
+            offset = data.tell()
+            data.write(tensor.tobytes())
+            length = data.tell() - offset
+        return ir.ExternalTensor(
+            _DATA,
+            offset,
+            length,
+            tensor.dtype,
+            shape=ir.Shape(shape),
+            name=name,
+            base_dir=self._folder,
+        )
 
     def _weights(self, name: str, matrix: QuantizedMatrix) -> list[ir.Value]:
         weights = [
@@ -198,7 +248,7 @@ class GraphBuilder:
         inputs: Sequence[ir.Value | None],
         n_outputs: int = 1,
         domain: str = "",
-        attributes: Mapping[str, int | float | Sequence[int]] | None = None,
+        attributes: Mapping[str, int | float | str | Sequence[int]] | None = None,
     ) -> Sequence[ir.Value]:
         node = ir.node(op_type, inputs, attributes, domain=domain, num_outputs=n_outputs, name=name)
         for i, output in enumerate(node.outputs):
@@ -226,13 +276,7 @@ class GraphBuilder:
         gain = self._constant(f"{_initializer(name)}.weight", weight)
         epsilon = self._shape.rms_epsilon
         if self._delta is None:
-            (normed,) = self._node(
-                "SimplifiedLayerNormalization",
-                f"{name}/LayerNorm",
-                [self._hidden, gain],
-                attributes={"axis": -1, "epsilon": epsilon, "stash_type": 1},
-            )
-            return normed
+            return self._rms_norm(f"{name}/LayerNorm", self._hidden, gain)
         outputs = self._node(
             "SkipSimplifiedLayerNormalization",
             f"{name}/SkipLayerNorm",
@@ -247,15 +291,49 @@ class GraphBuilder:
             self._hidden = outputs[3]
         return outputs[0]
 
+    def _plain_norm(self, name: str, x: ir.Value, weight: FloatArray) -> ir.Value:
+        """Normalise what is not the residual stream."""
+        gain = self._constant(f"{_initializer(name)}.weight", weight)
+        return self._rms_norm(f"{name}/LayerNorm", x, gain)
+
+    def _rms_norm(self, name: str, x: ir.Value, gain: ir.Value) -> ir.Value:
+        (normed,) = self._node(
+            "SimplifiedLayerNormalization",
+            name,
+            [x, gain],
+            attributes={"axis": -1, "epsilon": self._shape.rms_epsilon, "stash_type": 1},
+        )
+        return normed
+
+    def _activate(self, name: str, gate: ir.Value) -> ir.Value:
+        if self._shape.activation == "gelu":
+            (activated,) = self._node(
+                "Gelu", f"{name}/Gelu", [gate], attributes={"approximate": "tanh"}
+            )
+            return activated
+        (sigmoid,) = self._node("Sigmoid", f"{name}/Sigmoid", [gate])
+        (activated,) = self._node("Mul", f"{name}/Mul", [gate, sigmoid])
+        return activated
+
+    def _times(self, name: str, x: ir.Value, factor: float) -> ir.Value:
+        constant = self._constant(f"{_initializer(name)}.factor", np.array(factor, np.float32))
+        (product,) = self._node("Mul", name, [x, constant])
+        return product
+
     def _matmul(
         self,
         name: str,
         x: ir.Value,
         matrix: QuantizedMatrix,
         weights: list[ir.Value] | None = None,
+        bias: FloatArray | None = None,
     ) -> ir.Value:
         if weights is None:
             weights = self._weights(_initializer(name), matrix)
+        inputs: list[ir.Value | None] = [x, *weights]
+        if bias is not None:
+            inputs += [None] * (5 - len(inputs))
+            inputs.append(self._constant(f"{_initializer(name)}.bias", bias))
         if matrix.n_means:
             # (batch, sequence, channels) is to the pool a batch of `sequence` one-line pictures.
             (means,) = self._node(
@@ -264,11 +342,13 @@ class GraphBuilder:
                 [x],
                 attributes={"kernel_shape": [BLOCK], "strides": [BLOCK]},
             )
-            (x,) = self._node("Concat", f"{name}/means/Concat", [x, means], attributes={"axis": -1})
+            (inputs[0],) = self._node(
+                "Concat", f"{name}/means/Concat", [x, means], attributes={"axis": -1}
+            )
         (y,) = self._node(
             "MatMulNBits",
             f"{name}/MatMulNBits",
-            [x, *weights],
+            inputs,
             domain=_MICROSOFT,
             attributes={
                 "K": matrix.n_inputs,
@@ -280,7 +360,9 @@ class GraphBuilder:
         )
         return y
 
-    def _attention(self, name: str, packed: ir.Value) -> ir.Value:
+    def _attention(
+        self, name: str, packed: ir.Value, matrices: LayerMatrices, attention: Attention
+    ) -> ir.Value:
         shape, i = self._shape, self._n_layers
         dims: list[str | int] = [
             "batch_size",
@@ -292,20 +374,25 @@ class GraphBuilder:
             _value(INPUTS[key] % i, _FLOAT, dims) for key in ("past_key_names", "past_value_names")
         ]
         self._graph.inputs.extend(past)
+        # Keys and values are packed behind the queries in the first input.
+        qkv: list[ir.Value | None] = [packed, None, None]
+        if matrices.q_norm is not None and matrices.k_norm is not None:
+            qkv = self._split(name, packed, matrices.q_norm, matrices.k_norm)
+        tables = self._ropes[attention.rope] if attention.rope is not None else []
+        is_near = 0 < attention.window < shape.context_length
         attended, *present = self._node(
             "GroupQueryAttention",
-            name,
-            # Keys and values are packed behind the queries in the first input.
-            [packed, None, None, *past, self._seqlens_k, self._total_length, self._cos, self._sin],
+            f"{name}/GroupQueryAttention",
+            [*qkv, *past, self._seqlens_k, self._total_length, *tables],
             3,
             domain=_MICROSOFT,
             attributes={
                 "num_heads": shape.n_heads,
                 "kv_num_heads": shape.n_kv_heads,
-                "scale": 1 / shape.head_size**0.5,
-                "local_window_size": -1,
-                "softcap": 0.0,
-                "do_rotary": 1,
+                "scale": shape.attention_scale,
+                "local_window_size": attention.window if is_near else -1,
+                "softcap": shape.attention_cap,
+                "do_rotary": int(attention.rope is not None),
                 "rotary_interleaved": 0,
             },
         )
@@ -314,6 +401,29 @@ class GraphBuilder:
             _describe(value, OUTPUTS[key] % i, dims)
             self._presents.append(value)
         return attended
+
+    def _split(
+        self, name: str, packed: ir.Value, q_norm: FloatArray, k_norm: FloatArray
+    ) -> list[ir.Value | None]:
+        """Queries, keys and values, the first two normalised head by head."""
+        shape = self._shape
+        sizes = [count * shape.head_size for count in (shape.n_heads, *[shape.n_kv_heads] * 2)]
+        if self._split_sizes is None:
+            self._split_sizes = self._constant("qkv_sizes", np.array(sizes, np.int64))
+        parts = list(
+            self._node("Split", f"{name}/Split", [packed, self._split_sizes], 3, "", {"axis": -1})
+        )
+        for which, (letter, gain) in enumerate((("q", q_norm), ("k", k_norm))):
+            base = f"{name}/{letter}_norm"
+            heads = self._reshape(f"{base}/heads", parts[which], [0, 0, -1, shape.head_size])
+            normed = self._plain_norm(base, heads, gain)
+            parts[which] = self._reshape(f"{base}/row", normed, [0, -1, sizes[which]])
+        return [*parts]
+
+    def _reshape(self, name: str, x: ir.Value, dims: list[int]) -> ir.Value:
+        shape = self._constant(f"{_initializer(name)}.shape", np.array(dims, np.int64))
+        (y,) = self._node("Reshape", name, [x, shape])
+        return y
 
 
 def _value(name: str, dtype: ir.DataType, shape: Sequence[str | int]) -> ir.Value:

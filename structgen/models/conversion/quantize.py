@@ -26,6 +26,7 @@ FloatArray = npt.NDArray[np.float32]
 ByteArray = npt.NDArray[np.uint8]
 
 _TOP = 15  # largest 4-bit integer
+_ROWS = 4096  # rounded at a time
 
 
 @dataclass(frozen=True)
@@ -58,12 +59,17 @@ def eight_bit(weight: FloatArray) -> QuantizedMatrix:
 
     Weights that came from GGUF's Q8_0 are kept exactly. Costs a few passes over the matrix.
     """
-    blocks = _blocks(weight)
-    scales = np.abs(blocks).max(axis=-1) / 127
-    scales[scales == 0] = 1
-    levels = np.rint(blocks / scales[..., None]) + 128
     n_outputs, n_inputs = weight.shape
-    return QuantizedMatrix(8, n_outputs, n_inputs, 0, levels.astype(np.uint8), scales, None)
+    n_blocks = n_inputs // BLOCK
+    values = np.empty((n_outputs, n_blocks, BLOCK), np.uint8)
+    scales = np.empty((n_outputs, n_blocks), np.float32)
+    for first in range(0, n_outputs, _ROWS):  # an embedding's temporaries would be gigabytes
+        rows = slice(first, first + _ROWS)
+        blocks = _blocks(weight[rows])
+        scales[rows] = np.abs(blocks).max(axis=-1) / 127
+        scales[rows][scales[rows] == 0] = 1
+        values[rows] = np.rint(blocks / scales[rows][..., None]) + 128
+    return QuantizedMatrix(8, n_outputs, n_inputs, 0, values, scales, None)
 
 
 def four_bit(weight: FloatArray) -> QuantizedMatrix | None:
