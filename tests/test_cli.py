@@ -18,7 +18,8 @@ from rich.cells import cell_len
 from rich.console import Console
 
 import structgen
-from structgen.cli import commands, demo, named_types
+from structgen.cli import commands, demo, generation, named_types
+from structgen.cli.forms import Form
 from structgen.grammar.cfg import library as grammars
 
 PLAIN = {"NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE", "COLUMNS", "PYTHONPATH"}
@@ -185,14 +186,12 @@ def test_what_a_budget_cut_is_told():
 
 
 def test_nobody_asked_for_as_many_tokens_as_are_usual(monkeypatch):
-    nothing = dict.fromkeys(
-        ("schema", "regex", "grammar", "dialect", "type_name", "whitespace", "system")
-    )
     for context_length, most in [(300, 280), (2_000, 512), (20, 1)]:
         model = FakeModel("x", context_length=context_length)
-        monkeypatch.setattr(commands, "_load", lambda name, model=model: model)
-        arguments = {"model": "x", "choice": (), "raw": True, "max_new_tokens": None, **nothing}
-        _, _, options = commands._prepare("x" * 20, **arguments)
+        monkeypatch.setattr(generation, "load", lambda name, model=model: model)
+        _, _, options = generation.prepare(
+            "x" * 20, model="x", form=Form(), system=None, raw=True, max_new_tokens=None
+        )
         assert options["max_new_tokens"] == most
 
 

@@ -1,4 +1,9 @@
-"""The ``structgen`` command: arguments and printing, nothing else (`commands`, `demo`)."""
+"""The ``structgen`` command: arguments and printing, nothing else.
+
+`commands` (all of them together, and how the process ends), `terminal` (what they share), `forms`
+(the output type that options ask for), `generation`, `demo`, `embeddings`, `model_commands`,
+`grammar_commands`.
+"""
 
 from __future__ import annotations
 

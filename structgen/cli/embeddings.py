@@ -12,6 +12,8 @@ import click
 import structgen
 from structgen.errors import OptionError, counted
 
+from .terminal import model_option
+
 if TYPE_CHECKING:
     from structgen import Embedder
 
@@ -24,13 +26,7 @@ Format = Literal["jsonl", "npy", "parquet"]
 _DOCUMENT = ("document", "passage", "corpus")
 """What models call the prompt of a text that is searched."""
 
-_MODEL = click.option(
-    "--model",
-    default=DEFAULT_EMBEDDER,
-    show_default=True,
-    metavar="NAME",
-    help="An embedder: a catalogue name or a folder.",
-)
+_MODEL = model_option(DEFAULT_EMBEDDER, "An embedder")
 _DIMENSIONS = click.option(
     "--dimensions", type=int, help="Keep so many numbers of each vector, if the model allows."
 )
