@@ -14,7 +14,8 @@
     ├── ModelError
     │   ├── ModelNotFound        no such folder, catalogue name or repository
     │   ├── DownloadError        fetching failed or a digest did not match
-    │   └── ConversionError      weights cannot be converted
+    │   ├── ConversionError      weights cannot be converted
+    │   └── WorkerDied           the process that runs a model ended by itself
     ├── OptionError              an unknown, misspelt or contradictory option
     ├── PromptError              empty, malformed, or longer than the context
     ├── BatchError               some outputs of a call for several failed (results, errors)
@@ -261,6 +262,13 @@ class DownloadError(ModelError):
 
 class ConversionError(ModelError):
     """Weights cannot be converted into an ONNX Runtime GenAI folder."""
+
+
+class WorkerDied(ModelError):
+    """The process that runs a model has ended by itself; its calls failed.
+
+    The next call starts another.
+    """
 
 
 class OptionError(StructgenError):

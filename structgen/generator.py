@@ -39,6 +39,7 @@ from structgen.models.base import Model
 from structgen.sampling import checked
 from structgen.types import Call, Choices, Functions, ItemT, Own, PlainText, Schemas, T_co
 from structgen.values import Shapes, shapes_of
+from structgen.vocabulary import Vocabulary
 
 from .decoding import chat
 from .decoding import options as search_options
@@ -54,6 +55,46 @@ class Maker(Protocol):
     @property
     def make_generator(self) -> Callable[..., Generator[Any]]:
         """Called with an output type and the options of `Generator`."""
+
+
+def compiled(
+    vocabulary: Vocabulary,
+    output_type: Any,
+    options: Mapping[str, Any],
+    as_written: Callable[[Any], Any],
+) -> Constraint[Any] | None:
+    """The constraint of a generator; None: free text.
+
+    Args:
+        vocabulary: of its model.
+        output_type: as for `Generator`.
+        options: those of `structgen.compile`, and what else was given.
+        as_written: puts `structgen.ToolCalls` into the model's syntax.
+
+    Raises:
+        OptionError: an option has no place here.
+        OutputTypeError: the output type cannot be enforced.
+    """
+    misplaced = search_options.misplaced(options)
+    if misplaced is not None:
+        raise OptionError(misplaced)
+    if output_type is None:
+        if options:
+            raise OptionError(f"{', '.join(options)}: only meaningful with an output type.")
+        return None
+    if not isinstance(output_type, Constraint):
+        return compile_constraint(as_written(output_type), vocabulary, **options)
+    if output_type.vocabulary != vocabulary:
+        raise OptionError(
+            "The constraint was compiled for another vocabulary than this model's. "
+            "Compile it with structgen.compile(output_type, model.vocabulary)."
+        )
+    if options:
+        raise OptionError(
+            f"{', '.join(options)}: the constraint is compiled already. Pass this "
+            "to structgen.compile."
+        )
+    return output_type
 
 
 class Generator(Calls[T_co]):
@@ -177,30 +218,12 @@ class Generator(Calls[T_co]):
         think, draft = options.pop("think", None), options.pop("draft", None)
         if processor is not None and not callable(processor):
             raise OptionError(f"processor={processor!r} is not callable.")
-        misplaced = search_options.misplaced(options)
-        if misplaced is not None:
-            raise OptionError(misplaced)
-        if output_type is None and options:
-            raise OptionError(f"{', '.join(options)}: only meaningful with an output type.")
+        constraint = compiled(
+            model.vocabulary, output_type, options, functools.partial(as_model_writes, model)
+        )
         self = super().__new__(cls)
         self.model = model
-        self.constraint = None
-        if isinstance(output_type, Constraint):
-            if output_type.vocabulary != model.vocabulary:
-                raise OptionError(
-                    "The constraint was compiled for another vocabulary than this model's. "
-                    "Compile it with structgen.compile(output_type, model.vocabulary)."
-                )
-            if options:
-                raise OptionError(
-                    f"{', '.join(options)}: the constraint is compiled already. Pass this "
-                    "to structgen.compile."
-                )
-            self.constraint = output_type
-        elif output_type is not None:
-            self.constraint = compile_constraint(
-                as_model_writes(model, output_type), model.vocabulary, **options
-            )
+        self.constraint = constraint
         processor = None if processor is None else checked(processor)
         self._task = Task(model, self.constraint, processor, think, draft)
         return self

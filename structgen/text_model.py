@@ -21,6 +21,7 @@ from structgen.generator import Generator
 from structgen.models import genai
 from structgen.storage import fork_safe
 from structgen.types import Call, Choices, Functions, ItemT, Own, PlainText, Schemas, T, cache_key
+from structgen.workers import AsyncModel
 
 if TYPE_CHECKING:
     from typing_extensions import TypeForm, Unpack
@@ -122,6 +123,20 @@ class TextModel(genai.TextModel):
         """
         generator, call = self._generator(output_type, options)
         return generator.parse(prompt, **call)
+
+    def to_async(self, *, batch_size: int | None = None) -> AsyncModel:
+        """The same model for asynchronous code, which runs in a process of its own.
+
+        The process is started by the first call, and loads the model once more: this one is free to
+        be used or dropped. See `structgen.load_async`.
+
+        Args:
+            batch_size: as for `structgen.load_async`.
+
+        Raises:
+            ModelError: the model was handed in as objects, which do not travel.
+        """
+        return AsyncModel.like(self, batch_size)
 
     @overload
     def stream(

@@ -26,6 +26,7 @@ STAGES = (
     "values",
     "decoding",
     "generator",
+    "workers",
     "text_model",
     "cli",
 )

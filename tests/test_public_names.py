@@ -37,10 +37,12 @@ ERRORS = {
     "Unsatisfiable",
     "UnsupportedFeature",
     "VocabularyError",
+    "WorkerDied",
 }
 NAMES = ERRORS | {
     "Alternative",
     "AsyncGenerator",
+    "AsyncModel",
     "AsyncStream",
     "AsyncValueStream",
     "Call",
@@ -84,6 +86,7 @@ NAMES = ERRORS | {
     "from_onnx_genai",
     "generate",
     "load",
+    "load_async",
     "load_embedder",
     "models",
     "types",
@@ -134,7 +137,9 @@ def test_type_checkers_know_every_name() -> None:
         for node in ast.walk(tree)
         if isinstance(node, ast.ImportFrom)
         for alias in node.names
-    } | {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+    } | {
+        node.name for node in tree.body if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+    }
     assert NAMES - {"__version__"} <= known
 
 

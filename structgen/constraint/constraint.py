@@ -10,6 +10,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping
 from functools import partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NoReturn, overload
 
 import numpy as np
@@ -181,6 +182,11 @@ class Constraint(Typed[T_co]):
                 f"max_tokens must be a whole number, or None for no budget; got {max_tokens!r}."
             )
         return Cursor(self._ready(), int(max_tokens), self._engines)
+
+    @property
+    def options(self) -> Mapping[str, Any]:
+        """The options it was compiled with."""
+        return MappingProxyType(dict(self._options))
 
     def _ready(self) -> Engine:
         """The engine for one more sequence: a new one when this has grown too large."""

@@ -16,12 +16,13 @@ from __future__ import annotations
 
 from . import chat, options
 from .async_streams import AsyncStream, AsyncValueStream
-from .batch import make_all
+from .batch import Rows, batch_pays, make_all, shares_much
 from .call_validation import check_adapter, check_fits, encode, opener
 from .calls import Calls
 from .chat import Prompt, Prompts
 from .drafts import Draft
 from .generation import Generation
+from .loop import passes_of
 from .makers import AsyncGenerator, AsyncMaker
 from .options import (
     AskOptions,
@@ -31,14 +32,14 @@ from .options import (
     SearchOptions,
     TypeOptions,
 )
-from .outputs import make_outputs
+from .outputs import failure, make_outputs
 from .probabilities import probabilities
-from .results import GenerationResult
-from .run import Chunk, Run
+from .results import GenerationResult, Timings, Usage
+from .run import Chunk, Run, SectionName
 from .stream import Stream
 from .tasks import Task
 from .thinking import Think
-from .tool_syntax import as_model_writes, tool_syntax
+from .tool_syntax import as_model_writes, tool_syntax, written_in
 from .value_stream import ValueStream
 
 __all__ = [
@@ -57,22 +58,31 @@ __all__ = [
     "GeneratorOptions",
     "Prompt",
     "Prompts",
+    "Rows",
     "Run",
     "SearchOptions",
+    "SectionName",
     "Stream",
     "Task",
     "Think",
+    "Timings",
     "TypeOptions",
+    "Usage",
     "ValueStream",
     "as_model_writes",
+    "batch_pays",
     "chat",
     "check_adapter",
     "check_fits",
     "encode",
+    "failure",
     "make_all",
     "make_outputs",
     "opener",
     "options",
+    "passes_of",
     "probabilities",
+    "shares_much",
     "tool_syntax",
+    "written_in",
 ]

@@ -254,9 +254,12 @@ class Rows:
 
         Returns those that are not, to be run in another, and those to be made alone.
         """
-        token_ids = [self._begin(index) for index in rows]
         room = max(len(run.prompt_ids) + run.max_tokens for run in self._runs.values())
         yield
+        rows = self._uninterrupted(rows)
+        if len(rows) < 2:
+            return [], rows
+        token_ids = [self._begin(index) for index in rows]
         batch = self._model.start_batch(token_ids, room, adapter=self._runs[rows[0]].adapter)
         if batch is None:
             return [], rows
@@ -280,10 +283,20 @@ class Rows:
                     return live, []
                 if live:
                     yield
+                    live = self._uninterrupted(live)
+                if live:
                     batch.extend([self._queues[i].pop(0) if i in live else None for i in rows])
             return [], []
         finally:
             batch.close()
+
+    def _uninterrupted(self, rows: list[int]) -> list[int]:
+        """Those of ``rows`` that go on; the others end here, before another pass."""
+        gone = [index for index in rows if self._runs[index].is_interrupted]
+        for index in gone:
+            self._attempt(index, self._advance, index)
+            self._end(index)
+        return [index for index in rows if index not in gone]
 
     def _begin(self, index: int) -> TokenIds:
         """The tokens with which a row starts; what is left is queued: forced text to be scored."""

@@ -86,24 +86,43 @@ def make_outputs(
             except StructgenError as error:
                 errors[place] = error
     if search.return_errors:
-        for place, failure in errors.items():
-            outputs[place] = failure
+        for place in errors:
+            outputs[place] = errors[place]
     results = outputs
     if search.n is not None:
         results = [outputs[i * n : (i + 1) * n] for i in range(len(prompts))]
     if errors and not search.return_errors:
-        first = min(errors)
-        if len(errors) == len(outputs) and _is_one_mistake(list(errors.values())):
-            raise errors[first]
-        raise BatchError(
-            _what_failed(errors, len(outputs)),
-            results=results,
-            errors={
-                (divmod(place, n) if search.n is not None else place): errors[place]
-                for place in sorted(errors)
-            },
-        ) from errors[first]
+        raise failure(errors, results, len(outputs), None if search.n is None else n)
     return results if is_batch else results[0]
+
+
+def failure(
+    errors: Mapping[int, Exception],
+    results: list[Any],
+    n_outputs: int,
+    n_samples: int | None = None,
+) -> Exception:
+    """What a call for several raises when some failed.
+
+    Args:
+        errors: of each output that failed.
+        results: what the call would have returned.
+        n_outputs: of how many outputs.
+        n_samples: how many for each prompt; None: one, and the results are no lists.
+    """
+    first = errors[min(errors)]
+    if len(errors) == n_outputs and _is_one_mistake(list(errors.values())):
+        return first
+    error = BatchError(
+        _what_failed(errors, n_outputs),
+        results=results,
+        errors={
+            (place if n_samples is None else divmod(place, n_samples)): errors[place]
+            for place in sorted(errors)
+        },
+    )
+    error.__cause__ = first
+    return error
 
 
 def _is_one_mistake(errors: Sequence[Exception]) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import pickle
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Generic
 
 from structgen.errors import Abstained, IncompleteOutput, OptionError, ParseError
@@ -165,6 +165,10 @@ class GenerationResult(Generic[T_co]):
             )
             raise IncompleteOutput(why, text=self.text)
         return self._parsed.get()
+
+    def parsed_by(self, parse: Callable[[str], Any]) -> GenerationResult[Any]:
+        """The same, with ``parse`` to make the value: of a result that comes from elsewhere."""
+        return self if self._parsed is None else replace(self, _parsed=Parsed(parse, self.text))
 
     @property
     def logprobs(self) -> tuple[TokenLogprob, ...]:

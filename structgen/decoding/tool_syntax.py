@@ -18,7 +18,7 @@ import itertools
 import json
 import re
 import weakref
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 from structgen.errors import PromptError
@@ -66,11 +66,16 @@ def tool_syntax(model: Model) -> ToolSyntax:
 
 def as_model_writes(model: Model, output_type: Any) -> Any:
     """``output_type``, and of `ToolCalls`, lowered or not, the same in the syntax of ``model``."""
+    return written_in(lambda: tool_syntax(model), output_type)
+
+
+def written_in(syntax: Callable[[], ToolSyntax], output_type: Any) -> Any:
+    """The same in a syntax, which is asked for where it is needed."""
     if isinstance(output_type, ToolCalls) and output_type.syntax is None:
-        return output_type.written_as(tool_syntax(model))
+        return output_type.written_as(syntax())
     if isinstance(output_type, OutputType) and output_type.offered is not None:
         rewritten = output_type.offered.rewritten
-        return output_type if rewritten is None else rewritten(tool_syntax(model))
+        return output_type if rewritten is None else rewritten(syntax())
     return output_type
 
 

@@ -22,17 +22,22 @@ class AdapterSet:
         """None yet; ``new`` makes the runtime's set of them."""
         self._new = new
         self._set: Any = None
-        self._names: set[str] = set()
+        self._files: dict[str, Path] = {}
 
     @property
     def names(self) -> tuple[str, ...]:
         """Names of those that are loaded."""
-        return tuple(sorted(self._names))
+        return tuple(sorted(self._files))
+
+    @property
+    def files(self) -> dict[str, Path]:
+        """The files they were loaded from, by name."""
+        return dict(self._files)
 
     def load(self, path: str | os.PathLike[str], name: str) -> None:
         """Load one; see `structgen.models.genai.model.TextModel.load_adapter`."""
         file = Path(path).expanduser()
-        if name in self._names:
+        if name in self._files:
             raise ModelError(f"An adapter named {name!r} is loaded already. Unload it first.")
         if not file.is_file():
             raise ModelError(f"There is no file {file}. An adapter is an .onnx_adapter file.")
@@ -44,7 +49,7 @@ class AdapterSet:
             raise ModelError(
                 f"ONNX Runtime GenAI cannot read the adapter {file}: {error}"
             ) from error
-        self._names.add(name)
+        self._files[name] = file.absolute()
 
     def unload(self, name: str) -> None:
         """Unload one; see `structgen.models.genai.model.TextModel.unload_adapter`."""
@@ -53,11 +58,11 @@ class AdapterSet:
             self._set.unload(name)
         except Exception as error:
             raise ModelError(f"The adapter {name!r} cannot be unloaded: {error}") from error
-        self._names.discard(name)
+        self._files.pop(name, None)
 
     def check(self, name: str) -> None:
         """Raise a `ModelError` that lists those loaded when ``name`` is none of them."""
-        if name not in self._names:
+        if name not in self._files:
             loaded = ", ".join(self.names) or "none"
             raise ModelError(f"No adapter named {name!r} is loaded (loaded: {loaded}).")
 

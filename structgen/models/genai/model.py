@@ -77,6 +77,7 @@ class TextModel:
         vocabulary: its tokens; ``vocabulary.size`` is the width of its logits.
         context_length: most tokens a sequence can have, prompt and output together.
         search_defaults: its own search settings, from ``genai_config.json``.
+        load_options: the options it was loaded with, None when it was handed in as objects.
         og_model: the runtime's model object.
         og_tokenizer: the runtime's tokenizer object.
         sequences: what is kept of calls, for prompts that begin alike; see
@@ -93,7 +94,9 @@ class TextModel:
         search_defaults: Mapping[str, Any],
         bytes_per_token: int,
         folder: Path | None = None,
+        load_options: Mapping[str, Any] | None = None,
     ) -> None:
+        self.load_options = load_options
         self.og_model = og_model
         self.og_tokenizer = og_tokenizer
         self.vocabulary = vocabulary
@@ -274,6 +277,11 @@ class TextModel:
         """Names of the adapters that are loaded."""
         return self._adapters.names
 
+    @property
+    def adapter_files(self) -> Mapping[str, Path]:
+        """The files of the adapters that are loaded, by name."""
+        return self._adapters.files
+
     def load_adapter(self, path: str | os.PathLike[str], name: str) -> None:
         """Load a LoRA adapter, to be used by calls that pass ``adapter=name``.
 
@@ -374,6 +382,11 @@ def load(
         search_defaults=_search_defaults(og_model, config),
         bytes_per_token=_bytes_per_token(og_model),
         folder=folder,
+        load_options={
+            "providers": providers,
+            "session_options": session_options,
+            "threads": threads,
+        },
     )
 
 

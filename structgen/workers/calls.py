@@ -1,0 +1,117 @@
+"""One call that is under way in a worker process, as the coroutine that waits for it sees it.
+
+It owns what crosses from the thread that hears the process to the loop that waits, and back when
+the one who waits has gone. It knows nothing of output types.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from dataclasses import dataclass, replace
+from typing import Any, final
+
+from structgen.decoding import CancelEvent
+
+from .process import Host, WorkerProcess
+from .protocol import Call, Cancel, Ended, Text, TypeWanted
+
+POLL_SECONDS = 0.02
+"""How often a ``cancel`` event is asked whether it is set."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What is asked for.
+
+    Attributes:
+        call: without its number; with the output type, which is left out where it is known.
+        cancel: the call's ``cancel`` event, or None.
+    """
+
+    call: Call
+    cancel: CancelEvent | None
+
+
+@final
+class RunningCall:
+    """A call. Used by one task; `drop` from any thread."""
+
+    def __init__(self, asked: Asked) -> None:
+        self._asked = asked
+        self._answers: asyncio.Queue[Text | Ended] = asyncio.Queue()
+        self._process: WorkerProcess | None = None
+        self._number: int | None = None
+        self._poll: asyncio.TimerHandle | None = None
+
+    async def begin(self, host: Host) -> None:
+        """Send it.
+
+        Raises:
+            StructgenError: there is no process and none can be started.
+        """
+        process = await host.process()
+        loop = asyncio.get_running_loop()
+        answers, asked = self._answers, self._asked
+
+        def hear(message: Text | Ended | TypeWanted) -> None:  # in the thread that reads
+            if isinstance(message, TypeWanted):
+                process.send(replace(asked.call, id=message.id))
+                return
+            try:
+                loop.call_soon_threadsafe(answers.put_nowait, message)
+            except RuntimeError:  # the loop is closed: nobody waits
+                process.drop(message.id)
+
+        self._process = process
+        self._number = number = process.register(hear)
+        call = replace(asked.call, id=number)
+        if process.knows(call.type_key):
+            call = replace(call, lowered=None)
+        process.send(call)
+        if asked.cancel is not None:
+            self._poll = loop.call_later(0, self._ask, loop, asked.cancel)
+
+    async def answer(self) -> Text | Ended:
+        """What comes next."""
+        message = await self._answers.get()
+        if isinstance(message, Ended):
+            self.drop()
+        return message
+
+    async def end(self) -> Ended:
+        """Its end."""
+        while True:
+            message = await self.answer()
+            if isinstance(message, Ended):
+                return message
+
+    def drop(self) -> None:
+        """Note that nobody waits for it any more: if it goes on, it ends within one pass."""
+        process, self._process = self._process, None
+        if self._poll is not None:
+            self._poll.cancel()
+            self._poll = None
+        if process is not None and self._number is not None and process.parent == os.getpid():
+            process.drop(self._number)
+
+    def _ask(self, loop: asyncio.AbstractEventLoop, event: CancelEvent) -> None:
+        """Look whether the call's event is set; and again in a moment."""
+        process = self._process
+        if process is None or self._number is None:
+            return
+        if event.is_set():
+            process.send(Cancel(self._number))
+        else:
+            self._poll = loop.call_later(POLL_SECONDS, self._ask, loop, event)
+
+
+def raised(ended: Ended) -> Any:
+    """The result of a call that has ended.
+
+    Raises:
+        StructgenError: what it failed with.
+    """
+    if ended.error is not None:
+        raise ended.error
+    return ended.result

@@ -1,0 +1,384 @@
+"""WorkerGenerator: the `AsyncGenerator` of a model that runs in another process.
+
+It owns what happens here and what there. Here: the output type is compiled, so that its errors are
+raised at once, options are checked, and texts become values by the user's own classes. There, and
+sent there once: the grammar, prompts, search options. What cannot travel is refused by name.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import pickle
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Protocol, final
+
+from structgen.constraint import Constraint
+from structgen.decoding import (
+    AsyncGenerator,
+    AsyncStream,
+    AsyncValueStream,
+    CallOptions,
+    Chunk,
+    Draft,
+    GenerationResult,
+    Prompt,
+    Prompts,
+    Think,
+    chat,
+    failure,
+    written_in,
+)
+from structgen.decoding import options as search_options
+from structgen.errors import OptionError, OutputTypeError, PromptError, StructgenError
+from structgen.generator import compiled
+from structgen.insight import ValueConfidence
+from structgen.types import T_co, ToolSyntax
+from structgen.values import Shapes, shapes_of
+from structgen.vocabulary import Vocabulary
+
+from .calls import Asked, RunningCall, raised
+from .process import Host
+from .protocol import Call, Ended, LoweredType
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from structgen.decoding import SectionName
+
+_CALLERS = itertools.count(1)
+
+
+class Hosted(Protocol):
+    """What is asked of the model here. Its process ends when nobody holds it any more."""
+
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        """Its tokens."""
+
+
+@final
+class WorkerGenerator(AsyncGenerator[T_co]):
+    """Produces outputs of one type from prompts, in the process of its model. Immutable.
+
+    Attributes:
+        model: the model.
+        constraint: the compiled output type, or None.
+    """
+
+    def __init__(
+        self,
+        model: Hosted,
+        host: Host,
+        syntax: ToolSyntax,
+        output_type: Any,
+        options: Mapping[str, Any],
+    ) -> None:
+        """Compile an output type here, and put it into what the process gets.
+
+        Raises:
+            As `structgen.Generator`.
+        """
+        given = dict(options)
+        if given.pop("processor", None) is not None:
+            raise OptionError(_elsewhere("processor"))
+        think, draft = given.pop("think", None), given.pop("draft", None)
+        if think is not None and not (type(think) is int and think == 0):
+            think = think if isinstance(think, Think) else Think(think)
+        if draft is not None and not isinstance(draft, (bool, Draft)):
+            raise OptionError(f"draft={draft!r} is neither a bool nor a Draft.")
+        self.model = model
+        self.constraint: Constraint[T_co] | None = compiled(
+            model.vocabulary,
+            output_type,
+            given,
+            lambda written: written_in(lambda: syntax, written),
+        )
+        self._host = host
+        self._output = None if self.constraint is None else self.constraint.output
+        self._lowered = _lowered(self.constraint, think, draft)
+        self._type_key = hashlib.sha256(self._lowered).digest()
+        self._shapes: Shapes | None = None
+
+    def __repr__(self) -> str:
+        what = "free text" if self._output is None else self._output.name
+        return f"Generator({self.model.name!r}, {what})"
+
+    async def __call__(self, prompt: Prompt, **options: Unpack[CallOptions]) -> str:
+        """Return the output for ``prompt``.
+
+        Args:
+            prompt: as for a `Generator`, one.
+            options: as for a `Generator`, but for ``processor`` and ``trace``, which are refused.
+                ``cancel`` may be an `asyncio.Event`, too.
+
+        Raises:
+            As for a `Generator`; and WorkerDied: the process ended by itself.
+        """
+        return (await self._made(prompt, options, checks_sure=True)).text
+
+    async def parse(self, prompt: Prompt, **options: Unpack[CallOptions]) -> T_co:
+        """Return the output for ``prompt`` as a value. Args and raises as for calling it.
+
+        Also raises:
+            ParseError: as for a `Generator`.
+        """
+        return (await self._made(prompt, options, checks_sure=True)).value
+
+    async def result(
+        self, prompt: Prompt, **options: Unpack[CallOptions]
+    ) -> GenerationResult[T_co]:
+        """Return the `GenerationResult` for ``prompt``. Args and raises as for calling it.
+
+        Its times count from when the call reached the process, waiting for others included. Its
+        ``confidence`` has what ``abstain_below`` asked for: other values would run the model.
+        """
+        return await self._made(prompt, options, checks_sure=False)
+
+    async def batch(self, prompts: Prompts, **options: Unpack[CallOptions]) -> list[T_co]:
+        """Return the outputs for several prompts as values, in their order.
+
+        Args and raises as for calling it; and:
+            BatchError: some failed; it has the others.
+        """
+        search = self._search(options)
+        if isinstance(prompts, (list, tuple)) and not prompts:
+            return []
+        if not chat.is_batch(prompts):
+            raise PromptError(
+                "batch takes a list of prompts, each a string or a list of messages. For one "
+                "prompt call parse, or pass [prompt]."
+            )
+        caller = next(_CALLERS)
+        errors: dict[int, Exception] = {}
+        values: list[Any] = [None] * len(prompts)
+        calls: dict[int, RunningCall] = {}
+        try:
+            for place, prompt in enumerate(prompts):
+                try:
+                    asked = self._asked(prompt, search, checks_sure=True, caller=caller)
+                except StructgenError as error:
+                    errors[place] = error
+                    continue
+                calls[place] = RunningCall(asked)
+                await calls[place].begin(self._host)
+            for place, call in calls.items():
+                ended = await call.end()
+                try:
+                    values[place] = self._here(raised(ended)).value
+                except StructgenError as error:
+                    errors[place] = error
+        finally:
+            for call in calls.values():
+                call.drop()
+        if errors:
+            raise failure(errors, values, len(values))
+        return values
+
+    def stream(self, prompt: Prompt, **options: Unpack[CallOptions]) -> AsyncStream[T_co]:
+        """Return the output for ``prompt`` piece by piece, as it is generated.
+
+        Options are checked before this returns; the model runs from when the first piece is asked
+        for, and does not wait for its reader. Args and raises as for calling it.
+        """
+        asked = self._asked(prompt, self._search(options), wants_chunks=True)
+        return WorkerStream(self, asked)
+
+    def stream_values(
+        self, prompt: Prompt, **options: Unpack[CallOptions]
+    ) -> AsyncValueStream[T_co]:
+        """Return the value for ``prompt`` again and again while it is written, as far as it is.
+
+        As `Generator.stream_values`. Args and raises as for `stream`.
+        """
+        if self._shapes is None and self._output is not None:
+            self._shapes = shapes_of(self._output)
+        return AsyncValueStream(self.stream(prompt, **options), self._output, self._shapes)
+
+    # -- inside -----------------------------------------------------------------------------
+
+    async def _made(
+        self, prompt: Any, options: Mapping[str, Any], *, checks_sure: bool
+    ) -> GenerationResult[T_co]:
+        call = RunningCall(self._asked(prompt, self._search(options), checks_sure=checks_sure))
+        try:
+            await call.begin(self._host)
+            return self._here(raised(await call.end()))
+        finally:
+            call.drop()
+
+    def _here(self, result: GenerationResult[Any]) -> GenerationResult[T_co]:
+        """A result of the process, with what makes values of it."""
+        parse: Callable[[str], Any] = str if self._output is None else self._output.parse
+        known = replace(result, confidence=KnownConfidence(result.confidence))
+        return known.parsed_by(parse)
+
+    def _search(self, options: Mapping[str, Any]) -> search_options.SearchOptions:
+        search = search_options.parse(options)
+        for name in ("processor", "trace"):
+            if getattr(search, name):
+                raise OptionError(_elsewhere(name))
+        if search.n is not None:
+            raise OptionError("n= is not for asynchronous calls: await g.batch([prompt] * n).")
+        if search.return_errors:
+            raise OptionError(
+                "return_errors= is not for asynchronous calls: a BatchError has all results and "
+                "errors, or await asyncio.gather(..., return_exceptions=True)."
+            )
+        return search
+
+    def _asked(
+        self,
+        prompt: Any,
+        search: search_options.SearchOptions,
+        *,
+        wants_chunks: bool = False,
+        checks_sure: bool = False,
+        caller: int | None = None,
+    ) -> Asked:
+        if caller is None and (chat.is_batch(prompt) or prompt in ([], ())):
+            raise PromptError(
+                "An asynchronous call takes one prompt. For several: await g.batch(prompts)."
+            )
+        call = Call(
+            id=0,
+            caller=next(_CALLERS) if caller is None else caller,
+            type_key=self._type_key,
+            lowered=self._lowered,
+            prompt=chat.parse(prompt),
+            search=replace(search, cancel=None),
+            wants_chunks=wants_chunks,
+            checks_sure=checks_sure,
+        )
+        return Asked(call, search.cancel)
+
+
+@final
+class WorkerStream(AsyncStream[T_co]):
+    """An output of a `WorkerGenerator`, piece by piece."""
+
+    def __init__(self, generator: WorkerGenerator[T_co], asked: Asked) -> None:
+        self._generator = generator
+        self._call = RunningCall(asked)
+        self._has_begun = False
+        self._is_over = False
+        self._is_reading = False
+        self._pieces: Iterator[Chunk] = iter(())
+        self._section: SectionName | None = None
+        self._result: GenerationResult[T_co] | None = None
+
+    async def __anext__(self) -> Chunk:
+        """Return the next piece of text; see `AsyncStream`."""
+        if self._is_reading:
+            raise StructgenError(
+                "This stream is being read by another task. A stream has one reader: let it hand "
+                "the pieces on, or give each reader a stream."
+            )
+        self._is_reading = True
+        try:
+            return await self._next()
+        except BaseException:
+            self._is_over = True
+            self._call.drop()
+            raise
+        finally:
+            self._is_reading = False
+
+    async def _next(self) -> Chunk:
+        while True:
+            chunk = next(self._pieces, None)
+            if chunk is not None:
+                self._section = chunk.section
+                return chunk
+            if self._is_over:
+                raise StopAsyncIteration
+            if not self._has_begun:
+                self._has_begun = True
+                await self._call.begin(self._generator._host)
+            message = await self._call.answer()
+            if isinstance(message, Ended):
+                self._is_over = True
+                if message.result is not None:
+                    self._result = self._generator._here(message.result)
+                raised(message)
+            else:
+                self._pieces = iter([Chunk(text, section) for text, section in message.pieces])
+
+    async def aclose(self) -> None:
+        """Stop generating. A second call does nothing."""
+        self._is_over = True
+        self._pieces = iter(())
+        self._call.drop()
+
+    def __del__(self) -> None:
+        if hasattr(self, "_call"):
+            self._call.drop()
+
+    @property
+    def section(self) -> SectionName | None:
+        """Which section the latest piece belongs to; None before the first."""
+        return self._section
+
+    @property
+    def result(self) -> GenerationResult[T_co]:
+        """What was generated, once the stream has been read to its end.
+
+        Raises:
+            StructgenError: it has not.
+        """
+        if self._result is None:
+            raise StructgenError(
+                "The result of an asynchronous stream is there when it has been read to its end: "
+                "async for piece in stream: ..."
+            )
+        return self._result
+
+
+class KnownConfidence(dict[str, ValueConfidence]):
+    """How sure the model is of the values for which that was worked out where the model is."""
+
+    def __missing__(self, path: str) -> ValueConfidence:
+        raise OptionError(
+            f"How sure the model is of {path} was not worked out, and the model is in another "
+            "process. Pass abstain_below={path: probability} to the call; "
+            "result.abstained then says which values are below it."
+        )
+
+
+def _elsewhere(name: str) -> str:
+    return (
+        f"{name}= does not travel to the process that runs the model. Use a model of this "
+        "process, from structgen.load, in a thread: await asyncio.to_thread(generator, prompt)."
+    )
+
+
+def _lowered(constraint: Constraint[Any] | None, think: Any, draft: Any) -> bytes:
+    """What the process gets of an output type.
+
+    Raises:
+        OutputTypeError: it is nested too deep.
+    """
+    output = None if constraint is None else constraint.output
+    offered = None if output is None or output.offered is None else output.offered
+    if offered is not None:
+        offered = replace(offered, rewritten=None)
+    lowered = LoweredType(
+        grammar=None if output is None else output.grammar,
+        name="free text" if output is None else output.name,
+        offered=offered,
+        options={} if constraint is None else dict(constraint.options),
+        think=think,
+        draft=draft,
+    )
+    try:
+        return pickle.dumps(lowered, pickle.HIGHEST_PROTOCOL)
+    except RecursionError:
+        raise OutputTypeError(
+            f"{lowered.name} is nested too deep to be sent to the process that runs the model. "
+            "Use a model of this process, from structgen.load."
+        ) from None

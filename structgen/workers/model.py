@@ -1,0 +1,210 @@
+"""AsyncModel: a model in a process of its own, for asynchronous code.
+
+It owns the life of that process as the user sees it, and what is known of the model without asking
+it. How the process is kept is `process`'s business, what is asked of it `generator`'s.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import weakref
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, final
+
+from typing_extensions import TypedDict
+
+from structgen.constraint import compile as compile_constraint
+from structgen.decoding import AsyncGenerator, tool_syntax
+from structgen.errors import ModelError, OptionError
+from structgen.types import ToolSyntax
+from structgen.vocabulary import Vocabulary
+
+from .calls import raised
+from .generator import WorkerGenerator
+from .process import Host
+from .protocol import Adapter, Ended, Load
+
+if TYPE_CHECKING:  # a parent need not load the runtime
+    from structgen.models import genai
+
+
+@final
+class AsyncModel:
+    """A text model that runs in a process of its own. Safe to share by tasks, loops and threads.
+
+    Make one with `structgen.load_async` or `TextModel.to_async`; ``Generator(model, output_type)``
+    of it is an `AsyncGenerator`. Calls that are under way at once share the model pass by pass, or
+    as a batch. The process is started by the first call, and started anew after it has died. It
+    ends with `aclose`, ``async with``, when the model is dropped, and when this process ends.
+
+    Attributes:
+        name: what messages call it: the folder's name.
+        folder: where it was loaded from.
+        vocabulary: its tokens.
+        context_length: most tokens a sequence can have, prompt and output together.
+        search_defaults: its own search settings.
+    """
+
+    def __init__(
+        self,
+        host: Host,
+        *,
+        name: str,
+        folder: Path,
+        vocabulary: Vocabulary,
+        context_length: int,
+        search_defaults: Mapping[str, Any],
+        tool_syntax: ToolSyntax,
+    ) -> None:
+        self.name = name
+        self.folder = folder
+        self.vocabulary = vocabulary
+        self.context_length = context_length
+        self.search_defaults = dict(search_defaults)
+        self._tool_syntax = tool_syntax
+        self._host = host
+        weakref.finalize(self, host.end)
+
+    @classmethod
+    async def load(
+        cls,
+        name: str | os.PathLike[str],
+        *,
+        providers: Sequence[str] | None = None,
+        session_options: Mapping[str, Any] | None = None,
+        threads: int | None = None,
+        warm_up: bool = True,
+        batch_size: int | None = None,
+    ) -> AsyncModel:
+        """Start a process and load a model in it: see `structgen.load_async`."""
+        _check_rows(batch_size)
+        where: Any = Path(name) if isinstance(name, os.PathLike) else name
+        host = Host(
+            Load(
+                where,
+                providers=providers,
+                session_options=session_options,
+                threads=threads,
+                warm_up=warm_up,
+                batch_size=batch_size,
+            )
+        )
+        try:
+            facts = await host.facts()
+            await asyncio.to_thread(_import_what_types_need, facts.vocabulary)
+        except BaseException:
+            host.end()
+            raise
+        ready = facts.ready
+        return cls(
+            host,
+            name=ready.name,
+            folder=Path(ready.folder),
+            vocabulary=facts.vocabulary,
+            context_length=ready.context_length,
+            search_defaults=ready.search_defaults,
+            tool_syntax=ready.tool_syntax,
+        )
+
+    @classmethod
+    def like(cls, model: genai.TextModel, batch_size: int | None = None) -> AsyncModel:
+        """The same model, to run in a process of its own: see `TextModel.to_async`."""
+        _check_rows(batch_size)
+        if model.folder is None or model.load_options is None:
+            raise ModelError(
+                f"{model.name} was handed in as the runtime's objects, which do not travel to "
+                "another process. Load it from its folder: structgen.load_async(folder)."
+            )
+        host = Host(
+            Load(
+                model.folder.absolute(),
+                **model.load_options,
+                adapters=tuple((name, str(file)) for name, file in model.adapter_files.items()),
+                batch_size=batch_size,
+            ),
+            model.vocabulary,
+        )
+        return cls(
+            host,
+            name=model.name,
+            folder=model.folder,
+            vocabulary=model.vocabulary,
+            context_length=model.context_length,
+            search_defaults=model.search_defaults,
+            tool_syntax=tool_syntax(model),
+        )
+
+    def __repr__(self) -> str:
+        return (
+            f"AsyncModel({self.name!r}, vocabulary={self.vocabulary.size:,}, "
+            f"context_length={self.context_length:,})"
+        )
+
+    def make_generator(self, output_type: Any = None, **options: Any) -> AsyncGenerator[Any]:
+        """What ``Generator(model, output_type, **options)`` calls.
+
+        Raises:
+            As `structgen.Generator`; and OptionError: a ``processor``, which is a function of this
+                process.
+        """
+        return WorkerGenerator(self, self._host, self._tool_syntax, output_type, options)
+
+    @property
+    def adapters(self) -> tuple[str, ...]:
+        """Names of the adapters that are loaded."""
+        return tuple(sorted(name for name, _ in self._host.load.adapters))
+
+    async def load_adapter(self, path: str | os.PathLike[str], name: str) -> None:
+        """Load a LoRA adapter, as `TextModel.load_adapter`."""
+        file = str(Path(path).expanduser().absolute())
+        await self._adapter(name, file)
+        load = self._host.load
+        self._host.load = replace(load, adapters=(*load.adapters, (name, file)))
+
+    async def unload_adapter(self, name: str) -> None:
+        """Unload an adapter, as `TextModel.unload_adapter`."""
+        await self._adapter(name, None)
+        load = self._host.load
+        left = tuple(one for one in load.adapters if one[0] != name)
+        self._host.load = replace(load, adapters=left)
+
+    async def _adapter(self, name: str, file: str | None) -> None:
+        process = await self._host.process()
+        answer: Future[Ended] = Future()
+        answer.set_running_or_notify_cancel()
+        process.send(Adapter(process.register(answer.set_result), name, file))
+        raised(await asyncio.wrap_future(answer))
+
+    async def aclose(self) -> None:
+        """End the process. Calls under way fail with a `ModelError`. A second call does nothing."""
+        await asyncio.to_thread(self._host.close)
+
+    async def __aenter__(self) -> AsyncModel:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+
+def _import_what_types_need(vocabulary: Vocabulary) -> None:
+    """Have the first output type compiled as fast as the others, in a thread that may take long."""
+    compile_constraint(_Example, vocabulary)
+
+
+class _Example(TypedDict):
+    text: str
+
+
+def _check_rows(batch_size: object) -> None:
+    if batch_size is not None and (type(batch_size) is not int or not 1 <= batch_size <= 256):
+        raise OptionError(f"batch_size={batch_size!r} must be a whole number from 1 to 256.")

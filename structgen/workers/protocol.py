@@ -1,0 +1,180 @@
+"""What a worker process and its parent say to each other, and how it is put into bytes.
+
+It owns the messages and their frames: a length, then a pickle. Both ends are processes of one
+program over a private pipe, and nothing else is ever read. It knows nothing of what is done about
+a message.
+"""
+
+from __future__ import annotations
+
+import pickle
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO, final
+
+from structgen.decoding import GenerationResult, SearchOptions, SectionName
+from structgen.types import ToolSyntax
+
+_LENGTH = struct.Struct("<Q")
+
+# -- to the worker ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """The first message: which model, and how. See `structgen.load`."""
+
+    name: str | Path
+    providers: Sequence[str] | None = None
+    session_options: Mapping[str, Any] | None = None
+    threads: int | None = None
+    warm_up: bool = True
+    adapters: tuple[tuple[str, str], ...] = ()
+    batch_size: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One output, to be made.
+
+    Attributes:
+        id: what answers name it by.
+        caller: calls of one caller wait in one line.
+        type_key: which output type, by a hash of what `LoweredType` holds; None: free text.
+        lowered: a pickled `LoweredType`; None: the worker has had it before.
+        prompt: as the user gave it.
+        search: without what cannot travel.
+        wants_chunks: whether text is sent as it becomes certain.
+        checks_sure: whether a value less sure than ``abstain_below`` is an error.
+    """
+
+    id: int
+    caller: int
+    type_key: bytes
+    lowered: bytes | None
+    prompt: Any
+    search: SearchOptions
+    wants_chunks: bool
+    checks_sure: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LoweredType:
+    """What outputs are made by: an output type without what makes values of texts.
+
+    Attributes:
+        grammar: the texts, `structgen.grammar.ir`; None: free text.
+        name: of the type, for messages.
+        offered: the tools that a prompt tells of.
+        options: of `structgen.compile`.
+        think: of `structgen.Generator`.
+        draft: of `structgen.Generator`.
+    """
+
+    grammar: Any
+    name: str
+    offered: Any
+    options: Mapping[str, Any]
+    think: Any
+    draft: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Cancel:
+    """End a call where it is."""
+
+    id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Adapter:
+    """Load an adapter; without a path, unload it."""
+
+    id: int
+    name: str
+    path: str | None
+
+
+# -- to the parent ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How fetching or converting the model goes."""
+
+    stage: str
+    done: int
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """The model is loaded."""
+
+    name: str
+    folder: str
+    context_length: int
+    search_defaults: Mapping[str, Any]
+    eos_token_ids: tuple[int, ...]
+    size: int
+    vocabulary_uid: str
+    tool_syntax: ToolSyntax
+
+
+@dataclass(frozen=True, slots=True)
+class NotLoaded:
+    """The model cannot be loaded."""
+
+    error: Exception
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """Text of a call that has become certain: pieces, each with its section."""
+
+    id: int
+    pieces: Sequence[tuple[str, SectionName]]
+
+
+@dataclass(frozen=True, slots=True)
+class TypeWanted:
+    """The output type of a call is not known here: send the call again with it."""
+
+    id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A call has ended: with a result, an error, or both where the text was cut."""
+
+    id: int
+    result: GenerationResult[Any] | None
+    error: Exception | None
+
+
+# -- frames -----------------------------------------------------------------------------------
+
+
+def packed(message: object) -> bytes:
+    """A message as a frame."""
+    data = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
+    return _LENGTH.pack(len(data)) + data
+
+
+@final
+class Frames:
+    """Messages read from a pipe."""
+
+    def __init__(self, pipe: BinaryIO) -> None:
+        self._pipe = pipe
+
+    def read(self) -> Any:
+        """The next message; None where the other end is closed."""
+        head = self._pipe.read(_LENGTH.size)
+        if len(head) < _LENGTH.size:
+            return None
+        (length,) = _LENGTH.unpack(head)
+        data = self._pipe.read(length)
+        return pickle.loads(data) if len(data) == length else None

@@ -1,0 +1,378 @@
+"""Many outputs on one model: whose turn it is, what begins when, and what shares a batch.
+
+It owns the order in which outputs get passes of a model. It knows nothing of processes, messages or
+event loops: whoever has a model and a thread for it hands in `Job`s, from any thread, and calls
+`Scheduler.step` again and again, each of which is one pass.
+
+    submit ─▶ waiting, a line for each caller ─▶ open: each gets a pass in turn ─▶ on_end
+
+Turns. What is open is an output by itself, or a batch of them, and each pass goes to the next one
+in turn; so a short output never waits for a long one to end. A long prompt is many passes (`passes`
+in `structgen.decoding`), and others have their turn between them.
+
+Few are open at a time, because turns make none of them faster and each takes memory for its
+sequence: `OPEN_AT_REST`. But nobody waits long: when `PATIENCE` passes have gone by and somebody
+still waits, one more is opened, up to `MOST_OUTPUTS`. Those who wait take turns by caller, so that
+one who asks for a thousand outputs does not hold up one who asks for one.
+
+Batches. When several wait, those that suit each other begin together, where that is faster: for
+free text always, unless prompts begin alike; for output types when the outputs made so far say so
+(`structgen.decoding.batch`). Rows of a batch round differently from an output made alone, so a job
+says whether it may be in one.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict, deque
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import final
+
+from structgen.decoding import Chunk, Rows, Run, Usage, batch_pays, passes_of, shares_much
+from structgen.models.base import Model
+
+OPEN_AT_REST = 4
+"""Most outputs or batches open while nobody has waited long: as many as a model keeps sequences."""
+
+MOST_OUTPUTS = 32
+"""Most outputs open, those in batches counted each: what their sequences take is memory."""
+
+PATIENCE = 32
+"""Passes after which one more is opened for somebody who waits."""
+
+MOST_ROWS = 8
+"""Most rows of a batch unless a job asks for more."""
+
+MOST_BATCH_TOKENS = 256
+"""Most tokens of all prompts of a batch, which are one pass: 0.6 s with SmolLM2 on two cores."""
+
+_LOOK_EVERY = 16  # passes between two looks at who waits and is out of time
+_KEPT_KINDS = 256
+_KEPT_USAGES = 8  # outputs of one kind that say how the next will be
+
+
+@dataclass(eq=False, slots=True)
+class Job:
+    """One output to be made.
+
+    Attributes:
+        run: the output, not begun.
+        on_chunks: told of its text as it becomes certain, by the thread that calls `step`.
+        on_end: told once that it has ended, and of the error if it failed.
+        caller: who asked: jobs of one caller wait in one line.
+        kind: equal for outputs of one type, which force alike; None: free text, which forces none.
+        batch_size: most rows of a batch that it may be in, even where that is slower; 1: none;
+            None: as many as pay.
+    """
+
+    run: Run
+    on_chunks: Callable[[list[Chunk]], object]
+    on_end: Callable[[Exception | None], object]
+    caller: Hashable = None
+    kind: Hashable = None
+    batch_size: int | None = None
+
+
+class _Unit:
+    """What takes turns: an output, or a batch of them."""
+
+    def __init__(self, jobs: Sequence[Job]) -> None:
+        self.jobs = list(jobs)
+        self.steps: Iterator[None] = iter(())
+
+
+@final
+class Scheduler:
+    """Lets many outputs share a model. `submit` and `cancel` from any thread, the rest from one."""
+
+    def __init__(
+        self,
+        model: Model,
+        *,
+        open_at_rest: int = OPEN_AT_REST,
+        most_outputs: int = MOST_OUTPUTS,
+        patience: int = PATIENCE,
+        batch_size: int | None = None,
+    ) -> None:
+        """Nothing to do yet.
+
+        Args:
+            model: the model, which nobody else need be kept from.
+            open_at_rest: see `OPEN_AT_REST`.
+            most_outputs: see `MOST_OUTPUTS`.
+            patience: see `PATIENCE`.
+            batch_size: most rows of a batch, whatever jobs say; 1: none; None: as jobs say.
+        """
+        self._model = model
+        self._at_rest = open_at_rest
+        self._most = most_outputs
+        self._patience = patience
+        self._batch_size = batch_size
+        self._awake = threading.Event()
+        self._inbox: deque[Job] = deque()
+        self._cancelled: deque[Job] = deque()
+        self._waiting: OrderedDict[Hashable, deque[Job]] = OrderedDict()
+        self._units: deque[_Unit] = deque()
+        self._passes = 0
+        self._since = 0  # the pass from which somebody has waited
+        self._usages: OrderedDict[Hashable, deque[Usage]] = OrderedDict()
+        self._is_aside = False
+
+    # -- from any thread --------------------------------------------------------------------
+
+    def submit(self, jobs: Sequence[Job]) -> None:
+        """Hand in jobs. Those handed in together may begin together."""
+        self._inbox.extend(jobs)
+        self._awake.set()
+
+    def cancel(self, job: Job) -> None:
+        """End a job where it is, without a further pass of the model but the one that runs."""
+        job.run.cancel()
+        self._cancelled.append(job)
+        self._awake.set()
+
+    # -- from the model's thread ------------------------------------------------------------
+
+    def wait(self, timeout: float | None = None) -> None:
+        """Wait until `step` may have something to do."""
+        self._awake.wait(timeout)
+
+    def wake(self) -> None:
+        """End a `wait`, from any thread."""
+        self._awake.set()
+
+    @property
+    def n_open(self) -> int:
+        """How many outputs have begun and not ended."""
+        return sum(len(unit.jobs) for unit in self._units)
+
+    @property
+    def n_waiting(self) -> int:
+        """How many have not begun."""
+        return len(self._inbox) + sum(map(len, self._waiting.values()))
+
+    def step(self) -> bool:
+        """Let whoever's turn it is have a pass of the model; False when there is nothing to do."""
+        self._awake.clear()
+        self._take_in()
+        while self._may_open():
+            self._open()
+        if not self._units:
+            return False
+        unit = self._units.popleft()
+        self._passes += 1
+        if self._advance(unit):
+            self._units.append(unit)
+        self._awake.set()
+        return True
+
+    def aside(self) -> None:
+        """Let another have a pass, for an ``on_end`` that runs the model itself: before each pass.
+
+        Of several that do so at once, the first lets others go between.
+        """
+        if self._is_aside:
+            return
+        self._is_aside = True
+        try:
+            self.step()
+        finally:
+            self._is_aside = False
+
+    def close(self) -> None:
+        """End all outputs where they are."""
+        self._take_in()
+        jobs = [job for line in self._waiting.values() for job in line]
+        jobs += [job for unit in self._units for job in unit.jobs]
+        for job in jobs:
+            job.run.cancel()
+        self._end_interrupted()
+        while self.step():
+            pass
+
+    # -- who waits --------------------------------------------------------------------------
+
+    def _take_in(self) -> None:
+        if self._inbox and not self._waiting:
+            self._since = self._passes
+        while self._inbox:
+            job = self._inbox.popleft()
+            self._waiting.setdefault(job.caller, deque()).append(job)
+        if self._cancelled or self._passes % _LOOK_EVERY == 0:
+            self._cancelled.clear()
+            self._end_interrupted()
+
+    def _end_interrupted(self) -> None:
+        """End those who wait and are cancelled or out of time."""
+        for caller in list(self._waiting):
+            line = self._waiting[caller]
+            gone = [job for job in line if job.run.is_interrupted]
+            for job in gone:
+                line.remove(job)
+            if not line:
+                del self._waiting[caller]
+            for job in gone:
+                self._end(job, _ended_before_it_began(job.run))
+        for unit in list(self._units):
+            if all(job.run.is_interrupted for job in unit.jobs):
+                self._units.remove(unit)
+                while self._advance(unit):  # no pass: each ends at once
+                    pass
+
+    def _may_open(self) -> bool:
+        if not self._waiting or self.n_open >= self._most:
+            return False
+        return len(self._units) < self._at_rest or self._passes - self._since >= self._patience
+
+    def _open(self) -> None:
+        """Begin the output whose turn it is, with others in a batch if that pays."""
+        first = self._next()
+        jobs = self._companions(first)
+        self._since = self._passes
+        unit = _Unit(jobs)
+        unit.steps = self._alone(unit) if len(jobs) == 1 else self._together(unit)
+        if self._advance(unit):  # to before its first pass
+            self._units.appendleft(unit)
+
+    def _next(self) -> Job:
+        caller, line = self._waiting.popitem(last=False)
+        job = line.popleft()
+        if line:
+            self._waiting[caller] = line  # last in turn
+        return job
+
+    def _companions(self, first: Job) -> list[Job]:
+        """The jobs to begin together with one that has been taken: itself at least."""
+        size = min(self._rows(first), self._most - self.n_open, self._model.most_rows)
+        found = [first]
+        longest = len(first.run.prompt_ids)
+        shortest = longest
+        for line in list(self._waiting.values()):
+            for job in line:
+                length = len(job.run.prompt_ids)
+                low, high = min(shortest, length), max(longest, length)
+                rows = len(found) + 1
+                if (
+                    rows <= min(size, self._rows(job))
+                    and job.run.adapter == first.run.adapter
+                    and high <= 1.5 * low + 16
+                    and rows * high <= MOST_BATCH_TOKENS
+                ):
+                    found.append(job)
+                    shortest, longest = low, high
+        if len(found) == 1 or not self._gain(found):
+            return [first]
+        for job in found[1:]:
+            line = self._waiting[job.caller]
+            line.remove(job)
+            if not line:
+                del self._waiting[job.caller]
+        return found
+
+    def _rows(self, job: Job) -> int:
+        """Most rows of a batch that a job may be in."""
+        most = MOST_ROWS if job.batch_size is None else job.batch_size
+        if most > 1 and job.batch_size is None and job.kind is not None:
+            most = most if job.kind in self._usages else 1
+        return most if self._batch_size is None else min(most, self._batch_size)
+
+    def _gain(self, jobs: Sequence[Job]) -> bool:
+        """Whether these are made faster in a batch, or asked for one."""
+        if all(job.batch_size is not None for job in jobs):
+            return True
+        if shares_much([job.run for job in jobs]):
+            return False
+        rows = len(jobs)
+        for job in jobs:
+            usages = self._usages.get(job.kind)
+            if job.kind is None or job.batch_size is not None or usages is None:
+                continue
+            prompt = len(job.run.prompt_ids)
+            shared = min(prompt, sum(usage.reused_tokens for usage in usages) / len(usages))
+            if not batch_pays(usages, prompt, shared, rows):
+                return False
+        return True
+
+    # -- who is open ------------------------------------------------------------------------
+
+    def _advance(self, unit: _Unit) -> bool:
+        """Let it have a pass; whether it goes on."""
+        try:
+            next(unit.steps)
+        except StopIteration:
+            return False
+        return True
+
+    def _alone(self, unit: _Unit) -> Iterator[None]:
+        (job,) = unit.jobs
+        run, failed = job.run, None
+        try:
+            length = len(run.prompt_ids) + run.max_tokens
+            sequence = self._model.start(length, prefix=run.prompt_ids, adapter=run.adapter)
+            try:
+                run.start(reused_tokens=sequence.length)
+                for chunks in passes_of(run, sequence):
+                    if chunks:
+                        job.on_chunks(chunks)
+                    if run.finish_reason is None or run.n_wanted:
+                        yield
+            finally:
+                run.stop()
+                sequence.close()
+            run.check_whole()
+        except Exception as error:
+            failed = error
+        if failed is None and job.kind is not None:
+            self._note(job)
+        self._end(job, failed)
+
+    def _note(self, job: Job) -> None:
+        """Remember what an output made alone took, for those of its kind."""
+        usages = self._usages.setdefault(job.kind, deque(maxlen=_KEPT_USAGES))
+        usages.append(job.run.result.usage)
+        self._usages.move_to_end(job.kind)
+        if len(self._usages) > _KEPT_KINDS:
+            self._usages.popitem(last=False)
+
+    def _together(self, unit: _Unit) -> Iterator[None]:
+        jobs = dict(enumerate(unit.jobs))
+        errors: dict[int, Exception] = {}
+
+        def end(index: int) -> None:
+            unit.jobs = [job for job in unit.jobs if job is not jobs[index]]
+            self._end(jobs[index], errors.get(index))
+
+        rows = Rows(
+            self._model,
+            {index: job.run for index, job in jobs.items()},
+            errors,
+            on_chunks=lambda index, chunks: jobs[index].on_chunks(chunks),
+            on_end=end,
+        )
+        try:
+            left = yield from rows.together()
+        except Exception:
+            return  # each has been told
+        for index in left[1:]:
+            other = _Unit([jobs[index]])
+            other.steps = rows.alone(index)
+            unit.jobs.remove(jobs[index])
+            if self._advance(other):
+                self._units.append(other)
+        if left:
+            yield from rows.alone(left[0])
+
+    def _end(self, job: Job, error: Exception | None) -> None:
+        job.on_end(error)
+
+
+def _ended_before_it_began(run: Run) -> Exception | None:
+    try:
+        run.start()
+        run.advance()
+        run.stop()
+        run.check_whole()
+    except Exception as error:
+        return error
+    return None

@@ -1,0 +1,345 @@
+"""The worker process: a model, and the outputs that the parent asks for.
+
+It owns the process from its first message to its last. Three threads: one reads what the parent
+says, one prepares calls (compiles types, encodes prompts), and the main one runs the model, pass by
+pass (`scheduler`). The runtime holds the interpreter lock during a pass; between two of them the
+others get it, so that what the parent says is heard within one pass.
+
+It ends when the parent closes the pipe, which the system does for a parent that is killed.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import pickle
+import queue
+import signal
+import sys
+import threading
+import time
+import traceback
+import warnings
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, BinaryIO, final
+
+from structgen import models
+from structgen.constraint import compile as compile_constraint
+from structgen.constraint import warm_up
+from structgen.decoding import (
+    Chunk,
+    GenerationResult,
+    Run,
+    Task,
+    Timings,
+    tool_syntax,
+)
+from structgen.errors import Abstained, ModelError, StructgenError, UnenforcedWarning
+from structgen.models import genai
+from structgen.types import OutputType
+
+from .protocol import (
+    Adapter,
+    Call,
+    Cancel,
+    Ended,
+    Frames,
+    Load,
+    LoweredType,
+    NotLoaded,
+    Progress,
+    Ready,
+    Text,
+    TypeWanted,
+    packed,
+)
+from .scheduler import Job, Scheduler
+
+_KEPT_TYPES = 256
+_ORPHAN_SECONDS = 5.0
+
+
+def main() -> None:
+    """Serve the parent until it closes the pipe."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to act on
+    faulthandler.enable()
+    warnings.simplefilter("ignore", UnenforcedWarning)  # the parent has given it
+    reader, writer = _pipes()
+    _Worker(Frames(reader), writer).serve()
+
+
+def _pipes() -> tuple[BinaryIO, BinaryIO]:
+    """The pipes from and to the parent; whatever else is printed goes to standard error."""
+    reader, writer = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    os.dup2(2, 1)
+    return reader, writer
+
+
+@final
+class _Worker:
+    """A model and its calls."""
+
+    def __init__(self, frames: Frames, writer: BinaryIO) -> None:
+        self._frames = frames
+        self._writer = writer
+        self._writing = threading.Lock()
+        self._is_over = False
+        self._calls: dict[int, _Call] = {}
+        self._received: set[int] = set()  # calls that are not prepared yet
+        self._given_up: set[int] = set()  # of these, those that are cancelled
+        self._lock = threading.Lock()
+        self._arrived: queue.SimpleQueue[Call | Adapter] = queue.SimpleQueue()
+        self._tasks: OrderedDict[bytes, Task] = OrderedDict()
+
+    def serve(self) -> None:
+        """Load the model, then make outputs."""
+        load = self._frames.read()
+        if load is None:
+            return
+        try:
+            self._model = _loaded(load, self._tell)
+        except Exception as error:
+            self._tell(NotLoaded(_portable(error, "The model cannot be loaded")))
+            return
+        self._scheduler = Scheduler(self._model, batch_size=load.batch_size)
+        model = self._model
+        self._tell(
+            Ready(
+                name=model.name,
+                folder=str(model.folder),
+                context_length=model.context_length,
+                search_defaults=dict(model.search_defaults),
+                eos_token_ids=model.vocabulary.eos_token_ids,
+                size=model.vocabulary.size,
+                vocabulary_uid=model.vocabulary.uid,
+                tool_syntax=tool_syntax(model),
+            )
+        )
+        threading.Thread(target=self._listen, name="listen", daemon=True).start()
+        threading.Thread(target=self._prepare_all, name="prepare", daemon=True).start()
+        parent = os.getppid()
+        while not self._is_over:
+            if not self._scheduler.step():
+                self._scheduler.wait(_ORPHAN_SECONDS)
+                # A child that the parent forked may hold the pipe open after its end.
+                if os.name == "posix" and os.getppid() != parent:
+                    return
+
+    def _tell(self, message: object) -> None:
+        frame = packed(message)
+        try:
+            with self._writing:
+                self._writer.write(frame)
+                self._writer.flush()
+        except OSError:  # the parent has gone
+            self._is_over = True
+
+    # -- what the parent says ---------------------------------------------------------------
+
+    def _listen(self) -> None:
+        try:
+            while (message := self._frames.read()) is not None:
+                if isinstance(message, Cancel):
+                    self._cancel(message.id)
+                    continue
+                if isinstance(message, Call):
+                    with self._lock:
+                        self._received.add(message.id)
+                self._arrived.put(message)
+        except BaseException:
+            traceback.print_exc()
+        self._is_over = True
+        self._scheduler.wake()
+
+    def _cancel(self, call_id: int) -> None:
+        with self._lock:
+            call = self._calls.get(call_id)
+            if call is None and call_id in self._received:
+                self._given_up.add(call_id)
+        if call is not None:
+            self._scheduler.cancel(call.job)
+
+    def _prepare_all(self) -> None:
+        while True:
+            message = self._arrived.get()
+            if isinstance(message, Adapter):
+                self._end(message.id, None, self._adapter(message))
+                continue
+            messages = [message]
+            # What has come by now is handed in together, so that it may begin together.
+            while not self._arrived.empty() and len(messages) < 64:
+                further = self._arrived.get()
+                if isinstance(further, Adapter):
+                    self._end(further.id, None, self._adapter(further))
+                else:
+                    messages.append(further)
+            self._scheduler.submit([job for job in map(self._prepare, messages) if job])
+
+    def _adapter(self, message: Adapter) -> Exception | None:
+        try:
+            if message.path is None:
+                self._model.unload_adapter(message.name)
+            else:
+                self._model.load_adapter(message.path, message.name)
+        except Exception as error:
+            return _portable(error, f"Adapter {message.name!r}")
+        return None
+
+    def _prepare(self, message: Call) -> Job | None:
+        """The job of a call; None where it has ended already."""
+        arrived = time.perf_counter()
+        if message.id in self._given_up:
+            self._forget(message.id)
+            return None
+        try:
+            task = self._task(message)
+            if task is None:
+                self._forget(message.id)
+                self._tell(TypeWanted(message.id))
+                return None
+            run = task.run(task.prepare(message.prompt, message.search), message.search)
+            run.count_time_from(arrived)
+        except Exception as error:
+            self._end(message.id, None, _portable(error, "The call cannot be prepared"))
+            return None
+        call = _Call(self, message, run, arrived)
+        forces = task.constraint is not None and message.search.forced
+        batch_size = message.search.batch_size
+        if message.search.random_seed is not None and batch_size is None:
+            batch_size = 1  # it is to give what it gives alone
+        call.job = Job(
+            run,
+            call.on_chunks,
+            call.on_end,
+            caller=message.caller,
+            kind=message.type_key if forces else None,
+            batch_size=batch_size,
+        )
+        with self._lock:
+            self._calls[message.id] = call
+            is_given_up = message.id in self._given_up
+        if is_given_up:
+            run.cancel()
+        return call.job
+
+    def _task(self, message: Call) -> Task | None:
+        """What makes the outputs of a call; None where its type is not known here."""
+        task = self._tasks.get(message.type_key)
+        if task is None:
+            if message.lowered is None:
+                return None
+            lowered: LoweredType = pickle.loads(message.lowered)
+            constraint = None
+            if lowered.grammar is not None:
+                output: OutputType[str] = OutputType(
+                    lowered.grammar, str, named=lowered.name, offered=lowered.offered
+                )
+                constraint = compile_constraint(output, self._model.vocabulary, **lowered.options)
+            task = Task(self._model, constraint, None, lowered.think, lowered.draft)
+            self._tasks[message.type_key] = task
+            if len(self._tasks) > _KEPT_TYPES:
+                self._tasks.popitem(last=False)
+        self._tasks.move_to_end(message.type_key)
+        return task
+
+    # -- what it hears ----------------------------------------------------------------------
+
+    def _end(
+        self, call_id: int, result: GenerationResult[Any] | None, error: Exception | None
+    ) -> None:
+        self._forget(call_id)
+        self._tell(Ended(call_id, result, error))
+
+    def _forget(self, call_id: int) -> None:
+        with self._lock:
+            self._calls.pop(call_id, None)
+            self._received.discard(call_id)
+            self._given_up.discard(call_id)
+
+
+@final
+class _Call:
+    """A call that is under way."""
+
+    job: Job
+
+    def __init__(self, worker: _Worker, message: Call, run: Run, arrived: float) -> None:
+        self._worker = worker
+        self._message = message
+        self._run = run
+        self._arrived = arrived
+        self._first: float | None = None
+
+    def on_chunks(self, chunks: list[Chunk]) -> None:
+        """Send text on."""
+        if self._first is None:
+            self._first = time.perf_counter()
+        if self._message.wants_chunks:
+            pieces = [(str(chunk), chunk.section) for chunk in chunks]
+            self._worker._tell(Text(self._message.id, pieces))
+
+    def on_end(self, error: Exception | None) -> None:
+        """Send the result."""
+        result: GenerationResult[Any] | None = None
+        try:
+            result = self._run.result
+            if error is None:
+                self._check_sure(result)
+        except Exception as failure:
+            error = failure
+        if result is not None:
+            first = None if self._first is None else self._first - self._arrived
+            result = replace(result, timings=Timings(first, time.perf_counter() - self._arrived))
+        if error is not None:
+            error = _portable(error, "The output cannot be made")
+        self._worker._end(self._message.id, result, error)
+
+    def _check_sure(self, result: GenerationResult[Any]) -> None:
+        """Work out how sure the model is, if that was asked; others get passes between."""
+
+        def give_up() -> bool:
+            self._worker._scheduler.aside()
+            return self._run.is_interrupted
+
+        try:
+            result.check_sure(give_up)
+        except Abstained as error:
+            if self._message.checks_sure or not error.values:
+                raise
+
+
+def _loaded(load: Load, tell: Callable[[object], None]) -> genai.TextModel:
+    def report(stage: str, done: int, total: int) -> None:
+        tell(Progress(stage, done, total))
+
+    model = genai.load(
+        models.path(load.name, report, task="generate"),
+        providers=load.providers,
+        session_options=load.session_options,
+        threads=load.threads,
+        meanwhile=warm_up if load.warm_up else None,
+        kind=genai.TextModel,
+    )
+    for name, path in load.adapters:
+        model.load_adapter(path, name)
+    return model
+
+
+def _portable(error: Exception, what: str) -> Exception:
+    """An error that the parent can raise: one of structgen's own."""
+    if isinstance(error, StructgenError):
+        try:
+            pickle.dumps(error)
+        except Exception:
+            return ModelError(f"{what}: {type(error).__name__}: {error}")
+        return error
+    told = "".join(traceback.format_exception(error))
+    print(told, file=sys.stderr, end="")
+    return ModelError(
+        f"{what}: {type(error).__name__} in the model's process: {error}\n{told}".rstrip()
+    )

@@ -1,0 +1,422 @@
+"""A real model in a real process: right answers, streams, cancelling, death, the end."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+import pytest
+
+import structgen
+from structgen import AsyncModel, Generator, Regex
+from structgen.sampling import TokenIds
+
+T = TypeVar("T")
+Run = Callable[[Callable[[AsyncModel], Any]], Any]
+
+NAMES = ("Ann", "Bob", "Eve", "Kim", "Leo", "Mia", "Tom", "Zoe")
+
+
+@dataclass
+class Person:
+    name: str
+    age: int
+
+
+def about(name: str, age: int) -> list[dict[str, str]]:
+    return [
+        {"role": "user", "content": "Zed is 7 years old."},
+        {"role": "assistant", "content": '{"name": "Zed", "age": 7}'},
+        {"role": "user", "content": f"{name} is {age} years old."},
+    ]
+
+
+@pytest.fixture(scope="module")
+def worker() -> Iterator[AsyncModel]:
+    """One process for the module; each test has an event loop of its own."""
+    model = asyncio.run(structgen.load_async("smollm2-135m-instruct"))
+    yield model
+    asyncio.run(model.aclose())
+
+
+def pids(model: AsyncModel) -> int:
+    async def get() -> int:
+        return (await model._host.process()).pid
+
+    return asyncio.run(get())
+
+
+def is_running(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state != "Z"
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    for _ in range(600):
+        if condition():
+            return
+        time.sleep(0.05)
+    raise AssertionError("it never came to be so")
+
+
+def test_a_hundred_calls_of_different_types_none_crossed(worker: AsyncModel) -> None:
+    people = Generator(worker, Person)
+    calls: list[tuple[Any, Callable[[Any], bool]]] = []
+
+    async def all_of_them() -> list[Any]:
+        for i, name in enumerate(NAMES):
+            person = Person(name, 20 + i)
+            value = people.parse(about(name, 20 + i), max_new_tokens=30)
+            calls.append((value, lambda got, person=person: got == person))
+        for i in range(23):
+            only = Generator(worker, Regex(f"{i:03}(a|b)"))
+            calls.append((only("Say: "), lambda got, i=i: got[:-1] == f"{i:03}"))
+            label = Generator(worker, Literal["x", "y"]).parse(f"{i}:")
+            calls.append((label, lambda got: got in ("x", "y")))
+            number = Generator(worker, Literal[i, -i - 1]).parse("A number: ")
+            calls.append((number, lambda got, i=i: got in (i, -i - 1)))
+            free = Generator(worker).result(f"One {i} three", max_new_tokens=2)
+            calls.append((free, lambda got: 1 <= got.usage.output_tokens <= 2))
+        return await asyncio.gather(*[call for call, _ in calls])
+
+    outputs = asyncio.run(all_of_them())
+    assert [out for out, (_, right) in zip(outputs, calls, strict=True) if not right(out)] == []
+
+
+def test_a_call_gives_what_it_gives_in_this_process(worker: AsyncModel, model: Any) -> None:
+    prompt = about("Eve", 33)
+
+    async def results() -> Any:
+        generator = Generator(worker, Person)
+        options = {"max_new_tokens": 30, "logprobs": True, "top_logprobs": 2}
+        return (
+            await generator.result(prompt, **options),
+            await generator.result(prompt, max_new_tokens=30, temperature=1.5, seed=3),
+            await Generator(worker, Literal["a", "b"], think=14).result(prompt, seed=1),
+        )
+
+    one, two, three = asyncio.run(results())
+    here = Generator(model, Person)
+    expected = here.result(prompt, max_new_tokens=30, logprobs=True, top_logprobs=2)
+    assert one.value == expected.value
+    assert one.logprobs == expected.logprobs
+    assert (one.token_ids, one.finish_reason) == (expected.token_ids, expected.finish_reason)
+    assert one.usage.output_tokens == expected.usage.output_tokens
+    assert one.timings.total_seconds > 0
+    assert two.text == here(prompt, max_new_tokens=30, temperature=1.5, seed=3)
+    expected = Generator(model, Literal["a", "b"], think=14).result(prompt, seed=1)
+    assert (three.text, three.reasoning) == (expected.text, expected.reasoning)
+
+
+def test_classes_of_functions_parse_here(worker: AsyncModel) -> None:
+    @dataclass
+    class Local:
+        kind: Literal["cat", "dog"]
+
+    value = asyncio.run(Generator(worker, Local).parse("A pet: "))
+    assert type(value) is Local
+
+
+def test_tools_and_tags_travel(worker: AsyncModel, model: Any) -> None:
+    def weather(city: Literal["Oslo", "Rome"]) -> None:
+        """The weather."""
+
+    tools = structgen.ToolCalls([weather], choice="required")
+    tagged = structgen.Tagged("<n>", Literal[1, 2], "</n>", at_least=1, at_most=1)
+    chat = [{"role": "user", "content": "Weather in Oslo?"}]
+
+    async def calls() -> Any:
+        return (
+            await Generator(worker, tools).parse(chat, max_new_tokens=50),
+            await Generator(worker, tagged)(chat, max_new_tokens=20),
+        )
+
+    made, text = asyncio.run(calls())
+    assert made == Generator(model, tools).parse(chat, max_new_tokens=50)
+    assert "<n>" in text
+
+
+def test_batch_gives_values_in_order_and_tells_what_failed(worker: AsyncModel) -> None:
+    generator = Generator(worker, Person)
+    prompts = [about(name, 30 + i) for i, name in enumerate(NAMES[:4])]
+
+    async def both() -> Any:
+        values = await generator.batch(prompts, max_new_tokens=30)
+        with pytest.raises(structgen.BatchError) as caught:
+            await generator.batch([prompts[0], "x" * 50_000], max_new_tokens=30)
+        return values, caught.value
+
+    values, error = asyncio.run(both())
+    assert values == [Person(name, 30 + i) for i, name in enumerate(NAMES[:4])]
+    assert error.results[0] == Person("Ann", 30)
+    assert list(error.errors) == [1]
+    assert isinstance(error.errors[1], structgen.PromptError)
+    assert asyncio.run(generator.batch([])) == []
+
+
+def test_streams(worker: AsyncModel) -> None:
+    generator = Generator(worker, Person)
+    prompt = about("Kim", 41)
+
+    async def read() -> Any:
+        stream = generator.stream(prompt, max_new_tokens=30)
+        with pytest.raises(structgen.StructgenError, match="read to its end"):
+            stream.result  # noqa: B018
+        pieces = [piece async for piece in stream]
+        values = [value async for value in generator.stream_values(prompt, max_new_tokens=30)]
+        return pieces, stream.result, stream.section, values
+
+    pieces, result, section, values = asyncio.run(read())
+    assert len(pieces) > 3
+    assert "".join(pieces) == result.text
+    assert result.value == Person("Kim", 41)
+    assert section == "answer"
+    assert values[-1].complete
+    assert values[-1].value == Person("Kim", 41)
+    assert any(value.done("name") and not value.complete for value in values)
+
+
+def n_calls(model: AsyncModel) -> int:
+    process = model._host._process
+    assert process is not None
+    return len(process._handlers)
+
+
+def test_cancelling_a_task_ends_the_output(worker: AsyncModel) -> None:
+    """What waits behind it comes at once: 8,000 tokens would take minutes."""
+
+    async def main() -> Any:
+        long = asyncio.create_task(Generator(worker)("Once upon a time", min_length=8000))
+        stream = Generator(worker).stream("A story:", min_length=8000)
+        await anext(stream)
+        reader = asyncio.create_task(anext(stream))
+        values = Generator(worker).stream("A story:", min_length=8000)
+        async for _ in values:
+            break
+        await values.aclose()
+        assert [piece async for piece in values] == []
+        del values
+        for task in (long, reader):
+            task.cancel()
+        done = await asyncio.gather(long, reader, return_exceptions=True)
+        after = await Generator(worker).result("Hello", max_new_tokens=2)
+        return done, after
+
+    done, after = asyncio.run(main())
+    assert [type(one) for one in done] == [asyncio.CancelledError] * 2
+    assert after.usage.output_tokens == 2
+    assert n_calls(worker) == 0
+
+
+def test_a_dropped_stream_ends_the_output(worker: AsyncModel) -> None:
+    async def main() -> None:
+        async for _ in Generator(worker).stream("A story:", min_length=8000):
+            break
+        gc.collect()
+
+    asyncio.run(main())
+    assert n_calls(worker) == 0
+
+
+@pytest.mark.parametrize("kind", [asyncio.Event, threading.Event])
+def test_cancel_events_and_timeouts(worker: AsyncModel, kind: Any) -> None:
+    async def main() -> Any:
+        event = kind()
+        asyncio.get_running_loop().call_later(0.1, event.set)
+        free = await Generator(worker).result("A story:", min_length=8000, cancel=event)
+        with pytest.raises(structgen.IncompleteOutput) as caught:
+            await Generator(worker, Regex("a[a-z]{5000,}"))("A story:", timeout=0.2)
+        return free, caught.value
+
+    free, error = asyncio.run(main())
+    assert free.finish_reason == "cancelled"
+    assert error.text.startswith("a")
+
+
+def test_errors_are_the_same_as_here(worker: AsyncModel) -> None:
+    generator = Generator(worker, Person)
+
+    def keep(token_ids: TokenIds, logits: Any) -> Any:
+        return logits
+
+    async def error_of(call: Any) -> Exception:
+        with pytest.raises(structgen.StructgenError) as caught:
+            await call()
+        return caught.value
+
+    async def errors() -> list[Exception]:
+        calls: list[Any] = [
+            lambda: generator("x", max_new_tokens=2),
+            lambda: generator("x", adapter="none"),
+            lambda: generator(["a", "b"]),  # type: ignore[arg-type]
+            lambda: generator("x", processor=keep),
+            lambda: generator("x", trace=True),
+            lambda: generator("x", max_tokens=3),  # type: ignore[call-arg]
+            lambda: generator("x" * 50_000),
+        ]
+        return [await error_of(call) for call in calls]
+
+    budget, adapter, many, processor, trace, name, long = asyncio.run(errors())
+    assert isinstance(budget, structgen.BudgetTooSmall)
+    assert (budget.budget, budget.minimum > 2) == (2, True)
+    for error in (adapter, processor, trace, name):
+        assert isinstance(error, structgen.OptionError)
+    assert isinstance(many, structgen.PromptError)
+    assert "to_thread" in str(processor)
+    assert isinstance(long, structgen.PromptError)
+    with pytest.raises(structgen.OptionError, match="processor"):
+        Generator(worker, Person, processor=keep)
+    with pytest.raises(structgen.OutputTypeError):
+        Generator(worker, Regex("(a)\\1"))
+    with pytest.raises(structgen.OptionError, match="stop"):
+        generator.stream("x", stop=3)  # type: ignore[arg-type]
+
+
+def test_how_sure_the_model_is_comes_where_it_is_asked_for(worker: AsyncModel) -> None:
+    generator = Generator(worker, Literal["tea", "coffee"])
+
+    async def main() -> Any:
+        result = await generator.result("I drink ", abstain_below=0.9999)
+        with pytest.raises(structgen.Abstained) as caught:
+            await generator("I drink ", abstain_below=0.9999)
+        return result, caught.value, await generator.result("I drink ")
+
+    result, error, other = asyncio.run(main())
+    assert [value.path for value in result.abstained] == ["$"]
+    assert result.confidence["$"] == error.values[0]
+    with pytest.raises(structgen.OptionError, match="abstain_below"):
+        other.confidence["$"]
+
+
+def test_a_type_that_the_process_forgot_is_sent_again(worker: AsyncModel) -> None:
+    for i in range(260):
+        first = Generator(worker, Regex(f"a{i}(b|c)"))
+        if i == 0:
+            kept = first
+        out = asyncio.run(first("x")) if i < 1 else None
+        assert out is None or out[:-1] == "a0"
+
+    async def others() -> None:
+        await asyncio.gather(*[Generator(worker, Regex(f"z{i}"))("x") for i in range(260)])
+
+    asyncio.run(others())
+    assert asyncio.run(kept("x"))[:-1] == "a0"
+
+
+def test_a_process_that_dies_fails_its_calls_and_comes_back(worker: AsyncModel) -> None:
+    pid = pids(worker)
+
+    async def main() -> Any:
+        calls = [
+            asyncio.create_task(Generator(worker)(f"A story {i}:", min_length=8000))
+            for i in range(3)
+        ]
+        stream = Generator(worker).stream("A story:", min_length=8000)
+        await anext(stream)
+        os.kill(pid, signal.SIGKILL)
+        failed = await asyncio.gather(*calls, return_exceptions=True)
+        with pytest.raises(structgen.WorkerDied):
+            async for _ in stream:
+                pass
+        return failed, await Generator(worker, Regex("ok"))("x")
+
+    failed, after = asyncio.run(main())
+    for error in failed:
+        assert isinstance(error, structgen.WorkerDied)
+        assert "SIGKILL" in str(error)
+    assert len({id(error) for error in failed}) == 3
+    assert after == "ok"
+    assert pids(worker) != pid
+    assert not is_running(pid)
+
+
+def test_a_model_that_cannot_be_loaded() -> None:
+    with pytest.raises(structgen.ModelNotFound, match="no-such-model"):
+        asyncio.run(structgen.load_async("no-such-model"))
+    with pytest.raises(structgen.OptionError, match="threads"):
+        asyncio.run(structgen.load_async("smollm2-135m-instruct", threads=0))
+
+
+def test_to_async_starts_when_it_is_asked_and_ends_when_dropped(model: Any) -> None:
+    made = model.to_async()
+    assert made._host._process is None
+    assert asyncio.run(Generator(made, Regex("ok"))("x")) == "ok"
+    process = made._host._process
+    pid = process.pid
+    del made
+    gc.collect()
+    wait_until(lambda: not Path(f"/proc/{pid}").exists())
+    assert process._process.returncode == 0
+    with pytest.raises(structgen.ModelError, match="objects"):
+        structgen.from_onnx_genai(model.og_model, model.og_tokenizer).to_async()
+
+
+def test_closing_fails_what_is_under_way(model: Any) -> None:
+    async def main() -> Any:
+        async with model.to_async() as made:
+            stream = Generator(made).stream("A story:", min_length=8000)
+            await anext(stream)
+            pid = (await made._host.process()).pid
+        with pytest.raises(structgen.ModelError, match="closed"):
+            async for _ in stream:
+                pass
+        with pytest.raises(structgen.ModelError, match="closed"):
+            await Generator(made)("x")
+        await made.aclose()
+        return pid
+
+    assert not Path(f"/proc/{asyncio.run(main())}").exists()
+
+
+SCRIPT = """
+import asyncio, os, sys, structgen
+async def main():
+    model = await structgen.load_async("smollm2-135m-instruct")
+    stream = structgen.Generator(model).stream("A story:", min_length=8000)
+    await anext(stream)
+    print((await model._host.process()).pid, flush=True)
+    if sys.argv[1] == "exit":
+        return
+    await asyncio.sleep(600)
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("how", ["exit", "killed"])
+def test_the_process_ends_with_its_parent(how: str, tmp_path: Path) -> None:
+    """A script without a ``__main__`` guard, at whose end the model is still computing."""
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+    root = Path(__file__).resolve().parents[2]
+    env = {**os.environ, "PYTHONPATH": str(root)}
+    with subprocess.Popen(
+        [sys.executable, str(script), how],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=env,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        line = process.stdout.readline()
+        if how == "killed":
+            process.kill()
+        told = process.stderr.read()
+        process.wait()
+    assert line, told
+    wait_until(lambda: not is_running(int(line)))
+    if how == "exit":
+        assert (process.returncode, told) == (0, "")

@@ -1,0 +1,287 @@
+"""Whose turn it is: counted in passes of a model, with no process and no clock."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from fakes import FakeModel, FakeSequence
+
+from structgen.constraint import compile as compile_constraint
+from structgen.decoding import Generation, SearchOptions, encode
+from structgen.errors import IncompleteOutput
+from structgen.types import Regex
+from structgen.workers import Job, Scheduler
+
+
+class Counting(FakeModel):
+    """Counts passes, and says which prompt each was for."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__("abcdefghijklmnopqrstuvwxyz", context_length=4096, **options)
+        self.passes: list[str] = []
+
+    def start(self, max_length: int, **options: Any) -> FakeSequence:
+        sequence = super().start(max_length, **options)
+        prompt = bytes(self.vocabulary.tokens[options["prefix"][0]]).decode()
+        append = sequence.append
+
+        def counted(token_ids: Any) -> None:
+            self.passes.append(prompt)
+            append(token_ids)
+
+        sequence.append = counted  # type: ignore[method-assign]
+        return sequence
+
+    def start_batch(self, rows: Any, room: int, *, adapter: str | None = None) -> Any:
+        batch = super().start_batch(rows, room, adapter=adapter)
+        if batch is not None:
+            self.passes.append("batch")
+            extend = batch.extend
+
+            def counted(token_ids: Any) -> None:
+                self.passes.append("batch")
+                extend(token_ids)
+
+            batch.extend = counted  # type: ignore[method-assign]
+        return batch
+
+
+class Office:
+    """A scheduler, and what became of the jobs handed in."""
+
+    def __init__(self, model: FakeModel, **options: Any) -> None:
+        self.model = model
+        self.scheduler = Scheduler(model, **options)
+        self.texts: dict[str, str] = {}
+        self.ended: dict[str, Exception | None] = {}
+        self.jobs: dict[str, Job] = {}
+
+    def ask(self, prompt: str, constraint: Any = None, **job: Any) -> Job:
+        search = SearchOptions(**{"max_new_tokens": 5, **job.pop("search", {})})
+        run = Generation(self.model, constraint, None, encode(self.model, prompt), search)
+        made = Job(
+            run,
+            lambda chunks: self.texts.update(
+                {prompt: self.texts.get(prompt, "") + "".join(chunks)}
+            ),
+            lambda error: self.ended.update({prompt: error}),
+            **{"caller": prompt, "batch_size": 1, **job},
+        )
+        self.jobs[prompt] = made
+        self.scheduler.submit([made])
+        return made
+
+    def finish(self) -> None:
+        while self.scheduler.step():
+            pass
+
+
+def test_each_has_a_pass_in_turn() -> None:
+    model = Counting()
+    office = Office(model)
+    for prompt in "ABC":
+        office.ask(prompt)
+    office.finish()
+    # The latest to be opened is first; the last pass of each would be for a token not wanted.
+    assert "".join(model.passes) == "CBA" * 5
+    assert office.texts == {"A": "abcde", "B": "abcde", "C": "abcde"}
+    assert office.ended == {"A": None, "B": None, "C": None}
+
+
+def test_a_long_prompt_lets_others_go_between() -> None:
+    model = Counting()
+    office = Office(model)
+    office.ask("L" + "x" * 400)
+    office.scheduler.step()
+    office.ask("S")
+    office.finish()
+    told = "".join(model.passes)
+    assert told[:2] == "LS"
+    assert told.count("L") >= 7 + 4  # 401 tokens in passes of 64, then four more
+    assert "LL" not in told[: 2 * 5]  # turn and turn about while both are open
+
+
+def test_a_newcomer_has_the_next_pass() -> None:
+    model = Counting()
+    office = Office(model)
+    for prompt in "ABC":
+        office.ask(prompt, search={"max_new_tokens": 20})
+    for _ in range(7):
+        office.scheduler.step()
+    office.ask("N")
+    office.scheduler.step()
+    assert model.passes[-1] == "N"
+    office.finish()
+
+
+def test_few_are_open_and_nobody_waits_longer_than_patience() -> None:
+    model = Counting()
+    office = Office(model, open_at_rest=2, patience=6, most_outputs=4)
+    for prompt in "ABCDEF":
+        office.ask(prompt, search={"max_new_tokens": 26})
+    opened = {}
+    while office.scheduler.step():
+        for prompt in model.passes:
+            opened.setdefault(prompt, len(model.passes) - 1)
+        assert office.scheduler.n_open <= 4
+    assert [opened[prompt] for prompt in "AB"] == [1, 0]
+    assert opened["C"] == 6
+    assert opened["D"] == 12
+    assert opened["E"] > 26  # four were open
+    assert set(office.ended.values()) == {None}
+
+
+def test_callers_take_turns_where_one_asks_for_much() -> None:
+    model = Counting()
+    office = Office(model, open_at_rest=1, patience=1000)
+    for i in range(8):
+        office.ask(f"M{i}", caller="many")
+    office.scheduler.step()
+    office.ask("O", caller="one")
+    office.finish()
+    order = [p for i, p in enumerate(model.passes) if i == 0 or model.passes[i - 1] != p]
+    assert order[:3] == ["M", "O", "M"]
+
+
+def test_a_cancelled_output_gets_no_further_pass() -> None:
+    model = Counting()
+    office = Office(model)
+    letters = compile_constraint(Regex("[a-z]{20}"), model.vocabulary)
+    office.ask("A", letters, search={"max_new_tokens": 25})
+    office.ask("B")
+    for _ in range(4):
+        office.scheduler.step()
+    n = model.passes.count("A")
+    office.scheduler.cancel(office.jobs["A"])
+    office.scheduler.step()
+    assert isinstance(office.ended["A"], IncompleteOutput)
+    office.finish()
+    assert model.passes.count("A") == n
+    assert office.ended["B"] is None
+    assert all(sequence.closed for sequence in model.started)
+
+
+def test_who_waits_and_is_cancelled_never_begins() -> None:
+    model = Counting()
+    office = Office(model, open_at_rest=1, patience=1000)
+    office.ask("A")
+    office.ask("B")
+    office.scheduler.step()
+    office.scheduler.cancel(office.jobs["B"])
+    office.scheduler.step()
+    assert office.ended == {"B": None}  # free text may end anywhere
+    office.finish()
+    assert "B" not in model.passes
+
+
+def test_free_text_that_waits_begins_as_one_batch() -> None:
+    model = Counting()
+    office = Office(model, open_at_rest=1)
+    for prompt in ("A", "B1", "C22", "D333"):
+        office.ask(prompt, batch_size=None)
+    office.finish()
+    assert model.passes == ["batch"] * 5
+    assert set(office.texts.values()) == {"abcde"}
+    assert set(office.ended.values()) == {None}
+
+
+def test_rows_that_are_done_are_told_at_once() -> None:
+    model = Counting()
+    office = Office(model)
+    office.ask("A", batch_size=None, search={"max_new_tokens": 2})
+    office.ask("B", batch_size=None, search={"max_new_tokens": 9})
+    while "A" not in office.ended:
+        office.scheduler.step()
+    assert "B" not in office.ended
+    assert office.scheduler.n_open == 1
+    office.finish()
+    assert office.texts == {"A": "ab", "B": "abcdefghi"}
+
+
+def test_a_type_is_batched_once_its_outputs_say_that_it_pays() -> None:
+    model = Counting()
+    free = compile_constraint(Regex("[a-z]{5}"), model.vocabulary)
+    forced = compile_constraint(Regex("0123456789(a|b)"), model.vocabulary)
+    for constraint, batched in ((free, True), (forced, False)):
+        model.passes.clear()
+        office = Office(model, open_at_rest=1)
+        for i in range(6):
+            search = {"max_new_tokens": 12}
+            office.ask(f"A{i}", constraint, kind="k", batch_size=None, search=search)
+        office.finish()
+        assert set(office.ended.values()) == {None}
+        assert model.passes[0] == "A"
+        assert ("batch" in model.passes) is batched
+
+
+def test_all_of_a_batch_cancelled_is_no_pass_more() -> None:
+    model = Counting()
+    office = Office(model)
+    for prompt in ("A", "B"):
+        office.ask(prompt, batch_size=None)
+    office.scheduler.step()
+    n = len(model.passes)
+    for prompt in ("A", "B"):
+        office.scheduler.cancel(office.jobs[prompt])
+    office.finish()
+    assert len(model.passes) == n
+    assert set(office.ended) == {"A", "B"}
+
+
+def test_rows_that_cannot_share_a_batch_are_made_alone() -> None:
+    model = Counting()
+    model.batches_work = False
+    office = Office(model)
+    for prompt in "AB":
+        office.ask(prompt, batch_size=4)
+    office.finish()
+    assert sorted(model.passes) == ["A"] * 5 + ["B"] * 5
+    assert office.texts == {"A": "abcde", "B": "abcde"}
+
+
+def test_an_error_is_its_own_affair() -> None:
+    model = Counting()
+    office = Office(model)
+
+    def fail(token_ids: Any, logits: Any) -> Any:
+        raise RuntimeError("broken")
+
+    office.ask("A", search={"processor": fail})
+    office.ask("B")
+    office.finish()
+    assert isinstance(office.ended["A"], RuntimeError)
+    assert office.ended["B"] is None
+
+
+@pytest.mark.parametrize("batch_size", [1, None])
+def test_close_ends_all(batch_size: int | None) -> None:
+    model = Counting()
+    office = Office(model, open_at_rest=1)
+    for prompt in "ABCDEF":
+        office.ask(prompt, batch_size=batch_size, search={"max_new_tokens": 26})
+    for _ in range(3):
+        office.scheduler.step()
+    n = len(model.passes)
+    office.scheduler.close()
+    assert set(office.ended) == set("ABCDEF")
+    assert len(model.passes) == n
+    assert office.scheduler.n_open == office.scheduler.n_waiting == 0
+
+
+def test_one_who_runs_the_model_at_the_end_lets_others_go_between() -> None:
+    model = Counting()
+    office = Office(model)
+    office.ask("A")
+    job = office.ask("B", search={"max_new_tokens": 1})
+    seen: list[int] = []
+
+    def at_the_end(error: Exception | None) -> None:
+        for _ in range(2):
+            office.scheduler.aside()
+            seen.append(model.passes.count("A"))
+
+    job.on_end = at_the_end
+    office.finish()
+    assert seen[1] == seen[0] + 1
+    assert office.texts["A"] == "abcde"
