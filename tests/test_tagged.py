@@ -31,6 +31,7 @@ from pydantic import BaseModel
 import structgen
 from structgen import (
     Generator,
+    JsonSchema,
     OutputTypeError,
     ParseError,
     Regex,
@@ -38,6 +39,8 @@ from structgen import (
     Tagged,
     TaggedText,
     TaggedValue,
+    Template,
+    Text,
     Vocabulary,
 )
 from structgen.types import lower
@@ -253,6 +256,29 @@ def test_values_come_back() -> None:
         lower(few).parse("<n>1</n><n>2</n>")
     with pytest.raises(ParseError, match=r"tag opens nothing that is whole, such as '<n>' at"):
         lower(numbers).parse("One <n>two</n>")
+
+
+@pytest.mark.parametrize(
+    ("inside", "text", "value"),
+    [
+        (Template("{x}{y}", x=Regex("a*"), y=Regex("<*")), "aa<", {"x": "aa", "y": "<"}),
+        (Template("{x}{y}", x=Regex("a*"), y=Regex("<*")), "", {"x": "", "y": ""}),
+        (Text("n=") + int, "n=12", "n=12"),
+        (Template("{p}>{n}", p=Point, n=int), '{"x":1}>2', {"p": Point(x=1), "n": 2}),
+        (JsonSchema({"type": "integer", "minimum": 20}), "200", 200),
+    ],
+)
+def test_what_is_no_json_is_read_by_its_grammar(inside: Any, text: str, value: Any) -> None:
+    for end in (">", "0 "):
+        output_type = Tagged("<", inside, end)
+        whole = f"a<{text}{end}."
+        assert structgen.compile(output_type, LETTERS).allows(whole)
+        (_, found, _) = lower(output_type).parse(whole)
+        assert found.value == value
+        wrong = f"<1{end}."
+        assert not structgen.compile(output_type, LETTERS).allows(wrong)
+        with pytest.raises(ParseError):
+            lower(output_type).parse(wrong)
 
 
 def test_validators_of_the_type_inside_are_told() -> None:

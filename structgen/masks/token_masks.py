@@ -427,6 +427,8 @@ class MaskEngine:
                             todo.append((pushed, 0, real))
                             continue
                         _, ids, exits, ends = self._leaf_walk(way.leaf, way.q, real)
+                        if way.leaf.labels[way.q] >= 0:  # it may be empty
+                            exits = (*exits, (way.leaf.labels[way.q], real))
                         stops = ends_of(way.leaf, ends)
                         yield ids, [(leaf, end, pushed) for leaf, end in stops]
                         todo += [(pushed, after, to) for after, to in exits]
@@ -527,6 +529,8 @@ class MaskEngine:
                     anew = self._walk_of_grammar if leaf.of_grammar else walker.walk_anew
                     walk = anew(leaf, way.q, node, memo)
                 _, more, exits, inner = walk
+                if leaf.labels[way.q] >= 0:  # it may be empty: walks tell where text of it ends
+                    exits = (*exits, (leaf.labels[way.q], node))
                 tokens += more
                 if inner:
                     ends.append((leaf, inner, frames))

@@ -164,6 +164,11 @@ class Terminals:
         if pattern is not None and len(part.end) == 1 and isinstance(part.end[0], str):
             whole = ir.Pattern(until(pattern, part.end[0]), source=name)
             return [self.number(ir.Embedded(name, whole))]
+        end, *more = part.end
+        if isinstance(part.grammar, ir.Sequence) and isinstance(end, str):
+            # It may be empty, which no terminal may be: with its end it is not.
+            closed = ir.Sequence((part.grammar, ir.Choice((end,))))
+            return [self.number(ir.Embedded(name, closed)), *map(self.text, more)]
         return [self.number(ir.Embedded(name, part.grammar)), *map(self.text, part.end)]
 
 

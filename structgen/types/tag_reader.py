@@ -6,6 +6,7 @@ the rest can be read, as in the grammar (`tag_grammar`). Knows no masks.
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -14,6 +15,8 @@ from typing import Any, NamedTuple, TypeAlias
 
 from structgen.errors import ParseError
 from structgen.grammar import ir
+
+from .divided import Divider, is_text_of
 
 Bounds: TypeAlias = "tuple[int, int | None]"
 """Fewest and most, or None."""
@@ -26,7 +29,7 @@ class ReadTag:
     Attributes:
         begin: its text.
         end: its text.
-        grammar: what stands in it.
+        is_whole: whether a text can be what stands in it, see `whole_of`.
         parse: what makes a value of that.
         make: what makes a piece of the value.
         bounds: fewest and most of them.
@@ -34,7 +37,7 @@ class ReadTag:
 
     begin: str
     end: str
-    grammar: ir.Grammar
+    is_whole: Callable[[str], bool]
     parse: Callable[[str], Any]
     make: Callable[[Any], Any]
     bounds: Bounds
@@ -99,7 +102,7 @@ def _cut(tags: Sequence[ReadTag], name: str, text: str) -> list[_Found]:
             first = start + len(tag.begin)
             last = text.find(tag.end, first)
             while last >= 0:
-                if _is_whole(tag.grammar, text[first:last]):
+                if tag.is_whole(text[first:last]):
                     yield _Found(tag, start, first, last, last + len(tag.end))
                 last = text.find(tag.end, last + 1)
 
@@ -126,19 +129,32 @@ def _cut(tags: Sequence[ReadTag], name: str, text: str) -> list[_Found]:
     )
 
 
-def _is_whole(grammar: ir.Grammar, text: str) -> bool:
-    """Whether ``text`` can be a whole text of ``grammar``; of JSON, whether it is any JSON."""
+def whole_of(grammar: ir.Grammar) -> Callable[[str], bool]:
+    """What tells whether a text can be a whole one of ``grammar``; of JSON, whether it is JSON."""
+    if isinstance(grammar, ir.Pattern):
+        return functools.partial(_matches, grammar.regex)
+    if isinstance(grammar, ir.Choice):
+        return frozenset(grammar.texts).__contains__
+    if isinstance(grammar, ir.Either):
+        parts = [whole_of(part) for part in grammar.parts]
+        return lambda text: any(is_whole(text) for is_whole in parts)
+    divider = Divider([grammar], "value")
+    if isinstance(grammar, ir.Json):
+        return functools.partial(_is_json, divider)
+    return functools.partial(is_text_of, divider)
+
+
+def _matches(regex: ir.Regex, text: str) -> bool:
     # Only when there are tags to read: automata are a lot of code to those who have schemas only.
     from structgen.automaton.json import evaluate
 
-    if isinstance(grammar, ir.Pattern):
-        return bool(evaluate.matches(grammar.regex, text))
-    if isinstance(grammar, ir.Choice):
-        return text in grammar.texts
-    if isinstance(grammar, ir.Either):
-        return any(_is_whole(part, text) for part in grammar.parts)
+    return bool(evaluate.matches(regex, text))
+
+
+def _is_json(divider: Divider, text: str) -> bool:
     try:
         json.loads(text)
     except (ValueError, RecursionError):
         return False
-    return True
+    # A number may be the beginning of another one; everything else is whole once only.
+    return text.rstrip()[-1] not in "0123456789" or is_text_of(divider, text)

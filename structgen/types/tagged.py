@@ -15,7 +15,7 @@ from structgen.errors import OutputTypeError
 from structgen.grammar import ir
 
 from .tag_grammar import TagPart, tag_grammar
-from .tag_reader import ReadTag, read_tags
+from .tag_reader import ReadTag, read_tags, whole_of
 from .tags import Tagged, TaggedText, TaggedValue, mark_of, text_of
 from .user import OutputType
 
@@ -35,6 +35,7 @@ def tagged_type(
     """
     text = TaggedText(value) if isinstance(value, Tagged) else value
     inner = [_inner(tag, lower) for tag in text.tags]
+    wholes = [whole_of(output.grammar) for output in inner]
 
     def fitted(tokens: Collection[str]) -> OutputType:
         parts = [
@@ -51,12 +52,12 @@ def tagged_type(
             ReadTag(
                 text_of(part.begin),
                 text_of(part.end),
-                part.grammar,
+                is_whole,
                 output.parse,
                 functools.partial(TaggedValue, tag),
                 (tag.at_least, tag.at_most),
             )
-            for tag, part, output in zip(text.tags, parts, inner, strict=True)
+            for tag, part, output, is_whole in zip(text.tags, parts, inner, wholes, strict=True)
         ]
         checked = dict.fromkeys(found for output in inner for found in output.checked)
         return OutputType(

@@ -28,7 +28,8 @@ import structgen
 from structgen import Cfg, Choice, JsonSchema, Regex, Template, Text
 from structgen.automaton import build
 from structgen.errors import OutputTypeError, ParseError
-from structgen.types import joined, lower
+from structgen.types import lower
+from structgen.types.divided import Division, Fixed
 from structgen.types.regexes import TextPattern
 
 
@@ -109,6 +110,35 @@ def test_masks_are_those_of_every_token_tried(output_type: Any) -> None:
     constraint = structgen.compile(output_type, TINY)
     for cursor in states_on_the_way(constraint, random.Random(2), 30):
         assert set(allowed(cursor)) == brute_force_ids(constraint, inside.state(cursor), TINY)
+
+
+EMPTY = [
+    Template("{a}{b}b", a=Regex("<?a"), b=Regex("")),
+    Template("{a}{b}{c}b", a=Regex("a|<"), b=Regex("<*"), c=Regex("(ab)?")),
+    Template("a{t}b", t=Template("{x}{y}", x=Regex("<*"), y=Cfg('start: "a"* | "<b"'))),
+    Template("{a}{b}{c}", a=Cfg('start: "ab"*'), b=Regex("a?"), c=Cfg('start: "b"*')),
+    structgen.Tagged("<", Template("{x}{y}", x=Regex("a?"), y=Regex("b*")), "<", at_least=1),
+]
+"""Types with parts that may be empty, between others that one token may span."""
+
+
+@pytest.mark.parametrize("output_type", EMPTY, ids=repr)
+def test_tokens_that_span_empty_parts(output_type: Any) -> None:
+    """Against reading every token byte by byte, after every text of a few letters."""
+    tokens = [
+        "".join(drawn).encode() for n in (1, 2, 3) for drawn in itertools.product("ab<", repeat=n)
+    ]
+    vocabulary = structgen.Vocabulary([*tokens, b""], eos_token_ids=[len(tokens)])
+    constraint = structgen.compile(output_type, vocabulary)
+    waiting: list[tuple[int, ...]] = [()]
+    for written in waiting:
+        cursor = constraint.start()
+        for letter in written:
+            cursor.accept(letter)
+        found = set(allowed(cursor, vocabulary))
+        assert found == brute_force_ids(constraint, inside.state(cursor), vocabulary), written
+        if len(written) < 4:
+            waiting += [(*written, letter) for letter in range(3) if letter in found]
 
 
 @pytest.mark.parametrize("template", [TEMPLATES[0], TEMPLATES[2], TEMPLATES[6]], ids=repr)
@@ -201,8 +231,9 @@ def test_long_texts_are_divided_in_linear_time() -> None:
 
     one = Counted()
     data = b"word " * 4000
-    ends = joined._divided([one, b" ", one, b" ", one], data)
-    assert ends == [len(data) - 6, len(data) - 5, len(data) - 1, len(data), len(data)]
+    division = Division([one, Fixed(b" "), one, Fixed(b" "), one])
+    division.feed(data)
+    assert division.ends() == [len(data) - 6, len(data) - 5, len(data) - 1, len(data), len(data)]
     assert steps <= 3 * len(data)
 
 
