@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 from structgen.errors import ModelNotFound, OptionError
-from structgen.models import cache, catalogue, fetch, hub
+from structgen.models import cache, catalogue, damage, fetch, hub
 from structgen.models.cache import Installed, installed
 from structgen.models.catalogue import DEFAULT
 from structgen.models.progress import Progress, reporting
@@ -215,9 +215,9 @@ def _not_a_model(local: Path, written: str) -> ModelNotFound:
             f"{local} has no {cache.CONFIG}, but a GGUF file. Convert it: "
             f"`structgen models convert {weights} OUT`. Then name the folder OUT."
         )
-    return ModelNotFound(
-        f"{local} is no model for ONNX Runtime GenAI: {cache.CONFIG} is missing in it."
-    )
+    lacking = damage.find(local)
+    says = " ".join(lack.says for lack in lacking)
+    return ModelNotFound(f"{says} {' '.join(lack.do for lack in lacking)}")
 
 
 def _configs(folder: Path) -> list[Path]:

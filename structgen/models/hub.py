@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from structgen.errors import DownloadError, ModelError, ModelNotFound
 from structgen.storage.user_folder import root
 
-from . import cache, hub_embedders, hub_files
+from . import cache, damage, hub_embedders, hub_files
 from .hub_files import HubFile
 from .progress import Progress, bytes_under, megabytes, watching
 
@@ -80,12 +80,19 @@ def fetch(name: str, progress: Progress, task: str | None = None) -> Path:
         inside = "" if chosen is not None else _model_folder(name, subfolder, files)
         if chosen is None:
             chosen = [file for file in files if _wanted(file, inside)]
+            _check_whole(name, inside, chosen)
         # A folder for each commit: files of two commits must not mix.
         download = work / listing.commit
         for stale in work.iterdir():
             if stale != download:
                 shutil.rmtree(stale, ignore_errors=True)
         _fetch_files(repo_id, listing, chosen, download, name, progress)
+        lacking = damage.missing_data(download / inside)
+        if lacking:
+            raise ModelNotFound(
+                f"{repo_id} lacks what its graph refers to: "
+                f"{', '.join(lack.file.name for lack in lacking)}. Look for another conversion."
+            )
         source = f"Hugging Face: {name}"
         return cache.install(name, download / inside, source, listing.commit)
 
@@ -158,6 +165,19 @@ def _model_folder(name: str, subfolder: str, files: list[str]) -> str:
         "Look for a repository that has one, often with -onnx in its name; a GGUF file "
         "can be converted with `structgen models convert FILE.gguf OUT`."
     )
+
+
+def _check_whole(name: str, inside: str, files: list[str]) -> None:
+    """Raise where a repository's folder cannot be a language model, before gigabytes arrive."""
+    here = {file.removeprefix(f"{inside}/") for file in files}
+    lacking = [] if any(file.endswith(".onnx") for file in here) else ["an ONNX file"]
+    if "tokenizer.json" not in here:
+        lacking.append("tokenizer.json")
+    if lacking:
+        raise ModelNotFound(
+            f"{name} has {cache.CONFIG} but lacks {' and '.join(lacking)} beside it. Look for "
+            "another conversion, or fetch what there is, add what is missing, and name your folder."
+        )
 
 
 def _is_config(file: str) -> bool:

@@ -6,10 +6,12 @@ It knows no runtime.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 from structgen.errors import OptionError
 from structgen.models import cache
+from structgen.models.damage import Lack
 
 _INTERNALS = re.compile(r".*\[ONNXRuntimeError\] : \d+ : \w+ : |\w+\.cc:\d+ \w+ ", re.DOTALL)
 
@@ -31,6 +33,14 @@ def remedy(folder: Path) -> str:
     if name is None:
         return "Fetch or convert the model again."
     return f"Delete it with `structgen models rm {name}`; it is fetched again when next it is used."
+
+
+def remedied(folder: Path, lacking: Sequence[Lack]) -> str:
+    """What is wrong with a folder, and what to do: of a folder in the cache, fetch it again."""
+    says = " ".join(lack.says for lack in lacking)
+    if cache.name_of(folder) is not None:
+        return f"{says} {remedy(folder)}"
+    return f"{says} {' '.join(dict.fromkeys(lack.do for lack in lacking))}"
 
 
 def in_short(error: Exception) -> str:

@@ -305,7 +305,7 @@ def test_a_damaged_model_is_told_as_such(name, size, message, tmp_path, monkeypa
     if name == "model.onnx.data":
         assert capfd.readouterr() == ("", "")
     moved = folder.rename(tmp_path / "elsewhere")
-    with pytest.raises(ModelError, match=r"Fetch or convert the model again\."):
+    with pytest.raises(ModelError, match="Fetch or convert the model again"):
         genai.load(moved, kind=genai.TextModel)
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
+import numpy as np
+import onnx
 import pytest
 
 from structgen import models
@@ -13,6 +15,7 @@ from structgen.models import records
 
 FILES = {
     "genai_config.json": b"{}",
+    "tokenizer.json": b"{}",
     "model.onnx": b"graph",
     "model.onnx.data": bytes(range(256)) * 40,
     "model.safetensors": b"of no use here",
@@ -70,8 +73,10 @@ def test_the_only_model_of_a_repository_is_found_wherever_it_is(hub):
         "README.md": b"# Deep",
         "cpu/int4/genai_config.json": b"{}",
         "cpu/int4/model.onnx": b"graph",
+        "cpu/int4/tokenizer.json": b"{}",
     }
-    assert set(fetched(models.path("org/deep"))) == {"genai_config.json", "model.onnx"}
+    names = {"genai_config.json", "model.onnx", "tokenizer.json"}
+    assert set(fetched(models.path("org/deep"))) == names
 
 
 def test_several_models_are_listed_and_one_can_be_named(hub):
@@ -80,13 +85,18 @@ def test_several_models_are_listed_and_one_can_be_named(hub):
         "cpu/model.onnx": b"graph",
         "cuda/genai_config.json": b"cuda",
         "cuda/model.onnx": b"graph for cuda",
+        "cuda/tokenizer.json": b"{}",
     }
     with pytest.raises(ModelNotFound, match=r"2 models(.|\n)*org/many/cpu\n *org/many/cuda"):
         models.path("org/many")
     assert hub.downloads == []
     folder = models.path("org/many/cuda")
-    assert fetched(folder) == {"genai_config.json": b"cuda", "model.onnx": b"graph for cuda"}
-    assert {file for file, _ in hub.downloads} == {"cuda/genai_config.json", "cuda/model.onnx"}
+    assert fetched(folder) == {
+        "genai_config.json": b"cuda",
+        "model.onnx": b"graph for cuda",
+        "tokenizer.json": b"{}",
+    }
+    assert all(file.startswith("cuda/") for file, _ in hub.downloads)
     with pytest.raises(ModelNotFound, match=r"org/many/rocm(.|\n)*org/many/cpu"):
         models.path("org/many/rocm")
     models.remove("org/many/cuda")
@@ -165,6 +175,41 @@ def test_a_repository_without_a_model(hub):
     with pytest.raises(ModelNotFound, match=r"no genai_config\.json in it"):
         models.path("org/torch")
     assert hub.downloads == []
+
+
+@pytest.mark.parametrize("name", ["tokenizer.json", "model.onnx"])
+def test_a_repository_that_lacks_a_file_says_so_before_anything_is_fetched(hub, name):
+    hub.repositories["org/lacking"] = {
+        f"cpu/{file}": data for file, data in FILES.items() if file != name
+    }
+    says = {"tokenizer.json": r"tokenizer\.json", "model.onnx": "an ONNX file"}[name]
+    with pytest.raises(
+        ModelNotFound, match=rf"org/lacking has genai_config\.json but lacks {says}"
+    ):
+        models.path("org/lacking")
+    assert hub.downloads == []
+
+
+def test_a_repository_without_the_data_of_its_graph_is_refused(hub, tmp_path):
+    hub.repositories["org/headless"] = {**FILES, "model.onnx": graph_with_data(tmp_path)}
+    del hub.repositories["org/headless"]["model.onnx.data"]
+    with pytest.raises(ModelNotFound, match=r"lacks what its graph refers to: model\.onnx\.data"):
+        models.path("org/headless")
+    assert models.installed() == []
+
+
+def graph_with_data(folder):
+    """A graph whose only weight is in ``model.onnx.data``."""
+    weight = onnx.numpy_helper.from_array(np.arange(300, dtype=np.float32), "weight")
+    graph = onnx.helper.make_graph([], "graph", [], [], [weight])
+    onnx.save_model(
+        onnx.helper.make_model(graph),
+        folder / "model.onnx",
+        save_as_external_data=True,
+        location="model.onnx.data",
+        size_threshold=0,
+    )
+    return (folder / "model.onnx").read_bytes()
 
 
 def test_the_disk_must_have_room(hub, monkeypatch):

@@ -1,8 +1,8 @@
 """Text models on ONNX Runtime GenAI: the only folder that imports ``onnxruntime_genai``.
 
 `model` (`TextModel`, `load`), `sequences` (kept from call to call), `batches`, `adapters` (LoRA),
-`folders` (what a model's folder says), `damage` (whether it is whole) and `recover`
-(token bytes from a tokenizer that can only decode).
+`folders` (what a model's folder says) and `recover` (token bytes from a tokenizer that can only
+decode).
 """
 
 from __future__ import annotations

@@ -38,7 +38,8 @@ os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 import onnxruntime_genai as og  # type: ignore[import-untyped]
 
 from structgen.errors import ModelError, PromptError
-from structgen.models.loading import check_threads, in_short, remedy
+from structgen.models import damage
+from structgen.models.loading import check_threads, in_short, remedied, remedy
 from structgen.models.progress import Progress
 from structgen.models.providers import (
     PROVIDER_OPTIONS,
@@ -52,7 +53,6 @@ from structgen.vocabulary import Vocabulary
 from . import recover, vectors
 from .adapters import AdapterSet
 from .batches import MOST_ROWS, TextBatch, pads_exactly
-from .damage import damage
 from .folders import folder_vocabulary, read_ahead, read_config
 from .sequences import LiveSequence, SequencePool, TextSequence
 
@@ -354,14 +354,14 @@ def load(
     """
     check_threads(threads)
     config = read_config(folder)
+    lacking = damage.find(folder)
+    if lacking:
+        raise ModelError(remedied(folder, lacking))
     vocabulary = folder_vocabulary(folder, config)
     check_session_options(session_options)
     names, options_of = with_options(
         None if providers is None else checked(providers), session_options
     )
-    damaged = damage(folder, config)
-    if damaged is not None:
-        raise ModelError(f"{damaged} {remedy(folder)}")
     if meanwhile is not None:
         # The runtime holds the interpreter lock while it loads, so no thread of ours would run.
         read_ahead(folder)

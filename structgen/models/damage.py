@@ -1,0 +1,200 @@
+"""Whether a model's folder is whole: what is missing in it or damaged, and what to do about that.
+
+It looks at names and sizes, and at an ONNX file's references to its data file, before a runtime
+stumbles over them: the runtime finds a data file that is too short only after it has printed an
+error of its own, and describes it by its own source code. It knows no runtime, and no digests.
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from . import cache
+
+# Fields of ONNX's protocol buffers: a model's graph, a graph's weights, where a weight's data are.
+_GRAPH, _INITIALIZER, _EXTERNAL_DATA, _KEY, _VALUE = 7, 5, 13, 1, 2
+
+_NOTE = b"version https://git-lfs"
+_TOKENIZER = "tokenizer.json"
+
+
+class Lack(NamedTuple):
+    """One thing that is wrong with a model's folder.
+
+    Attributes:
+        file: the file that is missing or damaged.
+        says: what is wrong, a sentence.
+        do: what to do about it, where the folder was not fetched by structgen.
+    """
+
+    file: Path
+    says: str
+    do: str
+
+
+def find(folder: Path) -> list[Lack]:
+    """Return what is missing in a model's folder or damaged, as far as sizes tell.
+
+    Cost: a millisecond or so for each megabyte of the graphs, which are small beside their data.
+    """
+    if (folder / cache.CONFIG).is_file():
+        return _of_language_model(folder)
+    graphs = [
+        graph for place in (folder, folder / "onnx") for graph in sorted(place.glob("*.onnx"))
+    ]
+    if not graphs:
+        return [_no_graph(folder)]
+    found = [lack for graph in graphs for lack in _of_graph(graph)]
+    if not (folder / _TOKENIZER).is_file():
+        found.append(_no_tokenizer(folder, "an embedder"))
+    return found
+
+
+def missing_data(folder: Path) -> list[Lack]:
+    """Return the data files that a folder's graphs refer to and that are missing or too short."""
+    return [lack for graph in sorted(folder.glob("*.onnx")) for lack in _of_graph(graph)]
+
+
+def _of_language_model(folder: Path) -> list[Lack]:
+    path = folder / cache.CONFIG
+    try:
+        model = json.loads(path.read_text(encoding="utf-8"))["model"]
+        graphs = sorted(set(_filenames(model)))
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        says = f"{path} cannot be understood: {error!r}."
+        return [Lack(path, says, "Copy it again from where the folder is from.")]
+    found = [lack for name in graphs for lack in _of_graph(folder / name)]
+    if not (folder / _TOKENIZER).is_file():
+        found.append(_no_tokenizer(folder, "a language model"))
+    return found
+
+
+def _filenames(section: Any) -> Iterator[str]:
+    """The graphs that a configuration names, in whatever section."""
+    if isinstance(section, list):
+        for item in section:
+            yield from _filenames(item)
+    elif isinstance(section, Mapping):
+        for key, value in section.items():
+            if key == "filename" and isinstance(value, str) and value.endswith(".onnx"):
+                yield value
+            elif key not in ("inputs", "outputs", "session_options"):
+                yield from _filenames(value)
+
+
+def _of_graph(graph: Path) -> list[Lack]:
+    """What is wrong with a graph, or with the data that it refers to."""
+    if not graph.is_file():
+        return [Lack(graph, f"{graph} is missing.", _copy(graph))]
+    if _is_note(graph):
+        return [_note(graph)]
+    needed: dict[str, int] = {}
+    try:
+        for location, end in _references(graph):
+            needed[location] = max(needed.get(location, 0), end)
+    except (OSError, ValueError, IndexError):
+        return []  # the runtime says what is wrong
+    found = []
+    for location, size in needed.items():
+        file = graph.parent / location
+        if not file.is_file():
+            says = f"{file} is missing, which {graph.name} keeps its weights in."
+            found.append(Lack(file, says, _copy(file)))
+        elif _is_note(file):
+            found.append(_note(file))
+        elif file.stat().st_size < size:
+            says = (
+                f"{file} is damaged: it has {file.stat().st_size:,} bytes of the {size:,} that "
+                f"{graph.name} refers to."
+            )
+            found.append(Lack(file, says, _copy(file)))
+    return found
+
+
+def _copy(file: Path) -> str:
+    return f"Fetch or convert the model again, or copy {file.name} from where the folder is from."
+
+
+def _no_graph(folder: Path) -> Lack:
+    says = (
+        f"{folder} is no model: {cache.CONFIG} is missing, which makes a language model, and so is "
+        "an ONNX file, which makes an embedder."
+    )
+    do = (
+        f"Name a folder with {cache.CONFIG} (look for a repository with -onnx in its name, or "
+        "convert a GGUF file: `structgen models convert FILE.gguf OUT`), or, for an embedder, with "
+        f"an ONNX file and {_TOKENIZER}."
+    )
+    return Lack(folder / cache.CONFIG, says, do)
+
+
+def _no_tokenizer(folder: Path, what: str) -> Lack:
+    others = [name for name in ("tokenizer.model", "vocab.txt") if (folder / name).is_file()]
+    beside = f"; {others[0]} will not do instead" if others else ""
+    says = f"{folder / _TOKENIZER} is missing, which {what} needs{beside}."
+    do = (
+        f"Copy {_TOKENIZER} from the repository that the model was made from, or write it with "
+        "transformers: AutoTokenizer.from_pretrained(NAME).save_pretrained(FOLDER)."
+    )
+    return Lack(folder / _TOKENIZER, says, do)
+
+
+def _is_note(file: Path) -> bool:
+    with file.open("rb") as source:
+        return source.read(len(_NOTE)) == _NOTE
+
+
+def _note(file: Path) -> Lack:
+    says = f"{file} is a note of git-lfs that stands for the file, not the file."
+    return Lack(file, says, "Run `git lfs pull` in the folder.")
+
+
+def _references(path: Path) -> Iterator[tuple[str, int]]:
+    """The parts of data files that a graph's weights are read from: name, and where each ends."""
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        for graph in _fields(data, 0, len(data), _GRAPH):
+            for weight in _fields(data, *graph, _INITIALIZER):
+                entries = {}
+                for entry in _fields(data, *weight, _EXTERNAL_DATA):
+                    ((start, end),) = _fields(data, *entry, _KEY)
+                    ((first, last),) = _fields(data, *entry, _VALUE)
+                    entries[data[start:end]] = data[first:last]
+                if b"location" in entries:
+                    end = int(entries.get(b"offset", 0)) + int(entries.get(b"length", 0))
+                    yield entries[b"location"].decode(), end
+
+
+def _fields(data: mmap.mmap, at: int, end: int, wanted: int) -> Iterator[tuple[int, int]]:
+    """Where the fields of one number begin and end in a message of a protocol buffer."""
+    while at < end:
+        tag, at = _varint(data, at)
+        kind = tag & 7
+        if kind == 0:
+            _, at = _varint(data, at)
+            continue
+        if kind == 2:
+            length, at = _varint(data, at)
+        elif kind in (1, 5):
+            length = 8 if kind == 1 else 4
+        else:
+            raise ValueError(f"no field of kind {kind}")
+        if at + length > end:
+            raise ValueError("a field that is cut off")
+        if kind == 2 and tag >> 3 == wanted:
+            yield at, at + length
+        at += length
+
+
+def _varint(data: mmap.mmap, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = data[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, at
+        shift += 7

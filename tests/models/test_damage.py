@@ -1,0 +1,88 @@
+"""A folder that lacks something says what, and what to do."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from test_hub import graph_with_data
+
+from structgen import models
+from structgen.errors import ModelError, ModelNotFound
+from structgen.models import damage, genai
+
+CONFIG = {
+    "model": {
+        "vocab_size": 9,
+        "context_length": 9,
+        "eos_token_id": 1,
+        "decoder": {"filename": "model.onnx", "inputs": {"filename": "no graph.onnx"}},
+        "pipeline": [{"first": {"filename": "part.onnx"}}],
+    }
+}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    folder = tmp_path / "model"
+    folder.mkdir()
+    graph_with_data(folder)
+    (folder / "part.onnx").write_bytes((folder / "model.onnx").read_bytes())
+    (folder / "genai_config.json").write_text(json.dumps(CONFIG))
+    (folder / "tokenizer.json").write_text("{}")
+    return folder
+
+
+def test_a_whole_folder_lacks_nothing(folder):
+    assert damage.find(folder) == []
+    (folder / "genai_config.json").unlink()
+    assert damage.find(folder) == []  # as an embedder
+
+
+@pytest.mark.parametrize(
+    ("name", "says", "do"),
+    [
+        ("model.onnx", r"model\.onnx is missing\.", "Fetch or convert the model again"),
+        ("part.onnx", r"part\.onnx is missing\.", r"copy part\.onnx"),
+        ("model.onnx.data", r"model\.onnx\.data is missing, which model\.onnx keeps", "copy model"),
+        (
+            "tokenizer.json",
+            r"tokenizer\.json is missing, which a language model needs",
+            "transformers",
+        ),
+    ],
+)
+def test_what_is_missing_is_named_and_what_to_do(folder, name, says, do):
+    (folder / name).unlink()
+    with pytest.raises(ModelError, match=rf"{says}(.|\n)*{do}"):
+        genai.load(folder, kind=genai.TextModel)
+
+
+def test_an_embedder_without_a_tokenizer(folder):
+    (folder / "genai_config.json").unlink()
+    (folder / "tokenizer.json").unlink()
+    (folder / "vocab.txt").write_text("a")
+    with pytest.raises(ModelNotFound, match=r"which an embedder needs; vocab\.txt will not do"):
+        models.path(folder)
+
+
+@pytest.mark.parametrize("name", ["model.onnx", "model.onnx.data"])
+def test_a_note_of_git_lfs_is_told_from_a_damaged_file(folder, name):
+    (folder / name).write_text(
+        "version https://git-lfs.github.com/spec/v1\noid sha256:12\nsize 9\n"
+    )
+    first = damage.find(folder)[0]
+    assert (first.file, first.do) == (folder / name, "Run `git lfs pull` in the folder.")
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"model": 3', "{}"])
+def test_a_configuration_that_cannot_be_understood(folder, text):
+    (folder / "genai_config.json").write_text(text)
+    assert "genai_config.json cannot be understood" in damage.find(folder)[0].says
+
+
+def test_a_data_file_that_is_too_short(folder):
+    (folder / "model.onnx.data").write_bytes(bytes(1000))
+    said = {lack.says for lack in damage.find(folder)}
+    place = folder / "model.onnx.data"
+    assert f"{place} is damaged: it has 1,000 bytes of the 1,200 that model.onnx refers to." in said
