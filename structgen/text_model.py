@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, final, overload
 
 from structgen import models
 from structgen.constraint import warm_up
-from structgen.decoding import AskOptions, Prompt, Stream, TypeOptions
+from structgen.decoding import AskOptions, Prompt, Stream, TypeOptions, ValueStream
 from structgen.decoding import options as search_options
 from structgen.errors import OptionError
 from structgen.generator import Generator
@@ -176,6 +176,46 @@ class TextModel(genai.TextModel):
         """
         generator, call = self._generator(output_type, options)
         return generator.stream(prompt, **call)
+
+    @overload
+    def stream_values(
+        self, prompt: Prompt, output_type: PlainText = None, **options: Unpack[AskOptions]
+    ) -> ValueStream[str]: ...
+
+    @overload
+    def stream_values(  # type: ignore[overload-overlap]
+        self, prompt: Prompt, output_type: TypeForm[T], **options: Unpack[AskOptions]
+    ) -> ValueStream[T]: ...
+
+    @overload
+    def stream_values(
+        self, prompt: Prompt, output_type: Own[T], **options: Unpack[AskOptions]
+    ) -> ValueStream[T]: ...
+
+    @overload
+    def stream_values(
+        self, prompt: Prompt, output_type: Choices[ItemT], **options: Unpack[AskOptions]
+    ) -> ValueStream[ItemT]: ...
+
+    @overload
+    def stream_values(
+        self, prompt: Prompt, output_type: Functions, **options: Unpack[AskOptions]
+    ) -> ValueStream[Call]: ...
+
+    @overload
+    def stream_values(
+        self, prompt: Prompt, output_type: Schemas, **options: Unpack[AskOptions]
+    ) -> ValueStream[Any]: ...
+
+    def stream_values(self, prompt: Any, output_type: Any = None, **options: Any) -> Any:
+        """Return the value for ``prompt`` again and again while it is written, as far as it is.
+
+        The same as ``Generator(model, output_type).stream_values(prompt)``: each is a
+        `structgen.Partial`, the last one has the whole value. Args and raises as for calling the
+        model.
+        """
+        generator, call = self._generator(output_type, options)
+        return generator.stream_values(prompt, **call)
 
     def _generator(
         self, output_type: Any, options: Mapping[str, Any]

@@ -38,6 +38,13 @@ def test_streaming_gives_text_and_then_the_value(model):
     assert model.stream("Once", max_new_tokens=2).result.text == ""
 
 
+def test_streaming_values(model):
+    *growing, last = model.stream_values("A person: ", Person, max_new_tokens=30)
+    assert growing
+    assert not any(partial.complete for partial in growing)
+    assert isinstance(last.value, Person)
+
+
 def test_unknown_options_are_told(model):
     with pytest.raises(structgen.OptionError, match=r"max_tokens.*It is called 'max_new_tokens'"):
         model("x", int, max_tokens=3)

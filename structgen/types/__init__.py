@@ -27,7 +27,7 @@ from structgen.types.templates import Template, Text
 from structgen.types.thoughts import FREE_TEXT, thought_type
 from structgen.types.tool_calls import NEUTRAL, ToolCalls, ToolsOffered, ToolSyntax
 from structgen.types.typed import Choices, Functions, ItemT, Own, PlainText, Schemas, T, T_co, Typed
-from structgen.types.user import Cfg, Choice, OutputType, SpecialToken
+from structgen.types.user import Cfg, Choice, OutputType, Part, PartReader, SpecialToken
 from structgen.types.value_schema import NAMES, ValueSchema
 
 if TYPE_CHECKING:
@@ -85,6 +85,8 @@ __all__ = [
     "JsonSchema",
     "OutputType",
     "Own",
+    "Part",
+    "PartReader",
     "PlainText",
     "Regex",
     "Schemas",

@@ -12,11 +12,11 @@ from typing import Any
 from structgen.errors import OutputTypeError, ParseError
 from structgen.grammar import ir
 
-from .divided import Divider
+from .divided import Divider, Division
 from .schemas import shown
 from .sums import Joined
 from .templates import Template
-from .user import OutputType
+from .user import OutputType, Part, PartReader
 
 Lower = Callable[[Any], OutputType]
 
@@ -59,7 +59,49 @@ def template_type(value: Template, name: str, lower: Lower) -> OutputType:
         for hole, output in zip(holes, outputs, strict=True)
         for path, named in output.checked
     ]
-    return _sequence(outputs, parse, name, tuple(checked))
+    parts = [
+        None if hole is None else Part(hole, output)
+        for hole, output in zip(holes, outputs, strict=True)
+    ]
+
+    def growing() -> PartReader:
+        return _HoleReader(parts, divide.growing())
+
+    return _sequence(outputs, parse, name, tuple(checked), growing)
+
+
+class _HoleReader:
+    """See `user.PartReader`.
+
+    Args:
+        parts: what the text consists of, None for the template's own.
+        division: how it is divided.
+    """
+
+    def __init__(self, parts: Sequence[Part | None], division: Division) -> None:
+        self._parts = parts
+        self._division = division
+        self._data = bytearray()
+        self._n_closed = 0
+        self._at = 0
+
+    def feed(self, text: str) -> list[tuple[Part, str, bool]]:
+        """See `user.PartReader`."""
+        data = text.encode("utf-8", "surrogatepass")
+        self._data += data
+        self._division.feed(data)
+        found: list[tuple[Part, str, bool]] = []
+        *ends, reached = self._division.settled() or [0]
+        for n in range(self._n_closed, min(len(ends) + 1, len(self._parts))):
+            is_closed = n < len(ends)
+            to = ends[n] if is_closed else reached
+            more = self._data[self._at : to].decode("utf-8", "surrogatepass")
+            self._at = max(self._at, to)
+            part = self._parts[n]
+            if part is not None and (more or is_closed):
+                found.append((part, more, is_closed))
+        self._n_closed = max(self._n_closed, len(ends))
+        return found
 
 
 def _sequence(
@@ -67,12 +109,13 @@ def _sequence(
     parse: Callable[[str], Any],
     name: str,
     checked: tuple[tuple[str, str], ...],
+    growing: Callable[[], PartReader] | None = None,
 ) -> OutputType:
     """One output type after the other."""
 
     def fitted(tokens: Collection[str]) -> OutputType:
         fit = [part.fitted(tokens) if part.fitted is not None else part for part in parts]
-        return _sequence(fit, parse, name, checked)
+        return _sequence(fit, parse, name, checked, growing)
 
     located = [part.locate for part in parts if part.locate is not None]
     return OutputType(
@@ -82,6 +125,7 @@ def _sequence(
         checked,
         locate=located[0] if len(located) == 1 else None,
         fitted=fitted if any(part.fitted is not None for part in parts) else None,
+        growing=growing,
     )
 
 

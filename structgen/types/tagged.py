@@ -14,6 +14,7 @@ from typing import Any
 from structgen.errors import OutputTypeError
 from structgen.grammar import ir
 
+from .part_readers import TagPieces, are_certain
 from .tag_grammar import TagPart, tag_grammar
 from .tag_reader import ReadTag, read_tags, whole_of
 from .tags import Tagged, TaggedText, TaggedValue, mark_of, text_of
@@ -59,6 +60,9 @@ def tagged_type(
             )
             for tag, part, output, is_whole in zip(text.tags, parts, inner, wholes, strict=True)
         ]
+        is_certain = are_certain(
+            readers, [part.grammar for part in parts], [part.end for part in parts]
+        )
         checked = dict.fromkeys(found for output in inner for found in output.checked)
         return OutputType(
             tag_grammar(parts, text.at_least, text.at_most),
@@ -66,6 +70,7 @@ def tagged_type(
             name,
             tuple(checked),
             fitted=fitted,
+            growing=functools.partial(TagPieces, readers) if is_certain else None,
         )
 
     return fitted(())

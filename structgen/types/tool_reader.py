@@ -13,6 +13,7 @@ from typing import Any
 
 from structgen.errors import OutputTypeError, ParseError
 
+from .part_readers import CallPieces
 from .tool_calls import NEUTRAL, ToolCalls, ToolsOffered, ToolSyntax
 from .tool_grammar import tool_grammar
 from .tools import Tool, read_tools
@@ -59,6 +60,7 @@ def tool_calls_type(value: ToolCalls, name: str, lower: Callable[[Any], OutputTy
             tuple(dict.fromkeys(found for tool in callable_ for found in tool.output.checked)),
             fitted=fitted,
             offered=offered,
+            growing=functools.partial(CallPieces, syntax, callable_),
         )
 
     return fitted(())

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from structgen.errors import GrammarError, OutputTypeError
 from structgen.grammar import ir
@@ -18,6 +18,27 @@ from .schemas import shown
 from .tool_calls import ToolsOffered
 from .typed import T, T_co, Typed
 from .value_schema import ValueSchema
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Part:
+    """A part of a text with a value of its own.
+
+    Attributes:
+        step: the name of the part in the whole value, or its index.
+        output: its type.
+    """
+
+    step: str | int
+    output: OutputType
+
+
+class PartReader(Protocol):
+    """A text that grows, read part by part."""
+
+    def feed(self, text: str) -> list[tuple[Part, str, bool]]:
+        """The text goes on: parts in their order, each with what is now certain to be the next of
+        its text, and whether that is all of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +58,8 @@ class OutputType(Typed[T_co]):
         offered: the tools that a prompt has to tell of, or None.
         values: what Pydantic makes the value by, for those who read parts of its JSON; None where
             it is not Pydantic that does.
+        growing: begins to read a text that grows part by part, for those who want its parts as
+            they come; None where it has none.
     """
 
     grammar: ir.Grammar
@@ -52,6 +75,7 @@ class OutputType(Typed[T_co]):
 
     offered: ToolsOffered | None = field(default=None, repr=False, compare=False)
     values: ValueSchema | None = field(default=None, repr=False, compare=False)
+    growing: Callable[[], PartReader] | None = field(default=None, repr=False, compare=False)
 
     @property
     def name(self) -> str:

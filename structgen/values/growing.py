@@ -1,7 +1,7 @@
 """GrowingValue: the text of an output comes in, partial values come out.
 
-Owns what kind of document an output is: JSON, text that is its own value, or text of which nothing
-is settled before its end. It is fed text, so that it serves streams of any origin.
+Owns what kind of document an output is: JSON, text in parts, text that is its own value, or text of
+which nothing is settled before its end. It is fed text, so that it serves streams of any origin.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from structgen.types import OutputType, T_co
 
 from .document import Document
 from .partial import Partial
+from .parts import GrowingParts
 from .shapes import Shapes
 
 
@@ -34,16 +35,24 @@ class GrowingValue(Generic[T_co]):
         """
         self._pieces: list[str] = []
         self._document: Document | None = None
+        self._parts: GrowingParts | None = None
         self._grows = True
         if output is not None:
             shapes = shapes_of(output) if shapes is None else shapes
             if isinstance(output.grammar, ir.Json):
                 self._document = Document(shapes)
+            elif output.growing is not None:
+                self._parts = GrowingParts(output.growing(), GrowingValue)
             else:
                 parse: Any = output.parse
                 is_text = isinstance(output.grammar, ir.Pattern) and output.values is not None
                 self._grows = parse is str or (is_text and shapes.grows(shapes.root))
         self._n_changes = 0
+
+    @property
+    def is_text(self) -> bool:
+        """Whether the value is the text, which grows."""
+        return self._document is None and self._parts is None
 
     def feed(self, text: str) -> Partial[T_co] | None:
         """The output goes on; returns what there is of the value, or None where nothing is new.
@@ -57,6 +66,9 @@ class GrowingValue(Generic[T_co]):
                 return None
             self._n_changes = changes
             return Partial(self._document, self._document.root, self._document.n_bytes)
+        if self._parts is not None:
+            is_new = self._parts.feed(text)
+            return Partial(None, None, 0, parts=self._parts.seen) if is_new else None
         self._pieces.append(text)
         if not self._grows:
             return None
@@ -70,7 +82,8 @@ class GrowingValue(Generic[T_co]):
             value: what its text parses to.
         """
         if self._document is None:
-            return Partial(None, None, 0, None, (value,))
+            parts = None if self._parts is None else self._parts.seen
+            return Partial(None, None, 0, None, (value,), parts)
         self._document.finish()
         document = self._document
         return Partial(document, document.root, document.n_bytes, None, (value,))

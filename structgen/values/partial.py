@@ -8,13 +8,14 @@ not change it.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Generic, final
 
 from structgen.errors import IncompleteOutput, ParseError
 from structgen.types import T_co
 
 from .document import MISSING, Document, Node
+from .parts import Seen
 from .shapes import ANYTHING, Place
 
 
@@ -31,7 +32,7 @@ class Partial(Generic[T_co]):
     A field called ``done``, ``complete``, ``value`` or ``so_far`` is reached by its item.
     """
 
-    __slots__ = ("_at", "_document", "_final", "_node", "_text")
+    __slots__ = ("_at", "_document", "_final", "_node", "_parts", "_text")
 
     def __init__(
         self,
@@ -40,6 +41,7 @@ class Partial(Generic[T_co]):
         at: int,
         text: Callable[[], str] | None = None,
         final: tuple[Any, ...] = (),
+        parts: Mapping[str | int, Seen] | None = None,
     ) -> None:
         """Look at a value.
 
@@ -49,12 +51,14 @@ class Partial(Generic[T_co]):
             at: the offset at which to look.
             text: of an output that is text: what gives it.
             final: the parsed value of the whole, once it is there.
+            parts: of an output that is text in parts: those that are there.
         """
         self._document = document
         self._node = node
         self._at = at
         self._text = text
         self._final = final
+        self._parts = parts
 
     @property
     def complete(self) -> bool:
@@ -90,6 +94,9 @@ class Partial(Generic[T_co]):
             return self._text()
         if self.complete:
             return self.value
+        if self._parts is not None:
+            found = {name: _closed(one.read()) for name, one in self._parts.items()}
+            return [*found.values()] if self._kind == "array" else found
         if self._node is None or self._document is None:
             return None
         return _plain(self._document, self._node, self._at)
@@ -104,12 +111,20 @@ class Partial(Generic[T_co]):
         for n, step in enumerate(path):
             if not isinstance(here, Partial):
                 return _has(here, path[n:])
+            if here._parts is not None:
+                if here.complete:
+                    return _has(here.value, path[n:])
+                part = here._parts.get(step)
+                if part is None or n == len(path) - 1:
+                    return part is not None and part.is_done
+                here = part.value
+                continue
             child = here._child(step)
             found = MISSING if child is None else here._seen(*child)
             if found is MISSING or (here.complete and isinstance(found, Partial)):
                 return here.complete and _has(here.value, path[n:])
             if child is not None and n == len(path) - 1:
-                return child[0].settled <= self._at and not isinstance(found, Partial)
+                return child[0].settled <= here._at and not isinstance(found, Partial)
             here = found
         return self.complete
 
@@ -141,18 +156,22 @@ class Partial(Generic[T_co]):
         return any(item == one for one in self)
 
     def __len__(self) -> int:
+        if self._kind == "array" and self._parts is not None:
+            return len(self._whole or self._parts)
         if self._kind == "array":
             return _n_there(self._document, self._node, self._at)
         return sum(1 for _ in self)
 
     def __bool__(self) -> bool:
-        return self._node is not None or self._text is not None or bool(self._final)
+        return bool(self._node or self._parts or self._final) or self._text is not None
 
     def __iter__(self) -> Iterator[Any]:
         """The items of a list; the names of an object's fields, in the order of the document."""
         if self._kind == "array":
             for n in range(len(self)):
                 yield self._get(n)
+        elif self._parts is not None:
+            yield from self._whole or self._parts
         elif self._kind == "object":
             yield from _names(self._document, self._node, self._at)
 
@@ -177,10 +196,20 @@ class Partial(Generic[T_co]):
             return "(refused)"
 
     @property
+    def _whole(self) -> Any:
+        return self._final[0] if self._final else None
+
+    @property
     def _kind(self) -> str:
+        if self._parts is not None:
+            return "array" if 0 in self._parts or isinstance(self._whole, list) else "object"
         return "" if self._node is None else self._node.kind
 
     def _get(self, step: str | int) -> Any:
+        if self._parts is not None:
+            if self.complete:
+                return _of(self.value, step)
+            return self._parts[step].read() if step in self._parts else MISSING
         child = self._child(step)
         if child is None:
             return MISSING
@@ -336,6 +365,10 @@ def _plain(document: Document, node: Node, at: int) -> Any:
         ]
         return [found.so_far if isinstance(found, Partial) else found for found in items]
     return node.text(at) if document.grows(node) else None
+
+
+def _closed(found: Any) -> Any:
+    return found.so_far if isinstance(found, Partial) else found
 
 
 def _has(value: Any, path: tuple[str | int, ...]) -> bool:
