@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Mapping, Sequence
 
-    from structgen import models, types
+    from structgen import decisions, models, types
     from structgen.constraint import Constraint, Cursor, Explanation, compile, warm_up
     from structgen.decoding import (
         AsyncGenerator,
@@ -157,6 +157,7 @@ __all__ = [
     "__version__",
     "cache_info",
     "compile",
+    "decisions",
     "from_onnx_genai",
     "generate",
     "load",
@@ -392,7 +393,7 @@ def from_onnx_genai(
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("models", "types"):
+    if name in ("decisions", "models", "types"):
         return importlib.import_module(f"structgen.{name}")
     home = _HOMES.get(name)
     if home is None:

@@ -28,6 +28,7 @@ STAGES = (
     "generator",
     "workers",
     "text_model",
+    "decisions",
     "cli",
 )
 """A stage may import itself and those before it; the public face, ``structgen``, imports all."""

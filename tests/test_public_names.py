@@ -83,6 +83,7 @@ NAMES = ERRORS | {
     "__version__",
     "cache_info",
     "compile",
+    "decisions",
     "from_onnx_genai",
     "generate",
     "load",

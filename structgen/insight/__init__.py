@@ -13,9 +13,10 @@ from .confidence import TOLERANCE, Alternative, Confidence, ValueConfidence, bel
 from .json_places import JsonPlaces
 from .path_suggestions import suggestion
 from .recording import Recorder, Step
-from .token_tree import GivenUp, OpenSequence
+from .token_tree import GivenUp, OpenSequence, TokenTree
 from .trace import TOP, StepRecorder, Trace, headline, readable_prompt
 from .trace_step import TraceStep
+from .written_values import WrittenTexts
 
 __all__ = [
     "MAX_ALTERNATIVES",
@@ -30,9 +31,11 @@ __all__ = [
     "Site",
     "Step",
     "StepRecorder",
+    "TokenTree",
     "Trace",
     "TraceStep",
     "ValueConfidence",
+    "WrittenTexts",
     "below",
     "headline",
     "is_json",

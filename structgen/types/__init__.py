@@ -19,6 +19,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from structgen.types.call import Call
+from structgen.types.choices import bare_text
 from structgen.types.dispatch import cache_key, lower
 from structgen.types.regexes import Regex
 from structgen.types.schemas import JsonSchema
@@ -105,6 +106,7 @@ __all__ = [
     "ValueSchema",
     "airport_iata",
     "airport_icao",
+    "bare_text",
     "cache_key",
     "char",
     "country_code",

@@ -1,0 +1,39 @@
+"""Decisions: one state, many typed questions, a probability for every allowed answer.
+
+In reading order: `questions` (`Predicate`, `Choice`, `Score`) and `fields` (those of a Pydantic
+class), `templates` (prompts), `distributions` (the arithmetic and its bounds), `reading` (what
+prompts share is run once), `answers`, `metrics`, `calibration` and `diagram`, `decider`. The sums
+over token sequences are `structgen.insight`'s. Knows no command line and no server.
+"""
+
+from __future__ import annotations
+
+from .answers import Answer, Answers, ChoiceAnswer, PredicateAnswer, ScoreAnswer
+from .calibration import Calibration
+from .decider import Decider
+from .metrics import Bin, Metrics, measured
+from .questions import Choice, Label, Predicate, Question, Score
+from .reading import Usage
+from .templates import BASE, CHAT, PromptTemplate
+
+__all__ = [
+    "BASE",
+    "CHAT",
+    "Answer",
+    "Answers",
+    "Bin",
+    "Calibration",
+    "Choice",
+    "ChoiceAnswer",
+    "Decider",
+    "Label",
+    "Metrics",
+    "Predicate",
+    "PredicateAnswer",
+    "PromptTemplate",
+    "Question",
+    "Score",
+    "ScoreAnswer",
+    "Usage",
+    "measured",
+]

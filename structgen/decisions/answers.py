@@ -1,0 +1,240 @@
+"""Answers: a probability for each label of each question, and what may be read off them.
+
+It owns the data that a decider returns. It runs nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeAlias, TypeVar, final
+
+from structgen.errors import Abstained, OptionError
+
+from .distributions import Distribution
+from .questions import Question
+from .reading import Usage
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """What all answers have.
+
+    Attributes:
+        labels: the texts of the labels, in the question's order.
+        label_probabilities: of each label, in the same order; their sum is 1.
+        mass: what share of the model's own distribution fell on the labels: how much it wanted to
+            answer with one of them at all. The mean, where several prompts were read.
+        error_bound: no probability is further off than this, by what was left out of the sums.
+        abstained: whether the likeliest is below ``abstain_below``.
+    """
+
+    labels: tuple[str, ...]
+    label_probabilities: tuple[float, ...]
+    mass: float
+    error_bound: float
+    abstained: bool
+
+    @property
+    def margin(self) -> float:
+        """By how much the likeliest label is likelier than the next."""
+        first, second = sorted(self.label_probabilities, reverse=True)[:2]
+        return first - second
+
+    @property
+    def confidence(self) -> float:
+        """1 where one label has it all, 0 where all have the same; not the chance of being right.
+
+        One minus the entropy of the distribution, as a share of the greatest that it could have.
+        """
+        return 1 - _entropy(self.label_probabilities) / math.log(len(self.labels))
+
+    @property
+    def _likeliest(self) -> int:
+        return max(range(len(self.labels)), key=self.label_probabilities.__getitem__)
+
+
+@dataclass(frozen=True, slots=True)
+class PredicateAnswer(_Answer):
+    """The answer to a `Predicate`. ``labels`` are yes and no."""
+
+    @property
+    def probability(self) -> float:
+        """Of yes."""
+        return self.label_probabilities[0]
+
+    @property
+    def choice(self) -> bool | None:
+        """Whether yes is as likely as no or likelier; None where the decider abstained."""
+        return None if self.abstained else self.probability >= 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class ChoiceAnswer(_Answer):
+    """The answer to a `Choice`.
+
+    Attributes:
+        values: what the labels stand for.
+    """
+
+    values: tuple[Any, ...]
+
+    @property
+    def choice(self) -> Any:
+        """The likeliest option, the first of several; None where the decider abstained."""
+        return None if self.abstained else self.values[self._likeliest]
+
+    @property
+    def probability(self) -> float:
+        """Of the likeliest option."""
+        return self.label_probabilities[self._likeliest]
+
+    @property
+    def probabilities(self) -> dict[Any, float]:
+        """Option to probability, the likeliest first.
+
+        By text instead where two options are equal in Python, as 1 and True are.
+        """
+        keys: Sequence[Any] = self.values
+        if len(set(keys)) < len(keys):
+            keys = self.labels
+        return _ranked(keys, self.label_probabilities)
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreAnswer(_Answer):
+    """The answer to a `Score`."""
+
+    @property
+    def score(self) -> float:
+        """The mean level, of levels numbered 0, 1, 2 and so on: 1.3 lies above the second."""
+        return sum(i * p for i, p in enumerate(self.label_probabilities))
+
+    @property
+    def choice(self) -> str | None:
+        """The likeliest level; None where the decider abstained."""
+        return None if self.abstained else self.labels[self._likeliest]
+
+    @property
+    def level(self) -> int | None:
+        """The number of the likeliest level; None where the decider abstained."""
+        return None if self.abstained else self._likeliest
+
+    @property
+    def probability(self) -> float:
+        """Of the likeliest level."""
+        return self.label_probabilities[self._likeliest]
+
+    @property
+    def probabilities(self) -> dict[str, float]:
+        """Level to probability, in the order of the levels."""
+        return dict(zip(self.labels, self.label_probabilities, strict=True))
+
+
+Answer: TypeAlias = PredicateAnswer | ChoiceAnswer | ScoreAnswer
+"""The answer to one question."""
+
+
+@final
+class Answers(Mapping[str, Any], Generic[T]):
+    """The answers about one state: a mapping of a question's name to its answer.
+
+    Attributes:
+        usage: what they took.
+        trace: a question's name to the prompts that were read for it, exactly as the model got
+            them, special tokens by their names; the first is the question as it was asked, others
+            are there for the sake of ``debias``.
+    """
+
+    def __init__(
+        self,
+        answers: Mapping[str, Answer],
+        usage: Usage,
+        trace: Mapping[str, tuple[str, ...]],
+        output_type: type[T] | None = None,
+    ) -> None:
+        """Take over the answers; ``output_type`` is the class that the questions came from."""
+        self._answers = dict(answers)
+        self.usage = usage
+        self.trace = dict(trace)
+        self._type = output_type
+
+    def __getitem__(self, name: str) -> Any:
+        """Return an answer.
+
+        Raises:
+            KeyError: no question has this name.
+        """
+        try:
+            return self._answers[name]
+        except KeyError:
+            raise KeyError(f"{name}: no such question. Asked: {', '.join(self)}") from None
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._answers)
+
+    def __len__(self) -> int:
+        return len(self._answers)
+
+    def __repr__(self) -> str:
+        told = ", ".join(f"{name}={one.choice!r}" for name, one in self._answers.items())
+        return f"Answers({told})"
+
+    @property
+    def abstained(self) -> tuple[str, ...]:
+        """The questions of which the model is not sure enough."""
+        return tuple(name for name, answer in self._answers.items() if answer.abstained)
+
+    @property
+    def value(self) -> T:
+        """The likeliest answers together, as an instance of the class that was asked for.
+
+        Raises:
+            OptionError: the questions did not come from a class.
+            Abstained: the model is not sure enough of a field.
+            pydantic.ValidationError: a validator of the class refuses these values.
+        """
+        if self._type is None:
+            raise OptionError(
+                "These questions did not come from a class. Read each answer: answers[name].choice."
+            )
+        if self.abstained:
+            raise Abstained(
+                f"The model is not sure enough of: {', '.join(self.abstained)}. The distributions "
+                "are in answers[name].",
+                text=repr(self),
+                values=tuple(self._answers[name] for name in self.abstained),
+            )
+        values = {name: answer.choice for name, answer in self._answers.items()}
+        return self._type(**values)
+
+
+def answer_of(question: Question, given: Distribution, abstain_below: float | None) -> Answer:
+    """Make an answer of a distribution over a question's labels."""
+    probabilities = tuple(given.values.tolist())
+    surely = max(probabilities) - given.error_bound
+    abstained = abstain_below is not None and surely < abstain_below
+    common = (
+        tuple(label.text for label in question.labels),
+        probabilities,
+        min(given.mass, 1.0),
+        given.error_bound,
+        abstained,
+    )
+    if question.kind == "predicate":
+        return PredicateAnswer(*common)
+    if question.kind == "score":
+        return ScoreAnswer(*common)
+    return ChoiceAnswer(*common, values=tuple(label.value for label in question.labels))
+
+
+def _entropy(probabilities: Sequence[float]) -> float:
+    return -sum(p * math.log(p) for p in probabilities if p > 0)
+
+
+def _ranked(keys: Sequence[Any], probabilities: Sequence[float]) -> dict[Any, float]:
+    pairs = sorted(zip(keys, probabilities, strict=True), key=lambda pair: -pair[1])
+    return dict(pairs)

@@ -1,0 +1,223 @@
+"""Questions: what may be asked of a state, and the labels that may answer.
+
+It owns `Predicate`, `Choice` and `Score`, the checks on them, and `Label`: the text of an answer,
+what the prompt says of it and the value it stands for. It knows no models and no prompts.
+"""
+
+from __future__ import annotations
+
+import enum
+import typing
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, TypeAlias, Union
+
+from structgen.errors import OptionError, OutputTypeError
+from structgen.types import bare_text
+
+MAX_OPTIONS = 1000
+"""Most options of a `Choice`."""
+
+MAX_LEVELS = 100
+"""Most levels of a `Score`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """One possible answer.
+
+    Attributes:
+        text: what the model would write.
+        description: what the prompt says of it; None: nothing.
+        value: what it stands for.
+    """
+
+    text: str
+    description: str | None
+    value: Any
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Predicate:
+    """A question that yes or no answers.
+
+    Attributes:
+        instructions: the question, or a statement that is true or not.
+        labels: two labels, of the values True and False.
+    """
+
+    instructions: str
+    labels: tuple[Label, ...]
+    kind: ClassVar[str] = "predicate"
+
+    def __init__(self, instructions: str, *, yes: str = "Yes", no: str = "No") -> None:
+        """Ask whether something is so.
+
+        Args:
+            instructions: see above.
+            yes: what the model writes for True.
+            no: what it writes for False.
+
+        Raises:
+            OptionError: an empty question, or labels that are no two different texts.
+        """
+        _set(self, instructions, [Label(yes, None, True), Label(no, None, False)])
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Choice:
+    """A question that one of several options answers.
+
+    Attributes:
+        instructions: the question.
+        labels: one for each option, in their order.
+    """
+
+    instructions: str
+    labels: tuple[Label, ...]
+    kind: ClassVar[str] = "choice"
+
+    def __init__(self, instructions: str, options: Any) -> None:
+        """Ask for one of ``options``.
+
+        Args:
+            instructions: see above.
+            options: 2 to 1,000 of them: a mapping of option to description or None, a list, a
+                ``Literal``, an ``Enum`` or ``bool``. Options are texts, or values that have one:
+                bools, numbers, None, dates, members of an enum.
+
+        Raises:
+            OptionError: an empty question, too few or too many options, options that are written
+                alike, or that have no text.
+        """
+        described = _options_in(options)
+        what = "A Choice"
+        _check_count(len(described), MAX_OPTIONS, f"{what} has", "options")
+        labels = [Label(_text_of(value, what), told, value) for value, told in described]
+        _set(self, instructions, labels)
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Score:
+    """A question that a level of an ordered scale answers.
+
+    Attributes:
+        instructions: the question.
+        labels: one for each level; the values are 0 for the lowest, 1 for the next, and so on.
+    """
+
+    instructions: str
+    labels: tuple[Label, ...]
+    kind: ClassVar[str] = "score"
+
+    def __init__(self, instructions: str, levels: Sequence[str] | Mapping[str, str | None]) -> None:
+        """Ask how much.
+
+        Args:
+            instructions: see above.
+            levels: 2 to 100 of them, the lowest first; or a mapping of level to description.
+
+        Raises:
+            OptionError: as for `Choice`.
+        """
+        if isinstance(levels, str) or not isinstance(levels, (Sequence, Mapping)):
+            raise OptionError(
+                f"The levels of a Score are {levels!r}. Pass a list of texts, the lowest first."
+            )
+        described = _options_in(levels)
+        _check_count(len(described), MAX_LEVELS, "A Score has", "levels")
+        labels = [
+            Label(_text_of(level, "A Score"), told, value)
+            for value, (level, told) in enumerate(described)
+        ]
+        _set(self, instructions, labels)
+
+
+Question: TypeAlias = Predicate | Choice | Score
+"""One question about a state."""
+
+
+def _set(question: Any, instructions: Any, labels: Sequence[Label]) -> None:
+    """Give a question its attributes, once they are checked."""
+    name = type(question).__name__
+    if not isinstance(instructions, str) or not instructions.strip():
+        raise OptionError(f"{name}: the question is {instructions!r}. Pass some text.")
+    seen: dict[str, Any] = {}
+    for label in labels:
+        if not isinstance(label.text, str) or not label.text.strip():
+            raise OptionError(f"{name}: the option {label.text!r} is no text. Pass some.")
+        if label.text != label.text.strip():
+            raise OptionError(
+                f"{name}: the option {label.text!r} has spaces around it, which a model does not "
+                "write. Remove them."
+            )
+        if "\0" in label.text:
+            raise OptionError(f"{name}: the option {label.text!r} has a NUL character. Remove it.")
+        if label.text in seen:
+            raise OptionError(
+                f"{name}: two options are both written {label.text!r}: {seen[label.text]!r} and "
+                f"{label.value!r}. Keep one of them, or write them differently."
+            )
+        if label.description is not None and not isinstance(label.description, str):
+            raise OptionError(
+                f"{name}: the description of {label.text!r} is {label.description!r}. Pass a str "
+                "or None."
+            )
+        seen[label.text] = label.value
+    object.__setattr__(question, "instructions", instructions)
+    object.__setattr__(question, "labels", tuple(labels))
+
+
+def _check_count(count: int, most: int, what: str, things: str) -> None:
+    if not 2 <= count <= most:
+        raise OptionError(f"{what} {count:,} {things}. Pass 2 to {most:,}.")
+
+
+def _text_of(value: Any, what: str) -> str:
+    try:
+        return bare_text(value, what)
+    except OutputTypeError as error:
+        raise OptionError(str(error)) from None
+
+
+def _options_in(options: Any) -> list[tuple[Any, str | None]]:
+    """Options and their descriptions."""
+    if isinstance(options, Mapping):
+        return list(options.items())
+    return [(value, None) for value in values_of(options)]
+
+
+def values_of(options: Any) -> list[Any]:
+    """The values of a ``Literal``, an ``Enum``, ``bool``, a union of these, or a list.
+
+    Raises:
+        OptionError: it is none of these.
+    """
+    found = _typed_values(options)
+    if found is None and not isinstance(options, (str, bytes)) and isinstance(options, Iterable):
+        found = list(options)
+    if found is None:
+        raise OptionError(
+            f"The options are {options!r}. Pass a list, a mapping of option to description, a "
+            "Literal, an Enum or bool."
+        )
+    return found
+
+
+def _typed_values(hint: Any) -> list[Any] | None:
+    """As `values_of`, of types alone; None: it has no few values."""
+    if isinstance(hint, type) and issubclass(hint, enum.Enum):
+        return list(hint)
+    if hint is bool:
+        return [True, False]
+    if hint is None or hint is type(None):
+        return [None]
+    origin = typing.get_origin(hint)
+    if origin is typing.Literal:
+        return list(typing.get_args(hint))
+    if origin is typing.Annotated:
+        return _typed_values(typing.get_args(hint)[0])
+    if origin is Union or getattr(origin, "__name__", "") == "UnionType":
+        parts = [_typed_values(part) for part in typing.get_args(hint)]
+        return None if any(part is None for part in parts) else [v for p in parts for v in p or ()]
+    return None

@@ -1,0 +1,174 @@
+"""Prompts: how a state and a question are put to a model, and where its answer begins.
+
+It owns `PromptTemplate`, the two that are used unless another is given (`CHAT` for models with a
+chat template, `BASE` for others), and how a state that is no text is written. It knows no tokens.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from structgen.decoding import chat
+from structgen.errors import OptionError, PromptError
+
+from .questions import Label, Question
+
+_PLACE = re.compile(r"\{(state|question|options|label|description)\}")
+
+
+@dataclass(frozen=True, slots=True)
+class PromptTemplate:
+    """How one question about a state becomes a prompt.
+
+    Places are written ``{state}``, ``{question}`` and ``{options}``; all else stands as it is,
+    other braces too. Where ``{state}`` comes before the others, it is read once for all questions.
+
+    Attributes:
+        text: the prompt, or the user's message.
+        predicate: the same for a `Predicate`; None: ``text``.
+        option: one line of ``{options}`` that has a description, of ``{label}`` and
+            ``{description}``.
+        bare_option: one that has none.
+        separator: what stands between the lines.
+        system: the system message; "": none. Only where ``is_chat``.
+        is_chat: whether the model's chat template goes around it.
+        answer: how the answer begins: of a chat, the beginning of the assistant's message; else
+            what stands at the end of ``text`` by itself and is left out here. Labels come after it.
+        before_label: what stands before each label, and counts as part of it: a space after
+            ``Answer:``.
+        ends: texts that end a label which is the beginning of another. The end of the output
+            always does.
+        no_state: stands for the state where a model is asked for what it answers without one.
+    """
+
+    text: str
+    predicate: str | None = None
+    option: str = "- {label}: {description}"
+    bare_option: str = "- {label}"
+    separator: str = "\n"
+    system: str = ""
+    is_chat: bool = False
+    answer: str = ""
+    before_label: str = ""
+    ends: tuple[str, ...] = ("\n", ".")
+    no_state: str = "N/A"
+
+    def __post_init__(self) -> None:
+        """Check the places.
+
+        Raises:
+            OptionError: the state, the question or the options have none; or there is a system
+                message outside a chat.
+        """
+        if "{state}" not in self.text or "{question}" not in self.text:
+            raise OptionError(
+                f"The template's text is {self.text!r}. It needs {{state}} and {{question}}."
+            )
+        if "{options}" not in self.text:
+            raise OptionError(
+                f"The template's text is {self.text!r}. It needs {{options}}: a model cannot "
+                "choose what it is not told of."
+            )
+        if self.predicate is not None and (
+            "{state}" not in self.predicate or "{question}" not in self.predicate
+        ):
+            raise OptionError(
+                f"The template's predicate is {self.predicate!r}. It needs {{state}} and "
+                "{question}."
+            )
+        if self.system and not self.is_chat:
+            raise OptionError("The template has a system message, but is no chat.")
+
+    def prompt(
+        self, state: str, question: Question, labels: Sequence[Label]
+    ) -> str | list[dict[str, Any]]:
+        """The prompt: text, or the messages of a chat.
+
+        Args:
+            state: of `state_text`.
+            question: the question.
+            labels: the question's, in the order in which they are to be told.
+        """
+        lines = [
+            _filled(
+                self.bare_option if label.description is None else self.option,
+                {"label": label.text, "description": label.description or ""},
+            )
+            for label in labels
+        ]
+        is_predicate = question.kind == "predicate" and self.predicate is not None
+        text = _filled(
+            str(self.predicate) if is_predicate else self.text,
+            {
+                "state": state,
+                "question": question.instructions,
+                "options": self.separator.join(lines),
+            },
+        )
+        if not self.is_chat:
+            return text + self.answer
+        messages = [{"role": "user", "content": text}]
+        if self.system:
+            messages.insert(0, {"role": "system", "content": self.system})
+        if self.answer:
+            messages.append({"role": "assistant", "content": self.answer})
+        return messages
+
+
+CHAT = PromptTemplate(
+    text=(
+        'Text:\n"""\n{state}\n"""\n\nQuestion: {question}\nOptions:\n{options}\n'
+        "Answer with one of the options, exactly as it is written."
+    ),
+    is_chat=True,
+)
+"""For models with a chat template: the state, the question and its options in one message."""
+
+BASE = PromptTemplate(
+    text='Text:\n"""\n{state}\n"""\n\nQuestion: {question}\nOptions:\n{options}\n',
+    answer="Answer:",
+    before_label=" ",
+)
+"""For models without: the same as a form, whose last line is the answer."""
+
+
+def state_text(state: Any) -> str:
+    """A state as text: text as it is, chat messages as a transcript, other values as JSON.
+
+    Raises:
+        PromptError: it is none of these, or not text.
+    """
+    if isinstance(state, str):
+        text = state
+    elif _is_chat(state):
+        turns = chat.parse(list(state))
+        assert not isinstance(turns, str)
+        text = "\n".join(f"{turn['role']}: {turn['content']}" for turn in turns)
+    else:
+        try:
+            text = json.dumps(state, ensure_ascii=False, allow_nan=False)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise PromptError(
+                f"The state is {chat.kind(state)} that JSON cannot hold: {error}. Pass text, chat "
+                "messages or a JSON value."
+            ) from None
+    chat.parse(text or " ")  # raises where it is no text
+    return text
+
+
+def _is_chat(state: Any) -> bool:
+    def is_message(item: Any) -> bool:
+        if isinstance(item, Mapping):
+            return item.get("role") in chat.ROLES and "content" in item
+        return hasattr(item, "role") and hasattr(item, "content")
+
+    return isinstance(state, (list, tuple)) and bool(state) and all(map(is_message, state))
+
+
+def _filled(text: str, given: Mapping[str, str]) -> str:
+    """Put texts into their places, in one go: what they hold is no place."""
+    return _PLACE.sub(lambda found: given.get(found[1], found[0]), text)

@@ -1,0 +1,471 @@
+"""Deciders on a tiny model: every label by full enumeration, what is read once, and all errors."""
+
+from __future__ import annotations
+
+import enum
+import threading
+from typing import Annotated, Literal
+
+import numpy as np
+import pytest
+from fakes import END, END_TOO, TOKENS, FakeModel
+from pydantic import BaseModel, Field, field_validator
+
+from structgen import errors
+from structgen.decisions import (
+    BASE,
+    Calibration,
+    Choice,
+    Decider,
+    Predicate,
+    PromptTemplate,
+    Score,
+)
+from structgen.errors import OptionError, PromptError
+
+SHORT = PromptTemplate("{state}|{question}|{options}|", separator=",", bare_option="{label}")
+"""A template for a context of a few hundred bytes."""
+
+
+class Colour(enum.Enum):
+    RED = "red"
+    GREEN = "green"
+
+
+class Ticket(BaseModel):
+    urgent: bool = Field(description="Is it urgent?")
+    team: Literal["billing", "tech"]
+    colour: Annotated[Colour | None, Field(title="Colour?")]
+
+
+def enumerated(model, prompt_ids, texts, ends):
+    """The mass of each text, summed over every token sequence that spells it."""
+    sequence = model.start(model.context_length, prefix=prompt_ids)
+    sequence.append(prompt_ids)
+
+    def weights():
+        scores = sequence.logits()[0].astype(np.float64)
+        found = np.exp(scores - scores.max())
+        return found / found.sum()
+
+    def spelt(rest, of_end):
+        """Over all that spells ``rest``, and what ends it where that counts."""
+        now = weights()
+        if not rest:
+            over = now[END] + now[END_TOO]
+            return over + sum(now[TOKENS.index(end.encode())] for end in ends) if of_end else 1.0
+        total = 0.0
+        for token_id, token in enumerate(TOKENS):
+            if token and rest.startswith(token):
+                sequence.append([token_id])
+                total += now[token_id] * spelt(rest[len(token) :], of_end)
+                sequence.rewind(sequence.length - 1)
+        return total
+
+    return np.array(
+        [
+            spelt(text.encode(), any(o != text and o.startswith(text) for o in texts))
+            for text in texts
+        ]
+    )
+
+
+@pytest.mark.parametrize("script", [None, "goods", "true"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["good", "bad"],
+        ["good", "goods", "goo", "true"],
+        ["12", "1", "122", "2024"],
+        ["é", "élan", "€"],
+        ["no", "no.", "nothing"],
+    ],
+)
+def test_every_label_by_full_enumeration(script, options):
+    model = FakeModel(script)
+    decider = Decider(model, template=SHORT, tolerance=0)
+    question = Choice("q?", options)
+    answer = decider.decide("s", {"q": question})["q"]
+    prompt_ids = decider.prompt_ids("s", question)
+    masses = enumerated(model, prompt_ids, options, SHORT.ends)
+    if "no." in options:  # "no" ends there, too, unless it goes on as the other
+        masses[0] -= masses[1]
+    assert answer.label_probabilities == pytest.approx(masses / masses.sum(), rel=1e-6)
+    assert answer.mass == pytest.approx(masses.sum(), rel=1e-6)
+    assert answer.error_bound == pytest.approx(0, abs=1e-12)
+    rough = Decider(model, template=SHORT, tolerance=0.05).decide("s", {"q": question})["q"]
+    off = np.abs(np.array(rough.label_probabilities) - answer.label_probabilities).max()
+    assert off <= rough.error_bound <= 0.05
+
+
+def test_255_options():
+    model = FakeModel(context_length=4000)
+    decider = Decider(model, template=SHORT, tolerance=0)
+    options = [str(i) for i in range(1, 256)]
+    question = Choice("which?", options)
+    answer = decider.decide("s", {"q": question})["q"]
+    masses = enumerated(model, decider.prompt_ids("s", question), options, SHORT.ends)
+    assert answer.label_probabilities == pytest.approx(masses / masses.sum(), rel=1e-6)
+
+
+def test_answers_of_each_kind():
+    decider = Decider(FakeModel(" Yes"), template=SHORT)
+    answers = decider.decide(
+        {"a": [1, None]},
+        {
+            "p": Predicate("so?"),
+            "c": Choice("which?", [True, False]),
+            "s": Score("how?", ["low", "mid", "high"]),
+        },
+    )
+    assert list(answers) == ["p", "c", "s"]
+    p, c, s = answers["p"], answers["c"], answers["s"]
+    assert p.choice is (p.probability >= 0.5)
+    assert p.probability == p.label_probabilities[0]
+    assert set(c.probabilities) == {True, False}
+    assert list(c.probabilities.values()) == sorted(c.probabilities.values(), reverse=True)
+    assert c.choice == next(iter(c.probabilities))
+    assert c.margin == pytest.approx(abs(c.probabilities[True] - c.probabilities[False]))
+    assert list(s.probabilities) == ["low", "mid", "high"]
+    assert s.score == pytest.approx(s.probabilities["mid"] + 2 * s.probabilities["high"])
+    assert s.choice == s.labels[s.level]
+    for answer in answers.values():
+        assert sum(answer.label_probabilities) == pytest.approx(1)
+        assert 0 <= answer.confidence <= 1
+        assert 0 < answer.mass <= 1
+    assert answers.trace["c"] == ('{"a": [1, null]}|which?|true,false|',)
+    with pytest.raises(KeyError, match="no such question"):
+        answers["x"]
+
+
+def test_a_class_becomes_questions_and_an_instance():
+    decider = Decider(FakeModel(), template=SHORT)
+    answers = decider.decide("text", Ticket)
+    value = answers.value
+    assert isinstance(value, Ticket)
+    assert value.urgent == answers["urgent"].choice
+    assert value.team == answers["team"].choice
+    assert set(answers["colour"].probabilities) == {Colour.RED, Colour.GREEN, None}
+    assert "Is it urgent?" in answers.trace["urgent"][0]
+    assert "|team|billing,tech|" in answers.trace["team"][0]
+    assert "|Colour?|red,green,null|" in answers.trace["colour"][0]
+    unsure = decider.decide("text", Ticket, abstain_below={"team": 1.0})
+    assert unsure.abstained == ("team",)
+    assert unsure["team"].choice is None
+    with pytest.raises(errors.Abstained, match="not sure enough of: team"):
+        _ = unsure.value
+    with pytest.raises(OptionError, match="did not come from a class"):
+        _ = decider.decide("text", {"q": Predicate("so?")}).value
+
+
+def test_what_no_class_can_ask():
+    class Free(BaseModel):
+        name: str
+
+    class Single(BaseModel):
+        only: Literal["a"]
+
+    class Empty(BaseModel):
+        pass
+
+    decider = Decider(FakeModel(), template=SHORT)
+    for cls, message in (
+        (Free, "'name' of Free"),
+        (Single, "one value alone"),
+        (Empty, "no fields"),
+    ):
+        with pytest.raises(OptionError, match=message):
+            decider.decide("text", cls)
+
+
+def test_a_validator_of_the_class_has_the_last_word():
+    class Checked(BaseModel):
+        team: Literal["a", "b"]
+
+        @field_validator("team")
+        @classmethod
+        def refuse(cls, value: str) -> str:
+            raise ValueError("never")
+
+    answers = Decider(FakeModel(), template=SHORT).decide("text", Checked)
+    with pytest.raises(ValueError, match="never"):
+        _ = answers.value
+
+
+def test_the_state_is_read_once():
+    model = FakeModel(context_length=2000)
+    decider = Decider(model, template=SHORT)
+    state = "x" * 600
+    questions = {f"q{i}": Predicate(f"{i} so?", yes="a", no="b") for i in range(20)}
+    found = decider.decide(state, questions)
+    assert len(model.started) == 1
+    assert model.started[0].closed
+    each = len("|00 so?|a,b|") + 1
+    assert found.usage.run_tokens <= 600 + 20 * each + found.usage.label_passes * 2
+    # One pass for each question; labels of one token take none.
+    assert found.usage.label_passes == 0
+    assert found.usage.passes == 20
+    # Questions that begin alike share that, too.
+    alike = {f"q{i}": Predicate(f"the very same words {i}?", yes="a", no="b") for i in range(20)}
+    more = decider.decide(state, alike)
+    assert more.usage.run_tokens <= 600 + 20 + 20 * len("19?|a,b|")
+
+
+@pytest.mark.parametrize("debias", ["none", "prior", "orders"])
+def test_numbers_do_not_depend_on_company(debias):
+    decider = Decider(FakeModel(), template=SHORT, debias=debias)
+    questions = {
+        "a": Choice("which?", ["one", "two", "three"]),
+        "b": Predicate("so?"),
+        "c": Choice("which one?", ["one", "two", "three"]),
+        "d": Score("how?", ["low", "high"]),
+    }
+    together = decider.decide("s1", questions)
+    turned = decider.decide("s1", dict(reversed(questions.items())))
+    batch = decider.decide_batch(["s2", "s1"], questions)
+    for name, question in questions.items():
+        alone = Decider(FakeModel(), template=SHORT, debias=debias).decide("s1", {"q": question})
+        assert alone["q"] == together[name] == turned[name] == batch[1][name]
+    assert batch[0]["a"] != batch[1]["a"]
+
+
+def test_orders_are_averaged_and_shown():
+    model = FakeModel()
+    question = Choice("which?", ["one", "two", "three", "four", "five"])
+    decider = Decider(model, template=SHORT, debias="orders", orders=3)
+    answers = decider.decide("s", {"q": question})
+    shown = answers.trace["q"]
+    assert shown == (
+        "s|which?|one,two,three,four,five|",
+        "s|which?|two,three,four,five,one|",
+        "s|which?|four,five,one,two,three|",
+    )
+    plain = Decider(model, template=SHORT)
+    means = np.zeros(5)
+    for prompt in shown:
+        options = prompt.split("|")[2].split(",")
+        found = plain.decide("s", {"q": Choice("which?", options)})["q"].probabilities
+        means += [found[option] / 3 for option in ("one", "two", "three", "four", "five")]
+    assert answers["q"].label_probabilities == pytest.approx(means, abs=0.03)
+    scale = decider.decide("s", {"q": Score("how?", ["low", "mid", "high"])})
+    assert scale.trace["q"] == ("s|how?|low,mid,high|", "s|how?|high,mid,low|")
+
+
+def test_a_prior_is_divided_out_and_read_once():
+    model = FakeModel()
+    question = Choice("which?", ["one", "two"])
+    plain = Decider(model, template=SHORT, tolerance=0)
+    told = plain.decide("s", {"q": question})["q"].label_probabilities
+    prior = plain.decide("N/A", {"q": question})["q"].label_probabilities
+    decider = Decider(model, template=SHORT, debias="prior", tolerance=0)
+    first = decider.decide("s", {"q": question})
+    ratios = np.array(told) / np.maximum(prior, 0.05)
+    assert first["q"].label_probabilities == pytest.approx(ratios / ratios.sum())
+    assert len(first.trace["q"]) == 2
+    again = decider.decide("s", {"q": question})
+    assert again["q"] == first["q"]
+    assert again.usage.passes < first.usage.passes
+
+
+def test_states():
+    decider = Decider(FakeModel(), template=SHORT)
+    question = {"q": Predicate("so?")}
+
+    def shown(state):
+        return decider.decide(state, question).trace["q"][0].split("|")[0]
+
+    assert shown("text {question}") == "text {question}"
+    assert shown(None) == "null"
+    assert shown(["é", 1]) == '["é", 1]'
+    messages = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Yes?"}]
+    assert shown(messages) == "user: Hi\nassistant: Yes?"
+    assert shown([{"role": "user"}]) == '[{"role": "user"}]'
+    for bad, message in (
+        (object(), "JSON cannot hold"),
+        (float("nan"), "JSON cannot hold"),
+        ("a\0b", "NUL"),
+        ("\ud800", "surrogate"),
+    ):
+        with pytest.raises(PromptError, match=message):
+            shown(bad)
+    with pytest.raises(PromptError, match="The prompt has"):
+        shown("x" * 300)
+
+
+def test_chat_templates_get_messages():
+    decider = Decider(FakeModel(context_length=1000))
+    shown = decider.decide("It broke.", {"q": Choice("Who?", {"a": "first", "b": None})}).trace["q"]
+    assert shown[0].startswith("[user]")
+    assert shown[0].partition("[assistant]")[0].rstrip().endswith("written.")
+    assert "- a: first\n- b\n" in shown[0]
+    template = PromptTemplate(
+        "{state}{question}{options}", system="Be brief.", is_chat=True, answer="It is"
+    )
+    decider = Decider(FakeModel(), template=template)
+    shown = decider.decide("s", {"q": Predicate("so?")}).trace["q"]
+    assert shown == ("[system]Be brief.\n[user]sso?- Yes\n- No\n[assistant]It is",)
+
+
+def test_a_base_model_gets_text():
+    class Base(FakeModel):
+        def apply_chat_template(self, messages, *, tools=None):
+            raise PromptError("no template")
+
+    assert Decider(Base()).template is BASE
+
+
+class Cancelled:
+    def __init__(self, after):
+        self.left = after
+
+    def is_set(self):
+        self.left -= 1
+        return self.left < 0
+
+
+def test_a_call_can_be_given_up():
+    model = FakeModel()
+    decider = Decider(model, template=SHORT)
+    question = {"q": Choice("which?", ["one", "two"])}
+    for after in range(3):
+        with pytest.raises(errors.IncompleteOutput, match="it was cancelled"):
+            decider.decide("s", question, cancel=Cancelled(after))
+        assert all(sequence.closed for sequence in model.started)
+    with pytest.raises(errors.IncompleteOutput, match="seconds were over"):
+        decider.decide("s", question, timeout=1e-9)
+    event = threading.Event()
+    assert decider.decide("s", question, timeout=100, cancel=event)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Predicate(" "), "Predicate: the question is ' '"),
+        (lambda: Predicate("q", yes="No"), "two options are both written 'No'"),
+        (lambda: Choice("q", ["a"]), "A Choice has 1 options. Pass 2 to 1,000"),
+        (lambda: Choice("q", map(str, range(1001))), "has 1,001 options"),
+        (lambda: Choice("q", ["a", "a"]), "both written 'a'"),
+        (lambda: Choice("q", [True, "true"]), "both written 'true': True and 'true'"),
+        (lambda: Choice("q", ["a", " b"]), "spaces around it"),
+        (lambda: Choice("q", ["a", ""]), "no text"),
+        (lambda: Choice("q", ["a", object()]), "no plain text"),
+        (lambda: Choice("q", {"a": 1, "b": None}), "description of 'a' is 1"),
+        (lambda: Choice("q", "ab"), "The options are 'ab'"),
+        (lambda: Choice("q", str), "The options are <class 'str'>"),
+        (lambda: Score("q", ["a"]), "A Score has 1 levels. Pass 2 to 100"),
+        (lambda: Score("q", "low"), "levels of a Score are 'low'"),
+        (lambda: PromptTemplate("{question}{options}"), "needs {state} and {question}"),
+        (lambda: PromptTemplate("{state}{question}"), "needs {options}"),
+        (lambda: PromptTemplate("{state}{question}{options}", system="x"), "is no chat"),
+        (lambda: Decider(FakeModel(), debias="all"), "one of none, prior, orders"),
+        (lambda: Decider(FakeModel(), orders=0), "orders=0"),
+        (lambda: Decider(FakeModel(), tolerance=1), "out of range"),
+        (lambda: Decider(FakeModel(), adapter="x"), "adapter='x' is not loaded"),
+        (lambda: Decider(FakeModel(), template="x"), "no PromptTemplate"),
+        (lambda: Decider(FakeModel()).decide("s", {}), "There are no questions"),
+        (lambda: Decider(FakeModel()).decide("s", [Predicate("q")]), "mapping of name to question"),
+        (lambda: Decider(FakeModel()).decide("s", {"q": "so?"}), "The question 'q' is 'so?'"),
+        (lambda: Decider(FakeModel()).decide_batch("s", {"q": Predicate("q")}), "list of states"),
+        (
+            lambda: Decider(FakeModel()).decide("s", {"q": Predicate("q")}, abstain_below=2),
+            "abstain_below=2 is out of range",
+        ),
+        (
+            lambda: Decider(FakeModel()).decide("s", {"q": Predicate("q")}, abstain_below={"x": 1}),
+            "'x', which is no question",
+        ),
+    ],
+)
+def test_errors_say_what_is_wrong(make, message):
+    with pytest.raises(OptionError) as caught:
+        make()
+    assert message in str(caught.value)
+
+
+def test_options_of_all_sorts():
+    def texts(options):
+        return [label.text for label in Choice("q", options).labels]
+
+    assert texts(Literal["a", 1, None]) == ["a", "1", "null"]
+    assert texts(Colour) == ["red", "green"]
+    assert texts(bool) == ["true", "false"]
+    assert texts(Colour | None) == ["red", "green", "null"]
+    assert texts({"a": "one", "b": None}) == ["a", "b"]
+    assert len(texts(str(i) for i in range(1000))) == 1000
+    assert [label.value for label in Score("q", {"low": "x", "high": None}).labels] == [0, 1]
+
+
+# -- calibration ------------------------------------------------------------------------------
+
+
+def examples(n=40):
+    return [(f"s{i}", "one" if i % 3 else "two") for i in range(n)]
+
+
+def test_calibration_is_bound_saved_and_applied(tmp_path):
+    model = FakeModel()
+    decider = Decider(model, template=SHORT)
+    question = Choice("which?", ["one", "two", "three"])
+    made = decider.calibrate(question, examples(), bias=True)
+    assert made.after.log_loss < made.before.log_loss
+    assert made.before.n == made.after.n == 40
+    path = tmp_path / "team.json"
+    made.save(path)
+    made.save(path)
+    assert [one.name for one in tmp_path.iterdir()] == ["team.json"]
+    assert Calibration.load(path) == made
+    plain = decider.decide("s1", {"q": question, "r": Predicate("so?")})
+    better = decider.calibrated(made).decide("s1", {"q": question, "r": Predicate("so?")})
+    floored = np.maximum(plain["q"].label_probabilities, 0.001)
+    scores = np.log(floored) / made.temperature + made.bias
+    weights = np.exp(scores)
+    assert better["q"].label_probabilities == pytest.approx(weights / weights.sum())
+    assert better["r"] == plain["r"]
+    # Another question, template or way of debiasing is not what it was made for.
+    for other in (
+        Decider(model, template=SHORT, debias="prior", calibrations=[made]),
+        Decider(model, template=PromptTemplate(SHORT.text + "!"), calibrations=[made]),
+    ):
+        without = Decider(model, template=other.template, debias=other.debias)
+        assert (
+            other.decide("s1", {"q": question})["q"] == without.decide("s1", {"q": question})["q"]
+        )
+    stranger = FakeModel()
+    stranger.name = "another"
+    with pytest.raises(OptionError, match="was made for the model fake"):
+        Decider(stranger, template=SHORT).calibrated(made)
+
+
+def test_calibration_refuses_what_it_cannot_use(tmp_path):
+    decider = Decider(FakeModel(), template=SHORT)
+    question = Choice("which?", ["one", "two"])
+    with pytest.raises(OptionError, match="There are 9 examples"):
+        decider.calibrate(question, examples(9))
+    with pytest.raises(OptionError, match="Example 0: the right answer 'three'"):
+        decider.calibrate(question, [("s", "three")])
+    with pytest.raises(OptionError, match="Example 0 is 's'"):
+        decider.calibrate(question, ["s"])
+    bad = tmp_path / "bad.json"
+    for text in ("", "{}", "[]", '{"format": "structgen calibration 2"}'):
+        bad.write_text(text)
+        with pytest.raises(OptionError, match="not a calibration"):
+            Calibration.load(bad)
+
+
+def test_right_answers_may_be_values_or_texts():
+    decider = Decider(FakeModel(), template=SHORT)
+    predicate = [(f"s{i}", i % 2 == 0) for i in range(12)]
+    assert decider.calibrate(Predicate("so?"), predicate).before.n == 12
+    score = [(f"s{i}", i % 2 if i % 4 else "low") for i in range(12)]
+    assert decider.calibrate(Score("how?", ["low", "high"]), score).labels == ("low", "high")
+
+
+def test_a_reliability_diagram(tmp_path, monkeypatch):
+    decider = Decider(FakeModel(), template=SHORT)
+    made = decider.calibrate(Choice("which?", ["one", "two"]), examples())
+    path = tmp_path / "plot.png"
+    assert len(made.plot(path).axes) == 2
+    assert path.read_bytes().startswith(b"\x89PNG")
+    monkeypatch.setitem(__import__("sys").modules, "matplotlib.figure", None)
+    with pytest.raises(OptionError, match=r"structgen\[plot\]"):
+        made.plot()
