@@ -282,7 +282,7 @@ def test_a_reader_that_goes_away_is_no_error():
 def test_models_commands(tmp_path):
     listed = run("models", "list")
     assert listed.returncode == 0
-    assert re.search(r"^smollm2-135m-instruct +generate +1\d\d MB", listed.stdout, re.MULTILINE)
+    assert re.search(r"^\* smollm2-135m-instruct +135M 1\d\d MB", listed.stdout, re.MULTILINE)
     folder = run("models", "path", "smollm2-135m-instruct").stdout
     assert folder == f"{structgen.models.path('smollm2-135m-instruct')}\n"
     assert run("models", "pull", "smollm2-135m-instruct").stdout == folder

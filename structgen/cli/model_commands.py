@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 from pathlib import Path
+from typing import Any
 
 import click
+
+_json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
 
 
 @click.group()
@@ -13,29 +18,75 @@ def models() -> None:
 
 
 @models.command("list")
-def list_models() -> None:
-    """Show the catalogue and what is on disk."""
-    from structgen.models import catalogue, installed
-    from structgen.models.progress import megabytes
+@click.option("--task", type=click.Choice(["generate", "embed"]), help="Only models that do this.")
+@click.option("--here", is_flag=True, help="Only models that are on disk.")
+@click.option("--language", metavar="CODE", help="Only models that name this language, such as fr.")
+@_json_option
+def list_models(task: str | None, here: bool, language: str | None, as_json: bool) -> None:
+    """Show the catalogue, and what is on disk (marked with *)."""
+    from structgen import models
 
-    on_disk = {model.name: model for model in installed()}
-    rows = [("NAME", "TASK", "ON DISK", "TO FETCH", "LICENCE", "")]
-    for name in [*catalogue.ENTRIES, *(name for name in on_disk if name not in catalogue.ENTRIES)]:
-        entry, model = catalogue.ENTRIES.get(name), on_disk.get(name)
-        rows.append(
-            (
-                name,
-                entry.task if entry else model.task if model else "",
-                megabytes(model.bytes) if model else "no",
-                megabytes(entry.download_bytes or 0) if entry and not model else "-",
-                entry.licence if entry else "-",
-                entry.summary if entry else "from the Hugging Face hub",
-            )
-        )
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        click.echo("  ".join(cells).rstrip())
+    from .model_tables import table
+
+    rows = [
+        row
+        for row in models.listing()
+        if task in (None, row.task)
+        and (row.here or not here)
+        and (language is None or language.lower() in row.languages)
+    ]
+    if as_json:
+        _print_json([{**dataclasses.asdict(row), "here": row.here} for row in rows])
+    else:
+        click.echo(table(rows))
+
+
+@models.command()
+@click.argument("name")
+@_json_option
+def info(name: str, as_json: bool) -> None:
+    """Show what is known of model NAME: of the catalogue, on disk, or a folder."""
+    from structgen import models
+
+    from .model_tables import facts
+
+    found = models.info(name)
+    if as_json:
+        _print_json({**dataclasses.asdict(found), "here": found.here})
+    else:
+        click.echo(facts(found))
+
+
+@models.command()
+@_json_option
+def du(as_json: bool) -> None:
+    """Show what models and caches take on disk."""
+    from structgen import models
+
+    from .model_tables import sizes
+
+    found = models.usage()
+    if as_json:
+        _print_json(dataclasses.asdict(found))
+    else:
+        click.echo(sizes(found))
+
+
+@models.command()
+@click.argument("names", nargs=-1, metavar="[NAME]...")
+@_json_option
+def verify(names: tuple[str, ...], as_json: bool) -> int:
+    """Check that models on disk are as they arrived: NAMEs, or all."""
+    from structgen import models
+
+    from .model_tables import checks
+
+    found = models.verify(names)
+    if as_json:
+        _print_json([dataclasses.asdict(one) for one in found])
+    else:
+        click.echo(checks(found))
+    return 1 if any(one.problems for one in found) else 0
 
 
 @models.command()
@@ -82,3 +133,7 @@ def rm(name: str) -> None:
     from structgen.models.progress import megabytes
 
     click.echo(f"Removed {name}: {megabytes(models.remove(name))} are free again.")
+
+
+def _print_json(value: Any) -> None:
+    click.echo(json.dumps(value, indent=1, default=str, ensure_ascii=False))

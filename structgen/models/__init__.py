@@ -17,17 +17,25 @@ from structgen.models import cache, catalogue, damage, fetch, hub
 from structgen.models.cache import Installed, installed
 from structgen.models.catalogue import DEFAULT
 from structgen.models.progress import Progress, reporting
+from structgen.models.shelf import ModelInfo, Usage, Verified, info, listing, usage, verify
 
 __all__ = [
     "DEFAULT",
     "Installed",
+    "ModelInfo",
     "Progress",
+    "Usage",
+    "Verified",
     "catalogue",
     "convert_gguf",
+    "info",
     "installed",
+    "listing",
     "path",
     "pull",
     "remove",
+    "usage",
+    "verify",
 ]
 
 _EXPLICIT = re.compile(r"[.~/\\]|[A-Za-z]:[/\\]")

@@ -105,6 +105,11 @@ def name_of(folder: Path) -> str | None:
     return _name(folder.name)
 
 
+def name_in(folder: Path) -> str:
+    """The name of the model that a folder of ``models`` or ``partial`` is of."""
+    return _name(folder.name)
+
+
 def installed() -> list[Installed]:
     """The models in the cache, by name. Cost: one walk over their files."""
     models = root() / "models"
@@ -126,6 +131,10 @@ def remove(name: str) -> int:
     """
     with _locked(name, None):
         folder = folder_of(name)
+        if not is_model(folder) and name and (partial := _partial(name)).is_dir():
+            size = bytes_under(partial)
+            shutil.rmtree(partial, ignore_errors=True)  # what an interrupted fetch left
+            return size
         if not is_model(folder):
             there = ", ".join(model.name for model in installed()) or "nothing"
             raise ModelNotFound(

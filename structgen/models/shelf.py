@@ -1,0 +1,273 @@
+"""What is in the catalogue and what is here: the list, one model's facts, sizes on disk, checks.
+
+It reads the catalogue, the cache and the folders in it. It fetches nothing, and prints nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from structgen.errors import ModelNotFound
+from structgen.storage.user_folder import root
+
+from . import cache, catalogue, damage, records
+from .catalogue import Entry
+from .entry import File
+from .progress import Progress, bytes_under, reporting
+
+
+@dataclass(frozen=True, slots=True)
+class ModelInfo:
+    """What is known of a model.
+
+    Attributes:
+        name: as in the catalogue, else as it was fetched; of a local folder, its path.
+        task: ``"generate"`` or ``"embed"``.
+        summary: one line; ``""``: nothing is known.
+        parameters: how many numbers it has learnt; None: not known.
+        size: bytes on disk, or that it would take; None: not known.
+        context: most tokens of prompt and output together; None: not known.
+        vocabulary: how many tokens it tells apart; None: not known.
+        languages: ISO 639 codes; ``"mul"``: many; empty: not known.
+        licence: of the weights; ``""``: not known.
+        source: where it comes from.
+        notes: what is not known, or was not checked.
+        folder: where it is; None: it is not here.
+        commit: of the repository that it came from; ``""``: from none, or not known.
+    """
+
+    name: str
+    task: str
+    summary: str
+    parameters: int | None
+    size: int | None
+    context: int | None
+    vocabulary: int | None
+    languages: tuple[str, ...]
+    licence: str
+    source: str
+    notes: str
+    folder: Path | None
+    commit: str
+
+    @property
+    def here(self) -> bool:
+        """Whether it is on disk."""
+        return self.folder is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """What a check of one model found.
+
+    Attributes:
+        name: the model.
+        folder: where it is.
+        checked: ``"digests"``, or ``"sizes"`` where no digests are known.
+        files: how many files were looked at.
+        problems: what is wrong, each a sentence; empty: nothing.
+        cure: what to do; ``""``: nothing.
+    """
+
+    name: str
+    folder: Path
+    checked: Literal["digests", "sizes"]
+    files: int
+    problems: tuple[str, ...]
+    cure: str
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What structgen keeps on disk, in bytes.
+
+    Attributes:
+        folder: the cache folder.
+        models: each model, by name.
+        unfinished: what interrupted fetches left, by name.
+        arrays: what was computed about tokenizers.
+        free: what the disk has left.
+    """
+
+    folder: Path
+    models: dict[str, int]
+    unfinished: dict[str, int]
+    arrays: int
+    free: int
+
+
+def listing() -> list[ModelInfo]:
+    """All models of the catalogue, and those here that are not in it. Cost: a walk over files."""
+    here = {model.name: model for model in cache.installed()}
+    known = [_of_entry(entry, here.get(entry.cache_name)) for entry in catalogue.ENTRIES.values()]
+    names = {entry.cache_name for entry in catalogue.ENTRIES.values()}
+    return known + [_of_folder(m.name, m.folder) for m in here.values() if m.name not in names]
+
+
+def info(name: str) -> ModelInfo:
+    """Return what is known of a model: of the catalogue, in the cache, or in a local folder.
+
+    Raises:
+        ModelNotFound: it is none of these.
+    """
+    entry = catalogue.named(name)
+    place = catalogue.cache_name(name) if entry is None else entry.cache_name
+    folder = cache.folder_of(place)
+    local = Path(name).expanduser()
+    if entry is not None:
+        size = bytes_under(folder)
+        there = cache.Installed(place, folder, size) if cache.is_model(folder) else None
+        return _of_entry(entry, there)
+    if cache.is_model(folder):
+        return _of_folder(name, folder)
+    if cache.is_model(local):
+        return _of_folder(str(local), local)
+    close = catalogue.suggestions(name, [model.name for model in cache.installed()])
+    hint = f"Did you mean {' or '.join(close)}?" if close else "See `structgen models list`."
+    raise ModelNotFound(
+        f"Nothing is known of {name!r}: it is not in the catalogue, not here, and no folder of a "
+        f"model. {hint}"
+    )
+
+
+def usage() -> Usage:
+    """Return what the cache takes on disk. Cost: one walk over its files."""
+    top = root()
+    partial = top / "partial"
+    unfinished = sorted(partial.iterdir()) if partial.is_dir() else []
+    there = next(folder for folder in (top, *top.parents) if folder.exists())
+    return Usage(
+        top,
+        {model.name: model.bytes for model in cache.installed()},
+        {cache.name_in(folder): bytes_under(folder) for folder in unfinished},
+        bytes_under(top / "arrays"),
+        shutil.disk_usage(there).free,
+    )
+
+
+def verify(names: Sequence[str] = (), progress: Progress | None = None) -> list[Verified]:
+    """Compare models on disk with the digests they had when they arrived.
+
+    Args:
+        names: of the catalogue, of the cache or local folders; empty: all that are in the cache.
+        progress: told the bytes as they are read; by default it is shown on standard error.
+
+    Raises:
+        ModelNotFound: a model is not here.
+
+    Cost: one reading of all files, some seconds a gigabyte. Where no digests are known, of a local
+    folder or of a model fetched before version 0.2, sizes are compared with what graphs refer to.
+    """
+    places = [(name, _here(name)) for name in names] or [
+        (model.name, model.folder) for model in cache.installed()
+    ]
+    with reporting(progress) as report:
+        return [_verified(name, folder, report) for name, folder in places]
+
+
+def _here(name: str) -> Path:
+    found = info(name).folder
+    if found is None:
+        raise ModelNotFound(f"{name} is not here. Fetch it: `structgen models pull {name}`.")
+    return found
+
+
+def _verified(name: str, folder: Path, progress: Progress) -> Verified:
+    files = _digests(name, folder)
+    problems = [lack.says for lack in damage.find(folder)]
+    if files is not None:
+        problems = list(_differences(folder, files, f"Checking {name}", progress)) or problems
+    cures = [lack.do for lack in damage.find(folder)]
+    cure = " ".join(dict.fromkeys(cures))
+    if problems and cache.name_of(folder) is not None:
+        cure = f"`structgen models rm {name}`, then `structgen models pull {name}`."
+    count = sum(path.is_file() for path in folder.rglob("*")) if files is None else len(files)
+    checked: Literal["digests", "sizes"] = "sizes" if files is None else "digests"
+    return Verified(name, folder, checked, count, tuple(problems), cure)
+
+
+def _digests(name: str, folder: Path) -> list[File] | None:
+    """What the files of a folder must be; None: not known."""
+    record = records.read(folder)
+    if record is not None:
+        return list(record.files.values())
+    entry = catalogue.named(name)
+    if entry is None or entry.gguf is not None or not entry.files:
+        return None
+    return list(entry.files)
+
+
+def _differences(
+    folder: Path, files: Sequence[File], stage: str, progress: Progress
+) -> Iterable[str]:
+    total = sum(file.bytes for file in files)
+    done = 0
+    for file in files:
+        path = folder / file.path
+        progress(stage, done, total)
+        if not path.is_file():
+            yield f"{path} is missing."
+        elif path.stat().st_size != file.bytes:
+            yield f"{path} is damaged: {path.stat().st_size:,} bytes instead of {file.bytes:,}."
+        elif records.sha256(path) != file.sha256:
+            yield f"{path} is damaged: its SHA-256 is not {file.sha256}."
+        done += file.bytes
+    progress(stage, total, total)
+
+
+def _of_entry(entry: Entry, there: cache.Installed | None) -> ModelInfo:
+    record = None if there is None else records.read(there.folder)
+    return ModelInfo(
+        name=entry.name,
+        task=entry.task,
+        summary=entry.summary,
+        parameters=entry.parameters,
+        size=entry.size if there is None else there.bytes,
+        context=entry.context,
+        vocabulary=entry.vocabulary,
+        languages=entry.languages,
+        licence=entry.licence,
+        source=entry.source,
+        notes=entry.notes,
+        folder=None if there is None else there.folder,
+        commit="" if record is None else record.commit,
+    )
+
+
+def _of_folder(name: str, folder: Path) -> ModelInfo:
+    """What a folder says of itself."""
+    record = records.read(folder)
+    is_embedder = cache.is_embedder(folder)
+    said = _json(folder / ("config.json" if is_embedder else cache.CONFIG))
+    model = said if is_embedder else said.get("model")
+    model = model if isinstance(model, dict) else {}
+    context = model.get("max_position_embeddings" if is_embedder else "context_length")
+    vocabulary = model.get("vocab_size")
+    return ModelInfo(
+        name=name,
+        task="embed" if is_embedder else "generate",
+        summary="",
+        parameters=None,
+        size=bytes_under(folder),
+        context=context if isinstance(context, int) else None,
+        vocabulary=vocabulary if isinstance(vocabulary, int) else None,
+        languages=(),
+        licence="",
+        source=record.source if record is not None else "",
+        notes="not in the catalogue: what its folder says",
+        folder=folder,
+        commit="" if record is None else record.commit,
+    )
+
+
+def _json(file: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
