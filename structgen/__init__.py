@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from structgen.errors import (
     Abstained,
+    Attempt,
     BatchError,
     BudgetTooSmall,
     CompileLimitExceeded,
@@ -41,6 +42,7 @@ from structgen.errors import (
     UnenforcedWarning,
     Unsatisfiable,
     UnsupportedFeature,
+    ValidationFailed,
     VocabularyError,
     WorkerDied,
 )
@@ -96,6 +98,7 @@ __all__ = [
     "AsyncModel",
     "AsyncStream",
     "AsyncValueStream",
+    "Attempt",
     "BatchError",
     "BudgetTooSmall",
     "Call",
@@ -149,6 +152,7 @@ __all__ = [
     "UnenforcedWarning",
     "Unsatisfiable",
     "UnsupportedFeature",
+    "ValidationFailed",
     "ValueConfidence",
     "ValueStream",
     "Vocabulary",

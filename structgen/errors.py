@@ -22,6 +22,7 @@
     ├── IncompleteOutput         generation ended before the output was whole (text)
     ├── Abstained                less sure of a value than abstain_below asks (text, values)
     └── ParseError               finished text does not parse into the type  (text)
+        └── ValidationFailed     nor did other texts, with retries=          (attempts)
 
 and two warnings: UnenforcedWarning, where ``on_unsupported="warn"`` asks for it, and
 TruncationWarning, when an embedder cuts texts.
@@ -32,6 +33,7 @@ nothing of the rest of the package; every other module may import it.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 
@@ -331,3 +333,40 @@ class ParseError(StructgenError):
     def __init__(self, message: str, *, text: str) -> None:
         super().__init__(message)
         self.text = text
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """A value that was written and refused, with ``retries=``.
+
+    Attributes:
+        path: JSON path of the value, ``$`` for the whole output.
+        text: its text.
+        message: what is wrong with it, in the words of the check (Pydantic's, say).
+    """
+
+    path: str
+    text: str
+    message: str
+
+    def __str__(self) -> str:
+        text = self.text if len(self.text) <= _LONGEST_SHOWN else self.text[:_LONGEST_SHOWN] + "…"
+        return f"{self.path}: {self.message} (got {text!r})"
+
+
+class ValidationFailed(ParseError):
+    """Checks that only code can make refused a value, and others in its place: see ``retries=``.
+
+    Its ``__cause__`` is the last refusal, a `ParseError`; the cause of that is what the check
+    raised.
+
+    Attributes:
+        attempts: the values that were refused, in their order.
+    """
+
+    def __init__(self, message: str, *, text: str, attempts: tuple[Attempt, ...]) -> None:
+        super().__init__(message, text=text)
+        self.attempts = attempts
+
+
+_LONGEST_SHOWN = 200

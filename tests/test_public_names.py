@@ -36,6 +36,7 @@ ERRORS = {
     "UnenforcedWarning",
     "Unsatisfiable",
     "UnsupportedFeature",
+    "ValidationFailed",
     "VocabularyError",
     "WorkerDied",
 }
@@ -45,6 +46,7 @@ NAMES = ERRORS | {
     "AsyncModel",
     "AsyncStream",
     "AsyncValueStream",
+    "Attempt",
     "Call",
     "Cfg",
     "Choice",

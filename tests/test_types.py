@@ -890,11 +890,6 @@ def test_wrong_output_types_say_what_to_write(output_type: Any, message: str) ->
 @pytest.mark.parametrize(
     ("output_type", "path", "message"),
     [
-        (pydantic.PastDate, "$", "past or future"),
-        (list[pydantic.FutureDate], "$.items", "past or future"),
-        (list[Annotated[dt.time, Field(ge=dt.time(5))]], "$.items", "Bounds on a time"),
-        (list[Annotated[dt.datetime, Field(ge=dt.datetime(2024, 1, 1))]], "$.items", "Bounds on"),
-        (list[Annotated[dt.timedelta, Field(ge=dt.timedelta(1))]], "$.items", "Bounds on"),
         (list[pydantic.Json[int]], "$.items", "JSON inside a JSON string"),
         (list[Pairs], "$.$defs.Pairs", "does not parse back"),
         (dict[float, int], "$", "key type is not masked"),

@@ -98,6 +98,8 @@ class Calls(ABC, Generic[T_co]):
                 was whole; it carries the text.
             Abstained: the model is less sure of a value than ``abstain_below`` asks, or the call
                 was over before that was known.
+            ValidationFailed: with ``retries``: checks that only code can make refused a value
+                after so many, too.
             BatchError: of several outputs, some failed; it has the others. An `OptionError` or
                 `BudgetTooSmall` that is the same for all of them is raised as itself.
         """

@@ -13,7 +13,7 @@ and each row of a batch are made by the same code.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, final
 
@@ -33,9 +33,12 @@ from structgen.insight import (
 )
 from structgen.models.base import Model
 from structgen.sampling import Logits, LogitsProcessor, Sampler, TokenIds, TokenLogprob, TokenMask
+from structgen.values import Checks
 
 from . import options
+from .barred import Barred
 from .call_validation import budget, check_abstains, check_adapter, opener, processors
+from .checks import Trial
 from .options import SearchOptions
 from .results import GenerationResult, Parsed, Timings, Usage
 from .run import Chunk
@@ -71,6 +74,7 @@ class Generation:
         index: int = 0,
         position: int = 0,
         recorders: Sequence[Recorder] = (),
+        checks: Checks | None = None,
     ) -> None:
         """Check a call against the model.
 
@@ -84,6 +88,7 @@ class Generation:
             position: how many tokens of the output stand in the prompt already: those of sections
                 before this one. A seed gives each token of an output a random number of its own.
             recorders: told of each token.
+            checks: of the output type, made while it is written if ``retries`` says so.
 
         Raises:
             PromptError: the prompt is longer than the context.
@@ -110,11 +115,14 @@ class Generation:
         self._eos_token_ids = vocabulary.eos_token_ids
         self._cursor: Cursor | None = None
         self._mask: TokenMask | None = None
+        self._trial: Trial | None = None
         self._shortened = Shortened(constraint)
         if constraint is not None:
             self._cursor = constraint.start(max_tokens=self.max_tokens)
             self._mask = TokenMask(self._cursor, vocabulary.size, len(vocabulary.eos_token_ids))
         settings = options.resolve(search, model.search_defaults)
+        if constraint is not None and checks is not None and search.retries:
+            self._trial = _trial(checks, constraint, settings, search.retries)
         self._processors = processors(model, search, settings, processor, self._mask)
         self._sampler = Sampler(settings, index=index)
         self._position = position
@@ -123,11 +131,15 @@ class Generation:
             self._processors == [self._mask]
             and self._sampler.takes_likeliest
             and not self.recorders
+            and self._trial is None
         )
         self._n_masked = 0  # tokens chosen under a mask, and how many these allowed in all
         self._allowed_total = 0
         texts = vocabulary.tokens if constraint is None else constraint.named.texts
+        self._token_texts = texts
         self._text = TextAssembler(texts, search.stop)
+        self._n_told = 0  # tokens of the output whose text has been taken down
+        self._are_forced: list[bool] = []  # of each token, where some may be taken back
         self._chunks: list[str] = []
         self._ids = np.empty((1, len(prompt_ids) + self.max_tokens), np.int32)
         self._ids[0, : len(prompt_ids)] = prompt_ids
@@ -163,6 +175,7 @@ class Generation:
         first = None if self._first_chunk is None else self._first_chunk - self._started
         ended = time.perf_counter() if self._ended is None else self._ended
         text = self._text.text
+        attempts = () if self._trial is None else self._trial.attempts
         return GenerationResult(
             text=text,
             token_ids=output_ids,
@@ -172,7 +185,10 @@ class Generation:
                 output_tokens=len(output_ids),
                 reused_tokens=self.reused_tokens,
                 forced_tokens=self._n_forced,
+                retries=min(len(attempts), self._search.retries),
+                retried_tokens=0 if self._trial is None else self._trial.n_retried,
             ),
+            attempts=attempts,
             timings=Timings(first, ended - self._started),
             mean_allowed_tokens=self._allowed_total / self._n_masked if self._n_masked else None,
             confidence=Confidence(
@@ -207,6 +223,9 @@ class Generation:
             return None
         if self._constraint is None:
             return Parsed(str, text)
+        if self._trial is not None and self._trial.values:
+            (value,) = self._trial.values
+            return Parsed(lambda text: value, text)
         if finish_reason not in _WHOLE and not self._constraint.allows(text):
             return None
         return Parsed(self._constraint.output.parse, text)
@@ -299,6 +318,11 @@ class Generation:
         return self._n_unscored if wanted and self.finish_reason != "cancelled" else 0
 
     @property
+    def n_seen(self) -> int:
+        """How many of the tokens the model has seen; what it has seen beside, it is to forget."""
+        return self._seen
+
+    @property
     def n_pending(self) -> int:
         """How many tokens `take_pending` would return."""
         return self._length - self._seen
@@ -351,20 +375,35 @@ class Generation:
         if token is None or not self._moves(token):
             for processor in self._processors:
                 logits = processor(self.token_ids, logits)
-            token = self._sample(logits[0])
+            token = self._sample(self._weighed(logits[0], is_first=True))
             if wanted is None:
                 wanted = token if scores is None else self._wanted(scores)
             while not self._moves(token):
                 logits[0, token] = -np.inf
-                token = self._sample(logits[0])
+                if self._trial is not None and logits[0].max() == -np.inf:
+                    self._go_back(self._trial.dead_end(by_text=False))
+                    return
+                token = self._sample(self._weighed(logits[0]))
         if wanted is not None and wanted != token:
             self._shortened.note(self._output_ids, wanted, token, forced)
         for recorder in self.recorders:
             recorder.record(Step(token, False, own, logits[0], n_allowed))
+        if self._trial is not None:
+            self._trial.barred.go_on(token, float(logits[0, token]))
+            self._are_forced.append(False)
         self._add(token)
+
+    def _weighed(self, scores: Logits, *, is_first: bool = False) -> Logits:
+        if self._trial is None:
+            return scores
+        if is_first:
+            self._trial.barred.look_at(scores)
+        return self._trial.barred.weighed(scores)
 
     def _sample(self, scores: Logits) -> int:
         position = self._position + self._length - len(self.prompt_ids)
+        if self._trial is not None:  # other random numbers for each attempt
+            position += len(self._trial.attempts) << 32
         return self._sampler(self._ids[0, : self._length], scores, position)
 
     def _forced_bytes(self) -> bytes:
@@ -376,7 +415,7 @@ class Generation:
         self._mask.lift_budget()
         for processor in self._processors:
             scores = processor(self.token_ids, scores)
-        return self._sample(scores[0])
+        return self._sample(self._weighed(scores[0]))
 
     def _moves(self, token: int) -> bool:
         """Move the cursor over a token, if there is one and it goes along.
@@ -446,52 +485,126 @@ class Generation:
         """Take forced tokens until there is a choice, and write its mask."""
         assert self._cursor is not None
         while True:
+            barred = () if self._trial is None else self._trial.excluded()
             tokens, needless = self._cursor.forced(self._spell)
+            if tokens and tokens[0] in barred:
+                self._leave(by_text=True)
+                continue
             if tokens and not self._forces:
                 mask.begin(instead=tokens[0])
                 return
-            for token in tokens:
-                self._force(token)
-                if self.finish_reason is not None:
-                    return
-            is_end = mask.begin(needless)
+            if not self._force_all(tokens):
+                continue
+            if self.finish_reason is not None:
+                return
+            if tokens and self._trial is not None:
+                barred = self._trial.excluded()
+            is_end = mask.begin(needless, barred=barred)
+            if not mask.allowed:
+                self._leave(by_text=not mask.is_shortening)
+                continue
             if mask.is_shortening and not self._shortened.is_known_at(self._output_ids):
                 return  # the model is asked what it would have chosen
             if is_end:
-                self._finish("stop")
-                return
+                if self._trial is not None:
+                    self._trial.barred.go_on(self._eos_token_ids[0])
+                if self._end():
+                    return
+                continue
             only = mask.only() if self._forces else None
             if only is None:
                 return
-            self._force(only)
-            if self.finish_reason is not None:
+            if self._force_all([only]) and self.finish_reason is not None:
                 return
+
+    def _force_all(self, tokens: Sequence[int]) -> bool:
+        """Take tokens that are the only way on; False if the output did not come to their end."""
+        for index, token in enumerate(tokens):
+            if index and self._trial is not None and token in self._trial.excluded():
+                self._leave(by_text=True)
+                return False
+            if not self._force(token):
+                return False
+            if self.finish_reason is not None:
+                return True
+        return True
+
+    def _leave(self, *, by_text: bool) -> None:
+        """Go back from where all is barred that the mask allows."""
+        assert self._trial is not None
+        self._go_back(self._trial.dead_end(by_text=by_text))
+
+    def _go_back(self, n_tokens: int) -> None:
+        """Take back all tokens after the first ``n_tokens``, and the end."""
+        assert self._cursor is not None
+        n_steps = self._length - len(self.prompt_ids) - n_tokens
+        self._cursor.rollback(n_steps + self._cursor.is_finished)
+        self._length -= n_steps
+        self._seen = min(self._seen, self._length)
+        self._n_unscored = max(self._n_unscored - n_steps, 0)
+        self._n_forced -= sum(self._are_forced[n_tokens:])
+        del self._are_forced[n_tokens:]
+        self._shortened.keep(n_tokens)
+        for recorder in self.recorders:
+            recorder.keep(n_tokens)
 
     def _spell(self, data: bytes) -> list[int]:
         return self._speller(self._ids[0, : self._length], data)
 
-    def _force(self, token: int) -> None:
-        """Take a token that is the only way on."""
+    def _force(self, token: int) -> bool:
+        """Take a token that is the only way on; False if the output went back."""
         assert self._cursor is not None
         self._cursor.accept(token)
         for recorder in self.recorders:
             recorder.record(Step(token, True, None, None, 1))
+        if self._trial is not None:
+            self._trial.barred.go_on(token)
+            self._are_forced.append(True)
         self._n_forced += 1
         self._n_unscored += 1
-        self._add(token)
+        return self._add(token)
 
-    def _add(self, token: int) -> None:
-        """Add a token to the text; the end of the sequence ends the output."""
+    def _add(self, token: int) -> bool:
+        """Add a token to the text; the end of the sequence ends the output.
+
+        Returns:
+            Whether it stays: False where a check has refused what it ends, and the output went
+            back.
+        """
         if token in self._eos_token_ids:
-            self._finish("stop")
-            return
+            return self._end()
         self._ids[0, self._length] = token
         self._length += 1
-        chunk = self._text.feed(token)
-        if chunk:
-            self._chunks.append(chunk)
+        if self._trial is not None:
+            back = self._trial.read(self._token_texts[token])
+            if back is not None:
+                self._go_back(back)
+                return False
+        self._tell()
         if self._text.stopped_by is not None:
             self._finish("stop_string")
+        return True
+
+    def _tell(self, *, is_all: bool = False) -> None:
+        """Take down the text of tokens that stay."""
+        end = self._length - len(self.prompt_ids)
+        if self._trial is not None and not is_all:
+            end = self._trial.n_settled
+        for token in self._output_ids[self._n_told : end].tolist():
+            chunk = self._text.feed(token)
+            if chunk:
+                self._chunks.append(chunk)
+        self._n_told = end
+
+    def _end(self) -> bool:
+        """End the output by itself; False if a check refuses it, and it went back."""
+        if self._trial is not None:
+            back = self._trial.end()
+            if back is not None:
+                self._go_back(back)
+                return False
+        self._finish("stop")
+        return True
 
     def _finish(self, reason: FinishReason) -> None:
         if reason == "stop" and self._shortened.paths:
@@ -502,4 +615,13 @@ class Generation:
             self._mask.release()
         self._ended = time.perf_counter()
         if reason != "stop_string":
+            self._tell(is_all=True)
             self._chunks.append(self._text.finish())
+
+
+def _trial(
+    checks: Checks, constraint: Constraint, settings: Mapping[str, Any], retries: int
+) -> Trial:
+    texts, samples = constraint.named.texts, settings.get("do_sample")
+    temperature = float(settings.get("temperature", 1.0)) if samples else 1.0
+    return Trial(checks, Barred(constraint.vocabulary, texts, temperature), retries)

@@ -54,6 +54,8 @@ def passes_of(run: Run, sequence: TokenSequence) -> Generator[list[Chunk], None,
         n_wanted = run.n_wanted
         if run.finish_reason is not None and not n_wanted:
             return
+        if sequence.length > run.n_seen:
+            sequence.rewind(run.n_seen)
         for i, piece in enumerate(passes(run.take_pending())):
             if i:
                 yield []

@@ -103,6 +103,9 @@ class SearchOptions:
             `structgen.decoding.batch`.
         return_errors: of several outputs, put errors in the place of those that failed, rather than
             raise `BatchError`.
+        retries: how often an output may go back to where a value began that a check which only code
+            can make has refused; that text is then barred there. 0: checks are made when the text
+            is parsed. See `structgen.decoding.checks`.
     """
 
     max_new_tokens: int | None = None
@@ -130,6 +133,7 @@ class SearchOptions:
     n: int | None = None
     batch_size: int | None = None
     return_errors: bool = False
+    retries: int = 0
 
 
 class CancelEvent(Protocol):
@@ -170,6 +174,7 @@ class CallOptions(TypedDict, total=False):
     cancel: CancelEvent | None
     adapter: str | None
     batch_size: int | None
+    retries: int | None
 
 
 class TypeOptions(CompileOptions, total=False):
@@ -437,12 +442,13 @@ _CHECKS: dict[str, Any] = {
     "n": _whole(1, 10_000),
     "batch_size": _whole(1, 256),
     "return_errors": _flag,
+    "retries": _whole(0, 10_000),
 }
 
 _NOT_THE_RUNTIMES = {
     *("max_new_tokens", "max_length", "stop", "logit_bias", "abstain_below"),
     *("processor", "logprobs", "top_logprobs", "trace", "forced", "timeout", "cancel"),
-    *("adapter", "n", "batch_size", "return_errors", "special_tokens"),
+    *("adapter", "n", "batch_size", "return_errors", "special_tokens", "retries"),
 }
 
 _WHOLE = {"min_length", "top_k", "no_repeat_ngram_size", "random_seed"}

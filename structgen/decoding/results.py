@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic
 
-from structgen.errors import Abstained, IncompleteOutput, OptionError, ParseError
+from structgen.errors import Abstained, Attempt, IncompleteOutput, OptionError, ParseError
 from structgen.insight import GivenUp, Trace, ValueConfidence, below
 from structgen.sampling import TokenLogprob
 from structgen.types import T_co
@@ -32,6 +32,9 @@ class Usage:
         reasoning_tokens: tokens of the thought before the output, its tags included.
         draft_tokens: tokens of the draft before the output. What asks for the output after it
             counts among the prompt's.
+        retries: how often the output went back because a check had refused a value.
+        retried_tokens: tokens that were written and taken back then. They are no part of
+            ``output_tokens``, and have cost as much.
     """
 
     prompt_tokens: int
@@ -40,6 +43,8 @@ class Usage:
     forced_tokens: int = 0
     reasoning_tokens: int = 0
     draft_tokens: int = 0
+    retries: int = 0
+    retried_tokens: int = 0
 
     @property
     def sampled_tokens(self) -> int:
@@ -126,6 +131,7 @@ class GenerationResult(Generic[T_co]):
             `structgen.decoding.shortened`.
         reasoning: what the model thought before, without the tags; None without ``think=``.
         draft: what it drafted before; None without ``draft=``, or before it began.
+        attempts: the values that checks refused before they took others, with ``retries=``.
     """
 
     text: str
@@ -141,6 +147,7 @@ class GenerationResult(Generic[T_co]):
     shortened: tuple[str, ...] = ()
     reasoning: str | None = None
     draft: str | None = None
+    attempts: tuple[Attempt, ...] = ()
     _parsed: Parsed[T_co] | None = field(default=None, repr=False, compare=False)
     _logprobs: tuple[TokenLogprob, ...] | None = field(default=None, repr=False)
     _trace: Trace | None = field(default=None, repr=False)

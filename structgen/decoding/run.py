@@ -68,6 +68,10 @@ class Run(Protocol):
         """Whether it is to end where it is."""
 
     @property
+    def n_seen(self) -> int:
+        """How many of the tokens the model has seen; it is to forget what it has seen beside."""
+
+    @property
     def n_wanted(self) -> int:
         """Forced tokens at the end that are to be scored."""
 

@@ -27,6 +27,7 @@ from structgen.constraint import Constraint
 from structgen.errors import BudgetTooSmall, IncompleteOutput, OptionError, PromptError
 from structgen.models.base import Model
 from structgen.sampling import Logits, LogitsProcessor, TokenIds
+from structgen.values import Checks
 
 from .generation import Generation
 from .options import SearchOptions
@@ -74,6 +75,7 @@ class Sections:
         thoughts: Thoughts | None = None,
         draft: Drafted | None = None,
         index: int = 0,
+        checks: Checks | None = None,
     ) -> None:
         """Check a call against the model.
 
@@ -86,6 +88,7 @@ class Sections:
             thoughts: how the model is to think, or None.
             draft: its draft, or None.
             index: which output of a call for several this is.
+            checks: of the output type of the answer, for ``retries``.
 
         Raises:
             PromptError, OptionError, BudgetTooSmall: as for a `Generation`, after the longest
@@ -97,6 +100,7 @@ class Sections:
         self._search = search
         self._thoughts = thoughts
         self._draft = draft
+        self._checks = checks
         self._index = index
         self._n_prompt = len(prompt_ids)
         self.prompt_ids, self._n_opening = prompt_ids, 0
@@ -155,6 +159,7 @@ class Sections:
                 logprobs=False,
                 top_logprobs=0,
                 trace=False,
+                retries=0,
             )
         if section == "reasoning":
             assert self._thoughts is not None
@@ -173,6 +178,7 @@ class Sections:
             search,
             index=self._index,
             position=len(token_ids) - len(self.prompt_ids),
+            checks=self._checks,
         )
 
     # -- what there is ----------------------------------------------------------------------
@@ -258,6 +264,11 @@ class Sections:
     def is_interrupted(self) -> bool:
         """Whether the output is to end where it is: cancelled, or out of time."""
         return self._part.is_interrupted
+
+    @property
+    def n_seen(self) -> int:
+        """How many of the tokens the model has seen."""
+        return self._part.n_seen
 
     @property
     def n_wanted(self) -> int:

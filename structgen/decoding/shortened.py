@@ -40,6 +40,7 @@ class Shortened:
         self._constraint = constraint
         self._places: JsonPlaces | None = None  # made when the first place is asked for
         self._n_read = 0
+        self._noted_at: list[int] = []  # how many tokens stood before each path
 
     def note(self, output_ids: TokenIds, wanted: int, chosen: int, forced: bytes) -> None:
         """Take down a token that the budget barred.
@@ -68,6 +69,14 @@ class Shortened:
             path = places.path_of(barred[same]) if same < len(barred) else places.path
         if path not in self.paths:
             self.paths += (path,)
+            self._noted_at.append(len(output_ids))
+
+    def keep(self, n_tokens: int) -> None:
+        """Forget what was noted after so many tokens: the output goes on from there."""
+        self._noted_at = [at for at in self._noted_at if at < n_tokens]
+        self.paths = self.paths[: len(self._noted_at)]
+        if self._n_read > n_tokens:
+            self._places, self._n_read = None, 0
 
     def is_known_at(self, output_ids: TokenIds) -> bool:
         """Whether whatever the budget bars after ``output_ids`` is at a place that is listed.

@@ -19,6 +19,7 @@ from structgen.errors import OptionError
 from structgen.models.base import Model
 from structgen.sampling import LogitsProcessor, TokenIds
 from structgen.types import FREE_TEXT
+from structgen.values import Checks, checks_of
 
 from .call_validation import messages_of, tokens_of
 from .drafts import Draft, after_draft
@@ -123,8 +124,11 @@ class Task:
             BudgetTooSmall: fewer tokens left than any output of this type needs.
         """
         token_ids, model, constraint = prepared.token_ids, self.model, self.constraint
+        checks = self._checks_for(search)
         if not self.has_sections:
-            return Generation(model, constraint, self._processor, token_ids, search, index=index)
+            return Generation(
+                model, constraint, self._processor, token_ids, search, index=index, checks=checks
+            )
         draft = None
         if self._draft is not None:
             most = self._draft.max_tokens or search.max_new_tokens
@@ -143,7 +147,33 @@ class Task:
             thoughts=self._thoughts,
             draft=draft,
             index=index,
+            checks=checks,
         )
+
+    @cached_property
+    def _checks(self) -> Checks | None:
+        if self.constraint is None:
+            return None
+        options = self.constraint.options
+        in_order = options.get("property_order", "schema") == "schema"
+        return checks_of(self.constraint.output, in_order=in_order)
+
+    def _checks_for(self, search: SearchOptions) -> Checks | None:
+        """What is checked while an output is written; None where nothing is.
+
+        Raises:
+            OptionError: that does not go with the other options, or there is no output type.
+        """
+        if not search.retries:
+            return None
+        if self.constraint is None:
+            raise OptionError("retries= needs an output type: free text has no checks.")
+        if self._checks is not None and search.stop:
+            raise OptionError(
+                "stop= does not go with retries=: what a stop string cuts is not checked. Leave "
+                "one of them out, or put the limit into the output type."
+            )
+        return self._checks
 
 
 def _begins_the_answer(messages: Sequence[Mapping[str, Any]]) -> bool:

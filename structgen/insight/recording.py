@@ -52,3 +52,6 @@ class Recorder(Protocol):
         tokens at once, or in a batch one after the other. Forced tokens that come first are scored
         by the prompt.
         """
+
+    def keep(self, n_steps: int) -> None:
+        """Forget all but the first ``n_steps``: the output goes on from there."""

@@ -306,3 +306,12 @@ class StepRecorder:
         for index, scores in zip(scored, logits, strict=True):
             step = self._steps[index]
             self._steps[index] = replace(step, logprob=self._scorer.forced(step.token_id, scores))
+
+    def keep(self, n_steps: int) -> None:
+        """Forget all but the first ``n_steps``: the output goes on from there."""
+        del self._steps[n_steps:]
+        self._unscored = [index for index in self._unscored if index < n_steps]
+        self._start = sum(len(step.token) for step in self._steps)
+        if self._places is not None:
+            self._places = JsonPlaces()
+            self._places.feed(b"".join(step.token for step in self._steps))

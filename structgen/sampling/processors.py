@@ -88,12 +88,19 @@ class TokenMask:
         self.allowed = 0
         self.is_shortening = False
 
-    def begin(self, needless: Collection[int] = (), *, instead: int | None = None) -> bool:
+    def begin(
+        self,
+        needless: Collection[int] = (),
+        *,
+        instead: int | None = None,
+        barred: Collection[int] = (),
+    ) -> bool:
         """Ask the cursor for the mask of the next token.
 
         Args:
             needless: ids to leave out as well, unless nothing would be left.
             instead: the one id to allow, which the cursor is known to; it is not asked.
+            barred: ids to leave out in any case; perhaps nothing is left then.
 
         Returns:
             Whether it allows nothing but the end, so that the model need not be asked.
@@ -106,6 +113,10 @@ class TokenMask:
             return False
         self._cursor.fill_mask(self._words)
         self._free = self._cursor.without_budget
+        if barred:
+            for words in (self._words, self._free):
+                if words is not None:
+                    _clear(barred, words)
         if needless:
             _leave_out(needless, self._words)
             if self._free is not None:
@@ -180,10 +191,15 @@ class TokenMask:
 def _leave_out(token_ids: Collection[int], words: npt.NDArray[np.uint32]) -> None:
     """Clear the bits of ``token_ids``, unless nothing would be left."""
     kept = words.copy()
-    for token_id in token_ids:
-        kept[token_id >> 5] &= ~np.uint32(1 << (token_id & 31))
+    _clear(token_ids, kept)
     if kept.any():
         words[:] = kept
+
+
+def _clear(token_ids: Collection[int], words: npt.NDArray[np.uint32]) -> None:
+    """Clear the bits of ``token_ids``."""
+    for token_id in token_ids:
+        words[token_id >> 5] &= ~np.uint32(1 << (token_id & 31))
 
 
 class MinLength:

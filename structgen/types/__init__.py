@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from structgen.types.call import Call
 from structgen.types.choices import bare_text
 from structgen.types.dispatch import cache_key, lower
+from structgen.types.own_types import FUNCTIONS, looked_at_by
 from structgen.types.regexes import Regex
 from structgen.types.schemas import JsonSchema
 from structgen.types.tags import Tagged, TaggedText, TaggedValue
@@ -75,6 +76,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "FREE_TEXT",
+    "FUNCTIONS",
     "NAMES",
     "NEUTRAL",
     "Call",
@@ -130,6 +132,7 @@ __all__ = [
     "language_code",
     "language_code3",
     "language_name",
+    "looked_at_by",
     "lower",
     "mac_address",
     "media_type",

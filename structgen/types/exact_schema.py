@@ -28,6 +28,7 @@ from structgen.types.own_types import (
     fraction,
     is_check_of_text,
     known,
+    looked_at_by,
     title,
 )
 from structgen.types.patterns import KEPT
@@ -174,11 +175,11 @@ class ExactSchema(GenerateJsonSchema):
 
     def model_schema(self, schema: core_schema.ModelSchema) -> JsonSchemaValue:  # noqa: D102
         with _Pushed(self._core_configs, schema.get("config")):
-            return _closed(super().model_schema(schema))
+            return _looked_at(_closed(super().model_schema(schema)), schema)
 
     def dataclass_schema(self, schema: core_schema.DataclassSchema) -> JsonSchemaValue:  # noqa: D102
         with _Pushed(self._core_configs, schema.get("config")):
-            return _closed(super().dataclass_schema(schema))
+            return _looked_at(_closed(super().dataclass_schema(schema)), schema)
 
     def typed_dict_schema(self, schema: core_schema.TypedDictSchema) -> JsonSchemaValue:  # noqa: D102
         with _Pushed(self._core_configs, schema.get("config")):
@@ -211,10 +212,6 @@ class ExactSchema(GenerateJsonSchema):
     # Text with a fixed spelling.
 
     def date_schema(self, schema: core_schema.DateSchema) -> JsonSchemaValue:  # noqa: D102
-        if schema.get("now_op"):
-            return _refused(
-                "A date in the past or future depends on the day it is checked", _CHECK_AFTER
-            )
         first, last = dt.date.min, dt.date.max
         if (ge := schema.get("ge")) is not None:
             first = max(first, ge)
@@ -228,16 +225,18 @@ class ExactSchema(GenerateJsonSchema):
             if lt == dt.date.min:
                 return {"not": {}}
             last = min(last, lt - dt.timedelta(days=1))
-        return _text(formats.date_pattern(first, last)) if first <= last else {"not": {}}
+        if first > last:
+            return {"not": {}}
+        return _looked_at(_text(formats.date_pattern(first, last)), schema)
 
     def time_schema(self, schema: core_schema.TimeSchema) -> JsonSchemaValue:  # noqa: D102
-        return _temporal(schema, "time") or _text(formats.time_pattern(_zone(schema)))
+        return _looked_at(_text(formats.time_pattern(_zone(schema))), schema)
 
     def datetime_schema(self, schema: core_schema.DatetimeSchema) -> JsonSchemaValue:  # noqa: D102
-        return _temporal(schema, "datetime") or _text(formats.datetime_pattern(_zone(schema)))
+        return _looked_at(_text(formats.datetime_pattern(_zone(schema))), schema)
 
     def timedelta_schema(self, schema: core_schema.TimedeltaSchema) -> JsonSchemaValue:  # noqa: D102
-        return _temporal(schema, "timedelta") or _text(formats.duration_pattern())
+        return _looked_at(_text(formats.duration_pattern()), schema)
 
     def uuid_schema(self, schema: core_schema.UuidSchema) -> JsonSchemaValue:  # noqa: D102
         return _text(formats.uuid_pattern(schema.get("version")))
@@ -468,9 +467,16 @@ def _is_text(schema: Any) -> bool:
 
 def _checked(result: JsonSchemaValue, schema: Any) -> JsonSchemaValue:
     """``result``, marked if it is code that looks at the value."""
-    if known(schema) not in (Kind.CODE, Kind.LIMIT):
-        return result
-    return {**result, CHECKED: [*result.get(CHECKED, ()), title(schema)]}
+    return _noted(result, [title(schema)] if known(schema) is Kind.LIMIT else looked_at_by(schema))
+
+
+def _looked_at(result: JsonSchemaValue, schema: Any) -> JsonSchemaValue:
+    """``result``, marked with what code looks at the value, but for functions."""
+    return _noted(result, looked_at_by(schema))
+
+
+def _noted(result: JsonSchemaValue, code: list[str]) -> JsonSchemaValue:
+    return {**result, CHECKED: [*result.get(CHECKED, ()), *code]} if code else result
 
 
 def _url(schema: Any, *, many_hosts: bool) -> JsonSchemaValue:
@@ -509,20 +515,9 @@ def _nested_alias(field: Mapping[str, Any]) -> JsonSchemaValue | None:
     )
 
 
-def _temporal(schema: Mapping[str, Any], kind: str) -> JsonSchemaValue | None:
-    constrained = [key for key in (*_BOUNDS, "now_op") if schema.get(key) is not None]
-    if constrained:
-        return _refused(
-            f"Bounds on a {kind} ({', '.join(constrained)}) are not masked", _CHECK_AFTER
-        )
-    if isinstance(schema.get("tz_constraint"), int):
-        return _refused(f"A {kind} with one fixed UTC offset is not masked", _CHECK_AFTER)
-    return None
-
-
 def _zone(schema: Mapping[str, Any]) -> formats.Zone:
     constraint = schema.get("tz_constraint")
-    if constraint == "aware":
+    if constraint == "aware" or isinstance(constraint, int):
         return "required"
     return "forbidden" if constraint == "naive" else "optional"
 

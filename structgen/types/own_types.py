@@ -2,8 +2,8 @@
 
 Owns the table of those functions: the language that goes with each, or why its type is refused. A
 function of Pydantic's that is not in it is refused, so that a type of a later version cannot pass
-as a plain string. Everybody else's functions are told apart here too: they are code that no mask
-can know, and only parsing runs them. Knows no grammar.
+as a plain string. Everybody else's functions are told apart here too, with what else no mask can
+know: only parsing checks it. Knows no grammar.
 """
 
 from __future__ import annotations
@@ -159,6 +159,37 @@ def known(schema: Any) -> Kind | Schema | Refusal:
         f"This version of Pydantic checks a type by {name}, which structgen does not know",
         "Use a plainer type, such as str with a pattern.",
     )
+
+
+_LIMITED = frozenset(("date", "time", "datetime", "timedelta"))
+_BOUNDS = ("le", "ge", "lt", "gt")
+
+
+def looked_at_by(schema: Any) -> list[str]:
+    """What code looks at the values of one core schema, its parts left out: what no mask can know.
+
+    Somebody's functions and constructors; the clock; bounds on times, which have many spellings.
+    """
+    kind = schema["type"]
+    if kind in FUNCTIONS:
+        return [title(schema)] if known(schema) is Kind.CODE else []
+    found: list[str] = []
+    if kind in _LIMITED:
+        if kind != "date":
+            found += [f"{key}={schema[key]}" for key in _BOUNDS if schema.get(key) is not None]
+            if isinstance(schema.get("tz_constraint"), int):
+                found.append(f"UTC offset of {schema['tz_constraint']} seconds")
+        if schema.get("now_op"):
+            found.append(f"in the {schema['now_op']}")
+    elif kind == "dataclass" and schema.get("post_init"):
+        found.append("__post_init__")
+    elif kind == "model":
+        if schema.get("custom_init"):
+            found.append("__init__")
+        post = getattr(schema["cls"], schema.get("post_init") or "", None)
+        if post is not None and post.__name__ != "init_private_attributes":
+            found.append(post.__name__)
+    return found
 
 
 def is_check_of_text(schema: Any) -> bool:

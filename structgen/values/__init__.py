@@ -2,27 +2,34 @@
 
 In reading order: `reader` (JSON byte by byte: what has opened, grown, closed), `shapes` (what a
 type says of each part), `document` (the tree that grows), `parts` (text in parts), `partial`
-(what users see of it) and `growing` (text in, partial values out). Knows no models, tokens or
-masks: text that a mask let through comes in, and nothing of it is repaired or guessed.
+(what users see of it), `growing` (text in, partial values out) and `checks` (what code says of
+values as they close). Knows no models, tokens or masks: text that a mask let through comes in, and
+nothing of it is repaired or guessed.
 """
 
 from __future__ import annotations
 
+from .checks import Checks, Key, Reading, Refusal, checks_of
 from .growing import GrowingValue, shapes_of
 from .partial import Partial
 from .reader import Closed, Event, Grown, JsonReader, Opened, Path, Unescaper
 from .shapes import Shapes
 
 __all__ = [
+    "Checks",
     "Closed",
     "Event",
     "GrowingValue",
     "Grown",
     "JsonReader",
+    "Key",
     "Opened",
     "Partial",
     "Path",
+    "Reading",
+    "Refusal",
     "Shapes",
     "Unescaper",
+    "checks_of",
     "shapes_of",
 ]

@@ -93,6 +93,9 @@ class Document:
         root: its value, None until it has begun.
         n_bytes: how much of it there is.
         n_changes: how many things that can be seen have changed.
+        data: the document.
+        reader: reads it.
+        open: the values that have begun and not ended, each inside of the one before.
     """
 
     def __init__(self, shapes: Shapes) -> None:
@@ -100,27 +103,28 @@ class Document:
         self.root: Node | None = None
         self.n_bytes = 0
         self.n_changes = 0
-        self._bytes = bytearray()
-        self._reader = JsonReader()
-        self._open: list[Node] = []
+        self.data = bytearray()
+        self.reader = JsonReader()
+        self.open: list[Node] = []
         self._arrays: list[tuple[ArrayShape, ...]] = []
 
     def feed(self, data: bytes) -> None:
         """The document goes on."""
-        self._bytes += data
+        self.data += data
         self.n_bytes += len(data)
-        for event in self._reader.feed(data):
-            self._take(event)
+        for event in self.reader.feed(data):
+            self.take(event)
 
     def finish(self) -> None:
         """The document is whole."""
         self.n_bytes += 1  # from here on a number at its end is settled, and from here only
-        for event in self._reader.finish():
-            self._take(event)
+        for event in self.reader.finish():
+            self.take(event)
 
-    def _take(self, event: Event) -> None:
+    def take(self, event: Event) -> None:
+        """Grow by what an event of the reader tells."""
         if isinstance(event, Grown):
-            node = self._open[-1]
+            node = self.open[-1]
             node.pieces.append(event.text)
             node.marks.append(self.n_bytes)
             self.n_changes += self._grows(node)
@@ -130,7 +134,7 @@ class Document:
             self._end(event)
 
     def _begin(self, event: Opened) -> None:
-        parent = self._open[-1] if self._open else None
+        parent = self.open[-1] if self.open else None
         if parent is None:
             places: tuple[Place, ...] = (self.shapes.root,)
         else:
@@ -144,7 +148,7 @@ class Document:
                 # A map may have a key twice. What was seen stays; the last counts in the value.
                 parent.steps.setdefault(step, len(parent.children))
             parent.children.append(node)
-        self._open.append(node)
+        self.open.append(node)
         arrays: list[ArrayShape] = []
         if event.kind == "object":
             found = [shape for place in places for shape in self.shapes.objects(place)]
@@ -172,14 +176,14 @@ class Document:
         return tuple(dict.fromkeys(place for place in found if place is not None))
 
     def _end(self, event: Closed) -> None:
-        node = self._open.pop()
+        node = self.open.pop()
         self._arrays.pop()
         node.end, node.settled = event.end, self.n_bytes
         if not event.path:
             return  # that the output has ended is told when it has
         self.n_changes += 1
         if isinstance(event.path[-1], str):
-            self._compare_tag(self._open[-1], event.path[-1], node)
+            self._compare_tag(self.open[-1], event.path[-1], node)
 
     def _compare_tag(self, parent: Node, key: str, node: Node) -> None:
         """A field that tells candidates apart has closed: leave out those that it excludes."""
@@ -202,7 +206,7 @@ class Document:
 
     def raw(self, node: Node) -> Any:
         """A whole value as `json.loads` gives it."""
-        return json.loads(self._bytes[node.start : node.end])
+        return json.loads(self.data[node.start : node.end])
 
     def value(self, node: Node, places: Sequence[Place] | None = None) -> Any:
         """A whole value as its type has it; `MISSING` where it is not told yet.
@@ -227,7 +231,7 @@ class Document:
         parsers = [self.shapes.parser(place) for place in places]
         if not parsers or None in parsers:
             return MISSING
-        text = self._bytes[node.start : node.end].decode("utf-8", "surrogatepass")
+        text = self.data[node.start : node.end].decode("utf-8", "surrogatepass")
         values, refused = [], None
         for parse in parsers:
             assert parse is not None

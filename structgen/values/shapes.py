@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from structgen.types import NAMES, ValueSchema
+from structgen.types import FUNCTIONS, NAMES, ValueSchema
 
-_WRAPPERS = {
+WRAPPERS = {
     "nullable": "schema",
     "default": "schema",
     "custom-error": "schema",
@@ -31,7 +31,6 @@ _WRAPPERS = {
 }
 """Core schemas that hold the one that says what the JSON is like, and under which name."""
 
-_FUNCTIONS = ("function-before", "function-after", "function-wrap", "function-plain")
 _OWN = "structgen."  # our functions look, and change nothing
 _CHANGES = ("strip_whitespace", "to_lower", "to_upper")
 _LISTS = ("list", "set", "frozenset", "generator")
@@ -94,7 +93,12 @@ class ArrayShape:
 
 
 class Shapes:
-    """The shapes of the parts of one output type. Thread-safe: what is kept is only made twice."""
+    """The shapes of the parts of one output type. Thread-safe: what is kept is only made twice.
+
+    Attributes:
+        root: the type of the whole.
+        refs: the core schemas that others refer to, by name.
+    """
 
     def __init__(self, values: ValueSchema | None) -> None:
         """Read a type.
@@ -103,13 +107,13 @@ class Shapes:
             values: what Pydantic makes the value by; None: the value is what `json.loads` gives.
         """
         self._values = values
-        self._refs: dict[str, Any] = {}
+        self.refs: dict[str, Any] = {}
         self._kept: dict[tuple[str, int, int], Any] = {}
         self.root = ANYTHING
         if values is not None:
             self.root = Place(values.core, values.config)
             if values.core["type"] == "definitions":
-                self._refs = {one["ref"]: one for one in values.core["definitions"]}
+                self.refs = {one["ref"]: one for one in values.core["definitions"]}
 
     def objects(self, place: Place) -> tuple[ObjectShape, ...]:
         """The objects that may stand there."""
@@ -261,9 +265,9 @@ class Shapes:
             kind = core["type"]
             if kind == "definition-ref":
                 reference = core["schema_ref"]
-                if reference not in seen and reference in self._refs:
+                if reference not in seen and reference in self.refs:
                     seen.add(reference)
-                    waiting.insert(0, (self._refs[reference], config, is_changed, names))
+                    waiting.insert(0, (self.refs[reference], config, is_changed, names))
                 continue
             if kind == "union":
                 choices = [one[0] if isinstance(one, tuple) else one for one in core["choices"]]
@@ -278,12 +282,12 @@ class Shapes:
                 continue
             if kind in ("model", "dataclass"):
                 config, names = core.get("config", config), {}
-            if kind in _FUNCTIONS:
+            if kind in FUNCTIONS:
                 function = core["function"]["function"]
                 names = getattr(function, NAMES, names)
                 module = getattr(function, "__module__", None) or ""
                 is_changed = is_changed or not module.startswith(_OWN)
-            inner = _WRAPPERS.get(kind)
+            inner = WRAPPERS.get(kind)
             if inner is None:
                 yield _Part(core, config, is_changed, names)
             else:

@@ -1,0 +1,172 @@
+"""Texts that an output may not be any more, and the tokens that would write them.
+
+Owns what is barred: beginnings of the output, whatever follows them, and whole outputs. Knows the
+bytes of tokens, and nothing of types or of why a text is barred.
+
+A text is barred exactly: the token that would complete it is left out, in whatever tokens the text
+before it was written. That alone would have a model that wants ``3``, and may not close it, write
+``30``. So the way to a barred text is made less likely as well, by as much as is barred of it: what
+is chosen from is the model's own distribution over whole texts, given that it is none of the barred
+ones, as far as the probabilities of their tokens are known (Park et al. 2024 sample so under
+grammars). It changes no choice where nothing is barred.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from structgen.sampling import Logits
+from structgen.vocabulary import Vocabulary
+
+_ALMOST = 1 - 1e-9
+"""More than that of a way is not barred, for the arithmetic; what is barred whole is left out."""
+
+
+class _Node:
+    """The output after some tokens.
+
+    Attributes:
+        after: what it is after one more, as far as it was ever written.
+        probability: that of its last token, after those before.
+        norm: the logarithm of the sum of all weights there, when it was first reached.
+        barred: which part of what may come after it is barred.
+        is_dead: whether nothing is left after it.
+    """
+
+    __slots__ = ("after", "barred", "is_dead", "norm", "probability")
+
+    def __init__(self) -> None:
+        self.after: dict[int, _Node] = {}
+        self.probability = 1.0
+        self.norm: float | None = None
+        self.barred = 0.0
+        self.is_dead = False
+
+
+class Barred:
+    """What is barred of one output, and where that stands."""
+
+    def __init__(self, vocabulary: Vocabulary, texts: Sequence[bytes], temperature: float) -> None:
+        """Bar nothing.
+
+        Args:
+            vocabulary: the model's.
+            texts: by token id, the bytes that stand in the output's text.
+            temperature: what scores are divided by before they are weighed.
+        """
+        self._trie = vocabulary.trie
+        self._eos_token_ids = vocabulary.eos_token_ids
+        self._is_text = texts is vocabulary.tokens
+        self._temperature = temperature
+        self._beginnings: set[bytes] = set()
+        self._wholes: set[bytes] = set()
+        self._path = [_Node()]  # the output so far, a node after each token
+
+    def bar_beginning(self, text: bytes) -> None:
+        """No output that begins with ``text``."""
+        self._beginnings.add(text)
+
+    def bar_whole(self, text: bytes) -> None:
+        """Not the output ``text``."""
+        self._wholes.add(text)
+
+    def bar_here(self, text: bytes, *, by_text: bool) -> None:
+        """Nothing that goes on from here: all that could is barred.
+
+        Args:
+            text: the output so far.
+            by_text: whether that is so in whatever tokens it was written, and not for these alone.
+        """
+        self._path[-1].is_dead = True
+        # What follows from ways that are dead in some tokens only is known for those tokens only.
+        self._is_text = self._is_text and by_text
+        if self._is_text:
+            self._beginnings.add(text)
+
+    def lower(self, first: int, last: int) -> None:
+        """Make the way to what has been barred less likely.
+
+        Args:
+            first: how many tokens stand before that way.
+            last: how many stand at its end.
+        """
+        last = min(last, len(self._path) - 1)
+        more = 1 - self._path[last].barred
+        self._path[last].barred = 1.0
+        for at in range(last, first, -1):
+            node = self._path[at - 1]
+            more = min(more * self._path[at].probability, 1 - node.barred)
+            node.barred += more
+
+    def excluded(self, text: bytes) -> set[int]:
+        """The tokens that may not come after ``text``, the output so far.
+
+        Cost: a look at each barred text, and the tokens that are left out.
+        """
+        found = {token for token, node in self._path[-1].after.items() if node.is_dead}
+        for beginning in self._beginnings:
+            if len(beginning) > len(text) and beginning.startswith(text):
+                found.update(self._tokens(beginning[len(text) :]))
+        if text in self._wholes:
+            found.update(self._eos_token_ids)
+        return found
+
+    def _tokens(self, begin: bytes) -> list[int]:
+        """The tokens whose bytes begin so."""
+        if len(begin) > self._trie.max_depth:
+            return []
+        node = self._trie.node_of(begin)
+        found: list[int] = []
+        waiting = [] if node is None else [node]
+        while waiting:
+            node = waiting.pop()
+            found += self._trie.ids_at(node)
+            first = int(self._trie.first_child[node])
+            waiting.extend(range(first, first + int(self._trie.n_children[node])))
+        return found
+
+    def weighed(self, scores: Logits) -> Logits:
+        """Scores, with those of tokens on the way to what is barred lowered in a copy.
+
+        Args:
+            scores: float32 ``[vocab]``, what is chosen from, minus infinity where masked.
+        """
+        lowered = {token: one.barred for token, one in self._path[-1].after.items() if one.barred}
+        if lowered:
+            scores = scores.copy()
+            for token, barred in lowered.items():
+                scores[token] += np.float32(math.log1p(-min(barred, _ALMOST)) * self._temperature)
+        return scores
+
+    def look_at(self, scores: Logits) -> None:
+        """Note, where the output comes for the first time, what probabilities are taken of there.
+
+        Args:
+            scores: those that `weighed` is given.
+        """
+        node = self._path[-1]
+        if node.norm is None:
+            most = scores.max()
+            total = np.exp((scores - most) / self._temperature).sum(dtype=np.float64)
+            node.norm = float(most) / self._temperature + math.log(float(total))
+
+    def go_on(self, token: int, score: float | None = None) -> None:
+        """A token has been written, or the end of the output.
+
+        Args:
+            token: its id.
+            score: its score before `weighed`; None where it was the only way on.
+        """
+        node = self._path[-1]
+        if token not in node.after:
+            node.after[token] = after = _Node()
+            if score is not None and node.norm is not None:
+                after.probability = math.exp(min(score / self._temperature - node.norm, 0.0))
+        self._path.append(node.after[token])
+
+    def go_back(self, n_tokens: int) -> None:
+        """The output is as it was after so many tokens."""
+        del self._path[n_tokens + 1 :]

@@ -1,0 +1,171 @@
+"""One output under the checks that only code can make: what was refused, and where to go back to.
+
+Owns the bookkeeping of ``retries=``: it is told of each token, has what closes judged
+(`structgen.values.Checks`), bars what is refused and says to how many tokens the output goes back;
+and it says which tokens stand for good, so that their text can be handed out. Knows no model, mask
+or cursor: `generation` does what it says.
+
+How far back. A refusal takes the output back to the token in which the refused value began. Where
+nothing is left after that, because all that the mask allows is barred, it goes back token by token,
+but never to before the first value that may still be refused: what stands before is settled, and
+has perhaps been read. If nothing is left there either, that is an error.
+
+Costs. Every refusal counts against ``retries``. Going back further is bounded by that, too: a place
+is left only when each way on from it was barred by a refusal.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from typing import NoReturn, final
+
+from structgen.errors import Attempt, ParseError, ValidationFailed
+from structgen.values import Checks, Key, Reading, Refusal
+
+from .barred import Barred
+
+
+@final
+class Trial:
+    """The checks of one output while it is written.
+
+    Attributes:
+        attempts: what was refused so far.
+        n_retried: tokens that were taken back.
+        barred: what the output may not be.
+    """
+
+    def __init__(self, checks: Checks, barred: Barred, retries: int) -> None:
+        """Begin an output.
+
+        Args:
+            checks: of its type.
+            barred: nothing yet.
+            retries: most refusals after which it goes on.
+        """
+        self._checks = checks
+        self._retries = retries
+        self._reading: Reading = checks.reading()
+        self._data = bytearray()
+        self._ends: list[int] = []  # offset behind each token
+        self._n_settled = 0
+        self._error: ParseError | None = None  # the latest refusal
+        self._refused: dict[Key, list[tuple[bytes, bytes | None]]] = {}
+        self.barred = barred
+        self.attempts: tuple[Attempt, ...] = ()
+        self.n_retried = 0
+
+    @property
+    def values(self) -> tuple[object, ...]:
+        """The value of the whole, once it has been accepted."""
+        return self._reading.values
+
+    @property
+    def n_settled(self) -> int:
+        """How many of the first tokens stand for good."""
+        settled, ends = self._reading.settled, self._ends
+        while self._n_settled < len(ends) and ends[self._n_settled] <= settled:
+            self._n_settled += 1
+        return self._n_settled
+
+    def excluded(self) -> set[int]:
+        """The tokens that may not come next."""
+        if not self.attempts:
+            return set()
+        return self.barred.excluded(bytes(self._data))
+
+    def read(self, data: bytes) -> int | None:
+        """A token has been written.
+
+        Args:
+            data: its bytes.
+
+        Returns:
+            To how many tokens the output goes back, None if it goes on.
+
+        Raises:
+            ValidationFailed: what closes is refused, once too often.
+        """
+        floor = self.n_settled
+        self._data += data
+        self._ends.append(len(self._data))
+        back = self._judge(self._reading.read(data), floor)
+        if back is None and self._refused:
+            # What was refused there is refused after other blanks, too.
+            for key, start in self._reading.open_values:
+                for text, ended_by in self._refused.get(key, ()):
+                    self._bar(start, text, ended_by)
+        return back
+
+    def end(self) -> int | None:
+        """The output has ended. Returns and raises what `read` does."""
+        floor = self.n_settled
+        return self._judge(self._reading.end(), floor)
+
+    def _judge(self, refusal: Refusal | None, floor: int) -> int | None:
+        if refusal is None:
+            return None
+        self.attempts += (Attempt(refusal.path, refusal.text, refusal.message),)
+        self._error = refusal.error
+        n_retries = len(self.attempts) - 1
+        if n_retries >= self._retries:
+            said = "1 retry" if n_retries == 1 else f"{n_retries:,} retries"
+            self._fail(f"after {said}, the most that retries= allows")
+        first = self._token_at(refusal.start)
+        if first < floor:
+            self._fail("in a part of it that has been settled")
+        is_seen = refusal.ended_by is None  # by its last byte, otherwise by the one after
+        last = self._token_at(refusal.end - is_seen)
+        barred = bytes(self._data[refusal.judged : refusal.end]), refusal.ended_by
+        self._refused.setdefault(refusal.judged_key, []).append(barred)
+        self._bar(refusal.judged, *barred)
+        self.barred.lower(first, last + 1)
+        return self._back(first)
+
+    def _bar(self, start: int, text: bytes, ended_by: bytes | None) -> None:
+        """Bar a text that begins at an offset."""
+        whole = bytes(self._data[:start]) + text
+        if ended_by is None:
+            self.barred.bar_beginning(whole)
+            return
+        self.barred.bar_whole(whole)
+        for byte in ended_by:
+            self.barred.bar_beginning(whole + bytes([byte]))
+
+    def _token_at(self, offset: int) -> int:
+        """The token that has the byte at an offset."""
+        return bisect_right(self._ends, offset)
+
+    def dead_end(self, *, by_text: bool) -> int:
+        """All that the mask allows here is barred.
+
+        Args:
+            by_text: as for `Barred.bar_here`.
+
+        Returns:
+            To how many tokens the output goes back.
+
+        Raises:
+            ValidationFailed: it cannot.
+        """
+        if len(self._ends) <= self.n_settled:
+            self._fail("and no other text is left there")
+        self.barred.bar_here(bytes(self._data), by_text=by_text)
+        self.barred.lower(self.n_settled, len(self._ends))
+        return self._back(len(self._ends) - 1)
+
+    def _back(self, n_tokens: int) -> int:
+        self.n_retried += len(self._ends) - n_tokens
+        del self._ends[n_tokens:]
+        del self._data[self._ends[-1] if self._ends else 0 :]
+        self._reading = self._checks.reading(bytes(self._data))
+        self.barred.go_back(n_tokens)
+        return n_tokens
+
+    def _fail(self, when: str) -> NoReturn:
+        told = "\n".join(f"  {one}" for one in self.attempts)
+        raise ValidationFailed(
+            f"Checks of {self._checks.output.name} refuse the output, {when}:\n{told}",
+            text=self._data.decode("utf-8", "replace"),
+            attempts=self.attempts,
+        ) from self._error

@@ -1,0 +1,453 @@
+"""Checks that only code can make, made of values as they close in a growing document.
+
+Owns which values of a type can be judged by themselves, so that what is refused is told when it is
+written and not at the end; and what exactly is refused: a value and all before it, whatever may
+follow. A value is judged by the whole part of the type that stands there, as Pydantic would. Knows
+no tokens, and nothing of what becomes of a refusal.
+
+When it is sound to judge a value alone. Nothing around it may change it first or forgive it (a
+"before" or "wrap" validator, `OnErrorOmit`), and none of its validators may ask for other fields.
+Otherwise what it is part of is judged, when that closes; in the end always the whole. If Pydantic
+then says which of its parts are wrong, the refusal is of the first of those, provided that nothing
+written after it has a say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol, TypeAlias
+
+from structgen.errors import ParseError
+from structgen.grammar import ir
+from structgen.grammar.json_schema import child_path
+from structgen.types import FUNCTIONS, OutputType, looked_at_by
+
+from .document import NEVER, Document, Node
+from .reader import Closed, Event, Opened, Path
+from .shapes import WRAPPERS, Place, Shapes
+
+_NOT_PARTS = frozenset(
+    ("metadata", "serialization", "expected", "default", "config", "function", "computed_fields")
+)
+"""Keys of core schemas under which there is nothing that reads a value."""
+
+_ENDS = b" \t\n\r,]}"
+_CHANGES = frozenset(("function-before", "function-wrap", "function-plain"))
+_FORGIVES = ("default", "omit")
+
+
+Key: TypeAlias = "tuple[Path, tuple[int, ...]]"
+"""A value of a type: where it is, and the identities of the core schemas that it may be of."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A value that code has refused.
+
+    Attributes:
+        path: where it is, as a JSON path.
+        text: its text.
+        judged_key: which value was judged: the refused one, or one that it is part of.
+        judged: offset at which that began; what stands before has no say.
+        start: offset of its first byte.
+        end: offset behind the last byte that the refusal is about.
+        ended_by: the bytes one of which after ``end``, or the end of the output, tells that the
+            value has ended there; None: it has in any case, by its closing quote or bracket.
+        message: what is wrong, in the code's own words.
+        error: why the text does not parse.
+    """
+
+    path: str
+    text: str
+    judged_key: Key
+    judged: int
+    start: int
+    end: int
+    ended_by: bytes | None
+    message: str
+    error: ParseError
+
+
+class Reading(Protocol):
+    """One output, read as it is written."""
+
+    @property
+    def settled(self) -> int:
+        """Offset before which nothing will be refused any more."""
+
+    @property
+    def open_values(self) -> Sequence[tuple[Key, int]]:
+        """The values that have begun and will be judged: which, and where they began."""
+
+    def read(self, data: bytes) -> Refusal | None:
+        """The output goes on; returns what is refused first of the values that this closes."""
+
+    def end(self) -> Refusal | None:
+        """The output is whole."""
+
+    @property
+    def values(self) -> tuple[Any, ...]:
+        """The value of the whole, once that has been accepted."""
+
+
+class Checks:
+    """The checks of one output type. Thread-safe: what is kept is only made twice."""
+
+    def __init__(self, output: OutputType, *, in_order: bool = True) -> None:
+        """Read a type.
+
+        Args:
+            output: the type.
+            in_order: whether the keys of objects are written in the order of their classes.
+        """
+        self.output = output
+        self.in_order = in_order
+        self.shapes: Shapes | None = None
+        if isinstance(output.grammar, ir.Json) and output.values is not None:
+            self.shapes = Shapes(output.values)
+        self._plans: dict[tuple[int, int], Plan] = {}
+
+    def reading(self, data: bytes = b"") -> Reading:
+        """Begin an output, or go on with one of which ``data`` has been accepted."""
+        if self.shapes is None:
+            return WholeReading(self.output, data)
+        return JsonReading(self, self.shapes, data)
+
+    def plan(self, place: Place) -> Plan:
+        """How values of a type are judged."""
+        key = id(place.core), id(place.config)
+        if key not in self._plans:
+            assert self.shapes is not None
+            self._plans[key] = _plan(self.shapes, place)
+        return self._plans[key]
+
+
+def checks_of(output: OutputType, *, in_order: bool = True) -> Checks | None:
+    """The checks of a type, as `Checks`; None where no code looks at its values."""
+    return Checks(output, in_order=in_order) if output.checked else None
+
+
+# -- which values can be judged --------------------------------------------------------------
+
+
+class Plan(NamedTuple):
+    """How the values of one type are judged.
+
+    Attributes:
+        has_code: whether code looks at the value or its parts.
+        is_judged: whether that takes a look at the value when it closes: its parts, judged when
+            they close, leave something over.
+        is_alone: whether it can be judged without what is around it.
+        taints: whether its parts cannot be judged without it.
+    """
+
+    has_code: bool
+    is_judged: bool
+    is_alone: bool
+    taints: bool
+
+
+_PLAIN = Plan(has_code=False, is_judged=False, is_alone=True, taints=False)
+
+
+def _plan(shapes: Shapes, place: Place) -> Plan:
+    if place.core is None or not any(_code(shapes, place.core, ())):
+        return _PLAIN
+    taints = forgives = False
+    for core in _wrappers(shapes, place.core):
+        kind = core["type"]
+        taints = taints or (kind in _CHANGES and bool(looked_at_by(core)))
+        forgives = forgives or (kind == "default" and core.get("on_error") in _FORGIVES)
+    objects, arrays = shapes.objects(place), shapes.arrays(place)
+    inside: set[int] = set()
+    if not (taints or forgives):
+        parts = [part for shape in objects for _, part in shape.fields.values()]
+        parts += [part for shape in arrays for part in shape.first]
+        parts += [one.others for one in objects if one.others is not None]
+        parts += [one.others for one in arrays if one.others is not None]
+        inside = {id(part.core) for part in parts if _is_alone(shapes, part)}
+    # Of several kinds of object it may be known too late which one it is.
+    is_judged = (
+        len(objects) > 1 or len(arrays) > 1 or any(_code(shapes, place.core, frozenset(inside)))
+    )
+    return Plan(True, is_judged, _is_alone(shapes, place), taints or forgives)
+
+
+def _is_alone(shapes: Shapes, place: Place) -> bool:
+    if place.core is None:
+        return True
+    forgives = any(
+        core["type"] == "default" and core.get("on_error") in _FORGIVES
+        for core in _wrappers(shapes, place.core)
+    )
+    return not forgives and shapes.parser(place) is not None
+
+
+def _wrappers(shapes: Shapes, core: Any) -> Iterator[Any]:
+    """What is around what a value is, in a core schema; in unions around each that it may be."""
+    waiting, seen = [core], set()
+    while waiting:
+        core = waiting.pop()
+        kind = core["type"]
+        if kind == "definition-ref":
+            name = core["schema_ref"]
+            if name not in seen and name in shapes.refs:
+                seen.add(name)
+                waiting.append(shapes.refs[name])
+            continue
+        yield core
+        if kind == "union":
+            waiting += [one[0] if isinstance(one, tuple) else one for one in core["choices"]]
+        elif kind == "tagged-union":
+            waiting += [one for one in core["choices"].values() if isinstance(one, dict)]
+        elif kind == "chain":
+            waiting += core["steps"]
+        elif kind in WRAPPERS:
+            waiting.append(core[WRAPPERS[kind]])
+
+
+def _code(shapes: Shapes, core: Any, without: frozenset[int] | tuple[()]) -> Iterator[bool]:
+    """True for each place in a core schema where code looks at values, parts left out."""
+    waiting: list[Any] = [core]
+    seen: set[str] = set()
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, (list, tuple)):
+            waiting.extend(node)
+        elif isinstance(node, dict):
+            if id(node) in without:
+                continue
+            kind = node.get("type")
+            if kind == "definition-ref":
+                name = node["schema_ref"]
+                if name not in seen and name in shapes.refs:
+                    seen.add(name)
+                    waiting.append(shapes.refs[name])
+                continue
+            is_schema = isinstance(node.get("function"), dict) or kind not in FUNCTIONS
+            if isinstance(kind, str) and is_schema and looked_at_by(node):
+                yield True
+            skipped = _NOT_PARTS | {"definitions"} if kind == "definitions" else _NOT_PARTS
+            waiting.extend(part for key, part in node.items() if key not in skipped)
+
+
+# -- outputs -----------------------------------------------------------------------------------
+
+
+class WholeReading:
+    """An output of which nothing can be judged before its end."""
+
+    settled = 0
+    open_values: Sequence[tuple[Key, int]] = ()  # what is barred of the whole is barred already
+
+    def __init__(self, output: OutputType, data: bytes = b"") -> None:
+        self._output = output
+        self._data = bytearray(data)
+        self.values: tuple[Any, ...] = ()
+
+    def read(self, data: bytes) -> Refusal | None:
+        """The output goes on."""
+        self._data += data
+        return None
+
+    def end(self) -> Refusal | None:
+        """The output is whole."""
+        text = self._data.decode("utf-8", "replace")
+        try:
+            self.values = (self._output.parse(text),)
+        except ParseError as error:
+            message = "; ".join(dict.fromkeys(one["msg"] for one in _problems(error)))
+            message = message or str(error.__cause__ or error)
+            return Refusal("$", text, ((), ()), 0, 0, len(self._data), b"", message, error)
+        return None
+
+
+class JsonReading(Document):
+    """A JSON document, whose parts are judged when they close."""
+
+    def __init__(self, checks: Checks, shapes: Shapes, data: bytes = b"") -> None:
+        super().__init__(shapes)
+        self.values: tuple[Any, ...] = ()
+        self._checks = checks
+        self._tainted: list[bool] = []  # of each open value, whether its parts cannot be judged
+        self._held: list[tuple[Key, int]] = []  # open values that will be judged
+        self._is_held: list[bool] = []
+        self._refusal: Refusal | None = None
+        self._judges = False
+        self.feed(data)
+        self._judges = True
+
+    @property
+    def settled(self) -> int:
+        """Offset before which nothing will be refused any more."""
+        return self._held[0][1] if self._held else self.n_bytes
+
+    @property
+    def open_values(self) -> Sequence[tuple[Key, int]]:
+        """The values that have begun and will be judged: which, and where they began."""
+        return self._held
+
+    def read(self, data: bytes) -> Refusal | None:
+        """The output goes on; returns what is refused first of the values that this closes."""
+        self.data += data
+        self.n_bytes += len(data)
+        return self._take_all(self.reader.feed(data))
+
+    def end(self) -> Refusal | None:
+        """The output is whole."""
+        refusal = self._take_all(self.reader.finish())
+        if refusal is None and not self.values:
+            assert self.root is not None
+            refusal = self._judge_whole(self.root)
+        return refusal
+
+    def _take_all(self, events: list[Event]) -> Refusal | None:
+        for event in events:
+            self.take(event)
+            if self._refusal is not None:
+                return self._refusal
+        return None
+
+    def take(self, event: Event) -> None:
+        """Grow by an event; what closes is judged."""
+        node = self.open[-1] if self.open else None
+        super().take(event)
+        if isinstance(event, Opened):
+            self._opened(self.open[-1], event.path)
+        elif isinstance(event, Closed):
+            assert node is not None
+            self._tainted.pop()
+            if self._is_held.pop():
+                self._held.pop()
+                if self._judges:
+                    self._judge(node, event.path)
+
+    def _opened(self, node: Node, path: Path) -> None:
+        plans = [self._checks.plan(place) for place in node.places]
+        has_code = any(plan.has_code for plan in plans)
+        is_tainted = bool(self._tainted) and self._tainted[-1]
+        is_held = (
+            has_code
+            and not is_tainted
+            and all(plan.is_alone for plan in plans)
+            and (len(plans) > 1 or any(plan.is_judged for plan in plans))
+        )
+        # The whole is judged in the end, whatever is around.
+        is_held = is_held or (not path and any(plan.is_judged for plan in plans))
+        self._tainted.append(is_tainted or any(plan.taints for plan in plans))
+        self._is_held.append(is_held)
+        if is_held:
+            self._held.append(((path, _types(node)), node.start))
+
+    def _judge(self, node: Node, path: Path) -> None:
+        """Refuse a value that none of the types which it may have takes."""
+        if not path:
+            self._refusal = self._judge_whole(node)
+            return
+        text = self.data[node.start : node.end].decode("utf-8", "surrogatepass")
+        errors: list[ParseError] = []
+        for place in node.places:
+            parse = self.shapes.parser(place)
+            if parse is None:
+                return
+            try:
+                parse(text)
+            except ParseError as error:
+                errors.append(error)
+            else:
+                return
+        self._refusal = self._refused(node, path, errors[-1])
+
+    def _judge_whole(self, node: Node) -> Refusal | None:
+        text = self.data.decode("utf-8", "surrogatepass")
+        try:
+            self.values = (self._checks.output.parse(text),)
+        except ParseError as error:
+            return self._refused(node, (), error)
+        return None
+
+    def _refused(self, node: Node, path: Path, error: ParseError) -> Refusal:
+        """The refusal of a value, or of the first of its parts that is at fault."""
+        first, where, is_final = node, path, True
+        found = [
+            (part.start, part, steps, message, sure)
+            for message, part, steps, sure in self._at_fault(node, error)
+        ]
+        message = str(error.__cause__ or error)
+        if found:
+            start = min(one[0] for one in found)
+            here = [one for one in found if one[0] == start]
+            _, first, steps, _, is_final = here[0]
+            where = (*path, *steps)
+            message = "; ".join(dict.fromkeys(one[3] for one in here))
+        last = first if is_final else node
+        return Refusal(
+            child_path("$", *where),
+            self.data[first.start : first.end].decode("utf-8", "surrogatepass"),
+            (path, _types(node)),
+            node.start,
+            first.start,
+            last.end,
+            _ENDS if last.kind == "other" else None,
+            message,
+            error,
+        )
+
+    def _at_fault(self, node: Node, error: ParseError) -> Iterator[tuple[str, Node, Path, bool]]:
+        """What Pydantic says, the parts it says it of, the way there, and whether what is written
+        after each has no say in it."""
+        for problem in _problems(error):
+            part, is_final = node, True
+            steps: list[str | int] = []
+            for step in problem["loc"]:
+                if step == "[key]":
+                    part, steps, is_final = node, [], True
+                    break
+                inner = _child(part, step)
+                if inner is not None:
+                    is_final = is_final and self._is_final(part, step)
+                    part = inner
+                    steps.append(step)
+            yield problem["msg"], part, tuple(steps), is_final
+
+    def _is_final(self, node: Node, step: str | int) -> bool:
+        """Whether a fault of a part is one of the whole, whatever comes after the part."""
+        if len(node.places) != 1 or self._checks.plan(node.places[0]).taints:
+            return False
+        if isinstance(step, int):
+            return len(self.shapes.arrays(node.places[0])) == 1
+        shapes = node.shape(node.children[node.steps[step]].start)
+        if len(shapes) != 1 or step not in shapes[0].fields:
+            return False
+        # Validators of a field get the fields that its class has before it.
+        keys = list(shapes[0].fields)
+        earlier = keys[: keys.index(step)]
+        if self._checks.in_order:
+            earlier = [key for key in earlier if key in node.steps]
+        return all(node.steps.get(key, NEVER) < node.steps[step] for key in earlier)
+
+
+def _types(node: Node) -> tuple[int, ...]:
+    return tuple(id(place.core) for place in node.places)
+
+
+def _child(node: Node, step: Any) -> Node | None:
+    """The part of a value that a step of Pydantic's leads to; None where it stays at the value."""
+    if node.kind == "array" and isinstance(step, int) and step < len(node.children):
+        return node.children[step]
+    # Of keys that were written twice it is not told which is meant.
+    is_clear = len(node.steps) == len(node.children)
+    if node.kind == "object" and isinstance(step, str) and step in node.steps and is_clear:
+        return node.children[node.steps[step]]
+    return None
+
+
+def _problems(error: ParseError) -> list[Mapping[str, Any]]:
+    """What Pydantic found, if it was that which refused the text."""
+    cause = error.__cause__
+    tell = getattr(cause, "errors", None)
+    if not callable(tell):
+        return []
+    found: list[Mapping[str, Any]] = tell(include_url=False, include_context=False)
+    return found
