@@ -145,7 +145,6 @@ class Constraint(Typed[T_co]):
         output: the lowered output type; ``output.parse(text)`` gives the value.
         vocabulary: the vocabulary it was compiled for.
         named: the special tokens that its grammar names.
-        options: the compile options that were given.
     """
 
     def __init__(
@@ -157,7 +156,7 @@ class Constraint(Typed[T_co]):
     ) -> None:
         self.output = output
         self.vocabulary = vocabulary
-        self.options = options
+        self._options = options
         self._unenforced = built.unenforced
         first = Engine(output, vocabulary, built)
         self._engines = Engines(first, partial(_anew, output, vocabulary, options))
@@ -230,7 +229,7 @@ class Constraint(Typed[T_co]):
         from .explain import explain
 
         output = self.output
-        return explain(output.grammar, self.options, self._unenforced, output.checked)
+        return explain(output.grammar, self._options, self._unenforced, output.checked)
 
     def __copy__(self) -> Constraint[T_co]:
         return self  # immutable

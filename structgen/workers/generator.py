@@ -220,7 +220,7 @@ class WorkerGenerator(AsyncGenerator[T_co]):
 
     def _search(self, options: Mapping[str, Any]) -> search_options.SearchOptions:
         search = search_options.parse(options)
-        for name in ("processor", "trace"):
+        for name in ("processor", "trace", "retries"):
             if getattr(search, name):
                 raise OptionError(_elsewhere(name))
         if search.n is not None:

@@ -264,15 +264,16 @@ def test_errors_are_the_same_as_here(worker: AsyncModel) -> None:
             lambda: generator(["a", "b"]),  # type: ignore[arg-type]
             lambda: generator("x", processor=keep),
             lambda: generator("x", trace=True),
+            lambda: generator("x", retries=1),
             lambda: generator("x", max_tokens=3),  # type: ignore[call-arg]
             lambda: generator("x" * 50_000),
         ]
         return [await error_of(call) for call in calls]
 
-    budget, adapter, many, processor, trace, name, long = asyncio.run(errors())
+    budget, adapter, many, processor, trace, retries, name, long = asyncio.run(errors())
     assert isinstance(budget, structgen.BudgetTooSmall)
     assert (budget.budget, budget.minimum > 2) == (2, True)
-    for error in (adapter, processor, trace, name):
+    for error in (adapter, processor, trace, retries, name):
         assert isinstance(error, structgen.OptionError)
     assert isinstance(many, structgen.PromptError)
     assert "to_thread" in str(processor)
