@@ -41,7 +41,7 @@ TEXTS = NUMBERS.split() + OTHERS.split()
 @pytest.mark.parametrize("schema", SCHEMAS, ids=json.dumps)
 def test_spelling_decides_as_in_an_independent_validator(schema: dict[str, Any]) -> None:
     schema = {"$schema": "http://json-schema.org/draft-04/schema#", **schema}
-    any_spelling = structgen.compile(JsonSchema(schema), TINY, property_order="any")
+    any_spelling = structgen.compile(JsonSchema(schema), TINY, spelling="any")
     canonical = structgen.compile(JsonSchema(schema), TINY)
     validator = jsonschema_rs.validator_for(schema)
     rng = random.Random(1)
