@@ -16,11 +16,15 @@ from structgen.errors import ModelNotFound, OptionError
 from structgen.models import cache, catalogue, damage, fetch, hub
 from structgen.models.cache import Installed, installed
 from structgen.models.catalogue import DEFAULT
+from structgen.models.health import Finding, Health
+from structgen.models.health import examine as doctor
 from structgen.models.progress import Progress, reporting
 from structgen.models.shelf import ModelInfo, Usage, Verified, info, listing, usage, verify
 
 __all__ = [
     "DEFAULT",
+    "Finding",
+    "Health",
     "Installed",
     "ModelInfo",
     "Progress",
@@ -28,6 +32,7 @@ __all__ = [
     "Verified",
     "catalogue",
     "convert_gguf",
+    "doctor",
     "info",
     "installed",
     "listing",

