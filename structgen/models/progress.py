@@ -149,14 +149,14 @@ class _Bar:
 
 def _rich_progress() -> RichProgress:
     from rich.console import Console
-    from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
     from rich.progress import Progress as RichProgress
 
     return RichProgress(
         TextColumn("{task.description}", markup=False),
         BarColumn(),
         TaskProgressColumn(),
-        TimeElapsedColumn(),
+        TimeRemainingColumn(elapsed_when_finished=True),
         console=Console(stderr=True),
     )
 
