@@ -16,6 +16,7 @@ import click
 import structgen
 from structgen.errors import StructgenError
 
+from .decisions import decide
 from .doctor_command import doctor
 from .embeddings import embed, search
 from .generation import generate, trace
@@ -54,7 +55,7 @@ def demo(model: str, seed: int) -> None:
     scenes.run(loaded, screen, seed)
 
 
-for command in (generate, trace, models, embed, search, grammars, doctor):
+for command in (generate, trace, decide, models, embed, search, grammars, doctor):
     cli.add_command(command)
 
 

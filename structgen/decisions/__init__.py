@@ -2,8 +2,9 @@
 
 In reading order: `questions` (`Predicate`, `Choice`, `Score`) and `fields` (those of a Pydantic
 class), `templates` (prompts), `distributions` (the arithmetic and its bounds), `reading` (what
-prompts share is run once), `answers`, `metrics`, `calibration` and `diagram`, `decider`. The sums
-over token sequences are `structgen.insight`'s. Knows no command line and no server.
+prompts share is run once), `answers`, `metrics`, `calibration` and `diagram`, `decider` and
+`json_form`. The sums over token sequences are `structgen.insight`'s. Knows no command line and no
+server.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 from .answers import Answer, Answers, ChoiceAnswer, PredicateAnswer, ScoreAnswer
 from .calibration import Calibration
 from .decider import Decider
+from .json_form import answers_to_json, questions_from_json
 from .metrics import Bin, Metrics, measured
 from .questions import Choice, Label, Predicate, Question, Score
 from .reading import Usage
@@ -35,5 +37,7 @@ __all__ = [
     "Score",
     "ScoreAnswer",
     "Usage",
+    "answers_to_json",
     "measured",
+    "questions_from_json",
 ]

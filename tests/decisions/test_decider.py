@@ -296,7 +296,7 @@ def test_chat_templates_get_messages():
     decider = Decider(FakeModel(context_length=1000))
     shown = decider.decide("It broke.", {"q": Choice("Who?", {"a": "first", "b": None})}).trace["q"]
     assert shown[0].startswith("[user]")
-    assert shown[0].partition("[assistant]")[0].rstrip().endswith("written.")
+    assert shown[0].endswith("written.\n[assistant]Answer:")
     assert "- a: first\n- b\n" in shown[0]
     template = PromptTemplate(
         "{state}{question}{options}", system="Be brief.", is_chat=True, answer="It is"

@@ -1,0 +1,100 @@
+"""Questions and answers as JSON, for files and wires.
+
+It owns the form. It knows no files, models or protocols of others.
+
+    {"refund": {"type": "predicate", "instructions": "Does the customer ask for a refund?"},
+     "team": {"type": "choice", "instructions": "Which team?", "options": {"billing": "payments",
+              "tech": null}},
+     "anger": {"type": "score", "instructions": "How angry?", "levels": ["calm", "furious"]}}
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from typing import Any
+
+from structgen.errors import OptionError
+
+from .answers import Answers, ChoiceAnswer, PredicateAnswer, ScoreAnswer
+from .questions import Choice, Predicate, Question, Score
+
+_LABELS = {"predicate": None, "choice": "options", "score": "levels"}
+"""Where each type of question has its labels."""
+
+
+def questions_from_json(given: Any) -> dict[str, Question]:
+    """Make questions of their JSON.
+
+    Raises:
+        OptionError: it is not of the form above; the error names the question.
+    """
+    if not isinstance(given, Mapping) or not given:
+        raise OptionError(
+            "The questions are no JSON object of names and questions, such as "
+            '{"urgent": {"type": "predicate", "instructions": "Is it urgent?"}}.'
+        )
+    return {name: _question(name, one) for name, one in given.items()}
+
+
+def _question(name: str, given: Any) -> Question:
+    where = f"The question {name!r}"
+    kind = given.get("type") if isinstance(given, Mapping) else None
+    if kind not in _LABELS:
+        raise OptionError(
+            f'{where} has the type {kind!r}. Pass an object with "type": one of '
+            f"{', '.join(_LABELS)}."
+        )
+    labels = _LABELS[kind]
+    known = {"type", "instructions", *([] if labels is None else [labels])}
+    extra = [key for key in given if key not in known]
+    missing = [key for key in sorted(known) if key not in given]
+    if extra or missing:
+        raise OptionError(
+            f"{where} {f'has {extra[0]!r}' if extra else f'lacks {missing[0]!r}'}. A {kind} has: "
+            f"{', '.join(sorted(known))}."
+        )
+    try:
+        if labels is None:
+            return Predicate(given["instructions"])
+        if kind == "choice":
+            return Choice(given["instructions"], given[labels])
+        return Score(given["instructions"], given[labels])
+    except OptionError as error:
+        raise OptionError(f"{where}: {error}") from None
+
+
+def answers_to_json(answers: Answers[Any]) -> dict[str, Any]:
+    """Answers as a JSON value: by name, each with its type."""
+    return {name: _answer(answers[name]) for name in answers}
+
+
+def _answer(answer: PredicateAnswer | ChoiceAnswer | ScoreAnswer) -> dict[str, Any]:
+    common = {
+        "confidence": answer.confidence,
+        "margin": answer.margin,
+        "mass": answer.mass,
+        "error_bound": answer.error_bound,
+        "abstained": answer.abstained,
+    }
+    if isinstance(answer, PredicateAnswer):
+        return {"type": "predicate", "probability": answer.probability, **common}
+    if isinstance(answer, ScoreAnswer):
+        probabilities = [
+            {"value": i, "label": label, "probability": p}
+            for i, (label, p) in enumerate(answer.probabilities.items())
+        ]
+        told = {"score": answer.score, "probabilities": probabilities}
+        return {"type": "score", **told, **common}
+    pairs = zip(answer.values, answer.labels, answer.label_probabilities, strict=True)
+    choices = [
+        {"value": _plain(value, label), "probability": p}
+        for value, label, p in sorted(pairs, key=lambda pair: -pair[2])
+    ]
+    chosen = None if answer.abstained else choices[0]["value"]
+    return {"type": "choice", "choice": chosen, "probabilities": choices, **common}
+
+
+def _plain(value: Any, label: str) -> Any:
+    value = value.value if isinstance(value, enum.Enum) else value
+    return value if value is None or isinstance(value, (str, bool, int, float)) else label

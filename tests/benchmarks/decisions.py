@@ -1,0 +1,113 @@
+"""What decisions cost: passes, tokens and processor time, against two other ways to ask.
+
+    python tests/benchmarks/decisions.py [--states 100,500,2000] [--questions 1,5,20]
+
+For states of so many tokens and so many questions (a third each of predicates, choices and scores):
+
+- decisions: `Decider.decide`, whole labels to the bound.
+- first token: the same prompts with the same shared reading, and of each the scores of the next
+  token alone: the least that any way of asking costs, and what reads single-token labels only.
+- generations: one masked generation a question, each from its whole prompt, as for a user who asks
+  question after question; the model keeps the beginning of the last prompt.
+
+Times are processor time of this process, all threads together, the best of two.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+
+import structgen
+from structgen.decisions import Choice, Decider, Predicate, Question, Score
+from structgen.models.passes import n_shared
+
+MODEL = "smollm2-135m-instruct"
+SENTENCE = "The customer writes that the parcel came late and that the lamp in it was broken. "
+ASPECTS = (
+    *("price", "delivery", "support", "quality", "packaging", "website", "refund", "manual"),
+    *("colour", "size", "warranty", "courier", "invoice", "shop", "tone", "outcome", "delay"),
+    *("damage", "reply", "brand"),
+)
+
+
+def questions(n: int) -> dict[str, Question]:
+    found: dict[str, Question] = {}
+    for i, aspect in enumerate(ASPECTS[:n]):
+        if i % 3 == 0:
+            found[aspect] = Predicate(f"Does the text mention the {aspect}?")
+        elif i % 3 == 1:
+            options = ["positive", "negative", "neutral"]
+            found[aspect] = Choice(f"How is the {aspect} judged?", options)
+        else:
+            found[aspect] = Score(f"How much does the {aspect} matter?", ["little", "much"])
+    return found
+
+
+def spent(run: Callable[[], object], model: structgen.TextModel) -> float:
+    """Processor time of a call that starts from nothing."""
+    times = []
+    for _ in range(2):
+        model.sequences.clear()
+        began = time.process_time()
+        run()
+        times.append(time.process_time() - began)
+    return min(times)
+
+
+def first_tokens(decider: Decider, state: str, asked: dict[str, Question]) -> None:
+    prompts = sorted(decider.prompt_ids(state, one).tolist() for one in asked.values())
+    model = decider.model
+    sequence = model.start(max(map(len, prompts)) + 2)
+    for prompt in prompts:
+        kept = 0
+        if sequence.length:
+            kept = min(n_shared(sequence.token_ids[0], prompt), len(prompt) - 2)
+        sequence.rewind(kept)
+        sequence.append(prompt[kept:])
+        sequence.logits()
+    sequence.close()
+
+
+def generations(decider: Decider, state: str, asked: dict[str, Question]) -> None:
+    for question in asked.values():
+        prompt = decider.template.prompt(state, question, question.labels)
+        before = decider.template.before_label
+        decider.model(prompt, structgen.Choice([before + one.text for one in question.labels]))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--states", default="100,500,2000")
+    parser.add_argument("--questions", default="1,5,20")
+    given = parser.parse_args()
+    model = structgen.load(MODEL)
+    decider = Decider(model)
+    print(
+        "| state | questions | passes (for labels) | tokens run | decisions | first token | ",
+        end="",
+    )
+    print("generations | to first token | to generations |")
+    print("|---|---|---|---|---|---|---|---|---|")
+    for n_tokens in map(int, given.states.split(",")):
+        per_sentence = len(model.encode(SENTENCE))
+        state = SENTENCE * max(round(n_tokens / per_sentence), 1)
+        for n in map(int, given.questions.split(",")):
+            asked = questions(n)
+            decider.decide("warm up", asked)  # compiles the labels
+            generations(decider, "warm up", asked)
+            usage = decider.decide(state, asked).usage
+            ours = spent(lambda s=state, a=asked: decider.decide(s, a), model)
+            first = spent(lambda s=state, a=asked: first_tokens(decider, s, a), model)
+            whole = spent(lambda s=state, a=asked: generations(decider, s, a), model)
+            print(
+                f"| {n_tokens} | {n} | {usage.passes} ({usage.label_passes}) | {usage.run_tokens} "
+                f"| {ours:.2f} s | {first:.2f} s | {whole:.2f} s | {ours / first:.2f} | "
+                f"{ours / whole:.2f} |",
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    main()
