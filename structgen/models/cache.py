@@ -176,6 +176,7 @@ def installing(name: str, progress: Progress, *, resume: bool = False) -> Iterat
                 if not resume:
                     shutil.rmtree(work, ignore_errors=True)
                 make(work)
+                os.utime(work)  # It is not abandoned, however old.
             yield work
         except BaseException:
             if not resume:

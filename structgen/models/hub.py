@@ -59,28 +59,14 @@ def fetch(name: str, progress: Progress, task: str | None = None) -> Path:
     Environment: ``HF_TOKEN``, ``HF_ENDPOINT`` and ``HF_HUB_OFFLINE`` as for every user of
     huggingface_hub.
     """
-    organisation, repository, *rest = name.split("/")
-    repo_id, subfolder = f"{organisation}/{repository}", "/".join(rest)
+    repo_id, subfolder = _parts(name)
     with cache.installing(name, progress, resume=True) as work:
         folder = cache.find(name)
         if folder is not None:
             return folder
         with _explained(repo_id):
             listing = _listing(repo_id)
-        files = list(listing.files)
-        chosen = None
-        if task == "embed" or (task is None and not any(map(_is_config, files))):
-            chosen = hub_embedders.wanted(name, subfolder, files)
-        if task == "embed" and chosen is None:
-            raise ModelNotFound(
-                f"{repo_id} holds no embedder: there must be an ONNX file and a tokenizer.json in "
-                "it. Look for a repository that has them, or export the model: `optimum-cli export "
-                f"onnx --model {repo_id} OUT`, then name the folder OUT."
-            )
-        inside = "" if chosen is not None else _model_folder(name, subfolder, files)
-        if chosen is None:
-            chosen = [file for file in files if _wanted(file, inside)]
-            _check_whole(name, inside, chosen)
+        chosen, inside = _chosen(name, subfolder, list(listing.files), task)
         # A folder for each commit: files of two commits must not mix.
         download = work / listing.commit
         for stale in work.iterdir():
@@ -89,12 +75,62 @@ def fetch(name: str, progress: Progress, task: str | None = None) -> Path:
         _fetch_files(repo_id, listing, chosen, download, name, progress)
         lacking = damage.missing_data(download / inside)
         if lacking:
+            shutil.rmtree(download, ignore_errors=True)  # It would fail again.
             raise ModelNotFound(
                 f"{repo_id} lacks what its graph refers to: "
                 f"{', '.join(lack.file.name for lack in lacking)}. Look for another conversion."
             )
         source = f"Hugging Face: {name}"
         return cache.install(name, download / inside, source, listing.commit)
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """What the hub says of a model: the commit, the bytes to fetch, and the task."""
+
+    commit: str
+    size: int
+    task: str
+
+
+def describe(name: str) -> Described:
+    """Ask the hub about a model that is not here; nothing is fetched.
+
+    Raises:
+        ModelNotFound, DownloadError: as `fetch`; of several models in a repository, all are listed.
+    """
+    repo_id, subfolder = _parts(name)
+    with _explained(repo_id):
+        listing = _listing(repo_id)
+    files = list(listing.files)
+    chosen, _ = _chosen(name, subfolder, files, None)
+    size = sum(listing.files[file].size or 0 for file in chosen)
+    return Described(listing.commit, size, "generate" if any(map(_is_config, files)) else "embed")
+
+
+def _parts(name: str) -> tuple[str, str]:
+    """The repository's id, and the path inside it."""
+    organisation, repository, *rest = name.split("/")
+    return f"{organisation}/{repository}", "/".join(rest)
+
+
+def _chosen(name: str, subfolder: str, files: list[str], task: str | None) -> tuple[list[str], str]:
+    """The files that make the model that a name means, and the folder that they are in."""
+    repo_id, _ = _parts(name)
+    if task == "embed" or (task is None and not any(map(_is_config, files))):
+        chosen = hub_embedders.wanted(name, subfolder, files)
+        if chosen is not None:
+            return chosen, ""
+    if task == "embed":
+        raise ModelNotFound(
+            f"{repo_id} holds no embedder: there must be an ONNX file and a tokenizer.json in "
+            "it. Look for a repository that has them, or export the model: `optimum-cli export "
+            f"onnx --model {repo_id} OUT`, then name the folder OUT."
+        )
+    inside = _model_folder(name, subfolder, files)
+    chosen = [file for file in files if _wanted(file, inside)]
+    _check_whole(name, inside, chosen)
+    return chosen, inside
 
 
 def _fetch_files(

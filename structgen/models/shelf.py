@@ -15,7 +15,7 @@ from typing import Any, Literal
 from structgen.errors import ModelNotFound
 from structgen.storage.user_folder import root
 
-from . import cache, catalogue, damage, records
+from . import cache, catalogue, damage, hub, records
 from .catalogue import Entry
 from .entry import File
 from .progress import Progress, bytes_under, reporting
@@ -112,8 +112,11 @@ def listing() -> list[ModelInfo]:
 def info(name: str) -> ModelInfo:
     """Return what is known of a model: of the catalogue, in the cache, or in a local folder.
 
+    The hub is asked about any other repository, ``org/name`` or ``org/name/folder``.
+
     Raises:
-        ModelNotFound: it is none of these.
+        ModelNotFound: it is none of these; or a repository holds several models, which are listed.
+        DownloadError: the hub cannot be reached or refuses.
     """
     entry = catalogue.named(name)
     place = catalogue.cache_name(name) if entry is None else entry.cache_name
@@ -127,6 +130,8 @@ def info(name: str) -> ModelInfo:
         return _of_folder(name, folder)
     if cache.is_model(local):
         return _of_folder(str(local), local)
+    if hub.looks_like(name) and not local.exists():
+        return _of_repository(name)
     close = catalogue.suggestions(name, [model.name for model in cache.installed()])
     hint = f"Did you mean {' or '.join(close)}?" if close else "See `structgen models list`."
     raise ModelNotFound(
@@ -161,7 +166,8 @@ def verify(names: Sequence[str] = (), progress: Progress | None = None) -> list[
         ModelNotFound: a model is not here.
 
     Cost: one reading of all files, some seconds a gigabyte. Where no digests are known, of a local
-    folder or of a model fetched before version 0.2, sizes are compared with what graphs refer to.
+    folder or of a model that an earlier version fetched, sizes are compared with what graphs refer
+    to.
     """
     places = [(name, _here(name)) for name in names] or [
         (model.name, model.folder) for model in cache.installed()
@@ -179,11 +185,11 @@ def _here(name: str) -> Path:
 
 def _verified(name: str, folder: Path, progress: Progress) -> Verified:
     files = _digests(name, folder)
-    problems = [lack.says for lack in damage.find(folder)]
+    lacking = damage.find(folder)
+    problems = [lack.says for lack in lacking]
     if files is not None:
         problems = list(_differences(folder, files, f"Checking {name}", progress)) or problems
-    cures = [lack.do for lack in damage.find(folder)]
-    cure = " ".join(dict.fromkeys(cures))
+    cure = " ".join(dict.fromkeys(lack.do for lack in lacking))
     if problems and cache.name_of(folder) is not None:
         cure = f"`structgen models rm {name}`, then `structgen models pull {name}`."
     count = sum(path.is_file() for path in folder.rglob("*")) if files is None else len(files)
@@ -262,6 +268,26 @@ def _of_folder(name: str, folder: Path) -> ModelInfo:
         notes="not in the catalogue: what its folder says",
         folder=folder,
         commit="" if record is None else record.commit,
+    )
+
+
+def _of_repository(name: str) -> ModelInfo:
+    """What the hub says of a model that is neither in the catalogue nor here."""
+    found = hub.describe(name)
+    return ModelInfo(
+        name=name,
+        task=found.task,
+        summary="",
+        parameters=None,
+        size=found.size,
+        context=None,
+        vocabulary=None,
+        languages=(),
+        licence="",
+        source=f"Hugging Face: {name}",
+        notes="not in the catalogue: the hub's list of its files",
+        folder=None,
+        commit=found.commit,
     )
 
 

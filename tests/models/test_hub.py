@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import time
 from types import SimpleNamespace
 
 import numpy as np
 import onnx
 import pytest
+from hub_server import COMMIT
 
 from structgen import models
 from structgen.errors import DownloadError, ModelNotFound
@@ -196,6 +199,19 @@ def test_a_repository_without_the_data_of_its_graph_is_refused(hub, tmp_path):
     with pytest.raises(ModelNotFound, match=r"lacks what its graph refers to: model\.onnx\.data"):
         models.path("org/headless")
     assert models.installed() == []
+    assert models.usage().unfinished == {}
+
+
+def test_what_is_resumed_is_not_abandoned(hub, cache_folder):
+    hub.repositories["org/cut"] = FILES
+    hub.cuts["model.onnx.data"] = 1000
+    work = cache_folder / "partial" / "org--cut"
+    (work / COMMIT).mkdir(parents=True)
+    old = time.time() - 6 * 24 * 3600
+    os.utime(work, (old, old))
+    with pytest.raises(DownloadError):
+        models.path("org/cut")
+    assert work.stat().st_mtime > old + 3600
 
 
 def graph_with_data(folder):

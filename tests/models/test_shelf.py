@@ -64,6 +64,22 @@ def test_what_nothing_is_known_of(cache_folder, model_folder):
     assert models.info(str(model_folder)).folder == model_folder
 
 
+def test_the_hub_is_asked_about_other_repositories(hub):
+    hub.repositories["org/many"] = {
+        f"{folder}/{name}": data for folder in ("cpu", "cuda") for name, data in FILES.items()
+    }
+    with pytest.raises(ModelNotFound, match=r"2 models(.|\n)*org/many/cpu\n *org/many/cuda"):
+        models.info("org/many")
+    found = models.info("org/many/cpu")
+    wanted = sum(len(data) for name, data in FILES.items() if name != "model.safetensors")
+    assert (found.size, found.here, found.task) == (wanted, False, "generate")
+    assert hub.downloads == []
+    with pytest.raises(ModelNotFound, match="no repository org/nothing"):
+        models.info("org/nothing")
+    with pytest.raises(ModelNotFound, match=r"org/many/cpu is not here\. Fetch it"):
+        models.verify(["org/many/cpu"])
+
+
 def test_a_model_as_it_arrived_is_fine(fetched):
     (one,) = models.verify(progress=lambda *report: None)
     assert (one.name, one.checked, one.problems, one.cure) == ("org/tiny-onnx", "digests", (), "")
