@@ -35,6 +35,8 @@ from structgen.errors import (
     ParseError,
     PatternError,
     PromptError,
+    Refused,
+    RemoteError,
     SchemaError,
     StructgenError,
     TokenNotAllowed,
@@ -59,6 +61,7 @@ if TYPE_CHECKING:
         AsyncValueStream,
         Chunk,
         Draft,
+        Enforcement,
         GenerationResult,
         Stream,
         Think,
@@ -68,6 +71,7 @@ if TYPE_CHECKING:
     from structgen.insight import Alternative, Confidence, Trace, TraceStep, ValueConfidence
     from structgen.masks import cache_info
     from structgen.models.embedding import Embedder, EmbeddingResult, Ranked
+    from structgen.remote import AsyncRemoteModel, RemoteModel, from_openai
     from structgen.sampling import TokenLogprob, TopToken
     from structgen.text_model import TextModel, generate
     from structgen.types import (
@@ -96,6 +100,7 @@ __all__ = [
     "Alternative",
     "AsyncGenerator",
     "AsyncModel",
+    "AsyncRemoteModel",
     "AsyncStream",
     "AsyncValueStream",
     "Attempt",
@@ -114,6 +119,7 @@ __all__ = [
     "Draft",
     "Embedder",
     "EmbeddingResult",
+    "Enforcement",
     "Explanation",
     "GenerationResult",
     "Generator",
@@ -129,7 +135,10 @@ __all__ = [
     "PatternError",
     "PromptError",
     "Ranked",
+    "Refused",
     "Regex",
+    "RemoteError",
+    "RemoteModel",
     "SchemaError",
     "SpecialToken",
     "Stream",
@@ -163,6 +172,7 @@ __all__ = [
     "compile",
     "decisions",
     "from_onnx_genai",
+    "from_openai",
     "generate",
     "load",
     "load_async",
@@ -176,6 +186,7 @@ _HOMES = {
     "Alternative": "structgen.insight",
     "AsyncGenerator": "structgen.decoding",
     "AsyncModel": "structgen.workers",
+    "AsyncRemoteModel": "structgen.remote",
     "AsyncStream": "structgen.decoding",
     "AsyncValueStream": "structgen.decoding",
     "Call": "structgen.types",
@@ -188,6 +199,7 @@ _HOMES = {
     "Embedder": "structgen.models.embedding",
     "EmbeddingResult": "structgen.models.embedding",
     "Draft": "structgen.decoding",
+    "Enforcement": "structgen.decoding",
     "Explanation": "structgen.constraint",
     "GenerationResult": "structgen.decoding",
     "Generator": "structgen.generator",
@@ -195,6 +207,7 @@ _HOMES = {
     "Ranked": "structgen.models.embedding",
     "Partial": "structgen.values",
     "Regex": "structgen.types",
+    "RemoteModel": "structgen.remote",
     "SpecialToken": "structgen.types",
     "Stream": "structgen.decoding",
     "Tagged": "structgen.types",
@@ -215,6 +228,7 @@ _HOMES = {
     "Vocabulary": "structgen.vocabulary",
     "cache_info": "structgen.masks",
     "compile": "structgen.constraint",
+    "from_openai": "structgen.remote",
     "generate": "structgen.text_model",
     "warm_up": "structgen.constraint",
 }

@@ -12,6 +12,7 @@
     ├── TokenNotAllowed          ``Cursor.accept`` got a token outside the mask
     ├── BudgetTooSmall           fewer tokens than any valid output needs  (minimum, budget)
     ├── ModelError
+    │   ├── RemoteError          a server cannot be reached, or fails      (status)
     │   ├── ModelNotFound        no such folder, catalogue name or repository
     │   ├── DownloadError        fetching failed or a digest did not match
     │   ├── ConversionError      weights cannot be converted
@@ -20,6 +21,7 @@
     ├── PromptError              empty, malformed, or longer than the context
     ├── BatchError               some outputs of a call for several failed (results, errors)
     ├── IncompleteOutput         generation ended before the output was whole (text)
+    ├── Refused                  a remote model declined to answer         (text)
     ├── Abstained                less sure of a value than abstain_below asks (text, values)
     └── ParseError               finished text does not parse into the type  (text)
         └── ValidationFailed     nor did other texts, with retries=          (attempts)
@@ -254,6 +256,18 @@ class ModelError(StructgenError):
     """A model cannot be found, fetched, converted or loaded."""
 
 
+class RemoteError(ModelError):
+    """The server of a remote model cannot be reached, or does not do what it was asked.
+
+    Attributes:
+        status: of HTTP, or None where there was no answer.
+    """
+
+    def __init__(self, message: str, *, status: int | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+
+
 class ModelNotFound(ModelError):
     """No folder, catalogue entry or repository has this name."""
 
@@ -286,6 +300,18 @@ class IncompleteOutput(StructgenError):
 
     Attributes:
         text: what had been generated.
+    """
+
+    def __init__(self, message: str, *, text: str) -> None:
+        super().__init__(message)
+        self.text = text
+
+
+class Refused(StructgenError):
+    """A remote model, or what watches over it, declined to answer.
+
+    Attributes:
+        text: what it said, or had written.
     """
 
     def __init__(self, message: str, *, text: str) -> None:

@@ -25,13 +25,14 @@ from structgen.decoding import (
     Calls,
     CancelEvent,
     GeneratorOptions,
+    Output,
     Prompt,
-    Run,
     Stream,
     Task,
     ValueStream,
     as_model_writes,
     make_outputs,
+    pieces,
     probabilities,
 )
 from structgen.insight import TOLERANCE
@@ -114,7 +115,7 @@ class Generator(Calls[T_co]):
         generator("The soup was cold and the waiter rude. Sentiment: ")   # 'negative'
     """
 
-    model: Model
+    model: Model | Maker
     constraint: Constraint[T_co] | None
     _task: Task
 
@@ -236,7 +237,7 @@ class Generator(Calls[T_co]):
 
     def __repr__(self) -> str:
         what = "free text" if self.constraint is None else self.constraint.output.name
-        return f"Generator({self.model.name!r}, {what})"
+        return f"Generator({self._task.model.name!r}, {what})"
 
     def probabilities(
         self,
@@ -309,7 +310,7 @@ class Generator(Calls[T_co]):
         if chat.is_batch(prompt) or search.n is not None:
             raise OptionError("stream makes one output: it takes one prompt and no n=.")
         run = self._task.run(self._task.prepare(prompt, search), search)
-        return Stream(self.model, run)
+        return Stream(run, pieces(self._task.model, run))
 
     def stream_values(self, prompt: Prompt, **options: Unpack[CallOptions]) -> ValueStream[T_co]:
         """Return the value for ``prompt`` again and again while it is written, as far as it is.
@@ -331,6 +332,6 @@ class Generator(Calls[T_co]):
         return None if self.constraint is None else shapes_of(self.constraint.output)
 
     def _outputs(
-        self, prompt: Any, options: Mapping[str, Any], convert: Callable[[Run], Any]
+        self, prompt: Any, options: Mapping[str, Any], convert: Callable[[Output], Any]
     ) -> Any:
         return make_outputs(self._task, prompt, options, convert)

@@ -27,6 +27,7 @@ STAGES = (
     "decoding",
     "generator",
     "workers",
+    "remote",
     "text_model",
     "decisions",
     "cli",

@@ -29,6 +29,8 @@ ERRORS = {
     "ParseError",
     "PatternError",
     "PromptError",
+    "Refused",
+    "RemoteError",
     "SchemaError",
     "StructgenError",
     "TokenNotAllowed",
@@ -41,9 +43,11 @@ ERRORS = {
     "WorkerDied",
 }
 NAMES = ERRORS | {
+    "Attempt",
     "Alternative",
     "AsyncGenerator",
     "AsyncModel",
+    "AsyncRemoteModel",
     "AsyncStream",
     "AsyncValueStream",
     "Attempt",
@@ -57,6 +61,7 @@ NAMES = ERRORS | {
     "Embedder",
     "EmbeddingResult",
     "Draft",
+    "Enforcement",
     "Explanation",
     "GenerationResult",
     "Partial",
@@ -65,6 +70,7 @@ NAMES = ERRORS | {
     "JsonSchema",
     "Ranked",
     "Regex",
+    "RemoteModel",
     "SpecialToken",
     "Stream",
     "Tagged",
@@ -87,6 +93,7 @@ NAMES = ERRORS | {
     "compile",
     "decisions",
     "from_onnx_genai",
+    "from_openai",
     "generate",
     "load",
     "load_async",
@@ -95,7 +102,10 @@ NAMES = ERRORS | {
     "types",
     "warm_up",
 }
-MODEL_PACKAGES = ("onnxruntime_genai", "onnxruntime", "onnx", "onnx_ir", "gguf", "huggingface_hub")
+MODEL_PACKAGES = (
+    *("onnxruntime_genai", "onnxruntime", "onnx", "onnx_ir", "gguf", "huggingface_hub"),
+    "openai",
+)
 
 
 def modules_after(code: str) -> set[str]:

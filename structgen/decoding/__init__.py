@@ -4,12 +4,12 @@ In reading order: `chat` (prompts), `options` (what a call may ask for), `call_v
 against model and output type), `generation` (one output being made; never runs a model), `loop`
 (drives one), `batch` (drives many), `stream`, `value_stream`, `async_streams` (hand it over piece
 by piece), `spelling` (forced text in tokens), `text_assembler`, `shortened` (what a budget cut),
-`results`; `outputs` (all of one call), `probabilities`, `calls` (their signatures) and `makers`
-(models that make generators of their own kind); `chat_tokens` tells a template's markers from
-what messages say; `tool_syntax` and `tool_prompts` know how a model calls tools, and what it is
-told of them; `run` (what is driven), `sections` (a thought, a draft and the answer after one
-another), `thinking`, `drafts` and `tasks` (what a generator makes outputs of). Knows models by
-`models.base` alone.
+`results`, `enforcement` (of remote models); `outputs` (all of one call), `probabilities`, `calls`
+(their signatures) and `makers` (models that make generators of their own kind); `chat_tokens` tells
+a template's markers from what messages say; `tool_syntax` and `tool_prompts` know how a model calls
+tools, and what it is told of them; `run` (what is driven), `sections` (a thought, a draft and the
+answer after one another), `thinking`, `drafts` and `tasks` (what a generator makes outputs of).
+Knows models by `models.base` alone.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from .call_validation import check_adapter, check_fits, encode, opener
 from .calls import Calls
 from .chat import Prompt, Prompts
 from .drafts import Draft
+from .enforcement import Enforcement
 from .generation import Generation
 from .loop import passes_of
 from .makers import AsyncGenerator, AsyncMaker
@@ -32,11 +33,11 @@ from .options import (
     SearchOptions,
     TypeOptions,
 )
-from .outputs import failure, make_outputs
+from .outputs import failure, gathered, make_outputs
 from .probabilities import probabilities
-from .results import GenerationResult, Timings, Usage
-from .run import Chunk, Run, SectionName
-from .stream import Stream
+from .results import GenerationResult, Parsed, Timings, Usage
+from .run import Chunk, Output, Run, SectionName
+from .stream import Stream, pieces
 from .tasks import Task
 from .thinking import Think
 from .tool_syntax import as_model_writes, tool_syntax, written_in
@@ -53,9 +54,12 @@ __all__ = [
     "CancelEvent",
     "Chunk",
     "Draft",
+    "Enforcement",
     "Generation",
     "GenerationResult",
     "GeneratorOptions",
+    "Output",
+    "Parsed",
     "Prompt",
     "Prompts",
     "Rows",
@@ -76,11 +80,13 @@ __all__ = [
     "check_fits",
     "encode",
     "failure",
+    "gathered",
     "make_all",
     "make_outputs",
     "opener",
     "options",
     "passes_of",
+    "pieces",
     "probabilities",
     "shares_much",
     "tool_syntax",

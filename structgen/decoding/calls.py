@@ -16,7 +16,7 @@ from structgen.types import T_co
 from .chat import Prompt, Prompts, is_batch
 from .options import CallOptions
 from .results import GenerationResult
-from .run import Run
+from .run import Output
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -34,7 +34,7 @@ class Calls(ABC, Generic[T_co]):
 
     @abstractmethod
     def _outputs(
-        self, prompt: Any, options: Mapping[str, Any], convert: Callable[[Run], Any]
+        self, prompt: Any, options: Mapping[str, Any], convert: Callable[[Output], Any]
     ) -> Any:
         """Make one output or several, and return what ``convert`` makes of each."""
 
@@ -254,13 +254,13 @@ class Calls(ABC, Generic[T_co]):
         return self._outputs(prompts, options, _value)
 
 
-def _text(run: Run) -> str:
+def _text(run: Output) -> str:
     return run.sure_result().text
 
 
-def _value(run: Run) -> Any:
+def _value(run: Output) -> Any:
     return run.sure_result().value
 
 
-def _result(run: Run) -> GenerationResult[Any]:
+def _result(run: Output) -> GenerationResult[Any]:
     return run.result

@@ -16,13 +16,14 @@ from structgen.errors import BatchError, BudgetTooSmall, OptionError, StructgenE
 from . import chat
 from . import options as search_options
 from .batch import make_all
-from .run import Run
-from .stream import Stream
+from .options import SearchOptions
+from .run import Output, Run
+from .stream import Stream, pieces
 from .tasks import Task
 
 
 def make_outputs(
-    task: Task, prompt: Any, options: Mapping[str, Any], convert: Callable[[Run], Any]
+    task: Task, prompt: Any, options: Mapping[str, Any], convert: Callable[[Output], Any]
 ) -> Any:
     """Make one output or several; each is converted, and what fails there fails there.
 
@@ -42,7 +43,7 @@ def make_outputs(
     is_batch = chat.is_batch(prompt) or (isinstance(prompt, (list, tuple)) and not prompt)
     if not is_batch and search.n is None:
         run = task.run(task.prepare(prompt, search), search)
-        for _ in Stream(model, run):
+        for _ in Stream(run, pieces(model, run)):
             pass
         return convert(run)
     prompts: Sequence[Any] = prompt if is_batch else [prompt]
@@ -87,15 +88,34 @@ def make_outputs(
                 outputs[place] = convert(run)
             except StructgenError as error:
                 errors[place] = error
+    results = gathered(outputs, errors, len(prompts), search)
+    return results if is_batch else results[0]
+
+
+def gathered(
+    outputs: list[Any], errors: Mapping[int, Exception], n_prompts: int, search: SearchOptions
+) -> list[Any]:
+    """What a call for several returns: by prompt, and with ``n=`` a list for each.
+
+    Args:
+        outputs: what was made, ``n`` for each prompt.
+        errors: what failed, by its place among them.
+        n_prompts: how many prompts there were.
+        search: the options of the call.
+
+    Raises:
+        StructgenError: some failed, and ``return_errors`` was not asked for.
+    """
+    n = search.n or 1
     if search.return_errors:
         for place in errors:
             outputs[place] = errors[place]
     results = outputs
     if search.n is not None:
-        results = [outputs[i * n : (i + 1) * n] for i in range(len(prompts))]
+        results = [outputs[i * n : (i + 1) * n] for i in range(n_prompts)]
     if errors and not search.return_errors:
         raise failure(errors, results, len(outputs), None if search.n is None else n)
-    return results if is_batch else results[0]
+    return results
 
 
 def failure(

@@ -17,6 +17,7 @@ from structgen.insight import GivenUp, Trace, ValueConfidence, below
 from structgen.sampling import TokenLogprob
 from structgen.types import T_co
 
+from .enforcement import Enforcement
 from .text_assembler import FinishReason
 
 
@@ -132,6 +133,8 @@ class GenerationResult(Generic[T_co]):
         reasoning: what the model thought before, without the tags; None without ``think=``.
         draft: what it drafted before; None without ``draft=``, or before it began.
         attempts: the values that checks refused before they took others, with ``retries=``.
+        enforcement: of a remote model: what its server enforced, what was validated here. None:
+            the model ran here, under a mask that enforces all that ``constraint.explain()`` says.
     """
 
     text: str
@@ -148,6 +151,7 @@ class GenerationResult(Generic[T_co]):
     reasoning: str | None = None
     draft: str | None = None
     attempts: tuple[Attempt, ...] = ()
+    enforcement: Enforcement | None = None
     _parsed: Parsed[T_co] | None = field(default=None, repr=False, compare=False)
     _logprobs: tuple[TokenLogprob, ...] | None = field(default=None, repr=False)
     _trace: Trace | None = field(default=None, repr=False)

@@ -1,7 +1,8 @@
 """What is driven: one output being made, of one section or of several.
 
-`Run` is what the loop, batches and streams know of an output; `structgen.decoding.generation` makes
-those of one section, `structgen.decoding.sections` puts several after one another.
+`Output` is what callers know of it, `Run` what the loop, batches and streams know;
+`structgen.decoding.generation` makes those of one section, `structgen.decoding.sections` puts
+several after one another.
 """
 
 from __future__ import annotations
@@ -36,7 +37,24 @@ class Chunk(str):
         return str(self), self.section
 
 
-class Run(Protocol):
+class Output(Protocol):
+    """One output, whoever makes it."""
+
+    @property
+    def result(self) -> GenerationResult[Any]:
+        """What there is so far."""
+
+    def sure_result(self) -> GenerationResult[Any]:
+        """The result, unless the model is not sure enough of it."""
+
+    def cancel(self) -> None:
+        """Ask that it end where it is, from any thread."""
+
+    def stop(self) -> None:
+        """End it here."""
+
+
+class Run(Output, Protocol):
     """One output, between a prompt and a result. See `Generation` for what each does."""
 
     @property
@@ -60,10 +78,6 @@ class Run(Protocol):
         """All tokens so far, int32 ``[1, n]``."""
 
     @property
-    def result(self) -> GenerationResult[Any]:
-        """What there is so far."""
-
-    @property
     def is_interrupted(self) -> bool:
         """Whether it is to end where it is."""
 
@@ -74,9 +88,6 @@ class Run(Protocol):
     @property
     def n_wanted(self) -> int:
         """Forced tokens at the end that are to be scored."""
-
-    def sure_result(self) -> GenerationResult[Any]:
-        """The result, unless the model is not sure enough of it."""
 
     def start(self, reused_tokens: int = 0) -> None:
         """Say that the model is about to run."""
@@ -101,12 +112,6 @@ class Run(Protocol):
 
     def take_chunks(self) -> list[Chunk]:
         """The text that has become certain since the last call, none of it empty."""
-
-    def cancel(self) -> None:
-        """Ask that it end where it is, from any thread."""
-
-    def stop(self) -> None:
-        """End it here."""
 
     def check_whole(self) -> None:
         """Raise when an output type was asked for and its text was cut."""

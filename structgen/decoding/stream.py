@@ -16,7 +16,7 @@ from structgen.types import T_co
 
 from .loop import decode
 from .results import GenerationResult
-from .run import Chunk, Run, SectionName
+from .run import Chunk, Output, Run, SectionName
 
 
 @final
@@ -27,9 +27,15 @@ class Stream(Iterator[Chunk], Generic[T_co]):
     has one reader.
     """
 
-    def __init__(self, model: Model, run: Run) -> None:
+    def __init__(self, run: Output, chunks: Generator[Chunk, None, None]) -> None:
+        """Hand over an output.
+
+        Args:
+            run: the output.
+            chunks: makes it, as it is read; closed, it stops.
+        """
         self._run = run
-        self._chunks = _pieces(model, run)
+        self._chunks = chunks
         self._reading = threading.Lock()
         self._is_read = False
         self._section: SectionName | None = None
@@ -118,8 +124,8 @@ class Stream(Iterator[Chunk], Generic[T_co]):
         return self._run.result
 
 
-def _pieces(model: Model, run: Run) -> Generator[Chunk, None, None]:
-    """Own the sequence from the first piece of text to the last.
+def pieces(model: Model, run: Run) -> Generator[Chunk, None, None]:
+    """Make an output with a model: own the sequence from the first piece of text to the last.
 
     No method: a generator that held its stream would keep a dropped one, and its sequence, until
     the garbage collector comes by.

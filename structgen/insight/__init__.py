@@ -13,6 +13,7 @@ from .confidence import TOLERANCE, Alternative, Confidence, ValueConfidence, bel
 from .json_places import JsonPlaces
 from .path_suggestions import suggestion
 from .recording import Recorder, Step
+from .rejections import why_barred
 from .token_tree import GivenUp, OpenSequence, TokenTree
 from .trace import TOP, StepRecorder, Trace, headline, readable_prompt
 from .trace_step import TraceStep
@@ -45,4 +46,5 @@ __all__ = [
     "readable_prompt",
     "suggestion",
     "whole_texts",
+    "why_barred",
 ]

@@ -1,0 +1,160 @@
+"""Dialects: what servers with OpenAI's API can be told of an output type, and in which words.
+
+Owns the table: by which arguments a JSON Schema, a regular expression, a choice or a grammar
+travels, which keywords of a schema such servers are known to enforce, and what they call the
+options of a call. Where in doubt a keyword is not in the table: it is sent, but not relied on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+from structgen.errors import OptionError
+
+DialectName: TypeAlias = Literal[
+    "openai",
+    "openai-non-strict",
+    "json-schema",
+    "vllm",
+    "vllm-guided",
+    "sglang",
+    "llama.cpp",
+    "ollama",
+    "none",
+]
+"""The dialects; docs/remote.md says what each enforces."""
+
+_STRUCTURE = frozenset(
+    ("type", "properties", "required", "additionalProperties", "items", "enum", "const", "anyOf")
+)
+_XGRAMMAR = _STRUCTURE | {"prefixItems", "minItems", "maxItems", "minimum", "maximum", "pattern"}
+_LLAMA = _STRUCTURE | {"prefixItems", "minItems", "maxItems", "minLength", "maxLength", "pattern"}
+_OPENAI = _STRUCTURE | {
+    *("minItems", "maxItems", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"),
+    *("multipleOf", "pattern", "format"),
+}
+
+_EVERYWHERE = {"temperature": "temperature", "top_p": "top_p", "random_seed": "seed"}
+_LOCAL = {**_EVERYWHERE, "max_new_tokens": "max_tokens", "logit_bias": "logit_bias"}
+_SAMPLERS = {**_LOCAL, "top_k": "top_k", "repetition_penalty": "repetition_penalty"}
+
+STANDARD = frozenset(
+    ("temperature", "top_p", "seed", "max_tokens", "max_completion_tokens", "logit_bias")
+)
+"""Arguments that are OpenAI's own; all others go into the extra body."""
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """How servers of one kind are asked.
+
+    Attributes:
+        name: its name.
+        json: how a schema travels: ``response_format``, in it with or without ``strict``; or a key
+            of ``body``; or not at all.
+        strict: what ``strict`` is in ``response_format``.
+        is_subset: whether schemas have to be in OpenAI's strict subset.
+        needs_object: whether the whole has to be an object.
+        keywords: of a schema, those that such servers enforce.
+        body: by kind, ``regex``, ``choice``, ``grammar`` or ``json``: the path in the extra body
+            at which it goes.
+        reads_left_recursion: whether its grammars may be left-recursive.
+        options: by our name, what an option is called there.
+        has_logprobs: whether it gives log probabilities.
+    """
+
+    name: str
+    json: Literal["response_format", "body", "none"] = "response_format"
+    strict: bool | None = True
+    is_subset: bool = False
+    needs_object: bool = True
+    keywords: frozenset[str] = frozenset()
+    body: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    reads_left_recursion: bool = True
+    options: Mapping[str, str] = field(default_factory=lambda: _LOCAL)
+    has_logprobs: bool = True
+
+    def extra(self, kind: str, value: Any) -> dict[str, Any]:
+        """The extra body that carries ``value``."""
+        for key in reversed(self.body[kind]):
+            value = {key: value}
+        found: dict[str, Any] = value
+        return found
+
+
+def _vllm(name: str, before: tuple[str, ...], prefix: str) -> Dialect:
+    return Dialect(
+        name,
+        json="body",
+        needs_object=False,
+        keywords=_XGRAMMAR,
+        body={
+            kind: (*before, f"{prefix}{kind}") for kind in ("json", "regex", "choice", "grammar")
+        },
+        options=_SAMPLERS,
+    )
+
+
+DIALECTS: dict[str, Dialect] = {
+    dialect.name: dialect
+    for dialect in (
+        Dialect(
+            "openai",
+            is_subset=True,
+            keywords=_OPENAI,
+            options={
+                **_EVERYWHERE,
+                "max_new_tokens": "max_completion_tokens",
+                "logit_bias": "logit_bias",
+            },
+        ),
+        Dialect(
+            "openai-non-strict",
+            strict=False,
+            options={
+                **_EVERYWHERE,
+                "max_new_tokens": "max_completion_tokens",
+                "logit_bias": "logit_bias",
+            },
+        ),
+        Dialect("json-schema", keywords=_STRUCTURE),
+        _vllm("vllm", ("structured_outputs",), ""),
+        _vllm("vllm-guided", (), "guided_"),
+        Dialect(
+            "sglang",
+            needs_object=False,
+            keywords=_XGRAMMAR,
+            body={"regex": ("regex",), "grammar": ("ebnf",)},
+            options=_SAMPLERS,
+        ),
+        Dialect(
+            "llama.cpp",
+            needs_object=False,
+            keywords=_LLAMA,
+            body={"grammar": ("grammar",)},
+            reads_left_recursion=False,
+            options={**_LOCAL, "top_k": "top_k", "repetition_penalty": "repeat_penalty"},
+        ),
+        Dialect(
+            "ollama",
+            strict=None,
+            keywords=_LLAMA,
+            options={**_EVERYWHERE, "max_new_tokens": "max_tokens"},
+            has_logprobs=False,
+        ),
+        Dialect("none", json="none", strict=None, needs_object=False),
+    )
+}
+
+
+def dialect_of(name: str) -> Dialect:
+    """The dialect of that name.
+
+    Raises:
+        OptionError: there is none.
+    """
+    if isinstance(name, str) and name in DIALECTS:
+        return DIALECTS[name]
+    raise OptionError(f"dialect={name!r} is unknown. Dialects are: {', '.join(DIALECTS)}.")

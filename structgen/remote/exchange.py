@@ -1,0 +1,420 @@
+"""One output of a remote model: requests made, replies taken, attempts counted; no socket.
+
+Owns what a reply means: text, reasoning, calls of tools, refusals, why it ended; whether it is of
+the type, and with which words it is asked for again. Whoever drives it sends what `request` says
+and hands over what comes, at once or in pieces; so asynchronous and other code share it.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, final
+
+from structgen.constraint import Constraint
+from structgen.decoding import (
+    Chunk,
+    GenerationResult,
+    Parsed,
+    SearchOptions,
+    Timings,
+    Usage,
+)
+from structgen.errors import (
+    Attempt,
+    IncompleteOutput,
+    ParseError,
+    Refused,
+    RemoteError,
+    StructgenError,
+    ValidationFailed,
+)
+from structgen.sampling import TokenLogprob, TopToken
+from structgen.types import ToolSyntax
+
+from .reading import Answer, NotOfType
+from .sending import Sent
+
+_SHOWN = 500
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is asked, and how answers are read.
+
+    Attributes:
+        constraint: the output type, over bytes; None: free text.
+        sent: what is sent of it.
+        arguments: of the request: model, messages, options.
+        extra: its extra body.
+        search: the options of the call.
+        retries: how many times more it is asked where an answer is not of the type.
+    """
+
+    constraint: Constraint | None
+    sent: Sent
+    arguments: Mapping[str, Any]
+    extra: Mapping[str, Any]
+    search: SearchOptions
+    retries: int = 0
+
+
+@dataclass
+class _Reply:
+    """What has come of one attempt."""
+
+    content: list[str] = field(default_factory=list)
+    reasoning: list[str] = field(default_factory=list)
+    refusal: list[str] = field(default_factory=list)
+    calls: dict[int, list[str]] = field(default_factory=dict)
+    logprobs: list[Any] = field(default_factory=list)
+    finish_reason: str | None = None
+
+
+@final
+class Exchange:
+    """One output being made. It has one driver; `cancel` may be called from any thread."""
+
+    def __init__(self, question: Question, *, is_stream: bool = False) -> None:
+        """Begin.
+
+        Args:
+            question: what is asked.
+            is_stream: whether text is given out as it comes, so that it cannot be taken back.
+        """
+        self._question = question
+        self._is_stream = is_stream
+        self._messages: list[dict[str, Any]] = list(question.arguments["messages"])
+        self._reply = _Reply()
+        self._answer = self._new_answer()
+        self._attempts: list[Attempt] = []
+        self._counts = [0, 0, 0, 0]  # prompt, output, cached, reasoning
+        self._began = time.perf_counter()
+        self._first: float | None = None
+        self._total = 0.0
+        self._cancelled = False
+        self._result: GenerationResult[Any] | None = None
+
+    # -- what the driver asks ---------------------------------------------------------------
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether the output may end before it is whole, so that it has to come in pieces."""
+        search = self._question.search
+        return search.timeout is not None or search.cancel is not None
+
+    @property
+    def is_interrupted(self) -> bool:
+        """Whether it is to end where it is."""
+        cancel, left = self._question.search.cancel, self.seconds_left
+        if self._cancelled or (left is not None and left <= 0):
+            return True
+        return cancel is not None and bool(cancel.is_set())
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Of ``timeout``; None without one."""
+        timeout = self._question.search.timeout
+        return None if timeout is None else self._began + timeout - time.perf_counter()
+
+    def request(self, *, in_pieces: bool) -> dict[str, Any]:
+        """The arguments of the next request, for ``client.chat.completions.create``."""
+        question = self._question
+        self._reply, self._answer = _Reply(), self._new_answer()
+        arguments = {**question.arguments, **question.sent.arguments, "messages": self._messages}
+        extra = {**question.extra, **question.sent.extra}
+        if extra:
+            arguments["extra_body"] = {**arguments.get("extra_body", {}), **extra}
+        if in_pieces:
+            arguments |= {"stream": True, "stream_options": {"include_usage": True}}
+        left = self.seconds_left
+        if left is not None:
+            arguments["timeout"] = max(left, 0.001)
+        return arguments
+
+    def take(self, completion: Any) -> None:
+        """A whole reply has come.
+
+        Raises:
+            RemoteError: it has no answer.
+        """
+        self._count(completion.usage)
+        if not completion.choices:
+            raise RemoteError("The server's reply has no choices, so there is no answer in it.")
+        choice = completion.choices[0]
+        self._put(choice.message, choice)
+
+    def take_piece(self, piece: Any) -> list[Chunk]:
+        """A piece of a reply has come; returns what text there is to give out.
+
+        Raises:
+            ParseError: no text of the type goes on so; of a stream only.
+        """
+        self._count(piece.usage)
+        if not piece.choices:
+            return []
+        choice = piece.choices[0]
+        reasoning, content = self._put(choice.delta, choice)
+        chunks = [Chunk(reasoning, "reasoning")] if reasoning else []
+        if content and self._is_stream and self._question.sent.tools is None:
+            try:
+                content = self._answer.feed(content)
+            except NotOfType as error:
+                raise self._failed(self._raw, str(error)) from None
+            chunks += [Chunk(content)] if content else []
+        return chunks
+
+    def conclude(self) -> list[Chunk] | None:
+        """A reply has ended, or was interrupted; returns None where it is to be asked for again.
+
+        What it returns else is text that is given out last; `result` is there then.
+
+        Raises:
+            IncompleteOutput: it was cut, and is of an output type.
+            Refused: the model declined.
+            ParseError: it is not of the type; `ValidationFailed` where it was asked for again.
+            RemoteError: the server ended without an end.
+        """
+        reply, question = self._reply, self._question
+        refusal = "".join(reply.refusal)
+        if refusal:
+            raise Refused(f"The model declined to answer: {refusal}", text=refusal)
+        if self.is_interrupted and reply.finish_reason is None:
+            self._end("cancelled", whole=False)
+            self._check_cut("timeout= or cancel= ended the call before the answer was whole")
+            return []
+        if reply.finish_reason is None:
+            raise RemoteError(
+                "The server ended its answer without saying why (no finish_reason): it was "
+                f"probably cut. What came: {_excerpt(self._raw)}"
+            )
+        if reply.finish_reason == "content_filter":
+            raise Refused(
+                f"The server's content filter ended the answer. What came: {_excerpt(self._raw)}",
+                text=self._raw,
+            )
+        if reply.finish_reason == "length":
+            self._end("length", whole=False)
+            self._check_cut(
+                "the answer reached the limit on its tokens before it was whole. Raise "
+                "max_new_tokens=, or bound the type"
+            )
+            return []
+        try:
+            rest = self._validate()
+        except NotOfType as error:
+            failure = self._failed(self._raw, str(error))
+        except ParseError as error:
+            failure = self._failed(self._raw, str(error), error)
+        else:
+            self._end("stop", whole=True)
+            return rest
+        if len(self._attempts) > question.retries:
+            raise failure
+        self._ask_again()
+        return None
+
+    # -- what callers ask -------------------------------------------------------------------
+
+    @property
+    def result(self) -> GenerationResult[Any]:
+        """What there is."""
+        if self._result is None:
+            return self._made(None, whole=False)
+        return self._result
+
+    def sure_result(self) -> GenerationResult[Any]:
+        """What there is: how sure a remote model is, is not known."""
+        return self.result
+
+    def cancel(self) -> None:
+        """Ask that it end where it is, from any thread: at the next piece that comes."""
+        self._cancelled = True
+
+    def stop(self) -> None:
+        """End it here."""
+        if self._result is None:
+            self._end("cancelled", whole=False)
+
+    # -- inside -----------------------------------------------------------------------------
+
+    def _new_answer(self) -> Answer:
+        question = self._question
+        return Answer(question.constraint, question.sent.form, question.sent.has_nulls)
+
+    @property
+    def _raw(self) -> str:
+        """What the server wrote."""
+        syntax = None if self._question.sent.tools is None else self._question.sent.tools.syntax
+        text = "".join(self._reply.content)
+        return text if syntax is None else text + _calls(self._reply.calls, syntax)
+
+    def _put(self, said: Any, choice: Any) -> tuple[str, str]:
+        """Note what a message, or a piece of one, says; returns its reasoning and its content."""
+        reply = self._reply
+        if choice.finish_reason is not None:
+            reply.finish_reason = choice.finish_reason
+        if choice.logprobs is not None:
+            reply.logprobs += choice.logprobs.content or ()
+        content = said.content or ""
+        # Not in OpenAI's API: vLLM, SGLang, llama.cpp and others call it either.
+        reasoning = getattr(said, "reasoning_content", None) or getattr(said, "reasoning", None)
+        reasoning = reasoning if isinstance(reasoning, str) else ""
+        reply.content.append(content)
+        reply.reasoning.append(reasoning)
+        reply.refusal.append(getattr(said, "refusal", None) or "")
+        for number, call in enumerate(said.tool_calls or ()):
+            at = getattr(call, "index", None)
+            name, arguments = reply.calls.setdefault(number if at is None else at, ["", ""])
+            if call.function is not None:
+                name += call.function.name or ""
+                arguments += call.function.arguments or ""
+            reply.calls[number if at is None else at] = [name, arguments]
+        if self._first is None and (content or reasoning or reply.calls):
+            self._first = time.perf_counter() - self._began
+        return reasoning, content
+
+    def _count(self, usage: Any) -> None:
+        if usage is None:
+            return
+        cached = getattr(usage.prompt_tokens_details, "cached_tokens", None) or 0
+        reasoning = getattr(usage.completion_tokens_details, "reasoning_tokens", None) or 0
+        output = (usage.completion_tokens or 0) - reasoning
+        new = (usage.prompt_tokens or 0, max(output, 0), cached, reasoning)
+        self._counts = [a + b for a, b in zip(self._counts, new, strict=True)]
+
+    def _validate(self) -> list[Chunk]:
+        """Check the whole answer; returns what of it has not been given out.
+
+        Raises:
+            NotOfType: the automaton refuses it.
+            ParseError: code of the type's does.
+        """
+        constraint = self._question.constraint
+        chunks: list[Chunk] = []
+        if not self._is_stream or self._question.sent.tools is not None:
+            try:
+                text = self._answer.feed(self._raw)
+                self._answer.finish()
+            except NotOfType:
+                if constraint is not None and self._question.sent.form == "bare":
+                    constraint.output.parse(self._raw)  # says more of it, where it refuses it
+                raise
+            chunks = [Chunk(text)] if text else []
+        else:
+            self._answer.finish()
+        if constraint is not None and not self._is_stream:
+            self._parsed(self._answer.text).get()
+        return chunks
+
+    def _parsed(self, text: str) -> Parsed[Any]:
+        constraint = self._question.constraint
+        return Parsed(str if constraint is None else constraint.output.parse, text)
+
+    def _failed(self, text: str, why: str, error: ParseError | None = None) -> StructgenError:
+        """The error of an attempt, which is noted."""
+        self._attempts.append(Attempt("$", text, why))
+        name = self._name
+        if len(self._attempts) == 1:
+            if error is not None:
+                return error
+            return ParseError(
+                f"The answer is not {name}: {why} The server did not enforce the type, or was not "
+                f"asked to: see result.enforcement. Answer: {_excerpt(text)}",
+                text=text,
+            )
+        told = "\n".join(f"  {i}. {one.message}" for i, one in enumerate(self._attempts, 1))
+        return ValidationFailed(
+            f"None of {len(self._attempts)} answers is {name}:\n{told}",
+            text=text,
+            attempts=tuple(self._attempts),
+        )
+
+    @property
+    def _name(self) -> str:
+        constraint = self._question.constraint
+        return "free text" if constraint is None else constraint.output.name
+
+    def _ask_again(self) -> None:
+        """Show the model its answer, and what was wrong with it."""
+        last = self._attempts[-1]
+        self._messages = [
+            *self._messages,
+            {"role": "assistant", "content": last.text or "(no text)"},
+            {
+                "role": "user",
+                "content": f"That answer was refused. {last.message}\nAnswer again, with all of it "
+                "corrected and nothing else.",
+            },
+        ]
+
+    def _check_cut(self, why: str) -> None:
+        if self._question.constraint is not None:
+            raise IncompleteOutput(
+                f"The output is not a whole {self._name}: {why}.", text=self.result.text
+            )
+
+    def _end(self, reason: Any, *, whole: bool) -> None:
+        self._total = time.perf_counter() - self._began
+        self._result = self._made(reason, whole=whole)
+
+    def _made(self, reason: Any, *, whole: bool) -> GenerationResult[Any]:
+        question, reply = self._question, self._reply
+        prompt, output, cached, reasoned = self._counts
+        # Before it is read, which is when it is whole, an answer is what the server wrote.
+        text = self._answer.text if whole or self._is_stream else self._raw
+        is_value = whole or (question.constraint is None and reason in ("stop", "length"))
+        reasoning = "".join(reply.reasoning)
+        return GenerationResult(
+            text=text,
+            token_ids=(),
+            finish_reason=reason,
+            usage=Usage(prompt, output, cached, 0, reasoned),
+            timings=Timings(self._first, self._total or time.perf_counter() - self._began),
+            mean_allowed_tokens=None,
+            reasoning=reasoning or None,
+            enforcement=question.sent.enforcement,
+            _parsed=self._parsed(text) if is_value else None,
+            _logprobs=_logprobs(reply.logprobs) if question.search.logprobs else None,
+        )
+
+
+def _calls(calls: Mapping[int, Sequence[str]], syntax: ToolSyntax) -> str:
+    """Calls of tools in a syntax for texts."""
+    text = ""
+    for number in sorted(calls):
+        name, arguments = calls[number]
+        quoted = json.dumps(name, ensure_ascii=False)[1:-1]
+        before = syntax.before
+        if text:
+            before = syntax.after + syntax.before if syntax.again is None else syntax.again
+        text += f"{before}{quoted}{syntax.between}{arguments or '{}'}"
+    return text + syntax.after if text else ""
+
+
+def _logprobs(found: Sequence[Any]) -> tuple[TokenLogprob, ...]:
+    return tuple(
+        TokenLogprob(
+            token_id=-1,
+            token=_bytes(one),
+            is_forced=False,
+            logprob=one.logprob,
+            unmasked_logprob=None,
+            top=tuple(
+                TopToken(-1, _bytes(other), other.logprob, True) for other in one.top_logprobs or ()
+            ),
+            unmasked_top=(),
+            removed=None,
+        )
+        for one in found
+    )
+
+
+def _bytes(one: Any) -> bytes:
+    return bytes(one.bytes) if one.bytes is not None else str(one.token).encode()
+
+
+def _excerpt(text: str) -> str:
+    return repr(text if len(text) <= _SHOWN else text[:_SHOWN] + "…")

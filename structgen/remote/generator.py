@@ -1,0 +1,385 @@
+"""Generators of remote models, synchronous and asynchronous: the same calls as of any other.
+
+Owns how a call becomes outputs: its options are checked, its prompts are turned into questions,
+several are asked side by side. One output is an `Exchange`, sent by `drivers`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator as Pieces
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, NoReturn, final
+
+from structgen.constraint import Constraint
+from structgen.constraint import compile as compile_constraint
+from structgen.decoding import (
+    AsyncGenerator,
+    AsyncStream,
+    AsyncValueStream,
+    CallOptions,
+    Chunk,
+    GenerationResult,
+    Output,
+    Prompt,
+    Prompts,
+    SearchOptions,
+    SectionName,
+    Stream,
+    ValueStream,
+    chat,
+    gathered,
+)
+from structgen.decoding import options as search_options
+from structgen.errors import OptionError, PromptError, StructgenError
+from structgen.generator import Generator
+from structgen.types import OutputType, T_co
+from structgen.values import shapes_of
+
+from .drivers import chunks, chunks_async, make, make_async
+from .exchange import Exchange, Question
+from .reading import BYTES
+from .requests import arguments_of, checking_options, messages_of
+from .sending import Sent, sent
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from .model import AsyncRemoteModel, RemoteModel
+
+SIDE_BY_SIDE = 8
+"""Most requests at once of a call for several outputs, where ``batch_size`` does not say."""
+
+MAX_RETRIES = 20
+
+
+class Task:
+    """What a remote generator asks. Immutable, shared by threads."""
+
+    def __init__(
+        self,
+        model: RemoteModel | AsyncRemoteModel,
+        output_type: Any,
+        options: Mapping[str, Any],
+    ) -> None:
+        """Compile a type, to validate answers.
+
+        Raises:
+            OptionError: an option does not go with a remote model.
+            OutputTypeError: the type cannot be enforced, or the dialect cannot say it.
+        """
+        options = dict(options)
+        self.retries = _retries(options.pop("retries", None), 0)
+        compiled = checking_options(options)
+        if isinstance(output_type, Constraint):
+            raise OptionError(
+                "A compiled constraint is for a vocabulary, and a remote model has none here. Pass "
+                "the output type itself."
+            )
+        if output_type is None and options:
+            raise OptionError(f"{', '.join(options)}: only meaningful with an output type.")
+        self.model = model
+        self.constraint: Constraint[Any] | None = None
+        if output_type is not None:
+            self.constraint = compile_constraint(output_type, BYTES, **compiled)
+        self.sent: Sent = sent(self.constraint, model.dialect, output_type)
+
+    @property
+    def output(self) -> OutputType[Any] | None:
+        """The output type."""
+        return None if self.constraint is None else self.constraint.output
+
+    def search(self, options: Mapping[str, Any]) -> tuple[SearchOptions, int, dict[str, Any]]:
+        """The options of a call, checked; its ``retries``; and the options as they were given."""
+        given = dict(options)
+        retries = _retries(given.pop("retries", None), self.retries)
+        search = search_options.parse(given)
+        arguments_of(given, search, self.model.dialect)
+        return search, retries, given
+
+    def question(
+        self, prompt: Any, search: SearchOptions, retries: int, given: Mapping[str, Any], index: int
+    ) -> Question:
+        """What is asked for one output.
+
+        Raises:
+            PromptError: the prompt is empty or malformed.
+            OptionError: an option does not travel.
+        """
+        arguments, extra = arguments_of(given, search, self.model.dialect, index)
+        return Question(
+            self.constraint,
+            self.sent,
+            {
+                **self.model.request,
+                "model": self.model.name,
+                "messages": messages_of(prompt),
+                **arguments,
+            },
+            extra,
+            search,
+            retries,
+        )
+
+    def one(self, prompt: Any, options: Mapping[str, Any], *, is_stream: bool = False) -> Exchange:
+        """The exchange for one output.
+
+        Raises:
+            OptionError: the options are for several, or for what a stream cannot do.
+        """
+        search, retries, given = self.search(options)
+        if is_stream:
+            if chat.is_batch(prompt) or search.n is not None:
+                raise OptionError("stream makes one output: it takes one prompt and no n=.")
+            if "retries" in options and retries:
+                raise OptionError(
+                    "retries= is not possible in a stream: what it has given out cannot be taken "
+                    "back. Call parse or result."
+                )
+        return Exchange(self.question(prompt, search, retries, given, 0), is_stream=is_stream)
+
+    def many(
+        self, prompts: Sequence[Any], search: SearchOptions, retries: int, given: Mapping[str, Any]
+    ) -> tuple[dict[int, Exchange], dict[int, Exception]]:
+        """The exchanges of a call for several, by their places; and what failed at once."""
+        n = search.n or 1
+        if n > 1 and (search.do_sample is False or search.temperature == 0):
+            raise OptionError(
+                f"n={n} outputs of a greedy call would be the same. Pass temperature= to sample."
+            )
+        exchanges: dict[int, Exchange] = {}
+        errors: dict[int, Exception] = {}
+        for i, prompt in enumerate(prompts):
+            for k in range(n):
+                try:
+                    question = self.question(prompt, search, retries, given, k)
+                    exchanges[i * n + k] = Exchange(question)
+                except StructgenError as error:
+                    errors[i * n + k] = error
+        return exchanges, errors
+
+    def __repr__(self) -> str:
+        what = "free text" if self.output is None else self.output.name
+        return f"Generator({self.model!r}, {what})"
+
+
+def _retries(value: Any, default: int) -> int:
+    if value is None:
+        return default
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MAX_RETRIES:
+        raise OptionError(f"retries={value!r} is not a whole number from 0 to {MAX_RETRIES}.")
+    return value
+
+
+@final
+class RemoteGenerator(Generator[T_co]):
+    """What ``Generator(model, output_type)`` is for the model of a synchronous client.
+
+    Attributes:
+        model: the model.
+        constraint: the output type, compiled to validate answers; None: free text.
+    """
+
+    model: RemoteModel
+    _asks: Task
+
+    def __new__(
+        cls, model: RemoteModel, output_type: Any = None, **options: Any
+    ) -> RemoteGenerator[Any]:
+        """See `structgen.Generator`; of its options those are possible that say what a type is."""
+        self: RemoteGenerator[Any] = object.__new__(cls)
+        self._asks = Task(model, output_type, options)
+        self.model, self.constraint = model, self._asks.constraint
+        return self
+
+    def __repr__(self) -> str:
+        return repr(self._asks)
+
+    def probabilities(self, prompt: Prompt, **options: Any) -> NoReturn:
+        """Not possible: it takes the model's scores of whole texts, which servers do not give.
+
+        Raises:
+            OptionError: always.
+        """
+        raise OptionError(
+            "probabilities are not possible with a remote model: they take the scores of every "
+            "token, which servers do not give. Ask for logprobs=True, and look at result.logprobs."
+        )
+
+    def stream(self, prompt: Prompt, **options: Unpack[CallOptions]) -> Stream[T_co]:
+        """Return the answer to ``prompt`` piece by piece, as it comes, each piece validated.
+
+        Args and raises as for calling the generator. Reading raises `ParseError` at the first byte
+        that no text of the type has there.
+        """
+        exchange = self._asks.one(prompt, options, is_stream=True)
+        return Stream(exchange, chunks(self.model.client, exchange))
+
+    def stream_values(self, prompt: Prompt, **options: Unpack[CallOptions]) -> ValueStream[T_co]:
+        """Return the value for ``prompt`` again and again while it comes, as far as it has."""
+        return ValueStream(self.stream(prompt, **options), self._asks.output, self._shapes)
+
+    def _outputs(
+        self, prompt: Any, options: Mapping[str, Any], convert: Callable[[Output], Any]
+    ) -> Any:
+        search, retries, given = self._asks.search(options)
+        client = self.model.client
+        is_batch = _is_batch(prompt)
+        if not is_batch and search.n is None:
+            exchange = self._asks.one(prompt, options)
+            make(client, exchange)
+            return convert(exchange)
+        prompts = prompt if is_batch else [prompt]
+        exchanges, errors = self._asks.many(prompts, search, retries, given)
+        outputs: list[Any] = [None] * (len(prompts) * (search.n or 1))
+
+        def work(place: int) -> None:
+            try:
+                make(client, exchanges[place])
+                outputs[place] = convert(exchanges[place])
+            except StructgenError as error:
+                errors[place] = error
+
+        if exchanges:
+            most = min(search.batch_size or SIDE_BY_SIDE, len(exchanges))
+            with ThreadPoolExecutor(most, "structgen-remote") as pool:
+                try:
+                    list(pool.map(work, exchanges))
+                except BaseException:
+                    for exchange in exchanges.values():
+                        exchange.cancel()
+                    pool.shutdown(wait=False, cancel_futures=True)
+                    raise
+        results = gathered(outputs, errors, len(prompts), search)
+        return results if is_batch else results[0]
+
+
+def _is_batch(prompt: Any) -> bool:
+    return chat.is_batch(prompt) or (isinstance(prompt, (list, tuple)) and not prompt)
+
+
+@final
+class AsyncRemoteGenerator(AsyncGenerator[T_co]):
+    """What ``Generator(model, output_type)`` is for the model of an asynchronous client.
+
+    Attributes:
+        model: the model.
+        constraint: the output type, compiled to validate answers; None: free text.
+    """
+
+    def __init__(self, model: AsyncRemoteModel, output_type: Any = None, **options: Any) -> None:
+        """See `structgen.Generator`; of its options those are possible that say what a type is."""
+        self._asks = Task(model, output_type, options)
+        self.model, self.constraint = model, self._asks.constraint
+        self._shapes = None if self._asks.output is None else shapes_of(self._asks.output)
+
+    def __repr__(self) -> str:
+        return repr(self._asks)
+
+    async def __call__(self, prompt: Prompt, **options: Unpack[CallOptions]) -> str:
+        """Return the answer to ``prompt`` as text of the output type."""
+        return (await self.result(prompt, **options)).text
+
+    async def parse(self, prompt: Prompt, **options: Unpack[CallOptions]) -> T_co:
+        """Return the answer to ``prompt`` as a value of the output type."""
+        return (await self.result(prompt, **options)).value
+
+    async def result(
+        self, prompt: Prompt, **options: Unpack[CallOptions]
+    ) -> GenerationResult[T_co]:
+        """Return the answer to ``prompt`` with all there is to say of it."""
+        if _is_batch(prompt) or "n" in options:
+            raise PromptError("An asynchronous call takes one prompt and no n=. Call batch.")
+        exchange = self._asks.one(prompt, options)
+        await make_async(self.model.client, exchange)
+        return exchange.result
+
+    async def batch(self, prompts: Prompts, **options: Unpack[CallOptions]) -> list[T_co]:
+        """Return the answers to several prompts as values, in their order, asked side by side."""
+        if not _is_batch(prompts):
+            raise PromptError(
+                "batch takes a list of prompts, each a string or a list of messages. For one "
+                "prompt call parse, or pass [prompt]."
+            )
+        search, retries, given = self._asks.search(options)
+        exchanges, errors = self._asks.many(prompts, search, retries, given)
+        outputs: list[Any] = [None] * (len(prompts) * (search.n or 1))
+        room = asyncio.Semaphore(search.batch_size or SIDE_BY_SIDE)
+
+        async def work(place: int) -> None:
+            async with room:
+                try:
+                    await make_async(self.model.client, exchanges[place])
+                    outputs[place] = exchanges[place].result.value
+                except StructgenError as error:
+                    errors[place] = error
+
+        tasks = [asyncio.ensure_future(work(place)) for place in exchanges]
+        try:
+            await asyncio.gather(*tasks)
+        except BaseException:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            raise
+        return gathered(outputs, errors, len(prompts), search)
+
+    def stream(self, prompt: Prompt, **options: Unpack[CallOptions]) -> AsyncStream[T_co]:
+        """Return the answer to ``prompt`` piece by piece, as it comes, each piece validated."""
+        exchange = self._asks.one(prompt, options, is_stream=True)
+        return RemoteStream(exchange, chunks_async(self.model.client, exchange))
+
+    def stream_values(
+        self, prompt: Prompt, **options: Unpack[CallOptions]
+    ) -> AsyncValueStream[T_co]:
+        """Return the value for ``prompt`` again and again while it comes, as far as it has."""
+        return AsyncValueStream(self.stream(prompt, **options), self._asks.output, self._shapes)
+
+
+@final
+class RemoteStream(AsyncStream[T_co]):
+    """The answer of a remote model, piece by piece."""
+
+    def __init__(self, exchange: Exchange, pieces: Pieces[Chunk, None]) -> None:
+        """Read ``pieces``, of which the exchange is made."""
+        self._exchange = exchange
+        self._pieces = pieces
+        self._section: SectionName | None = None
+        self._is_over = self._is_read = False
+
+    async def __anext__(self) -> Chunk:
+        if self._is_read:
+            raise StructgenError("This stream is being read by another task. It has one reader.")
+        self._is_read = True
+        try:
+            chunk = await self._pieces.__anext__()
+        except BaseException:
+            self._is_over = True
+            raise
+        finally:
+            self._is_read = False
+        self._section = chunk.section
+        return chunk
+
+    async def aclose(self) -> None:
+        """Stop: the connection is closed. A second call does nothing."""
+        await self._pieces.aclose()
+        self._exchange.stop()
+        self._is_over = True
+
+    @property
+    def section(self) -> SectionName | None:
+        """Which section the latest piece belongs to: ``"reasoning"`` or ``"answer"``."""
+        return self._section
+
+    @property
+    def result(self) -> GenerationResult[T_co]:
+        """What came, once the stream has been read to its end.
+
+        Raises:
+            StructgenError: it has not.
+        """
+        if not self._is_over:
+            raise StructgenError("The stream has not been read to its end, so it has no result.")
+        return self._exchange.result

@@ -1,0 +1,369 @@
+"""A JSON Schema as it is sent: in words that the server reads, with a list of what it does not.
+
+Owns two rewritings. For servers that read any schema, our own keywords become patterns, or are left
+out. For OpenAI's strict mode the schema is brought into its subset: objects are closed, all members
+required, an optional one may be null instead (and a null that the type has no place for is taken
+out of the answer again: `structgen.remote.reading`), ``oneOf`` is ``anyOf``, tuples are arrays.
+Whatever is not said is listed. What would leave the server without the structure is refused.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from structgen.errors import OutputTypeError
+from structgen.grammar import regex
+from structgen.grammar.json_schema import DIGITS_ONLY, child_path
+
+from .dialects import Dialect
+from .patterns import CannotSay, pattern_of
+
+_REGEX = regex.algebra.KEYWORD
+
+_MAPS = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
+_LISTS = ("anyOf", "oneOf", "allOf", "prefixItems")
+_ONE = (
+    *("items", "additionalProperties", "not", "if", "then", "else", "contains", "propertyNames"),
+    *("unevaluatedProperties", "unevaluatedItems", "additionalItems"),
+)
+_NOT_ASSERTIONS = frozenset(
+    (
+        *("title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly"),
+        *("$schema", "$id", "$comment", "$defs", "definitions", "discriminator", "$ref"),
+    )
+)
+_STRICT_KEPT = frozenset(
+    (
+        *("type", "description", "title", "$ref", "enum", "multipleOf", "maximum", "minimum"),
+        *("exclusiveMaximum", "exclusiveMinimum", "minItems", "maxItems"),
+    )
+)
+_STRICT_FORMATS = frozenset(
+    ("date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid")
+)
+_SPECIAL = re.compile(r"\(\?(?!:)|\\[bBpPkAZz1-9]")
+"""What not all servers read in a pattern: assertions, references, classes by property."""
+
+_NULL = {"type": "null"}
+
+
+@dataclass(frozen=True)
+class SentSchema:
+    """A schema as it is sent.
+
+    Attributes:
+        schema: it.
+        left_out: paths and keywords, of the type's schema, that it does not say, or not in full.
+        is_wrapped: whether the value is the member ``value`` of an object.
+        has_nulls: whether a member that may be left out may be null instead.
+    """
+
+    schema: dict[str, Any]
+    left_out: frozenset[tuple[str, str]]
+    is_wrapped: bool
+    has_nulls: bool
+
+
+def sent_schema(schema: Any, dialect: Dialect, name: str) -> SentSchema:
+    """The schema of an output type for a dialect.
+
+    Args:
+        schema: as the grammar has it.
+        dialect: the server's.
+        name: what to call the type in messages.
+
+    Raises:
+        OutputTypeError: it cannot be said; the message has the path, and what to do.
+    """
+    writer = _Writer(dialect, name, schema)
+    sent = writer.schema(schema, "$")
+    is_wrapped = dialect.needs_object and (sent.get("type") != "object" or "anyOf" in sent)
+    if is_wrapped:
+        sent = _wrapped(sent)
+    return SentSchema(sent, frozenset(writer.left_out), is_wrapped, writer.has_nulls)
+
+
+def text_schema(pattern: str | None, texts: tuple[str, ...] | None = None) -> dict[str, Any]:
+    """The schema of an object whose ``value`` is a text."""
+    value: dict[str, Any] = {"type": "string"}
+    if texts is not None:
+        value["enum"] = list(texts)
+    elif pattern is not None:
+        value["pattern"] = f"^(?:{pattern})$"
+    return _wrapped(value)
+
+
+def _wrapped(schema: dict[str, Any]) -> dict[str, Any]:
+    root = {key: value for key, value in schema.items() if key not in ("$defs", "definitions")}
+    hoisted: dict[str, Any] = {k: schema[k] for k in ("$defs", "definitions") if k in schema}
+    sent: dict[str, Any] = {
+        "type": "object",
+        "properties": {"value": root},
+        "required": ["value"],
+        "additionalProperties": False,
+        **hoisted,
+    }
+    _lead_into_wrapper(sent)
+    return sent
+
+
+def _lead_into_wrapper(value: Any) -> None:
+    """References to the root lead to where it is now."""
+    if isinstance(value, list):
+        for item in value:
+            _lead_into_wrapper(item)
+    elif isinstance(value, dict):
+        target = value.get("$ref")
+        if isinstance(target, str) and not target.startswith(("#/$defs/", "#/definitions/")):
+            value["$ref"] = f"#/properties/value{target[1:]}"
+        for item in value.values():
+            _lead_into_wrapper(item)
+
+
+class _Writer:
+    def __init__(self, dialect: Dialect, name: str, root: Any) -> None:
+        self._dialect = dialect
+        self._name = name
+        self._root = root
+        self.left_out: set[tuple[str, str]] = set()
+        self.has_nulls = False
+
+    def schema(self, schema: Any, path: str) -> dict[str, Any]:
+        """One schema, rewritten."""
+        if self._dialect.is_subset:
+            out = self._strict(schema, path)
+            self._definitions(schema, path, out)
+            return out
+        sent = self._as_it_is(schema, path)
+        return sent if isinstance(sent, dict) else ({} if sent else {"not": {}})
+
+    def _refuse(self, what: str, path: str, fix: str) -> OutputTypeError:
+        return OutputTypeError(
+            f"{self._name} cannot be sent in the dialect {self._dialect.name!r}: {what}, at "
+            f"{path}. {fix}"
+        )
+
+    def _check_reference(self, target: Any, path: str) -> None:
+        if not isinstance(target, str) or not (target == "#" or target.startswith("#/")):
+            raise self._refuse(
+                f"the reference {target!r} leads out of the schema, or to an anchor",
+                path,
+                "Move what it leads to into $defs, and write '#/$defs/NAME'.",
+            )
+
+    def _pattern(self, schema: Mapping[str, Any], path: str) -> str | None:
+        """What the patterns of a schema come to; None where there is none, or it is left out."""
+        found = None
+        if "pattern" in schema:
+            found = schema["pattern"]
+            if _SPECIAL.search(found):
+                self.left_out.add((path, "pattern"))
+                found = None
+        if _REGEX in schema:
+            try:
+                if "pattern" in schema:
+                    raise CannotSay("two patterns")
+                found = f"^(?:{pattern_of(regex.algebra.lower(schema[_REGEX]))})$"
+            except CannotSay:
+                self.left_out.add((path, _REGEX))
+        return found
+
+    # -- as it is ---------------------------------------------------------------------------
+
+    def _as_it_is(self, schema: Any, path: str) -> Any:
+        if not isinstance(schema, Mapping):
+            return schema
+        if "$ref" in schema:
+            self._check_reference(schema["$ref"], path)
+        out: dict[str, Any] = {}
+        for key, value in schema.items():
+            inside = child_path(path, key)
+            if key in ("pattern", _REGEX, "$schema"):
+                continue
+            if key == DIGITS_ONLY:
+                self.left_out.add((path, key))
+                continue
+            if key not in self._dialect.keywords and key not in _NOT_ASSERTIONS:
+                self.left_out.add((path, key))
+            if key in _MAPS and isinstance(value, Mapping):
+                out[key] = {
+                    name: self._as_it_is(part, child_path(inside, name))
+                    for name, part in value.items()
+                }
+            elif key in _LISTS and isinstance(value, list):
+                out[key] = [self._as_it_is(part, f"{inside}[{i}]") for i, part in enumerate(value)]
+            elif key in _ONE:
+                out[key] = self._as_it_is(value, inside)
+            else:
+                out[key] = value
+        pattern = self._pattern(schema, path)
+        if pattern is not None:
+            out["pattern"] = pattern
+            if "pattern" not in self._dialect.keywords:
+                self.left_out |= {(path, key) for key in ("pattern", _REGEX) if key in schema}
+        return out
+
+    # -- OpenAI's strict subset -------------------------------------------------------------
+
+    def _strict(self, schema: Any, path: str) -> dict[str, Any]:
+        if not isinstance(schema, Mapping):
+            raise self._any(path)
+        schema = self._merged(schema, path)
+        out = {key: value for key, value in schema.items() if key in _STRICT_KEPT}
+        if schema.get("format") in _STRICT_FORMATS:
+            out["format"] = schema["format"]
+        pattern = self._pattern(schema, path)
+        if pattern is not None:
+            out["pattern"] = pattern
+        if "const" in schema:
+            out["enum"] = [schema["const"]]
+        for key in ("anyOf", "oneOf"):
+            if isinstance(schema.get(key), list) and "anyOf" not in out:
+                inside, parts = child_path(path, key), enumerate(schema[key])
+                out["anyOf"] = [self._strict(part, f"{inside}[{i}]") for i, part in parts]
+        kinds = schema.get("type")
+        if _is_kind(kinds, "object") or (kinds is None and "properties" in schema):
+            self._object(schema, path, out)
+        if _is_kind(kinds, "array"):
+            self._array(schema, path, out)
+        if "$ref" in out:
+            self._check_reference(out["$ref"], path)
+            out = {"$ref": out["$ref"]}
+        said = {*out, *_NOT_ASSERTIONS, "const"}
+        if "type" not in out and "enum" in out:
+            kinds = sorted({_type_of(value) for value in out["enum"]})
+            out["type"] = kinds[0] if len(kinds) == 1 else kinds
+        if not {"type", "anyOf", "$ref"} & out.keys():
+            raise self._any(path)
+        if "pattern" in out:
+            said |= {_REGEX}
+        if _REGEX in said and "pattern" in schema:
+            said -= {_REGEX}
+        self.left_out |= {(path, key) for key in schema if key not in said}
+        self.left_out |= {
+            (path, key) for key in ("prefixItems", "oneOf", DIGITS_ONLY) if key in schema
+        }
+        return out
+
+    def _definitions(self, schema: Any, path: str, out: dict[str, Any]) -> None:
+        """Add the definitions that something refers to."""
+        wanted = set(_references(out))
+        done: set[str] = set()
+        while wanted - done:
+            for target in sorted(wanted - done):
+                done.add(target)
+                _, key, *rest = target.split("/") if "/" in target else ("", "")
+                if key not in ("$defs", "definitions") or len(rest) != 1:
+                    continue
+                name = rest[0].replace("~1", "/").replace("~0", "~")
+                part = schema.get(key, {}).get(name)
+                if part is None:
+                    raise self._refuse(f"the reference {target!r} leads nowhere", path, "")
+                made = self._strict(part, child_path(child_path(path, key), name))
+                out.setdefault(key, {})[name] = made
+                wanted |= set(_references(made))
+
+    def _merged(self, schema: Mapping[str, Any], path: str) -> Mapping[str, Any]:
+        """``allOf`` of one part that says nothing else is that part."""
+        parts = schema.get("allOf")
+        if not isinstance(parts, list) or len(parts) != 1 or not isinstance(parts[0], Mapping):
+            return schema
+        rest = {key: value for key, value in schema.items() if key != "allOf"}
+        if set(rest) & set(parts[0]) - {"description", "title", "default"}:
+            return schema
+        return {**parts[0], **rest}
+
+    def _object(self, schema: Mapping[str, Any], path: str, out: dict[str, Any]) -> None:
+        members = schema.get("properties") or {}
+        inside = child_path(path, "properties")
+        others = schema.get("additionalProperties", True)
+        if not members and others is not False:
+            raise self._refuse(
+                "OpenAI's strict mode has no objects with names that are not known before",
+                path,
+                "Use a list of pairs, such as list[Entry] with a name and a value; or pass "
+                "dialect='openai-non-strict': then the schema is a hint, and the answer is "
+                "validated here.",
+            )
+        required = schema.get("required") or ()
+        missing = [name for name in required if name not in members]
+        if missing:
+            raise self._refuse(f"{missing[0]!r} is required and not among properties", path, "")
+        out["type"] = schema.get("type", "object")
+        out["properties"] = {}
+        for name, part in members.items():
+            sent = self._strict(part, child_path(inside, name))
+            if name not in required:
+                self.has_nulls = True
+                if not self._takes_null(part):
+                    sent = {"anyOf": [sent, dict(_NULL)]}
+            out["properties"][name] = sent
+        out["required"] = list(members)
+        out["additionalProperties"] = False
+
+    def _takes_null(self, schema: Any) -> bool:
+        """Whether a schema plainly has null among its values."""
+        if not isinstance(schema, Mapping):
+            return False
+        if _is_kind(schema.get("type"), "null"):
+            return True
+        return any(map(self._takes_null, schema.get("anyOf", ())))
+
+    def _array(self, schema: Mapping[str, Any], path: str, out: dict[str, Any]) -> None:
+        items = schema.get("items", True)
+        inside = child_path(path, "prefixItems")
+        first = [
+            self._strict(p, f"{inside}[{i}]") for i, p in enumerate(schema.get("prefixItems", ()))
+        ]
+        if items is not False and not (first and schema.get("maxItems") == len(first)):
+            if isinstance(items, list):
+                raise self._any(child_path(path, "items"))
+            first.append(self._strict(items, child_path(path, "items")))
+        elif first and items is False:
+            out["maxItems"] = min(len(first), out.get("maxItems", len(first)))
+        different: list[dict[str, Any]] = []
+        for one in first:
+            if one not in different:
+                different.append(one)
+        if not different:
+            raise self._any(child_path(path, "items"))
+        out["items"] = different[0] if len(different) == 1 else {"anyOf": different}
+
+    def _any(self, path: str) -> OutputTypeError:
+        return self._refuse(
+            "OpenAI's strict mode wants to know the type of every value, and the schema does not "
+            "say it",
+            path,
+            "Give it a type; or pass dialect='openai-non-strict': then the schema is a hint, and "
+            "the answer is validated here.",
+        )
+
+
+def _references(value: Any) -> Iterator[str]:
+    """Where the references of a schema lead."""
+    if isinstance(value, list):
+        for item in value:
+            yield from _references(item)
+    elif isinstance(value, dict):
+        target = value.get("$ref")
+        if isinstance(target, str):
+            yield target
+        for item in value.values():
+            yield from _references(item)
+
+
+def _is_kind(kinds: Any, kind: str) -> bool:
+    return kinds == kind or (isinstance(kinds, list) and kind in kinds)
+
+
+def _type_of(value: Any) -> str:
+    if isinstance(value, bool):
+        return "boolean"
+    if value is None:
+        return "null"
+    if isinstance(value, int):
+        return "integer"
+    return "number" if isinstance(value, float) else "string"

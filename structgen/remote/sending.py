@@ -1,0 +1,165 @@
+"""How an output type travels: what is sent of it, and in what form the answer comes back.
+
+Owns the choice among the ways that a dialect offers, for each kind of type, and the errors for
+those that it cannot say. Knows no request: what it gives is a part of one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from structgen.constraint import Constraint
+from structgen.decoding import Enforcement
+from structgen.errors import OutputTypeError
+from structgen.grammar import ir
+from structgen.types import OutputType, ToolCalls, ToolsOffered
+
+from .dialects import Dialect
+from .enforcement import enforcement
+from .patterns import CannotSay, as_gbnf, as_pattern, is_left_recursive
+from .schemas import SentSchema, sent_schema, text_schema
+
+
+@dataclass(frozen=True)
+class Sent:
+    """What is sent of an output type.
+
+    Attributes:
+        arguments: of the request, OpenAI's own.
+        extra: of its extra body.
+        form: what the answer is: the text itself, an object around a text, or one around a value.
+        has_nulls: whether members that may be left out may be null in it.
+        enforcement: who enforces what.
+        tools: the tools that were sent, or None.
+    """
+
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    extra: Mapping[str, Any] = field(default_factory=dict)
+    form: Literal["bare", "text", "value"] = "bare"
+    has_nulls: bool = False
+    enforcement: Enforcement | None = None
+    tools: ToolsOffered | None = None
+
+
+def sent(constraint: Constraint | None, dialect: Dialect, output_type: Any) -> Sent:
+    """What is sent of an output type in a dialect.
+
+    Args:
+        constraint: the type, compiled to validate answers; None: free text.
+        dialect: the server's.
+        output_type: as the user wrote it.
+
+    Raises:
+        OutputTypeError: the dialect cannot say it.
+    """
+    if constraint is None:
+        return Sent()
+    output = constraint.output
+    if output.offered is not None:
+        return _tools(constraint, dialect, output.offered, output_type)
+    if dialect.json == "none":
+        return Sent(enforcement=enforcement(constraint, dialect.name, "nothing of the type", None))
+    if isinstance(output.grammar, ir.Json):
+        return _json(constraint, dialect, output.grammar)
+    return _text(constraint, dialect)
+
+
+def _json(constraint: Constraint, dialect: Dialect, grammar: ir.Json) -> Sent:
+    output = constraint.output
+    if "documents" in grammar.options:
+        raise OutputTypeError(
+            f"{output.name} has documents=, which cannot be sent. Move what is referred to into "
+            "$defs of the schema."
+        )
+    made = sent_schema(grammar.schema, dialect, output.name)
+    form: Literal["bare", "value"] = "value" if made.is_wrapped else "bare"
+    unsure = None if dialect.strict is False else made.left_out
+    if dialect.json == "body":
+        extra = dialect.extra("json", made.schema)
+        how = enforcement(constraint, dialect.name, f"{_path(dialect, 'json')}, a schema", unsure)
+        return Sent({}, extra, form, made.has_nulls, how)
+    what = "response_format json_schema"
+    what += {True: ", strict", False: ", not strict: a hint", None: ""}[dialect.strict]
+    how = enforcement(constraint, dialect.name, what, unsure)
+    arguments = {"response_format": _format(made.schema, dialect, output)}
+    return Sent(arguments, {}, form, made.has_nulls, how)
+
+
+def _text(constraint: Constraint, dialect: Dialect) -> Sent:
+    output, grammar = constraint.output, constraint.output.grammar
+    all_of_it: Collection[tuple[str, str]] = ()
+    if isinstance(grammar, ir.Choice) and "choice" in dialect.body:
+        extra = dialect.extra("choice", list(grammar.texts))
+        how = enforcement(constraint, dialect.name, _path(dialect, "choice"), all_of_it)
+        return Sent({}, extra, enforcement=how)
+    try:
+        if "regex" in dialect.body and not isinstance(grammar, ir.ContextFree):
+            extra = dialect.extra("regex", as_pattern(grammar))
+            how = enforcement(constraint, dialect.name, _path(dialect, "regex"), all_of_it)
+            return Sent({}, extra, enforcement=how)
+        if "grammar" in dialect.body:
+            if not dialect.reads_left_recursion and is_left_recursive(grammar):
+                raise CannotSay("a rule that begins with itself")
+            made = as_gbnf(grammar)
+            what = f"{_path(dialect, 'grammar')}, GBNF"
+            what += "" if made.is_exact else ", which allows more than the grammar"
+            extra = dialect.extra("grammar", made.text)
+            how = enforcement(constraint, dialect.name, what, () if made.is_exact else None)
+            return Sent({}, extra, enforcement=how)
+        if isinstance(grammar, ir.Choice):
+            schema = text_schema(None, grammar.texts)
+        else:
+            pattern = as_pattern(grammar)
+            schema = text_schema(None if pattern == r"[\s\S]*" else pattern)
+    except CannotSay as error:
+        fix = "Pass dialect='none' to from_openai: its server is told nothing of the type then, and"
+        if isinstance(grammar, ir.ContextFree) and "grammar" not in dialect.body:
+            fix = f"vLLM, SGLang and llama.cpp read grammars. Elsewhere: {fix[0].lower()}{fix[1:]}"
+        raise OutputTypeError(
+            f"{output.name} cannot be sent in the dialect {dialect.name!r}, which has no words for "
+            f"{error}. {fix} the answer is validated here."
+        ) from None
+    keyword = "choice" if isinstance(grammar, ir.Choice) else "pattern"
+    is_enforced = {"choice": "enum", "pattern": "pattern"}[keyword] in dialect.keywords
+    unsure = all_of_it if is_enforced else None
+    how = enforcement(
+        constraint, dialect.name, 'response_format json_schema of {"value": text}', unsure
+    )
+    arguments = {"response_format": _format(schema, dialect, output)}
+    return Sent(arguments, {}, "text", enforcement=how)
+
+
+def _tools(
+    constraint: Constraint, dialect: Dialect, offered: ToolsOffered, output_type: Any
+) -> Sent:
+    arguments: dict[str, Any] = {"tools": [dict(schema) for schema in offered.schemas]}
+    if isinstance(output_type, ToolCalls):
+        choice = output_type.choice
+        arguments["tool_choice"] = (
+            choice
+            if choice in ("auto", "required")
+            else {"type": "function", "function": {"name": choice}}
+        )
+        if output_type.parallel is not None:
+            arguments["parallel_tool_calls"] = output_type.parallel
+    how = enforcement(constraint, dialect.name, "tools", None)
+    return Sent(arguments, enforcement=how, tools=offered)
+
+
+def _format(schema: dict[str, Any], dialect: Dialect, output: OutputType) -> dict[str, Any]:
+    """The argument ``response_format``."""
+    name = re.sub(r"[^A-Za-z0-9_-]+", "_", output.name).strip("_")[:64] or "answer"
+    described: dict[str, Any] = {"name": name, "schema": schema}
+    if dialect.strict is not None:
+        described["strict"] = dialect.strict
+    return {"type": "json_schema", "json_schema": described}
+
+
+def _path(dialect: Dialect, kind: str) -> str:
+    return ".".join(dialect.body[kind])
+
+
+__all__ = ["Sent", "SentSchema", "sent"]
