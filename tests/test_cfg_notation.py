@@ -127,3 +127,20 @@ def test_the_dialect_is_found() -> None:
     assert cfg.dialect_of('root ::= "a"') == "gbnf"
     assert cfg.dialect_of("expr ::= 'a'") == "ebnf"
     assert cfg.dialect_of("", "x/y.gbnf") == "gbnf"
+
+
+@pytest.mark.parametrize("dialect", ["gbnf", "ebnf"])
+def test_literals_and_classes_may_be_long(dialect: str) -> None:
+    many = "".join(chr(0x100 + 2 * i) for i in range(500))
+    text = "ab" * 2_000
+    grammar = f'root ::= [{many}] item{{2}} "{text}"\nitem ::= [{many}x]*'
+    if dialect == "ebnf":
+        grammar = grammar.replace("{2}", " item")
+    found = Cfg(grammar, dialect=dialect)
+    constraint = structgen.compile(found, _BYTES)
+    assert constraint.allows(f"{many[3]}{many[9]}x{text}")
+    assert not constraint.allows(f"{many[3]}{text}b")
+    assert not constraint.allows(f"x{text}")
+
+
+_BYTES = structgen.Vocabulary([bytes([i]) for i in range(256)] + [b""], eos_token_ids=[256])

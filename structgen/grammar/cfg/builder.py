@@ -146,11 +146,12 @@ class _Builder:
         if isinstance(expression, Difference):
             chars = _as_chars(self._difference(expression))
             return None if chars is None else _class(chars)
+        # These two have nothing in them that could be a rule, however long they are.
         if isinstance(expression, Literal):
-            out: str | None = re.escape(expression.text)
-        elif isinstance(expression, Chars):
-            out = _class(expression.chars)
-        elif isinstance(expression, Reference):
+            return re.escape(expression.text)
+        if isinstance(expression, Chars):
+            return _class(expression.chars)
+        if isinstance(expression, Reference):
             out = self._rule_pattern(expression.name)
         elif isinstance(expression, Repeated):
             body = self._pattern(expression.body)
