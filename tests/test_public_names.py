@@ -43,7 +43,6 @@ ERRORS = {
     "WorkerDied",
 }
 NAMES = ERRORS | {
-    "Attempt",
     "Alternative",
     "AsyncGenerator",
     "AsyncModel",

@@ -50,7 +50,6 @@ class Question:
         arguments: of the request: model, messages, options.
         extra: its extra body.
         search: the options of the call.
-        retries: how many times more it is asked where an answer is not of the type.
     """
 
     constraint: Constraint | None
@@ -58,7 +57,6 @@ class Question:
     arguments: Mapping[str, Any]
     extra: Mapping[str, Any]
     search: SearchOptions
-    retries: int = 0
 
 
 @dataclass
@@ -91,6 +89,7 @@ class Exchange:
         self._answer = self._new_answer()
         self._attempts: list[Attempt] = []
         self._counts = [0, 0, 0, 0]  # prompt, output, cached, reasoning
+        self._retried_tokens = 0
         self._began = time.perf_counter()
         self._first: float | None = None
         self._total = 0.0
@@ -211,7 +210,7 @@ class Exchange:
         else:
             self._end("stop", whole=True)
             return rest
-        if len(self._attempts) > question.retries:
+        if len(self._attempts) > question.search.retries:
             raise failure
         self._ask_again()
         return None
@@ -326,11 +325,13 @@ class Exchange:
                 text=text,
             )
         told = "\n".join(f"  {i}. {one.message}" for i, one in enumerate(self._attempts, 1))
-        return ValidationFailed(
+        refused = ValidationFailed(
             f"None of {len(self._attempts)} answers is {name}:\n{told}",
             text=text,
             attempts=tuple(self._attempts),
         )
+        refused.__cause__ = error
+        return refused
 
     @property
     def _name(self) -> str:
@@ -340,6 +341,8 @@ class Exchange:
     def _ask_again(self) -> None:
         """Show the model its answer, and what was wrong with it."""
         last = self._attempts[-1]
+        self._retried_tokens += self._counts[1]
+        self._counts[1] = 0
         self._messages = [
             *self._messages,
             {"role": "assistant", "content": last.text or "(no text)"},
@@ -371,10 +374,18 @@ class Exchange:
             text=text,
             token_ids=(),
             finish_reason=reason,
-            usage=Usage(prompt, output, cached, 0, reasoned),
+            usage=Usage(
+                prompt,
+                output,
+                cached,
+                reasoning_tokens=reasoned,
+                retries=len(self._attempts) if whole else max(len(self._attempts) - 1, 0),
+                retried_tokens=self._retried_tokens,
+            ),
             timings=Timings(self._first, self._total or time.perf_counter() - self._began),
             mean_allowed_tokens=None,
             reasoning=reasoning or None,
+            attempts=tuple(self._attempts),
             enforcement=question.sent.enforcement,
             _parsed=self._parsed(text) if is_value else None,
             _logprobs=_logprobs(reply.logprobs) if question.search.logprobs else None,

@@ -111,7 +111,7 @@ class RemoteGenerator(Generator[T_co]):
     def _outputs(
         self, prompt: Any, options: Mapping[str, Any], convert: Callable[[Output], Any]
     ) -> Any:
-        search, retries, given = self._asks.search(options)
+        search = self._asks.search(options)
         client = self.model.client
         is_batch = _is_batch(prompt)
         if not is_batch and search.n is None:
@@ -119,7 +119,7 @@ class RemoteGenerator(Generator[T_co]):
             make(client, exchange)
             return convert(exchange)
         prompts = prompt if is_batch else [prompt]
-        exchanges, errors = self._asks.many(prompts, search, retries, given)
+        exchanges, errors = self._asks.many(prompts, search, options)
         outputs: list[Any] = [None] * (len(prompts) * (search.n or 1))
 
         def work(place: int) -> None:
@@ -190,8 +190,8 @@ class AsyncRemoteGenerator(AsyncGenerator[T_co]):
                 "batch takes a list of prompts, each a string or a list of messages. For one "
                 "prompt call parse, or pass [prompt]."
             )
-        search, retries, given = self._asks.search(options)
-        exchanges, errors = self._asks.many(prompts, search, retries, given)
+        search = self._asks.search(options)
+        exchanges, errors = self._asks.many(prompts, search, options)
         outputs: list[Any] = [None] * (len(prompts) * (search.n or 1))
         room = asyncio.Semaphore(search.batch_size or SIDE_BY_SIDE)
 

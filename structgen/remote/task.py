@@ -56,8 +56,6 @@ class Task:
             OptionError: an option does not go with a remote model.
             OutputTypeError: the type cannot be enforced, or the dialect cannot say it.
         """
-        options = dict(options)
-        self.retries = _retries(options.pop("retries", None), 0)
         compiled = checking_options(options)
         if isinstance(output_type, Constraint):
             raise OptionError(
@@ -77,16 +75,25 @@ class Task:
         """The output type."""
         return None if self.constraint is None else self.constraint.output
 
-    def search(self, options: Mapping[str, Any]) -> tuple[SearchOptions, int, dict[str, Any]]:
-        """The options of a call, checked; its ``retries``; and the options as they were given."""
-        given = dict(options)
-        retries = _retries(given.pop("retries", None), self.retries)
-        search = search_options.parse(given)
-        arguments_of(given, search, self.model.dialect)
-        return search, retries, given
+    def search(self, options: Mapping[str, Any]) -> SearchOptions:
+        """The options of a call, checked.
+
+        Raises:
+            OptionError: one of them is unknown, out of range or does not travel.
+        """
+        search = search_options.parse(options)
+        arguments_of(options, search, self.model.dialect)
+        if search.retries and self.constraint is None:
+            raise OptionError("retries= needs an output type: free text is never wrong.")
+        if search.retries > MAX_RETRIES:
+            raise OptionError(
+                f"retries={search.retries:,} is out of range. Each is a request: {MAX_RETRIES} at "
+                "most."
+            )
+        return search
 
     def question(
-        self, prompt: Any, search: SearchOptions, retries: int, given: Mapping[str, Any], index: int
+        self, prompt: Any, search: SearchOptions, given: Mapping[str, Any], index: int
     ) -> Question:
         """What is asked for one output.
 
@@ -106,7 +113,6 @@ class Task:
             },
             extra,
             search,
-            retries,
         )
 
     def one(self, prompt: Any, options: Mapping[str, Any], *, is_stream: bool = False) -> Exchange:
@@ -115,19 +121,19 @@ class Task:
         Raises:
             OptionError: the options are for several, or for what a stream cannot do.
         """
-        search, retries, given = self.search(options)
+        search = self.search(options)
         if is_stream:
             if chat.is_batch(prompt) or search.n is not None:
                 raise OptionError("stream makes one output: it takes one prompt and no n=.")
-            if "retries" in options and retries:
+            if search.retries:
                 raise OptionError(
                     "retries= is not possible in a stream: what it has given out cannot be taken "
                     "back. Call parse or result."
                 )
-        return Exchange(self.question(prompt, search, retries, given, 0), is_stream=is_stream)
+        return Exchange(self.question(prompt, search, options, 0), is_stream=is_stream)
 
     def many(
-        self, prompts: Sequence[Any], search: SearchOptions, retries: int, given: Mapping[str, Any]
+        self, prompts: Sequence[Any], search: SearchOptions, given: Mapping[str, Any]
     ) -> tuple[dict[int, Exchange], dict[int, Exception]]:
         """The exchanges of a call for several, by their places; and what failed at once."""
         n = search.n or 1
@@ -140,7 +146,7 @@ class Task:
         for i, prompt in enumerate(prompts):
             for k in range(n):
                 try:
-                    question = self.question(prompt, search, retries, given, k)
+                    question = self.question(prompt, search, given, k)
                     exchanges[i * n + k] = Exchange(question)
                 except StructgenError as error:
                     errors[i * n + k] = error
@@ -149,11 +155,3 @@ class Task:
     def __repr__(self) -> str:
         what = "free text" if self.output is None else self.output.name
         return f"Generator({self.model!r}, {what})"
-
-
-def _retries(value: Any, default: int) -> int:
-    if value is None:
-        return default
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MAX_RETRIES:
-        raise OptionError(f"retries={value!r} is not a whole number from 0 to {MAX_RETRIES}.")
-    return value

@@ -128,7 +128,7 @@ def test_timeouts_and_errors(server: ChatServer) -> None:
 
 def test_retries(server: ChatServer) -> None:
     async def work(model: structgen.AsyncRemoteModel) -> None:
-        assert (await Generator(model, Person, retries=1).parse("?")).name == "Ann"
+        assert (await Generator(model, Person).parse("?", retries=1)).name == "Ann"
         with pytest.raises(structgen.ValidationFailed, match="None of 2 answers"):
             await Generator(model, int).parse("?", retries=1)
 

@@ -167,7 +167,9 @@ def test_retries_show_the_model_what_was_wrong(server: ChatServer, remote: Any) 
     generator = Generator(remote(bad, worse, ANN), Person)
     result = generator.result(USER, retries=2)
     assert result.value.name == "Ann"
-    assert result.usage.prompt_tokens == 30
+    assert (result.usage.prompt_tokens, result.usage.output_tokens) == (30, 13)
+    assert (result.usage.retries, result.usage.retried_tokens) == (2, 14)
+    assert [one.text for one in result.attempts] == [bad, worse]
     second, third = server.requests[1]["messages"], server.requests[2]["messages"]
     assert second[:2] == [*USER, {"role": "assistant", "content": bad}]
     assert "names begin with a capital letter" in second[2]["content"]
@@ -186,6 +188,10 @@ def test_after_the_last_retry_all_attempts_are_told(server: ChatServer, remote: 
         generator.parse("Who?", retries=-1)
     with pytest.raises(structgen.OptionError, match="cannot be taken back"):
         generator.stream("Who?", retries=1)
+    with pytest.raises(structgen.OptionError, match="needs an output type"):
+        Generator(remote("a"))("?", retries=1)
+    with pytest.raises(structgen.OptionError, match="20 at most"):
+        generator.parse("Who?", retries=21)
 
 
 def test_streams_are_validated_as_they_come(server: ChatServer, remote: Any) -> None:
