@@ -158,7 +158,8 @@ def _translated(client: Any, exchange: Exchange) -> Iterator[None]:
             ) from error
         if isinstance(error, openai.APIConnectionError) or _is_of_transport(error):
             cause = error.__cause__ or error
-            raise RemoteError(f"{where} cannot be reached, or broke off: {cause}") from error
+            why = str(cause) or type(cause).__name__
+            raise RemoteError(f"{where} cannot be reached, or broke off: {why}.") from error
         if isinstance(error, openai.OpenAIError):
             raise RemoteError(f"{where} gave an answer that is not understood: {error}") from error
         raise

@@ -81,8 +81,7 @@ class ChatServer:
         class Handler(_Handler):
             owner = server
 
-        self._http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._http.daemon_threads = True
+        self._http = _Http(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self._http.server_address[1]}/v1"
         self._thread = threading.Thread(target=self._http.serve_forever, args=(0.02,), daemon=True)
 
@@ -108,6 +107,11 @@ class ChatServer:
         with self._lock:
             self._now += change
             self.most_at_once = max(self.most_at_once, self._now)
+
+
+class _Http(ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 128  # five, as by default, are refused when many clients come at once
 
 
 class _Handler(BaseHTTPRequestHandler):
