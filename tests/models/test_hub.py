@@ -126,7 +126,7 @@ def test_a_transfer_that_fails_for_good_is_an_error_and_the_next_try_succeeds(hu
     assert fetched(models.path("org/cut"))["model.onnx.data"] == FILES["model.onnx.data"]
     # What had arrived was kept: the other files, and most of this one.
     ((file, first),) = hub.downloads
-    assert (file, first > len(FILES[file]) // 2) == ("model.onnx.data", True)
+    assert (file, first >= len(FILES[file]) // 2) == ("model.onnx.data", True)
 
 
 @pytest.mark.parametrize("name", ["model.onnx.data", "genai_config.json"])
