@@ -181,6 +181,10 @@ class GenerationResult(Generic[T_co]):
         """The same, with ``parse`` to make the value: of a result that comes from elsewhere."""
         return self if self._parsed is None else replace(self, _parsed=Parsed(parse, self.text))
 
+    def scored_by(self, logprobs: tuple[TokenLogprob, ...]) -> GenerationResult[T_co]:
+        """The same with these log probabilities, if it has any: of a result that comes in parts."""
+        return self if self._logprobs is None else replace(self, _logprobs=logprobs)
+
     @property
     def logprobs(self) -> tuple[TokenLogprob, ...]:
         """The log probabilities of each token of ``token_ids``.

@@ -12,9 +12,11 @@ from dataclasses import dataclass, replace
 from typing import Any, final
 
 from structgen.decoding import CancelEvent
+from structgen.errors import PromptError
+from structgen.sampling import TokenLogprob
 
 from .process import Host, WorkerProcess
-from .protocol import Call, Cancel, Ended, Text, TypeWanted
+from .protocol import Call, Cancel, Ended, Scores, Text, TypeWanted
 
 POLL_SECONDS = 0.02
 """How often a ``cancel`` event is asked whether it is set."""
@@ -39,7 +41,8 @@ class RunningCall:
 
     def __init__(self, asked: Asked) -> None:
         self._asked = asked
-        self._answers: asyncio.Queue[Text | Ended] = asyncio.Queue()
+        self._answers: asyncio.Queue[Text | Scores | Ended] = asyncio.Queue()
+        self._logprobs: list[TokenLogprob] = []
         self._process: WorkerProcess | None = None
         self._number: int | None = None
         self._poll: asyncio.TimerHandle | None = None
@@ -51,32 +54,45 @@ class RunningCall:
             StructgenError: there is no process and none can be started.
         """
         process = await host.process()
+        self._process = process
         loop = asyncio.get_running_loop()
         answers, asked = self._answers, self._asked
 
-        def hear(message: Text | Ended | TypeWanted) -> None:  # in the thread that reads
+        def hear(message: Text | Scores | Ended | TypeWanted) -> None:  # in the thread that reads
             if isinstance(message, TypeWanted):
-                process.send(replace(asked.call, id=message.id))
+                process.send(asked.call)
                 return
             try:
                 loop.call_soon_threadsafe(answers.put_nowait, message)
             except RuntimeError:  # the loop is closed: nobody waits
                 process.drop(message.id)
 
-        self._process = process
-        self._number = number = process.register(hear)
-        call = replace(asked.call, id=number)
+        call = asked.call
+        lowered = call.lowered
+        self._number = call.id = process.register(hear)
         if process.knows(call.type_key):
-            call = replace(call, lowered=None)
-        process.send(call)
+            call.lowered = None
+        try:
+            process.send(call)
+        except Exception as error:
+            raise PromptError(
+                f"The prompt cannot be sent to the process that runs the model: {error}. Messages "
+                "are made of texts, numbers, lists and dicts."
+            ) from error
+        finally:
+            call.lowered = lowered
         if asked.cancel is not None:
             self._poll = loop.call_later(0, self._ask, loop, asked.cancel)
 
     async def answer(self) -> Text | Ended:
         """What comes next."""
-        message = await self._answers.get()
+        while isinstance(message := await self._answers.get(), Scores):
+            self._logprobs += message.logprobs
         if isinstance(message, Ended):
             self.drop()
+            if self._logprobs and message.result is not None:
+                scored = message.result.scored_by(tuple(self._logprobs))
+                return replace(message, result=scored)
         return message
 
     async def end(self) -> Ended:

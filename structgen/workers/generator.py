@@ -7,6 +7,7 @@ sent there once: the grammar, prompts, search options. What cannot travel is ref
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import itertools
 import pickle
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from structgen.decoding import SectionName
 
 _CALLERS = itertools.count(1)
+_AT_A_TIME = 32  # outputs of a batch that are begun, or parsed, before the loop has its turn
 
 
 class Hosted(Protocol):
@@ -167,8 +169,12 @@ class WorkerGenerator(AsyncGenerator[T_co]):
                     continue
                 calls[place] = RunningCall(asked)
                 await calls[place].begin(self._host)
+                if place % _AT_A_TIME == 0:
+                    await asyncio.sleep(0)
             for place, call in calls.items():
                 ended = await call.end()
+                if place % _AT_A_TIME == 0:
+                    await asyncio.sleep(0)
                 try:
                     values[place] = self._here(raised(ended)).value
                 except StructgenError as error:
@@ -251,7 +257,7 @@ class WorkerGenerator(AsyncGenerator[T_co]):
             type_key=self._type_key,
             lowered=self._lowered,
             prompt=chat.parse(prompt),
-            search=replace(search, cancel=None),
+            search=search if search.cancel is None else replace(search, cancel=None),
             wants_chunks=wants_chunks,
             checks_sure=checks_sure,
         )

@@ -45,19 +45,18 @@ class WorkerProcess:
     """One process. Thread-safe.
 
     Attributes:
-        ready: what it said when the model was loaded.
+        ready: what it said when the model was loaded; `wait_until_ready` comes first.
+        parent: the process that started it.
     """
 
+    ready: Ready
+
     def __init__(self, load: Load, report: Callable[[str, int, int], None]) -> None:
-        """Start a process and wait until its model is loaded.
+        """Start a process, which begins to load its model.
 
         Args:
             load: which model.
             report: told how fetching goes.
-
-        Raises:
-            StructgenError: the model cannot be loaded.
-            WorkerDied: the process ended before that.
         """
         self.parent = os.getpid()
         self._name = str(load.name)
@@ -90,11 +89,16 @@ class WorkerProcess:
         self._sending.put(frame)
         for thread in self._threads:
             thread.start()
-        try:
-            self.ready = self._loading.result()
-        except BaseException:
-            self.stop()
-            raise
+
+    def wait_until_ready(self) -> Ready:
+        """Wait until the model is loaded; what it says of it.
+
+        Raises:
+            StructgenError: the model cannot be loaded, or the process was stopped.
+            WorkerDied: it ended by itself.
+        """
+        self.ready = self._loading.result()
+        return self.ready
 
     @property
     def is_alive(self) -> bool:
@@ -219,7 +223,7 @@ class WorkerProcess:
 
     def _death(self) -> ModelError:
         if self._is_stopping:
-            return ModelError(f"The model {self._name} was closed while calls were under way.")
+            return ModelError(f"The model {self._name} was closed.")
         code = self._process.returncode
         how = f"with exit code {code}"
         if code < 0:
@@ -239,7 +243,7 @@ class WorkerProcess:
 
 def _code() -> str:
     """What the process runs: it finds structgen where this one does."""
-    paths = [path or os.getcwd() for path in sys.path]
+    paths = [str(path) or os.getcwd() for path in sys.path]
     return f"import sys; sys.path[:] = {paths!r}; from structgen.workers.worker import main; main()"
 
 
@@ -280,10 +284,11 @@ class Host:
                 raise ModelError(
                     f"The model {self.load.name} is closed. Load it again: structgen.load_async."
                 )
-            process = self._process
-            if process is not None and process.is_alive:
+            process, starting = self._process, self._starting
+            if process is not None and process.parent != os.getpid():
+                process = starting = None  # of the parent that forked this one
+            if starting is None and process is not None and process.is_alive:
                 return process
-            starting = self._starting
             if starting is None:
                 self._starting = starting = Future()
                 starting.set_running_or_notify_cancel()  # nobody who waits can cancel it
@@ -302,7 +307,11 @@ class Host:
         try:
             with reporting(None) as report:
                 process = WorkerProcess(self.load, report)
-            ready = process.ready
+                with self._lock:
+                    self._process = process  # not alive before it is ready
+                if self._is_closed:
+                    process.end()
+                ready = process.wait_until_ready()
             if self._vocabulary is None:
                 self._vocabulary = Vocabulary.from_tokenizer_json(
                     Path(ready.folder) / "tokenizer.json", ready.eos_token_ids, ready.size
@@ -316,15 +325,12 @@ class Host:
             if process is not None:
                 process.stop()
             with self._lock:
-                self._starting = None
+                self._process = self._starting = None
             starting.set_exception(error)
             return
         with self._lock:
-            self._process, self._starting = process, None
+            self._starting = None
             self.load = replace(self.load, name=ready.folder)
-            is_closed = self._is_closed
-        if is_closed:
-            process.stop()
         starting.set_result(process)
 
     def close(self) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, final
 
 from structgen.decoding import GenerationResult, SearchOptions, SectionName
+from structgen.sampling import TokenLogprob
 from structgen.types import ToolSyntax
 
 _LENGTH = struct.Struct("<Q")
@@ -35,9 +36,9 @@ class Load:
     batch_size: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Call:
-    """One output, to be made.
+    """One output, to be made. Its number is set when it is sent.
 
     Attributes:
         id: what answers name it by.
@@ -139,6 +140,21 @@ class Text:
 
 
 @dataclass(frozen=True, slots=True)
+class Scores:
+    """Some of the log probabilities of a call that is about to end, in their order.
+
+    In parts, because reading a message stops all threads of the parent: `MOST_SCORES` take 3 ms.
+    """
+
+    id: int
+    logprobs: Sequence[TokenLogprob]
+
+
+MOST_SCORES = 1500
+"""Most probabilities in one message."""
+
+
+@dataclass(frozen=True, slots=True)
 class TypeWanted:
     """The output type of a call is not known here: send the call again with it."""
 
@@ -158,7 +174,7 @@ class Ended:
 
 
 def packed(message: object) -> bytes:
-    """A message as a frame."""
+    """A message as a frame; raises what pickling raises."""
     data = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
     return _LENGTH.pack(len(data)) + data
 

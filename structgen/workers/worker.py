@@ -41,6 +41,7 @@ from structgen.models import genai
 from structgen.types import OutputType
 
 from .protocol import (
+    MOST_SCORES,
     Adapter,
     Call,
     Cancel,
@@ -51,6 +52,7 @@ from .protocol import (
     NotLoaded,
     Progress,
     Ready,
+    Scores,
     Text,
     TypeWanted,
     packed,
@@ -295,9 +297,21 @@ class _Call:
         if result is not None:
             first = None if self._first is None else self._first - self._arrived
             result = replace(result, timings=Timings(first, time.perf_counter() - self._arrived))
+            result = self._without_scores(result)
         if error is not None:
             error = _portable(error, "The output cannot be made")
         self._worker._end(self._message.id, result, error)
+
+    def _without_scores(self, result: GenerationResult[Any]) -> GenerationResult[Any]:
+        """Send the log probabilities of a result first, in parts; return the rest."""
+        search = self._message.search
+        if search.logprobs:
+            size = max(1, MOST_SCORES // (1 + 2 * search.top_logprobs))
+            logprobs = result.logprobs
+            for first in range(0, len(logprobs), size):
+                part = logprobs[first : first + size]
+                self._worker._tell(Scores(self._message.id, part))
+        return result.scored_by(())
 
     def _check_sure(self, result: GenerationResult[Any]) -> None:
         """Work out how sure the model is, if that was asked; others get passes between."""

@@ -101,7 +101,7 @@ def test_a_call_gives_what_it_gives_in_this_process(worker: AsyncModel, model: A
 
     async def results() -> Any:
         generator = Generator(worker, Person)
-        options = {"max_new_tokens": 30, "logprobs": True, "top_logprobs": 2}
+        options = {"max_new_tokens": 30, "top_logprobs": 400}  # comes in parts
         return (
             await generator.result(prompt, **options),
             await generator.result(prompt, max_new_tokens=30, temperature=1.5, seed=3),
@@ -110,7 +110,7 @@ def test_a_call_gives_what_it_gives_in_this_process(worker: AsyncModel, model: A
 
     one, two, three = asyncio.run(results())
     here = Generator(model, Person)
-    expected = here.result(prompt, max_new_tokens=30, logprobs=True, top_logprobs=2)
+    expected = here.result(prompt, max_new_tokens=30, top_logprobs=400)
     assert one.value == expected.value
     assert one.logprobs == expected.logprobs
     assert (one.token_ids, one.finish_reason) == (expected.token_ids, expected.finish_reason)
@@ -267,10 +267,11 @@ def test_errors_are_the_same_as_here(worker: AsyncModel) -> None:
             lambda: generator("x", retries=1),
             lambda: generator("x", max_tokens=3),  # type: ignore[call-arg]
             lambda: generator("x" * 50_000),
+            lambda: generator([{"role": "user", "content": "x", "note": keep}]),
         ]
         return [await error_of(call) for call in calls]
 
-    budget, adapter, many, processor, trace, retries, name, long = asyncio.run(errors())
+    budget, adapter, many, processor, trace, retries, name, long, note = asyncio.run(errors())
     assert isinstance(budget, structgen.BudgetTooSmall)
     assert (budget.budget, budget.minimum > 2) == (2, True)
     for error in (adapter, processor, trace, retries, name):
@@ -278,6 +279,7 @@ def test_errors_are_the_same_as_here(worker: AsyncModel) -> None:
     assert isinstance(many, structgen.PromptError)
     assert "to_thread" in str(processor)
     assert isinstance(long, structgen.PromptError)
+    assert isinstance(note, structgen.PromptError)
     with pytest.raises(structgen.OptionError, match="processor"):
         Generator(worker, Person, processor=keep)
     with pytest.raises(structgen.OutputTypeError):
@@ -351,6 +353,29 @@ def test_a_model_that_cannot_be_loaded() -> None:
         asyncio.run(structgen.load_async("smollm2-135m-instruct", threads=0))
 
 
+def test_loading_can_be_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[int] = []
+    popen = subprocess.Popen
+
+    def noted(*arguments: Any, **options: Any) -> Any:
+        process = popen(*arguments, **options)
+        started.append(process.pid)
+        return process
+
+    monkeypatch.setattr(subprocess, "Popen", noted)
+
+    async def main() -> None:
+        loading = asyncio.create_task(structgen.load_async("smollm2-135m-instruct"))
+        while not started:
+            await asyncio.sleep(0.01)
+        loading.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await loading
+
+    asyncio.run(main())
+    wait_until(lambda: not Path(f"/proc/{started[0]}").exists())
+
+
 def test_to_async_starts_when_it_is_asked_and_ends_when_dropped(model: Any) -> None:
     made = model.to_async()
     assert made._host._process is None
@@ -394,6 +419,32 @@ async def main():
     await asyncio.sleep(600)
 asyncio.run(main())
 """
+
+
+FORKS = """
+import asyncio, os, sys, structgen
+model = asyncio.run(structgen.load_async("smollm2-135m-instruct"))
+generator = structgen.Generator(model, structgen.Regex("ok"))
+pid = os.fork()
+print(asyncio.run(generator("x")), flush=True)
+if pid:
+    _, status = os.waitpid(pid, 0)
+    print(status, asyncio.run(generator("x")))
+asyncio.run(model.aclose())
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there are no forks here")
+def test_a_forked_child_starts_a_process_of_its_own() -> None:
+    root = Path(__file__).resolve().parents[2]
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", FORKS],
+        capture_output=True,
+        text=True,
+        timeout=200,
+        env={**os.environ, "PYTHONPATH": str(root)},
+    )
+    assert sorted(done.stdout.split()) == ["0", "ok", "ok", "ok"], done.stderr
 
 
 @pytest.mark.parametrize("how", ["exit", "killed"])
