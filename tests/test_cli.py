@@ -163,6 +163,8 @@ def test_generate_of_a_type_by_its_name(tmp_path):
         "@dataclass\nclass Order:\n    product: str\n    size: Size\n"
         "Size = Literal['small', 'large']\n"
         "class Types:\n    Size = Size\n"
+        "@dataclass\nclass Large:\n    size: Size\n"
+        "    def __post_init__(self):\n        assert self.size == 'large'\n"
     )
     result = run(
         *("generate", "A mug", "--type", f"{file}:Order", "--top-p", "0.9", "--seed", "1"),
@@ -170,6 +172,8 @@ def test_generate_of_a_type_by_its_name(tmp_path):
     )
     assert result.returncode == 0, result.stderr
     assert set(json.loads(result.stdout)) == {"product", "size"}
+    result = run("generate", "A small mug", "--type", f"{file}:Large", "--retries", "5")
+    assert json.loads(result.stdout) == {"size": "large"}
     result = run("generate", "A mug", "--type", f"{file}:Types.Size")
     assert result.stdout in ("small\n", "large\n")
     result = run("generate", "On", "--type", "datetime:date")

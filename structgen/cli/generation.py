@@ -43,6 +43,11 @@ def _arguments(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--temperature", type=float, help="Above 0: sample."),
         click.option("--top-p", type=float, help="Sample among the likeliest of this probability."),
         click.option("--seed", type=int, help="Same seed, same output."),
+        click.option(
+            "--retries",
+            type=int,
+            help="Write a value anew that a validator of --type refuses, at most so often.",
+        ),
     )
     for argument in reversed(arguments):
         command = argument(command)

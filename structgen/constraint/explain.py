@@ -95,8 +95,9 @@ class Row:
         how: ``"masked"``: no token is allowed that would break it;
             ``"masked, by recording"``: so too, and masks depend on the text written so far, so they
             are computed for each text;
-            ``"checked by parse"``: it is code of the output type's (``validator``), which the text
-            meets when it is parsed;
+            ``"checked by parse"``: it is code of the output type's (``validator``), or asks the
+            clock: the text meets it when it is parsed, and with ``retries=`` each value when it
+            closes, or what it is part of;
             ``"reference"``: it names, holds or leads to schemas;
             ``"annotation"``: it asserts nothing here;
             ``"not enforced"``: it cannot be enforced, and ``on_unsupported="warn"`` left it out.

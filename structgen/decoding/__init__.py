@@ -4,9 +4,10 @@ In reading order: `chat` (prompts), `options` (what a call may ask for), `call_v
 against model and output type), `generation` (one output being made; never runs a model), `loop`
 (drives one), `batch` (drives many), `stream`, `value_stream`, `async_streams` (hand it over piece
 by piece), `spelling` (forced text in tokens), `text_assembler`, `shortened` (what a budget cut),
-`results`, `enforcement` (of remote models); `outputs` (all of one call), `probabilities`, `calls`
-(their signatures) and `makers` (models that make generators of their own kind); `chat_tokens` tells
-a template's markers from what messages say; `tool_syntax` and `tool_prompts` know how a model calls
+`results`, `enforcement` (of remote models); `checks` and `barred` (what is refused while it is
+written, and written anew); `outputs` (all of one call), `probabilities`, `calls` (their
+signatures) and `makers` (models that make generators of their own kind); `chat_tokens` tells a
+template's markers from what messages say; `tool_syntax` and `tool_prompts` know how a model calls
 tools, and what it is told of them; `run` (what is driven), `sections` (a thought, a draft and the
 answer after one another), `thinking`, `drafts` and `tasks` (what a generator makes outputs of).
 Knows models by `models.base` alone.

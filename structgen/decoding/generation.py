@@ -138,7 +138,7 @@ class Generation:
         texts = vocabulary.tokens if constraint is None else constraint.named.texts
         self._token_texts = texts
         self._text = TextAssembler(texts, search.stop)
-        self._n_told = 0  # tokens of the output whose text has been taken down
+        self._n_told = 0  # tokens whose text has been taken down, where some may be taken back
         self._are_forced: list[bool] = []  # of each token, where some may be taken back
         self._chunks: list[str] = []
         self._ids = np.empty((1, len(prompt_ids) + self.max_tokens), np.int32)
@@ -575,26 +575,29 @@ class Generation:
             return self._end()
         self._ids[0, self._length] = token
         self._length += 1
-        if self._trial is not None:
+        if self._trial is None:
+            self._tell(token)
+        else:
             back = self._trial.read(self._token_texts[token])
             if back is not None:
                 self._go_back(back)
                 return False
-        self._tell()
+            self._tell_up_to(self._trial.n_settled)
         if self._text.stopped_by is not None:
             self._finish("stop_string")
         return True
 
-    def _tell(self, *, is_all: bool = False) -> None:
-        """Take down the text of tokens that stay."""
-        end = self._length - len(self.prompt_ids)
-        if self._trial is not None and not is_all:
-            end = self._trial.n_settled
-        for token in self._output_ids[self._n_told : end].tolist():
-            chunk = self._text.feed(token)
-            if chunk:
-                self._chunks.append(chunk)
-        self._n_told = end
+    def _tell(self, token: int) -> None:
+        """Take down the text of a token that stays."""
+        chunk = self._text.feed(token)
+        if chunk:
+            self._chunks.append(chunk)
+
+    def _tell_up_to(self, n_tokens: int) -> None:
+        """Take down the text of the first tokens, which stay."""
+        for token in self._output_ids[self._n_told : n_tokens].tolist():
+            self._tell(token)
+        self._n_told = n_tokens
 
     def _end(self) -> bool:
         """End the output by itself; False if a check refuses it, and it went back."""
@@ -615,7 +618,8 @@ class Generation:
             self._mask.release()
         self._ended = time.perf_counter()
         if reason != "stop_string":
-            self._tell(is_all=True)
+            if self._trial is not None:
+                self._tell_up_to(len(self._output_ids))
             self._chunks.append(self._text.finish())
 
 

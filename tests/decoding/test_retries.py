@@ -22,7 +22,15 @@ from pydantic import (
 )
 
 import structgen
-from structgen import Cfg, Generator, OptionError, ParseError, Regex, ValidationFailed
+from structgen import (
+    Cfg,
+    Generator,
+    OptionError,
+    ParseError,
+    Regex,
+    Template,
+    ValidationFailed,
+)
 from structgen.sampling import Logits, TokenIds
 from structgen.types import lower
 
@@ -407,6 +415,25 @@ def test_other_grammars_are_checked_whole() -> None:
     assert Generator(FakeModel("ab"), Cfg("start: /ab/"))("x", retries=3) == "ab"
     past = Generator(FakeModel("2999-01-01"), PastDate)
     assert past.parse("x", retries=50, temperature=1.0, seed=1).year < 2999
+
+
+Pairs = Annotated[int, Field(ge=1, le=9), AfterValidator(even)]
+
+
+def book(guests: Pairs) -> None:
+    pass
+
+
+def test_types_made_of_others_are_checked_whole() -> None:
+    mine = Template("For {guests}.", guests=Pairs)
+    result = Generator(FakeModel("For 3."), mine).result("x", retries=9)
+    assert result.value["guests"] % 2 == 0
+    assert result.attempts[0].text == "For 3."
+    call = Generator(FakeModel('{"guests":3}'), book).parse("x", retries=9)
+    assert call.arguments["guests"] % 2 == 0
+    union = Annotated[int | None, AfterValidator(lambda value: value and even(value))]
+    assert refused_by(union, "3")
+    assert not refused_by(union, Generator(FakeModel("3"), union)("x", retries=9))
 
 
 def test_confidence_after_a_retry() -> None:
