@@ -11,6 +11,7 @@ from typing import Any
 
 import inside
 import pytest
+from byte_walks import walk
 from engine.walks import (
     TINY,
     accepts,
@@ -38,6 +39,7 @@ from structgen import (
 from structgen.decoding import encode, tool_syntax
 from structgen.models.genai import TextModel
 from structgen.types import NEUTRAL, lower
+from structgen.values import GrowingValue
 
 LETTERS = Vocabulary.from_tokens([bytes([b]) for b in range(256)] + [b""], eos_token_ids=[256])
 
@@ -149,6 +151,34 @@ def test_walks_parse_and_keep_to_the_budget(name: str) -> None:
         assert all(isinstance(piece, (str, Call)) for piece in pieces)
         if CASES[name].choice != "auto":
             assert isinstance(pieces[-1], Call)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_blanks_around_arguments_are_read(name: str) -> None:
+    constraint = structgen.compile(CASES[name], LETTERS, whitespace="flexible")
+    n_calls = 0
+    for seed in range(10):
+        text = walk(constraint, seed, 60)
+        value = GrowingValue(constraint.output)
+        for at in range(0, len(text), 3):
+            value.feed(text[at : at + 3])
+        pieces = constraint.output.parse(text)
+        n_calls += sum(isinstance(piece, Call) for piece in pieces)
+        assert value.finish(pieces).so_far == pieces
+    assert n_calls or CASES[name].choice == "auto"
+    asked = ToolCalls([add, now], choice="required", parallel=True)
+    text = hermes(("add", '\n {"a": 1} \n'), ("now", " { }\t")).replace("\n\n", "\n")
+    assert structgen.compile(asked, LETTERS, whitespace="flexible").allows(text)
+    growing = GrowingValue(lower(asked))
+    *_, last = [found for letter in text if (found := growing.feed(letter)) is not None]
+    assert (
+        last.so_far
+        == lower(asked).parse(text)
+        == [
+            Call(add, {"a": 1}),
+            Call(now, {}),
+        ]
+    )
 
 
 def test_calls_come_back_with_checked_arguments() -> None:

@@ -206,7 +206,8 @@ def check_abstains(constraint: Constraint | None, search: SearchOptions) -> None
     if constraint is None or not may_have_sites(constraint):
         what = "free text" if constraint is None else constraint.output.name
         raise OptionError(
-            f"abstain_below= needs a value that is a choice among few, which {what} has not."
+            f"abstain_below= needs a value that is a choice among few, which {what} has not. It "
+            "looks at JSON and at whole outputs, not into templates, tags and calls of tools."
         )
     if isinstance(search.abstain_below, Mapping):
         for path in search.abstain_below:

@@ -49,6 +49,14 @@ class JsonType:
     values: ValueSchema
 
 
+_FOREIGN = (
+    " Classes of attrs and msgspec may be the whole, or stand in containers, unions and each "
+    "other; what is inside a Pydantic class, dataclass or TypedDict is read by Pydantic, which "
+    "knows neither: write the outer class with attrs or msgspec, too."
+)
+"""Said where Pydantic met a class that it does not know."""
+
+
 def json_type(output_type: Any, name: str) -> JsonType:
     """The JSON Schema and parser of ``output_type``.
 
@@ -68,6 +76,7 @@ def json_type(output_type: Any, name: str) -> JsonType:
         raise OutputTypeError(
             f"{name} has a part without a JSON form: {_first_line(error)}. "
             "Give that field a type that JSON can hold, or leave it out of the output type."
+            + (_FOREIGN if "IsInstanceSchema" in str(error) else "")
         ) from error
     except pydantic.errors.PydanticUserError as error:
         raise OutputTypeError(f"{name} cannot be used: {_first_line(error)}.") from error
@@ -169,9 +178,7 @@ def adapter_of(output_type: Any, name: str) -> TypeAdapter[Any]:
         raise OutputTypeError(
             f"{culprit} is not a type that structgen can generate (output type {name}). Use a "
             "Pydantic model, dataclass, TypedDict, NamedTuple, Enum, Literal, a container or "
-            "scalar type, a function, Regex, Choice or JsonSchema. Classes of attrs and msgspec "
-            "may be the whole, or stand in containers, unions and each other; what is inside a "
-            "Pydantic class, dataclass or TypedDict is read by Pydantic, which knows neither."
+            f"scalar type, a function, Regex, Choice or JsonSchema.{_FOREIGN}"
         ) from error
     except pydantic.errors.PydanticUserError as error:
         raise OutputTypeError(f"{name} cannot be used: {_first_line(error)}.") from error

@@ -21,6 +21,10 @@ from .user import OutputType, Part
 
 _TEXT: OutputType[str] = OutputType(ir.Pattern(ir.ANY_TEXT, source="text"), str, "text")
 
+_NOT_BLANK = re.compile(r"[^ \t\n\r]")
+
+_OF_NUMBERS = ("", *"0123456789.eE+-")
+
 _Found = list[tuple[Part, str, bool]]
 
 
@@ -118,18 +122,21 @@ def are_certain(tags: Sequence[ReadTag], inner: Sequence[ir.Grammar], ends: Sequ
         if any(one is not other and other.begin.startswith(one.begin) for other in tags):
             return False
     return all(
-        (regular(grammar) is not None and isinstance(end[0], str)) or _closes_itself(grammar)
+        _is_certain(grammar, end[0] if isinstance(end[0], str) else "")
         for grammar, end in zip(inner, ends, strict=True)
     )
 
 
-def _closes_itself(grammar: ir.Grammar) -> bool:
-    """Whether a text is JSON whose end is told by its last byte: no number."""
+def _is_certain(grammar: ir.Grammar, end: str) -> bool:
+    """Whether the first place where a text of ``grammar`` is whole, and ``end`` follows, is it."""
+    if isinstance(grammar, ir.Either) and regular(grammar) is None:
+        return all(isinstance(part, ir.Json) and _is_certain(part, end) for part in grammar.parts)
     if not isinstance(grammar, ir.Json):
-        return False
+        return regular(grammar) is not None and bool(end)
     schema = grammar.schema
     kind = schema.get("type") if isinstance(schema, dict) else None
-    return kind in ("object", "array", "string")
+    # All JSON but numbers is whole once only.
+    return kind in ("object", "array", "string", "boolean") or end[:1] not in _OF_NUMBERS
 
 
 class CallPieces(_Pieces):
@@ -160,7 +167,8 @@ class CallPieces(_Pieces):
             try:
                 if "}" not in self._text[self._at :]:
                     raise ValueError
-                _, last = json.JSONDecoder().raw_decode(self._text, self._first)
+                first = _NOT_BLANK.search(self._text, self._first)
+                _, last = json.JSONDecoder().raw_decode(self._text, first.start() if first else 0)
             except (ValueError, RecursionError):
                 more = self._text[self._at :]
                 self._at = len(self._text)
@@ -194,10 +202,13 @@ class CallPieces(_Pieces):
         """Whether a call's arguments begin here."""
         if not self._before:
             return False  # there are no more
-        for tool in self._tools:
-            opening = f"{self._before}{tool.name}{self._syntax.between}"
-            if self._text.startswith(opening, self._at):
-                self._tool = tool
-                self._at = self._first = self._at + len(opening)
-                return True
+        first = _NOT_BLANK.search(self._text, self._at)
+        most = len(self._text) if first is None else first.start()
+        for at in range(self._at, most + 1):  # blanks may belong to the JSON before
+            for tool in self._tools:
+                opening = f"{self._before}{tool.name}{self._syntax.between}"
+                if self._text.startswith(opening, at):
+                    self._tool = tool
+                    self._at = self._first = at + len(opening)
+                    return True
         return False

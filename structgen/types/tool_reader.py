@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import json
+import re
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
@@ -18,6 +19,8 @@ from .tool_calls import NEUTRAL, ToolCalls, ToolsOffered, ToolSyntax
 from .tool_grammar import tool_grammar
 from .tools import Tool, read_tools
 from .user import OutputType
+
+_BLANKS = re.compile(r"[ \t\n\r]*")
 
 
 def tool_calls_type(value: ToolCalls, name: str, lower: Callable[[Any], OutputType]) -> OutputType:
@@ -85,33 +88,41 @@ def read_calls(
     pieces: list[Any] = [text[:start]] if start else []
     at, before = start, syntax.before
     while True:
-        call, at = _call(before, syntax, tools, name, text, at)
+        call, ends = _call(before, syntax, tools, name, text, at)
         pieces.append(call)
-        if text[at:] == syntax.after:
+        if any(text[end:] == syntax.after for end in ends):
             return pieces
         if syntax.again is None or asked.parallel is False:
-            raise _not_whole(name, text, at)
+            raise _not_whole(name, text, ends[0])
         before = syntax.again
+        at = next((end for end in ends if text.startswith(before, end)), ends[0])
 
 
 def _call(
     before: str, syntax: ToolSyntax, tools: Sequence[Tool], name: str, text: str, at: int
-) -> tuple[Any, int]:
-    """The call at a place, and where its arguments end."""
+) -> tuple[Any, range]:
+    """The call at a place, and where its arguments may end: blanks after them may be theirs."""
     for tool in tools:
         opening = f"{before}{tool.name}{syntax.between}"
         if not text.startswith(opening, at):
             continue
-        first = at + len(opening)
+        first = after_blanks(text, at + len(opening))
         try:
             _, last = json.JSONDecoder().raw_decode(text, first)
         except (ValueError, RecursionError):
             raise _not_whole(name, text, first) from None
         try:
-            return tool.output.parse(text[first:last]), last
+            call = tool.output.parse(text[first:last])
+            return call, range(last, after_blanks(text, last) + 1)
         except ParseError as error:
             raise ParseError(f"In a call of {tool.name}: {error}", text=text) from error
     raise _not_whole(name, text, at)
+
+
+def after_blanks(text: str, at: int) -> int:
+    """Where the blanks that begin at a place end: JSON may have some around it."""
+    found = _BLANKS.match(text, at)
+    return at if found is None else found.end()
 
 
 def _not_whole(name: str, text: str, at: int) -> ParseError:

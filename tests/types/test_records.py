@@ -12,7 +12,7 @@ import msgspec
 import pytest
 from attrs import validators
 from byte_walks import BYTES, walk
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict
 
 import structgen
 from structgen.errors import OutputTypeError, ParseError
@@ -191,3 +191,12 @@ def test_what_is_not_masked_is_refused() -> None:
 
     with pytest.raises(OutputTypeError):
         lower(Outer)
+
+
+def test_a_record_in_a_pydantic_class_says_what_to_write() -> None:
+    class Loose(BaseModel):
+        model_config = ConfigDict(arbitrary_types_allowed=True)
+        part: Part
+
+    with pytest.raises(OutputTypeError, match="write the outer class with attrs or msgspec, too"):
+        lower(Loose)

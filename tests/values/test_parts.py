@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from datetime import date
 from typing import Annotated, Any, Literal
 
 import pytest
@@ -136,6 +137,19 @@ def test_tags_appear_when_they_close() -> None:
     assert (2, True, True) in sizes
     assert sizes[-1] == (5, True, True)
     assert [p.so_far for p in growing(NOTES, "Hi <")][2:] == [["Hi "], ["Hi <"]]
+
+
+@pytest.mark.parametrize("inside", [int, float | None, bool, date, Person])
+def test_a_tag_is_there_as_soon_as_it_ends(inside: Any) -> None:
+    written = {int: "12", bool: "true", date: "2026-11-22", Person: '{"name":">"}'}
+    text = f"a <{written.get(inside, '1.5')}> b"
+    sizes = [len(partial) for partial in growing(Tagged("<", inside, ">"), text)]
+    assert sizes[-3:] == [3, 3, 3]
+    assert 2 in sizes
+
+
+def test_a_tag_waits_while_it_may_end_elsewhere() -> None:
+    assert [p.so_far[0] for p in growing(Tagged("<", int, "1"), "a<121")][:-1] == []
 
 
 def test_calls_grow_by_their_arguments() -> None:
