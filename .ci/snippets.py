@@ -153,6 +153,7 @@ def main() -> int:
     files = files or [ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md"))]
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
+        sys.path.append(str(ROOT / "tests" / "remote"))  # where docs/remote.md has its server from
         results = [run(path, arguments.write) for path in files]
         os.chdir(ROOT)
     print(f"{sum(results)} of {len(results)} files ran")
