@@ -7,8 +7,11 @@ For states of so many tokens and so many questions (a third each of predicates, 
 - decisions: `Decider.decide`, whole labels to the bound.
 - first token: the same prompts with the same shared reading, and of each the scores of the next
   token alone: the least that any way of asking costs, and what reads single-token labels only.
-- generations: one masked generation a question, each from its whole prompt, as for a user who asks
-  question after question; the model keeps the beginning of the last prompt.
+- generations: one masked generation a question, as for a user who asks question after question; the
+  model keeps the beginning of the last prompt, so the state is read once there too.
+
+"tokens" are those that the model was run over, and "read whole" those of all prompts: what a
+generation for each question reads where nothing is kept.
 
 Times are processor time of this process, all threads together, the best of two.
 """
@@ -84,12 +87,12 @@ def main() -> None:
     given = parser.parse_args()
     model = structgen.load(MODEL)
     decider = Decider(model)
-    print(
-        "| state | questions | passes (for labels) | tokens run | decisions | first token | ",
-        end="",
-    )
-    print("generations | to first token | to generations |")
-    print("|---|---|---|---|---|---|---|---|---|")
+    columns = [
+        *("state", "questions", "passes (for labels)", "tokens", "read whole", "decisions"),
+        *("first token", "generations", "to first token", "to generations"),
+    ]
+    print(f"| {' | '.join(columns)} |")
+    print("|---" * len(columns) + "|")
     for n_tokens in map(int, given.states.split(",")):
         per_sentence = len(model.encode(SENTENCE))
         state = SENTENCE * max(round(n_tokens / per_sentence), 1)
@@ -97,16 +100,19 @@ def main() -> None:
             asked = questions(n)
             decider.decide("warm up", asked)  # compiles the labels
             generations(decider, "warm up", asked)
+            model.sequences.clear()
             usage = decider.decide(state, asked).usage
+            whole_tokens = sum(len(decider.prompt_ids(state, one)) for one in asked.values())
             ours = spent(lambda s=state, a=asked: decider.decide(s, a), model)
             first = spent(lambda s=state, a=asked: first_tokens(decider, s, a), model)
             whole = spent(lambda s=state, a=asked: generations(decider, s, a), model)
-            print(
-                f"| {n_tokens} | {n} | {usage.passes} ({usage.label_passes}) | {usage.run_tokens} "
-                f"| {ours:.2f} s | {first:.2f} s | {whole:.2f} s | {ours / first:.2f} | "
-                f"{ours / whole:.2f} |",
-                flush=True,
-            )
+            cells = [
+                *(n_tokens, n, f"{usage.passes} ({usage.label_passes})"),
+                *(f"{usage.run_tokens:,}", f"{whole_tokens:,}"),
+                *(f"{ours:.2f} s", f"{first:.2f} s", f"{whole:.2f} s"),
+                *(f"{ours / first:.2f}", f"{ours / whole:.2f}"),
+            ]
+            print(f"| {' | '.join(map(str, cells))} |", flush=True)
 
 
 if __name__ == "__main__":
