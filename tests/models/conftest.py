@@ -5,19 +5,16 @@ from __future__ import annotations
 import os
 import socket
 import sys
-import tempfile
 import types
 from pathlib import Path
 
-import filelock
 import pytest
 from hub_server import Hub
 from index_server import Index
+from weights import weights_of
 
 from structgen import models
-from structgen.models import fetch
-from structgen.models.progress import silent
-from structgen.storage import user_folder
+from structgen.models import cache
 
 # Read by huggingface_hub when it is imported.
 os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
@@ -111,15 +108,17 @@ def default_model() -> Path:
 @pytest.fixture(scope="session")
 def default_weights() -> Path:
     """The GGUF file that the default model was made from, kept beside the cache's models."""
-    entry = models.catalogue.ENTRIES["smollm2-135m-instruct"]
-    folder = user_folder.root() / "test weights"
-    (file,) = entry.files
-    weights = folder / file.sha256 / file.path
-    folder.mkdir(parents=True, exist_ok=True)
-    with filelock.FileLock(folder / "lock"):
-        if not weights.exists():
-            with tempfile.TemporaryDirectory(dir=folder) as work:
-                found = fetch.download_files(entry, Path(work), silent) / file.path
-                weights.parent.mkdir()
-                found.rename(weights)
-    return weights
+    return weights_of("smollm2-135m-instruct")
+
+
+@pytest.fixture
+def large(request):
+    """Gives the folder of a large model, or skips: nothing large is fetched unasked."""
+
+    def folder(name: str) -> Path:
+        asked = request.config.option.markexpr == "large"
+        if not asked and cache.find(name) is None:
+            pytest.skip(f"{name} is not in the cache; `pytest -m large` fetches it")
+        return models.path(name)
+
+    return folder

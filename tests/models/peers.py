@@ -20,7 +20,6 @@ import torch
 import transformers
 from reference import Reference
 
-LONG = [1.0, 1.1, 1.3, 1.6, 2.0, 3.0, 5.0, 8.0]
 VARIANTS = {
     **{family: ({"architecture": family}, {}) for family in tiny_gguf.FAMILIES},
     "llama, untied": ({"is_tied": False}, {}),

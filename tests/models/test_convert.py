@@ -11,6 +11,7 @@ import sys
 import time
 
 import numpy as np
+import onnx_ir as ir
 import onnxruntime_genai as og
 import pytest
 import tiny_gguf
@@ -217,6 +218,40 @@ def shaped(options):
         return options
     # The writer's shapes follow heads times head size, which stay the same product.
     return {**options, "metadata": {**metadata, "attention.head_count_kv": 1}}
+
+
+@pytest.mark.parametrize("family", ["llama", "qwen2", "qwen3", "phi3", "smollm3"])
+def test_a_graph_for_cuda_has_16_bits_and_means_the_same(family, tmp_path):
+    path = tiny_gguf.write(tmp_path / "tiny.gguf", architecture=family, types={"ffn": "Q4_1"})
+    folder = convert_gguf(path, tmp_path / "model", silent, target="cuda")
+    config = json.loads((folder / "genai_config.json").read_text("utf-8"))
+    session = config["model"]["decoder"]["session_options"]
+    assert session["provider_options"] == [{"cuda": {"enable_cuda_graph": "0"}}]
+    found = ir.load(folder / "model.onnx").graph
+    kinds = {value.dtype for value in (*found.inputs, *found.outputs)}
+    kinds |= {value.const_value.dtype for value in found.initializers.values()}
+    assert kinds & {ir.DataType.FLOAT, ir.DataType.FLOAT16} == {ir.DataType.FLOAT16}
+    # There is no such device here. The CPU runs the same graph, if slowly.
+    session["provider_options"] = []
+    (folder / "genai_config.json").write_text(json.dumps(config))
+    ids = np.random.default_rng(1).integers(0, 260, 40).tolist()
+    (expected,) = Reference(path).logits([ids])
+    assert cosines(all_logits(og.Model(str(folder)), ids), expected).min() > 0.99
+
+
+@pytest.mark.parametrize(
+    ("target", "family", "message"),
+    [
+        ("dml", "llama", "target='dml' is not done"),
+        ("tpu", "llama", "target='tpu' is unknown"),
+        ("cuda", "gemma3", "16 bits"),
+    ],
+)
+def test_other_targets_are_refused(target, family, message, tmp_path):
+    path = tiny_gguf.write(tmp_path / "tiny.gguf", architecture=family)
+    with pytest.raises(ConversionError, match=message):
+        convert_gguf(path, tmp_path / "out", silent, target=target)
+    assert not (tmp_path / "out").exists()
 
 
 def test_four_bit_weights_are_kept_and_need_fewer_bytes(tmp_path):

@@ -147,14 +147,15 @@ def test_gemmas_tokenizer(tiny, tmp_path):
     assert tokenizer.encode("the cat\n\né").tokens == [
         "<bos>", "t", "he", "▁cat", "\n\n", "<0xC3>", "<0xA9>",
     ]  # fmt: skip
-    for text in ["the cat", "  the", "cat<end_of_turn>\n\n\nthe", "a<b>c", *some_texts(100)]:
+    for text in ["the cat", "  the", "cat<end_of_turn>\n\n\nthe", "a</s>c", *some_texts(100)]:
         assert runtime.encode(text).tolist() == plain(tokenizer, text), text
     assert tokenizer.decode(tokenizer.encode(" the cat\n").ids) == " the cat\n"
     vocabulary = Vocabulary.from_tokenizer_json(tmp_path / "model" / "tokenizer.json")
     names = metadata["tokens"]
     assert vocabulary.tokens[names.index("\n\n")] == b"\n\n"
     assert vocabulary.tokens[names.index("<end_of_turn>")] == b""
-    # Both the end of a text and that of a turn, the file's own choice first.
+    # Both the end of a text and that of a turn, the file's own choice first; but no tag of HTML.
+    assert vocabulary.tokens[names.index("</s>")] == b"</s>"
     assert list(runtime.eos_token_ids) == [1, names.index("<end_of_turn>")]
 
 

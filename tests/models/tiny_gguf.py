@@ -56,7 +56,7 @@ def gemma_tokenizer():
     """Like Gemma's: no space before a text, white space and tags as tokens of their own."""
     tokenizer = sentencepiece_tokenizer()
     tokenizer["tokens"][:3] = ["<pad>", "<eos>", "<bos>"]
-    extra = {"<unk>": 3, "<start_of_turn>": 3, "<end_of_turn>": 3, "\n": 4, "\n\n": 4, "<b>": 4}
+    extra = {"<unk>": 3, "<start_of_turn>": 3, "<end_of_turn>": 3, "\n": 4, "\n\n": 4, "</s>": 4}
     tokenizer["tokens"] += extra
     tokenizer["token_type"] += extra.values()
     tokenizer["token_type"][:3] = [3, 3, 3]

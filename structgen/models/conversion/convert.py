@@ -22,7 +22,7 @@ import socket
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -35,7 +35,7 @@ from .decoder import Checkpoint, LayerWeights
 from .quantize import QuantizedMatrix, eight_bit, four_bit
 
 if TYPE_CHECKING:
-    from .graph import LayerMatrices
+    from .graph import LayerMatrices, Target
 
 FloatArray = npt.NDArray[np.float32]
 
@@ -47,6 +47,7 @@ def convert_gguf(
     *,
     hidden_states: bool = False,
     context_length: int | None = None,
+    target: str = "cpu",
 ) -> Path:
     """Convert a GGUF file into an ONNX Runtime GenAI folder.
 
@@ -62,6 +63,7 @@ def convert_gguf(
         hidden_states: give the graph the output that `TextModel.embed` needs.
         context_length: positions of the converted model, at most those it was trained for; None:
             all of them (of Phi-3's models for long texts, those of the short ones).
+        target: ``"cpu"`` or ``"cuda"``.
 
     Returns:
         The absolute path of ``out``.
@@ -78,7 +80,28 @@ def convert_gguf(
     def opened() -> Checkpoint:
         return GgufCheckpoint(Path(gguf), context_length)
 
-    return _convert(opened, out, progress, hidden_states)
+    return _convert(opened, out, progress, hidden_states, target)
+
+
+def convert_safetensors(
+    source: str | os.PathLike[str],
+    out: str | os.PathLike[str],
+    progress: Progress | None = None,
+    *,
+    hidden_states: bool = False,
+    context_length: int | None = None,
+    target: str = "cpu",
+) -> Path:
+    """Convert a Hugging Face folder: config.json, safetensors in F32, F16 or BF16, tokenizer.json.
+
+    All else is as in `convert_gguf`; the weights get 8 bits.
+    """
+    from .hf_decoder import HuggingFaceCheckpoint
+
+    def opened() -> Checkpoint:
+        return HuggingFaceCheckpoint(Path(source), context_length)
+
+    return _convert(opened, out, progress, hidden_states, target)
 
 
 def _convert(
@@ -86,19 +109,40 @@ def _convert(
     out: str | os.PathLike[str],
     progress: Progress | None,
     hidden_states: bool,
+    target: str,
 ) -> Path:
-    target = Path(out).absolute()
-    if target.exists() and not (target.is_dir() and not any(target.iterdir())):
+    final = Path(out).absolute()
+    if final.exists() and not (final.is_dir() and not any(final.iterdir())):
         raise ConversionError(
-            f"{target} exists already. Remove it, or choose another folder for the converted model."
+            f"{final} exists already. Remove it, or choose another folder for the converted model."
         )
+    layout = _layout(target)
     checkpoint = opened()
-    with reporting(progress) as report, _staged(target) as folder:
-        _write(checkpoint, folder, report, hidden_states)
-    return target
+    if layout != "cpu" and checkpoint.shape.has_wide_range:
+        raise ConversionError(
+            f"target={target!r} has numbers of 16 bits, and those of {checkpoint.path} grow larger "
+            "than these go. Convert it for the CPU, or use `python -m "
+            "onnxruntime_genai.models.builder`."
+        )
+    with reporting(progress) as report, _staged(final) as folder:
+        _write(checkpoint, folder, report, hidden_states, layout)
+    return final
 
 
-def _write(checkpoint: Checkpoint, folder: Path, report: Progress, hidden_states: bool) -> None:
+def _layout(target: str) -> Target:
+    if target in ("cpu", "cuda"):
+        return cast("Target", target)
+    if target == "dml":
+        raise ConversionError(
+            "target='dml' is not done: DirectML wants positions outside the attention, and nothing "
+            "here could check that. Use `python -m onnxruntime_genai.models.builder -e dml`."
+        )
+    raise ConversionError(f"target={target!r} is unknown. Pass 'cpu' or 'cuda'.")
+
+
+def _write(
+    checkpoint: Checkpoint, folder: Path, report: Progress, hidden_states: bool, target: Target
+) -> None:
     # Imported here: `import structgen.models` must not pay for onnx_ir.
     from .graph import GraphBuilder
 
@@ -106,7 +150,7 @@ def _write(checkpoint: Checkpoint, folder: Path, report: Progress, hidden_states
     stage, n_steps = f"Converting {checkpoint.path.name}", shape.n_layers + 2
     report(stage, 0, n_steps)
     sequences = _write_tokenizer(checkpoint, folder)
-    graph = GraphBuilder(shape, folder)
+    graph = GraphBuilder(shape, folder, target)
     embedding = checkpoint.embedding()
     calibration = Calibration(shape, embedding, sequences)
     graph.embed(eight_bit(embedding))
@@ -118,7 +162,7 @@ def _write(checkpoint: Checkpoint, folder: Path, report: Progress, hidden_states
     head = None if shape.is_tied else eight_bit(checkpoint.head())
     graph.head(checkpoint.final_norm(), head, hidden_states=hidden_states)
     graph.save()
-    config = json.dumps(_genai_config(checkpoint), ensure_ascii=False, indent=1)
+    config = json.dumps(_genai_config(checkpoint, target), ensure_ascii=False, indent=1)
     (folder / "genai_config.json").write_text(config, encoding="utf-8")
     report(stage, n_steps, n_steps)
 
@@ -183,10 +227,11 @@ def _narrowest(weight: FloatArray) -> QuantizedMatrix:
     return eight_bit(weight) if matrix is None else matrix
 
 
-def _genai_config(checkpoint: Checkpoint) -> dict[str, Any]:
+def _genai_config(checkpoint: Checkpoint, target: Target) -> dict[str, Any]:
     from .graph import INPUTS, OUTPUTS
 
     shape, special = checkpoint.shape, checkpoint.special_tokens()
+    providers = [] if target == "cpu" else [{"cuda": {"enable_cuda_graph": "0"}}]
     return {
         "model": {
             "type": shape.runtime_type,
@@ -198,7 +243,7 @@ def _genai_config(checkpoint: Checkpoint) -> dict[str, Any]:
             "eos_token_id": special.end,
             "pad_token_id": special.padding,
             "decoder": {
-                "session_options": {"log_id": "onnxruntime-genai", "provider_options": []},
+                "session_options": {"log_id": "onnxruntime-genai", "provider_options": providers},
                 "filename": "model.onnx",
                 "head_size": shape.head_size,
                 "hidden_size": shape.hidden_size,

@@ -83,6 +83,7 @@ class DecoderShape:
         logit_cap: the same of the logits.
         embedding_scale: what embeddings are multiplied by.
         activation: of the feed-forward layer's gate; ``gelu`` is the one by a tanh.
+        has_wide_range: numbers between its operators exceed what 16 bits hold.
     """
 
     runtime_type: str
@@ -101,6 +102,7 @@ class DecoderShape:
     logit_cap: float = 0.0
     embedding_scale: float = 1.0
     activation: Literal["silu", "gelu"] = "silu"
+    has_wide_range: bool = False
 
     @property
     def n_layers(self) -> int:

@@ -186,6 +186,7 @@ class GgufCheckpoint:
             logit_cap=float(self._get("final_logit_softcapping", family.logit_cap)),
             embedding_scale=math.sqrt(hidden_size) if family.scales_embeddings else 1.0,
             activation=family.activation,
+            has_wide_range=family.scales_embeddings,
         )
 
     def _check_features(self, head_size: int) -> None:

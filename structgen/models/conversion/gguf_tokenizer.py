@@ -57,8 +57,9 @@ _KEEP_SPACES = frozenset({"<unk>", "<s>", "<|endoftext|>"})
 def end_token_ids(file: GgufFile) -> list[int]:
     """Ids of all tokens that end a turn or a text, the file's own choice first.
 
-    Besides the ids that the metadata name, every special token of a well-known spelling counts,
+    Besides the ids that the metadata name, every control token of a well-known spelling counts,
     because a model meets both the end of a turn and the end of a document in training.
+    Others do not: Gemma's ``</s>`` is a tag of HTML.
     """
     named = ("eos_token_id", "eot_token_id", "eom_token_id")
     ids = [int(i) for key in named if (i := file.get(f"tokenizer.ggml.{key}")) is not None]
@@ -68,7 +69,7 @@ def end_token_ids(file: GgufFile) -> list[int]:
             "without it no text would ever end."
         )
     for i, (text, kind) in enumerate(zip(_tokens(file), _types(file), strict=True)):
-        if kind in (_CONTROL, _USER_DEFINED) and text in END_TEXTS:
+        if kind == _CONTROL and text in END_TEXTS:
             ids.append(i)
     return list(dict.fromkeys(ids))
 

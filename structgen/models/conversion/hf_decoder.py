@@ -1,0 +1,386 @@
+"""What a Hugging Face folder says about a decoder: ``config.json`` and the names of its tensors.
+
+Owns the configuration's keys, in the spellings of several years, and the refusal of what the graph
+does not express. Takes the tokenizer as it is: the folder has ``tokenizer.json``. Knows nothing of
+ONNX or quantisation.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from structgen.errors import ConversionError
+
+from .decoder import (
+    Attention,
+    DecoderShape,
+    FloatArray,
+    LayerWeights,
+    Refusal,
+    Rope,
+    SpecialTokens,
+    check_shape,
+)
+from .families import FAMILIES, MODELS
+from .gguf_tokenizer import END_TEXTS
+from .safetensors_file import SafetensorsFolder
+
+_TYPES = {
+    **{name: name for name in ("llama", "qwen2", "qwen3", "gemma", "gemma2", "phi3", "smollm3")},
+    "gemma3_text": "gemma3",
+    "mistral": "llama",
+}
+"""Families of `FAMILIES` by the configuration's ``model_type``."""
+
+_EMBEDDING, _HEAD, _NORM = "model.embed_tokens.weight", "lm_head.weight", "model.norm.weight"
+_TIED = ("gemma", "gemma2", "gemma3", "smollm3")
+_ROPE_BASES = {"gemma3": 1_000_000.0, "smollm3": 2_000_000.0}  # the others: 10,000
+_ACTIVATIONS = {"silu": "silu", "swish": "silu", "gelu_pytorch_tanh": "gelu", "gelu_new": "gelu"}
+
+
+class HuggingFaceCheckpoint:
+    """A folder with ``config.json``, safetensors and ``tokenizer.json`` as a `Checkpoint`.
+
+    Args:
+        path: the folder.
+        context_length: as of `GgufCheckpoint`.
+
+    Raises:
+        ConversionError: a file is missing or damaged, another family, a feature that cannot be
+            expressed, a tensor missing, unknown or of the wrong shape.
+    """
+
+    def __init__(self, path: Path, context_length: int | None = None) -> None:
+        self.path = path
+        self._refuse = Refusal(path)
+        self._config = _read_json(path / "config.json")
+        self._model_type = str(self._config.get("model_type"))
+        if self._model_type not in _TYPES:
+            raise ConversionError(
+                f"{path} holds a model of type {self._model_type!r}; structgen converts "
+                f"{', '.join(map(repr, _TYPES))} ({MODELS}). For others use a folder made by "
+                "`python -m onnxruntime_genai.models.builder`."
+            )
+        self._name = _TYPES[self._model_type]
+        self._family = FAMILIES[self._name]
+        self._tensors = SafetensorsFolder(path)
+        self.shape = self._read_shape(context_length)
+        check_shape(path, self.shape)
+        self._check_tensors()
+
+    def embedding(self) -> FloatArray:
+        """As `Checkpoint.embedding`."""
+        return self._tensors.tensor(_EMBEDDING)
+
+    def head(self) -> FloatArray:
+        """As `Checkpoint.head`."""
+        return self._tensors.tensor(_HEAD)
+
+    def final_norm(self) -> FloatArray:
+        """As `Checkpoint.final_norm`."""
+        return self._gain(_NORM)
+
+    def layer(self, layer: int) -> LayerWeights:
+        """As `Checkpoint.layer`."""
+        shape, family = self.shape, self._family
+
+        def weight(part: str) -> FloatArray:
+            return self._tensors.tensor(f"model.layers.{layer}.{part}.weight")
+
+        def bias(part: str) -> FloatArray | None:
+            name = f"model.layers.{layer}.{part}.bias"
+            return self._tensors.tensor(name) if name in self._tensors.tensor_names else None
+
+        def gain(part: str) -> FloatArray:
+            return self._gain(f"model.layers.{layer}.{part}.weight")
+
+        q_size, kv_size = shape.n_heads * shape.head_size, shape.n_kv_heads * shape.head_size
+        if family.is_fused:
+            q, k, v = np.split(weight("self_attn.qkv_proj"), (q_size, q_size + kv_size))
+            gate, up = np.split(weight("mlp.gate_up_proj"), 2)
+        else:
+            q, k, v = (weight(f"self_attn.{which}_proj") for which in "qkv")
+            gate, up = weight("mlp.gate_proj"), weight("mlp.up_proj")
+        behind = family.has_post_norms
+        return LayerWeights(
+            attn_norm=gain("input_layernorm"),
+            q=q,
+            k=k,
+            v=v,
+            o=weight("self_attn.o_proj"),
+            ffn_norm=gain("pre_feedforward_layernorm" if behind else "post_attention_layernorm"),
+            gate=gate,
+            up=up,
+            down=weight("mlp.down_proj"),
+            q_bias=bias("self_attn.q_proj"),
+            k_bias=bias("self_attn.k_proj"),
+            v_bias=bias("self_attn.v_proj"),
+            o_bias=bias("self_attn.o_proj"),
+            q_norm=gain("self_attn.q_norm") if family.has_qk_norms else None,
+            k_norm=gain("self_attn.k_norm") if family.has_qk_norms else None,
+            attn_post_norm=gain("post_attention_layernorm") if behind else None,
+            ffn_post_norm=gain("post_feedforward_layernorm") if behind else None,
+        )
+
+    def special_tokens(self) -> SpecialTokens:
+        """As `Checkpoint.special_tokens`."""
+        generation = _read_json(self.path / "generation_config.json", default={})
+        tokenizer = _read_json(self.path / "tokenizer.json")
+        added = {
+            token["content"]: int(token["id"])
+            for token in tokenizer.get("added_tokens", [])
+            if token.get("special")  # Gemma's `</s>` is a tag of HTML
+        }
+        settings = _read_json(self.path / "tokenizer_config.json", default={})
+        own = settings.get("eos_token")
+        own = own.get("content") if isinstance(own, dict) else own
+        ends = [
+            *_ids(generation.get("eos_token_id")),
+            *_ids(self._config.get("eos_token_id")),
+            *([added[own]] if own in added else []),
+            *(added[text] for text in added if text in END_TEXTS),
+        ]
+        ends = [token for token in dict.fromkeys(ends) if 0 <= token < self.shape.vocab_size]
+        if not ends:
+            raise ConversionError(
+                f"{self.path} names no eos_token_id, which is needed: without it no text would "
+                "ever end. Put it into its config.json."
+            )
+        padding = _ids(self._config.get("pad_token_id")) or _ids(generation.get("pad_token_id"))
+        start = _ids(self._config.get("bos_token_id"))
+        return SpecialTokens(ends, start[0] if start else None, padding[0] if padding else ends[0])
+
+    def write_tokenizer(self, folder: Path) -> None:
+        """As `Checkpoint.write_tokenizer`: the folder's own files, the chat template put inside."""
+        shutil.copyfile(self.path / "tokenizer.json", folder / "tokenizer.json")
+        settings = _read_json(self.path / "tokenizer_config.json", default={})
+        template = self.path / "chat_template.jinja"
+        if "chat_template" not in settings and template.is_file():
+            settings["chat_template"] = template.read_text(encoding="utf-8")
+        text = json.dumps(settings, ensure_ascii=False, indent=1)
+        (folder / "tokenizer_config.json").write_text(text, encoding="utf-8")
+
+    def _gain(self, name: str) -> FloatArray:
+        values = self._tensors.tensor(name)
+        return values + np.float32(1) if self._family.has_unit_norms else values
+
+    def _number(self, key: str, default: int | None = None) -> int:
+        value = self._config.get(key, default)
+        if not isinstance(value, int):
+            raise ConversionError(
+                f"{self.path / 'config.json'} has {key} = {value!r}; a number is needed."
+            )
+        return value
+
+    def _read_shape(self, context_length: int | None) -> DecoderShape:
+        config, family = self._config, self._family
+        n_heads, hidden = self._number("num_attention_heads"), self._number("hidden_size")
+        head_size = int(config.get("head_dim") or hidden // n_heads)
+        trained = self._number("max_position_embeddings")
+        if context_length is not None and not 0 < context_length <= trained:
+            raise ConversionError(
+                f"context_length={context_length} is out of range: {self.path} was trained for "
+                f"{trained} positions. Pass no more."
+            )
+        activation = config.get("hidden_activation") or config.get("hidden_act") or "silu"
+        # Gemma's first files say "gelu" and mean the one by a tanh, as transformers does.
+        expected = "gelu" if family.activation == "gelu" else _ACTIVATIONS.get(str(activation))
+        if expected != family.activation:
+            raise self._refuse(f"the activation {activation!r}")
+        for key in ("num_experts", "num_local_experts"):
+            if config.get(key):
+                raise self._refuse(f"a mixture of {config[key]} experts")
+        if "quantization_config" in config:
+            raise self._refuse("quantised weights")
+        context, layers = self._layers(head_size, trained, context_length)
+        # What a key is when it is missing is transformers' default, which may be another than null.
+        query = config.get("query_pre_attn_scalar", 256) if family.has_post_norms else head_size
+        return DecoderShape(
+            runtime_type=family.runtime_type,
+            hidden_size=hidden,
+            ffn_size=self._number("intermediate_size"),
+            n_heads=n_heads,
+            n_kv_heads=self._number("num_key_value_heads", n_heads),
+            head_size=head_size,
+            vocab_size=self._number("vocab_size"),
+            context_length=context,
+            rms_epsilon=float(config.get("rms_norm_eps", 1e-5 if family.is_fused else 1e-6)),
+            is_tied=bool(config.get("tie_word_embeddings", self._name in _TIED)),
+            layers=layers,
+            attention_scale=float(query) ** -0.5,
+            attention_cap=float(config.get("attn_logit_softcapping", family.attention_cap) or 0),
+            logit_cap=float(config.get("final_logit_softcapping", family.logit_cap) or 0),
+            embedding_scale=math.sqrt(hidden) if family.scales_embeddings else 1.0,
+            activation=family.activation,
+            has_wide_range=family.scales_embeddings,
+        )
+
+    def _layers(
+        self, head_size: int, trained: int, wanted: int | None
+    ) -> tuple[int, tuple[Attention, ...]]:
+        """Positions of the converted model, and the attention of each layer."""
+        config, family = self._config, self._family
+        n_layers = self._number("num_hidden_layers")
+        scaling = config.get("rope_parameters") or config.get("rope_scaling") or {}
+        base = _ROPE_BASES.get(self._name, 10_000.0)
+        base = float(scaling.get("rope_theta") or config.get("rope_theta") or base)
+        local = config.get("rope_local_base_freq") or family.window_rope_base
+        if "full_attention" in scaling:  # of each kind of layer its own, as transformers 5 has it
+            local = scaling.get("sliding_attention", {}).get("rope_theta", local)
+            scaling = scaling["full_attention"]
+            base = float(scaling.get("rope_theta", base))
+        share = scaling.get("partial_rotary_factor") or config.get("partial_rotary_factor") or 1.0
+        size = int(head_size * float(share))
+        context, usual = self._rope(base, size, scaling, trained, wanted)
+        near = usual if local is None else Rope(float(local), size)
+        window = self._window()
+        types = config.get("layer_types")
+        period = int(config.get("sliding_window_pattern") or family.full_period)
+        first = int(config.get("max_window_layers") or 0) if family.full_period == 1 else 0
+        nope = config.get("no_rope_layers")
+        every = int(config.get("no_rope_layer_interval") or family.rope_period)
+        layers = []
+        for layer in range(n_layers):
+            if types:
+                is_near = types[layer] == "sliding_attention"
+            else:
+                is_near = layer >= first and (period == 1 or (layer + 1) % period != 0)
+            is_near &= window > 0
+            has_rope = not family.rope_period or (
+                bool(nope[layer]) if nope else (layer + 1) % every != 0
+            )
+            rope = (near if is_near else usual) if has_rope else None
+            layers.append(Attention(rope, window if is_near else 0))
+        return context, tuple(layers)
+
+    def _window(self) -> int:
+        """How many tokens layers with a window see; 0: there are none."""
+        config = self._config
+        by_default = self._model_type in ("mistral", "phi3") or self._family.full_period > 1
+        if not config.get("use_sliding_window", by_default):
+            return 0
+        default = 4096 if self._family.full_period > 1 or self._model_type == "mistral" else 0
+        return int(config.get("sliding_window", default) or 0)
+
+    def _rope(
+        self, base: float, size: int, scaling: dict[str, Any], trained: int, wanted: int | None
+    ) -> tuple[int, Rope]:
+        """Positions of the converted model, and how those of usual layers turn."""
+        kind = str(scaling.get("rope_type") or scaling.get("type") or "default")
+        context = trained if wanted is None else wanted
+        if kind == "default":
+            return context, Rope(base, size)
+        if kind == "linear":
+            return context, Rope(base, size, float(scaling["factor"]))
+        if kind == "llama3":
+            return context, Rope(base, size, divisors=_llama3_divisors(base, size, scaling))
+        if kind in ("longrope", "su") and self._family.is_fused:
+            original = int(
+                self._config.get("original_max_position_embeddings")
+                or scaling["original_max_position_embeddings"]
+            )
+            context = min(context, original) if wanted is None else context
+            which = "long_factor" if context > original else "short_factor"
+            stretch = trained / original
+            magnitude = scaling.get("attention_factor")
+            if magnitude is None:
+                magnitude = math.sqrt(1 + math.log(stretch) / math.log(original))
+                magnitude = magnitude if stretch > 1 else 1.0
+            factors = tuple(float(value) for value in scaling[which])
+            return context, Rope(base, size, divisors=factors, magnitude=float(magnitude))
+        raise self._refuse(f"RoPE scaling of type {kind!r}")
+
+    def _check_tensors(self) -> None:
+        """Every tensor the graph needs is there with its shape, and no other."""
+        shape, family = self.shape, self._family
+        q_size, kv_size = shape.n_heads * shape.head_size, shape.n_kv_heads * shape.head_size
+        hidden, ffn = shape.hidden_size, shape.ffn_size
+        table = (shape.vocab_size, hidden)
+        needed: dict[str, tuple[int, ...]] = {_EMBEDDING: table, _NORM: (hidden,)}
+        if not shape.is_tied:
+            needed[_HEAD] = table
+        parts: dict[str, tuple[int, ...]] = {
+            "input_layernorm.weight": (hidden,),
+            "post_attention_layernorm.weight": (hidden,),
+            "self_attn.o_proj.weight": (hidden, q_size),
+            "mlp.down_proj.weight": (hidden, ffn),
+        }
+        extra: dict[str, tuple[int, ...]] = {"self_attn.o_proj.bias": (hidden,)}
+        if family.is_fused:
+            parts["self_attn.qkv_proj.weight"] = (q_size + 2 * kv_size, hidden)
+            parts["mlp.gate_up_proj.weight"] = (2 * ffn, hidden)
+        else:
+            parts |= {"mlp.gate_proj.weight": (ffn, hidden), "mlp.up_proj.weight": (ffn, hidden)}
+            for which, size in (("q", q_size), ("k", kv_size), ("v", kv_size)):
+                parts[f"self_attn.{which}_proj.weight"] = (size, hidden)
+                extra[f"self_attn.{which}_proj.bias"] = (size,)
+        if family.has_qk_norms:
+            parts |= {f"self_attn.{which}_norm.weight": (shape.head_size,) for which in "qk"}
+        if family.has_post_norms:
+            parts |= {f"{at}_feedforward_layernorm.weight": (hidden,) for at in ("pre", "post")}
+        # Of a tied model some files hold the embedding twice; old ones hold a table of RoPE.
+        allowed = {_HEAD: table} | needed
+        for layer in range(shape.n_layers):
+            base = f"model.layers.{layer}."
+            needed.update({base + part: size for part, size in parts.items()})
+            allowed.update({base + part: size for part, size in extra.items()})
+            allowed[f"{base}self_attn.rotary_emb.inv_freq"] = (shape.head_size // 2,)
+        allowed |= needed
+        found = self._tensors.tensor_names
+        missing, unknown = sorted(needed.keys() - found), sorted(found - allowed.keys())
+        if missing:
+            raise ConversionError(
+                f"{self.path} lacks {len(missing)} tensors of a {family.title} model with "
+                f"{shape.n_layers} layers, the first being {missing[0]!r}."
+            )
+        if unknown:
+            raise ConversionError(
+                f"{self.path} has {len(unknown)} tensors that a plain {family.title} model does "
+                f"not have, the first being {unknown[0]!r}; leaving them out would change the "
+                "model."
+            )
+        for name in sorted(found):
+            if self._tensors.tensor_shape(name) != allowed[name]:
+                raise ConversionError(
+                    f"{self.path}: tensor {name!r} has shape {self._tensors.tensor_shape(name)}, "
+                    f"not {allowed[name]}."
+                )
+
+
+def _llama3_divisors(base: float, size: int, scaling: dict[str, Any]) -> tuple[float, ...]:
+    """What Llama 3.1 divides frequencies by: slow ones by all of the factor, quick ones by 1."""
+    factor = float(scaling["factor"])
+    low, high = float(scaling["low_freq_factor"]), float(scaling["high_freq_factor"])
+    original = float(scaling["original_max_position_embeddings"])
+    wavelengths = 2 * math.pi * base ** (np.arange(0, size, 2) / size)
+    # Between the two the frequency itself is mixed, by how many turns fit the first context.
+    share = np.clip((original / wavelengths - low) / (high - low), 0.0, 1.0)
+    return tuple((1 / ((1 - share) / factor + share)).tolist())
+
+
+def _read_json(path: Path, default: dict[str, Any] | None = None) -> dict[str, Any]:
+    if default is not None and not path.is_file():
+        return default
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(value, dict):
+            raise ValueError("it is no object")
+    except FileNotFoundError as error:
+        raise ConversionError(
+            f"{path} is missing, which is needed. Fetch the whole folder."
+        ) from error
+    except (OSError, ValueError) as error:
+        raise ConversionError(f"{path} cannot be understood: {error}.") from error
+    return value
+
+
+def _ids(value: Any) -> list[int]:
+    if value is None:
+        return []
+    return [int(token) for token in value] if isinstance(value, list) else [int(value)]
