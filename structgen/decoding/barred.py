@@ -4,25 +4,44 @@ Owns what is barred: beginnings of the output, whatever follows them, and whole 
 bytes of tokens, and nothing of types or of why a text is barred.
 
 A text is barred exactly: the token that would complete it is left out, in whatever tokens the text
-before it was written. That alone would have a model that wants ``3``, and may not close it, write
-``30``. So the way to a barred text is made less likely as well, by as much as is barred of it: what
-is chosen from is the model's own distribution over whole texts, given that it is none of the barred
-ones, as far as the probabilities of their tokens are known (Park et al. 2024 sample so under
-grammars). It changes no choice where nothing is barred.
+before it was written, and in JSON with whatever blanks. That alone would have a model that wants
+``3``, and may not close it, write ``30``. So the way to a barred text is made less likely as well,
+by as much as is barred of it: what is chosen from is the model's own distribution over whole texts,
+given that it is none of the barred ones, as far as the probabilities of their tokens are known
+(Park et al. 2024 sample so under grammars). It changes no choice where nothing is barred.
 """
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
+from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
 from structgen.sampling import Logits
 from structgen.vocabulary import Vocabulary
 
+_BLANKS = b" \t\n\r"
+_STRING_OR_BLANKS = re.compile(rb'("(?:[^"\\]|\\.)*(?:(")|\\?))|[ \t\n\r]+', re.DOTALL)
 _ALMOST = 1 - 1e-9
 """More than that of a way is not barred, for the arithmetic; what is barred whole is left out."""
+
+
+class _Beginning(NamedTuple):
+    """What no output may begin with.
+
+    Attributes:
+        text: without blanks, if it is JSON.
+        gaps: of each byte of it, whether blanks may come before it.
+        ended_by: the bytes one of which has to follow; None: whatever does.
+    """
+
+    text: bytes
+    gaps: tuple[bool, ...]
+    ended_by: bytes | None
 
 
 class _Node:
@@ -49,29 +68,57 @@ class _Node:
 class Barred:
     """What is barred of one output, and where that stands."""
 
-    def __init__(self, vocabulary: Vocabulary, texts: Sequence[bytes], temperature: float) -> None:
+    def __init__(
+        self,
+        vocabulary: Vocabulary,
+        texts: Sequence[bytes],
+        temperature: float,
+        *,
+        is_json: bool = False,
+    ) -> None:
         """Bar nothing.
 
         Args:
             vocabulary: the model's.
             texts: by token id, the bytes that stand in the output's text.
+            is_json: whether outputs are JSON, in which blanks between tokens are of no account.
             temperature: what scores are divided by before they are weighed.
         """
         self._trie = vocabulary.trie
         self._eos_token_ids = vocabulary.eos_token_ids
         self._is_text = texts is vocabulary.tokens
         self._temperature = temperature
-        self._beginnings: set[bytes] = set()
+        self._is_json = is_json
+        self._beginnings: set[_Beginning] = set()
         self._wholes: set[bytes] = set()
         self._path = [_Node()]  # the output so far, a node after each token
 
-    def bar_beginning(self, text: bytes) -> None:
-        """No output that begins with ``text``."""
-        self._beginnings.add(text)
+    def bar_beginning(self, text: bytes, ended_by: bytes | None = None) -> None:
+        """No output that begins with ``text``, and one of ``ended_by`` after it if given."""
+        plain, gaps = self._plain(text)
+        self._beginnings.add(_Beginning(plain, gaps, ended_by))
 
     def bar_whole(self, text: bytes) -> None:
         """Not the output ``text``."""
-        self._wholes.add(text)
+        self._wholes.add(self._plain(text)[0])
+
+    def _plain(self, text: bytes) -> tuple[bytes, tuple[bool, ...]]:
+        """A text without blanks of no account, and before which of its bytes there may be any."""
+        if not self._is_json:
+            return text, (False,) * len(text)
+        plain = bytearray()
+        gaps: list[bool] = []
+        at = 0
+        for found in _STRING_OR_BLANKS.finditer(text):
+            between = text[at : found.start()]
+            string = found[1] or b""
+            plain += between + string
+            gaps += [True] * len(between)
+            gaps += [True, *[False] * (len(string) - 1)] if string else []
+            at = found.end()
+        plain += text[at:]
+        gaps += [True] * (len(text) - at)
+        return bytes(plain), tuple(gaps)
 
     def bar_here(self, text: bytes, *, by_text: bool) -> None:
         """Nothing that goes on from here: all that could is barred.
@@ -83,8 +130,8 @@ class Barred:
         self._path[-1].is_dead = True
         # What follows from ways that are dead in some tokens only is known for those tokens only.
         self._is_text = self._is_text and by_text
-        if self._is_text:
-            self._beginnings.add(text)
+        if self._is_text and not self._is_between(text):
+            self.bar_beginning(text)
 
     def lower(self, first: int, last: int) -> None:
         """Make the way to what has been barred less likely.
@@ -107,20 +154,63 @@ class Barred:
         Cost: a look at each barred text, and the tokens that are left out.
         """
         found = {token for token, node in self._path[-1].after.items() if node.is_dead}
+        plain, _ = self._plain(text)
         for beginning in self._beginnings:
-            if len(beginning) > len(text) and beginning.startswith(text):
-                found.update(self._tokens(beginning[len(text) :]))
-        if text in self._wholes:
+            if beginning.text.startswith(plain):
+                found.update(self._completing(beginning, len(plain)))
+        if plain in self._wholes:
             found.update(self._eos_token_ids)
         return found
 
-    def _tokens(self, begin: bytes) -> list[int]:
-        """The tokens whose bytes begin so."""
-        if len(begin) > self._trie.max_depth:
-            return []
-        node = self._trie.node_of(begin)
+    def idle(self, text: bytes) -> frozenset[int]:
+        """The tokens that say nothing after ``text``: blanks between tokens of JSON."""
+        return self._blank_tokens if self._is_between(text + b" ") else frozenset()
+
+    def _is_between(self, text: bytes) -> bool:
+        """Whether ``text`` ends in blanks that are of no account."""
+        return text[-1:] in (b" ", b"\t", b"\n", b"\r") and (self._plain(text)[0][-1:] != text[-1:])
+
+    @cached_property
+    def _blank_tokens(self) -> frozenset[int]:
+        found: set[int] = set()
+        waiting = [0]
+        while waiting:
+            node = waiting.pop()
+            for byte in _BLANKS:
+                after = self._trie.child.get(node << 8 | byte, 0)
+                if after:
+                    found.update(self._trie.ids_at(after))
+                    waiting.append(after)
+        return frozenset(found)
+
+    def _completing(self, beginning: _Beginning, start: int) -> list[int]:
+        """The tokens that complete a beginning of which the first ``start`` bytes are written."""
+        child = self._trie.child
+        text, gaps, ended_by = beginning
+        if ended_by is None and start == len(text):
+            return []  # whoever stands there has been told that nothing follows
+        complete: list[int] = []
+        waiting = [(0, start)]
+        while waiting:
+            node, at = waiting.pop()
+            if at == len(text):
+                if ended_by is None:
+                    complete.append(node)
+                else:
+                    after = [child.get(node << 8 | byte, 0) for byte in ended_by]
+                    complete += [one for one in after if one]
+                continue
+            if gaps[at]:
+                after = [child.get(node << 8 | byte, 0) for byte in _BLANKS]
+                waiting += [(one, at) for one in after if one]
+            step = child.get(node << 8 | text[at], 0)
+            if step:
+                waiting.append((step, at + 1))
+        return self._tokens_below(complete)
+
+    def _tokens_below(self, waiting: list[int]) -> list[int]:
+        """The tokens whose bytes lead to one of some nodes, or through it."""
         found: list[int] = []
-        waiting = [] if node is None else [node]
         while waiting:
             node = waiting.pop()
             found += self._trie.ids_at(node)

@@ -91,7 +91,7 @@ class Trial:
         self._ends.append(len(self._data))
         back = self._judge(self._reading.read(data), floor)
         if back is None and self._refused:
-            # What was refused there is refused after other blanks, too.
+            # What was refused there is refused whatever stands before.
             for key, start in self._reading.open_values:
                 for text, ended_by in self._refused.get(key, ()):
                     self._bar(start, text, ended_by)
@@ -125,16 +125,18 @@ class Trial:
     def _bar(self, start: int, text: bytes, ended_by: bytes | None) -> None:
         """Bar a text that begins at an offset."""
         whole = bytes(self._data[:start]) + text
-        if ended_by is None:
-            self.barred.bar_beginning(whole)
-            return
-        self.barred.bar_whole(whole)
-        for byte in ended_by:
-            self.barred.bar_beginning(whole + bytes([byte]))
+        if ended_by is not None:
+            self.barred.bar_whole(whole)
+        if ended_by != b"":
+            self.barred.bar_beginning(whole, ended_by)
 
     def _token_at(self, offset: int) -> int:
         """The token that has the byte at an offset."""
         return bisect_right(self._ends, offset)
+
+    def idle(self) -> frozenset[int]:
+        """The tokens that would say nothing, if any are barred here."""
+        return self.barred.idle(bytes(self._data))
 
     def dead_end(self, *, by_text: bool) -> int:
         """All that the mask allows here is barred.

@@ -21,6 +21,7 @@ import numpy as np
 
 from structgen.constraint import Constraint, Cursor
 from structgen.errors import IncompleteOutput, TokenNotAllowed
+from structgen.grammar import ir
 from structgen.insight import (
     TOP,
     Confidence,
@@ -500,7 +501,7 @@ class Generation:
             if tokens and self._trial is not None:
                 barred = self._trial.excluded()
             is_end = mask.begin(needless, barred=barred)
-            if not mask.allowed:
+            if barred and self._trial is not None and not mask.allows_beside(self._trial.idle()):
                 self._leave(by_text=not mask.is_shortening)
                 continue
             if mask.is_shortening and not self._shortened.is_known_at(self._output_ids):
@@ -628,4 +629,6 @@ def _trial(
 ) -> Trial:
     texts, samples = constraint.named.texts, settings.get("do_sample")
     temperature = float(settings.get("temperature", 1.0)) if samples else 1.0
-    return Trial(checks, Barred(constraint.vocabulary, texts, temperature), retries)
+    is_json = isinstance(constraint.output.grammar, ir.Json)
+    barred = Barred(constraint.vocabulary, texts, temperature, is_json=is_json)
+    return Trial(checks, barred, retries)

@@ -126,6 +126,14 @@ class TokenMask:
         self.allowed = int.from_bytes(self._words.tobytes(), "little").bit_count()
         return self.allowed == self._n_eos and self._cursor.is_accepting
 
+    def allows_beside(self, token_ids: Collection[int]) -> bool:
+        """Whether the mask allows anything but these."""
+        if not token_ids or not self.allowed:
+            return self.allowed > 0
+        kept = self._words.copy()
+        _clear(token_ids, kept)
+        return bool(kept.any())
+
     def lift_budget(self) -> None:
         """Make this the mask without the budget, until the next `begin`."""
         if self._free is not None:

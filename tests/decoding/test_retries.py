@@ -237,6 +237,28 @@ def test_the_one_valid_text_is_found_and_only_refused_ones_are_barred(
             assert (again.text, again.attempts) == (result.text, result.attempts)
 
 
+@pytest.mark.parametrize("whitespace", ["natural", "spaced"])
+@pytest.mark.parametrize(("output_type", "n_texts"), [FEW[0], FEW[1], FEW[3]], ids=str)
+def test_a_text_with_other_blanks_is_the_same(
+    output_type: Any, n_texts: int, whitespace: str
+) -> None:
+    for script in (None, '{"a":3, "b":3,"c": true}', "2012"):
+        generator = Generator(FakeModel(script), output_type, whitespace=whitespace)
+        for options in ({}, {"temperature": 1.5, "seed": 1}):
+            result = generator.result("x", retries=n_texts - 1, max_new_tokens=60, **options)
+            assert not refused_by(output_type, result.text)
+
+
+class Named(BaseModel):
+    name: Annotated[str, Regex("a {0,3}a"), AfterValidator(lambda one: the_answer("no"))]
+
+
+def test_blanks_inside_strings_count() -> None:
+    with pytest.raises(ValidationFailed, match="no other text is left") as caught:
+        Generator(FakeModel('{"name":"a a"}'), Named)("x", retries=9)
+    assert len({attempt.text for attempt in caught.value.attempts}) == 4
+
+
 def test_retries_run_out() -> None:
     generator = Generator(FakeModel('{"guests":3}'), Bounded)
     with pytest.raises(ValidationFailed, match="after 1 retry, the most") as caught:
