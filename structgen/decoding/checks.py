@@ -24,6 +24,10 @@ from structgen.values import Checks, Key, Reading, Refusal
 
 from .barred import Barred
 
+_MOST_DEAD = 256
+"""Most places, for each refusal, at which nothing is left, before it is given up: close to the end
+of a budget, and with whitespace of any length, there may be many ways to write the same."""
+
 
 @final
 class Trial:
@@ -49,6 +53,7 @@ class Trial:
         self._data = bytearray()
         self._ends: list[int] = []  # offset behind each token
         self._n_settled = 0
+        self._n_dead = 0
         self._error: ParseError | None = None  # the latest refusal
         self._refused: dict[Key, list[tuple[bytes, bytes | None]]] = {}
         self.barred = barred
@@ -152,6 +157,9 @@ class Trial:
         """
         if len(self._ends) <= self.n_settled:
             self._fail("and no other text is left there")
+        self._n_dead += 1
+        if self._n_dead > _MOST_DEAD * len(self.attempts):
+            self._fail(f"and after {self._n_dead:,} other ways none is found that is left")
         self.barred.bar_here(bytes(self._data), by_text=by_text)
         self.barred.lower(self.n_settled, len(self._ends))
         return self._back(len(self._ends) - 1)
