@@ -471,6 +471,81 @@ def test_a_deep_text_under_a_tight_budget() -> None:
         constraint.start(max_tokens=1)
 
 
+def containing(parts: list[Any], **more: Any) -> Any:
+    return {"type": "array", "allOf": [{"contains": part} for part in parts], **more}
+
+
+def walk_within_the_least(constraint: structgen.Constraint, seed: int) -> None:
+    rng = random.Random(seed)
+    cursor = constraint.start(max_tokens=constraint.start().min_tokens_to_finish() + 4)
+    for _ in range(10):
+        bits = np.unpackbits(np.frombuffer(mask_of(cursor), np.uint8), bitorder="little")
+        cursor.accept(int(rng.choice(np.flatnonzero(bits))))
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        containing([{"multipleOf": n, "type": "integer"} for n in (2, 3, 5, 7, 11, 13)]),
+        containing([{"type": "string", "pattern": letter} for letter in "abcdef"]),
+        containing([{"const": i} for i in range(40)]),
+        containing([{"const": i} for i in range(8)], uniqueItems=True),
+    ],
+)
+def test_what_compiles_goes_on_within_a_tight_budget(schema: Any) -> None:
+    walk_within_the_least(structgen.compile(JsonSchema(schema), BYTES), 1)
+
+
+@pytest.mark.parametrize("n", [7, 8, 12])
+def test_too_many_ways_of_an_item_are_told_when_compiled(n: int) -> None:
+    primes_at_once = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37)[:n]
+    hard = containing([{"multipleOf": prime, "type": "integer"} for prime in primes_at_once])
+    for schema in (hard, {"type": "object", "properties": {"a": hard}}):
+        with pytest.raises(CompileLimitExceeded, match="contains"):
+            structgen.compile(JsonSchema(schema), BYTES)
+
+
+WORD: Any = {"type": "string", "pattern": "^[a-z]+$"}
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        {"contains": WORD, "minContains": 2, "maxContains": 1},
+        {"contains": WORD, "minContains": 2, "allOf": [{"contains": WORD, "maxContains": 1}]},
+        {"contains": WORD, "minContains": 5, "maxItems": 4},
+        {"contains": {"enum": [True, "a"]}, "minContains": 3},
+        {
+            "contains": WORD,
+            "minContains": 3,
+            "not": {"contains": {"maxLength": 9}, "minContains": 3},
+        }
+        | {"items": {"maxLength": 9}},
+    ],
+)
+def test_items_that_cannot_be_so_many_are_told_when_compiled(array: Any) -> None:
+    array = {"type": "array", "uniqueItems": True, **array}
+    schema = {"type": "object", "properties": {"b": {"anyOf": [array, {"type": "null"}]}}}
+    constraint = structgen.compile(JsonSchema(schema), BYTES, property_order="any")
+    cursor = constraint.start()
+    accept(cursor, '{"b":')
+    assert mask_of(cursor)
+    with pytest.raises(structgen.TokenNotAllowed):
+        accept(cursor, "[")
+    with pytest.raises(structgen.Unsatisfiable):
+        structgen.compile(JsonSchema(array), BYTES)
+
+
+def test_members_that_are_owed_inside_a_value_are_looked_for_once() -> None:
+    # While it is not known whether a member has a value at all, no key is searched for it.
+    inner = {"type": "object", "minProperties": 9000}
+    schema = {"type": "object", "properties": {"a": inner}}
+    structgen.compile(JsonSchema(schema), BYTES, max_work=1_000_000)
+    for hard in (inner, schema):
+        with pytest.raises(CompileLimitExceeded, match="minProperties"):
+            structgen.compile(JsonSchema(hard), BYTES, max_work=200_000)
+
+
 if __name__ == "__main__":
     print(*judge(sys.argv[1]))
 

@@ -39,6 +39,12 @@ MAX_TOLD = 100
 MAX_SEARCH = 20_000
 """Most states a search for the shortest way to close one array may visit."""
 
+MAX_WAYS = 64
+"""Most sets of ``contains`` that one item may meet together: each is followed by itself."""
+
+_WORK_OF_WAYS = 400
+"""Steps of a mask within a budget for each pair of them."""
+
 State = tuple[int, tuple[int, ...], tuple[int, ...]]
 """(items complete, items that met each contains, numbers of the values seen)."""
 
@@ -192,6 +198,10 @@ class ArrayPlan:
             contains.update(
                 dict.fromkeys(c for c in node.contains if c.least or c.most is not None)
             )
+        contains = dict.fromkeys(self._merged(contains))
+        if any(self._cannot_meet(some) for some in contains):
+            self._min, self._max, contains = 1, 0, {}
+            self._unique = self._repeats = self.may_record = False
         # What no item may be is no matter of counting.
         never = [c for c in contains if c.most == 0 and not c.least and not c.start]
         self._never = tuple([c.requirement ^ 1 for c in never])
@@ -211,6 +221,26 @@ class ArrayPlan:
                 keyword="uniqueItems",
                 fix="Move it out of the negated part, or use anyOf.",
             )
+
+    def _merged(self, contains: Iterable[Contains]) -> list[Contains]:
+        """``contains`` with one bound for what several nodes say of the same items."""
+        found: dict[tuple[int, int], Contains] = {}
+        for some in contains:
+            known = found.get((some.requirement, some.start), some)
+            mosts = [most for most in (known.most, some.most) if most is not None]
+            found[some.requirement, some.start] = Contains(
+                some.requirement, max(known.least, some.least), min(mosts, default=None), some.start
+            )
+        return list(found.values())
+
+    def _cannot_meet(self, some: Contains) -> bool:
+        """Whether plainly no array has so many items of a kind: no search would tell it soon."""
+        if some.most is not None and some.most < some.least:
+            return True
+        if self._max is not None and some.least > max(self._max - some.start, 0):
+            return True
+        listing = self._language.listings.of(some.requirement) if self._unique else None
+        return listing is not None and len(listing.keys) < some.least
 
     # -- what items owe ---------------------------------------------------------------------
 
@@ -250,6 +280,11 @@ class ArrayPlan:
         return self._repeats
 
     @property
+    def is_searched(self) -> bool:
+        """Whether what closes the array has to be searched for, among many ways perhaps."""
+        return bool(self._contains) or self._repeats
+
+    @property
     def path(self) -> str:
         """Where in the schema the array is, for messages."""
         return self._nodes[0].path if self._nodes else "$"
@@ -264,6 +299,9 @@ class ArrayPlan:
         if not self._contains:
             yield base, met
             return
+        if self._are_apart:
+            yield from self._ways_apart(base, met)
+            return
         options: list[list[tuple[int, int]]] = []
         for some, k in zip(self._contains, met, strict=True):
             if count < some.start or (some.most is None and k >= some.least):
@@ -277,6 +315,20 @@ class ArrayPlan:
                 if k < some.most:
                     options[-1].append((some.requirement, k + 1))
         yield from self._combined(base, options)
+
+    def _ways_apart(
+        self, base: int, met: tuple[int, ...]
+    ) -> Iterator[tuple[int, tuple[int, ...]]]:
+        """As `_ways`, where no value is in two of the lists of what is to be contained."""
+        language = self._language
+        missing = [i for i, c in enumerate(self._contains) if met[i] < c.least]
+        WORK.spend(3 + len(missing))
+        barred = [self._contains[i].requirement ^ 1 for i in missing]
+        yield language.conjunction_with(base, barred) if barred else base, met
+        for i in missing:
+            owed = language.conjunction_with(base, [self._contains[i].requirement])
+            if owed != FALSE and not language.clearly_empty(owed):
+                yield owed, (*met[:i], met[i] + 1, *met[i + 1 :])
 
     def _lists(self, requirement: int) -> bool:
         return not requirement & 1 and self._language.listings.of(requirement) is not None
@@ -695,7 +747,9 @@ class ArrayPlan:
         found = self._closings.get(state, False)
         if found is False:
             if self._contains or self._repeats:
-                found = None if self._unique and self._repeats else self._search(state)
+                found = None if self._is_hopeless else self._contained_apart(state)
+                if found == ():
+                    found = self._search(state)
             else:
                 found = self._distinct_closing(state)
             if not self._language.is_solving:
@@ -721,6 +775,38 @@ class ArrayPlan:
             if self._unique:
                 seen = self._with_value(seen, item)
         return tuple(items)
+
+    def _contained_apart(self, state: State) -> tuple[Text, ...] | None:
+        """The cheapest items after ``state`` where no search is needed: every item owes the same,
+        and no value is in two of the lists of what is to be contained. Else ()."""
+        count, met, seen = state
+        if self._repeats or not self._are_apart or count < self._prefix:
+            return ()
+        language = self._language
+        items: list[Text] = []
+        for some, k in zip(self._contains, met, strict=True):
+            for _ in range(some.least - k):
+                base = self._item(count, seen)
+                item = language.shortest(language.conjunction_with(base, [some.requirement]))
+                if item is None:
+                    return None
+                items.append(item)
+                seen = self._with_value(seen, item) if self._unique else seen
+        more = self._min - count - len(items)
+        if more > 0:
+            rest = self._distinct_items(self._min - more, self._min, seen)
+            if rest is None:
+                return None
+            items += rest
+        fits = self._max is None or count + len(items) <= self._max
+        return tuple(items) if fits else None
+
+    @cached_property
+    def _are_apart(self) -> bool:
+        """Whether each ``contains`` has a list of its own, all items count, and none are barred."""
+        return self._least_contained is not None and all(
+            some.most is None and not some.start for some in self._contains
+        )
 
     def _can_contain(self, index: int, state: State) -> bool:
         """Whether what ``contains`` number ``index`` still misses can be an item at all."""
@@ -810,6 +896,42 @@ class ArrayPlan:
                 return None
             sizes.append(len(shortest))
         return tuple(sizes)
+
+    @cached_property
+    def _is_hopeless(self) -> bool:
+        """Whether plainly no items close the array: there have to be more of one kind than there
+        may be of a wider one, say.
+
+        Raises:
+            CompileLimitExceeded: one item can meet what has to be contained in too many ways.
+        """
+        if self._unique and self._repeats:
+            return True
+        if len(self._contains) < 2 or self._are_apart:
+            return False
+        language, zeros = self._language, (0,) * len(self._contains)
+        most = min(MAX_WAYS, int((WORK.limits.work // _WORK_OF_WAYS) ** 0.5))
+        for index in {0, self._prefix, *(some.start for some in self._contains)}:
+            for number, _ in enumerate(self._ways((index, zeros, ()))):
+                if number >= most:
+                    raise CompileLimitExceeded(
+                        f"one item can meet too many of the 'contains' together, at {self.path}; "
+                        "leave some out, or make them exclude each other (a const each)",
+                        limit=most,
+                        actual=number + 1,
+                    )
+        return any(
+            wide.most is not None
+            and wide.most < some.least
+            and wide.start <= some.start
+            and language.clearly_empty(
+                language.conjunction_with(
+                    language.conjunction([some.requirement]), [wide.requirement ^ 1]
+                )
+            )
+            for some in self._contains
+            for wide in self._contains
+        )
 
     def _chosen_ways(self, state: State) -> Iterator[tuple[int, tuple[int, ...]]]:
         """As `_ways`, with the values too that an item may have to share with another one."""

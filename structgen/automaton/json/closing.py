@@ -9,7 +9,7 @@ something in it, absence first (Davis, Logemann and Loveland 1962), and remember
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TypeAlias
 
 from structgen.automaton.texts import Text, put
@@ -38,6 +38,9 @@ _SOON = 60
 MAX_MEMBERS_OWED = 10_000
 """Largest number of members that settle nothing but must be there."""
 
+_WORK_PER_MEMBER = 100
+"""Steps for each of them that a mask within a budget may take."""
+
 MAX_KEY_STATES = 20_000
 """Most states of the automaton that finds keys for members that are owed."""
 
@@ -45,6 +48,22 @@ _MANY_PARTS = 8
 """Parts of a rule from which on those that matter are looked for."""
 
 Key: TypeAlias = "tuple[int, int, Rule, tuple[str, ...]]"
+
+
+def check_owed(number: int, path: str) -> None:
+    """See that so many members, which settle nothing, may be written down for one object.
+
+    Raises:
+        CompileLimitExceeded: they may not.
+    """
+    most = min(MAX_MEMBERS_OWED, WORK.limits.work // _WORK_PER_MEMBER)
+    if number > most:
+        more = "" if most == MAX_MEMBERS_OWED else " for max_work"
+        raise CompileLimitExceeded(
+            f"'minProperties' asks for too many members{more} of the object at {path}",
+            limit=most,
+            actual=number,
+        )
 
 
 class Closing:
@@ -394,12 +413,7 @@ class Closing:
         if not number:
             return ()
         table = self._table
-        if number > MAX_MEMBERS_OWED:
-            raise CompileLimitExceeded(
-                f"'minProperties' asks for too many members of the object at {table.path}",
-                limit=MAX_MEMBERS_OWED,
-                actual=number,
-            )
+        check_owed(number, table.path)
         out: list[tuple[int, Text]] = []
         while left:
             bit = left & -left
@@ -409,15 +423,20 @@ class Closing:
             if value is not None:
                 out.append((label, self._member(table.names[label], value)))
         values: dict[int, Text | None] = {}
-        unnamed = 0
-        for name, matched in self._many_keys(keys, number):
-            label = table.label_of(matched)
-            if label not in values:
+
+        def value_after(matched: int) -> Text | None:
+            if matched not in values:
+                label = table.label_of(matched)
                 settles = table.touching(label) & rule.support
                 owed = table.conjunctions[label]
-                values[label] = None if settles else self._language.shortest(owed)
-            value = values[label]
+                values[matched] = None if settles else self._language.shortest(owed)
+            return values[matched]
+
+        unnamed = 0
+        for name, matched in self._many_keys(keys, number, lambda m: value_after(m) is not None):
+            value = value_after(matched)
             if value is not None:
+                label = table.label_of(matched)
                 out.append((label, self._member(name, value)))
                 unnamed += 1
                 if unnamed == number:
@@ -425,9 +444,11 @@ class Closing:
         out.sort(key=lambda member: len(member[1]))
         return _merged(out[:number]) if len(out) >= number else None
 
-    def _many_keys(self, used: tuple[str, ...], number: int) -> Iterator[tuple[str, int]]:
+    def _many_keys(
+        self, used: tuple[str, ...], number: int, is_of_use: Callable[[int], bool]
+    ) -> Iterator[tuple[str, int]]:
         """Unnamed keys not in ``used``, with the patterns they match: enough if there are enough of
-        any kind."""
+        any kind that ``is_of_use``."""
         table = self._table
         taken = {*table.names, *used}
         for name, matched in self._known_keys():
@@ -443,7 +464,7 @@ class Closing:
         more: tuple[str, ...] = tuple(sorted({*used, *(name for name, _ in first)}))
         for _ in range(number if first else 0):
             found = list(self._spare_keys(more))
-            if not found:
+            if not any(is_of_use(matched) for _, matched in found):
                 return
             yield from (key for key in found if key[0] not in taken)
             more = tuple(sorted({*more, *(name for name, _ in found)}))

@@ -16,9 +16,10 @@ from structgen.automaton.regex.probing import probe
 from structgen.automaton.regex.quick_checks import has_string
 from structgen.errors import CompileLimitExceeded
 from structgen.grammar.formats import FEWEST, MOST_LEAST, format_of
-from structgen.grammar.json_schema import Node, child_path
+from structgen.grammar.json_schema import OBJECT, Node, child_path
 
 from .arrays import ArrayPlan
+from .closing import check_owed
 from .quick_checks import IN_PLACE, PlainNodes, worth_a_look
 
 if TYPE_CHECKING:
@@ -37,6 +38,10 @@ def check(language: JsonLanguage) -> None:
     """
     if "patterns" in language.said:
         _check_patterns(language)
+    if "min_properties" in language.said:
+        for node in language.nodes:
+            if node.types & OBJECT:
+                check_owed(node.min_properties - len(node.required), node.path)
     if language.said.isdisjoint(IN_PLACE):
         return
     nodes = language.nodes
@@ -70,6 +75,8 @@ def _check_plans(language: JsonLanguage, candidates: list[int]) -> None:
                 leaves, plans = language.shapes(conjunction)
                 _find_strings(leaves)
                 for plan in plans:
+                    if isinstance(plan, ArrayPlan) and plan.is_searched:
+                        plan.is_possible()
                     children += plan.children()
         for child in children:
             if child not in seen:
