@@ -486,7 +486,7 @@ def walk_within_the_least(constraint: structgen.Constraint, seed: int) -> None:
 @pytest.mark.parametrize(
     "schema",
     [
-        containing([{"multipleOf": n, "type": "integer"} for n in (2, 3, 5, 7, 11, 13)]),
+        containing([{"multipleOf": n, "type": "integer"} for n in (2, 3, 5, 7, 11, 13, 17, 19)]),
         containing([{"type": "string", "pattern": letter} for letter in "abcdef"]),
         containing([{"const": i} for i in range(40)]),
         containing([{"const": i} for i in range(8)], uniqueItems=True),
@@ -496,7 +496,7 @@ def test_what_compiles_goes_on_within_a_tight_budget(schema: Any) -> None:
     walk_within_the_least(structgen.compile(JsonSchema(schema), BYTES), 1)
 
 
-@pytest.mark.parametrize("n", [7, 8, 12])
+@pytest.mark.parametrize("n", [9, 12])
 def test_too_many_ways_of_an_item_are_told_when_compiled(n: int) -> None:
     primes_at_once = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37)[:n]
     hard = containing([{"multipleOf": prime, "type": "integer"} for prime in primes_at_once])

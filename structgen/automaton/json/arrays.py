@@ -39,14 +39,20 @@ MAX_TOLD = 100
 MAX_SEARCH = 20_000
 """Most states a search for the shortest way to close one array may visit."""
 
-MAX_WAYS = 64
+MAX_WAYS = 256
 """Most sets of ``contains`` that one item may meet together: each is followed by itself."""
 
-_WORK_OF_WAYS = 400
+_WORK_OF_WAYS = 16
 """Steps of a mask within a budget for each pair of them."""
 
 State = tuple[int, tuple[int, ...], tuple[int, ...]]
 """(items complete, items that met each contains, numbers of the values seen)."""
+
+_CLOSED: State = (-1, (), ())
+"""In a search: nothing further is needed."""
+
+_FEW_STATES = 256
+"""Most states of an array that are all worked out at once."""
 
 REPEATED = (-1,)
 """Values seen once two of them have been equal, where that is all that matters."""
@@ -168,6 +174,10 @@ class ArrayPlan:
 
     @cached_property
     def _closings(self) -> dict[State, tuple[Text, ...] | None]:
+        return {}
+
+    @cached_property
+    def _with_item(self) -> dict[State, Text | None]:
         return {}
 
     @cached_property
@@ -316,9 +326,7 @@ class ArrayPlan:
                     options[-1].append((some.requirement, k + 1))
         yield from self._combined(base, options)
 
-    def _ways_apart(
-        self, base: int, met: tuple[int, ...]
-    ) -> Iterator[tuple[int, tuple[int, ...]]]:
+    def _ways_apart(self, base: int, met: tuple[int, ...]) -> Iterator[tuple[int, tuple[int, ...]]]:
         """As `_ways`, where no value is in two of the lists of what is to be contained."""
         language = self._language
         missing = [i for i, c in enumerate(self._contains) if met[i] < c.least]
@@ -605,6 +613,15 @@ class ArrayPlan:
             return self._finish_after(at >> 1, value)
         if outcome == CLOSE:
             return b""
+        found = self._with_item.get(state, False)
+        if found is False:
+            found = self._finish_item(state)
+            if self._contains and not self._language.is_solving:
+                self._with_item[state] = found
+        return found  # type: ignore[return-value]
+
+    def _finish_item(self, state: State) -> Text | None:
+        """The fewest bytes that close the array after ``state``, with one more item at least."""
         best: Text | None = None
         for conjunction, met in self._chosen_ways(state):
             item = self._language.shortest(conjunction)
@@ -749,6 +766,7 @@ class ArrayPlan:
             if self._contains or self._repeats:
                 found = None if self._is_hopeless else self._contained_apart(state)
                 if found == ():
+                    self._close_those_after(state)
                     found = self._search(state)
             else:
                 found = self._distinct_closing(state)
@@ -808,6 +826,20 @@ class ArrayPlan:
             some.most is None and not some.start for some in self._contains
         )
 
+    def _close_those_after(self, state: State) -> None:
+        """Find what closes the array after each way of the next item first, where these are few
+        states in all: searches from each of them anew would visit every set's subsets again."""
+        count, met, _ = state
+        n_states = self._count_to - count + 1
+        for some, k in zip(self._contains, met, strict=True):
+            n_states *= max(some.least, some.most or 0) - k + 1
+        if self._unique or self._repeats or self._language.is_solving or n_states > _FEW_STATES:
+            return
+        for _, after_met in self._ways(state):
+            after: State = (min(count + 1, self._count_to), after_met, ())
+            if after != state:
+                self._closing(after)
+
     def _can_contain(self, index: int, state: State) -> bool:
         """Whether what ``contains`` number ``index`` still misses can be an item at all."""
         some = self._contains[index]
@@ -831,6 +863,8 @@ class ArrayPlan:
         done: set[State] = set()
         while heap:
             _, _, _, cost, state, items = heapq.heappop(heap)
+            if state is _CLOSED:
+                return items
             if state in done:
                 continue
             done.add(state)
@@ -858,6 +892,13 @@ class ArrayPlan:
                 after_seen = self._with_value(seen, item) if apart else seen
                 after: State = (min(count + 1, self._count_to), after_met, after_seen)
                 spent = cost + len(item) + 1
+                known = self._closings.get(after, False)
+                if known is not False:
+                    if known is not None:
+                        whole = spent + sum(len(text) + 1 for text in known)
+                        step = whole, 0, next(tie), whole, _CLOSED, (*items, item, *known)
+                        heapq.heappush(heap, step)
+                    continue
                 ahead, missing = self._ahead(after)
                 heapq.heappush(
                     heap, (spent + ahead, missing, next(tie), spent, after, (*items, item))
