@@ -479,6 +479,8 @@ def walk_within_the_least(constraint: structgen.Constraint, seed: int) -> None:
     rng = random.Random(seed)
     cursor = constraint.start(max_tokens=constraint.start().min_tokens_to_finish() + 4)
     for _ in range(10):
+        if cursor.is_finished:
+            return
         bits = np.unpackbits(np.frombuffer(mask_of(cursor), np.uint8), bitorder="little")
         cursor.accept(int(rng.choice(np.flatnonzero(bits))))
 

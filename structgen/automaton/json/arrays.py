@@ -613,12 +613,12 @@ class ArrayPlan:
             return self._finish_after(at >> 1, value)
         if outcome == CLOSE:
             return b""
-        found = self._with_item.get(state, False)
-        if found is False:
-            found = self._finish_item(state)
-            if self._contains and not self._language.is_solving:
-                self._with_item[state] = found
-        return found  # type: ignore[return-value]
+        if state in self._with_item:
+            return self._with_item[state]
+        found = self._finish_item(state)
+        if self._contains and not self._language.is_solving:
+            self._with_item[state] = found
+        return found
 
     def _finish_item(self, state: State) -> Text | None:
         """The fewest bytes that close the array after ``state``, with one more item at least."""
@@ -892,8 +892,8 @@ class ArrayPlan:
                 after_seen = self._with_value(seen, item) if apart else seen
                 after: State = (min(count + 1, self._count_to), after_met, after_seen)
                 spent = cost + len(item) + 1
-                known = self._closings.get(after, False)
-                if known is not False:
+                if after in self._closings:
+                    known = self._closings[after]
                     if known is not None:
                         whole = spent + sum(len(text) + 1 for text in known)
                         step = whole, 0, next(tie), whole, _CLOSED, (*items, item, *known)
