@@ -134,14 +134,16 @@ def _by_value(
     for node in nodes:
         none_true |= decided[node][1]
         none_false |= decided[node][0] & here
-    left: dict[int, Rule] = {}
+    settings: list[tuple[int, int]] = []
     for mask in values:
         true, false = none_true, none_false
         for place in bits(mask):
             met, unmet = decided[nodes[place]]
             true = true & ~unmet | met
             false = false & ~met | unmet & here
-        left[mask] = book.settle(rule, true, false)
+        settings.append((true, false))
+    found = book.settle_each(rule, (none_true, none_false), settings)
+    left = dict(zip(values, found, strict=True))
     out: list[tuple[Requirements, Rule]] = []
     told = 0  # the nodes that a value must not meet to be in no list
     if 0 in values:

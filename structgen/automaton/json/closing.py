@@ -99,14 +99,16 @@ class Closing:
         """
         return self._search(left, count, rule, keys, self._known)
 
-    def is_possible(self, left: int, count: int, rule: Rule, keys: tuple[str, ...]) -> bool:
-        """Whether there are members that complete an object; see `members`.
+    def some_members(
+        self, left: int, count: int, rule: Rule, keys: tuple[str, ...]
+    ) -> Members | None:
+        """Some members that complete an object; see `members`.
 
-        That is much sooner found out than the cheapest of them: the first will do.
+        They are much sooner found than the cheapest of them: the first will do.
         """
         self._enough = 0
         try:
-            return self._search(left, count, rule, keys, self._witnesses) is not None
+            return self._search(left, count, rule, keys, self._witnesses)
         finally:
             self._enough = ENOUGH_SEARCH
 

@@ -30,7 +30,7 @@ _FEW_LABELS = 8
 """So many names are looked up one by one."""
 
 _MOST_SUMMED = 4_000
-"""Most names of which the facts about all names before each are kept."""
+"""Most names of which the facts about all names before each are kept; of more, of some."""
 
 
 class MemberTable:
@@ -61,7 +61,7 @@ class MemberTable:
     _broad: Sequence[Rule] = ()  # the facts that are about more than one key
     _possible: int | None = None
     _summed_facts = -1  # of how many facts `_facts_before` knows
-    _facts_before: Sequence[int] = ()  # for each name those about names before it
+    _facts_before: Sequence[int] = ()  # for names, at equal distances, those about names before
 
     def __init__(self, language: Language, nodes: tuple[int, ...]) -> None:
         self._language = language
@@ -409,7 +409,7 @@ class MemberTable:
     def _facts_about(self, labels: int) -> int:
         """Bit mask of the facts about the names in ``labels`` (bit mask) and no others."""
         book = self._book
-        if labels.bit_count() <= _FEW_LABELS or len(self.names) > _MOST_SUMMED:
+        if labels.bit_count() <= _FEW_LABELS:
             by_name, names = book.by_name, self.names
             found = 0
             for label in bits(labels):
@@ -417,10 +417,13 @@ class MemberTable:
             return found
         if self._summed_facts != len(book.facts):
             self._summed_facts, total = len(book.facts), 0
-            self._facts_before = sums = [0]
-            for name in self.names:
+            self._facts_before = sums = []
+            step = self._summed_by
+            for label, name in enumerate(self.names):
+                if not label % step:
+                    sums.append(total)
                 total |= book.by_name.get(name, 0)
-                sums.append(total)
+            sums.append(total)
         found, at = 0, 0
         while labels >> at:
             # Names are skipped, and stay absent, in runs: those before a key that was written.
@@ -428,8 +431,23 @@ class MemberTable:
             at += (rest & -rest).bit_length() - 1
             rest = ~(labels >> at)
             end = at + (rest & -rest).bit_length() - 1
-            found |= self._facts_before[end] ^ self._facts_before[at]
+            found |= self._facts_of_first(end) ^ self._facts_of_first(at)
             at = end
+        return found
+
+    @property
+    def _summed_by(self) -> int:
+        """For one in so many names the facts about all names before it are kept."""
+        return 1 + len(self.names) // _MOST_SUMMED
+
+    def _facts_of_first(self, count: int) -> int:
+        """Bit mask of the facts about the first ``count`` names; their sums are known."""
+        step = self._summed_by
+        if count == len(self.names):
+            return self._facts_before[-1]
+        found = self._facts_before[count // step]
+        for name in self.names[count - count % step : count]:
+            found |= self._book.by_name.get(name, 0)
         return found
 
     def counted(self, rule: Rule, count: int) -> Rule:

@@ -122,6 +122,21 @@ class ObjectPlan:
     def _open(self) -> dict[tuple[State, int], bool]:
         return {}
 
+    @cached_property
+    def _first_names(self) -> dict[State, int]:
+        """Bit mask of names with which some known completion of the object may begin."""
+        return {}
+
+    @cached_property
+    def _barred_from(self) -> dict[State, int]:
+        """From which label on no key may come, for what would stay absent before it."""
+        return {}
+
+    @cached_property
+    def _completing(self) -> dict[State, int]:
+        """Bit mask of the names in a known completion of the object."""
+        return {}
+
     # -- states -----------------------------------------------------------------------------
 
     def _state_at(self, at: int) -> State:
@@ -203,34 +218,79 @@ class ObjectPlan:
 
     def _open_ways(self, state: State, label: int, name: str | None) -> list[tuple[int, State]]:
         """The ways for such a member that do not lead into a dead end, where some may."""
+        ways = self._ways(state, label, name)
+        if len(ways) == 1 and label < self._n_names and not self._language.is_solving:
+            ((_, after),) = ways
+            rest = self._completing.get(state, 0) & ~(1 << label)
+            if after not in self._closable and self._begins(state, label):
+                # What completes the object with this member does so after it.
+                self._closable[after] = True
+                self._completing[after] = rest
+                self._note_completion(after, rest)
+                return ways
         return [
             (conjunction, after)
-            for conjunction, after in self._ways(state, label, name)
+            for conjunction, after in ways
             if self._may_close(after) and self._language.is_possible(conjunction)
         ]
+
+    def _begins(self, state: State, label: int) -> bool:
+        """Whether the completion that is known of ``state`` may begin with this name."""
+        names = self._completing.get(state, 0)
+        if not names >> label & 1:
+            return False
+        return not (self._in_order and names & self._table.ordered & ((1 << label) - 1))
 
     def _may_write(self, state: State, label: int) -> bool:
         """Whether a member with key ``label`` may come next."""
         key = (state, label)
         found = self._open.get(key)
         if found is None:
-            name = self._example(state, label) if label >= self._n_names else None
-            found = self._may_write_surely(state, label) or any(
-                self._may_close(after) and self._language.is_possible(conjunction)
-                for conjunction, after in self._ways(state, label, name)
+            found = label < self._barred_from.get(state, label + 1) and (
+                self._begins_a_completion(state, label)
+                or self._may_write_surely(state, label)
+                or self._leads_on(state, label)
             )
             if not self._language.is_solving:
                 self._open[key] = found
         return found
 
+    def _begins_a_completion(self, state: State, label: int) -> bool:
+        """A sufficient test of `_may_write`: a completion that is known has such a member, and may
+        be written in another order. A chain of what needs one another is then followed once."""
+        return label < self._n_names and bool(self._first_names.get(state, 0) >> label & 1)
+
+    def _leads_on(self, state: State, label: int) -> bool:
+        """Whether a member with key ``label`` may come next, by what may follow it."""
+        if self._in_order and self._rule_before(state, label) is self._language.book.no:
+            # What has to come before stays absent before all later keys too.
+            self._barred_from[state] = min(label, self._barred_from.get(state, label))
+            return False
+        name = self._example(state, label) if label >= self._n_names else None
+        for conjunction, after in self._ways(state, label, name):
+            if self._may_close(after) and self._language.is_possible(conjunction):
+                if name is None and label < self._n_names:
+                    self._note_completion(state, self._completing.get(after, 0) | 1 << label)
+                return True
+        return False
+
+    def _note_completion(self, state: State, names: int) -> None:
+        """Note that members with ``names`` (bit mask), and perhaps unnamed ones, complete an object
+        after ``state``."""
+        if self._language.is_solving:
+            return
+        first = names & self._table.ordered if self._in_order else 0
+        first = first & -first if first else names
+        self._first_names[state] = self._first_names.get(state, 0) | first
+
     def _may_write_surely(self, state: State, label: int) -> bool:
         """A sufficient test of `_may_write` where many alternatives are open: one of them will do.
 
         Those that speak of the key are looked at first. To tell apart what its value means to all
-        of them is left to when it is written.
+        of them is left to when it is written; so is what is left of them all when the names before
+        the key stay absent.
         """
-        left, count, _, keys = state
-        rule = self._rule_before(state, label)
+        left, count, rule, keys = state
         if label >= self._n_names or rule.is_fact:
             return False
         book = self._language.book
@@ -530,9 +590,18 @@ class ObjectPlan:
         found = self._closable.get(state)
         if found is None:
             owed = self._closings.get(state, False)
-            found = self._closing.is_possible(*state) if owed is False else owed is not None
+            if owed is False:
+                owed = self._closing.some_members(*state)
+            found = owed is not None
             if not self._language.is_solving:
                 self._closable[state] = found
+                if owed and found:
+                    names = 0
+                    for label, _ in owed:  # type: ignore[union-attr]
+                        names |= 1 << label
+                    names &= (1 << self._n_names) - 1
+                    self._completing[state] = names
+                    self._note_completion(state, names)
         return found
 
     def _close(self, members: Members | None, first: bool) -> Text | None:

@@ -11,7 +11,7 @@ nothing of schemas or texts (`rule_reader` turns requirements into rules, `objec
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Any
 
 from structgen.automaton.bits import bits
@@ -24,6 +24,10 @@ MAX_RULES = 500_000
 
 MAX_PROPAGATION = 4_000
 """Parts looked at for what single facts settle in them, when rules are joined."""
+
+
+_MANY_SETTINGS = 32
+"""Ways to settle facts, and parts of a rule, from which on it is looked up what differs."""
 
 
 class Rule:
@@ -317,6 +321,60 @@ class RuleBook:
     def settle(self, rule: Rule, true: int, false: int) -> Rule:
         """What is left of ``rule`` when these facts (bit masks) hold and do not hold."""
         return self._settle(rule, true, false, {})
+
+    def settle_each(
+        self, rule: Rule, base: tuple[int, int], settings: Sequence[tuple[int, int]]
+    ) -> list[Rule]:
+        """What is left of ``rule`` for each of several ways in which facts are settled.
+
+        Args:
+            rule: what is settled.
+            base: facts that hold and do not hold, much as in all ``settings``.
+            settings: likewise; what differs from ``base`` is small.
+
+        Cost: of many alternatives only those are looked at, for each setting, that speak of a
+        fact in which it differs from ``base``.
+        """
+        if rule.kind == "any":
+            return [found.negated for found in self.settle_each(rule.negated, base, settings)]
+        if rule.kind != "all" or len(settings) < _MANY_SETTINGS:
+            return [self.settle(rule, *facts) for facts in settings]
+        if rule.size >= _MANY_SETTINGS:
+            return self._settle_parts(rule, base, settings)
+        if all(part.is_fact or part.size < _MANY_SETTINGS for part in rule.parts):
+            return [self.settle(rule, *facts) for facts in settings]
+        columns = [self.settle_each(part, base, settings) for part in rule.parts]
+        return [self.all(row) for row in zip(*columns, strict=True)]
+
+    def _settle_parts(
+        self, rule: Rule, base: tuple[int, int], settings: Sequence[tuple[int, int]]
+    ) -> list[Rule]:
+        """As `settle_each`, of an ``"all"`` of many parts."""
+        parts = rule.parts
+        places: dict[int, list[int]] = {}  # by fact
+        usual: list[Rule] = []
+        known: dict[Rule, Rule] = {}
+        for place, part in enumerate(parts):
+            usual.append(self._settle(part, *base, known))
+            facts = bits(part.support)
+            WORK.spend(1 + (len(facts) >> 2))
+            for fact in facts:
+                places.setdefault(fact, []).append(place)
+        never = {place for place, found in enumerate(usual) if found is self.no}
+        open_places = [place for place, found in enumerate(usual) if found is not self.yes]
+        out: list[Rule] = []
+        for true, false in settings:
+            differing = rule.support & ((true ^ base[0]) | (false ^ base[1]))
+            touched = {place for fact in bits(differing) for place in places.get(fact, ())}
+            WORK.spend(1 + len(touched) + (len(open_places) >> 5))
+            if not never <= touched:
+                out.append(self.no)
+                continue
+            left = [usual[place] for place in open_places if place not in touched]
+            changed: dict[Rule, Rule] = {}
+            left += [self._settle(parts[place], true, false, changed) for place in sorted(touched)]
+            out.append(self.all(left))
+        return out
 
     def _settle(self, rule: Rule, true: int, false: int, known: dict[Rule, Rule]) -> Rule:
         if not rule.support & (true | false):
