@@ -595,9 +595,9 @@ class ObjectPlan:
             found = owed is not None
             if not self._language.is_solving:
                 self._closable[state] = found
-                if owed and found:
+                if isinstance(owed, tuple) and owed:
                     names = 0
-                    for label, _ in owed:  # type: ignore[union-attr]
+                    for label, _ in owed:
                         names |= 1 << label
                     names &= (1 << self._n_names) - 1
                     self._completing[state] = names
