@@ -421,17 +421,15 @@ def test_a_step_is_some_lines_of_code(name: str) -> None:
 
 
 def test_reading_byte_by_byte_has_an_end() -> None:
-    # With a key of its own: of automata that other tests have grown nothing is left to be done.
-    members = {"read byte by byte": {"type": "string", "pattern": "^(by|te)*$"}}
-    items = {"type": "object", "minProperties": 3, "properties": members}
-    schema = {"type": "array", "items": items}
-    constraint = structgen.compile(JsonSchema(schema), BYTES)
+    schema = {"type": "array", "items": {"type": "object", "minProperties": 3}}
     for ask in (
-        lambda reader: reader.go_on(b'[{"a":'),
+        lambda reader: reader.go_on(b'1,"b":'),
         lambda reader: reader.shortest_completion(),
-        lambda reader: reader.next_bytes(reader.step(reader.state, ord("["), b"[")),
+        lambda reader: reader.next_bytes(reader.step(reader.state, ord("1"), b"1")),
     ):
+        constraint = structgen.compile(JsonSchema(schema), BYTES)
         reader = ByteReader(constraint)
+        reader.go_on(b'[{"a":')
         cut_short(constraint, 0)
         with pytest.raises(CompileLimitExceeded, match="max_work"):
             ask(reader)

@@ -18,6 +18,8 @@ OWN_WAY = {
     "models/genai/sequences.py": "of one model, which does not live on in a child",
     "models/embedding/device.py": "of one model, which does not live on in a child",
     "text_model.py": "its own of one model; the one for loading is looked after",
+    "workers/process.py": "of one process that was started here; a child starts its own",
+    "workers/worker.py": "of a process of its own, which nobody forks",
     "insight/confidence.py": "of one result",
 }
 

@@ -202,7 +202,12 @@ def test_cancelling_a_task_ends_the_output(worker: AsyncModel) -> None:
         long = asyncio.create_task(Generator(worker)("Once upon a time", min_length=8000))
         stream = Generator(worker).stream("A story:", min_length=8000)
         await anext(stream)
-        reader = asyncio.create_task(anext(stream))
+
+        async def read_on() -> None:
+            async for _ in stream:
+                pass
+
+        reader = asyncio.create_task(read_on())
         values = Generator(worker).stream("A story:", min_length=8000)
         async for _ in values:
             break

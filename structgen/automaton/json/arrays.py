@@ -209,9 +209,6 @@ class ArrayPlan:
                 dict.fromkeys(c for c in node.contains if c.least or c.most is not None)
             )
         contains = dict.fromkeys(self._merged(contains))
-        if any(self._cannot_meet(some) for some in contains):
-            self._min, self._max, contains = 1, 0, {}
-            self._unique = self._repeats = self.may_record = False
         # What no item may be is no matter of counting.
         never = [c for c in contains if c.most == 0 and not c.least and not c.start]
         self._never = tuple([c.requirement ^ 1 for c in never])
@@ -231,6 +228,10 @@ class ArrayPlan:
                 keyword="uniqueItems",
                 fix="Move it out of the negated part, or use anyOf.",
             )
+        # After that: such a plan may be impossible here and refused once more is owed.
+        if any(self._cannot_meet(some) for some in contains):
+            self._min, self._max, self._never, self._contains = 1, 0, (), []
+            self._unique = self._repeats = self.may_record = False
 
     def _merged(self, contains: Iterable[Contains]) -> list[Contains]:
         """``contains`` with one bound for what several nodes say of the same items."""
