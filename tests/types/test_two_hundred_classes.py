@@ -291,6 +291,8 @@ def test_more_classes(data: st.DataObject) -> None:
     kind = data.draw(st.integers(0, len(KINDS) - 1))
     # Python writes some networks in ways that are left out (::1:0:0:0/80).
     known = [hint for hint in KINDS[kind][1] if hint is not ipaddress.IPv6Network]
+    if kind == 5:  # parsing rounds a number of many digits to a float before msgspec sees it
+        known = [hint for hint in known if "Decimal" not in str(hint)]
     numbers = st.integers(0, len(known) - 1)
     chosen = [known[i] for i in data.draw(st.lists(numbers, min_size=1, max_size=4))]
     needed = itertools.cycle(data.draw(st.lists(st.floats(0, 1), min_size=1, max_size=4)))
