@@ -5,9 +5,9 @@ against model and output type), `generation` (one output being made; never runs 
 (drives one), `batch` (drives many), `stream`, `value_stream`, `async_streams` (hand it over piece
 by piece), `spelling` (forced text in tokens), `text_assembler`, `shortened` (what a budget cut),
 `results`, `enforcement` (of remote models); `checks` and `barred` (what is refused while it is
-written, and written anew); `outputs` (all of one call), `probabilities`, `calls` (their
-signatures) and `makers` (models that make generators of their own kind); `chat_tokens` tells a
-template's markers from what messages say; `tool_syntax` and `tool_prompts` know how a model calls
+written, and written anew); `outputs` (all of one call), `probabilities`, `calls`, `async_calls`
+(their signatures) and `makers` (models that make generators of their own kind); `chat_tokens` tells
+a template's markers from what messages say; `tool_syntax` and `tool_prompts` know how a model calls
 tools, and what it is told of them; `run` (what is driven), `sections` (a thought, a draft and the
 answer after one another), `thinking`, `drafts` and `tasks` (what a generator makes outputs of).
 Knows models by `models.base` alone.
@@ -16,6 +16,7 @@ Knows models by `models.base` alone.
 from __future__ import annotations
 
 from . import chat, options
+from .async_calls import AsyncGenerator, Take
 from .async_streams import AsyncStream, AsyncValueStream
 from .batch import Rows, batch_pays, make_all, shares_much
 from .call_validation import check_adapter, check_fits, encode, opener
@@ -25,7 +26,7 @@ from .drafts import Draft
 from .enforcement import Enforcement
 from .generation import Generation
 from .loop import passes_of
-from .makers import AsyncGenerator, AsyncMaker
+from .makers import AsyncMaker
 from .options import (
     AskOptions,
     CallOptions,
@@ -39,7 +40,7 @@ from .probabilities import probabilities
 from .results import GenerationResult, Parsed, Timings, Usage
 from .run import Chunk, Output, Run, SectionName
 from .stream import Stream, pieces
-from .tasks import Task
+from .tasks import Prepared, Task
 from .thinking import Think
 from .tool_syntax import as_model_writes, tool_syntax, written_in
 from .value_stream import ValueStream
@@ -61,6 +62,7 @@ __all__ = [
     "GeneratorOptions",
     "Output",
     "Parsed",
+    "Prepared",
     "Prompt",
     "Prompts",
     "Rows",
@@ -68,6 +70,7 @@ __all__ = [
     "SearchOptions",
     "SectionName",
     "Stream",
+    "Take",
     "Task",
     "Think",
     "Timings",

@@ -10,10 +10,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Generic, Literal, overload
 
-from structgen.errors import PromptError
 from structgen.types import T_co
 
-from .chat import Prompt, Prompts, is_batch
+from .chat import Prompt, Prompts, check_several
 from .options import CallOptions
 from .results import GenerationResult
 from .run import Output
@@ -244,13 +243,7 @@ class Calls(ABC, Generic[T_co]):
 
         Cost: several outputs share the passes of the model where that is faster.
         """
-        if isinstance(prompts, (list, tuple)) and not prompts:
-            prompts = []
-        elif not is_batch(prompts):
-            raise PromptError(
-                "batch takes a list of prompts, each a string or a list of messages. For one "
-                "prompt call parse, or pass [prompt]."
-            )
+        check_several(prompts)
         return self._outputs(prompts, options, _value)
 
 

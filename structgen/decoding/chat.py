@@ -68,6 +68,20 @@ def is_batch(prompt: Any) -> bool:
     )
 
 
+def are_several(prompt: Any) -> bool:
+    """Whether a call with ``prompt`` is for several: an empty list is no prompts."""
+    return is_batch(prompt) or (isinstance(prompt, (list, tuple)) and not prompt)
+
+
+def check_several(prompts: Any) -> None:
+    """Raise PromptError when ``prompts`` is one prompt, however it is written."""
+    if not are_several(prompts):
+        raise PromptError(
+            "batch takes a list of prompts, each a string or a list of messages. For one prompt "
+            "call parse, or pass [prompt]."
+        )
+
+
 def _is_bare(item: Any) -> bool:
     """Whether this is a role and texts; with one, it is as other libraries write a message."""
     return (

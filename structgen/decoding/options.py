@@ -275,6 +275,15 @@ def resolve(options: SearchOptions, defaults: Mapping[str, Any]) -> dict[str, An
     return settings
 
 
+def check_samples(options: SearchOptions, settings: Mapping[str, Any]) -> None:
+    """Raise OptionError where several outputs for a prompt would all be the same."""
+    if (options.n or 1) > 1 and not settings.get("do_sample"):
+        raise OptionError(
+            f"n={options.n} outputs of a greedy call would be the same. Pass temperature= to "
+            "sample."
+        )
+
+
 def misplaced(compile_options: Mapping[str, Any]) -> str | None:
     """Say that options given to a generator belong to its calls; None when none of them does."""
     given = [f"{name}={value!r}" for name, value in compile_options.items() if name in NAMES]

@@ -40,7 +40,7 @@ def make_outputs(
     began = time.perf_counter()
     model, constraint = task.model, task.constraint
     search = search_options.parse(options)
-    is_batch = chat.is_batch(prompt) or (isinstance(prompt, (list, tuple)) and not prompt)
+    is_batch = chat.are_several(prompt)
     if not is_batch and search.n is None:
         run = task.run(task.prepare(prompt, search), search)
         for _ in Stream(run, pieces(model, run)):
@@ -49,10 +49,7 @@ def make_outputs(
     prompts: Sequence[Any] = prompt if is_batch else [prompt]
     n = search.n or 1
     settings = search_options.resolve(search, model.search_defaults)
-    if n > 1 and not settings.get("do_sample"):
-        raise OptionError(
-            f"n={n} outputs of a greedy call would be the same. Pass temperature= to sample."
-        )
+    search_options.check_samples(search, settings)
     runs: dict[int, Run] = {}
     errors: dict[int, Exception] = {}
     for i, one in enumerate(prompts):

@@ -22,14 +22,14 @@ from structgen.decoding import (
     GenerationResult,
     Output,
     Prompt,
-    Prompts,
     SectionName,
     Stream,
+    Take,
     ValueStream,
     chat,
     gathered,
 )
-from structgen.errors import OptionError, PromptError, StructgenError
+from structgen.errors import OptionError, StructgenError
 from structgen.generator import Generator, Maker
 from structgen.types import T_co
 from structgen.values import shapes_of
@@ -113,7 +113,7 @@ class RemoteGenerator(Generator[T_co]):
     ) -> Any:
         search = self._asks.search(options)
         client = self.model.client
-        is_batch = _is_batch(prompt)
+        is_batch = chat.are_several(prompt)
         if not is_batch and search.n is None:
             exchange = self._asks.one(prompt, options)
             make(client, exchange)
@@ -143,10 +143,6 @@ class RemoteGenerator(Generator[T_co]):
         return results if is_batch else results[0]
 
 
-def _is_batch(prompt: Any) -> bool:
-    return chat.is_batch(prompt) or (isinstance(prompt, (list, tuple)) and not prompt)
-
-
 @final
 class AsyncRemoteGenerator(AsyncGenerator[T_co]):
     """What ``Generator(model, output_type)`` is for the model of an asynchronous client.
@@ -165,32 +161,16 @@ class AsyncRemoteGenerator(AsyncGenerator[T_co]):
     def __repr__(self) -> str:
         return repr(self._asks)
 
-    async def __call__(self, prompt: Prompt, **options: Unpack[CallOptions]) -> str:
-        """Return the answer to ``prompt`` as text of the output type."""
-        return (await self.result(prompt, **options)).text
-
-    async def parse(self, prompt: Prompt, **options: Unpack[CallOptions]) -> T_co:
-        """Return the answer to ``prompt`` as a value of the output type."""
-        return (await self.result(prompt, **options)).value
-
-    async def result(
-        self, prompt: Prompt, **options: Unpack[CallOptions]
-    ) -> GenerationResult[T_co]:
-        """Return the answer to ``prompt`` with all there is to say of it."""
-        if _is_batch(prompt) or "n" in options:
-            raise PromptError("An asynchronous call takes one prompt and no n=. Call batch.")
-        exchange = self._asks.one(prompt, options)
-        await make_async(self.model.client, exchange)
-        return exchange.result
-
-    async def batch(self, prompts: Prompts, **options: Unpack[CallOptions]) -> list[T_co]:
-        """Return the answers to several prompts as values, in their order, asked side by side."""
-        if not _is_batch(prompts):
-            raise PromptError(
-                "batch takes a list of prompts, each a string or a list of messages. For one "
-                "prompt call parse, or pass [prompt]."
-            )
+    async def _outputs(
+        self, prompt: Any, options: Mapping[str, Any], take: Take, *, is_sure: bool
+    ) -> Any:
         search = self._asks.search(options)
+        is_batch = chat.are_several(prompt)
+        if not is_batch and search.n is None:
+            exchange = self._asks.one(prompt, options)
+            await make_async(self.model.client, exchange)
+            return take(exchange.result)
+        prompts = prompt if is_batch else [prompt]
         exchanges, errors = self._asks.many(prompts, search, options)
         outputs: list[Any] = [None] * (len(prompts) * (search.n or 1))
         room = asyncio.Semaphore(search.batch_size or SIDE_BY_SIDE)
@@ -199,7 +179,7 @@ class AsyncRemoteGenerator(AsyncGenerator[T_co]):
             async with room:
                 try:
                     await make_async(self.model.client, exchanges[place])
-                    outputs[place] = exchanges[place].result.value
+                    outputs[place] = take(exchanges[place].result)
                 except StructgenError as error:
                     errors[place] = error
 
@@ -211,7 +191,8 @@ class AsyncRemoteGenerator(AsyncGenerator[T_co]):
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             raise
-        return gathered(outputs, errors, len(prompts), search)
+        results = gathered(outputs, errors, len(prompts), search)
+        return results if is_batch else results[0]
 
     def stream(self, prompt: Prompt, **options: Unpack[CallOptions]) -> AsyncStream[T_co]:
         """Return the answer to ``prompt`` piece by piece, as it comes, each piece validated."""

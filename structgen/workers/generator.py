@@ -25,14 +25,14 @@ from structgen.decoding import (
     Draft,
     GenerationResult,
     Prompt,
-    Prompts,
+    Take,
     Think,
     chat,
-    failure,
+    gathered,
     written_in,
 )
 from structgen.decoding import options as search_options
-from structgen.errors import OptionError, OutputTypeError, PromptError, StructgenError
+from structgen.errors import OptionError, OutputTypeError, StructgenError
 from structgen.generator import compiled
 from structgen.insight import ValueConfidence
 from structgen.types import T_co, ToolSyntax
@@ -63,10 +63,17 @@ class Hosted(Protocol):
     def vocabulary(self) -> Vocabulary:
         """Its tokens."""
 
+    @property
+    def search_defaults(self) -> Mapping[str, Any]:
+        """Its own search settings."""
+
 
 @final
 class WorkerGenerator(AsyncGenerator[T_co]):
     """Produces outputs of one type from prompts, in the process of its model. Immutable.
+
+    Times of a result count from when its call reached the process, waiting for others included. Its
+    ``confidence`` has what ``abstain_below`` asked for: other values would run the model.
 
     Attributes:
         model: the model.
@@ -111,88 +118,16 @@ class WorkerGenerator(AsyncGenerator[T_co]):
         what = "free text" if self._output is None else self._output.name
         return f"Generator({self.model.name!r}, {what})"
 
-    async def __call__(self, prompt: Prompt, **options: Unpack[CallOptions]) -> str:
-        """Return the output for ``prompt``.
-
-        Args:
-            prompt: as for a `Generator`, one.
-            options: as for a `Generator`, but for ``processor`` and ``trace``, which are refused.
-                ``cancel`` may be an `asyncio.Event`, too.
-
-        Raises:
-            As for a `Generator`; and WorkerDied: the process ended by itself.
-        """
-        return (await self._made(prompt, options, checks_sure=True)).text
-
-    async def parse(self, prompt: Prompt, **options: Unpack[CallOptions]) -> T_co:
-        """Return the output for ``prompt`` as a value. Args and raises as for calling it.
-
-        Also raises:
-            ParseError: as for a `Generator`.
-        """
-        return (await self._made(prompt, options, checks_sure=True)).value
-
-    async def result(
-        self, prompt: Prompt, **options: Unpack[CallOptions]
-    ) -> GenerationResult[T_co]:
-        """Return the `GenerationResult` for ``prompt``. Args and raises as for calling it.
-
-        Its times count from when the call reached the process, waiting for others included. Its
-        ``confidence`` has what ``abstain_below`` asked for: other values would run the model.
-        """
-        return await self._made(prompt, options, checks_sure=False)
-
-    async def batch(self, prompts: Prompts, **options: Unpack[CallOptions]) -> list[T_co]:
-        """Return the outputs for several prompts as values, in their order.
-
-        Args and raises as for calling it; and:
-            BatchError: some failed; it has the others.
-        """
-        search = self._search(options)
-        if isinstance(prompts, (list, tuple)) and not prompts:
-            return []
-        if not chat.is_batch(prompts):
-            raise PromptError(
-                "batch takes a list of prompts, each a string or a list of messages. For one "
-                "prompt call parse, or pass [prompt]."
-            )
-        caller = next(_CALLERS)
-        errors: dict[int, Exception] = {}
-        values: list[Any] = [None] * len(prompts)
-        calls: dict[int, RunningCall] = {}
-        try:
-            for place, prompt in enumerate(prompts):
-                try:
-                    asked = self._asked(prompt, search, checks_sure=True, caller=caller)
-                except StructgenError as error:
-                    errors[place] = error
-                    continue
-                calls[place] = RunningCall(asked)
-                await calls[place].begin(self._host)
-                if place % _AT_A_TIME == 0:
-                    await asyncio.sleep(0)
-            for place, call in calls.items():
-                ended = await call.end()
-                if place % _AT_A_TIME == 0:
-                    await asyncio.sleep(0)
-                try:
-                    values[place] = self._here(raised(ended)).value
-                except StructgenError as error:
-                    errors[place] = error
-        finally:
-            for call in calls.values():
-                call.drop()
-        if errors:
-            raise failure(errors, values, len(values))
-        return values
-
     def stream(self, prompt: Prompt, **options: Unpack[CallOptions]) -> AsyncStream[T_co]:
         """Return the output for ``prompt`` piece by piece, as it is generated.
 
         Options are checked before this returns; the model runs from when the first piece is asked
         for, and does not wait for its reader. Args and raises as for calling it.
         """
-        asked = self._asked(prompt, self._search(options), wants_chunks=True)
+        search = self._search(options)
+        if chat.are_several(prompt) or search.n is not None:
+            raise OptionError("stream makes one output: it takes one prompt and no n=.")
+        asked = self._asked(prompt, search, wants_chunks=True)
         return WorkerStream(self, asked)
 
     def stream_values(
@@ -208,15 +143,54 @@ class WorkerGenerator(AsyncGenerator[T_co]):
 
     # -- inside -----------------------------------------------------------------------------
 
-    async def _made(
-        self, prompt: Any, options: Mapping[str, Any], *, checks_sure: bool
-    ) -> GenerationResult[T_co]:
-        call = RunningCall(self._asked(prompt, self._search(options), checks_sure=checks_sure))
+    async def _outputs(
+        self, prompt: Any, options: Mapping[str, Any], take: Take, *, is_sure: bool
+    ) -> Any:
+        search = self._search(options)
+        is_batch = chat.are_several(prompt)
+        if not is_batch and search.n is None:
+            call = RunningCall(self._asked(prompt, search, checks_sure=is_sure))
+            try:
+                await call.begin(self._host)
+                return take(self._here(raised(await call.end())))
+            finally:
+                call.drop()
+        prompts = prompt if is_batch else [prompt]
+        n = search.n or 1
+        settings = search_options.resolve(search, self.model.search_defaults)
+        search_options.check_samples(search, settings)
+        caller = next(_CALLERS)
+        errors: dict[int, Exception] = {}
+        outputs: list[Any] = [None] * (len(prompts) * n)
+        calls: dict[int, RunningCall] = {}
         try:
-            await call.begin(self._host)
-            return self._here(raised(await call.end()))
+            for place in range(len(outputs)):
+                i, k = divmod(place, n)
+                try:
+                    asked = self._asked(
+                        prompts[i], search, checks_sure=is_sure, caller=caller, index=k
+                    )
+                    calls[place] = RunningCall(asked)
+                    await calls[place].begin(self._host)
+                except StructgenError as error:
+                    errors[place] = error
+                if place % _AT_A_TIME == 0:
+                    await asyncio.sleep(0)
+            for place, call in calls.items():
+                if place in errors:
+                    continue
+                ended = await call.end()
+                if place % _AT_A_TIME == 0:
+                    await asyncio.sleep(0)
+                try:
+                    outputs[place] = take(self._here(raised(ended)))
+                except StructgenError as error:
+                    errors[place] = error
         finally:
-            call.drop()
+            for call in calls.values():
+                call.drop()
+        results = gathered(outputs, errors, len(prompts), search)
+        return results if is_batch else results[0]
 
     def _here(self, result: GenerationResult[Any]) -> GenerationResult[T_co]:
         """A result of the process, with what makes values of it."""
@@ -229,13 +203,6 @@ class WorkerGenerator(AsyncGenerator[T_co]):
         for name in ("processor", "trace", "retries"):
             if getattr(search, name):
                 raise OptionError(_elsewhere(name))
-        if search.n is not None:
-            raise OptionError("n= is not for asynchronous calls: await g.batch([prompt] * n).")
-        if search.return_errors:
-            raise OptionError(
-                "return_errors= is not for asynchronous calls: a BatchError has all results and "
-                "errors, or await asyncio.gather(..., return_exceptions=True)."
-            )
         return search
 
     def _asked(
@@ -246,18 +213,16 @@ class WorkerGenerator(AsyncGenerator[T_co]):
         wants_chunks: bool = False,
         checks_sure: bool = False,
         caller: int | None = None,
+        index: int = 0,
     ) -> Asked:
-        if caller is None and (chat.is_batch(prompt) or prompt in ([], ())):
-            raise PromptError(
-                "An asynchronous call takes one prompt. For several: await g.batch(prompts)."
-            )
         call = Call(
             id=0,
             caller=next(_CALLERS) if caller is None else caller,
             type_key=self._type_key,
             lowered=self._lowered,
             prompt=chat.parse(prompt),
-            search=search if search.cancel is None else replace(search, cancel=None),
+            search=replace(search, cancel=None, n=None, return_errors=False),
+            index=index,
             wants_chunks=wants_chunks,
             checks_sure=checks_sure,
         )

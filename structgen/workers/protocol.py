@@ -47,6 +47,7 @@ class Call:
         lowered: a pickled `LoweredType`; None: the worker has had it before.
         prompt: as the user gave it.
         search: without what cannot travel.
+        index: which output for its prompt it is.
         wants_chunks: whether text is sent as it becomes certain.
         checks_sure: whether a value less sure than ``abstain_below`` is an error.
     """
@@ -57,6 +58,7 @@ class Call:
     lowered: bytes | None
     prompt: Any
     search: SearchOptions
+    index: int
     wants_chunks: bool
     checks_sure: bool
 

@@ -31,6 +31,7 @@ from structgen.constraint import warm_up
 from structgen.decoding import (
     Chunk,
     GenerationResult,
+    Prepared,
     Run,
     Task,
     Timings,
@@ -97,6 +98,7 @@ class _Worker:
         self._lock = threading.Lock()
         self._arrived: queue.SimpleQueue[Call | Adapter] = queue.SimpleQueue()
         self._tasks: OrderedDict[bytes, Task] = OrderedDict()
+        self._last: tuple[int, Any, Prepared] | None = None
 
     def serve(self) -> None:
         """Load the model, then make outputs."""
@@ -204,7 +206,7 @@ class _Worker:
                 self._forget(message.id)
                 self._tell(TypeWanted(message.id))
                 return None
-            run = task.run(task.prepare(message.prompt, message.search), message.search)
+            run = task.run(self._prepared(task, message), message.search, message.index)
             run.count_time_from(arrived)
         except Exception as error:
             self._end(message.id, None, _portable(error, "The call cannot be prepared"))
@@ -228,6 +230,16 @@ class _Worker:
         if is_given_up:
             run.cancel()
         return call.job
+
+    def _prepared(self, task: Task, message: Call) -> Prepared:
+        """The prompt of a call in tokens, worked out once for all its outputs."""
+        if self._last is not None:
+            caller, prompt, prepared = self._last
+            if caller == message.caller and prompt == message.prompt:
+                return prepared
+        prepared = task.prepare(message.prompt, message.search)
+        self._last = (message.caller, message.prompt, prepared)
+        return prepared
 
     def _task(self, message: Call) -> Task | None:
         """What makes the outputs of a call; None where its type is not known here."""

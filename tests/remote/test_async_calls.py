@@ -48,11 +48,26 @@ def test_values_texts_and_results(server: ChatServer) -> None:
         result = await generator.result("?", temperature=0)
         assert result.enforcement is not None
         assert result.usage.prompt_tokens == 10
-        with pytest.raises(structgen.PromptError):
-            await generator.parse(["?"])  # type: ignore[list-item]
 
     run(server, work, ANN)
     assert server.requests[2]["temperature"] == 0
+
+
+def test_several_outputs(server: ChatServer) -> None:
+    async def work(model: structgen.AsyncRemoteModel) -> None:
+        generator = Generator(model, int)
+        assert await generator(["1", "2"]) == ["1", "2"]
+        assert await generator.parse("3", n=2) == [3, 3]
+        assert await generator.parse(["3", "4"], n=2) == [[3, 3], [4, 4]]
+        result, error = await generator.result(["5", "x"], return_errors=True)
+        assert isinstance(result, structgen.GenerationResult)
+        assert result.value == 5
+        assert isinstance(error, structgen.ParseError)
+        with pytest.raises(structgen.OptionError, match="greedy"):
+            await generator("3", n=2, temperature=0)
+
+    server.say = lambda body: Reply(f'{{"value":{body["messages"][0]["content"]}}}')
+    run(server, work)
 
 
 def test_many_wait_side_by_side(server: ChatServer) -> None:

@@ -53,4 +53,20 @@ async def generators(model: AsyncModel, other: TextModel) -> None:
     assert_type(await Generator(model, Literal["a", "b"], think=20).parse("x"), Literal["a", "b"])
     assert_type(await Generator(model, Regex("a")).parse("x"), str)
     assert_type(await Generator(model, greet).parse("x"), Call)
-    await people("x", max_tokens=3)  # type: ignore[call-arg]  # pyright: ignore
+    await people("x", max_tokens=3)  # type: ignore[call-overload]  # pyright: ignore
+
+
+async def several(model: AsyncModel) -> None:
+    people = Generator(model, Person)
+    assert_type(await people(["x", "y"]), list[str])
+    assert_type(await people("x", n=2, temperature=1.0), list[str])
+    assert_type(await people.parse("x", n=2), list[Person])
+    assert_type(await people.parse(["x"], n=2), list[list[Person]])
+    assert_type(await people.parse(["x"], return_errors=True), list[Person | Exception])
+    assert_type(await people.result("x", n=2), list[GenerationResult[Person]])
+    assert_type(
+        await people.result(["x"], n=2, return_errors=True),
+        list[list[GenerationResult[Person] | Exception]],
+    )
+    assert_type(await people.batch(["x"], n=2), list[list[Person]])
+    assert_type(await people.batch(["x"], return_errors=True), list[Person | Exception])

@@ -167,6 +167,45 @@ def test_batch_gives_values_in_order_and_tells_what_failed(worker: AsyncModel) -
     assert asyncio.run(generator.batch([])) == []
 
 
+def test_several_outputs_are_those_of_this_process(worker: AsyncModel, model: Any) -> None:
+    there, here = Generator(worker, Person), Generator(model, Person)
+    prompts = [about("Ann", 30), about("Bob", 31)]
+    sampled = {"max_new_tokens": 30, "temperature": 1.2, "seed": 7}
+
+    async def calls() -> Any:
+        with pytest.raises(structgen.OptionError, match="greedy"):
+            await there("x", n=2)
+        with pytest.raises(structgen.OptionError, match="one output"):
+            there.stream("x", n=2)  # type: ignore[call-arg]
+        with pytest.raises(structgen.OptionError, match="one output"):
+            there.stream(prompts)  # type: ignore[arg-type]
+        with pytest.raises(structgen.BatchError) as caught:
+            await there.batch([prompts[0], "x" * 50_000], n=2, **sampled)
+        return (
+            await there(prompts[0], n=3, **sampled),
+            await there.parse(prompts, n=2, **sampled),
+            await there(prompts, max_new_tokens=30),
+            await there.result([prompts[0], "x" * 50_000], return_errors=True, **sampled),
+            caught.value,
+            await there.parse(prompts[0], n=1),
+            await there([]),
+        )
+
+    three, twice, two, mixed, error, one, none = asyncio.run(calls())
+    assert three == here(prompts[0], n=3, **sampled)
+    assert len(set(three)) > 1
+    assert twice == here.parse(prompts, n=2, **sampled)
+    assert two == here(prompts, max_new_tokens=30)
+    assert mixed[0].text == three[0]
+    assert isinstance(mixed[1], structgen.PromptError)
+    assert sorted(error.errors) == [(1, 0), (1, 1)]
+    assert [value is None for values in error.results for value in values] == [False] * 2 + [
+        True
+    ] * 2
+    assert one == [Person("Ann", 30)]
+    assert none == []
+
+
 def test_streams(worker: AsyncModel) -> None:
     generator = Generator(worker, Person)
     prompt = about("Kim", 41)
@@ -266,11 +305,11 @@ def test_errors_are_the_same_as_here(worker: AsyncModel) -> None:
         calls: list[Any] = [
             lambda: generator("x", max_new_tokens=2),
             lambda: generator("x", adapter="none"),
-            lambda: generator(["a", "b"]),  # type: ignore[arg-type]
+            lambda: generator.batch("a"),  # type: ignore[call-overload]
             lambda: generator("x", processor=keep),
             lambda: generator("x", trace=True),
             lambda: generator("x", retries=1),
-            lambda: generator("x", max_tokens=3),  # type: ignore[call-arg]
+            lambda: generator("x", max_tokens=3),  # type: ignore[call-overload]
             lambda: generator("x" * 50_000),
             lambda: generator([{"role": "user", "content": "x", "note": keep}]),
         ]

@@ -1,0 +1,260 @@
+"""The calls of asynchronous generators: their signatures, for one prompt and for several.
+
+Owns `AsyncGenerator`, what ``Generator(model, output_type)`` is for an asynchronous model, and how
+each call turns a result into what it returns. How outputs are made, and where, is left to whoever
+inherits from it.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, overload
+
+from structgen.types import T_co
+
+from .async_streams import AsyncStream, AsyncValueStream
+from .chat import Prompt, Prompts, check_several
+from .options import CallOptions
+from .results import GenerationResult
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+Take: TypeAlias = Callable[[GenerationResult[Any]], Any]
+"""What a call returns of a result."""
+
+
+class AsyncGenerator(ABC, Generic[T_co]):
+    """Produces outputs of one type from prompts, without blocking the event loop.
+
+    What ``Generator(model, output_type)`` is for an asynchronous model. Every call takes one
+    prompt, and gives one output; or a list of prompts, and gives a list; with ``n=`` a list of so
+    many stands in the place of each. With ``return_errors=True`` errors may stand among them.
+    """
+
+    @abstractmethod
+    async def _outputs(
+        self, prompt: Any, options: Mapping[str, Any], take: Take, *, is_sure: bool
+    ) -> Any:
+        """Make one output or several, and return what ``take`` makes of each result.
+
+        Args:
+            prompt: one, or several.
+            options: of the call.
+            take: what becomes of a result; what fails there fails with its output.
+            is_sure: whether a value less sure than ``abstain_below`` is an error.
+        """
+
+    @abstractmethod
+    def stream(self, prompt: Prompt, **options: Unpack[CallOptions]) -> AsyncStream[T_co]:
+        """The output for ``prompt``, piece by piece."""
+
+    @abstractmethod
+    def stream_values(
+        self, prompt: Prompt, **options: Unpack[CallOptions]
+    ) -> AsyncValueStream[T_co]:
+        """The value for ``prompt`` again and again while it is written, as far as it is."""
+
+    @overload
+    async def __call__(self, prompt: Prompt, **options: Unpack[CallOptions]) -> str: ...
+
+    @overload
+    async def __call__(self, prompt: Prompts, **options: Unpack[CallOptions]) -> list[str]: ...
+
+    @overload
+    async def __call__(
+        self, prompt: Prompt, *, n: int, **options: Unpack[CallOptions]
+    ) -> list[str]: ...
+
+    @overload
+    async def __call__(
+        self, prompt: Prompts, *, n: int, **options: Unpack[CallOptions]
+    ) -> list[list[str]]: ...
+
+    @overload
+    async def __call__(
+        self,
+        prompt: Prompt,
+        *,
+        n: int,
+        return_errors: Literal[True],
+        **options: Unpack[CallOptions],
+    ) -> list[str | Exception]: ...
+
+    @overload
+    async def __call__(
+        self, prompt: Prompts, *, return_errors: Literal[True], **options: Unpack[CallOptions]
+    ) -> list[str | Exception]: ...
+
+    @overload
+    async def __call__(
+        self,
+        prompt: Prompts,
+        *,
+        n: int,
+        return_errors: Literal[True],
+        **options: Unpack[CallOptions],
+    ) -> list[list[str | Exception]]: ...
+
+    async def __call__(self, prompt: Any, **options: Any) -> Any:
+        """Return the output for ``prompt``, a str; for several prompts a list of them.
+
+        Args:
+            prompt: one, or a list of them, as for a `Generator`.
+            options: as for a `Generator`. ``cancel`` may be an `asyncio.Event`, too. With ``n=`` a
+                list of so many outputs stands in the place of each. What a model elsewhere cannot
+                do is refused by name.
+
+        Raises:
+            As for a `Generator`; and WorkerDied, RemoteError: what runs the model has failed.
+
+        Cancelling the task that waits ends the outputs.
+        """
+        return await self._outputs(prompt, options, _text, is_sure=True)
+
+    @overload
+    async def parse(self, prompt: Prompt, **options: Unpack[CallOptions]) -> T_co: ...
+
+    @overload
+    async def parse(self, prompt: Prompts, **options: Unpack[CallOptions]) -> list[T_co]: ...
+
+    @overload
+    async def parse(
+        self, prompt: Prompt, *, n: int, **options: Unpack[CallOptions]
+    ) -> list[T_co]: ...
+
+    @overload
+    async def parse(
+        self, prompt: Prompts, *, n: int, **options: Unpack[CallOptions]
+    ) -> list[list[T_co]]: ...
+
+    @overload
+    async def parse(
+        self,
+        prompt: Prompt,
+        *,
+        n: int,
+        return_errors: Literal[True],
+        **options: Unpack[CallOptions],
+    ) -> list[T_co | Exception]: ...
+
+    @overload
+    async def parse(
+        self, prompt: Prompts, *, return_errors: Literal[True], **options: Unpack[CallOptions]
+    ) -> list[T_co | Exception]: ...
+
+    @overload
+    async def parse(
+        self,
+        prompt: Prompts,
+        *,
+        n: int,
+        return_errors: Literal[True],
+        **options: Unpack[CallOptions],
+    ) -> list[list[T_co | Exception]]: ...
+
+    async def parse(self, prompt: Any, **options: Any) -> Any:
+        """Return the output for ``prompt`` as a value of the output type; or a list, as above.
+
+        Args and raises as for calling the generator, and also:
+            ParseError: as for a `Generator`.
+        """
+        return await self._outputs(prompt, options, _value, is_sure=True)
+
+    @overload
+    async def result(
+        self, prompt: Prompt, **options: Unpack[CallOptions]
+    ) -> GenerationResult[T_co]: ...
+
+    @overload
+    async def result(
+        self, prompt: Prompts, **options: Unpack[CallOptions]
+    ) -> list[GenerationResult[T_co]]: ...
+
+    @overload
+    async def result(
+        self, prompt: Prompt, *, n: int, **options: Unpack[CallOptions]
+    ) -> list[GenerationResult[T_co]]: ...
+
+    @overload
+    async def result(
+        self, prompt: Prompts, *, n: int, **options: Unpack[CallOptions]
+    ) -> list[list[GenerationResult[T_co]]]: ...
+
+    @overload
+    async def result(
+        self,
+        prompt: Prompt,
+        *,
+        n: int,
+        return_errors: Literal[True],
+        **options: Unpack[CallOptions],
+    ) -> list[GenerationResult[T_co] | Exception]: ...
+
+    @overload
+    async def result(
+        self, prompt: Prompts, *, return_errors: Literal[True], **options: Unpack[CallOptions]
+    ) -> list[GenerationResult[T_co] | Exception]: ...
+
+    @overload
+    async def result(
+        self,
+        prompt: Prompts,
+        *,
+        n: int,
+        return_errors: Literal[True],
+        **options: Unpack[CallOptions],
+    ) -> list[list[GenerationResult[T_co] | Exception]]: ...
+
+    async def result(self, prompt: Any, **options: Any) -> Any:
+        """Return the `GenerationResult` for ``prompt``; or a list, as above.
+
+        Args and raises as for calling the generator, but never `Abstained`: `result.abstained`
+        says it.
+        """
+        return await self._outputs(prompt, options, _itself, is_sure=False)
+
+    @overload
+    async def batch(self, prompts: Prompts, **options: Unpack[CallOptions]) -> list[T_co]: ...
+
+    @overload
+    async def batch(
+        self, prompts: Prompts, *, n: int, **options: Unpack[CallOptions]
+    ) -> list[list[T_co]]: ...
+
+    @overload
+    async def batch(
+        self, prompts: Prompts, *, return_errors: Literal[True], **options: Unpack[CallOptions]
+    ) -> list[T_co | Exception]: ...
+
+    @overload
+    async def batch(
+        self,
+        prompts: Prompts,
+        *,
+        n: int,
+        return_errors: Literal[True],
+        **options: Unpack[CallOptions],
+    ) -> list[list[T_co | Exception]]: ...
+
+    async def batch(self, prompts: Any, **options: Any) -> Any:
+        """Return the outputs for several prompts as values of the output type, in their order.
+
+        What `parse` gives for a list; but one prompt is refused, however it is written. Args and
+        raises as for calling the generator.
+        """
+        check_several(prompts)
+        return await self._outputs(prompts, options, _value, is_sure=True)
+
+
+def _text(result: GenerationResult[Any]) -> str:
+    return result.text
+
+
+def _value(result: GenerationResult[Any]) -> Any:
+    return result.value
+
+
+def _itself(result: GenerationResult[Any]) -> GenerationResult[Any]:
+    return result
