@@ -30,6 +30,7 @@ STAGES = (
     "remote",
     "text_model",
     "decisions",
+    "runner",
     "cli",
 )
 """A stage may import itself and those before it; the public face, ``structgen``, imports all."""

@@ -1,0 +1,443 @@
+"""Tools that run: what a model may call, the code behind it, and what the model is told of results.
+
+Owns `Tool`: a function, a class, or a schema with a callback, as one kind of thing; one run of it,
+with its time limit and whatever it raises; and results as text. Which tools there are, and what
+their arguments look like to a grammar, is `structgen.types`' business; who calls is the agent's.
+
+A tool's code is anybody's: it may raise, return what is no JSON or ten megabytes, never return, or
+print. None of this ends a chat. The model is told, and so is the caller (`ToolOutcome`). Only what
+is no `Exception` goes on to the caller: KeyboardInterrupt, SystemExit, and the end of a task.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import functools
+import inspect
+import json
+import math
+import re
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias, final, runtime_checkable
+
+from pydantic_core import to_json
+
+from structgen.errors import OptionError, OutputTypeError, ParseError
+from structgen.types import Call, JsonSchema, ToolDefinition, lower, read_tools
+
+TIMEOUT_SECONDS = 60.0
+"""How long a call may take, where nothing else is said."""
+
+LONGEST_RESULT = 20_000
+"""Characters of a result that the model is shown, where nothing else is said."""
+
+_MOST_LEFT_RUNNING = 8  # calls of one tool that ran out of time and whose threads still run
+_NOT_TEXT = re.compile("[\0\ud800-\udfff]")
+
+
+class ToolFailure(Exception):
+    """What a tool raises to tell the model what went wrong, in its own words and no others."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolOutcome:
+    """What one run of a tool came to.
+
+    Attributes:
+        content: the text that the model is told.
+        result: what the tool returned; None where it failed.
+        error: what went wrong, or None.
+        seconds: how long it ran.
+        arguments: the checked arguments by name; None where they are not valid.
+        cut: whether ``content`` is only the beginning of the result.
+    """
+
+    content: str
+    result: Any
+    error: str | None
+    seconds: float
+    arguments: Mapping[str, Any] | None = None
+    cut: bool = False
+
+
+@runtime_checkable
+class ToolSource(Protocol):
+    """What has several tools: a server of tools, say."""
+
+    @property
+    def tools(self) -> tuple[Tool, ...]:
+        """They, ready to run."""
+
+
+AnyTool: TypeAlias = (
+    "Tool | ToolSource | Callable[..., Any] | type | JsonSchema | Mapping[str, Any]"
+)
+"""What stands for a tool, or for several."""
+
+
+@final
+class Tool:
+    """One tool, with the code that runs when the model calls it. Safe to share by threads.
+
+    Args:
+        source: a function with annotated parameters, sync or async; a class (Pydantic's, a
+            dataclass, a `TypedDict`); a `JsonSchema` of an object with a ``title``; or a dict as in
+            OpenAI's API.
+        callback: what runs. None: the function itself; for an instance of a class its
+            ``__call__``, if the class has one. Of a class it gets the instance, of a schema its
+            arguments by keyword. A tool without a callback is for the caller to run: the agent
+            loop ends when the model calls it.
+        timeout: seconds a call may take; None: as the agent says.
+
+    Raises:
+        OutputTypeError: it is no tool, or one whose arguments cannot be enforced.
+        OptionError: the callback cannot be called, or the timeout is no positive number.
+
+    Cost: lowering the type of the arguments, a millisecond or so.
+    """
+
+    def __init__(
+        self,
+        source: Any,
+        callback: Callable[..., Any] | None = None,
+        *,
+        timeout: float | None = None,
+    ) -> None:
+        if callback is not None and not callable(callback):
+            raise OptionError(f"Tool: callback={callback!r} cannot be called. Pass a function.")
+        check_seconds("Tool: timeout", timeout)
+        (self._definition,) = read_tools([source], lower)
+        self.source = source
+        self.timeout = timeout
+        self._callback = callback
+        self._left_running = 0
+        self._lock = threading.Lock()
+
+    def __repr__(self) -> str:
+        return f"Tool({self.name})"
+
+    @property
+    def name(self) -> str:
+        """What the model calls it."""
+        return self._definition.name
+
+    @property
+    def description(self) -> str:
+        """What it is for, perhaps empty."""
+        return self._definition.description
+
+    @functools.cached_property
+    def schema(self) -> dict[str, Any]:
+        """It as OpenAI's API has it."""
+        return self._definition.schema
+
+    @property
+    def definition(self) -> ToolDefinition:
+        """What grammars and prompts are made of."""
+        return self._definition
+
+    @property
+    def is_runnable(self) -> bool:
+        """Whether there is code to run: of a bare schema or class there is none."""
+        if self._callback is not None:
+            return True
+        if isinstance(self.source, type):
+            return "__call__" in {name for base in self.source.__mro__ for name in vars(base)}
+        return not isinstance(self.source, (JsonSchema, Mapping))
+
+    def parse(self, arguments: str) -> Call:
+        """The call that a JSON text of arguments asks for.
+
+        Raises:
+            ParseError: the arguments are not valid.
+        """
+        call: Call = self._definition.output.parse(arguments.strip() or "{}")
+        return call
+
+    async def run(
+        self,
+        arguments: str | Call,
+        *,
+        timeout: float | None = TIMEOUT_SECONDS,
+        longest: int = LONGEST_RESULT,
+    ) -> ToolOutcome:
+        """Run it once. Whatever goes wrong in it is in the outcome.
+
+        A function that is not async runs in a thread of its own. One that runs out of time cannot
+        be ended: its thread goes on, does not keep the process alive, and what it returns is
+        dropped. While eight such threads of one tool still run, further calls of it fail at once.
+
+        Args:
+            arguments: JSON, or the checked call.
+            timeout: seconds it may take, if the tool itself does not say; None: no limit.
+            longest: characters of the result that the model is shown.
+
+        Raises:
+            BaseException: only what is no `Exception`: KeyboardInterrupt, SystemExit,
+                CancelledError.
+        """
+        started = time.perf_counter()
+        limit = timeout if self.timeout is None else self.timeout
+        checked: Mapping[str, Any] | None = None
+        try:
+            call = arguments if isinstance(arguments, Call) else self.parse(arguments)
+            checked = call.arguments
+            result, text = await self._result(call, limit)
+        except ParseError as error:
+            wrong = f"The arguments are not valid: {error}"
+        except ToolFailure as error:
+            wrong = str(error) or "The tool failed."
+        except _OutOfTime:
+            wrong = f"The tool ran out of time: it did not return within {limit:g} s."
+        except Exception as error:
+            wrong = f"The tool raised {type(error).__name__}: {error}"
+        else:
+            shown, cut = _shortened(text, longest)
+            return ToolOutcome(shown, result, None, _since(started), checked, cut)
+        shown, cut = _shortened(f"Error: {wrong}", longest)
+        return ToolOutcome(shown, None, as_text(wrong), _since(started), checked, cut)
+
+    async def _result(self, call: Call, limit: float | None) -> tuple[Any, str]:
+        """What the call gives, and the text of it."""
+        function = self._function(call)
+        if _is_async(self._callback or self.source):
+            result: Any = function()
+        else:
+            result, text = await self._in_thread(function, limit)
+            if not inspect.isawaitable(result):
+                return result, text
+        result = await _within(limit, result)
+        return await self._in_thread(lambda: result, limit)
+
+    def _function(self, call: Call) -> Callable[[], Any]:
+        if not self.is_runnable:
+            raise ToolFailure(f"{self.name} has no code to run.")
+        if self._callback is not None:
+            if isinstance(self.source, type):
+                return functools.partial(self._callback, call.call())
+            if isinstance(self.source, (JsonSchema, Mapping)):
+                return functools.partial(self._callback, **call.arguments)
+            return Call(self._callback, call.arguments).call
+        if isinstance(self.source, type) and self.is_runnable:
+            instance: Callable[[], Any] = call.call()
+            return instance
+        return call.call
+
+    async def _in_thread(self, function: Callable[[], Any], limit: float | None) -> tuple[Any, str]:
+        """Call a function in a thread that nobody waits for at the end of the process."""
+        with self._lock:
+            if self._left_running >= _MOST_LEFT_RUNNING:
+                raise ToolFailure(
+                    f"{self.name} is not called: {self._left_running} calls of it ran out of time "
+                    "and still run."
+                )
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[tuple[Any, str]] = loop.create_future()
+        context = contextvars.copy_context()
+        run = _Run(self)
+
+        def work() -> None:
+            try:
+                result = context.run(function)
+                # Also the text: making it may take long, and runs code of the result's classes.
+                both = result, "" if inspect.isawaitable(result) else as_text(result)
+                settle: Callable[[], None] = functools.partial(_settle, future, both, None)
+            except BaseException as error:
+                settle = functools.partial(_settle, future, None, error)
+            run.end()
+            try:
+                loop.call_soon_threadsafe(settle)
+            except RuntimeError:  # the loop is closed: nobody waits any more
+                return
+
+        threading.Thread(target=work, name=f"tool {self.name}", daemon=True).start()
+        try:
+            made: tuple[Any, str] = await _within(limit, future)
+            return made
+        except BaseException:
+            run.leave()
+            raise
+
+    def _count(self, by: int) -> None:
+        with self._lock:
+            self._left_running += by
+
+
+class _Run:
+    """One run in a thread: whether it has ended, and whether somebody still waits for it."""
+
+    def __init__(self, tool: Tool) -> None:
+        self._tool = tool
+        self._lock = threading.Lock()
+        self._has_ended = False
+        self._is_left = False
+
+    def end(self) -> None:
+        with self._lock:
+            self._has_ended = True
+            if self._is_left:
+                self._tool._count(-1)
+
+    def leave(self) -> None:
+        with self._lock:
+            if not self._has_ended:
+                self._is_left = True
+                self._tool._count(1)
+
+
+class _OutOfTime(Exception):
+    """The time limit of a call is over; not the TimeoutError of some library in the tool."""
+
+
+class Interrupted(Exception):
+    """Carries what is no `Exception` out of a task, whose loop it would end otherwise.
+
+    Attributes:
+        cause: what the tool raised: KeyboardInterrupt, say.
+    """
+
+    def __init__(self, cause: BaseException) -> None:
+        super().__init__(repr(cause))
+        self.cause = cause
+
+
+async def _within(limit: float | None, awaitable: Any) -> Any:
+    """Await something for so long; then it is cancelled, and not waited for."""
+    task: asyncio.Future[Any] = asyncio.ensure_future(carried(awaitable))
+    try:
+        done, _ = await asyncio.wait([task], timeout=limit)
+        if not done:
+            raise _OutOfTime
+        return task.result()
+    except Interrupted as error:
+        raise error.cause from None
+    finally:
+        if not task.done():
+            task.cancel()
+            task.add_done_callback(_retrieved)
+
+
+async def carried(awaitable: Any) -> Any:
+    """Await something whose KeyboardInterrupt or SystemExit arrives as `Interrupted`."""
+    try:
+        return await awaitable
+    except (KeyboardInterrupt, SystemExit) as error:
+        raise Interrupted(error) from None  # a task that ends by one of these ends its loop, too
+
+
+def _retrieved(task: asyncio.Future[Any]) -> None:
+    """Look at what came of a task that nobody waits for, or asyncio would report it."""
+    if not task.cancelled():
+        task.exception()
+
+
+def _settle(
+    future: asyncio.Future[tuple[Any, str]],
+    made: tuple[Any, str] | None,
+    error: BaseException | None,
+) -> None:
+    if future.done():
+        return
+    if made is not None:
+        future.set_result(made)
+    elif isinstance(error, StopIteration):  # which a future refuses
+        future.set_exception(RuntimeError(f"StopIteration: {error}"))
+    elif error is not None:
+        carried = error if isinstance(error, Exception) else Interrupted(error)
+        future.set_exception(carried)
+
+
+def _is_async(function: Any) -> bool:
+    while isinstance(function, functools.partial):
+        function = function.func
+    # Of a class, too, this is what its instances are called by.
+    return any(map(inspect.iscoroutinefunction, (function, function.__call__)))
+
+
+def _since(started: float) -> float:
+    return time.perf_counter() - started
+
+
+# -- results as text --------------------------------------------------------------------------
+
+
+def as_text(value: Any) -> str:
+    """What a model is told of a value: a str as it is, anything else as JSON.
+
+    What no prompt can hold (NUL, halves of surrogate pairs) becomes ``\ufffd``.
+
+    Raises:
+        ToolFailure: it is no JSON.
+    """
+    if isinstance(value, str):
+        return _NOT_TEXT.sub("\ufffd", value)
+    if isinstance(value, Iterator):
+        raise ToolFailure(
+            f"The tool returned a {type(value).__name__}, which may never end. It has to return "
+            "a value: a list, say."
+        )
+    try:
+        text = to_json(value, inf_nan_mode="strings").decode()
+    except Exception as error:  # of any class in it
+        raise ToolFailure(
+            f"The tool returned a {type(value).__name__} that cannot be written as JSON: {error}"
+        ) from error
+    return text
+
+
+def _shortened(text: str, longest: int) -> tuple[str, bool]:
+    if len(text) <= longest:
+        return text, False
+    return f"{text[:longest]}… (cut: the first {longest:,} of {len(text):,} characters)", True
+
+
+# -- several tools ----------------------------------------------------------------------------
+
+
+def tools_of(values: Iterable[AnyTool]) -> dict[str, Tool]:
+    """The tools that a user named, by name.
+
+    Raises:
+        OutputTypeError: one is none, cannot be enforced, or has the name of another.
+    """
+    if isinstance(values, (str, Mapping)) or not isinstance(values, Iterable):
+        raise OutputTypeError(f"tools= takes a list of tools, got {values!r}.")
+    found: dict[str, Tool] = {}
+    for value in values:
+        for tool in _tools(value):
+            if tool.name in found:
+                raise OutputTypeError(
+                    f"Two tools are both called {tool.name!r}, so that their calls could not be "
+                    "told apart. Give one of them another name (McpServer has prefix= for that)."
+                )
+            found[tool.name] = tool
+    return found
+
+
+def _tools(value: AnyTool) -> tuple[Tool, ...]:
+    if isinstance(value, Tool):
+        return (value,)
+    if not isinstance(value, type) and isinstance(value, ToolSource):
+        return value.tools
+    return (Tool(value),)
+
+
+def check_seconds(name: str, value: object) -> None:
+    """Raise OptionError unless this is None or a positive number of seconds."""
+    if value is None:
+        return
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, (int, float))
+        or not (value > 0 and math.isfinite(value))
+    ):
+        raise OptionError(f"{name}={value!r} is no positive number of seconds.")
+
+
+def arguments_text(arguments: Any) -> str:
+    """Arguments as JSON: a text as it is; of a mapping its JSON."""
+    return arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
