@@ -1,10 +1,12 @@
 """The Runner: several models, chats, tools and sessions behind one object.
 
-In reading order: `tools` (functions, classes and schemas that a model may call, and their runs).
+In reading order: `tools` (functions, classes and schemas that a model may call, and their runs),
+`metrics` (counters and times) and `tracing` (spans for OpenTelemetry).
 """
 
 from __future__ import annotations
 
+from .metrics import Metrics
 from .tools import LONGEST_RESULT, TIMEOUT_SECONDS, Tool, ToolFailure, ToolOutcome
 
-__all__ = ["LONGEST_RESULT", "TIMEOUT_SECONDS", "Tool", "ToolFailure", "ToolOutcome"]
+__all__ = ["LONGEST_RESULT", "TIMEOUT_SECONDS", "Metrics", "Tool", "ToolFailure", "ToolOutcome"]

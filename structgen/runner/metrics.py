@@ -1,0 +1,313 @@
+"""Counters and times of a runner: how many, how long, what failed.
+
+Owns `Metrics`: requests, errors by kind, tokens, tools, what runs and what waits, and times as
+histograms with fixed bounds; as plain data (`snapshot`) and in the text format of Prometheus. It is
+told of requests (`RequestRecord`) and knows no model. Spans are `tracing`'s.
+
+The text format is written here, in a few dozen lines: prometheus_client, the well-kept package for
+it, keeps its numbers in a registry for the whole process, which two runners would share, and
+every runner counts, whether or not that package is installed.
+
+Cost: one lock and some additions in dicts, a few microseconds a request.
+"""
+
+from __future__ import annotations
+
+import bisect
+import math
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, Literal, TypeAlias, final
+
+Kind: TypeAlias = Literal["counter", "gauge", "histogram"]
+
+SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
+"""Bounds of times."""
+
+RATES = (1, 2, 5, 10, 20, 30, 50, 75, 100, 150, 200, 300, 500, 1000)
+"""Bounds of tokens a second."""
+
+MOST_SERIES = 1_000
+"""Most combinations of labels that one number is kept for; others are counted as ``other``."""
+
+_FORMAT = "text/plain; version=0.0.4; charset=utf-8"
+
+
+@dataclass(slots=True)
+class Histogram:
+    """How many values lie below each of some bounds.
+
+    Attributes:
+        bounds: in ascending order.
+        counts: values above the bound before and up to each, and those above the last.
+        sum: of all values.
+    """
+
+    bounds: Sequence[float]
+    counts: list[int] = field(default_factory=list)
+    sum: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.counts = self.counts or [0] * (len(self.bounds) + 1)
+
+    @property
+    def count(self) -> int:
+        """How many values there were."""
+        return sum(self.counts)
+
+    def add(self, value: float) -> None:
+        """Count a value."""
+        self.counts[bisect.bisect_left(self.bounds, value)] += 1
+        self.sum += value
+
+    def quantile(self, share: float) -> float | None:
+        """A bound that this share of the values does not exceed; None where there are none.
+
+        Infinite where more than the rest lies above the last bound.
+        """
+        need, seen = share * self.count, 0
+        if not self.count:
+            return None
+        for bound, count in zip(self.bounds, self.counts, strict=False):
+            seen += count
+            if seen >= need:
+                return bound
+        return math.inf
+
+
+@dataclass(slots=True)
+class _Family:
+    """One number, for each combination of its labels."""
+
+    kind: Kind
+    about: str
+    labels: tuple[str, ...]
+    bounds: Sequence[float] = ()
+    series: dict[tuple[str, ...], Any] = field(default_factory=dict)
+
+    def key(self, values: tuple[str, ...]) -> tuple[str, ...]:
+        if values in self.series or len(self.series) < MOST_SERIES:
+            return values
+        return ("other",) * len(self.labels)
+
+    def add(self, values: tuple[str, ...], by: float) -> None:
+        key = self.key(values)
+        if self.kind == "histogram":
+            self.series.setdefault(key, Histogram(self.bounds)).add(by)
+        else:
+            self.series[key] = self.series.get(key, 0) + by
+
+
+@final
+class Metrics:
+    """The counters of one runner. Safe to read and write from all threads."""
+
+    content_type = _FORMAT
+    """The Content-Type of `prometheus`."""
+
+    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+        """Start at zero.
+
+        Args:
+            clock: gives seconds, for the times of requests.
+        """
+        self.clock = clock
+        self._lock = threading.Lock()
+        self._gauges: dict[str, tuple[str, str, Callable[[], Mapping[str, float]]]] = {}
+        asked, times = ("kind", "model"), ("model",)
+        self._families = {
+            "requests": _Family("counter", "Requests that have ended.", asked),
+            "request_errors": _Family(
+                "counter", "Requests that failed, by error.", (*asked, "error")
+            ),
+            "requests_cancelled": _Family("counter", "Requests that were cancelled.", asked),
+            "requests_running": _Family("gauge", "Requests that are under way.", asked),
+            "request_seconds": _Family("histogram", "Time of whole requests.", asked, SECONDS),
+            "tokens": _Family("counter", "Tokens, by what they are.", ("model", "type")),
+            "time_to_first_token_seconds": _Family(
+                "histogram", "Time to the first text.", times, SECONDS
+            ),
+            "tokens_per_second": _Family(
+                "histogram", "Tokens a second after the first text.", times, RATES
+            ),
+            "tool_calls": _Family("counter", "Calls of tools, by outcome.", ("tool", "outcome")),
+            "tool_seconds": _Family("histogram", "Time of calls of tools.", ("tool",), SECONDS),
+        }
+
+    def request(self, kind: str, model: str = "") -> RequestRecord:
+        """A request that begins now, to be used with ``with``."""
+        return RequestRecord(self, kind, model)
+
+    def tool(self, name: str, outcome: str, seconds: float | None) -> None:
+        """Count a call of a tool: ``ok``, ``error`` or ``refused``."""
+        with self._lock:
+            self._families["tool_calls"].add((name, outcome), 1)
+            if seconds is not None:
+                self._families["tool_seconds"].add((name,), seconds)
+
+    def watch(
+        self, name: str, about: str, label: str, read: Callable[[], Mapping[str, float]]
+    ) -> None:
+        """Tell of a number that somebody else keeps: how many wait for each model, say.
+
+        Args:
+            name: what to call it.
+            about: a sentence.
+            label: what its keys are.
+            read: gives the numbers; what it raises goes to those who read the metrics.
+        """
+        with self._lock:
+            self._gauges[name] = (about, label, read)
+
+    def snapshot(self) -> dict[str, list[dict[str, Any]]]:
+        """All numbers as plain data: by name a list of ``{"labels": ..., "value": ...}``.
+
+        A histogram has ``count``, ``sum`` and ``buckets`` (how many values were at most each
+        bound) in place of a value.
+        """
+        found: dict[str, list[dict[str, Any]]] = {}
+        for name, family in self._read().items():
+            rows = found[name] = []
+            for values, number in family.series.items():
+                row: dict[str, Any] = {
+                    "labels": dict(zip(family.labels, values, strict=True)),
+                }
+                if isinstance(number, Histogram):
+                    row |= {"count": number.count, "sum": number.sum}
+                    row["buckets"] = dict(_buckets(number))
+                else:
+                    row["value"] = number
+                rows.append(row)
+        return found
+
+    def histogram(self, name: str, *labels: str) -> Histogram:
+        """A copy of one histogram; an empty one where nothing was counted."""
+        family = self._read()[name]
+        found = family.series.get(labels)
+        return found if isinstance(found, Histogram) else Histogram(family.bounds)
+
+    def value(self, name: str, *labels: str) -> float:
+        """One number; 0 where nothing was counted."""
+        number: float = self._read()[name].series.get(labels, 0)
+        return number
+
+    def prometheus(self) -> str:
+        """All numbers in the text format of Prometheus; its type is `content_type`."""
+        lines: list[str] = []
+        for short, family in self._read().items():
+            name = f"structgen_{short}{'_total' if family.kind == 'counter' else ''}"
+            lines += [f"# HELP {name} {family.about}", f"# TYPE {name} {family.kind}"]
+            for values, number in sorted(family.series.items()):
+                pairs = list(zip(family.labels, values, strict=True))
+                if isinstance(number, Histogram):
+                    for bound, count in _buckets(number):
+                        lines.append(f"{name}_bucket{_labels([*pairs, ('le', bound)])} {count}")
+                    lines.append(f"{name}_sum{_labels(pairs)} {number.sum!r}")
+                    lines.append(f"{name}_count{_labels(pairs)} {number.count}")
+                else:
+                    lines.append(f"{name}{_labels(pairs)} {number!r}")
+        return "\n".join(lines) + "\n"
+
+    def _read(self) -> dict[str, _Family]:
+        """A copy of all numbers, and of those that others keep."""
+        with self._lock:
+            gauges = dict(self._gauges)
+            found = {
+                name: _Family(one.kind, one.about, one.labels, one.bounds, _copied(one.series))
+                for name, one in self._families.items()
+            }
+        for name, (about, label, read) in gauges.items():
+            series: dict[tuple[str, ...], Any] = {(key,): value for key, value in read().items()}
+            found[name] = _Family("gauge", about, (label,), series=series)
+        return found
+
+    def _running(self, key: tuple[str, str], by: int) -> None:
+        with self._lock:
+            self._families["requests_running"].add(key, by)
+
+    def _ended(self, record: RequestRecord, error: BaseException | None) -> None:
+        key, usage = (record.kind, record.model), record.usage
+        with self._lock:
+            add = self._families
+            add["requests_running"].add(record.begun_as, -1)
+            add["requests"].add(key, 1)
+            add["request_seconds"].add(key, self.clock() - record.started)
+            if isinstance(error, Exception):
+                add["request_errors"].add((*key, type(error).__name__), 1)
+            elif error is not None:
+                add["requests_cancelled"].add(key, 1)
+            for name, count in usage.items():
+                if count and name in _TOKENS:
+                    add["tokens"].add((record.model, name), count)
+            for name in ("time_to_first_token_seconds", "tokens_per_second"):
+                value = usage.get(name)
+                if value is not None:
+                    add[name].add((record.model,), value)
+
+
+_TOKENS = frozenset({"prompt", "cached", "completion", "forced", "reasoning"})
+
+
+@final
+class RequestRecord:
+    """One request, from ``with`` to its end; what the block raises is counted by its class.
+
+    Attributes:
+        kind: ``chat``, ``completion``, ``embedding``, ``rerank`` or ``decision``.
+        model: the model's id, as soon as it is known; may be set until the end.
+        usage: ``prompt``, ``cached``, ``completion``, ``forced`` and ``reasoning`` tokens,
+            ``time_to_first_token_seconds``, ``tokens_per_second``: what is known of these.
+        started: when it began, by the clock of the metrics.
+        begun_as: the kind and the model when it began.
+    """
+
+    __slots__ = ("_metrics", "begun_as", "kind", "model", "started", "usage")
+
+    def __init__(self, metrics: Metrics, kind: str, model: str) -> None:
+        self._metrics = metrics
+        self.kind = kind
+        self.model = model
+        self.usage: dict[str, float] = {}
+        self.started = 0.0
+        self.begun_as = (kind, model)
+
+    def __enter__(self) -> RequestRecord:
+        self.started = self._metrics.clock()
+        self.begun_as = (self.kind, self.model)
+        self._metrics._running(self.begun_as, 1)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._metrics._ended(self, error)
+
+
+def _copied(series: dict[tuple[str, ...], Any]) -> dict[tuple[str, ...], Any]:
+    return {
+        key: Histogram(one.bounds, list(one.counts), one.sum) if isinstance(one, Histogram) else one
+        for key, one in series.items()
+    }
+
+
+def _buckets(histogram: Histogram) -> list[tuple[str, int]]:
+    """Each bound with how many values were at most that."""
+    found, seen = [], 0
+    for bound, count in zip((*histogram.bounds, math.inf), histogram.counts, strict=True):
+        seen += count
+        found.append(("+Inf" if bound == math.inf else f"{bound:g}", seen))
+    return found
+
+
+def _labels(pairs: Sequence[tuple[str, str]]) -> str:
+    def quoted(value: str) -> str:
+        value = value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
+        return value.encode(errors="replace").decode()
+
+    return "{" + ",".join(f'{name}="{quoted(value)}"' for name, value in pairs) + "}"
