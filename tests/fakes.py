@@ -63,6 +63,7 @@ class FakeModel:
     """
 
     name = "fake"
+    start_ids: tuple[int, ...] = ()
     adapters = ()
     most_rows = 256
 

@@ -76,7 +76,8 @@ def tokens_of(
 
     Args:
         model: the model.
-        parsed: of `messages_of`: text, in which special tokens are read; or chat messages.
+        parsed: of `messages_of`: text, in which special tokens are read, after the model's
+            `start_ids` unless it begins with them; or chat messages.
         special_tokens: where they are read in a chat: see `SearchOptions`.
         tools: those that the template tells the model of.
 
@@ -84,12 +85,19 @@ def tokens_of(
         PromptError: it has no tokens.
     """
     if isinstance(parsed, str):
-        token_ids = model.encode(parsed)
+        token_ids = _from_start(model, model.encode(parsed))
     else:
         token_ids = encode_chat(model, parsed, tools=tools, anywhere=special_tokens == "anywhere")
     if not len(token_ids):
         raise PromptError("The prompt is empty: it has no tokens.")
     return token_ids
+
+
+def _from_start(model: Model, token_ids: TokenIds) -> TokenIds:
+    start = list(model.start_ids)
+    if not start or token_ids[: len(start)].tolist() == start:
+        return token_ids
+    return np.concatenate([np.array(start, np.int32), token_ids])
 
 
 def opener(

@@ -72,6 +72,10 @@ class Model(Protocol):
         """Most tokens a sequence can have, prompt and output together."""
 
     @property
+    def start_ids(self) -> Sequence[int]:
+        """The tokens that a prompt begins with which is a text; chat templates write their own."""
+
+    @property
     def search_defaults(self) -> Mapping[str, Any]:
         """The model's own search settings, under the runtime's names."""
 

@@ -304,7 +304,7 @@ ALL: tuple[Entry, ...] = (
     Entry(
         name="gemma-3-270m",
         task="generate",
-        summary="Google's Gemma 3, the smallest: a base model, which continues text after <bos>",
+        summary="Google's Gemma 3, the smallest: a base model, which continues text",
         parameters=268_098_176,
         size=389_025_643,
         context=32_768,

@@ -1,6 +1,6 @@
 """What a folder of ONNX Runtime GenAI says of its model: its configuration and its vocabulary.
 
-It reads two files. It knows nothing of the runtime, nor of how folders come about.
+It reads three files. It knows nothing of the runtime, nor of how folders come about.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from typing import Any
 from structgen.errors import ModelError
 from structgen.models import cache
 from structgen.vocabulary import Vocabulary
+
+_POST_PROCESSOR = b'"post_processor"'
 
 
 def read_config(folder: Path) -> dict[str, Any]:
@@ -67,3 +69,61 @@ def folder_vocabulary(folder: Path, config: Mapping[str, Any]) -> Vocabulary:
         eos_token_ids=[eos] if isinstance(eos, int) else eos,
         size=int(model["vocab_size"]),
     )
+
+
+def start_ids(folder: Path, vocabulary: Vocabulary) -> tuple[int, ...]:
+    """Return the tokens that a text alone begins with, as Transformers' tokenizers add them.
+
+    ``add_bos_token`` in ``tokenizer_config.json`` says whether there is one; where it is silent,
+    the template in ``tokenizer.json`` that puts special tokens around a text does.
+
+    Raises:
+        ModelError: a file cannot be read.
+    """
+    path = folder / "tokenizer_config.json"
+    try:
+        settings = json.loads(path.read_bytes()) if path.exists() else {}
+        adds, name = settings.get("add_bos_token"), settings.get("bos_token")
+        if isinstance(name, dict):
+            name = name.get("content")
+        if adds is False:
+            names = []
+        elif adds is True and isinstance(name, str):
+            names = [name]
+        else:
+            path = folder / "tokenizer.json"
+            names = _put_before(_post_processor(path.read_bytes()))
+    except (OSError, ValueError, AttributeError) as error:
+        raise ModelError(f"{path} cannot be understood: {error!r}") from error
+    found = [vocabulary.named_tokens.get(name) for name in names]
+    return tuple(token_id for token_id in found if token_id is not None)
+
+
+def _post_processor(tokenizer: bytes) -> Any:
+    """What ``tokenizer.json`` puts around texts.
+
+    It stands before the vocabulary, so that the file, of 20 MB perhaps, need not be parsed for it.
+    """
+    at = tokenizer.find(_POST_PROCESSOR)
+    if at < 0:
+        return None
+    start = tokenizer.index(b":", at + len(_POST_PROCESSOR)) + 1
+    end = tokenizer.find(b'"model"', start)  # its template is small, what follows may not be
+    text = tokenizer[start : end if end > 0 else None].decode().lstrip()
+    return json.JSONDecoder().raw_decode(text)[0]
+
+
+def _put_before(post_processor: Any) -> list[str]:
+    """Names of the special tokens that a post-processor puts before a text."""
+    if not isinstance(post_processor, dict):
+        return []
+    if post_processor.get("type") == "Sequence":
+        parts = post_processor.get("processors") or []
+        return [name for part in parts for name in _put_before(part)]
+    names = []
+    if post_processor.get("type") == "TemplateProcessing":
+        for piece in post_processor.get("single") or []:
+            if "SpecialToken" not in piece:
+                break
+            names.append(piece["SpecialToken"]["id"])
+    return names

@@ -53,7 +53,7 @@ from structgen.vocabulary import Vocabulary
 from . import recover, vectors
 from .adapters import AdapterSet
 from .batches import MOST_ROWS, TextBatch, pads_exactly
-from .folders import folder_vocabulary, read_ahead, read_config
+from .folders import folder_vocabulary, read_ahead, read_config, start_ids
 from .sequences import LiveSequence, SequencePool, TextSequence
 
 # What is kept of calls by default: a few conversations, or one system prompt for a few threads.
@@ -76,6 +76,7 @@ class TextModel:
         folder: where it was loaded from, None when it was handed in as objects.
         vocabulary: its tokens; ``vocabulary.size`` is the width of its logits.
         context_length: most tokens a sequence can have, prompt and output together.
+        start_ids: the tokens that a prompt begins with which is a text: often none, or one.
         search_defaults: its own search settings, from ``genai_config.json``.
         load_options: the options it was loaded with, None when it was handed in as objects.
         og_model: the runtime's model object.
@@ -93,9 +94,11 @@ class TextModel:
         context_length: int,
         search_defaults: Mapping[str, Any],
         bytes_per_token: int,
+        start_ids: Sequence[int] = (),
         folder: Path | None = None,
         load_options: Mapping[str, Any] | None = None,
     ) -> None:
+        self.start_ids = tuple(start_ids)
         self.load_options = load_options
         self.og_model = og_model
         self.og_tokenizer = og_tokenizer
@@ -116,7 +119,7 @@ class TextModel:
     def encode(self, text: str) -> TokenIds:
         """Return the token ids of ``text``, int32 ``[n]``.
 
-        No beginning-of-sequence token is added; special tokens spelt out in the text are
+        Nothing is added, not even `start_ids`; special tokens spelt out in the text are
         recognised, as chat templates need.
         """
         return np.asarray(self.og_tokenizer.encode(text), np.int32)
@@ -245,8 +248,9 @@ class TextModel:
     ) -> npt.NDArray[np.float32]:
         """Return vectors of texts, float32 ``[n, dimensions]``, from the model's last layer.
 
-        The model must have been converted with ``--hidden-states``. A text is run as it is, without
-        a chat template, and must fit the context. A text without tokens has zeros.
+        The model must have been converted with ``--hidden-states``. A text is run after
+        `start_ids`, without a chat template, and must fit the context. One without tokens has
+        zeros.
 
         Args:
             texts: one text, which is ``n`` = 1, or several.
@@ -381,6 +385,7 @@ def load(
         context_length=int(config["model"]["context_length"]),
         search_defaults=_search_defaults(og_model, config),
         bytes_per_token=_bytes_per_token(og_model),
+        start_ids=start_ids(folder, vocabulary),
         folder=folder,
         load_options={
             "providers": providers,
@@ -447,6 +452,7 @@ def from_onnx_genai(
         context_length=context_length,
         search_defaults=_search_defaults(og_model, config),
         bytes_per_token=_bytes_per_token(og_model),
+        start_ids=() if folder is None else start_ids(folder, vocabulary),
         folder=folder,
     )
 

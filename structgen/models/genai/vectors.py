@@ -43,6 +43,7 @@ def embed(
 
     how = pools.check_pooling(pooling)
     rows = [model.encode(text) for text in checked_texts(texts)]
+    rows = [np.array([*model.start_ids, *row], np.int32) if len(row) else row for row in rows]
     for i, row in enumerate(rows):
         if len(row) >= model.context_length:
             raise PromptError(
