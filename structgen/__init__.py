@@ -38,8 +38,10 @@ from structgen.errors import (
     Refused,
     RemoteError,
     SchemaError,
+    SessionError,
     StructgenError,
     TokenNotAllowed,
+    ToolServerError,
     TruncationWarning,
     UnenforcedWarning,
     Unsatisfiable,
@@ -72,6 +74,7 @@ if TYPE_CHECKING:
     from structgen.masks import cache_info
     from structgen.models.embedding import Embedder, EmbeddingResult, Ranked
     from structgen.remote import AsyncRemoteModel, RemoteModel, from_openai
+    from structgen.runner import McpServer, Tool, ToolFailure
     from structgen.sampling import TokenLogprob, TopToken
     from structgen.text_model import TextModel, generate
     from structgen.types import (
@@ -126,6 +129,7 @@ __all__ = [
     "GrammarError",
     "IncompleteOutput",
     "JsonSchema",
+    "McpServer",
     "ModelError",
     "ModelNotFound",
     "OptionError",
@@ -140,6 +144,7 @@ __all__ = [
     "RemoteError",
     "RemoteModel",
     "SchemaError",
+    "SessionError",
     "SpecialToken",
     "Stream",
     "StructgenError",
@@ -152,7 +157,10 @@ __all__ = [
     "Think",
     "TokenLogprob",
     "TokenNotAllowed",
+    "Tool",
     "ToolCalls",
+    "ToolFailure",
+    "ToolServerError",
     "ToolSyntax",
     "TopToken",
     "Trace",
@@ -204,6 +212,7 @@ _HOMES = {
     "GenerationResult": "structgen.decoding",
     "Generator": "structgen.generator",
     "JsonSchema": "structgen.types",
+    "McpServer": "structgen.runner",
     "Ranked": "structgen.models.embedding",
     "Partial": "structgen.values",
     "Regex": "structgen.types",
@@ -218,7 +227,9 @@ _HOMES = {
     "TextModel": "structgen.text_model",
     "Think": "structgen.decoding",
     "TokenLogprob": "structgen.sampling",
+    "Tool": "structgen.runner",
     "ToolCalls": "structgen.types",
+    "ToolFailure": "structgen.runner",
     "ToolSyntax": "structgen.types",
     "TopToken": "structgen.sampling",
     "Trace": "structgen.insight",

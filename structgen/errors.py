@@ -21,6 +21,8 @@
     ├── PromptError              empty, malformed, or longer than the context
     ├── BatchError               some outputs of a call for several failed (results, errors)
     ├── IncompleteOutput         generation ended before the output was whole (text)
+    ├── SessionError             a session cannot be kept, read or gone on with (session_id)
+    ├── ToolServerError          a server of tools cannot be reached, or has failed (server)
     ├── Refused                  a remote model declined to answer         (text)
     ├── Abstained                less sure of a value than abstain_below asks (text, values)
     └── ParseError               finished text does not parse into the type  (text)
@@ -305,6 +307,32 @@ class IncompleteOutput(StructgenError):
     def __init__(self, message: str, *, text: str) -> None:
         super().__init__(message)
         self.text = text
+
+
+class SessionError(StructgenError):
+    """A session of a `structgen.Runner` cannot be kept, read or gone on with.
+
+    Attributes:
+        session_id: which, or None where it is about all of them.
+        response: the answer that was made and could not be kept, or None.
+    """
+
+    def __init__(self, message: str, *, session_id: str | None = None) -> None:
+        super().__init__(message)
+        self.session_id = session_id
+        self.response: object = None
+
+
+class ToolServerError(StructgenError):
+    """A server of tools cannot be reached or has failed, or a tool of its cannot be offered.
+
+    Attributes:
+        server: which.
+    """
+
+    def __init__(self, message: str, *, server: str) -> None:
+        super().__init__(message)
+        self.server = server
 
 
 class Refused(StructgenError):

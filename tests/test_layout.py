@@ -60,6 +60,7 @@ OPEN_MODULES = {
     "structgen.models.base": "the protocols of models, without what fetches them",
     "structgen.models.passes": "the same",
     "structgen.models.progress": "a bar, wherever something is slow",
+    "structgen.types.tools": "brings Pydantic, which those who have schemas only do not load",
     "structgen.masks.cfg.masks": "imported when the first grammar is compiled",
     "structgen.masks.cfg.reach": "the same",
     "structgen.constraint.check_grammar": "for the command line only",

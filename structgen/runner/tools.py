@@ -27,7 +27,9 @@ from typing import Any, Protocol, TypeAlias, final, runtime_checkable
 from pydantic_core import to_json
 
 from structgen.errors import OptionError, OutputTypeError, ParseError
-from structgen.types import Call, JsonSchema, ToolDefinition, lower, read_tools
+from structgen.types import Call, JsonSchema, lower
+from structgen.types.tools import Tool as ToolDefinition
+from structgen.types.tools import read_tools
 
 TIMEOUT_SECONDS = 60.0
 """How long a call may take, where nothing else is said."""
@@ -40,7 +42,15 @@ _NOT_TEXT = re.compile("[\0\ud800-\udfff]")
 
 
 class ToolFailure(Exception):
-    """What a tool raises to tell the model what went wrong, in its own words and no others."""
+    """What a tool raises to tell the model what went wrong, in its own words and no others.
+
+    Attributes:
+        detail: what the caller is told instead, if that is more.
+    """
+
+    def __init__(self, told: str = "", *, detail: str | None = None) -> None:
+        super().__init__(told)
+        self.detail = detail
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +182,8 @@ class Tool:
         dropped. While eight such threads of one tool still run, further calls of it fail at once.
 
         Args:
-            arguments: JSON, or the checked call.
+            arguments: JSON, or the checked call. A schema is not checked again: the mask enforced
+                it while the model wrote.
             timeout: seconds it may take, if the tool itself does not say; None: no limit.
             longest: characters of the result that the model is shown.
 
@@ -183,6 +194,7 @@ class Tool:
         started = time.perf_counter()
         limit = timeout if self.timeout is None else self.timeout
         checked: Mapping[str, Any] | None = None
+        detail: str | None = None
         try:
             call = arguments if isinstance(arguments, Call) else self.parse(arguments)
             checked = call.arguments
@@ -190,7 +202,7 @@ class Tool:
         except ParseError as error:
             wrong = f"The arguments are not valid: {error}"
         except ToolFailure as error:
-            wrong = str(error) or "The tool failed."
+            wrong, detail = str(error) or "The tool failed.", error.detail
         except _OutOfTime:
             wrong = f"The tool ran out of time: it did not return within {limit:g} s."
         except Exception as error:
@@ -198,8 +210,8 @@ class Tool:
         else:
             shown, cut = _shortened(text, longest)
             return ToolOutcome(shown, result, None, _since(started), checked, cut)
-        shown, cut = _shortened(f"Error: {wrong}", longest)
-        return ToolOutcome(shown, None, as_text(wrong), _since(started), checked, cut)
+        shown, cut = _shortened(as_text(f"Error: {wrong}"), longest)
+        return ToolOutcome(shown, None, as_text(detail or wrong), _since(started), checked, cut)
 
     async def _result(self, call: Call, limit: float | None) -> tuple[Any, str]:
         """What the call gives, and the text of it."""

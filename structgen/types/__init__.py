@@ -28,8 +28,6 @@ from structgen.types.tags import Tagged, TaggedText, TaggedValue
 from structgen.types.templates import Template, Text
 from structgen.types.thoughts import FREE_TEXT, thought_type
 from structgen.types.tool_calls import NEUTRAL, ToolCalls, ToolsOffered, ToolSyntax
-from structgen.types.tools import Tool as ToolDefinition
-from structgen.types.tools import read_tools
 from structgen.types.typed import Choices, Functions, ItemT, Own, PlainText, Schemas, T, T_co, Typed
 from structgen.types.user import Cfg, Choice, OutputType, Part, PartReader, SpecialToken
 from structgen.types.value_schema import NAMES, ValueSchema
@@ -104,7 +102,6 @@ __all__ = [
     "Template",
     "Text",
     "ToolCalls",
-    "ToolDefinition",
     "ToolSyntax",
     "ToolsOffered",
     "Typed",
@@ -144,7 +141,6 @@ __all__ = [
     "paragraph",
     "phone_number",
     "postal_code",
-    "read_tools",
     "semver",
     "sentence",
     "slug",

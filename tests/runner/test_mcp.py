@@ -1,0 +1,188 @@
+"""MCP servers as sources of tools: a real server, over stdio and over HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from structgen import OptionError
+from structgen.errors import ToolServerError
+from structgen.runner import ToolOutcome
+from structgen.runner.mcp import McpServer
+from structgen.runner.tools import tools_of
+
+SERVER = str(Path(__file__).with_name("mcp_server.py"))
+
+
+def run(server: McpServer, name: str, arguments: str = "{}", **options: Any) -> ToolOutcome:
+    return asyncio.run(tools_of([server])[name].run(arguments, **options))
+
+
+FINE = ("population", "details", "hang", "environment")
+
+
+def stdio(**options: Any) -> McpServer:
+    return McpServer.stdio(sys.executable, [SERVER], name="cities", **{"only": FINE, **options})
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[McpServer]:
+    with stdio() as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    process = subprocess.Popen([sys.executable, SERVER, str(port)], stderr=subprocess.DEVNULL)
+    try:
+        while process.poll() is None:
+            with socket.socket() as probe:
+                if probe.connect_ex(("127.0.0.1", port)) == 0:
+                    break
+        yield f"http://127.0.0.1:{port}/mcp"
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def test_its_tools_are_tools(server: McpServer) -> None:
+    tool = tools_of([server])["population"]
+    assert tool.description == "How many people live in a city."
+    assert tool.is_runnable
+    assert tool.schema["function"]["parameters"]["required"] == ["city"]
+    outcome = asyncio.run(tool.run('{"city": "Rome", "in_thousands": true}'))
+    assert (outcome.content, outcome.error) == ("2755", None)
+
+
+def test_values_and_errors(server: McpServer) -> None:
+    assert '"people": 1' in run(server, "details", '{"city": "Oslo"}').content
+    wrong = run(server, "population", '{"city": "Atlantis"}')
+    assert wrong.error is not None
+    assert wrong.content.startswith("Error: ")
+    assert "not valid" in str(run(server, "population", '{"city": ').error)
+    # The schema is the mask's business; a server has its own look.
+    assert "valid string" in str(run(server, "population", '{"city": 3}').error)
+
+
+def test_calls_side_by_side_from_several_threads_and_loops(server: McpServer) -> None:
+    tool = tools_of([server])["population"]
+    found: list[str] = []
+
+    async def some() -> None:
+        made = await asyncio.gather(*[tool.run('{"city": "Oslo"}') for _ in range(5)])
+        found.extend(outcome.content for outcome in made)
+
+    threads = [threading.Thread(target=lambda: asyncio.run(some())) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == ["717000"] * 15
+
+
+def test_a_call_that_never_returns_runs_out_of_time(server: McpServer) -> None:
+    assert "within 0.05 s" in str(run(server, "hang", timeout=0.05).error)
+    assert run(server, "population", '{"city": "Oslo"}').content == "717000"
+
+
+def test_a_server_that_dies_is_told_and_may_be_started_anew() -> None:
+    server = stdio(only=["die", "population"])
+    with server:
+        assert set(tools_of([server])) == {"die", "population"}
+        outcome = run(server, "die")
+        assert "The MCP server cities failed in a call of die" in outcome.content
+        assert "roof" not in outcome.content  # the model need not know
+        after = run(server, "population", '{"city": "Oslo"}')
+        assert "MCP server cities" in str(after.error)
+        assert "the roof is on fire" in str(after.error)
+        tool = server.tools[0]
+    assert "MCP server cities is closed" in str(asyncio.run(tool.run('{"city": "Oslo"}')).error)
+    with server:
+        assert run(server, "population", '{"city": "Oslo"}').content == "717000"
+    with pytest.raises(ToolServerError, match="with server"):
+        _ = server.tools
+
+
+def test_the_environment_is_not_handed_on_and_nothing_is_left_behind(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    threads = {thread.name for thread in threading.enumerate()}
+    files = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else None
+    monkeypatch.setenv("A_SECRET", "secret")
+    with stdio(env={"GIVEN": "given"}) as server:
+        assert run(server, "environment", '{"name": "A_SECRET"}').content == "unset"
+        assert run(server, "environment", '{"name": "GIVEN"}').content == "given"
+    server.close()
+    assert {thread.name for thread in threading.enumerate()} <= threads
+    if files is not None:
+        assert len(os.listdir("/proc/self/fd")) <= files
+
+
+def test_a_schema_that_is_refused_is_named(address: str) -> None:
+    with pytest.raises(ToolServerError, match=r"(?s)'odd' of the MCP server .*backref.*only="):
+        McpServer.http(address).start()
+
+
+def test_what_cannot_be_connected_to_is_told() -> None:
+    with pytest.raises(ToolServerError, match="no-such-program"):
+        McpServer.stdio("no-such-program").start()
+    code = "import sys; sys.exit('it broke')"
+    with pytest.raises(ToolServerError, match="it broke"):
+        McpServer.stdio(sys.executable, ["-c", code]).start()
+    with pytest.raises(ToolServerError, match=r"did not answer within 0\.3 s"):
+        McpServer.stdio(sys.executable, ["-c", "input(); input()"], connect_timeout=0.3).start()
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{nobody.getsockname()[1]}/mcp"
+        with pytest.raises(ToolServerError, match="cannot be connected to"):
+            McpServer.http(url).start()
+
+
+def test_over_http(address: str) -> None:
+    with pytest.raises(ToolServerError, match=r"no tool 'nope'. It has: population, "):
+        McpServer.http(address, only=["nope"]).start()
+
+    async def asked() -> None:
+        async with McpServer.http(
+            address, headers={"X-Mine": "1"}, prefix="web.", only=["population"]
+        ) as server:
+            found = tools_of([server])
+            outcome = await found["web.population"].run('{"city": "Rome"}')
+            assert outcome.content == "2755000"
+
+    asyncio.run(asked())
+
+
+def test_an_http_server_that_dies_is_told(address: str) -> None:
+    with McpServer.http(address, only=["die", "population"]) as server:
+        assert "failed in a call of die" in str(run(server, "die", timeout=20).error)
+        again = run(server, "population", '{"city": "Oslo"}', timeout=20)
+        assert "MCP server http://127.0.0.1" in str(again.error)
+
+
+def test_options_are_checked() -> None:
+    with pytest.raises(OptionError, match="timeout=0"):
+        McpServer.stdio("x", timeout=0)
+    with pytest.raises(OptionError, match="only='x'"):
+        McpServer.stdio("x", only="x")
+    with pytest.raises(OptionError, match="address"):
+        McpServer.http("ftp://x")
+    assert McpServer.http("http://user:secret@host/mcp").name == "http://host"
+
+
+def test_without_the_package_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "mcp", None)
+    with pytest.raises(OptionError, match=r"structgen\[mcp\]"):
+        McpServer.stdio("x")
