@@ -15,8 +15,8 @@ import idna
 import inside
 import jsonschema_rs
 import pytest
+from shortest import shortest_match
 
-from structgen.automaton.json.evaluate import shortest_match
 from structgen.automaton.regex.automaton import RegexAutomaton
 from structgen.grammar import ir
 from structgen.grammar.formats import idn

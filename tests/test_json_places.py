@@ -59,7 +59,6 @@ def test_the_path_is_that_of_the_value_a_byte_belongs_to():
         b"12": "$.items[1]",
         b"ru": '$["a b"]',
     }
-    assert not reader.in_string
     assert len(reader.scalars) == 2
     assert reader.path_of(ord("e")) == '$["a b"]'
     assert reader.path_of(ord("}")) == reader.path_of(ord(",")) == "$"

@@ -66,11 +66,6 @@ class JsonPlaces:
             return child_path("$", *(step for step in self._steps[:-1] if step is not None))
         return self._path
 
-    @property
-    def in_string(self) -> bool:
-        """Whether the next byte is inside a string or key."""
-        return self._quoted
-
     def feed(self, data: bytes) -> None:
         """Read more of the document."""
         for byte in data:

@@ -92,11 +92,6 @@ class Entry:
         return only if only is not None and only.path.endswith(".gguf") else None
 
     @property
-    def download_bytes(self) -> int | None:
-        """Bytes of all wheels, or of the repository's folder; None: not known."""
-        return sum(wheel.bytes for wheel in self.wheels) if self.wheels else self.size
-
-    @property
     def source(self) -> str:
         """Where it comes from, in words."""
         if self.repository:

@@ -12,18 +12,13 @@ from typing import Any
 from structgen.errors import OutputTypeError
 
 from .typed import Typed
-from .user import AnyOf
+from .user import Alternating
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Joined(Typed[str]):
-    """Texts and output types one after the other; made by ``+``. Parses to the text.
+class Summed(Alternating):
+    """An output type that ``+`` puts before or behind any other; the sum parses to its text."""
 
-    Attributes:
-        parts: output types; strings stand for themselves.
-    """
-
-    parts: tuple[Any, ...]
+    __slots__ = ()
 
     def __add__(self, other: Any) -> Joined:
         """This, and then the other."""
@@ -34,12 +29,16 @@ class Joined(Typed[str]):
         found: Joined = joined_with(other, self)
         return found
 
-    def __or__(self, other: Any) -> AnyOf:
-        """A text of these, or of another output type."""
-        return AnyOf(self, other)
 
-    def __ror__(self, other: Any) -> AnyOf:
-        return AnyOf(other, self)
+@dataclass(frozen=True, slots=True, eq=False)
+class Joined(Summed, Typed[str]):
+    """Texts and output types one after the other; made by ``+``. Parses to the text.
+
+    Attributes:
+        parts: output types; strings stand for themselves.
+    """
+
+    parts: tuple[Any, ...]
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any = None) -> Any:
         raise OutputTypeError(

@@ -16,9 +16,8 @@ from structgen.errors import OutputTypeError
 
 from .regexes import TextPattern
 from .schemas import shown
-from .sums import Joined, joined_with
+from .sums import Summed
 from .typed import Typed
-from .user import AnyOf
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +50,7 @@ class Text(TextPattern):
         return f"Text({self.text!r})"
 
 
-class Template(Typed[dict[str, Any]]):
+class Template(Summed, Typed[dict[str, Any]]):
     """Text with holes, each of an output type: ``Template("Name: {name}", name=Regex("[A-Z]+"))``.
 
     Parses to a dict of the holes' values, by name. ``{{`` and ``}}`` are braces. What stands in a
@@ -87,22 +86,6 @@ class Template(Typed[dict[str, Any]]):
 
     def __setattr__(self, name: str, value: Any) -> None:
         raise AttributeError(f"a Template cannot be changed: {name}")
-
-    def __add__(self, other: Any) -> Joined:
-        """This, and then the other; the sum parses to its text."""
-        found: Joined = joined_with(self, other)
-        return found
-
-    def __radd__(self, other: Any) -> Joined:
-        found: Joined = joined_with(other, self)
-        return found
-
-    def __or__(self, other: Any) -> AnyOf:
-        """A text of this, or of another output type."""
-        return AnyOf(self, other)
-
-    def __ror__(self, other: Any) -> AnyOf:
-        return AnyOf(other, self)
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any = None) -> Any:
         raise OutputTypeError(

@@ -137,8 +137,21 @@ class Choice(Typed[T]):
         )
 
 
+class Alternating:
+    """An output type that ``|`` takes with any other."""
+
+    __slots__ = ()
+
+    def __or__(self, other: Any) -> AnyOf:
+        """A text of this, or of another output type."""
+        return AnyOf(self, other)
+
+    def __ror__(self, other: Any) -> AnyOf:
+        return AnyOf(other, self)
+
+
 @dataclass(frozen=True, slots=True, init=False, repr=False)
-class Cfg(Typed[str]):
+class Cfg(Alternating, Typed[str]):
     """Text that a context-free grammar derives; parses to the text itself.
 
     Any grammar will do: left- or right-recursive, ambiguous, cyclic. See ``docs/grammars.md`` for
@@ -227,13 +240,6 @@ class Cfg(Typed[str]):
 
         return cls(grammars.text(name), dialect="lark")
 
-    def __or__(self, other: Any) -> AnyOf:
-        """A text of the grammar, or of another output type."""
-        return AnyOf(self, other)
-
-    def __ror__(self, other: Any) -> AnyOf:
-        return AnyOf(other, self)
-
     def __get_pydantic_core_schema__(self, source: Any, handler: Any = None) -> Any:
         raise OutputTypeError(
             f"{'Cfg' if handler is None else repr(self)} cannot be a part of JSON: a grammar is an "
@@ -248,7 +254,7 @@ class Cfg(Typed[str]):
 
 
 @dataclass(frozen=True, slots=True, init=False)
-class AnyOf(Typed[Any]):
+class AnyOf(Alternating, Typed[Any]):
     """A text of any one of several output types, a grammar among them; made by ``|``."""
 
     members: tuple[Any, ...]
@@ -258,12 +264,6 @@ class AnyOf(Typed[Any]):
         for member in members:
             flat += member.members if isinstance(member, AnyOf) else (member,)
         object.__setattr__(self, "members", tuple(flat))
-
-    def __or__(self, other: Any) -> AnyOf:
-        return AnyOf(self, other)
-
-    def __ror__(self, other: Any) -> AnyOf:
-        return AnyOf(other, self)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,12 +10,13 @@ from contextlib import suppress
 import inside
 from hypothesis import given, reject
 from hypothesis import strategies as st
+from shortest import shortest_match
 
 from engine import strategies
 from structgen import StructgenError
 from structgen.automaton.core.machine import Machine
 from structgen.automaton.core.text_leaf import StringLeaf
-from structgen.automaton.json.evaluate import matches, shortest_match
+from structgen.automaton.json.evaluate import matches
 from structgen.automaton.json.lazy_root import OpeningLeaf
 from structgen.automaton.json.nesting import forced_height, height_of_text, watch_from
 from structgen.automaton.json.options import JsonOptions

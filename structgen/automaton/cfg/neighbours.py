@@ -119,10 +119,6 @@ class Neighbours:
             found = self._met[demand] = some, others
         return found
 
-    def _can_follow(self, terminal: int, following: int) -> bool:
-        """Whether one terminal can be read after another, whatever that demands."""
-        return bool(self._demands[terminal][0] & self._first[following])
-
     def unsettled(self) -> tuple[int, int] | None:
         """A terminal and a guest after it whose first character may leave open what is demanded."""
         terminals = self._lexer.terminals

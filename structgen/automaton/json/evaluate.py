@@ -6,7 +6,6 @@ assertions, and property names. Not used on generated text, whose validity is th
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from fractions import Fraction
@@ -126,26 +125,6 @@ def forms(value: Any) -> list[Any]:
     if number != number.to_integral_value():
         return [value]
     return [int(number), Decimal(f"{int(number)}.0")]
-
-
-def shortest_match(regex: ir.Regex) -> str | None:
-    """A shortest text that ``regex`` matches, made of ordinary characters where possible."""
-    automaton = RegexAutomaton(regex)
-    parents: dict[int, tuple[int, str]] = {automaton.start: (automaton.start, "")}
-    queue = deque([automaton.start])
-    while queue:
-        state = queue.popleft()
-        if automaton.label(state) >= 0:
-            out: list[str] = []
-            while state != automaton.start:
-                state, char = parents[state]
-                out.append(char)
-            return "".join(reversed(out))
-        for mask, to in automaton.moves(state):
-            if to not in parents:
-                parents[to] = (state, automaton.alphabet.sample(mask))
-                queue.append(to)
-    return None
 
 
 def includes(keys: Keys, name: str) -> bool:

@@ -194,10 +194,6 @@ class MemberWays:
                 return None
         return list(out) if out else None
 
-    def _facts_in(self, rule: Rule) -> list[Rule]:
-        """The facts about members, not their number, that ``rule`` depends on."""
-        return [fact for fact in self._book.facts_of(rule) if fact.kind == "some"]
-
     def _alternatives(self, rule: Rule, touched: int) -> list[Rule]:
         """Smaller rules of which one holds exactly if ``rule`` does; none if it has no parts."""
         parts = rule.parts if rule.kind == "all" else (rule,)
