@@ -11,9 +11,9 @@ from fakes import FakeModel
 from pydantic import Field
 
 import structgen
-from structgen import Cfg, Choice, JsonSchema, Regex, text_model
+from structgen import Cfg, Choice, JsonSchema, Regex
 from structgen.decoding.options import NAMES, CallOptions, TypeOptions
-from structgen.text_model import MAX_KEPT, KeptGenerators
+from structgen.text_model import MAX_KEPT, KeptGenerators, one_call
 from structgen.types import cache_key
 
 
@@ -55,9 +55,9 @@ def test_unknown_options_are_told(model):
 def test_generate_uses_the_default_model_loaded_once():
     prompt = "The capital of France is"
     assert structgen.generate(prompt, Literal["Paris", "Rome"]) == "Paris"
-    loaded = text_model._LOADED[0]
+    loaded = one_call._LOADED[0]
     assert structgen.generate(prompt, ["Paris", "Rome"]) == "Paris"
-    assert [loaded] == text_model._LOADED
+    assert [loaded] == one_call._LOADED
     assert loaded.name == structgen.models.DEFAULT
 
 

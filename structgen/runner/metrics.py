@@ -22,6 +22,8 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Literal, TypeAlias, final
 
+from structgen.storage import fork_safe
+
 Kind: TypeAlias = Literal["counter", "gauge", "histogram"]
 
 SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
@@ -115,7 +117,7 @@ class Metrics:
             clock: gives seconds, for the times of requests.
         """
         self.clock = clock
-        self._lock = threading.Lock()
+        self._lock = fork_safe(threading.Lock())
         self._gauges: dict[str, tuple[str, str, Callable[[], Mapping[str, float]]]] = {}
         asked, times = ("kind", "model"), ("model",)
         self._families = {

@@ -1,69 +1,26 @@
 """TextModel: a model that is asked directly, ``model(prompt, output_type)``, without a Generator.
 
-It owns these short forms, the few generators that each model keeps for them, and `generate`, the
-same with the default model. All else is `structgen.generator`'s and `structgen.models`'.
+It owns these short forms. All else is `structgen.generator`'s and `structgen.models`'.
 """
 
 from __future__ import annotations
 
 import functools
-import threading
-from collections import OrderedDict
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, final, overload
 
-from structgen import models
-from structgen.constraint import warm_up
 from structgen.decoding import AskOptions, Prompt, Stream, TypeOptions, ValueStream
 from structgen.decoding import options as search_options
 from structgen.errors import OptionError
 from structgen.generator import Generator
 from structgen.models import genai
-from structgen.storage import fork_safe
-from structgen.types import Call, Choices, Functions, ItemT, Own, PlainText, Schemas, T, cache_key
+from structgen.types import Call, Choices, Functions, ItemT, Own, PlainText, Schemas, T
 from structgen.workers import AsyncModel
+
+from .kept import KeptGenerators
 
 if TYPE_CHECKING:
     from typing_extensions import TypeForm, Unpack
-
-MAX_KEPT = 8
-"""Most generators that a model keeps for its short forms: a compiled type may take 64 MB."""
-
-
-class KeptGenerators:
-    """The generators of the output types that a model was asked for last. Thread-safe."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._kept: OrderedDict[Hashable, Generator[Any]] = OrderedDict()
-
-    def get(self, model: TextModel, output_type: Any, options: Mapping[str, Any]) -> Generator[Any]:
-        """The generator of ``output_type``, compiled now unless it was among the last.
-
-        Args:
-            model: the model they belong to.
-            output_type: as for `Generator`.
-            options: as for `Generator`.
-        """
-        type_key = cache_key(output_type)
-        try:
-            key = None if type_key is None else (type_key, tuple(sorted(options.items())))
-            hash(key)
-        except TypeError:  # such options say what documents hold
-            key = None
-        if key is None:
-            return Generator(model, output_type, **options)
-        with self._lock:
-            found = self._kept.get(key)
-            if found is not None:
-                self._kept.move_to_end(key)
-                return found
-        made: Generator[Any] = Generator(model, output_type, **options)
-        with self._lock:
-            self._kept[key] = made
-            while len(self._kept) > MAX_KEPT:
-                self._kept.popitem(last=False)
-        return made
 
 
 @final
@@ -227,62 +184,3 @@ class TextModel(genai.TextModel):
             if name not in TypeOptions.__optional_keys__:
                 raise OptionError(search_options.unknown(name))
         return self._generators.get(self, output_type, compiled), call
-
-
-@overload
-def generate(
-    prompt: Prompt, output_type: PlainText = None, **options: Unpack[AskOptions]
-) -> str: ...
-
-
-@overload
-def generate(  # type: ignore[overload-overlap]
-    prompt: Prompt, output_type: TypeForm[T], **options: Unpack[AskOptions]
-) -> T: ...
-
-
-@overload
-def generate(prompt: Prompt, output_type: Own[T], **options: Unpack[AskOptions]) -> T: ...
-
-
-@overload
-def generate(
-    prompt: Prompt, output_type: Choices[ItemT], **options: Unpack[AskOptions]
-) -> ItemT: ...
-
-
-@overload
-def generate(prompt: Prompt, output_type: Functions, **options: Unpack[AskOptions]) -> Call: ...
-
-
-@overload
-def generate(prompt: Prompt, output_type: Schemas, **options: Unpack[AskOptions]) -> Any: ...
-
-
-def generate(prompt: Any, output_type: Any = None, **options: Any) -> Any:
-    """Return what the default model answers, as a value of ``output_type``; a str without one.
-
-    ``structgen.generate("The capital of France is ", Literal["Paris", "Rome"])``: one line, from
-    nothing. The model is loaded by the first call, and kept.
-
-    Args:
-        prompt, output_type, options: as for calling a `TextModel`.
-
-    Raises:
-        As `structgen.load` and calling a `TextModel`.
-
-    Cost: the first call loads the default model, a second, and fetches it if need be.
-    """
-    return _default_model()(prompt, output_type, **options)
-
-
-_LOADING = fork_safe(threading.Lock())
-_LOADED: list[TextModel] = []
-
-
-def _default_model() -> TextModel:
-    with _LOADING:
-        if not _LOADED:
-            folder = models.path(models.DEFAULT)
-            _LOADED.append(genai.load(folder, kind=TextModel, meanwhile=warm_up))
-        return _LOADED[0]
