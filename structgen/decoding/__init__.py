@@ -7,8 +7,9 @@ by piece), `spelling` (forced text in tokens), `text_assembler`, `shortened` (wh
 `results`, `enforcement` (of remote models); `checks` and `barred` (what is refused while it is
 written, and written anew); `outputs` (all of one call), `probabilities`, `calls`, `async_calls`
 (their signatures) and `makers` (models that make generators of their own kind); `chat_tokens` tells
-a template's markers from what messages say; `tool_syntax` and `tool_prompts` know how a model calls
-tools, and what it is told of them; `run` (what is driven), `sections` (a thought, a draft and the
+a template's markers from what messages say; `tool_syntax`, `tool_prompts` and `tool_history` know
+how a model calls tools, and what it is told of them and of earlier calls; `run` (what is driven),
+`sections` (a thought, a draft and the
 answer after one another), `thinking`, `drafts` and `tasks` (what a generator makes outputs of).
 Knows models by `models.base` alone.
 """

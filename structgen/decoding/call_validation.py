@@ -17,6 +17,7 @@ from structgen.decoding import chat
 from structgen.decoding.chat import Prompt
 from structgen.decoding.chat_tokens import encode_chat
 from structgen.decoding.options import SearchOptions
+from structgen.decoding.tool_history import with_calls
 from structgen.decoding.tool_prompts import told, with_tools
 from structgen.errors import OptionError, PromptError
 from structgen.insight import GivenUp, OpenSequence, may_have_sites, suggestion
@@ -49,6 +50,7 @@ def messages_of(
     parsed = chat.parse(prompt)
     if isinstance(parsed, str):
         return parsed, None
+    parsed = with_calls(model, parsed)
     if instructions:
         parsed = told(model, parsed, instructions)
     return with_tools(model, parsed, None if constraint is None else constraint.output.offered)
