@@ -32,11 +32,13 @@ from structgen.errors import (
     ModelNotFound,
     OptionError,
     OutputTypeError,
+    Overloaded,
     ParseError,
     PatternError,
     PromptError,
     Refused,
     RemoteError,
+    RequestError,
     SchemaError,
     SessionError,
     StructgenError,
@@ -55,7 +57,7 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Mapping, Sequence
 
-    from structgen import decisions, models, types
+    from structgen import decisions, models, runner, types
     from structgen.constraint import Constraint, Cursor, Explanation, compile, warm_up
     from structgen.decoding import (
         AsyncGenerator,
@@ -74,7 +76,7 @@ if TYPE_CHECKING:
     from structgen.masks import cache_info
     from structgen.models.embedding import Embedder, EmbeddingResult, Ranked
     from structgen.remote import AsyncRemoteModel, RemoteModel, from_openai
-    from structgen.runner import McpServer, Tool, ToolFailure
+    from structgen.runner import McpServer, Runner, Tool, ToolFailure
     from structgen.sampling import TokenLogprob, TopToken
     from structgen.text_model import TextModel, generate
     from structgen.types import (
@@ -134,6 +136,7 @@ __all__ = [
     "ModelNotFound",
     "OptionError",
     "OutputTypeError",
+    "Overloaded",
     "ParseError",
     "Partial",
     "PatternError",
@@ -143,6 +146,8 @@ __all__ = [
     "Regex",
     "RemoteError",
     "RemoteModel",
+    "RequestError",
+    "Runner",
     "SchemaError",
     "SessionError",
     "SpecialToken",
@@ -186,6 +191,7 @@ __all__ = [
     "load_async",
     "load_embedder",
     "models",
+    "runner",
     "types",
     "warm_up",
 ]
@@ -217,6 +223,7 @@ _HOMES = {
     "Partial": "structgen.values",
     "Regex": "structgen.types",
     "RemoteModel": "structgen.remote",
+    "Runner": "structgen.runner",
     "SpecialToken": "structgen.types",
     "Stream": "structgen.decoding",
     "Tagged": "structgen.types",
@@ -422,7 +429,7 @@ def from_onnx_genai(
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("decisions", "models", "types"):
+    if name in ("decisions", "models", "runner", "types"):
         return importlib.import_module(f"structgen.{name}")
     home = _HOMES.get(name)
     if home is None:

@@ -18,6 +18,8 @@
     │   ├── ConversionError      weights cannot be converted
     │   └── WorkerDied           the process that runs a model ended by itself
     ├── OptionError              an unknown, misspelt or contradictory option
+    │   └── RequestError         a field of a request to a Runner          (param)
+    ├── Overloaded               more requests wait than may               (retry_after)
     ├── PromptError              empty, malformed, or longer than the context
     ├── BatchError               some outputs of a call for several failed (results, errors)
     ├── IncompleteOutput         generation ended before the output was whole (text)
@@ -291,6 +293,31 @@ class WorkerDied(ModelError):
 
 class OptionError(StructgenError):
     """An unknown, misspelt or contradictory option."""
+
+
+class RequestError(OptionError):
+    """A field of a request to a `structgen.Runner` is unknown, unsupported or wrong.
+
+    Attributes:
+        param: where in the request, such as ``response_format.json_schema.schema.properties.x``;
+            None where it is about the request as a whole.
+    """
+
+    def __init__(self, message: str, *, param: str | None = None) -> None:
+        super().__init__(message)
+        self.param = param
+
+
+class Overloaded(StructgenError):
+    """As many requests wait for a model as may: this one was not taken. Send it again later.
+
+    Attributes:
+        retry_after: in how many seconds.
+    """
+
+    def __init__(self, message: str, *, retry_after: float) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
 
 
 class PromptError(StructgenError):

@@ -23,6 +23,8 @@ EXAMPLES = [
     errors.BatchError("some", results=["a", None], errors={1: errors.PromptError("empty")}),
     errors.Abstained("unsure", text="a", values=()),
     errors.ParseError("bad", text="b"),
+    errors.RequestError("no", param="tools[0].function"),
+    errors.Overloaded("later", retry_after=2.0),
 ]
 
 

@@ -152,7 +152,9 @@ class _Builder:
             try:
                 guests[number] = self.alternatives(guest.grammar)
             except OutputTypeError as error:
-                raise GrammarError(f"{guest.name} is refused: {error}") from error
+                refused = GrammarError(f"{guest.name} is refused: {error}")
+                refused.terminal = guest.name
+                raise refused from error
         frame = CfgFrame(CfgMachine(grammar, self._chars, guests))
         self.languages.append(frame)
         return frame.open()

@@ -9,8 +9,8 @@ written, and written anew); `outputs` (all of one call), `probabilities`, `calls
 (their signatures) and `makers` (models that make generators of their own kind); `chat_tokens` tells
 a template's markers from what messages say; `tool_syntax`, `tool_prompts` and `tool_history` know
 how a model calls tools, and what it is told of them and of earlier calls; `run` (what is driven),
-`sections` (a thought, a draft and the
-answer after one another), `thinking`, `drafts` and `tasks` (what a generator makes outputs of).
+`sections` (a thought, a draft and the answer after one another), `thinking`, `drafts`, `truncation`
+(prompts that are too long) and `tasks` (what a generator makes outputs of).
 Knows models by `models.base` alone.
 """
 

@@ -103,6 +103,9 @@ class SearchOptions:
             `structgen.decoding.batch`.
         return_errors: of several outputs, put errors in the place of those that failed, rather than
             raise `BatchError`.
+        truncate: whether a prompt that is too long for the context loses what is oldest, so that
+            there is room for ``max_new_tokens``, or at least for a quarter of the context: of a
+            chat whole messages, but for the system's and the last; of a text its first tokens.
         retries: how often an output may go back to where a value began that a check which only code
             can make has refused; that text is then barred there. 0: checks are made when the text
             is parsed. See `structgen.decoding.checks`.
@@ -134,6 +137,7 @@ class SearchOptions:
     batch_size: int | None = None
     return_errors: bool = False
     retries: int = 0
+    truncate: bool = False
 
 
 class CancelEvent(Protocol):
@@ -175,6 +179,7 @@ class CallOptions(TypedDict, total=False):
     adapter: str | None
     batch_size: int | None
     retries: int | None
+    truncate: bool | None
 
 
 class TypeOptions(CompileOptions, total=False):
@@ -452,12 +457,13 @@ _CHECKS: dict[str, Any] = {
     "batch_size": _whole(1, 256),
     "return_errors": _flag,
     "retries": _whole(0, 10_000),
+    "truncate": _flag,
 }
 
 _NOT_THE_RUNTIMES = {
     *("max_new_tokens", "max_length", "stop", "logit_bias", "abstain_below"),
     *("processor", "logprobs", "top_logprobs", "trace", "forced", "timeout", "cancel"),
-    *("adapter", "n", "batch_size", "return_errors", "special_tokens", "retries"),
+    *("adapter", "n", "batch_size", "return_errors", "special_tokens", "retries", "truncate"),
 }
 
 _WHOLE = {"min_length", "top_k", "no_repeat_ngram_size", "random_seed"}

@@ -28,9 +28,13 @@ from .options import SearchOptions
 from .run import Run
 from .sections import Drafted, Sections
 from .thinking import Think, Thoughts
+from .truncation import without_oldest
 
 _ANY = 1 << 20
 """A budget with room for all tags."""
+
+_MOST_REQUEST = 256
+"""Tokens kept for what asks for the answer after a draft, where a prompt is cut."""
 
 
 class Prepared(NamedTuple):
@@ -101,6 +105,17 @@ class Task:
                 "draft= put something before it. Leave that message out, or these options."
             )
         token_ids = tokens_of(self.model, parsed, search.special_tokens, tools=tools)
+        if search.truncate and len(token_ids) > (most := self._most_prompt(search)):
+            if isinstance(parsed, str):
+                token_ids = token_ids[len(token_ids) - most :]
+            else:
+
+                def fits(messages: list[dict[str, Any]]) -> bool:
+                    told = tokens_of(self.model, messages, search.special_tokens, tools=tools)
+                    return len(told) <= most
+
+                parsed = without_oldest(parsed, fits)
+                token_ids = tokens_of(self.model, parsed, search.special_tokens, tools=tools)
         request: Sequence[int] = ()
         if self._draft is not None:
             request = after_draft(self.model, parsed, tools, self._draft, search.special_tokens)
@@ -109,6 +124,16 @@ class Task:
             whole = np.concatenate([token_ids, np.array(request, np.int32)])
             request = self._closing.closed(whole)[len(token_ids) :].tolist()
         return Prepared(token_ids, request)
+
+    def _most_prompt(self, search: SearchOptions) -> int:
+        """Most tokens of a prompt that leaves room for what is to come."""
+        context = min(search.max_length or 1 << 40, self.model.context_length)
+        room = search.max_new_tokens or context // 4
+        if self._thoughts is not None:
+            room += self._thoughts.most_tokens
+        if self._draft is not None:
+            room += (self._draft.max_tokens or room) + _MOST_REQUEST
+        return max(context - room, 1)
 
     def run(self, prepared: Prepared, search: SearchOptions, index: int = 0) -> Run:
         """An output that can be made.

@@ -163,7 +163,7 @@ class CallPieces(_Pieces):
             return found
         while self._tool is not None or self._opens():
             assert self._tool is not None
-            part = Part(self._step, self._tool.output)
+            part = Part(self._step, self._tool.output, self._tool.name)
             try:
                 if "}" not in self._text[self._at :]:
                     raise ValueError

@@ -27,10 +27,12 @@ class Part:
     Attributes:
         step: the name of the part in the whole value, or its index.
         output: its type.
+        tool: name of the tool whose arguments it is; None: it is something else.
     """
 
     step: str | int
     output: OutputType
+    tool: str | None = None
 
 
 class PartReader(Protocol):

@@ -8,7 +8,8 @@ two processes say), `worker` (the one with the model), `process` (its parent's s
 
 from __future__ import annotations
 
+from .generator import WorkerGenerator
 from .model import AsyncModel
 from .scheduler import Job, Scheduler
 
-__all__ = ["AsyncModel", "Job", "Scheduler"]
+__all__ = ["AsyncModel", "Job", "Scheduler", "WorkerGenerator"]

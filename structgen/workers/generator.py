@@ -130,6 +130,22 @@ class WorkerGenerator(AsyncGenerator[T_co]):
         asked = self._asked(prompt, search, wants_chunks=True)
         return WorkerStream(self, asked)
 
+    def streams(
+        self, prompt: Prompt, n: int, **options: Unpack[CallOptions]
+    ) -> list[AsyncStream[T_co]]:
+        """Return a stream for each of ``n`` outputs of one prompt, to be read side by side.
+
+        They are the outputs that ``n=`` gives. Args and raises as for `stream`.
+        """
+        search = self._search(options)
+        caller = next(_CALLERS)
+        return [
+            WorkerStream(
+                self, self._asked(prompt, search, wants_chunks=True, caller=caller, index=index)
+            )
+            for index in range(n)
+        ]
+
     def stream_values(
         self, prompt: Prompt, **options: Unpack[CallOptions]
     ) -> AsyncValueStream[T_co]:

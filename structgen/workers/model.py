@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, final
 from typing_extensions import TypedDict
 
 from structgen.constraint import compile as compile_constraint
-from structgen.decoding import AsyncGenerator, tool_syntax
+from structgen.decoding import tool_syntax
 from structgen.errors import ModelError, OptionError
 from structgen.types import ToolSyntax
 from structgen.vocabulary import Vocabulary
@@ -145,7 +145,7 @@ class AsyncModel:
             f"context_length={self.context_length:,})"
         )
 
-    def make_generator(self, output_type: Any = None, **options: Any) -> AsyncGenerator[Any]:
+    def make_generator(self, output_type: Any = None, **options: Any) -> WorkerGenerator[Any]:
         """What ``Generator(model, output_type, **options)`` calls.
 
         Raises:
@@ -153,6 +153,11 @@ class AsyncModel:
                 process.
         """
         return WorkerGenerator(self, self._host, self._tool_syntax, output_type, options)
+
+    @property
+    def pid(self) -> int | None:
+        """The id of its process; None while there is none."""
+        return self._host.pid
 
     @property
     def adapters(self) -> tuple[str, ...]:

@@ -296,6 +296,13 @@ class Host:
                 thread.start()
         return await asyncio.wrap_future(starting)
 
+    @property
+    def pid(self) -> int | None:
+        """The id of the process; None where there is none."""
+        with self._lock:
+            process = self._process
+        return process.pid if process is not None and process.is_alive else None
+
     async def facts(self) -> Facts:
         """What the model's process said of it; starts it."""
         process = await self.process()

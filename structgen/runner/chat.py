@@ -1,0 +1,449 @@
+"""One request for text: from the request to the calls of a generator, and back to the answer.
+
+Owns what `ChatRequest`s and `CompletionRequest`s become: prompt, options, outputs, and the choices
+or chunks made of these. Which process makes the outputs is the host's business, what form they have
+`constraints'`, how a text is read `reading`'s. Knows no registry and no sessions.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Any
+
+from structgen.decoding import AsyncStream, Chunk, GenerationResult
+from structgen.decoding import options as search_options
+from structgen.errors import BatchError, OptionError, OutputTypeError, RequestError
+from structgen.types import Call
+from structgen.workers import WorkerGenerator
+
+from .constraints import Wanted, refusal, wanted
+from .hosts import TextHost
+from .logprobs import chat_logprobs, completion_logprobs
+from .options import limits, search_of
+from .reading import More, Reader
+from .requests import ChatRequest, CompletionRequest, Sampled
+from .responses import (
+    ChatChunk,
+    ChatResponse,
+    Choice,
+    ChunkChoice,
+    CompletionChoice,
+    CompletionResponse,
+    CompletionTokensDetails,
+    Delta,
+    DeltaFunction,
+    DeltaToolCall,
+    FinishReason,
+    FunctionCall,
+    PromptTokensDetails,
+    ResponseMessage,
+    ToolCall,
+    Usage,
+    new_id,
+    now,
+)
+
+_REASONS: dict[str, FinishReason] = {
+    "stop": "stop",
+    "stop_string": "stop",
+    "budget": "stop",  # whole: `shortened` says what the limit did
+    "length": "length",
+    "cancelled": "length",  # by timeout=
+}
+
+
+_FIELDS = {
+    "max_new_tokens": "max_tokens",
+    "max_length": "max_tokens",
+    "adapter": "adapter",
+    "abstain_below": "abstain_below",
+}
+"""Options that errors of a call are about, and the fields that they are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What a request comes to on a model.
+
+    Attributes:
+        generator: makes the outputs.
+        prompts: each as a generator takes it.
+        options: of the calls.
+        n: how many outputs of each prompt.
+        made: how many of these are made; the others are the same, as nothing is left to chance.
+        asked: the form.
+        began: when the request came.
+    """
+
+    generator: WorkerGenerator[Any]
+    prompts: Sequence[Any]
+    options: dict[str, Any]
+    n: int
+    made: int
+    asked: Wanted
+    began: float
+
+    @property
+    def reader(self) -> Reader:
+        """A reader of one of its outputs."""
+        constraint = self.generator.constraint
+        return Reader.of(None if constraint is None else constraint.output)
+
+
+async def work_of(host: TextHost, request: Sampled, began: float) -> Work:
+    """What a request comes to.
+
+    Raises:
+        RequestError: a field is wrong for this model, or its form cannot be enforced.
+        PromptError: the prompt is empty.
+    """
+    asked = wanted(request)
+    options = search_of(request)
+    limit, think = limits(request, host.context_length)
+    try:
+        generator = await host.generator(asked.key, asked.type, think)
+    except OutputTypeError as error:
+        raise refusal(error, asked, request) from error
+    except OptionError as error:
+        raise RequestError(str(error), param=_thinking_field(request)) from error
+    options |= limit
+    prompts: list[Any]
+    if isinstance(request, ChatRequest):
+        prompts = [[message.for_template() for message in request.messages]]
+    else:
+        assert isinstance(request, CompletionRequest)
+        prompts = _prompts(request.prompt)
+    if request.truncate_sequence:
+        options["truncate"] = True
+    n = request.n or 1
+    settings = search_options.resolve(search_options.parse(options), host.search_defaults)
+    made = n if settings.get("do_sample") else 1
+    return Work(generator, prompts, options, n, made, asked, began)
+
+
+def _thinking_field(request: Sampled) -> str | None:
+    for name in ("thinking_budget", "reasoning_effort", "enable_thinking"):
+        if getattr(request, name, None) is not None:
+            return name
+    return None
+
+
+def _prompts(given: Any) -> list[str]:
+    if isinstance(given, str):
+        given = [given]
+    if not isinstance(given, (list, tuple)) or not given:
+        raise RequestError("prompt is a text, or a list of texts.", param="prompt")
+    for index, prompt in enumerate(given):
+        if not isinstance(prompt, str):
+            raise RequestError(
+                f"prompt[{index}]: a prompt is a text; token ids are not supported: call "
+                "detokenize_text.",
+                param=f"prompt[{index}]",
+            )
+        if not prompt:
+            raise RequestError(f"prompt[{index}] is empty.", param=f"prompt[{index}]")
+    return list(given)
+
+
+async def results_of(work: Work) -> list[list[GenerationResult[Any]]]:
+    """The outputs of each prompt, ``made`` of them.
+
+    Raises:
+        RequestError: the prompt does not fit the model, or the limit is too low.
+        StructgenError: as for a generator.
+    """
+
+    async def outputs(prompt: Any) -> list[GenerationResult[Any]]:
+        if work.made == 1:
+            return [await work.generator.result(prompt, **work.options)]
+        several: list[Any] = await work.generator.result(prompt, n=work.made, **work.options)
+        return several
+
+    tasks = [asyncio.ensure_future(outputs(prompt)) for prompt in work.prompts]
+    try:
+        return [await task for task in tasks]
+    except BatchError as several:
+        first = next(iter(several.errors.values()))
+        raise told(first, work) from first
+    except OptionError as error:
+        raise told(error, work) from error
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def told(error: Exception, work: Work) -> Exception:
+    """An error of a call, with the field that it is about, where there is one."""
+    if not isinstance(error, OptionError):
+        return error
+    text = str(error)
+    param = None
+    for option, field in _FIELDS.items():
+        if option in text:
+            param, text = field, text.replace(option, field)
+            break
+    return RequestError(text, param=param)
+
+
+# -- chats ------------------------------------------------------------------------------------
+
+
+async def chat(host: TextHost, request: ChatRequest, model: str, began: float) -> ChatResponse:
+    """The answer to a chat."""
+    work = await work_of(host, request, began)
+    (results,) = await results_of(work)
+    choices = []
+    for index in range(work.n):
+        result = results[index % work.made]
+        reader = work.reader
+        list(reader.feed(result.text))
+        list(reader.finish(result.text))
+        calls = [
+            ToolCall(id=c.id, function=FunctionCall(name=c.name, arguments=c.arguments))
+            for c in reader.calls
+        ]
+        message = ResponseMessage(
+            content=reader.content if reader.content or not calls else None,
+            tool_calls=calls or None,
+            reasoning_content=result.reasoning,
+        )
+        choice = Choice(
+            index=index,
+            message=message,
+            finish_reason=reason_of(result, has_calls=bool(calls)),
+            logprobs=chat_logprobs(result) if request.logprobs else None,
+            shortened=list(result.shortened) or None,
+        )
+        _give_value(choice, result, work.asked)
+        choices.append(choice)
+    return ChatResponse(model=model, choices=choices, usage=usage_of([results], work.began))
+
+
+async def chat_chunks(
+    host: TextHost, request: ChatRequest, model: str, began: float
+) -> AsyncGenerator[ChatChunk, None]:
+    """The answer to a chat, piece by piece."""
+    work = await work_of(host, request, began)
+    id_, created = new_id("chatcmpl-"), now()
+
+    def chunk(choices: list[ChunkChoice], usage: Usage | None = None) -> ChatChunk:
+        return ChatChunk(id=id_, created=created, model=model, choices=choices, usage=usage)
+
+    readers = [work.reader for _ in range(work.made)]
+    for index in range(work.n):
+        first = Delta(role="assistant", content="")
+        yield chunk([ChunkChoice(index=index, delta=first)])
+    results: dict[int, GenerationResult[Any]] = {}
+    async with aclosing(_pieces(work)) as pieces:
+        async for made, piece in pieces:
+            reader = readers[made]
+            deltas: list[Delta]
+            if isinstance(piece, GenerationResult):
+                results[made] = piece
+                deltas = [_delta(more) for more in reader.finish(piece.text)]
+            elif piece.section == "answer":
+                deltas = [_delta(more) for more in reader.feed(str(piece))]
+            elif piece.section == "reasoning":
+                deltas = [Delta(reasoning_content=str(piece))]
+            else:
+                continue
+            places = range(made, work.n, work.made)
+            for delta in deltas:
+                yield chunk([ChunkChoice(index=place, delta=delta) for place in places])
+            if isinstance(piece, GenerationResult):
+                for place in places:
+                    last = ChunkChoice(
+                        index=place,
+                        delta=Delta(),
+                        finish_reason=reason_of(piece, has_calls=bool(reader.calls)),
+                        logprobs=chat_logprobs(piece) if request.logprobs else None,
+                        shortened=list(piece.shortened) or None,
+                    )
+                    _give_value(last, piece, work.asked)
+                    yield chunk([last])
+    if request.stream_options is not None and request.stream_options.include_usage:
+        yield chunk([], usage_of([list(results.values())], work.began))
+
+
+def _delta(more: More) -> Delta:
+    if more.index is None:
+        return Delta(content=more.content)
+    if more.call is not None:
+        call = DeltaToolCall(
+            index=more.index,
+            id=more.call.id,
+            type="function",
+            function=DeltaFunction(name=more.call.name),
+        )
+    else:
+        call = DeltaToolCall(index=more.index, function=DeltaFunction(arguments=more.arguments))
+    return Delta(tool_calls=[call])
+
+
+async def _pieces(
+    work: Work,
+) -> AsyncGenerator[tuple[int, Chunk | GenerationResult[Any]], None]:
+    """The pieces of all outputs as they come, each with its number; the last is the result."""
+    streams: list[AsyncStream[Any]] = []
+    for prompt in work.prompts:
+        streams += work.generator.streams(prompt, work.made, **work.options)
+    arrived: asyncio.Queue[tuple[int, Any]] = asyncio.Queue()
+
+    async def read(number: int, stream: AsyncStream[Any]) -> None:
+        try:
+            async with stream:
+                async for piece in stream:
+                    arrived.put_nowait((number, piece))
+                arrived.put_nowait((number, stream.result))
+        except Exception as error:
+            arrived.put_nowait((number, error))
+
+    tasks = [asyncio.ensure_future(read(number, one)) for number, one in enumerate(streams)]
+    left = len(tasks)
+    try:
+        while left:
+            number, piece = await arrived.get()
+            if isinstance(piece, Exception):
+                raise told(piece, work)
+            left -= isinstance(piece, GenerationResult)
+            yield number, piece
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+# -- completions ------------------------------------------------------------------------------
+
+
+async def complete(
+    host: TextHost, request: CompletionRequest, model: str, began: float
+) -> CompletionResponse:
+    """The texts that go on from prompts."""
+    work = await work_of(host, request, began)
+    found = await results_of(work)
+    choices: list[CompletionChoice] = []
+    for prompt, results in zip(work.prompts, found, strict=True):
+        for number in range(work.n):
+            choice = _completed(results[number % work.made], request, work)
+            choice.index = len(choices)
+            choice.text = (prompt if request.echo else "") + choice.text
+            choices.append(choice)
+    return CompletionResponse(model=model, choices=choices, usage=usage_of(found, work.began))
+
+
+async def completion_chunks(
+    host: TextHost, request: CompletionRequest, model: str, began: float
+) -> AsyncGenerator[CompletionResponse, None]:
+    """The texts that go on from prompts, piece by piece."""
+    work = await work_of(host, request, began)
+    id_, created = new_id("cmpl-"), now()
+
+    def chunk(choices: list[CompletionChoice], usage: Usage | None = None) -> CompletionResponse:
+        return CompletionResponse(
+            id=id_, created=created, model=model, choices=choices, usage=usage
+        )
+
+    def places(number: int) -> range:
+        prompt, made = divmod(number, work.made)
+        return range(prompt * work.n + made, (prompt + 1) * work.n, work.made)
+
+    if request.echo:
+        for index, prompt in enumerate(work.prompts):
+            for place in range(index * work.n, (index + 1) * work.n):
+                yield chunk([CompletionChoice(index=place, text=prompt)])
+    results: list[list[GenerationResult[Any]]] = [[] for _ in work.prompts]
+    async with aclosing(_pieces(work)) as pieces:
+        async for number, piece in pieces:
+            if isinstance(piece, GenerationResult):
+                results[number // work.made].append(piece)
+                for place in places(number):
+                    last = _completed(piece, request, work)
+                    last.index, last.text = place, ""
+                    yield chunk([last])
+            elif piece.section == "answer":
+                yield chunk([CompletionChoice(index=at, text=str(piece)) for at in places(number)])
+    if request.stream_options is not None and request.stream_options.include_usage:
+        yield chunk([], usage_of(results, work.began))
+
+
+def _completed(
+    result: GenerationResult[Any], request: CompletionRequest, work: Work
+) -> CompletionChoice:
+    choice = CompletionChoice(
+        text=result.text,
+        finish_reason=reason_of(result),
+        logprobs=completion_logprobs(result) if request.logprobs is not None else None,
+        shortened=list(result.shortened) or None,
+    )
+    _give_value(choice, result, work.asked)
+    return choice
+
+
+# -- what is said of outputs ------------------------------------------------------------------
+
+
+def reason_of(result: GenerationResult[Any], *, has_calls: bool = False) -> FinishReason:
+    """Why an output ended, in OpenAI's words."""
+    if has_calls:
+        return "tool_calls"
+    return _REASONS[result.finish_reason or "stop"]
+
+
+def usage_of(groups: Sequence[Sequence[GenerationResult[Any]]], began: float) -> Usage:
+    """Tokens and times of the outputs that were made for one request, those of each prompt."""
+    ended = time.perf_counter()
+    prompt = cached = output = forced = reasoning = 0
+    for group in groups:  # a prompt counts once, however many outputs it has
+        prompt += max((one.usage.prompt_tokens for one in group), default=0)
+        cached += max((one.usage.reused_tokens for one in group), default=0)
+    results = [result for group in groups for result in group]
+    for usage in (result.usage for result in results):
+        output += usage.output_tokens + usage.reasoning_tokens + usage.draft_tokens
+        forced += usage.forced_tokens
+        reasoning += usage.reasoning_tokens
+    firsts = [
+        ended - began - result.timings.total_seconds + result.timings.first_chunk_seconds
+        for result in results
+        if result.timings.first_chunk_seconds is not None
+    ]
+    first = max(min(firsts), 0.0) if firsts else None
+    total = ended - began
+    speed = None
+    if output:
+        speed = round(output / total, 2)
+    return Usage(
+        prompt_tokens=prompt,
+        completion_tokens=output,
+        total_tokens=prompt + output,
+        prompt_tokens_details=PromptTokensDetails(cached_tokens=cached),
+        completion_tokens_details=CompletionTokensDetails(
+            reasoning_tokens=reasoning, forced_tokens=forced
+        ),
+        time_to_first_token=None if first is None else round(first, 6),
+        total_time=round(total, 6),
+        tokens_per_second=speed,
+    )
+
+
+def _give_value(
+    choice: Choice | ChunkChoice | CompletionChoice, result: GenerationResult[Any], asked: Wanted
+) -> None:
+    """Have a choice make its typed value when it is asked for."""
+
+    def value() -> Any:
+        made = result.value
+        if not asked.tools:
+            return made
+        calls = [piece for piece in made if isinstance(piece, Call)]
+        if calls:
+            return calls
+        return made[0] if made else ""
+
+    choice._result = result
+    choice._made = value

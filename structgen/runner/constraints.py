@@ -1,0 +1,350 @@
+"""What form a request asks for: its constraint and tools, as one output type.
+
+Owns the ways in which a request may say so (`response_format`, `grammar`, `output_type`, `tools`
+with `tool_choice`), that it says so once, and where in the request an error of a schema or grammar
+is. Compiles nothing: that needs a model.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from structgen.errors import OutputTypeError, PatternError, RequestError, SchemaError
+from structgen.types import Cfg, Choice, JsonSchema, Regex, ToolCalls, cache_key, lower
+
+from .requests import ChatRequest, Sampled
+
+_ANY_OBJECT = {"type": "object"}
+_FORMATS = ("text", "json_object", "json_schema")
+_CHOICES = ("none", "auto", "required")
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What form an output is to have.
+
+    Attributes:
+        type: the output type; None: free text.
+        key: equal for requests that want the same; None: not known, so that nothing is kept.
+        param: where in the request that stands.
+        tools: those of which there may be calls, or none.
+        has_answer: whether beside calls there may be a value instead of free text.
+    """
+
+    type: Any = None
+    key: Hashable = ()
+    param: str = ""
+    tools: tuple[Any, ...] = ()
+    has_answer: bool = False
+
+
+def wanted(request: Sampled) -> Wanted:
+    """The form that a request asks for.
+
+    Raises:
+        RequestError: it is none that there is, or there are several.
+    """
+    answer = _answer(request)
+    if not isinstance(request, ChatRequest):
+        return answer
+    tools, choice = _tools(request)
+    if not tools:
+        return answer
+    has_answer = answer.type is not None and choice == "auto"
+    parallel = request.parallel_tool_calls
+    try:
+        # Syntaxes of one call only have no parallel ones: None is as many as there can be.
+        type_ = ToolCalls(
+            tools,
+            parallel=None if parallel else parallel,
+            choice=choice,
+            **({"answer": answer.type} if has_answer else {}),
+        )
+    except OutputTypeError as error:
+        raise RequestError(f"tools: {error}", param="tools") from error
+    keys = tuple(_key(tool) for tool in tools)
+    key: Hashable = None
+    if None not in keys and (not has_answer or answer.key is not None):
+        key = ("tools", keys, choice, type_.parallel, answer.key if has_answer else ())
+    return Wanted(type_, key, answer.param or "tools", tuple(tools), has_answer)
+
+
+def _answer(request: Sampled) -> Wanted:
+    """The form of an answer that is no call."""
+    given = [
+        name
+        for name in ("response_format", "grammar", "output_type")
+        if getattr(request, name, None) is not None
+    ]
+    format_ = getattr(request, "response_format", None)
+    if format_ is not None and _format(format_) is None:
+        given.remove("response_format")
+    if len(given) > 1:
+        raise RequestError(
+            f"{' and '.join(given)} both say what form the text has. Leave one of them out.",
+            param=given[1],
+        )
+    if request.grammar_type is not None and request.grammar is None:
+        raise RequestError("grammar_type is of no use without grammar=.", param="grammar_type")
+    if not given:
+        return Wanted()
+    if given == ["output_type"]:
+        return Wanted(request.output_type, _key(request.output_type), "output_type")
+    if given == ["grammar"]:
+        return _grammar(request)
+    found = _format(format_)
+    assert found is not None
+    return found
+
+
+def _format(given: Any) -> Wanted | None:
+    """What a ``response_format`` says; None: text."""
+    if isinstance(given, type):
+        return Wanted(given, _key(given), "response_format")
+    if not isinstance(given, Mapping):
+        raise RequestError(
+            "response_format is an object with a type, or a class.", param="response_format"
+        )
+    kind = given.get("type")
+    if kind not in _FORMATS:
+        raise RequestError(
+            f"response_format.type: {kind!r} is not supported. It is one of {', '.join(_FORMATS)}.",
+            param="response_format.type",
+        )
+    known = {"type", "json_schema"} if kind == "json_schema" else {"type"}
+    _only(given, known, "response_format")
+    if kind == "text":
+        return None
+    if kind == "json_object":
+        return Wanted(JsonSchema(_ANY_OBJECT), ("json_object",), "response_format")
+    inner = given.get("json_schema")
+    param = "response_format.json_schema"
+    if not isinstance(inner, Mapping):
+        raise RequestError(f"{param}: there is none. Pass an object with a schema.", param=param)
+    _only(inner, {"name", "description", "schema", "strict"}, param)
+    if "schema" not in inner:
+        raise RequestError(f"{param}.schema is missing.", param=f"{param}.schema")
+    return _schema(inner["schema"], f"{param}.schema")
+
+
+def _schema(given: Any, param: str) -> Wanted:
+    try:
+        schema = JsonSchema(given)
+    except SchemaError as error:
+        raise placed(error, param) from error
+    return Wanted(schema, ("schema", schema), param)
+
+
+def _grammar(request: Sampled) -> Wanted:
+    kind, given, param = request.grammar_type, request.grammar, "grammar"
+    if kind is None:
+        raise RequestError(
+            "grammar: grammar_type= says what it is: regex, json_schema, lark, gbnf or choice.",
+            param="grammar_type",
+        )
+    if kind == "json_schema":
+        if not isinstance(given, (str, Mapping, bool)) or given == "":
+            raise RequestError("grammar: a JSON Schema is an object or its text.", param=param)
+        return _schema(json_text(given) if isinstance(given, str) else given, param)
+    if kind == "choice":
+        if not isinstance(given, (list, tuple)) or not given:
+            raise RequestError("grammar: choices are a list of at least one.", param=param)
+        type_: Any = Choice(given)
+        return Wanted(type_, _key(type_), param)
+    if not isinstance(given, str) or not given:
+        raise RequestError(f"grammar: of the type {kind} it is a text.", param=param)
+    try:
+        # A path would read files of this machine for whoever sends requests.
+        type_ = Regex(given) if kind == "regex" else Cfg(_of_lines(given), dialect=kind)
+    except OutputTypeError as error:
+        raise placed(error, param) from error
+    return Wanted(type_, (kind, given), param)
+
+
+def json_text(given: str) -> str:
+    """JSON text that nobody takes for the name of a file."""
+    return f" {given}"
+
+
+def _of_lines(given: str) -> str:
+    """A grammar that nobody takes for the name of one, or of a file."""
+    return f"{given}\n"
+
+
+# -- tools ------------------------------------------------------------------------------------
+
+
+def _tools(request: ChatRequest) -> tuple[list[Any], str]:
+    """The tools that may be called, and `ToolCalls`' choice; none where none may."""
+    tools, choice = request.tools or [], request.tool_choice
+    for index, tool in enumerate(tools):
+        if isinstance(tool, Mapping):
+            _check_tool(tool, f"tools[{index}]")
+    if not tools:
+        if choice not in (None, "none", "auto"):
+            raise RequestError("tool_choice: there are no tools.", param="tool_choice")
+        if request.parallel_tool_calls is not None and request.tools is None:
+            raise RequestError(
+                "parallel_tool_calls is of no use without tools.", param="parallel_tool_calls"
+            )
+        return [], "none"
+    if choice is None or isinstance(choice, str):
+        if choice is not None and choice not in _CHOICES:
+            raise RequestError(
+                f"tool_choice: {choice!r} is not one of {', '.join(_CHOICES)}.", param="tool_choice"
+            )
+        return ([], "none") if choice == "none" else (tools, choice or "auto")
+    return _chosen(tools, choice)
+
+
+def _chosen(tools: Sequence[Any], choice: Any) -> tuple[list[Any], str]:
+    """The tools, where one or some are named."""
+    kind = choice.get("type") if isinstance(choice, Mapping) else None
+    if kind == "function":
+        _only(choice, {"type", "function", "name"}, "tool_choice")
+        name = _named(choice, "tool_choice")
+        _check_there(tools, name, "tool_choice.function.name")
+        return list(tools), name
+    if kind == "allowed_tools":
+        param = "tool_choice"
+        inner = choice.get("allowed_tools", choice)
+        if inner is not choice:
+            param += ".allowed_tools"
+            _only(choice, {"type", "allowed_tools"}, "tool_choice")
+        if not isinstance(inner, Mapping):
+            raise RequestError(f"{param} is no object.", param=param)
+        _only(inner, {"type", "mode", "tools"}, param)
+        mode = inner.get("mode", "auto")
+        if mode not in ("auto", "required"):
+            raise RequestError(f"{param}.mode is auto or required.", param=f"{param}.mode")
+        listed = inner.get("tools")
+        if not isinstance(listed, (list, tuple)) or not listed:
+            raise RequestError(f"{param}.tools is a list of tools.", param=f"{param}.tools")
+        names = []
+        for index, one in enumerate(listed):
+            at = f"{param}.tools[{index}]"
+            if not isinstance(one, Mapping) or one.get("type") != "function":
+                raise RequestError(f"{at} is no function.", param=at)
+            names.append(_named(one, at))
+            _check_there(tools, names[-1], at)
+        return [tool for tool in tools if name_of(tool) in names], mode
+    raise RequestError(
+        "tool_choice is none, auto, required, "
+        '{"type": "function", "function": {"name": ...}} or {"type": "allowed_tools", ...}.',
+        param="tool_choice",
+    )
+
+
+def _named(given: Mapping[str, Any], param: str) -> str:
+    function = given.get("function", given)
+    name = function.get("name") if isinstance(function, Mapping) else None
+    if not isinstance(name, str):
+        raise RequestError(f"{param}: there is no function.name.", param=f"{param}.function.name")
+    return name
+
+
+def _check_there(tools: Sequence[Any], name: str, param: str) -> None:
+    names = [name_of(tool) for tool in tools]
+    if name not in names:
+        raise RequestError(
+            f"{param}: {name!r} is none of the tools, which are {', '.join(names)}.", param=param
+        )
+
+
+def name_of(tool: Any) -> str:
+    """What the model calls a tool; empty where it has no name."""
+    if isinstance(tool, Mapping):
+        function = tool.get("function", tool)
+        return str(function.get("name", "")) if isinstance(function, Mapping) else ""
+    if isinstance(tool, JsonSchema):
+        shared = tool.shared
+        return str(shared.get("title", "")) if isinstance(shared, Mapping) else ""
+    while hasattr(tool, "func"):  # functools.partial
+        tool = tool.func
+    return str(getattr(tool, "__name__", type(tool).__name__))
+
+
+def _check_tool(tool: Mapping[str, Any], param: str) -> None:
+    if tool.get("type") != "function":
+        raise RequestError(
+            f"{param}.type: {tool.get('type')!r} is not supported. It is 'function'.",
+            param=f"{param}.type",
+        )
+    _only(tool, {"type", "function"}, param)
+    function = tool.get("function")
+    if not isinstance(function, Mapping):
+        raise RequestError(f"{param}.function is missing.", param=f"{param}.function")
+    _only(function, {"name", "description", "parameters", "strict"}, f"{param}.function")
+    if not isinstance(function.get("name"), str) or not function["name"]:
+        raise RequestError(f"{param}.function.name is missing.", param=f"{param}.function.name")
+    parameters = function.get("parameters")
+    if parameters is not None and not isinstance(parameters, Mapping):
+        raise RequestError(
+            f"{param}.function.parameters is no JSON Schema of an object.",
+            param=f"{param}.function.parameters",
+        )
+
+
+# -- errors -----------------------------------------------------------------------------------
+
+
+def _only(given: Mapping[str, Any], known: set[str], param: str) -> None:
+    for name in given:
+        if name not in known:
+            raise RequestError(
+                f"{param}.{name} is not supported. Known are: {', '.join(sorted(known))}.",
+                param=f"{param}.{name}",
+            )
+
+
+def placed(error: OutputTypeError, param: str) -> RequestError:
+    """An error of a schema or grammar, with where in the request it is."""
+    if isinstance(error, (SchemaError,)) or hasattr(error, "path"):
+        path = str(getattr(error, "path", "") or "$")
+        param += path.removeprefix("$")
+    told = f"{param}: {error}"
+    if isinstance(error, PatternError) and error.position is not None:
+        told = f"{param}, at character {error.position:,}: {error}"
+    return RequestError(told, param=param)
+
+
+def refusal(error: OutputTypeError, asked: Wanted, request: Sampled) -> Exception:
+    """What to raise where the form cannot be enforced: it says where in the request that stands."""
+    cause = error.__cause__ if isinstance(error.__cause__, OutputTypeError) else error
+    for index, tool in enumerate(asked.tools):
+        wrong: OutputTypeError | None = None
+        if error.terminal == f"arguments of {name_of(tool)}":
+            wrong = cause
+        else:
+            try:
+                lower(ToolCalls([tool]))
+            except OutputTypeError as found:
+                wrong = found
+        if wrong is not None:
+            at = _index(request, tool, index)
+            if isinstance(tool, Mapping):
+                return placed(wrong, f"tools[{at}].function.parameters")
+            return RequestError(f"tools[{at}]: {wrong}", param=f"tools[{at}]")
+    if asked.tools and error.terminal is not None:
+        error = cause  # the answer beside calls
+    if asked.param == "output_type":
+        return error
+    return placed(error, asked.param)
+
+
+def _index(request: Sampled, tool: Any, index: int) -> int:
+    tools = getattr(request, "tools", None) or []
+    return next((i for i, one in enumerate(tools) if one is tool), index)
+
+
+def _key(value: Any) -> Hashable:
+    """What an output type or tool is known by; None: nothing."""
+    if isinstance(value, Mapping):
+        try:
+            return json.dumps(value)
+        except (TypeError, ValueError, RecursionError):
+            return None
+    return cache_key(value)

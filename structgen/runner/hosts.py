@@ -1,0 +1,253 @@
+"""What holds a loaded model: processes that run a text model, or an embedder in this process.
+
+Owns opening and closing, which process gets a request, and generators that are kept from request to
+request. Where a model runs, as measured on the machine that `docs/runner.md` names:
+
+Text models run in processes. The runtime holds the interpreter lock while it runs, so that in a
+thread of this process every pass of the model would stop all others, the event loop among them.
+
+Embedders run in threads of this process. ONNX Runtime's own sessions give the interpreter lock
+back while they run, and a process would have to be sent the texts and send back the vectors.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections import OrderedDict
+from collections.abc import Hashable, Mapping
+from pathlib import Path
+from typing import Any, final
+
+from structgen import models
+from structgen.models import catalogue, embedding
+from structgen.models.embedding import Embedder
+from structgen.workers import AsyncModel, WorkerGenerator
+
+from .configuration import Kind, ModelConfig
+
+_KEPT_GENERATORS = 128
+"""Most generators that are kept for a model, one for each output type."""
+
+_EMBEDDINGS_AT_ONCE = 2
+"""Most calls that an embedder works on side by side: each uses several cores by itself."""
+
+
+@final
+class TextHost:
+    """A text model in its processes. For the Runner's event loop.
+
+    Attributes:
+        models: the model in each process.
+    """
+
+    kind: Kind = "text"
+
+    def __init__(self, models: list[AsyncModel], *, is_own: bool) -> None:
+        self.models = models
+        self._is_own = is_own
+        self._generators: OrderedDict[Hashable, list[WorkerGenerator[Any]]] = OrderedDict()
+        self._turn = 0
+
+    @classmethod
+    async def open(cls, config: ModelConfig) -> TextHost:
+        """Load a model.
+
+        Raises:
+            StructgenError: it cannot be loaded.
+        """
+        source = config.source
+        if isinstance(source, AsyncModel):
+            return cls([source], is_own=False)
+        made: list[AsyncModel] = []
+        try:
+            if hasattr(source, "to_async"):
+                made.append(source.to_async(batch_size=config.batch_size))
+            else:
+                for _ in range(config.processes):
+                    made.append(
+                        await AsyncModel.load(
+                            source,
+                            providers=config.providers,
+                            session_options=config.session_options,
+                            threads=config.threads,
+                            batch_size=config.batch_size,
+                        )
+                    )
+            for model in made:
+                for name, path in config.adapters.items():
+                    await model.load_adapter(path, name)
+        except BaseException:
+            for model in made:
+                await asyncio.shield(model.aclose())
+            raise
+        return cls(made, is_own=True)
+
+    @property
+    def context_length(self) -> int:
+        """Most tokens of prompt and output together."""
+        return self.models[0].context_length
+
+    @property
+    def search_defaults(self) -> Mapping[str, Any]:
+        """The model's own search settings."""
+        return self.models[0].search_defaults
+
+    @property
+    def memory(self) -> int:
+        """Bytes that its processes hold, as far as the system tells; else the size of its files."""
+        held = [_resident(model.pid) for model in self.models]
+        return sum(
+            one or _size_of(model.folder) for one, model in zip(held, self.models, strict=True)
+        )
+
+    async def generator(self, key: Hashable, output_type: Any, think: Any) -> WorkerGenerator[Any]:
+        """A generator of outputs of a type, in the process whose turn it is.
+
+        Compiling runs in a thread, so that a large type holds up nobody.
+
+        Args:
+            key: equal for what is the same; None: not known, so that it is made each time.
+            output_type: of the outputs.
+            think: as for `structgen.Generator`.
+
+        Raises:
+            OutputTypeError: the type cannot be enforced.
+            OptionError: there is no room to think.
+        """
+        whole = None if key is None else (key, think)
+        known = None if whole is None else self._generators.get(whole)
+        if known is None or whole is None:
+            known = await asyncio.to_thread(self._made, output_type, think)
+            if whole is not None:
+                self._generators[whole] = known
+                if len(self._generators) > _KEPT_GENERATORS:
+                    self._generators.popitem(last=False)
+        if whole is not None and whole in self._generators:
+            self._generators.move_to_end(whole)
+        self._turn = (self._turn + 1) % len(known)
+        return known[self._turn]
+
+    def _made(self, output_type: Any, think: Any) -> list[WorkerGenerator[Any]]:
+        options = {} if think is None else {"think": think}
+        first = self.models[0].make_generator(output_type, **options)
+        compiled = first.constraint
+        return [first, *(m.make_generator(compiled, **options) for m in self.models[1:])]
+
+    async def close(self) -> None:
+        """End the processes."""
+        self._generators.clear()
+        if self._is_own:
+            for model in self.models:
+                await model.aclose()
+
+
+@final
+class EmbeddingHost:
+    """An embedder in this process. For the Runner's event loop.
+
+    Attributes:
+        embedder: it.
+    """
+
+    kind: Kind = "embedding"
+
+    def __init__(self, embedder: Embedder) -> None:
+        self.embedder = embedder
+        self.turns = asyncio.Semaphore(_EMBEDDINGS_AT_ONCE)
+
+    @classmethod
+    async def open(cls, config: ModelConfig) -> EmbeddingHost:
+        """Load an embedder.
+
+        Raises:
+            StructgenError: it cannot be loaded.
+        """
+        if isinstance(config.source, Embedder):
+            return cls(config.source)
+        return cls(await asyncio.to_thread(_embedder, config))
+
+    @property
+    def memory(self) -> int:
+        """Bytes of its files, which the runtime holds about once."""
+        return _size_of(self.embedder.folder)
+
+    async def close(self) -> None:
+        """Forget it: its memory is freed when the last call has ended."""
+
+
+Host = TextHost | EmbeddingHost
+
+
+async def opened(config: ModelConfig) -> Host:
+    """A model, loaded.
+
+    Raises:
+        StructgenError: it cannot be.
+    """
+    kind = config.kind or await asyncio.to_thread(kind_of, config)
+    return await (TextHost.open(config) if kind == "text" else EmbeddingHost.open(config))
+
+
+def kind_of(config: ModelConfig) -> Kind:
+    """What a model does, by its files; fetches them if need be.
+
+    Raises:
+        StructgenError: it is not there, or cannot be fetched.
+    """
+    source = config.source
+    if isinstance(source, Embedder):
+        return "embedding"
+    if not isinstance(source, (str, os.PathLike)):
+        return "text"
+    if os.fspath(source) in catalogue.ENTRIES and not Path(source).exists():
+        entry = catalogue.ENTRIES[os.fspath(source)]
+        return "text" if entry.task == "generate" else "embedding"
+    place = Path(source).expanduser()
+    if place.is_file():
+        return "embedding"
+    folder = models.path(source)
+    return "text" if (folder / "genai_config.json").is_file() else "embedding"
+
+
+def size_of(config: ModelConfig) -> int:
+    """About how many bytes a model will take: the size of its files; 0 where they are not here."""
+    if config.memory is not None:
+        return config.memory
+    source = config.source
+    if isinstance(source, (AsyncModel, Embedder)):
+        return 0  # it is there already, and its owner's
+    if not isinstance(source, (str, os.PathLike)):
+        return _size_of(source.folder)
+    return config.processes * _size_of(models.path(source))
+
+
+def _size_of(folder: Path) -> int:
+    if folder.is_file():
+        return folder.stat().st_size
+    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+
+
+def _resident(pid: int | None) -> int:
+    """Bytes of memory of a process that are in use; 0: not known."""
+    if pid is None:
+        return 0
+    try:
+        fields = Path(f"/proc/{pid}/statm").read_text().split()
+        return int(fields[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, IndexError, ValueError):
+        return 0
+
+
+def _embedder(config: ModelConfig) -> Embedder:
+    place = Path(config.source).expanduser()
+    if not place.exists():
+        place = models.path(config.source, task="embed")
+    return embedding.load(
+        place,
+        pooling=config.pooling,
+        max_length=config.max_length,
+        providers=config.providers,
+        session_options=config.session_options,
+        threads=config.threads,
+    )

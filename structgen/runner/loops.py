@@ -1,0 +1,252 @@
+"""An event loop in a thread of its own, and streams that cross from it to whoever reads.
+
+Owns how work gets into the loop and its results out: to code that waits in a thread, and to
+coroutines of other loops. A caller that goes away cancels its work. Knows nothing of models.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import queue
+import threading
+import weakref
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from concurrent.futures import Future
+from types import TracebackType
+from typing import Any, Generic, TypeVar, final
+
+from structgen.errors import StructgenError
+
+T = TypeVar("T")
+
+
+@final
+class LoopThread:
+    """A loop that runs in a thread. Thread-safe."""
+
+    def __init__(self, name: str) -> None:
+        """Start it."""
+        self._pid = os.getpid()
+        self.loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self.loop)
+        try:
+            self.loop.run_forever()
+        finally:
+            self.loop.close()
+
+    def begin(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        """Have a coroutine run in the loop.
+
+        Raises:
+            StructgenError: this process was forked from the one with the loop, or that is closed.
+        """
+        try:
+            self.check()
+            return asyncio.run_coroutine_threadsafe(work, self.loop)
+        except BaseException:
+            work.close()
+            raise
+
+    def check(self) -> None:
+        """Raise where nothing can be begun.
+
+        Raises:
+            StructgenError: so it is.
+        """
+        if self._pid != os.getpid():
+            raise StructgenError(
+                "This Runner was made by another process, from which this one was forked: its "
+                "thread is not here. Make a Runner in this process."
+            )
+        if self.loop.is_closed() or not self._thread.is_alive():
+            raise StructgenError("This Runner is closed. Make another.")
+
+    def wait(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine in the loop and wait for its result; Ctrl-C cancels it.
+
+        Raises:
+            StructgenError: this thread is the loop's own, which would wait for itself.
+        """
+        if threading.current_thread() is self._thread:
+            work.close()
+            raise StructgenError(
+                "This is the Runner's own thread, which cannot wait for itself. In a callback, "
+                "await the asynchronous method (achat, say)."
+            )
+        future = self.begin(work)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    async def asked(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine in the loop and await its result, in any loop; cancelled with it."""
+        if asyncio.get_running_loop() is self.loop:
+            return await work
+        return await asyncio.wrap_future(self.begin(work))
+
+    def stop(self) -> None:
+        """Stop the loop and wait until its thread has ended. A second call does nothing."""
+        if self._pid != os.getpid() or self.loop.is_closed():
+            return
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        if threading.current_thread() is not self._thread:
+            self._thread.join()
+
+
+class _End:
+    """The end of a stream: as it should be, or with an error."""
+
+    def __init__(self, error: BaseException | None) -> None:
+        self.error = error
+
+
+class _Stream(Generic[T]):
+    """Pieces that a task in the loop makes. Nothing runs before the first is asked for."""
+
+    def __init__(self, thread: LoopThread, make: Callable[[], AsyncIterator[T]]) -> None:
+        thread.check()
+        self._thread = thread
+        self._make = make
+        self._work: Future[None] | None = None
+        self._is_over = False
+
+    def _begin(self, put: Callable[[T | _End], object]) -> None:
+        if self._work is None:
+            self._work = self._thread.begin(_pump(self._make(), put))
+            weakref.finalize(self, self._work.cancel)
+
+    def _taken(self, piece: T | _End) -> T | None:
+        """A piece; None at the end."""
+        if isinstance(piece, _End):
+            self._is_over = True
+            if piece.error is not None:
+                raise piece.error
+            return None
+        return piece
+
+    def _stop(self) -> None:
+        self._is_over = True
+        if self._work is not None:
+            self._work.cancel()
+
+
+async def _pump(pieces: AsyncIterator[T], put: Callable[[T | _End], object]) -> None:
+    try:
+        async for piece in pieces:
+            put(piece)
+    except BaseException as error:
+        put(_End(error if isinstance(error, Exception) else None))
+        raise
+    else:
+        put(_End(None))
+    finally:
+        close = getattr(pieces, "aclose", None)
+        if close is not None:
+            await close()
+
+
+@final
+class ChunkStream(_Stream[T], Iterator[T]):
+    """The pieces of an answer. Close it, or leave its ``with``, to end the work early."""
+
+    def __init__(self, thread: LoopThread, make: Callable[[], AsyncIterator[T]]) -> None:
+        super().__init__(thread, make)
+        self._arrived: queue.SimpleQueue[T | _End] = queue.SimpleQueue()
+
+    def __iter__(self) -> ChunkStream[T]:
+        return self
+
+    def __next__(self) -> T:
+        """Wait for the next piece.
+
+        Raises:
+            StructgenError: what the request failed with.
+        """
+        if self._is_over:
+            raise StopIteration
+        self._begin(self._arrived.put)
+        piece = self._taken(self._arrived.get())
+        if piece is None:
+            raise StopIteration
+        return piece
+
+    def close(self) -> None:
+        """End the work. A second call does nothing."""
+        self._stop()
+
+    def __enter__(self) -> ChunkStream[T]:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+@final
+class AsyncChunkStream(_Stream[T], AsyncIterator[T]):
+    """The pieces of an answer, for asynchronous code. Close it to end the work early.
+
+    Cancelling the task that reads it ends the work, too.
+    """
+
+    def __init__(self, thread: LoopThread, make: Callable[[], AsyncIterator[T]]) -> None:
+        super().__init__(thread, make)
+        self._arrived: asyncio.Queue[T | _End] | None = None
+
+    def __aiter__(self) -> AsyncChunkStream[T]:
+        return self
+
+    async def __anext__(self) -> T:
+        """Wait for the next piece.
+
+        Raises:
+            StructgenError: what the request failed with.
+        """
+        if self._is_over:
+            raise StopAsyncIteration
+        if self._arrived is None:
+            arrived: asyncio.Queue[T | _End] = asyncio.Queue()
+            self._arrived = arrived
+            loop = asyncio.get_running_loop()
+
+            def put(piece: T | _End) -> None:
+                try:
+                    loop.call_soon_threadsafe(arrived.put_nowait, piece)
+                except RuntimeError:  # the reader's loop is closed
+                    raise asyncio.CancelledError from None
+
+            self._begin(put)
+        try:
+            piece = self._taken(await self._arrived.get())
+        except BaseException:
+            self._stop()
+            raise
+        if piece is None:
+            raise StopAsyncIteration
+        return piece
+
+    async def aclose(self) -> None:
+        """End the work. A second call does nothing."""
+        self._stop()
+
+    async def __aenter__(self) -> AsyncChunkStream[T]:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.aclose()

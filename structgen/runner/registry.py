@@ -1,0 +1,354 @@
+"""The models of a Runner by id: what state each is in, who uses it, and which has to go.
+
+Owns loading and unloading, aliases and the default, the line of those who wait for a model, and the
+budget of memory. It lives in one event loop, so that nothing here is locked; loading runs beside
+it. Knows nothing of requests.
+
+    unloaded ─▶ loading ─▶ loaded ─▶ unloading ─▶ unloaded      (loading may end in failed)
+
+A model that is in use, or wanted by somebody, is never unloaded to make room: whoever needs the
+room waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any, Literal, final
+
+from structgen.errors import ModelError, ModelNotFound, OptionError, Overloaded
+
+from .configuration import ModelConfig
+from .hosts import Host, opened, size_of
+
+Status = Literal["loaded", "loading", "unloading", "unloaded", "failed"]
+
+
+@dataclass(eq=False, slots=True)
+class Entry:
+    """One model.
+
+    Attributes:
+        id: what requests call it.
+        config: how to load it.
+        status: see above.
+        host: it, where it is loaded.
+        error: why loading failed.
+        bytes: what it takes; before it has been loaded, what its files take; None: not known.
+        users: requests that run on it.
+        wanted: requests that wait until it is loaded.
+        used: when it was last used, by a counter.
+        task: what loads it.
+        active: requests that have a place, of the Runner's ``max_concurrency``.
+        line: those who wait for a place.
+        seconds: how long its requests take, on average.
+    """
+
+    id: str
+    config: ModelConfig
+    status: Status = "unloaded"
+    host: Host | None = None
+    error: BaseException | None = None
+    bytes: int | None = None
+    users: int = 0
+    wanted: int = 0
+    used: int = 0
+    task: asyncio.Task[None] | None = None
+    active: int = 0
+    line: deque[asyncio.Future[None]] = field(default_factory=deque)
+    seconds: float = 1.0
+    is_removed: bool = False
+
+
+@final
+class Registry:
+    """The models. Used in one event loop only.
+
+    Attributes:
+        default: id of the model that requests without one get.
+    """
+
+    def __init__(
+        self,
+        configs: Mapping[str, ModelConfig],
+        *,
+        default: str | None,
+        aliases: Mapping[str, str],
+        memory_budget: int | None,
+        max_concurrency: int,
+        max_queue: int,
+    ) -> None:
+        """Take over models, none of which is loaded.
+
+        Raises:
+            OptionError, ModelNotFound: a name is taken, or names nothing.
+        """
+        self.entries: dict[str, Entry] = {}
+        self.aliases: dict[str, str] = {}
+        self.default: str | None = None
+        self._budget = memory_budget
+        self._most = max_concurrency
+        self._most_waiting = max_queue
+        self._clock = itertools.count(1)
+        self._changed = asyncio.Condition()
+        self._making_room = asyncio.Lock()
+        for id_, config in configs.items():
+            self.add(id_, config)
+        for alias, id_ in aliases.items():
+            self.add_alias(alias, id_)
+        if default is not None:
+            self.default = self.entry(default).id
+
+    # -- names ------------------------------------------------------------------------------
+
+    def add(self, id_: str, config: ModelConfig) -> None:
+        """Take a model in, unloaded.
+
+        Raises:
+            OptionError: the id is taken, or no text.
+        """
+        if not isinstance(id_, str) or not id_:
+            raise OptionError(f"The model's id {id_!r} is no text.")
+        if id_ in self.entries or id_ in self.aliases:
+            raise OptionError(f"There is a model called {id_!r} already. Remove it first.")
+        self.entries[id_] = Entry(id_, config)
+        if self.default is None:
+            self.default = id_
+
+    def add_alias(self, alias: str, id_: str) -> None:
+        """Let a model have another name.
+
+        Raises:
+            OptionError: the name is taken, or no text.
+            ModelNotFound: there is no such model.
+        """
+        if not isinstance(alias, str) or not alias:
+            raise OptionError(f"The alias {alias!r} is no text.")
+        if alias in self.entries:
+            raise OptionError(f"{alias!r} is the id of a model, and no alias of another.")
+        self.aliases[alias] = self.entry(id_).id
+
+    def entry(self, name: str | None) -> Entry:
+        """The model of an id or alias; the default where there is no name.
+
+        Raises:
+            ModelNotFound: there is none.
+        """
+        if name is None:
+            name = self.default
+            if name is None:
+                raise ModelNotFound(
+                    "The Runner has no models. Add one: runner.add_model(id, source)."
+                )
+        found = self.entries.get(self.aliases.get(name, name))
+        if found is None:
+            known = ", ".join([*self.entries, *self.aliases]) or "none"
+            raise ModelNotFound(f"There is no model {name!r}. There are: {known}.")
+        return found
+
+    # -- use --------------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def lease(self, entry: Entry) -> AsyncIterator[Host]:
+        """Use a model for a request: it is loaded, and stays so meanwhile.
+
+        Raises:
+            Overloaded: too many wait for it.
+            StructgenError: it cannot be loaded.
+        """
+        await self._enter(entry)
+        began = time.monotonic()
+        try:
+            host = await self._loaded(entry)
+            try:
+                yield host
+            finally:
+                entry.users -= 1
+                entry.used = next(self._clock)
+                await self._tell()
+        finally:
+            entry.seconds += 0.1 * (time.monotonic() - began - entry.seconds)
+            self._leave(entry)
+
+    async def _enter(self, entry: Entry) -> None:
+        """Get one of the places, or wait in line for one."""
+        if entry.active < self._most:
+            entry.active += 1
+            return
+        waiting = sum(not one.done() for one in entry.line)
+        if waiting >= self._most_waiting:
+            seconds = max(1.0, entry.seconds * (waiting + 1) / self._most)
+            raise Overloaded(
+                f"{entry.active:,} requests for {entry.id} run and {waiting:,} wait, which is as "
+                f"many as may (max_concurrency, max_queue). Retry in {seconds:.0f} s.",
+                retry_after=seconds,
+            )
+        place: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        entry.line.append(place)
+        try:
+            await place  # `_leave` hands its place on
+        except BaseException:
+            if place.done() and not place.cancelled():
+                self._leave(entry)
+            else:
+                entry.line.remove(place)
+            raise
+
+    def _leave(self, entry: Entry) -> None:
+        while entry.line:
+            place = entry.line.popleft()
+            if not place.done():
+                place.set_result(None)
+                return
+        entry.active -= 1
+
+    async def _loaded(self, entry: Entry) -> Host:
+        """The model, loaded; counts one who uses it."""
+        entry.wanted += 1
+        try:
+            while True:
+                if entry.is_removed:
+                    raise ModelNotFound(f"The model {entry.id!r} was removed.")
+                if entry.host is not None and entry.status == "loaded":
+                    entry.users += 1
+                    return entry.host
+                await self.load(entry)
+        finally:
+            entry.wanted -= 1
+
+    # -- states -----------------------------------------------------------------------------
+
+    async def load(self, entry: Entry) -> None:
+        """Have a model loaded, unless it is.
+
+        Raises:
+            StructgenError: it cannot be.
+        """
+        while entry.status == "unloading":
+            await self._wait()
+        if entry.status == "loaded":
+            return
+        if entry.task is None:
+            entry.status, entry.error = "loading", None
+            entry.task = asyncio.ensure_future(self._load(entry))
+        await asyncio.shield(entry.task)
+
+    async def _load(self, entry: Entry) -> None:
+        try:
+            need = entry.bytes or 0
+            if self._budget is not None:
+                need = need or await asyncio.to_thread(size_of, entry.config)
+                async with self._making_room:
+                    await self._make_room(entry, need)
+                    entry.bytes = need  # reserved from now on
+            host = await opened(entry.config)
+        except BaseException as error:
+            entry.status, entry.error = "failed", error
+            entry.task = None
+            await self._tell()
+            raise
+        entry.host, entry.status, entry.task = host, "loaded", None
+        entry.used = next(self._clock)
+        if entry.config.memory is None:
+            entry.bytes = max(host.memory, need)
+        await self._tell()
+
+    async def _make_room(self, entry: Entry, need: int) -> None:
+        """Unload who was used longest ago, until there is room."""
+        budget = self._budget
+        assert budget is not None
+        if need > budget:
+            raise ModelError(
+                f"{entry.id} takes about {need / 1e9:.2f} GB, and memory_budget is "
+                f"{budget / 1e9:.2f} GB. Raise it."
+            )
+        while self._held(entry) + need > budget:
+            idle = [
+                one
+                for one in self.entries.values()
+                if one.status == "loaded" and not one.users and not one.wanted
+                if one is not entry and not one.config.is_loaded
+            ]
+            if idle:
+                await self.unload(min(idle, key=lambda one: one.used))
+            elif any(o.users or o.wanted for o in self.entries.values() if o is not entry):
+                await self._wait()
+            else:
+                raise ModelError(f"There is no room for {entry.id} in memory_budget.")
+
+    def _held(self, beside: Entry) -> int:
+        """Bytes of all models that are loaded or about to be, but for one."""
+        return sum(
+            one.bytes or 0
+            for one in self.entries.values()
+            if one is not beside and one.status in ("loaded", "loading", "unloading")
+            if not one.config.is_loaded
+        )
+
+    async def unload(self, entry: Entry) -> None:
+        """Unload a model when those who use it have ended; others wait, and load it again."""
+        while entry.status in ("loading", "unloading"):
+            await self._wait()
+        if entry.status != "loaded":
+            entry.status = "unloaded"
+            return
+        entry.status = "unloading"
+        try:
+            while entry.users:
+                await self._wait()
+        except BaseException:
+            entry.status = "loaded"
+            await self._tell()
+            raise
+        host, entry.host = entry.host, None
+        if host is not None:
+            await host.close()
+        entry.status = "unloaded"
+        await self._tell()
+
+    async def remove(self, entry: Entry) -> None:
+        """Unload a model and forget it, with its aliases."""
+        entry.is_removed = True
+        await self.unload(entry)
+        self.entries.pop(entry.id, None)
+        self.aliases = {alias: id_ for alias, id_ in self.aliases.items() if id_ != entry.id}
+        if self.default == entry.id:
+            self.default = next(iter(self.entries), None)
+
+    async def close(self) -> None:
+        """End all models. Requests under way fail."""
+        tasks = [entry.task for entry in self.entries.values() if entry.task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for entry in self.entries.values():
+            host, entry.host, entry.status = entry.host, None, "unloaded"
+            if host is not None:
+                await host.close()
+
+    async def _tell(self) -> None:
+        async with self._changed:
+            self._changed.notify_all()
+
+    async def _wait(self) -> None:
+        async with self._changed:
+            await self._changed.wait()
+
+    def told(self, entry: Entry) -> dict[str, Any]:
+        """What is known of a model."""
+        return {
+            "id": entry.id,
+            "status": entry.status,
+            "source": entry.config.shown,
+            "kind": None if entry.host is None else entry.host.kind,
+            "bytes": entry.bytes if entry.status == "loaded" else None,
+            "users": entry.users,
+            "error": None if entry.error is None else str(entry.error),
+            "aliases": sorted(a for a, id_ in self.aliases.items() if id_ == entry.id),
+            "is_default": self.default == entry.id,
+        }

@@ -1,0 +1,510 @@
+"""What a program asks a Runner for: typed requests, in the shape of OpenAI's API.
+
+Owns the fields of each kind of request, and what is wrong with one before any model is known. A
+dict is validated into them; a field that is unknown, or known and not supported here, is refused by
+its path, so that nothing is ignored in silence. What a field means for the decode loop is
+`options`' business, for the form of the answer `constraints`'.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    Strict,
+    StrictBool,
+    StrictInt,
+    StrictStr,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
+
+from structgen.errors import RequestError
+
+Number = Annotated[float, Strict()]
+
+RequestT = TypeVar("RequestT", bound="Request")
+
+_NOT_HERE = {
+    "functions": "It is the old name of tools=.",
+    "function_call": "It is the old name of tool_choice=.",
+    "audio": "Answers are text.",
+    "prediction": "Text that is the only way on is appended in one pass by itself.",
+    "web_search_options": "There is no web search. Pass a tool of your own.",
+    "moderation": "Nothing is moderated.",
+    "best_of": "Pass n= and choose among the outputs.",
+    "suffix": "Text between two others is not supported. Put it into the prompt.",
+    "use_beam_search": "Outputs are grown one token at a time, not ranked as beams.",
+    "stream": "Call stream_chat, or stream_complete.",
+    "max_new_tokens": "It is called max_tokens here.",
+    "random_seed": "It is called seed here.",
+    "do_sample": "Pass temperature=0 for the likeliest token, or a temperature above 0.",
+    "guided_json": "Pass response_format=, or grammar= with grammar_type='json_schema'.",
+    "guided_regex": "Pass grammar= with grammar_type='regex'.",
+    "guided_choice": "Pass grammar= with grammar_type='choice'.",
+}
+"""Fields that other programs know, and what to write instead."""
+
+
+def place(steps: Sequence[str | int]) -> str:
+    """Where in a request something is: ``messages[0].content``."""
+    path = ""
+    for step in steps:
+        if isinstance(step, int):
+            path += f"[{step}]"
+        elif step.isidentifier():
+            path += f".{step}" if path else step
+    return path
+
+
+class Wrong(ValueError):
+    """Something is wrong below where Pydantic looks; ``steps`` lead there."""
+
+    def __init__(self, message: str, *steps: str | int) -> None:
+        super().__init__(message)
+        self.steps = steps
+
+
+class Part(BaseModel):
+    """A part of a request: no field beside those that it names."""
+
+    model_config = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
+
+
+class Request(Part):
+    """What all requests have.
+
+    Attributes:
+        model: id or alias of the model; None: the runner's default.
+    """
+
+    model: StrictStr | None = None
+
+    def __init__(self, **fields: Any) -> None:
+        """Check the fields.
+
+        Raises:
+            RequestError: one is unknown, unsupported or wrong; its ``param`` says which.
+        """
+        try:
+            super().__init__(**fields)
+        except ValidationError as error:
+            raise refused(type(self), error) from None
+
+    @classmethod
+    def of(cls: type[RequestT], given: Any, fields: Mapping[str, Any]) -> RequestT:
+        """The request that a caller means.
+
+        Args:
+            given: a request, a dict, or None.
+            fields: named beside it; they stand in place of its own.
+
+        Raises:
+            RequestError: it is none of these, or a field is wrong.
+        """
+        if isinstance(given, cls):
+            if not fields:
+                return given
+            given = {name: getattr(given, name) for name in given.model_fields_set}
+        elif given is None:
+            given = {}
+        elif not isinstance(given, Mapping):
+            raise RequestError(
+                f"The request is of type {type(given).__name__}. Pass a {cls.__name__}, a dict, or "
+                "its fields by name."
+            )
+        return cls(**{**given, **fields})
+
+
+def refused(kind: type[BaseModel], error: ValidationError) -> RequestError:
+    """What Pydantic says of the first wrong field, as an error that names its path."""
+    found = error.errors(include_url=False)
+    paths = [[step for step in one["loc"] if not _is_of_union(step)] for one in found]
+    # Of a union each member says why it is not meant: the one that was read furthest was.
+    alike = [i for i, path in enumerate(paths) if path[: len(paths[0])] == paths[0]]
+    chosen = max(alike, key=lambda i: len(paths[i]))
+    first, steps = found[chosen], paths[chosen]
+    param = place(steps)
+    if first["type"] == "extra_forbidden":
+        name = str(steps[-1])
+        message = f"{param} is not a field that is supported."
+        if len(steps) == 1:
+            message = f"{param} is not supported."
+            if name in _NOT_HERE:
+                message += f" {_NOT_HERE[name]}"
+            else:
+                close = difflib.get_close_matches(name, kind.model_fields, n=2, cutoff=0.6)
+                if close:
+                    message += f" Did you mean {' or '.join(close)}?"
+        return RequestError(message, param=param)
+    cause = first.get("ctx", {}).get("error")
+    if isinstance(cause, Wrong):
+        param = place([*steps, *cause.steps])
+        return RequestError(f"{param}: {cause}", param=param)
+    told = first["msg"].removeprefix("Value error, ")
+    if first["type"] == "missing":
+        return RequestError(f"{param} is missing.", param=param)
+    return RequestError(f"{param}: {told} (got {_shown(first['input'])})", param=param)
+
+
+def _is_of_union(step: str | int) -> bool:
+    """Whether this is how Pydantic calls a member of a union, and no step of a path."""
+    return (isinstance(step, str) and not step.isidentifier()) or step in _UNION_MEMBERS
+
+
+_UNION_MEMBERS = ("str", "list", "dict", "bool", "int", "float", "TextPart")
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else text[:79] + "…"
+
+
+# -- chats ------------------------------------------------------------------------------------
+
+
+class TextPart(Part):
+    """A part of a message's content. Only texts are supported."""
+
+    type: Literal["text"] = "text"
+    text: StrictStr
+
+
+class CalledFunction(Part):
+    """What a call calls: a name, and its arguments as JSON text."""
+
+    name: StrictStr
+    arguments: StrictStr
+
+
+class MessageToolCall(Part):
+    """A call in an earlier answer of the assistant's."""
+
+    id: StrictStr | None = None
+    type: Literal["function"] = "function"
+    function: CalledFunction
+    index: StrictInt | None = None
+
+
+class Message(Part):
+    """One message of a chat.
+
+    Attributes:
+        role: who says it; ``developer`` is ``system``.
+        content: text, or parts of text, which are put together.
+        name: who says it by name, for templates that know names.
+        tool_calls: calls in an earlier answer of the assistant's.
+        tool_call_id: which call this is the result of, with the role ``tool``.
+        reasoning_content: what the assistant thought, for templates that show it.
+        refusal: as answers have it: None.
+    """
+
+    role: Literal["system", "developer", "user", "assistant", "tool"]
+    content: StrictStr | list[TextPart] | None = None
+    name: StrictStr | None = None
+    tool_calls: list[MessageToolCall] | None = None
+    tool_call_id: StrictStr | None = None
+    reasoning_content: StrictStr | None = None
+    refusal: None = None
+    annotations: list[Any] | None = Field(default=None, max_length=0)
+    audio: None = None
+    function_call: None = None
+
+    @field_validator("content", mode="before")
+    @classmethod
+    def _only_text(cls, content: Any) -> Any:
+        if isinstance(content, (list, tuple)):
+            for index, part in enumerate(content):
+                kind = part.get("type") if isinstance(part, Mapping) else None
+                if isinstance(kind, str) and kind != "text":
+                    raise Wrong(
+                        f"parts of type {kind!r} are not supported: models read text. Pass "
+                        '{"type": "text", "text": ...}.',
+                        index,
+                        "type",
+                    )
+            return list(content)
+        return content
+
+    @model_validator(mode="after")
+    def _is_whole(self) -> Message:
+        if self.tool_calls and self.role != "assistant":
+            raise Wrong(f"a message of the {self.role} has no calls.", "tool_calls")
+        if self.tool_call_id is not None and self.role != "tool":
+            raise Wrong("only a message with the role 'tool' has it.", "tool_call_id")
+        if self.content is None and not self.tool_calls:
+            raise Wrong("there is none. Pass a text.", "content")
+        return self
+
+    @property
+    def text(self) -> str:
+        """What is said."""
+        if isinstance(self.content, list):
+            return "".join(part.text for part in self.content)
+        return self.content or ""
+
+    def for_template(self) -> dict[str, Any]:
+        """The message as chat templates take it."""
+        role = "system" if self.role == "developer" else self.role
+        message: dict[str, Any] = {"role": role, "content": self.text}
+        for name in ("name", "tool_call_id", "reasoning_content"):
+            value = getattr(self, name)
+            if value is not None:
+                message[name] = value
+        if self.tool_calls:
+            message["tool_calls"] = [
+                {
+                    "id": call.id or f"call{index:05}",
+                    "type": "function",
+                    "function": {
+                        "name": call.function.name,
+                        "arguments": _arguments(call.function.arguments),
+                    },
+                }
+                for index, call in enumerate(self.tool_calls)
+            ]
+        return message
+
+
+def _arguments(text: str) -> Any:
+    """Arguments as templates want them: as a value, where they are JSON."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+class StreamOptions(Part):
+    """What a stream tells beside its pieces.
+
+    Attributes:
+        include_usage: whether a last chunk without choices has the usage.
+    """
+
+    include_usage: StrictBool = False
+    include_obfuscation: Literal[False] | None = None
+
+
+class Sampled(Request):
+    """What requests for text have in common.
+
+    Fields that other programs send and that change nothing here are taken and not read: ``user``,
+    ``metadata``, ``safety_identifier``, ``prompt_cache_key``.
+
+    Attributes:
+        max_tokens: most tokens of the answer, thoughts included.
+        temperature: divides the scores; 0: the likeliest token.
+        top_p: sample among the likeliest tokens that together have this probability.
+        top_k: sample among so many of the likeliest.
+        repetition_penalty: above 1 discourages tokens that are there already.
+        no_repeat_ngram_size: no run of so many tokens twice.
+        logit_bias: token id to what is added to its score.
+        stop: texts that end the output.
+        seed: with the same seed and fields, the same output.
+        n: how many outputs.
+        stream_options: for streams.
+        adapter: name of a loaded adapter to run with.
+        timeout: most seconds.
+        special_tokens: where in a chat names of special tokens are read as such.
+        abstain_below: the probability that each value which is a choice among few has to have.
+        truncate_sequence: whether a prompt that is too long loses what is oldest, rather than being
+            refused.
+        grammar: the form of the text: a regular expression, JSON Schema, grammar or choices.
+        grammar_type: which of these it is.
+        output_type: the form of the text, as a Python type or another output type of structgen's.
+    """
+
+    _FIXED: ClassVar[Mapping[str, tuple[tuple[Any, ...], str]]] = {
+        "frequency_penalty": ((0,), "Use repetition_penalty=."),
+        "presence_penalty": ((0,), "Use repetition_penalty=."),
+        "min_p": ((0,), "Use top_p= or top_k=."),
+        "service_tier": (("auto", "default"), "There is one tier."),
+        "store": ((False,), "Answers are not stored."),
+    }
+    """Fields of which one value only is supported: that which changes nothing."""
+
+    max_tokens: StrictInt | None = None
+    temperature: Number | None = None
+    top_p: Number | None = None
+    top_k: StrictInt | None = None
+    min_p: Any = None
+    repetition_penalty: Number | None = None
+    frequency_penalty: Any = None
+    presence_penalty: Any = None
+    no_repeat_ngram_size: StrictInt | None = None
+    logit_bias: dict[str | int, Number] | None = None
+    stop: StrictStr | list[StrictStr] | None = None
+    seed: StrictInt | None = None
+    n: Annotated[StrictInt, Field(ge=1, le=128)] | None = None
+    stream_options: StreamOptions | None = None
+    adapter: StrictStr | None = None
+    timeout: Number | None = None
+    special_tokens: Literal["template", "anywhere"] | None = None
+    abstain_below: Number | dict[str, Number] | None = None
+    truncate_sequence: StrictBool = False
+    grammar: Any = None
+    grammar_type: Literal["regex", "json_schema", "lark", "gbnf", "choice"] | None = None
+    output_type: Any = Field(default=None, exclude=True)
+    user: StrictStr | None = None
+    metadata: dict[str, Any] | None = None
+    safety_identifier: StrictStr | None = None
+    prompt_cache_key: StrictStr | None = None
+    service_tier: Any = None
+    store: Any = None
+
+    @model_validator(mode="after")
+    def _only_what_is_supported(self) -> Sampled:
+        for name, (values, instead) in self._FIXED.items():
+            given = getattr(self, name, None)
+            if given is not None and given not in values:
+                raise Wrong(f"{_shown(given)} is not supported. {instead}", name)
+        return self
+
+
+class ChatRequest(Sampled):
+    """A chat: messages in, the assistant's answer out. A str for ``messages`` is the user's one.
+
+    Attributes:
+        messages: the chat.
+        max_completion_tokens: another name for ``max_tokens``.
+        response_format: the form of the answer, as in OpenAI's API.
+        tools: what the model may call: as in OpenAI's API, or functions and classes.
+        tool_choice: ``none``, ``auto``, ``required``, or as in OpenAI's API one tool or some.
+        parallel_tool_calls: whether there may be several calls in an answer.
+        logprobs: whether the answer tells the log probabilities of its tokens.
+        top_logprobs: how many of the likeliest tokens it lists beside each.
+        enable_thinking: whether the model thinks before it answers.
+        reasoning_effort: how much.
+        thinking_budget: most tokens of the thought; None: as the effort says.
+    """
+
+    _FIXED = {
+        **Sampled._FIXED,
+        "verbosity": (("medium",), "Say in a message how long an answer is to be."),
+        "modalities": ((["text"],), "Answers are text."),
+    }
+
+    messages: list[Message]
+    max_completion_tokens: StrictInt | None = None
+    response_format: Any = None
+    tools: list[Any] | None = None
+    tool_choice: Any = None
+    parallel_tool_calls: StrictBool | None = None
+    logprobs: StrictBool | None = None
+    top_logprobs: StrictInt | None = None
+    enable_thinking: StrictBool | None = None
+    reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh"] | None = None
+    thinking_budget: Annotated[StrictInt, Field(ge=1)] | None = None
+    verbosity: Any = None
+    modalities: Any = None
+
+    @field_validator("messages", mode="before")
+    @classmethod
+    def _one_message(cls, messages: Any) -> Any:
+        if isinstance(messages, str):
+            return [{"role": "user", "content": messages}]
+        if isinstance(messages, (list, tuple)):
+            return [_as_dict(message) for message in messages]
+        return messages
+
+    @field_validator("messages")
+    @classmethod
+    def _some_messages(cls, messages: list[Message]) -> list[Message]:
+        if not messages:
+            raise Wrong("there are none. Pass at least one.")
+        return messages
+
+
+def _as_dict(message: Any) -> Any:
+    """An answer's message, or one of another library, as a dict."""
+    if isinstance(message, BaseModel) and not isinstance(message, Message):
+        return message.model_dump(exclude_none=True)
+    return message
+
+
+class CompletionRequest(Sampled):
+    """Text that goes on from a prompt, without a chat template.
+
+    Attributes:
+        prompt: a text, token ids, or a list of either.
+        echo: whether the text begins with the prompt.
+        logprobs: how many of the likeliest tokens to list beside each of the text's.
+    """
+
+    prompt: Any
+    echo: StrictBool = False
+    logprobs: StrictInt | None = None
+    best_of: StrictInt | None = None
+
+
+# -- others -----------------------------------------------------------------------------------
+
+
+class EmbeddingRequest(Request):
+    """Texts whose vectors are wanted.
+
+    Attributes:
+        input: a text, or a list of texts.
+        dimensions: keep so many numbers of each vector.
+        encoding_format: how vectors are written.
+        prompt_name: which of the model's prompts stands before each text: ``query``, say.
+        truncate_sequence: whether texts that are too long are cut, rather than refused.
+    """
+
+    input: Any
+    dimensions: StrictInt | None = None
+    encoding_format: Literal["float", "base64"] = "float"
+    prompt_name: StrictStr | None = None
+    truncate_sequence: StrictBool = False
+    user: StrictStr | None = None
+
+
+class RerankRequest(Request):
+    """Documents to be put in the order of how well they answer a query.
+
+    Attributes:
+        query: what is asked.
+        documents: texts, or dicts with a ``text``.
+        top_n: keep so many.
+        return_documents: whether the answer has the documents' texts.
+        truncate_sequence: whether documents that are too long are cut, rather than refused.
+    """
+
+    query: StrictStr
+    documents: list[Any]
+    top_n: Annotated[StrictInt, Field(ge=1)] | None = None
+    return_documents: StrictBool = False
+    truncate_sequence: StrictBool = False
+    user: StrictStr | None = None
+
+
+class DecisionRequest(Request):
+    """Typed questions about a state. See `structgen.decisions`.
+
+    Attributes:
+        state: text, messages, or any JSON value.
+        questions: by name, as `structgen.decisions` has them, in JSON or as objects; or a class.
+        abstain_below: the probability that an answer has to have.
+        debias: ``none``, ``prior`` or ``orders``.
+        orders: in how many orders options are told, with ``orders``.
+        tolerance: how far off a probability may be.
+        adapter: name of a loaded adapter to run with.
+        timeout: most seconds.
+    """
+
+    state: Any
+    questions: Any
+    abstain_below: Number | dict[str, Number] | None = None
+    debias: Literal["none", "prior", "orders"] | None = None
+    orders: StrictInt | None = None
+    tolerance: Number | None = None
+    adapter: StrictStr | None = None
+    timeout: Number | None = None
+    user: StrictStr | None = None

@@ -1,0 +1,382 @@
+"""What a Runner answers: typed responses, whose `model_dump` is the wire form of OpenAI's API.
+
+Owns the shape of answers and of the pieces of streams. Fields that only this package has are left
+out of the wire form where they have nothing to say; those that OpenAI's clients expect are there,
+as null. The typed value of an answer stands beside it and is not serialised. Knows nothing of how
+an answer comes about.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable
+from typing import Any, ClassVar, Literal
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+)
+
+from structgen.decoding import GenerationResult
+
+FinishReason = Literal["stop", "length", "tool_calls"]
+
+
+def new_id(prefix: str) -> str:
+    """An id that no other answer has."""
+    return prefix + secrets.token_hex(12)
+
+
+def now() -> int:
+    """Seconds since 1970."""
+    return int(time.time())
+
+
+class Shape(BaseModel):
+    """A part of an answer."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    _own: ClassVar[frozenset[str]] = frozenset()
+    """Fields that are left out of the wire form where they are None."""
+
+    @model_serializer(mode="wrap")
+    def _wire(self, handler: SerializerFunctionWrapHandler) -> Any:
+        made = handler(self)
+        return {k: v for k, v in made.items() if v is not None or k not in self._own}
+
+
+# -- usage ------------------------------------------------------------------------------------
+
+
+class PromptTokensDetails(Shape):
+    """Of the prompt's tokens."""
+
+    cached_tokens: int = 0
+
+
+class CompletionTokensDetails(Shape):
+    """Of the answer's tokens.
+
+    Attributes:
+        reasoning_tokens: those of thoughts, tags included.
+        forced_tokens: those that were the only way on, and not chosen.
+    """
+
+    reasoning_tokens: int = 0
+    forced_tokens: int = 0
+
+
+class Usage(Shape):
+    """Tokens and times of a request.
+
+    Attributes:
+        prompt_tokens: of the prompt, after the chat template.
+        completion_tokens: of all outputs, thoughts included.
+        total_tokens: of both.
+        prompt_tokens_details: how many the model had seen before.
+        completion_tokens_details: how many were thought, and how many forced.
+        time_to_first_token: seconds from the request to the first text, waiting included.
+        total_time: seconds to the end.
+        tokens_per_second: completion tokens in that time.
+    """
+
+    _own = frozenset({"time_to_first_token", "total_time", "tokens_per_second"})
+
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    total_tokens: int = 0
+    prompt_tokens_details: PromptTokensDetails = Field(default_factory=PromptTokensDetails)
+    completion_tokens_details: CompletionTokensDetails = Field(
+        default_factory=CompletionTokensDetails
+    )
+    time_to_first_token: float | None = None
+    total_time: float | None = None
+    tokens_per_second: float | None = None
+
+
+# -- chats ------------------------------------------------------------------------------------
+
+
+class FunctionCall(Shape):
+    """A tool's name, and its arguments as JSON text, which are valid for the tool's schema."""
+
+    name: str
+    arguments: str
+
+
+class ToolCall(Shape):
+    """A call that the model asks for."""
+
+    id: str
+    type: Literal["function"] = "function"
+    function: FunctionCall
+
+
+class ResponseMessage(Shape):
+    """The assistant's answer."""
+
+    _own = frozenset({"tool_calls", "reasoning_content"})
+
+    role: Literal["assistant"] = "assistant"
+    content: str | None = None
+    refusal: None = None
+    tool_calls: list[ToolCall] | None = None
+    reasoning_content: str | None = None
+
+
+class TopLogprob(Shape):
+    """A token and its log probability."""
+
+    token: str
+    logprob: float
+    bytes: list[int] | None = None
+
+
+class TokenLogprob(TopLogprob):
+    """A token of the answer, and the likeliest ones in its place."""
+
+    top_logprobs: list[TopLogprob] = Field(default_factory=list)
+
+
+class ChoiceLogprobs(Shape):
+    """The log probabilities of an answer's tokens, among those that were allowed."""
+
+    content: list[TokenLogprob] | None = None
+    refusal: None = None
+
+
+class _Valued(Shape):
+    """What has a typed value beside its text."""
+
+    _result: GenerationResult[Any] | None = PrivateAttr(default=None)
+    _made: Callable[[], Any] | None = PrivateAttr(default=None)
+
+    @property
+    def value(self) -> Any:
+        """The output as a value of its type; the text where there is none.
+
+        Raises:
+            ParseError: the text fits the type's grammar, but not a check that only its class can
+                make.
+            IncompleteOutput: it was cut before it was whole.
+        """
+        return None if self._made is None else self._made()
+
+    @property
+    def result(self) -> GenerationResult[Any] | None:
+        """The `structgen.GenerationResult`, with all there is to say of the output."""
+        return self._result
+
+
+class Choice(_Valued):
+    """One of the answers."""
+
+    _own = frozenset({"shortened"})
+
+    index: int = 0
+    message: ResponseMessage
+    finish_reason: FinishReason
+    logprobs: ChoiceLogprobs | None = None
+    shortened: list[str] | None = None
+
+
+class ChatResponse(Shape):
+    """The answer to a `ChatRequest`."""
+
+    id: str = Field(default_factory=lambda: new_id("chatcmpl-"))
+    object: Literal["chat.completion"] = "chat.completion"
+    created: int = Field(default_factory=now)
+    model: str
+    choices: list[Choice]
+    usage: Usage
+    system_fingerprint: str | None = None
+
+    @property
+    def value(self) -> Any:
+        """The typed value of the first answer: see `Choice.value`."""
+        return self.choices[0].value
+
+    @property
+    def text(self) -> str:
+        """The text of the first answer."""
+        return self.choices[0].message.content or ""
+
+
+class DeltaFunction(Shape):
+    """More of a call: its name at first, then pieces of its arguments."""
+
+    _own = frozenset({"name"})
+
+    name: str | None = None
+    arguments: str = ""
+
+
+class DeltaToolCall(Shape):
+    """More of the call at an index; the first piece has its id and name."""
+
+    _own = frozenset({"id", "type"})
+
+    index: int
+    id: str | None = None
+    type: Literal["function"] | None = None
+    function: DeltaFunction
+
+
+class Delta(Shape):
+    """What a chunk adds to an answer."""
+
+    _own = frozenset({"role", "content", "tool_calls", "reasoning_content", "refusal"})
+
+    role: Literal["assistant"] | None = None
+    content: str | None = None
+    refusal: None = None
+    tool_calls: list[DeltaToolCall] | None = None
+    reasoning_content: str | None = None
+
+
+class ChunkChoice(_Valued):
+    """More of one of the answers."""
+
+    _own = frozenset({"shortened"})
+
+    index: int = 0
+    delta: Delta
+    finish_reason: FinishReason | None = None
+    logprobs: ChoiceLogprobs | None = None
+    shortened: list[str] | None = None
+
+
+class ChatChunk(Shape):
+    """A piece of a streamed answer. The last has no choices, and the usage, if that was asked."""
+
+    _own = frozenset({"usage"})
+
+    id: str
+    object: Literal["chat.completion.chunk"] = "chat.completion.chunk"
+    created: int
+    model: str
+    choices: list[ChunkChoice]
+    usage: Usage | None = None
+    system_fingerprint: str | None = None
+
+
+# -- completions ------------------------------------------------------------------------------
+
+
+class CompletionLogprobs(Shape):
+    """The log probabilities of a text's tokens, in lists side by side."""
+
+    tokens: list[str]
+    token_logprobs: list[float]
+    top_logprobs: list[dict[str, float]] | None
+    text_offset: list[int]
+
+
+class CompletionChoice(_Valued):
+    """One of the texts."""
+
+    _own = frozenset({"shortened"})
+
+    index: int = 0
+    text: str
+    finish_reason: FinishReason | None = None
+    logprobs: CompletionLogprobs | None = None
+    shortened: list[str] | None = None
+
+
+class CompletionResponse(Shape):
+    """The answer to a `CompletionRequest`; a chunk of it is one with more of its texts."""
+
+    _own = frozenset({"usage"})
+
+    id: str = Field(default_factory=lambda: new_id("cmpl-"))
+    object: Literal["text_completion"] = "text_completion"
+    created: int = Field(default_factory=now)
+    model: str
+    choices: list[CompletionChoice]
+    usage: Usage | None = None
+    system_fingerprint: str | None = None
+
+    @property
+    def value(self) -> Any:
+        """The typed value of the first text: see `CompletionChoice.value`."""
+        return self.choices[0].value
+
+    @property
+    def text(self) -> str:
+        """The first text."""
+        return self.choices[0].text
+
+
+CompletionChunk = CompletionResponse
+"""A piece of a streamed completion."""
+
+
+# -- others -----------------------------------------------------------------------------------
+
+
+class Embedding(Shape):
+    """The vector of one text."""
+
+    object: Literal["embedding"] = "embedding"
+    index: int
+    embedding: list[float] | str
+
+
+class InputUsage(Shape):
+    """Tokens of a request that makes no text."""
+
+    prompt_tokens: int = 0
+    total_tokens: int = 0
+
+
+class EmbeddingResponse(Shape):
+    """The answer to an `EmbeddingRequest`."""
+
+    object: Literal["list"] = "list"
+    data: list[Embedding]
+    model: str
+    usage: InputUsage
+
+
+class RerankResult(Shape):
+    """One document's place."""
+
+    _own = frozenset({"document"})
+
+    index: int
+    relevance_score: float
+    document: dict[str, str] | None = None
+
+
+class RerankResponse(Shape):
+    """The answer to a `RerankRequest`: the best document first."""
+
+    id: str = Field(default_factory=lambda: new_id("rerank-"))
+    object: Literal["rerank"] = "rerank"
+    model: str
+    results: list[RerankResult]
+    usage: InputUsage
+
+
+class DecisionResponse(Shape):
+    """The answer to a `DecisionRequest`: by name, as `structgen.decisions` writes it in JSON."""
+
+    id: str = Field(default_factory=lambda: new_id("decision-"))
+    object: Literal["decision"] = "decision"
+    created: int = Field(default_factory=now)
+    model: str
+    answers: dict[str, Any]
+    usage: InputUsage
+    _answers: Any = PrivateAttr(default=None)
+
+    @property
+    def value(self) -> Any:
+        """The `structgen.decisions.Answers`."""
+        return self._answers

@@ -1,0 +1,341 @@
+"""Chats and completions on the real default model: forms, streams, tools, options, errors."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any, Literal
+
+import pytest
+from openai.types import Completion
+from openai.types.chat import ChatCompletion, ChatCompletionChunk
+from pydantic import BaseModel
+
+from structgen import ModelNotFound, RequestError, Runner
+
+
+class Person(BaseModel):
+    name: str
+    age: int
+
+
+def weather(city: str) -> str:
+    """Tell the weather of a city."""
+    return f"{city}: sunny"
+
+
+SCHEMA = {
+    "type": "object",
+    "properties": {"name": {"type": "string", "maxLength": 12}, "age": {"type": "integer"}},
+    "required": ["name", "age"],
+    "additionalProperties": False,
+}
+
+
+def form(schema: Any) -> dict[str, Any]:
+    return {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema}}
+
+
+def told(runner: Runner, **fields: Any) -> tuple[str, list[dict[str, str]], str | None]:
+    """A streamed answer put together as a client does: content, calls, and why it ended."""
+    content, calls, reason = "", [], None
+    for chunk in runner.stream_chat(**fields):
+        ChatCompletionChunk.model_validate(chunk.model_dump(mode="json"), strict=True)
+        for choice in chunk.choices:
+            content += choice.delta.content or ""
+            for call in choice.delta.tool_calls or []:
+                if call.index == len(calls):
+                    assert call.id
+                    assert call.type == "function"
+                    assert call.function.name
+                    calls.append({"name": call.function.name, "arguments": ""})
+                else:
+                    assert call.id is call.function.name is None
+                calls[call.index]["arguments"] += call.function.arguments
+            if choice.finish_reason is not None:
+                assert reason is None
+                reason = choice.finish_reason
+    return content, calls, reason
+
+
+def test_an_answer_of_a_type(runner: Runner) -> None:
+    answer = runner.chat(
+        messages="Kim is 7 years old. Who is it?", output_type=Person, max_tokens=40
+    )
+    assert isinstance(answer.value, Person)
+    assert Person.model_validate_json(answer.text) == answer.value
+    wire = answer.model_dump(mode="json")
+    assert json.loads(answer.model_dump_json()) == wire
+    parsed = ChatCompletion.model_validate(wire, strict=True)
+    assert parsed.choices[0].message.content == answer.text
+    assert wire["choices"][0]["message"]["refusal"] is None
+    assert "tool_calls" not in wire["choices"][0]["message"]
+    usage = answer.usage
+    assert usage.total_tokens == usage.prompt_tokens + usage.completion_tokens
+    assert usage.completion_tokens_details.forced_tokens > 0
+    assert usage.time_to_first_token is not None
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"response_format": form(SCHEMA)},
+        {"response_format": form({"type": "array", "items": {"type": "integer"}, "maxItems": 3})},
+        {"response_format": form({"enum": ["red", 3, None]})},
+        {"response_format": {"type": "json_object"}},
+        {"grammar": "[a-z]{3}-[0-9]{2}", "grammar_type": "regex"},
+        {"grammar": 'start: "a" start "b" | "c"', "grammar_type": "lark"},
+        {"grammar": 'root ::= "yes" | "no"', "grammar_type": "gbnf"},
+        {"grammar": ["left", "right"], "grammar_type": "choice"},
+        {"grammar": json.dumps(SCHEMA), "grammar_type": "json_schema"},
+        {"output_type": Literal["up", "down"]},
+    ],
+    ids=lambda fields: str(fields)[:40],
+)
+def test_every_way_to_ask_for_a_form_is_kept_and_streams_the_same(
+    runner: Runner, fields: dict[str, Any]
+) -> None:
+    asked = {"messages": "Say something.", "max_tokens": 40, "temperature": 0, **fields}
+    answer = runner.chat(**asked)
+    assert told(runner, **asked)[0] == answer.text
+    value = answer.value
+    if "response_format" in fields or fields.get("grammar_type") == "json_schema":
+        assert json.loads(answer.text) == value
+    assert answer.choices[0].finish_reason == "stop"
+
+
+def test_calls_of_tools(runner: Runner) -> None:
+    asked: dict[str, Any] = {
+        "messages": "What is the weather in Paris?",
+        "tools": [weather],
+        "tool_choice": "required",
+        "parallel_tool_calls": False,
+        "max_tokens": 60,
+        "temperature": 0,
+    }
+    answer = runner.chat(asked)
+    choice = answer.choices[0]
+    (call,) = choice.message.tool_calls or []
+    assert choice.finish_reason == "tool_calls"
+    assert choice.message.content is None
+    assert call.function.name == "weather"
+    assert set(json.loads(call.function.arguments)) == {"city"}
+    assert answer.value[0].call() == weather(**json.loads(call.function.arguments))
+    ChatCompletion.model_validate(answer.model_dump(mode="json"), strict=True)
+    content, calls, reason = told(runner, **asked)
+    assert (content, reason) == ("", "tool_calls")
+    assert calls == [call.function.model_dump()]
+    result = {"role": "tool", "tool_call_id": call.id, "content": "sunny"}
+    messages = [
+        {"role": "user", "content": asked["messages"]},
+        choice.message.model_dump(),
+        result,
+    ]
+    assert runner.chat(messages=messages, tools=[weather], max_tokens=30).choices
+
+
+def test_named_tools_and_their_schemas(runner: Runner) -> None:
+    tools = [
+        {"type": "function", "function": {"name": name, "parameters": schema, "strict": True}}
+        for name, schema in (("add", SCHEMA), ("nothing", None))
+    ]
+    for name in ("add", "nothing"):
+        answer = runner.chat(
+            messages="Call it.",
+            tools=tools,
+            tool_choice={"type": "function", "function": {"name": name}},
+            parallel_tool_calls=False,
+            max_tokens=80,
+        )
+        (call,) = answer.choices[0].message.tool_calls or []
+        assert call.function.name == name
+        expected = {"name", "age"} if name == "add" else set()
+        assert set(json.loads(call.function.arguments)) == expected
+
+
+def test_tools_that_need_not_be_called(runner: Runner) -> None:
+    asked: dict[str, Any] = {
+        "messages": "Say hello.",
+        "tools": [weather],
+        "max_tokens": 30,
+        "temperature": 0,
+    }
+    answer = runner.chat(asked)
+    message = answer.choices[0].message
+    content, calls, reason = told(runner, **asked)
+    assert content == (message.content or "")
+    assert calls == [call.function.model_dump() for call in message.tool_calls or []]
+    assert reason == answer.choices[0].finish_reason
+    assert runner.chat({**asked, "tool_choice": "none"}).choices[0].message.tool_calls is None
+
+
+def test_several_outputs(runner: Runner) -> None:
+    asked: dict[str, Any] = {
+        "messages": "Name an animal.",
+        "n": 3,
+        "temperature": 1.0,
+        "seed": 5,
+        "max_tokens": 6,
+    }
+    texts = [choice.message.content for choice in runner.chat(asked).choices]
+    assert texts == [choice.message.content for choice in runner.chat(asked).choices]
+    assert len(set(texts)) > 1
+    streamed = ["", "", ""]
+    for chunk in runner.stream_chat(asked):
+        for choice in chunk.choices:
+            streamed[choice.index] += choice.delta.content or ""
+    assert streamed == texts
+    greedy = runner.chat({**asked, "temperature": 0, "seed": None})
+    first, *others = (choice.message.content for choice in greedy.choices)
+    assert others == [first, first]
+
+
+def test_log_probabilities(runner: Runner) -> None:
+    asked: dict[str, Any] = {
+        "messages": "Name a colour.",
+        "logprobs": True,
+        "top_logprobs": 3,
+        "max_tokens": 5,
+        "temperature": 0,
+    }
+    answer = runner.chat(asked)
+    logprobs = answer.choices[0].logprobs
+    assert logprobs is not None
+    content = logprobs.content or []
+    assert "".join(one.token for one in content) == answer.text
+    assert all(len(one.top_logprobs) == 3 for one in content)
+    assert all(one.top_logprobs[0].token == one.token for one in content)
+    chunks = list(runner.stream_chat(asked))
+    told = [c.logprobs.content for chunk in chunks for c in chunk.choices if c.logprobs]
+    assert told == [content]
+
+
+def test_stop_and_length(runner: Runner) -> None:
+    asked: dict[str, Any] = {"messages": "Count to ten.", "temperature": 0, "max_tokens": 12}
+    whole = runner.chat(asked)
+    assert whole.choices[0].finish_reason == "length"
+    stop = whole.text[6:9]
+    cut = runner.chat({**asked, "stop": [stop]})
+    assert cut.text == whole.text[: whole.text.index(stop)]
+    assert cut.choices[0].finish_reason == "stop"
+
+
+def test_the_usage_of_a_stream(runner: Runner) -> None:
+    asked: dict[str, Any] = {"messages": "Hi", "max_tokens": 4, "temperature": 0}
+    *chunks, last = runner.stream_chat(asked, stream_options={"include_usage": True})
+    assert last.choices == []
+    assert last.usage is not None
+    assert last.usage.completion_tokens == 4
+    assert all(chunk.usage is None for chunk in chunks)
+    assert "usage" not in chunks[0].model_dump()
+    assert len({chunk.id for chunk in chunks}) == 1
+
+
+def test_completions(runner: Runner) -> None:
+    asked: dict[str, Any] = {
+        "prompt": ["The capital of France is", "Two and two is"],
+        "max_tokens": 4,
+        "temperature": 0,
+        "logprobs": 2,
+        "echo": True,
+    }
+    answer = runner.complete(asked)
+    Completion.model_validate(answer.model_dump(mode="json"), strict=True)
+    assert [choice.index for choice in answer.choices] == [0, 1]
+    for prompt, choice in zip(asked["prompt"], answer.choices, strict=True):
+        assert choice.text.startswith(prompt)
+        assert choice.logprobs is not None
+        assert prompt + "".join(choice.logprobs.tokens) == choice.text
+        assert choice.logprobs.text_offset[0] == 0
+    texts = ["", ""]
+    for chunk in runner.stream_complete(asked):
+        for part in chunk.choices:
+            texts[part.index] += part.text
+    assert texts == [choice.text for choice in answer.choices]
+    number = runner.complete(prompt="2 + 2 =", output_type=int, max_tokens=4)
+    assert isinstance(number.value, int)
+
+
+def test_in_any_event_loop(runner: Runner) -> None:
+    async def asked() -> None:
+        answers = await asyncio.gather(
+            *(
+                runner.achat(messages="Which?", output_type=Literal[f"a{i}", f"b{i}"])
+                for i in range(4)
+            )
+        )
+        assert [answer.text[1:] for answer in answers] == ["0", "1", "2", "3"]
+        # A sync call holds up this loop, but not the Runner.
+        assert runner.chat(messages="Hi", max_tokens=2).choices
+        text = ""
+        async with runner.astream_chat(messages="Hi", max_tokens=3, temperature=0) as stream:
+            async for chunk in stream:
+                text += chunk.choices[0].delta.content or ""
+        assert text == (await runner.achat(messages="Hi", max_tokens=3, temperature=0)).text
+
+    asyncio.run(asked())
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        (
+            {"response_format": form({"type": "object", "properties": {"x": {"type": "wat"}}})},
+            "response_format.json_schema.schema.properties.x.type",
+        ),
+        (
+            {
+                "tools": [
+                    weather,
+                    {
+                        "type": "function",
+                        "function": {
+                            "name": "g",
+                            "parameters": {"type": "object", "properties": {"y": {"minimum": "a"}}},
+                        },
+                    },
+                ]
+            },
+            "tools[1].function.parameters.properties.y.minimum",
+        ),
+        ({"grammar": 'start: "a', "grammar_type": "lark"}, "grammar"),
+        (
+            {"grammar": {"properties": {"a": 3}}, "grammar_type": "json_schema"},
+            "grammar.properties.a",
+        ),
+        ({"max_tokens": 1_000_000}, "max_tokens"),
+        ({"adapter": "nobody"}, "adapter"),
+    ],
+    ids=str,
+)
+def test_errors_name_the_place_in_the_request(
+    runner: Runner, fields: dict[str, Any], param: str
+) -> None:
+    with pytest.raises(RequestError) as caught:
+        runner.chat(messages="Hi", **fields)
+    assert caught.value.param == param
+    with pytest.raises(RequestError) as caught:
+        list(runner.stream_chat(messages="Hi", **fields))
+    assert caught.value.param == param
+
+
+def test_models_by_id_and_alias(runner: Runner) -> None:
+    assert runner.chat(messages="Hi", max_tokens=1, model="default").model == "small"
+    with pytest.raises(ModelNotFound, match="nobody"):
+        runner.chat(messages="Hi", model="nobody")
+    with pytest.raises(ModelNotFound, match="nobody"):
+        runner.stream_chat(messages="Hi", model="nobody")
+
+
+def test_a_prompt_that_is_too_long(runner: Runner) -> None:
+    messages = [
+        {"role": "system", "content": "Answer with a word."},
+        *({"role": "user", "content": f"Question {i}: {'word ' * 900}"} for i in range(10)),
+        {"role": "user", "content": "What is the capital of France?"},
+    ]
+    with pytest.raises(Exception, match="8,192"):
+        runner.chat(messages=messages, max_tokens=5)
+    answer = runner.chat(messages=messages[:1] + messages[-1:], max_tokens=5, temperature=0)
+    cut = runner.chat(messages=messages, max_tokens=7200, truncate_sequence=True, output_type=bool)
+    assert cut.usage.prompt_tokens <= 8192 - 7200
+    assert answer.text

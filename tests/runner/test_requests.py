@@ -1,0 +1,324 @@
+"""Requests before any model: what is taken, and what is refused by its path."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import pytest
+from pydantic import BaseModel
+
+from structgen import RequestError
+from structgen.decoding import options as search_options
+from structgen.runner.constraints import wanted
+from structgen.runner.options import EFFORTS, limits, search_of
+from structgen.runner.requests import ChatRequest, CompletionRequest, EmbeddingRequest
+
+HI: dict[str, Any] = {"messages": [{"role": "user", "content": "Hi"}]}
+
+
+def tool(name: str = "f", **parameters: Any) -> dict[str, Any]:
+    schema = {"type": "object", "properties": parameters}
+    return {"type": "function", "function": {"name": name, "parameters": schema}}
+
+
+def refused(**fields: Any) -> RequestError:
+    def read() -> None:
+        request = ChatRequest.of({**HI, **fields}, {})
+        search_of(request)
+        limits(request, 1000)
+        wanted(request)
+
+    with pytest.raises(RequestError) as caught:
+        read()
+    return caught.value
+
+
+WRONG: list[tuple[dict[str, Any], str]] = [
+    ({"foo": 1}, "foo"),
+    ({"seeds": 1}, "seeds"),
+    ({"functions": []}, "functions"),
+    ({"stream": True}, "stream"),
+    ({"messages": []}, "messages"),
+    ({"messages": 3}, "messages"),
+    ({"messages": [{"role": "wizard", "content": "x"}]}, "messages[0].role"),
+    ({"messages": [{"role": "user"}]}, "messages[0].content"),
+    ({"messages": [{"role": "user", "content": 3}]}, "messages[0].content"),
+    (
+        {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}]},
+        "messages[0].content[0].type",
+    ),
+    (
+        {"messages": [{"role": "user", "content": [{"type": "input_audio"}]}]},
+        "messages[0].content[0].type",
+    ),
+    (
+        {"messages": [{"role": "user", "content": [{"type": "text", "text": "a", "b": 1}]}]},
+        "messages[0].content[0].b",
+    ),
+    ({"messages": [{"role": "user", "content": "x", "mood": "sad"}]}, "messages[0].mood"),
+    ({"temperature": "1"}, "temperature"),
+    ({"temperature": 101}, "temperature"),
+    ({"temperature": True}, "temperature"),
+    ({"top_p": 2}, "top_p"),
+    ({"top_k": -2}, "top_k"),
+    ({"min_p": 0.1}, "min_p"),
+    ({"presence_penalty": 0.5}, "presence_penalty"),
+    ({"frequency_penalty": -0.5}, "frequency_penalty"),
+    ({"logit_bias": {"x": 1}}, "logit_bias.x"),
+    ({"logit_bias": {"3": 1e9}}, "logit_bias"),
+    ({"seed": -1}, "seed"),
+    ({"n": 0}, "n"),
+    ({"n": 1000}, "n"),
+    ({"stop": 3}, "stop"),
+    ({"stop": ""}, "stop"),
+    ({"max_tokens": 0}, "max_tokens"),
+    ({"max_completion_tokens": 0}, "max_completion_tokens"),
+    ({"max_tokens": 3, "max_completion_tokens": 4}, "max_completion_tokens"),
+    ({"top_logprobs": 3}, "top_logprobs"),
+    ({"logprobs": True, "top_logprobs": -1}, "top_logprobs"),
+    ({"service_tier": "flex"}, "service_tier"),
+    ({"store": True}, "store"),
+    ({"verbosity": "low"}, "verbosity"),
+    ({"modalities": ["text", "audio"]}, "modalities"),
+    ({"enable_thinking": False, "reasoning_effort": "high"}, "reasoning_effort"),
+    ({"thinking_budget": 0}, "thinking_budget"),
+    ({"reasoning_effort": "huge"}, "reasoning_effort"),
+    ({"max_tokens": 1, "enable_thinking": True}, "max_tokens"),
+    ({"response_format": {"type": "xml"}}, "response_format.type"),
+    ({"response_format": 3}, "response_format"),
+    ({"response_format": {"type": "json_object", "a": 1}}, "response_format.a"),
+    ({"response_format": {"type": "json_schema"}}, "response_format.json_schema"),
+    (
+        {"response_format": {"type": "json_schema", "json_schema": {"name": "x"}}},
+        "response_format.json_schema.schema",
+    ),
+    (
+        {"response_format": {"type": "json_schema", "json_schema": {"schema": 3}}},
+        "response_format.json_schema.schema",
+    ),
+    ({"grammar": "a"}, "grammar_type"),
+    ({"grammar_type": "regex"}, "grammar_type"),
+    ({"grammar": [], "grammar_type": "choice"}, "grammar"),
+    ({"grammar": "x", "grammar_type": "choice"}, "grammar"),
+    ({"grammar": 3, "grammar_type": "lark"}, "grammar"),
+    ({"grammar": "{", "grammar_type": "json_schema"}, "grammar"),
+    ({"grammar": "a", "grammar_type": "regex", "output_type": int}, "output_type"),
+    ({"response_format": {"type": "json_object"}, "output_type": int}, "output_type"),
+    ({"tool_choice": "required"}, "tool_choice"),
+    ({"parallel_tool_calls": False}, "parallel_tool_calls"),
+    ({"tools": [{"type": "custom", "custom": {}}]}, "tools[0].type"),
+    ({"tools": [tool(), {"type": "function"}]}, "tools[1].function"),
+    ({"tools": [{"type": "function", "function": {}}]}, "tools[0].function.name"),
+    ({"tools": [{**tool(), "x": 1}]}, "tools[0].x"),
+    ({"tools": [tool()], "tool_choice": "maybe"}, "tool_choice"),
+    ({"tools": [tool()], "tool_choice": {"type": "custom"}}, "tool_choice"),
+    (
+        {"tools": [tool()], "tool_choice": {"type": "function", "function": {"name": "g"}}},
+        "tool_choice.function.name",
+    ),
+    (
+        {"tools": [tool()], "tool_choice": {"type": "allowed_tools", "allowed_tools": {}}},
+        "tool_choice.allowed_tools.tools",
+    ),
+]
+
+
+@pytest.mark.parametrize(("fields", "param"), WRONG, ids=lambda value: str(value)[:60])
+def test_what_is_wrong_is_told_with_its_path(fields: dict[str, Any], param: str) -> None:
+    error = refused(**fields)
+    assert error.param == param
+    assert param in str(error)
+
+
+def test_what_other_programs_call_it_is_told() -> None:
+    assert "tools=" in str(refused(functions=[]))
+    assert "Did you mean seed?" in str(refused(seeds=1))
+    assert "repetition_penalty=" in str(refused(presence_penalty=1.0))
+
+
+HARMLESS: dict[str, Any] = {
+    "user": "me",
+    "metadata": {"a": "b"},
+    "safety_identifier": "x",
+    "prompt_cache_key": "y",
+    "service_tier": "auto",
+    "store": False,
+    "frequency_penalty": 0,
+    "presence_penalty": 0.0,
+    "min_p": 0,
+    "verbosity": "medium",
+    "modalities": ["text"],
+    "response_format": {"type": "text"},
+    "tool_choice": "auto",
+    "tools": [],
+    "n": 1,
+    "logprobs": False,
+    "stop": None,
+}
+
+
+@pytest.mark.parametrize("name", HARMLESS)
+def test_what_changes_nothing_is_taken(name: str) -> None:
+    request = ChatRequest.of({**HI, name: HARMLESS[name]}, {})
+    assert search_of(request) == {}
+    assert limits(request, 1000) == ({}, None)
+    assert wanted(request).type is None
+
+
+def test_every_option_of_the_loop_has_a_field_or_a_reason() -> None:
+    """An option that the decode loop gets later is not forgotten here."""
+    request = ChatRequest.of(
+        {
+            **HI,
+            "temperature": 0.5,
+            "top_p": 0.9,
+            "top_k": 5,
+            "repetition_penalty": 1.1,
+            "no_repeat_ngram_size": 3,
+            "logit_bias": {"5": 2},
+            "stop": ["x"],
+            "seed": 3,
+            "adapter": "a",
+            "timeout": 3.0,
+            "special_tokens": "anywhere",
+            "abstain_below": 0.5,
+            "logprobs": True,
+            "top_logprobs": 2,
+            "max_tokens": 7,
+            "truncate_sequence": True,
+        },
+        {},
+    )
+    options = search_of(request) | limits(request, 1000)[0]
+    elsewhere = {
+        "truncate": "chat.work_of, from truncate_sequence",
+        "n": "a call for each",
+        "max_length": "max_tokens counts the output only",
+        "min_length": "an output type says how short a text may be",
+        "do_sample": "temperature says it",
+        "random_seed": "seed",
+        "processor": "does not travel to the model's process",
+        "trace": "the same",
+        "retries": "the same",
+        "forced": "changes no answer, only how fast it is there",
+        "cancel": "cancel the task, or close the stream",
+        "batch_size": "of the model's configuration",
+        "return_errors": "a request is one call",
+    }
+    assert set(options) | set(elsewhere) == set(search_options.NAMES)
+    assert not set(options) & set(elsewhere)
+
+
+def test_a_request_is_itself_a_dict_or_its_fields() -> None:
+    made = ChatRequest(messages="Hi", seed=3)
+    assert ChatRequest.of(made, {}) is made
+    assert ChatRequest.of(made, {"seed": 4}).seed == 4
+    assert ChatRequest.of({"messages": "Hi"}, {"seed": 4}).seed == 4
+    assert ChatRequest.of(None, {"messages": "Hi"}).messages[0].text == "Hi"
+    with pytest.raises(RequestError, match="ChatRequest, a dict"):
+        ChatRequest.of(3, {})
+    with pytest.raises(RequestError, match="prompt is missing"):
+        CompletionRequest()
+    with pytest.raises(RequestError, match=r"input is missing"):
+        EmbeddingRequest()
+
+
+def test_an_answer_goes_back_into_a_request() -> None:
+    message = {
+        "role": "assistant",
+        "content": None,
+        "refusal": None,
+        "annotations": [],
+        "audio": None,
+        "function_call": None,
+        "tool_calls": [
+            {"id": "1", "type": "function", "function": {"name": "f", "arguments": '{"a": 1}'}}
+        ],
+    }
+    result = {"role": "tool", "tool_call_id": "1", "content": [{"type": "text", "text": "7"}]}
+    request = ChatRequest(messages=[*HI["messages"], message, result])
+    told = [message.for_template() for message in request.messages]
+    assert told[1]["tool_calls"][0]["function"] == {"name": "f", "arguments": {"a": 1}}
+    assert told[2] == {"role": "tool", "tool_call_id": "1", "content": "7"}
+    developer = ChatRequest(messages=[{"role": "developer", "content": "Be kind."}])
+    assert developer.messages[0].for_template()["role"] == "system"
+
+
+class Person(BaseModel):
+    name: str
+
+
+def kind_of(**fields: Any) -> str:
+    found = wanted(ChatRequest.of({**HI, **fields}, {})).type
+    return found.__name__ if isinstance(found, type) else type(found).__name__
+
+
+def test_the_form_is_asked_for_in_many_ways() -> None:
+    schema = {"name": "x", "schema": {"type": "array"}, "strict": True, "description": "y"}
+    assert kind_of(response_format={"type": "json_object"}) == "JsonSchema"
+    assert kind_of(response_format={"type": "json_schema", "json_schema": schema}) == "JsonSchema"
+    assert kind_of(response_format=Person) == "Person"
+    assert kind_of(output_type=Person) == "Person"
+    assert kind_of(output_type=Literal["a", "b"]) == "_LiteralGenericAlias"
+    assert kind_of(grammar="a+", grammar_type="regex") == "Regex"
+    assert kind_of(grammar='{"type": "string"}', grammar_type="json_schema") == "JsonSchema"
+    assert kind_of(grammar={"type": "string"}, grammar_type="json_schema") == "JsonSchema"
+    assert kind_of(grammar='start: "a"', grammar_type="lark") == "Cfg"
+    assert kind_of(grammar='root ::= "a"', grammar_type="gbnf") == "Cfg"
+    assert kind_of(grammar=["a", "b"], grammar_type="choice") == "Choice"
+
+
+def test_no_text_of_a_request_is_the_name_of_a_file(tmp_path: Any) -> None:
+    (tmp_path / "a.lark").write_text('start: "secret"')
+    (tmp_path / "a.json").write_text('{"type": "string"}')
+    for name, kind in (("a.lark", "lark"), ("a.lark", "gbnf"), ("a.json", "json_schema")):
+        given = str(tmp_path / name)
+        request = ChatRequest.of({**HI, "grammar": given, "grammar_type": kind}, {})
+        if kind == "json_schema":
+            with pytest.raises(RequestError):
+                wanted(request)
+        else:
+            found = wanted(request).type
+            assert found.path is None
+            assert found.text == f"{given}\n"
+
+
+def test_tool_choice() -> None:
+    tools = [tool("f"), tool("g"), tool("h")]
+    named = {"type": "function", "function": {"name": "g"}}
+    some = {
+        "type": "allowed_tools",
+        "allowed_tools": {"mode": "required", "tools": [{"type": "function", "name": "h"}, named]},
+    }
+
+    def asked(**fields: Any) -> Any:
+        return wanted(ChatRequest.of({**HI, "tools": tools, **fields}, {}))
+
+    assert asked(tool_choice="none").type is None
+    assert asked().type.choice == "auto"
+    assert asked(tool_choice="required").type.choice == "required"
+    assert asked(tool_choice=named).type.choice == "g"
+    assert asked(tool_choice=named).tools == tuple(tools)
+    assert asked(tool_choice=some).tools == (tools[1], tools[2])
+    assert asked(tool_choice=some).type.choice == "required"
+    assert asked(parallel_tool_calls=False).type.parallel is False
+    assert asked(parallel_tool_calls=True).type.parallel is None
+    assert asked().key == asked().key is not None
+
+
+def test_thinking_and_the_limit_share_the_tokens() -> None:
+    def both(**fields: Any) -> Any:
+        return limits(ChatRequest.of({**HI, **fields}, {}), 100_000)
+
+    assert both() == ({}, None)
+    assert both(enable_thinking=False) == ({}, 0)
+    assert both(reasoning_effort="none") == ({}, 0)
+    assert both(enable_thinking=True) == ({}, EFFORTS["medium"])
+    assert both(reasoning_effort="high") == ({}, EFFORTS["high"])
+    assert both(thinking_budget=33) == ({}, 33)
+    options, think = both(reasoning_effort="high", max_tokens=400)
+    assert options == {"max_new_tokens": 100}
+    assert think == 300
+    options, think = both(reasoning_effort="minimal", max_completion_tokens=1000)
+    assert options["max_new_tokens"] + think == 1000
+    assert think == EFFORTS["minimal"]
