@@ -3,7 +3,8 @@
 In reading order: `model` (`from_openai`), `generator` (calls), `task` (what they ask), `exchange`
 (one output, without a socket), `drivers` (what sends), `requests` (options and prompts on their
 way), `sending` (how a type travels), `dialects` (what servers can be told), `schemas` and
-`patterns` (the words), `reading` (answers, byte by byte through our automaton) and `enforcement`.
+`patterns` (the words), `replies` (what a server said), `reading` (answers, byte by byte through our
+automaton) and `enforcement`.
 Imports ``openai`` when a client is used. Knows no weights, logits or masks.
 """
 

@@ -12,12 +12,16 @@ from collections.abc import AsyncGenerator, Generator, Iterator
 from typing import TYPE_CHECKING, Any
 
 from structgen.decoding import Chunk
-from structgen.errors import RemoteError
+from structgen.errors import RemoteError, StructgenError
 
 from .exchange import Exchange
 
 if TYPE_CHECKING:
     import openai
+
+_SHOWN = 300
+_POLL_SECONDS = 0.05
+"""How often it is looked whether a call is cancelled, while nothing comes."""
 
 
 def make(client: openai.OpenAI, exchange: Exchange) -> None:
@@ -123,9 +127,26 @@ async def _reply_async(
 
 
 async def _within(waiting: Any, exchange: Exchange) -> Any:
-    """What is awaited, in the time that is left."""
-    left = exchange.seconds_left
-    return await waiting if left is None else await asyncio.wait_for(waiting, max(left, 0.001))
+    """What is awaited, unless the call ends before.
+
+    Raises:
+        TimeoutError: so it does.
+    """
+    if not exchange.is_timed:
+        return await waiting
+    step = asyncio.ensure_future(waiting)
+    try:
+        while not step.done():
+            if exchange.is_interrupted:
+                raise TimeoutError
+            left = exchange.seconds_left
+            seconds = _POLL_SECONDS if left is None else min(left, _POLL_SECONDS)
+            await asyncio.wait([step], timeout=max(seconds, 0.001))
+        return step.result()
+    finally:
+        if not step.done():
+            step.cancel()
+            await asyncio.wait([step])
 
 
 def _once(client: Any, exchange: Exchange) -> Any:
@@ -141,9 +162,11 @@ def _translated(client: Any, exchange: Exchange) -> Iterator[None]:
     where = f"The server at {client.base_url}"
     try:
         yield
+    except StructgenError:
+        raise
     except openai.APIStatusError as error:
         raise RemoteError(
-            f"{where} refused the request (status {error.status_code}): {error.message}",
+            f"{where} refused the request (status {error.status_code}): {_said(error)}",
             status=error.status_code,
         ) from error
     except Exception as error:
@@ -160,9 +183,21 @@ def _translated(client: Any, exchange: Exchange) -> Iterator[None]:
             cause = error.__cause__ or error
             why = str(cause) or type(cause).__name__
             raise RemoteError(f"{where} cannot be reached, or broke off: {why}.") from error
-        if isinstance(error, openai.OpenAIError):
+        # The client lets through what reading an answer raises: no JSON, no UTF-8.
+        if isinstance(error, (openai.OpenAIError, ValueError)):
             raise RemoteError(f"{where} gave an answer that is not understood: {error}") from error
         raise
+
+
+def _said(error: openai.APIStatusError) -> str:
+    """What the server says of an error, which the client knows of errors in OpenAI's form only."""
+    if isinstance(error.body, dict) and error.body.get("message"):
+        return error.message
+    try:
+        written = error.response.text[:_SHOWN].strip()
+    except Exception:  # it was not read
+        written = ""
+    return written if written and written not in error.message else error.message
 
 
 def _is_of_transport(error: Exception) -> bool:

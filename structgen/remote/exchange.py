@@ -31,13 +31,16 @@ from structgen.errors import (
     StructgenError,
     ValidationFailed,
 )
-from structgen.sampling import TokenLogprob, TopToken
+from structgen.sampling import TokenLogprob
 from structgen.types import ToolSyntax
 
 from .reading import Answer, NotOfType
+from .replies import Characters, Counts, Said, read
 from .sending import Sent
 
 _SHOWN = 500
+_FAILED = frozenset(("abort", "aborted", "cancelled", "error", "timeout"))
+"""Why servers end an answer that is none. OpenAI has no word for it."""
 
 
 @dataclass(frozen=True)
@@ -67,8 +70,10 @@ class _Reply:
     reasoning: list[str] = field(default_factory=list)
     refusal: list[str] = field(default_factory=list)
     calls: dict[int, list[str]] = field(default_factory=dict)
-    logprobs: list[Any] = field(default_factory=list)
+    logprobs: list[TokenLogprob] = field(default_factory=list)
     finish_reason: str | None = None
+    characters: Characters = field(default_factory=Characters)  # of the content
+    thoughts: Characters = field(default_factory=Characters)  # of the reasoning
 
 
 @final
@@ -139,23 +144,27 @@ class Exchange:
         Raises:
             RemoteError: it has no answer.
         """
-        self._count(completion.usage)
-        if not completion.choices:
-            raise RemoteError("The server's reply has no choices, so there is no answer in it.")
-        choice = completion.choices[0]
-        self._put(choice.message, choice)
+        said, counts = read(completion, "message", logprobs=self._question.search.logprobs)
+        self._count(counts)
+        if said is None:
+            raise RemoteError(
+                "The server's reply has no choices, so there is no answer in it: "
+                f"{_excerpt(completion)}"
+            )
+        self._put(said)
 
     def take_piece(self, piece: Any) -> list[Chunk]:
         """A piece of a reply has come; returns what text there is to give out.
 
         Raises:
             ParseError: no text of the type goes on so; of a stream only.
+            RemoteError: it is not understood.
         """
-        self._count(piece.usage)
-        if not piece.choices:
+        said, counts = read(piece, "delta", logprobs=self._question.search.logprobs)
+        self._count(counts)
+        if said is None:
             return []
-        choice = piece.choices[0]
-        reasoning, content = self._put(choice.delta, choice)
+        reasoning, content = self._put(said)
         chunks = [Chunk(reasoning, "reasoning")] if reasoning else []
         if content and self._is_stream and self._question.sent.tools is None:
             try:
@@ -189,6 +198,12 @@ class Exchange:
                 "The server ended its answer without saying why (no finish_reason): it was "
                 f"probably cut. What came: {_excerpt(self._raw)}"
             )
+        if reply.finish_reason in _FAILED:
+            raise RemoteError(
+                f"The server gave up its answer (finish_reason={reply.finish_reason!r}). What "
+                f"came: {_excerpt(self._raw)}"
+            )
+        reply.characters.finish()
         if reply.finish_reason == "content_filter":
             raise Refused(
                 f"The server's content filter ended the answer. What came: {_excerpt(self._raw)}",
@@ -250,39 +265,26 @@ class Exchange:
         text = "".join(self._reply.content)
         return text if syntax is None else text + _calls(self._reply.calls, syntax)
 
-    def _put(self, said: Any, choice: Any) -> tuple[str, str]:
+    def _put(self, said: Said) -> tuple[str, str]:
         """Note what a message, or a piece of one, says; returns its reasoning and its content."""
         reply = self._reply
-        if choice.finish_reason is not None:
-            reply.finish_reason = choice.finish_reason
-        if choice.logprobs is not None:
-            reply.logprobs += choice.logprobs.content or ()
-        content = said.content or ""
-        # Not in OpenAI's API: vLLM, SGLang, llama.cpp and others call it either.
-        reasoning = getattr(said, "reasoning_content", None) or getattr(said, "reasoning", None)
-        reasoning = reasoning if isinstance(reasoning, str) else ""
+        reply.finish_reason = said.finish_reason or reply.finish_reason
+        reply.logprobs += said.logprobs
+        content = reply.characters.feed(said.content)
+        reasoning = reply.thoughts.feed(said.reasoning)
         reply.content.append(content)
         reply.reasoning.append(reasoning)
-        reply.refusal.append(getattr(said, "refusal", None) or "")
-        for number, call in enumerate(said.tool_calls or ()):
-            at = getattr(call, "index", None)
-            name, arguments = reply.calls.setdefault(number if at is None else at, ["", ""])
-            if call.function is not None:
-                name += call.function.name or ""
-                arguments += call.function.arguments or ""
-            reply.calls[number if at is None else at] = [name, arguments]
+        reply.refusal.append(said.refusal)
+        for call in said.calls:
+            parts = reply.calls.setdefault(call.number, ["", ""])
+            parts[0] += call.name
+            parts[1] += call.arguments
         if self._first is None and (content or reasoning or reply.calls):
             self._first = time.perf_counter() - self._began
         return reasoning, content
 
-    def _count(self, usage: Any) -> None:
-        if usage is None:
-            return
-        cached = getattr(usage.prompt_tokens_details, "cached_tokens", None) or 0
-        reasoning = getattr(usage.completion_tokens_details, "reasoning_tokens", None) or 0
-        output = (usage.completion_tokens or 0) - reasoning
-        new = (usage.prompt_tokens or 0, max(output, 0), cached, reasoning)
-        self._counts = [a + b for a, b in zip(self._counts, new, strict=True)]
+    def _count(self, counts: Counts) -> None:
+        self._counts = [a + b for a, b in zip(self._counts, counts, strict=True)]
 
     def _validate(self) -> list[Chunk]:
         """Check the whole answer; returns what of it has not been given out.
@@ -388,7 +390,7 @@ class Exchange:
             attempts=tuple(self._attempts),
             enforcement=question.sent.enforcement,
             _parsed=self._parsed(text) if is_value else None,
-            _logprobs=_logprobs(reply.logprobs) if question.search.logprobs else None,
+            _logprobs=tuple(reply.logprobs) if question.search.logprobs else None,
         )
 
 
@@ -405,27 +407,6 @@ def _calls(calls: Mapping[int, Sequence[str]], syntax: ToolSyntax) -> str:
     return text + syntax.after if text else ""
 
 
-def _logprobs(found: Sequence[Any]) -> tuple[TokenLogprob, ...]:
-    return tuple(
-        TokenLogprob(
-            token_id=-1,
-            token=_bytes(one),
-            is_forced=False,
-            logprob=one.logprob,
-            unmasked_logprob=None,
-            top=tuple(
-                TopToken(-1, _bytes(other), other.logprob, True) for other in one.top_logprobs or ()
-            ),
-            unmasked_top=(),
-            removed=None,
-        )
-        for one in found
-    )
-
-
-def _bytes(one: Any) -> bytes:
-    return bytes(one.bytes) if one.bytes is not None else str(one.token).encode()
-
-
-def _excerpt(text: str) -> str:
-    return repr(text if len(text) <= _SHOWN else text[:_SHOWN] + "…")
+def _excerpt(found: object) -> str:
+    shown = repr(found)
+    return shown if len(shown) <= _SHOWN else shown[:_SHOWN] + "…"

@@ -215,27 +215,44 @@ class RemoteStream(AsyncStream[T_co]):
         self._exchange = exchange
         self._pieces = pieces
         self._section: SectionName | None = None
-        self._is_over = self._is_read = False
+        self._is_over = False
+        self._step: asyncio.Task[Chunk] | None = None
 
     async def __anext__(self) -> Chunk:
-        if self._is_read:
+        if self._step is not None:
             raise StructgenError("This stream is being read by another task. It has one reader.")
-        self._is_read = True
+        # In a task of its own, so that `aclose` can end it and not the task that reads.
+        self._step = step = asyncio.ensure_future(self._next())
         try:
-            chunk = await self._pieces.__anext__()
+            await asyncio.wait([step])
+        except BaseException:
+            self._is_over = True
+            step.cancel()
+            await asyncio.wait([step])
+            raise
+        finally:
+            self._step = None
+        if step.cancelled():
+            raise StopAsyncIteration
+        try:
+            chunk = step.result()
         except BaseException:
             self._is_over = True
             raise
-        finally:
-            self._is_read = False
         self._section = chunk.section
         return chunk
 
+    async def _next(self) -> Chunk:
+        return await self._pieces.__anext__()
+
     async def aclose(self) -> None:
-        """Stop: the connection is closed. A second call does nothing."""
+        """Stop: the connection is closed, and its reader at the end. A second call does nothing."""
+        self._is_over = True
+        if self._step is not None:
+            self._step.cancel()
+            await asyncio.wait([self._step])
         await self._pieces.aclose()
         self._exchange.stop()
-        self._is_over = True
 
     @property
     def section(self) -> SectionName | None:

@@ -209,6 +209,7 @@ class _WithoutNulls(_Checked):
     def __init__(self, constraint: Constraint) -> None:
         super().__init__(constraint)
         self._members: list[int] = []  # of each open container: how many were kept; -1: an array
+        self._written: list[int] = []  # the same, with those that were left out
         self._held: bytearray | None = None
         self._in_key = self._in_string = self._escaped = self._has_colon = False
         self._rest = b""  # of a null that is left out
@@ -281,9 +282,13 @@ class _WithoutNulls(_Checked):
             self._structure(byte)
 
     def _begin_value(self, before: bytes, byte: int, out: bytearray) -> None:
-        if not self._members[-1]:  # what stood before it may have been left out, its comma not
+        if self._written[-1] and not self._members[-1]:
+            # What stood before it was left out, the comma between them is still there.
             stripped = before.lstrip(b" \t\n\r")
-            before = stripped[1:] if stripped[:1] == b"," else before
+            if stripped[:1] != b",":
+                raise NotOfType(self._why(stripped[:1]))
+            before = stripped[1:]
+        self._written[-1] += 1
         self._held = None
         self._put(before, out)
         if byte == 0x6E and not self._takes(byte):
@@ -309,11 +314,14 @@ class _WithoutNulls(_Checked):
             self._in_string = True
         elif byte == 0x7B:
             self._members.append(0)
+            self._written.append(0)
             self._hold()
         elif byte == 0x5B:
             self._members.append(-1)
+            self._written.append(-1)
         elif byte in b"}]":
             self._members.pop()
+            self._written.pop()
             self._after_value()
 
     def _after_value(self) -> None:

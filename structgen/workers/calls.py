@@ -61,6 +61,11 @@ class RunningCall:
         def hear(message: Text | Scores | Ended | TypeWanted) -> None:  # in the thread that reads
             if isinstance(message, TypeWanted):
                 process.send(asked.call)
+                # What was said of it before was said of a call that the process has forgotten.
+                if not process.expects(message.id):
+                    process.send(Cancel(message.id, is_awaited=False))
+                elif asked.cancel is not None and asked.cancel.is_set():
+                    process.send(Cancel(message.id, is_awaited=True))
                 return
             try:
                 loop.call_soon_threadsafe(answers.put_nowait, message)
@@ -111,13 +116,17 @@ class RunningCall:
         if process is not None and self._number is not None and process.parent == os.getpid():
             process.drop(self._number)
 
+    def wake(self) -> None:
+        """Let who waits for an answer know that there will be none."""
+        self._answers.put_nowait(Ended(0, None, None))
+
     def _ask(self, loop: asyncio.AbstractEventLoop, event: CancelEvent) -> None:
         """Look whether the call's event is set; and again in a moment."""
         process = self._process
         if process is None or self._number is None:
             return
         if event.is_set():
-            process.send(Cancel(self._number))
+            process.send(Cancel(self._number, is_awaited=True))
         else:
             self._poll = loop.call_later(POLL_SECONDS, self._ask, loop, event)
 

@@ -297,10 +297,11 @@ class WorkerStream(AsyncStream[T_co]):
                 self._pieces = iter([Chunk(text, section) for text, section in message.pieces])
 
     async def aclose(self) -> None:
-        """Stop generating. A second call does nothing."""
+        """Stop generating; who reads is at the end. A second call does nothing."""
         self._is_over = True
         self._pieces = iter(())
         self._call.drop()
+        self._call.wake()
 
     def __del__(self) -> None:
         if hasattr(self, "_call"):

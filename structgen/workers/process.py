@@ -134,12 +134,17 @@ class WorkerProcess:
         """Say something, soon."""
         self._sending.put(packed(message))
 
+    def expects(self, number: int) -> bool:
+        """Whether somebody waits for a call."""
+        with self._lock:
+            return number in self._handlers
+
     def drop(self, number: int) -> None:
         """End a call that nobody waits for any more."""
         with self._lock:
             if self._handlers.pop(number, None) is None:
                 return
-        self.send(Cancel(number))
+        self.send(Cancel(number, is_awaited=False))
 
     def stop(self) -> None:
         """End the process: when it has made its pass, or after some seconds in any case.

@@ -86,9 +86,15 @@ class LoweredType:
 
 @dataclass(frozen=True, slots=True)
 class Cancel:
-    """End a call where it is."""
+    """End a call where it is.
+
+    Attributes:
+        id: its number.
+        is_awaited: whether somebody waits for its end.
+    """
 
     id: int
+    is_awaited: bool
 
 
 @dataclass(frozen=True, slots=True)

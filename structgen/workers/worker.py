@@ -94,7 +94,7 @@ class _Worker:
         self._is_over = False
         self._calls: dict[int, _Call] = {}
         self._received: set[int] = set()  # calls that are not prepared yet
-        self._given_up: set[int] = set()  # of these, those that are cancelled
+        self._given_up: dict[int, bool] = {}  # of these, those cancelled: whether one is awaited
         self._lock = threading.Lock()
         self._arrived: queue.SimpleQueue[Call | Adapter] = queue.SimpleQueue()
         self._tasks: OrderedDict[bytes, Task] = OrderedDict()
@@ -149,7 +149,7 @@ class _Worker:
         try:
             while (message := self._frames.read()) is not None:
                 if isinstance(message, Cancel):
-                    self._cancel(message.id)
+                    self._cancel(message)
                     continue
                 if isinstance(message, Call):
                     with self._lock:
@@ -160,11 +160,11 @@ class _Worker:
         self._is_over = True
         self._scheduler.wake()
 
-    def _cancel(self, call_id: int) -> None:
+    def _cancel(self, message: Cancel) -> None:
         with self._lock:
-            call = self._calls.get(call_id)
-            if call is None and call_id in self._received:
-                self._given_up.add(call_id)
+            call = self._calls.get(message.id)
+            if call is None and message.id in self._received:
+                self._given_up[message.id] = message.is_awaited
         if call is not None:
             self._scheduler.cancel(call.job)
 
@@ -197,7 +197,7 @@ class _Worker:
     def _prepare(self, message: Call) -> Job | None:
         """The job of a call; None where it has ended already."""
         arrived = time.perf_counter()
-        if message.id in self._given_up:
+        if self._given_up.get(message.id) is False:
             self._forget(message.id)
             return None
         try:
@@ -273,7 +273,7 @@ class _Worker:
         with self._lock:
             self._calls.pop(call_id, None)
             self._received.discard(call_id)
-            self._given_up.discard(call_id)
+            self._given_up.pop(call_id, None)
 
 
 @final

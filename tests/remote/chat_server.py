@@ -33,6 +33,7 @@ class Reply:
         seconds: to wait before each piece of a stream, or before the whole.
         cut: whether the connection is closed in the midst.
         logprobs: the log probability of each piece, or None.
+        raw: sent as it is instead of all that; in a stream as the data of its one event.
     """
 
     content: Sequence[str] | str | None = ""
@@ -45,6 +46,7 @@ class Reply:
     seconds: float = 0
     cut: bool = False
     logprobs: Sequence[float] | None = None
+    raw: bytes | None = None
 
     @property
     def pieces(self) -> list[str]:
@@ -127,20 +129,21 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             reply = self.owner.answer(body)
             if reply.status != 200:
-                self._whole({"error": {"message": "that is wrong", "type": "x"}}, reply.status)
+                error = {"error": {"message": "that is wrong", "type": "x"}}
+                self._whole(error if reply.raw is None else reply.raw, reply.status)
             elif body.get("stream"):
                 self._stream(reply)
             else:
                 time.sleep(reply.seconds)
-                self._whole(_completion(reply), 200)
+                self._whole(_completion(reply) if reply.raw is None else reply.raw, 200)
         except (BrokenPipeError, ConnectionResetError):
             self.owner.hung_up += 1
             self.close_connection = True
         finally:
             self.owner.count(-1)
 
-    def _whole(self, value: Mapping[str, Any], status: int) -> None:
-        data = json.dumps(value).encode()
+    def _whole(self, value: Mapping[str, Any] | bytes, status: int) -> None:
+        data = value if isinstance(value, bytes) else json.dumps(value).encode()
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(data)))
@@ -152,6 +155,9 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Type", "text/event-stream")
         self.send_header("Transfer-Encoding", "chunked")
         self.end_headers()
+        if reply.raw is not None:
+            self._chunk(b"data: " + reply.raw + b"\n\n")
+            reply = Reply(finish_reason=None, usage=False)
         events = list(_events(reply))
         for number, event in enumerate(events):
             time.sleep(reply.seconds)

@@ -265,6 +265,25 @@ def test_cancelling_a_task_ends_the_output(worker: AsyncModel) -> None:
     assert n_calls(worker) == 0
 
 
+def test_closing_a_stream_ends_its_reader(worker: AsyncModel) -> None:
+    async def main() -> Any:
+        stream = Generator(worker).stream("A story:", min_length=8000)
+
+        async def read() -> int:
+            return len([piece async for piece in stream])
+
+        reader = asyncio.ensure_future(read())
+        while not stream.section:
+            await asyncio.sleep(0.01)
+        await stream.aclose()
+        return await asyncio.wait_for(reader, 30), [piece async for piece in stream]
+
+    n_pieces, after = asyncio.run(main())
+    assert n_pieces > 0
+    assert after == []
+    assert n_calls(worker) == 0
+
+
 def test_a_dropped_stream_ends_the_output(worker: AsyncModel) -> None:
     async def main() -> None:
         async for _ in Generator(worker).stream("A story:", min_length=8000):
@@ -288,6 +307,18 @@ def test_cancel_events_and_timeouts(worker: AsyncModel, kind: Any) -> None:
     free, error = asyncio.run(main())
     assert free.finish_reason == "cancelled"
     assert error.text.startswith("a")
+
+
+def test_calls_that_are_cancelled_before_they_are_prepared_end(worker: AsyncModel) -> None:
+    async def main() -> Any:
+        event = asyncio.Event()
+        event.set()
+        prompts = [f"A {i} story: " * 300 for i in range(8)]
+        calls = [Generator(worker).result(prompt, cancel=event) for prompt in prompts]
+        return await asyncio.wait_for(asyncio.gather(*calls), 60)
+
+    assert [one.finish_reason for one in asyncio.run(main())] == ["cancelled"] * 8
+    assert n_calls(worker) == 0
 
 
 def test_errors_are_the_same_as_here(worker: AsyncModel) -> None:

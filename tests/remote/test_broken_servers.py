@@ -1,0 +1,204 @@
+"""Servers that break the rules: whatever comes, the error is one of ours and says what is wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from typing import Any
+
+import openai
+import pytest
+from pydantic import BaseModel
+
+import structgen
+from structgen import Generator, RemoteError
+from structgen.constraint import compile as compile_constraint
+from structgen.remote.reading import BYTES, Answer, NotOfType
+
+from .chat_server import ChatServer, Reply
+
+
+class Person(BaseModel):
+    name: str
+    age: int
+
+
+ANN = '{"name": "Ann", "age": 3}'
+
+
+def message(**said: Any) -> dict[str, Any]:
+    """A completion that is a piece of a stream, too."""
+    choice = {"index": 0, "finish_reason": "stop", "message": said, "delta": said}
+    return {"id": "1", "created": 1, "model": "m", "choices": [choice]}
+
+
+BROKEN: dict[str, Any] = {
+    "no JSON": b'{"a": ',
+    "a list": b"[1, 2]",
+    "null": b"null",
+    "a text": b'"hello"',
+    "another object": b'{"foo": 1}',
+    "an error": b'{"error": {"message": "out of memory"}}',
+    "no choices": {**message(), "choices": []},
+    "null choices": {**message(), "choices": None},
+    "a number as content": message(content=5),
+    "a picture as content": message(content=[{"type": "image", "url": "x"}]),
+    "no UTF-8": json.dumps(message(content="@")).encode().replace(b"@", b"\xff"),
+    "half a character": message(content="\ud83d"),
+    "the other half": message(content="x\ude00y"),
+    "scores without numbers": {
+        **message(content=ANN),
+        "choices": [{**message(content=ANN)["choices"][0], "logprobs": {"content": [{}]}}],
+    },
+}
+
+
+@pytest.mark.parametrize("kind", BROKEN)
+def test_what_is_not_understood_is_an_error_of_the_server(
+    kind: str, server: ChatServer, remote: Any
+) -> None:
+    raw = BROKEN[kind]
+    model = remote(Reply(raw=raw if isinstance(raw, bytes) else json.dumps(raw).encode()))
+    options: Any = {"logprobs": True}
+
+    async def awaited(stream: bool) -> None:
+        async with openai.AsyncOpenAI(base_url=server.url, api_key="x", max_retries=0) as client:
+            generator = Generator(structgen.from_openai(client, "m"), Person)
+            if stream:
+                async for _ in generator.stream("?", **options):
+                    pass
+            else:
+                await generator("?", **options)
+
+    for output_type in (Person, None):
+        generator: Any = Generator(model, output_type)
+        with pytest.raises(RemoteError):
+            generator("?", **options)
+        with pytest.raises(RemoteError):
+            generator("?", timeout=60, **options)
+        with pytest.raises(RemoteError):
+            list(generator.stream("?", **options))
+    with pytest.raises(RemoteError):
+        asyncio.run(awaited(stream=False))
+    with pytest.raises(RemoteError):
+        asyncio.run(awaited(stream=True))
+
+
+def test_what_breaks_no_rule_that_matters_is_read(remote: Any) -> None:
+    odd = message(content=[{"type": "thinking", "thinking": "so"}, {"type": "text", "text": ANN}])
+    odd["usage"] = {"prompt_tokens": "many", "completion_tokens": -3, "total_tokens": None}
+    generator = Generator(remote(Reply(raw=json.dumps(odd).encode()), dialect="none"), Person)
+    result = generator.result("?")
+    assert result.value == Person(name="Ann", age=3)
+    assert result.reasoning == "so"
+    assert (result.usage.prompt_tokens, result.usage.output_tokens) == (0, 0)
+    assert "".join(generator.stream("?")).endswith(ANN)
+
+
+def test_characters_divided_by_a_stream_are_put_together(remote: Any) -> None:
+    pieces = ['{"name": "\ud83d', '\ude00", "age": 3}']
+    generator = Generator(remote(Reply(pieces), dialect="none"), Person)
+    assert "".join(generator.stream("?")) == '{"name": "\U0001f600", "age": 3}'
+    assert generator.parse("?", timeout=60).name == "\U0001f600"
+
+
+@pytest.mark.parametrize("reason", ["abort", "error"])
+def test_an_answer_that_the_server_gave_up_is_no_answer(reason: str, remote: Any) -> None:
+    model = remote(Reply(ANN, finish_reason=reason), dialect="none")
+    for output_type in (Person, None):
+        generator: Any = Generator(model, output_type)
+        with pytest.raises(RemoteError, match=reason):
+            generator("?", **({"retries": 2} if output_type else {}))
+        with pytest.raises(RemoteError, match=reason):
+            list(generator.stream("?"))
+
+
+def test_a_servers_own_words_are_told(remote: Any) -> None:
+    with pytest.raises(RemoteError, match="no such model") as caught:
+        Generator(remote(Reply(status=404, raw=b'{"error": "no such model"}')))("?")
+    assert caught.value.status == 404
+    with pytest.raises(RemoteError, match="out of memory"):
+        Generator(remote(Reply(raw=b'{"error": {"message": "out of memory"}}')))("?")
+
+
+class Optional(BaseModel):
+    a: int = 1
+    b: str = "x"
+    c: int | None = None
+
+
+@pytest.mark.parametrize(
+    ("text", "is_of_type"),
+    [
+        ('{"a":null,"b":"y"}', True),
+        ('{"a":null,"b":null}', True),
+        ('{,"a":1}', False),
+        ('{"a":null"b":"y"}', False),
+        ('{"a":null "b":"y"}', False),
+        ('{"b":null,"a":null"c":null}', False),
+        ('{"a":null,,"b":"y"}', False),
+        ('{"a":null,}', False),
+        ('{"a":1,"b":null,}', False),
+        ('{"a":1"b":null}', False),
+    ],
+)
+def test_nulls_are_left_out_of_json_only(text: str, is_of_type: bool) -> None:
+    """``{"a": null "b": 1}`` is no JSON, whatever is left of it."""
+    answer = Answer(compile_constraint(Optional, BYTES), has_nulls=True)
+
+    def read() -> bool:
+        try:
+            answer.feed(text)
+            answer.finish()
+        except NotOfType:
+            return False
+        return True
+
+    assert read() == is_of_type
+    assert not is_of_type or json.loads(text)
+
+
+def test_closing_a_stream_ends_its_reader(server: ChatServer) -> None:
+    server.say = [Reply(["x"] * 500, seconds=0.02)]
+
+    async def main() -> Any:
+        async with openai.AsyncOpenAI(base_url=server.url, api_key="x", max_retries=0) as client:
+            model = structgen.from_openai(client, "m")
+            stream = Generator(model).stream("?")
+
+            async def read() -> int:
+                return len([chunk async for chunk in stream])
+
+            reader = asyncio.ensure_future(read())
+            while not stream.section:
+                await asyncio.sleep(0.01)
+            await stream.aclose()
+            n_pieces = await asyncio.wait_for(reader, 10)
+            await stream.aclose()
+            return n_pieces, [chunk async for chunk in stream], stream.result
+
+    n_pieces, after, result = asyncio.run(main())
+    assert 0 < n_pieces < 500
+    assert after == []
+    assert result.finish_reason == "cancelled"
+
+
+def test_cancel_is_heard_while_nothing_comes(server: ChatServer) -> None:
+    is_cancelled = threading.Event()
+
+    def wait(body: Any) -> Reply:
+        assert is_cancelled.wait(60)
+        return Reply("x")
+
+    server.say = wait
+
+    async def main() -> Any:
+        async with openai.AsyncOpenAI(base_url=server.url, api_key="x", max_retries=0) as client:
+            event = asyncio.Event()
+            asyncio.get_running_loop().call_later(0.1, event.set)
+            result = await Generator(structgen.from_openai(client, "m")).result("?", cancel=event)
+            is_cancelled.set()
+            return result
+
+    assert asyncio.run(main()).finish_reason == "cancelled"
