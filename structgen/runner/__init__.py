@@ -5,8 +5,9 @@ In reading order: `requests` and `responses` (their shapes, which are those of O
 `logprobs` (outputs in the words of answers), `configuration` and `hosts` (what holds a loaded
 model), `registry` (which models there are, and in what state), `chat` (a request for text, from end
 to end), `loops` (the event loop it all lives in) and `runner` (`Runner`); `tools` (functions,
-classes and schemas that a model may call, and their runs), `mcp` (servers of tools), `metrics`
-(counters and times) and `tracing` (spans for OpenTelemetry). Knows no server.
+classes and schemas that a model may call, and their runs), `mcp` (servers of tools), `sessions` and
+`session_file` (conversations that are kept), `metrics` (counters and times) and `tracing` (spans
+for OpenTelemetry). Knows no server.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from .metrics import Metrics
 from .requests import ChatRequest, CompletionRequest, Message
 from .responses import ChatChunk, ChatResponse, CompletionChunk, CompletionResponse, Usage
 from .runner import Runner
+from .sessions import Sessions
 from .tools import LONGEST_RESULT, TIMEOUT_SECONDS, Tool, ToolFailure, ToolOutcome
 
 __all__ = [
@@ -36,6 +38,7 @@ __all__ = [
     "Metrics",
     "ModelConfig",
     "Runner",
+    "Sessions",
     "Tool",
     "ToolFailure",
     "ToolOutcome",
