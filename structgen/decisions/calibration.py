@@ -27,6 +27,7 @@ from structgen.errors import OptionError
 
 from .distributions import Distribution, Floats, rescaled
 from .metrics import Bin, Metrics, measured
+from .questions import Question
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -73,6 +74,39 @@ class Calibration:
 
     def __str__(self) -> str:
         return f"temperature {self.temperature:.2f}\nbefore: {self.before}\nafter:  {self.after}"
+
+    @classmethod
+    def fit(
+        cls,
+        question: Question,
+        model: str,
+        fingerprint: str,
+        given: Sequence[Distribution],
+        right: Sequence[int],
+        *,
+        bias: bool,
+    ) -> Calibration:
+        """Fit one on examples: `Decider.calibrate` reads their distributions.
+
+        Args:
+            question: the question.
+            model: the model's name.
+            fingerprint: see above.
+            given: a distribution for each example.
+            right: the index of its right label.
+            bias: whether to fit a bias for each label too.
+        """
+        slope, offsets, before, after = fitted(given, right, has_bias=bias)
+        return cls(
+            temperature=1 / slope,
+            bias=tuple(offsets.tolist()),
+            before=before,
+            after=after,
+            model=model,
+            question=question.instructions,
+            labels=tuple(label.text for label in question.labels),
+            fingerprint=fingerprint,
+        )
 
     def applied(self, given: Distribution) -> Distribution:
         """The calibrated distribution."""

@@ -13,7 +13,7 @@ round differently; passes over more agree to the bit however tokens are cut into
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import final
 
@@ -24,7 +24,7 @@ from structgen.constraint import compile as compile_constraint
 from structgen.decoding import check_fits
 from structgen.errors import PromptError
 from structgen.grammar import ir
-from structgen.insight import GivenUp, TokenTree, WrittenTexts
+from structgen.insight import Passes, TokenTree, WrittenTexts
 from structgen.models.base import Model, TokenSequence
 from structgen.models.passes import LONGEST_PASS, n_shared
 from structgen.sampling import Logits, TokenIds
@@ -97,25 +97,18 @@ class Reading:
 
 
 def read(
-    model: Model,
-    readings: Sequence[Reading],
-    tolerance: float,
-    *,
-    adapter: str | None,
-    give_up: Callable[[], bool],
-) -> tuple[list[Distribution], Usage]:
-    """Weigh the labels of each prompt.
+    model: Model, readings: Sequence[Reading], tolerance: float, *, adapter: str | None
+) -> Passes[tuple[list[Distribution], Usage]]:
+    """Weigh the labels of each prompt, pass by pass.
 
     Args:
         model: the model.
         readings: what to read.
         tolerance: how far off a probability may be.
         adapter: to run with, or None.
-        give_up: asked before each pass.
 
     Raises:
         PromptError: a prompt does not fit the context, or the likely labels do not fit behind it.
-        GivenUp: ``give_up`` said so.
     """
     if not readings:
         return [], Usage()
@@ -135,11 +128,11 @@ def read(
             token_ids, texts = readings[i].token_ids, readings[i].texts
             prompt_tokens += len(token_ids) - n_shared(before, token_ids)
             before = token_ids
-            sequence.go_to(token_ids, give_up)
+            yield from sequence.go_to(token_ids)
             room = model.context_length - len(token_ids)
             tree = TokenTree(texts.constraint, texts.written(), (), sequence, room)
             of_prompt = sequence.passes
-            error = tree.grow(tolerance, give_up)
+            error = yield from tree.growing(tolerance)
             sequence.label_passes += sequence.passes - of_prompt
             if tree.cut and error > tolerance:
                 raise PromptError(
@@ -171,7 +164,7 @@ class _Counted:
     def token_ids(self) -> TokenIds:
         return self._sequence.token_ids
 
-    def go_to(self, token_ids: TokenIds, give_up: Callable[[], bool]) -> None:
+    def go_to(self, token_ids: TokenIds) -> Passes[None]:
         """Hold exactly these tokens; at least the last two are run."""
         shared = n_shared(self._sequence.token_ids[0], token_ids)
         first = max(min(shared, len(token_ids) - 2), 0)
@@ -179,12 +172,10 @@ class _Counted:
         self.passes += 1
         self.run_tokens += len(token_ids) - first
         while len(token_ids) - first > LONGEST_PASS + 1:  # nothing can end a call within a pass
-            if give_up():
-                raise GivenUp
+            yield
             self._sequence.append(token_ids[first : first + LONGEST_PASS])
             first += LONGEST_PASS
-        if give_up():
-            raise GivenUp
+        yield
         self._sequence.append(token_ids[first:])
 
     def append(self, token_ids: Sequence[int]) -> None:

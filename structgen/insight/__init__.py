@@ -14,7 +14,7 @@ from .json_places import JsonPlaces
 from .path_suggestions import suggestion
 from .recording import Recorder, Step
 from .rejections import why_barred
-from .token_tree import GivenUp, OpenSequence, TokenTree
+from .token_tree import GivenUp, OpenSequence, Passes, TokenTree, run_passes
 from .trace import TOP, StepRecorder, Trace, headline, readable_prompt
 from .trace_step import TraceStep
 from .written_values import WrittenTexts
@@ -28,6 +28,7 @@ __all__ = [
     "GivenUp",
     "JsonPlaces",
     "OpenSequence",
+    "Passes",
     "Recorder",
     "Site",
     "Step",
@@ -44,6 +45,7 @@ __all__ = [
     "measure",
     "names_of",
     "readable_prompt",
+    "run_passes",
     "suggestion",
     "whole_texts",
     "why_barred",

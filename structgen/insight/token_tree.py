@@ -12,8 +12,8 @@ the tolerance. So the error is proven, not estimated.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Sequence
-from typing import Protocol, TypeAlias
+from collections.abc import Callable, Generator, Sequence
+from typing import Protocol, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -50,6 +50,12 @@ class Scores(Protocol):
         """Free the sequence."""
 
 
+_R = TypeVar("_R")
+
+Passes: TypeAlias = Generator[None, None, _R]
+"""Work that yields before each pass of the model, so that whoever runs it may stop or let others
+have a pass; what it returns is its result."""
+
 OpenSequence: TypeAlias = Callable[[Sequence[int], int], tuple[Scores, int]]
 """Begins a sequence: of the prompt, the given tokens after it, and room for so many more, or fewer
 where the context ends. How many is returned as well."""
@@ -57,6 +63,29 @@ where the context ends. How many is returned as well."""
 
 class GivenUp(Exception):
     """Whoever asked wants no answer any more."""
+
+
+def run_passes(work: Passes[_R], give_up: Callable[[], bool] | None = None) -> _R:
+    """Run all passes of some work; what it returns.
+
+    Args:
+        work: what to run.
+        give_up: asked before each pass.
+
+    Raises:
+        GivenUp: ``give_up`` said so.
+    """
+    try:
+        while True:
+            try:
+                next(work)
+            except StopIteration as end:
+                found: _R = end.value
+                return found
+            if give_up is not None and give_up():
+                raise GivenUp
+    finally:
+        work.close()
 
 
 class TokenTree:
@@ -114,17 +143,20 @@ class TokenTree:
         Raises:
             GivenUp: ``give_up`` said so.
         """
+        return run_passes(self.growing(tolerance), give_up)
+
+    def growing(self, tolerance: float) -> Passes[float]:
+        """The same, pass by pass."""
         open_places: list[tuple[float, tuple[int, ...], bytes]] = [(-1.0, (), b"")]
         while open_places:
             error = self._error(-sum(place[0] for place in open_places))
             if error <= tolerance or self.passes == _MAX_PASSES:
                 return error
-            if give_up is not None and give_up():
-                raise GivenUp
             mass, path, text = heapq.heappop(open_places)
             if self._room is not None and len(path) > self._room:
                 self.cut -= mass
                 continue
+            yield
             for token_id, probability in self._ways_on(path):
                 more = text + self._tokens[token_id]
                 worth = -mass * probability

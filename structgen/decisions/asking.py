@@ -1,0 +1,224 @@
+"""Asking: from a state and questions to distributions, pass by pass of the model.
+
+It owns `Settings` (how a model is asked), the prompts of each question, in several orders where
+that is wanted, and the division by the prior. It knows no calibration, no answers and no limits of
+time. How masses are summed is `structgen.decisions.reading`'s, the arithmetic of distributions
+`structgen.decisions.distributions`'.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, final
+
+from structgen.decoding import Task
+from structgen.decoding import options as search_options
+from structgen.errors import OptionError, PromptError
+from structgen.insight import Passes, readable_prompt
+from structgen.models.base import Model
+from structgen.sampling import TokenIds
+
+from . import distributions
+from .distributions import Distribution
+from .questions import Label, Question
+from .reading import Reading, Texts, Usage, read
+from .templates import BASE, CHAT, PromptTemplate
+
+TOLERANCE = 0.01
+"""How far off a probability may be, unless asked otherwise."""
+
+DEBIAS = ("none", "prior", "orders")
+"""What ``debias`` may be."""
+
+DEFAULT_DEBIAS = "none"
+"""What it is unless asked otherwise."""
+
+ORDERS = 4
+"""In how many orders options are told at most, unless asked otherwise."""
+
+_KEPT = 256
+"""Most compiled sets of labels, and most priors, that are kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How a model is asked: see `Decider`."""
+
+    template: PromptTemplate | None = None
+    debias: str = DEFAULT_DEBIAS
+    orders: int = ORDERS
+    tolerance: float = TOLERANCE
+    adapter: str | None = None
+
+    def __post_init__(self) -> None:
+        """Check them.
+
+        Raises:
+            OptionError: one is out of range.
+        """
+        if self.template is not None and not isinstance(self.template, PromptTemplate):
+            raise OptionError(f"template={self.template!r} is no PromptTemplate.")
+        if self.debias not in DEBIAS:
+            raise OptionError(f"debias={self.debias!r}. It must be one of {', '.join(DEBIAS)}.")
+        if isinstance(self.orders, bool) or not isinstance(self.orders, int) or self.orders < 1:
+            raise OptionError(f"orders={self.orders!r}. It must be an integer of 1 or more.")
+        check_share(self.tolerance, "tolerance", is_open=True)
+
+
+def check_share(value: Any, name: str, *, is_open: bool = False) -> None:
+    """Check that an option is a number from 0 to 1; with ``is_open``, below 1.
+
+    Raises:
+        OptionError: it is not.
+    """
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise OptionError(f"{name}={value!r} is not a number.")
+    if not 0 <= value <= 1 or (is_open and value == 1):
+        raise OptionError(f"{name}={value!r} is out of range. It must be from 0 to 1.")
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a model gives the labels of some questions.
+
+    Attributes:
+        distributions: of each question, debiased and not calibrated.
+        usage: what that took.
+        trace: the prompts that were read for each.
+    """
+
+    distributions: dict[str, Distribution]
+    usage: Usage
+    trace: dict[str, tuple[str, ...]]
+
+
+@final
+class Asker:
+    """Asks a model. Immutable and safe to share by threads.
+
+    Attributes:
+        model: the model.
+        template: how it is asked.
+    """
+
+    def __init__(self, model: Model, settings: Settings) -> None:
+        """Nothing is asked yet."""
+        self.model = model
+        self.template = settings.template or (CHAT if _has_chat_template(model) else BASE)
+        self._settings = settings
+        self._task = Task(model, None, None, think=0)
+        self._search = search_options.parse({"adapter": settings.adapter})
+        self._compiled = functools.lru_cache(_KEPT)(self._compile)
+        self._priors = functools.lru_cache(_KEPT)(_Prior)
+
+    def ask(self, state: str, questions: Mapping[str, Question]) -> Passes[Found]:
+        """Begin to read the distributions of some questions about a state.
+
+        Prompts are made and labels compiled before this returns; the rest is passes of the model.
+
+        Raises:
+            PromptError: now or in a pass: something does not fit the context.
+        """
+        readings = {
+            name: [self._reading(state, question, labels) for labels in self._orders_of(question)]
+            for name, question in questions.items()
+        }
+        return self._asked(questions, readings)
+
+    def prompt_ids(self, state: str, question: Question) -> TokenIds:
+        """The tokens that the model gets for one question, int32 ``[n]``."""
+        return self._reading(state, question, question.labels).token_ids
+
+    def fingerprint(self, question: Question) -> str:
+        """A digest of all that changes a question's distribution, but for the state."""
+        settings = self._settings
+        orders = settings.orders if settings.debias == "orders" else 1
+        told = [(label.text, label.description) for label in question.labels]
+        given = [
+            *(self.model.name, self.model.vocabulary.size, settings.adapter),
+            *(question.kind, question.instructions, told),
+            *(asdict(self.template), settings.debias, orders),
+        ]
+        return hashlib.sha256(json.dumps(given).encode()).hexdigest()
+
+    def _asked(
+        self, questions: Mapping[str, Question], readings: Mapping[str, Sequence[Reading]]
+    ) -> Passes[Found]:
+        parts, usage = yield from self._read([one for some in readings.values() for one in some])
+        found: dict[str, Distribution] = {}
+        at = 0
+        for name, some in readings.items():
+            found[name] = (
+                parts[at] if len(some) == 1 else distributions.mean(parts[at : at + len(some)])
+            )
+            at += len(some)
+        trace = {
+            name: tuple(self._shown(one.token_ids) for one in some)
+            for name, some in readings.items()
+        }
+        if self._settings.debias == "prior":
+            for name, question in questions.items():
+                prior, reading, more = yield from self._prior(question)
+                usage += more
+                trace[name] += (self._shown(reading.token_ids),)
+                found[name] = distributions.without_prior(found[name], prior)
+        return Found(found, usage, trace)
+
+    def _prior(self, question: Question) -> Passes[tuple[Distribution, Reading, Usage]]:
+        """What the question's labels get without a state; read once and kept."""
+        kept = self._priors(question)
+        usage = Usage()
+        if kept.found is None:
+            reading = self._reading(self.template.no_state, question, question.labels)
+            (prior,), usage = yield from self._read([reading])
+            kept.found = prior, reading
+        return (*kept.found, usage)
+
+    def _read(self, readings: Sequence[Reading]) -> Passes[tuple[list[Distribution], Usage]]:
+        settings = self._settings
+        return read(self.model, readings, settings.tolerance, adapter=settings.adapter)
+
+    def _reading(self, state: str, question: Question, labels: Sequence[Label]) -> Reading:
+        """A prompt that tells the labels in this order."""
+        prompt = self.template.prompt(state, question, labels)
+        token_ids = self._task.prepare(prompt, self._search).token_ids
+        return Reading(token_ids, self._compiled(tuple(one.text for one in question.labels)))
+
+    def _compile(self, texts: tuple[str, ...]) -> Texts:
+        before = self.template.before_label
+        return Texts([before + text for text in texts], self.template.ends, self.model.vocabulary)
+
+    def _orders_of(self, question: Question) -> list[tuple[Label, ...]]:
+        """The orders in which a question's labels are told, the question's own first."""
+        labels, orders = question.labels, self._settings.orders
+        if self._settings.debias != "orders":
+            return [labels]
+        if question.kind == "score":  # no other order is one of a scale
+            return [labels, labels[::-1]][:orders]
+        if question.kind == "predicate" and self.template.predicate is not None:
+            return [labels]
+        n, count = len(labels), min(orders, len(labels))
+        starts = [i * n // count for i in range(count)]
+        return [(*labels[start:], *labels[:start]) for start in starts]
+
+    def _shown(self, token_ids: TokenIds) -> str:
+        return readable_prompt(token_ids.tolist(), self.model.vocabulary)
+
+
+class _Prior:
+    """Where the prior of one question is kept, once it is known."""
+
+    def __init__(self, question: Question) -> None:
+        self.found: tuple[Distribution, Reading] | None = None
+
+
+def _has_chat_template(model: Model) -> bool:
+    try:
+        model.apply_chat_template([{"role": "user", "content": "probe"}])
+    except PromptError:
+        return False
+    return True

@@ -1,0 +1,173 @@
+"""Requests: what a caller asks, checked, and its answers once distributions are there.
+
+It owns the checks of states, questions, thresholds, examples and calibrations, which deciders of
+both kinds share. It runs no model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, final
+
+from structgen.errors import OptionError
+
+from .answers import Answer, Answers, answer_of
+from .asking import Found, check_share
+from .calibration import FEWEST, Calibration
+from .fields import is_model_class, questions_in
+from .questions import Choice, Predicate, Question, Score
+from .templates import state_text
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """Questions that were asked.
+
+    Attributes:
+        questions: by name.
+        thresholds: of the answers that may be abstained from.
+        output_type: the class that the questions came from, or None.
+    """
+
+    questions: dict[str, Question]
+    thresholds: dict[str, float]
+    output_type: Any
+
+    @classmethod
+    def of(cls, questions: Any, abstain_below: Any) -> Request:
+        """Check what a caller asked.
+
+        Raises:
+            OptionError: no questions, or a bad threshold.
+        """
+        asked, output_type = _questions(questions)
+        return cls(asked, _thresholds(abstain_below, asked), output_type)
+
+    def answers(
+        self, found: Found, calibration_of: Callable[[str], Calibration | None]
+    ) -> Answers[Any]:
+        """Make the answers; ``calibration_of`` is told a question's name."""
+        answers: dict[str, Answer] = {}
+        for name, question in self.questions.items():
+            given = found.distributions[name]
+            calibration = calibration_of(name)
+            if calibration is not None:
+                given = calibration.applied(given)
+            answers[name] = answer_of(question, given, self.thresholds.get(name))
+        return Answers(answers, found.usage, found.trace, self.output_type)
+
+
+@final
+class Calibrations:
+    """Calibrations of one model, by what each was made for."""
+
+    def __init__(self, given: Iterable[Calibration], model: str) -> None:
+        """Check that they were made for this model.
+
+        Raises:
+            OptionError: one was not.
+        """
+        self.all = tuple(given)
+        for one in self.all:
+            if not isinstance(one, Calibration):
+                raise OptionError(f"calibrations: {one!r} is no Calibration.")
+            if one.model != model:
+                raise OptionError(
+                    f"The calibration of {one.question!r} was made for the model {one.model}, and "
+                    f"this is {model}. Make one for it with Decider.calibrate."
+                )
+        self._of = {one.fingerprint: one for one in self.all}
+
+    def __bool__(self) -> bool:
+        return bool(self._of)
+
+    def get(self, fingerprint: str) -> Calibration | None:
+        """The one for a question."""
+        return self._of.get(fingerprint)
+
+
+def states_of(states: Any) -> list[str]:
+    """The texts of several states.
+
+    Raises:
+        OptionError: it is no list of them.
+        PromptError: one is no text and no JSON.
+    """
+    if isinstance(states, (str, bytes, Mapping)) or not isinstance(states, Iterable):
+        raise OptionError(
+            f"decide_batch takes a list of states, not {type(states).__name__}. For one "
+            "state: decide."
+        )
+    return [state_text(state) for state in states]
+
+
+def examples_of(question: Question, examples: Iterable[Any]) -> tuple[list[str], list[int]]:
+    """The texts of the states of labelled examples, and which label is right for each.
+
+    Raises:
+        OptionError: they are no pairs, too few, or a right answer is no label.
+        PromptError: a state is no text and no JSON.
+    """
+    Request.of({"question": question}, None)
+    texts: list[str] = []
+    right: list[int] = []
+    for i, example in enumerate(examples):
+        if not isinstance(example, (tuple, list)) or len(example) != 2:
+            raise OptionError(
+                f"Example {i} is {example!r}. Pass pairs of a state and its right answer."
+            )
+        texts.append(state_text(example[0]))
+        right.append(_index_of(question, example[1], i))
+    if len(texts) < FEWEST:
+        raise OptionError(f"There are {len(texts)} examples. Calibrating takes {FEWEST}.")
+    return texts, right
+
+
+def _questions(given: Any) -> tuple[dict[str, Question], Any]:
+    """Questions by name, and the class that they came from, if any."""
+    if is_model_class(given):
+        return questions_in(given), given
+    if not isinstance(given, Mapping):
+        raise OptionError(
+            f"The questions are {given!r}. Pass a mapping of name to question, or a Pydantic class."
+        )
+    if not given:
+        raise OptionError("There are no questions. Pass at least one.")
+    for name, question in given.items():
+        if not isinstance(name, str) or not isinstance(question, (Predicate, Choice, Score)):
+            raise OptionError(
+                f"The question {name!r} is {question!r}. Pass a Predicate, a Choice or a Score of "
+                "structgen.decisions under a name."
+            )
+    return dict(given), None
+
+
+def _thresholds(given: Any, questions: Mapping[str, Question]) -> dict[str, float]:
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping):
+        check_share(given, "abstain_below")
+        return dict.fromkeys(questions, float(given))
+    for name, threshold in given.items():
+        if name not in questions:
+            raise OptionError(
+                f"abstain_below has {name!r}, which is no question. Asked: {', '.join(questions)}."
+            )
+        check_share(threshold, f"abstain_below[{name!r}]")
+    return dict(given)
+
+
+def _index_of(question: Question, answer: Any, at: int) -> int:
+    """Which label an answer is."""
+    labels: Sequence[Any] = question.labels
+    for i, label in enumerate(labels):
+        if type(label.value) is type(answer) and label.value == answer:
+            return i
+    for i, label in enumerate(labels):
+        if label.text == answer:
+            return i
+    shown = ", ".join(label.text for label in labels[:20])
+    raise OptionError(
+        f"Example {at}: the right answer {answer!r} is no label of the question. Labels: {shown}."
+    )
