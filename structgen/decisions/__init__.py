@@ -2,14 +2,15 @@
 
 In reading order: `questions` (`Predicate`, `Choice`, `Score`) and `fields` (those of a Pydantic
 class), `templates` (prompts), `distributions` (the arithmetic and its bounds), `reading` (what
-prompts share is run once), `answers`, `metrics`, `calibration` and `diagram`, `decider` and
-`json_form`. The sums over token sequences are `structgen.insight`'s. Knows no command line and no
-server.
+prompts share is run once), `asking`, `answers`, `metrics`, `calibration` and `diagram`, `requests`,
+`decider`, `async_decider` and `json_form`. The sums over token sequences are `structgen.insight`'s.
+Knows no command line and no server.
 """
 
 from __future__ import annotations
 
 from .answers import Answer, Answers, ChoiceAnswer, PredicateAnswer, ScoreAnswer
+from .async_decider import AsyncDecider
 from .calibration import Calibration
 from .decider import Decider
 from .json_form import answers_to_json, questions_from_json
@@ -23,6 +24,7 @@ __all__ = [
     "CHAT",
     "Answer",
     "Answers",
+    "AsyncDecider",
     "Bin",
     "Calibration",
     "Choice",

@@ -137,6 +137,15 @@ Question: TypeAlias = Predicate | Choice | Score
 """One question about a state."""
 
 
+def without_values(question: Question) -> Question:
+    """The same question, its labels' values left out: they may be of classes that do not travel."""
+    bare = object.__new__(type(question))
+    labels = tuple(Label(label.text, label.description, None) for label in question.labels)
+    object.__setattr__(bare, "instructions", question.instructions)
+    object.__setattr__(bare, "labels", labels)
+    return bare
+
+
 def _set(question: Any, instructions: Any, labels: Sequence[Label]) -> None:
     """Give a question its attributes, once they are checked."""
     name = type(question).__name__

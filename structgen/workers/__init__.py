@@ -2,14 +2,15 @@
 
 In reading order: `scheduler` (whose turn it is on a model; knows no process), `protocol` (what the
 two processes say), `worker` (the one with the model), `process` (its parent's side), `model`
-(`AsyncModel`), `generator` (what it makes) and `calls` (one call that is under way). Others know
-`AsyncModel`, and the `Scheduler`.
+(`AsyncModel`), `calls` (one call that is under way), `generator` (what makes outputs) and `errands`
+(other stages' work on the model). Others know `AsyncModel`, `run_errands` and the `Scheduler`.
 """
 
 from __future__ import annotations
 
+from .errands import run_errands
 from .generator import WorkerGenerator
 from .model import AsyncModel
-from .scheduler import Job, Scheduler
+from .scheduler import Job, Scheduler, WorkJob
 
-__all__ = ["AsyncModel", "Job", "Scheduler", "WorkerGenerator"]
+__all__ = ["AsyncModel", "Job", "Scheduler", "WorkJob", "WorkerGenerator", "run_errands"]

@@ -7,6 +7,7 @@ the one who waits has gone. It knows nothing of output types.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 from dataclasses import dataclass, replace
 from typing import Any, final
@@ -16,7 +17,10 @@ from structgen.errors import PromptError
 from structgen.sampling import TokenLogprob
 
 from .process import Host, WorkerProcess
-from .protocol import Call, Cancel, Ended, Scores, Text, TypeWanted
+from .protocol import Call, Cancel, Ended, ErrandCall, Scores, Text, TypeWanted
+
+CALLERS = itertools.count(1)
+"""Numbers of those who ask: calls of one of them wait in one line."""
 
 POLL_SECONDS = 0.02
 """How often a ``cancel`` event is asked whether it is set."""
@@ -31,7 +35,7 @@ class Asked:
         cancel: the call's ``cancel`` event, or None.
     """
 
-    call: Call
+    call: Call | ErrandCall
     cancel: CancelEvent | None
 
 
@@ -72,20 +76,11 @@ class RunningCall:
             except RuntimeError:  # the loop is closed: nobody waits
                 process.drop(message.id)
 
-        call = asked.call
-        lowered = call.lowered
-        self._number = call.id = process.register(hear)
-        if process.knows(call.type_key):
-            call.lowered = None
-        try:
-            process.send(call)
-        except Exception as error:
-            raise PromptError(
-                f"The prompt cannot be sent to the process that runs the model: {error}. Messages "
-                "are made of texts, numbers, lists and dicts."
-            ) from error
-        finally:
-            call.lowered = lowered
+        self._number = asked.call.id = process.register(hear)
+        if isinstance(asked.call, Call):
+            _send(process, asked.call)
+        else:
+            process.send(asked.call)
         if asked.cancel is not None:
             self._poll = loop.call_later(0, self._ask, loop, asked.cancel)
 
@@ -129,6 +124,26 @@ class RunningCall:
             process.send(Cancel(self._number, is_awaited=True))
         else:
             self._poll = loop.call_later(POLL_SECONDS, self._ask, loop, event)
+
+
+def _send(process: WorkerProcess, call: Call) -> None:
+    """Send a call, without its output type where the process has had it.
+
+    Raises:
+        PromptError: the prompt cannot be sent.
+    """
+    lowered = call.lowered
+    if process.knows(call.type_key):
+        call.lowered = None
+    try:
+        process.send(call)
+    except Exception as error:
+        raise PromptError(
+            f"The prompt cannot be sent to the process that runs the model: {error}. Messages "
+            "are made of texts, numbers, lists and dicts."
+        ) from error
+    finally:
+        call.lowered = lowered
 
 
 def raised(ended: Ended) -> Any:

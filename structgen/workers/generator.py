@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import itertools
 import pickle
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -39,7 +38,7 @@ from structgen.types import T_co, ToolSyntax
 from structgen.values import Shapes, shapes_of
 from structgen.vocabulary import Vocabulary
 
-from .calls import Asked, RunningCall, raised
+from .calls import CALLERS, Asked, RunningCall, raised
 from .process import Host
 from .protocol import Call, Ended, LoweredType
 
@@ -48,7 +47,6 @@ if TYPE_CHECKING:
 
     from structgen.decoding import SectionName
 
-_CALLERS = itertools.count(1)
 _AT_A_TIME = 32  # outputs of a batch that are begun, or parsed, before the loop has its turn
 
 
@@ -138,7 +136,7 @@ class WorkerGenerator(AsyncGenerator[T_co]):
         They are the outputs that ``n=`` gives. Args and raises as for `stream`.
         """
         search = self._search(options)
-        caller = next(_CALLERS)
+        caller = next(CALLERS)
         return [
             WorkerStream(
                 self, self._asked(prompt, search, wants_chunks=True, caller=caller, index=index)
@@ -175,7 +173,7 @@ class WorkerGenerator(AsyncGenerator[T_co]):
         n = search.n or 1
         settings = search_options.resolve(search, self.model.search_defaults)
         search_options.check_samples(search, settings)
-        caller = next(_CALLERS)
+        caller = next(CALLERS)
         errors: dict[int, Exception] = {}
         outputs: list[Any] = [None] * (len(prompts) * n)
         calls: dict[int, RunningCall] = {}
@@ -233,7 +231,7 @@ class WorkerGenerator(AsyncGenerator[T_co]):
     ) -> Asked:
         call = Call(
             id=0,
-            caller=next(_CALLERS) if caller is None else caller,
+            caller=next(CALLERS) if caller is None else caller,
             type_key=self._type_key,
             lowered=self._lowered,
             prompt=chat.parse(prompt),

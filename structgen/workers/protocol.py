@@ -12,9 +12,11 @@ import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, final
+from typing import Any, BinaryIO, Protocol, final
 
-from structgen.decoding import GenerationResult, SearchOptions, SectionName
+from structgen.decoding import SearchOptions, SectionName
+from structgen.insight import Passes
+from structgen.models.base import Model
 from structgen.sampling import TokenLogprob
 from structgen.types import ToolSyntax
 
@@ -84,12 +86,39 @@ class LoweredType:
     draft: Any
 
 
+class Errand(Protocol):
+    """Work of another stage, to be done where the model is. Pickled, so of a module's class."""
+
+    def begin(self, model: Model) -> Passes[Any]:
+        """Prepare, in a thread of its own; what is returned yields before each pass.
+
+        Its result is pickled too.
+        """
+
+
+@dataclass(slots=True)
+class ErrandCall:
+    """An errand, to be done. Its number is set when it is sent.
+
+    Attributes:
+        id: what its answer names it by.
+        caller: calls of one caller wait in one line.
+        errand: a pickled `Errand`.
+        timeout: seconds it may take from when it reaches the process, or None.
+    """
+
+    id: int
+    caller: int
+    errand: bytes
+    timeout: float | None
+
+
 @dataclass(frozen=True, slots=True)
 class Cancel:
     """End a call where it is.
 
     Attributes:
-        id: its number.
+        id: which.
         is_awaited: whether somebody waits for its end.
     """
 
@@ -171,10 +200,13 @@ class TypeWanted:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """A call has ended: with a result, an error, or both where the text was cut."""
+    """A call has ended: with a result, an error, or both where the text was cut.
+
+    The result of a `Call` is a `GenerationResult`, that of an `ErrandCall` the errand's.
+    """
 
     id: int
-    result: GenerationResult[Any] | None
+    result: Any
     error: Exception | None
 
 

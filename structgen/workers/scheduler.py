@@ -24,12 +24,15 @@ says whether it may be in one.
 from __future__ import annotations
 
 import threading
+import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import final
+from dataclasses import dataclass, field
+from typing import Any, final
 
 from structgen.decoding import Chunk, Rows, Run, Usage, batch_pays, passes_of, shares_much
+from structgen.errors import IncompleteOutput
+from structgen.insight import Passes
 from structgen.models.base import Model
 
 OPEN_AT_REST = 4
@@ -73,11 +76,66 @@ class Job:
     kind: Hashable = None
     batch_size: int | None = None
 
+    @property
+    def is_interrupted(self) -> bool:
+        """Whether it is to end."""
+        return self.run.is_interrupted
+
+    def cancel(self) -> None:
+        """Have it end, from any thread."""
+        self.run.cancel()
+
+
+@dataclass(eq=False, slots=True)
+class WorkJob:
+    """Other work on the model, which yields before each pass.
+
+    Attributes:
+        work: what is done, not begun.
+        on_end: told once that it has ended: its result and None, or None and the error.
+        caller: as for `Job`.
+        timeout: seconds it may take, waiting included.
+        began: from when they count, by `time.perf_counter`.
+    """
+
+    work: Passes[Any]
+    on_end: Callable[[Any, Exception | None], object]
+    caller: Hashable = None
+    timeout: float | None = None
+    began: float = field(default_factory=time.perf_counter)
+    _is_cancelled: bool = False
+
+    @property
+    def _is_late(self) -> bool:
+        return self.timeout is not None and time.perf_counter() > self.began + self.timeout
+
+    @property
+    def is_interrupted(self) -> bool:
+        """Whether it is to end."""
+        return self._is_cancelled or self._is_late
+
+    def cancel(self) -> None:
+        """Have it end, from any thread."""
+        self._is_cancelled = True
+
+    def check_interrupted(self) -> None:
+        """Check that it is not to end.
+
+        Raises:
+            IncompleteOutput: it is.
+        """
+        if self._is_late:
+            raise IncompleteOutput(
+                f"There is no result: timeout={self.timeout:g} seconds were over.", text=""
+            )
+        if self._is_cancelled:
+            raise IncompleteOutput("There is no result: it was cancelled.", text="")
+
 
 class _Unit:
     """What takes turns: an output, or a batch of them."""
 
-    def __init__(self, jobs: Sequence[Job]) -> None:
+    def __init__(self, jobs: Sequence[Job | WorkJob]) -> None:
         self.jobs = list(jobs)
         self.steps: Iterator[None] = iter(())
 
@@ -110,9 +168,9 @@ class Scheduler:
         self._patience = patience
         self._batch_size = batch_size
         self._awake = threading.Event()
-        self._inbox: deque[Job] = deque()
-        self._cancelled: deque[Job] = deque()
-        self._waiting: OrderedDict[Hashable, deque[Job]] = OrderedDict()
+        self._inbox: deque[Job | WorkJob] = deque()
+        self._cancelled: deque[Job | WorkJob] = deque()
+        self._waiting: OrderedDict[Hashable, deque[Job | WorkJob]] = OrderedDict()
         self._units: deque[_Unit] = deque()
         self._passes = 0
         self._since = 0  # the pass from which somebody has waited
@@ -121,14 +179,14 @@ class Scheduler:
 
     # -- from any thread --------------------------------------------------------------------
 
-    def submit(self, jobs: Sequence[Job]) -> None:
+    def submit(self, jobs: Sequence[Job | WorkJob]) -> None:
         """Hand in jobs. Those handed in together may begin together."""
         self._inbox.extend(jobs)
         self._awake.set()
 
-    def cancel(self, job: Job) -> None:
+    def cancel(self, job: Job | WorkJob) -> None:
         """End a job where it is, without a further pass of the model but the one that runs."""
-        job.run.cancel()
+        job.cancel()
         self._cancelled.append(job)
         self._awake.set()
 
@@ -186,7 +244,7 @@ class Scheduler:
         jobs = [job for line in self._waiting.values() for job in line]
         jobs += [job for unit in self._units for job in unit.jobs]
         for job in jobs:
-            job.run.cancel()
+            job.cancel()
         self._end_interrupted()
         while self.step():
             pass
@@ -207,15 +265,19 @@ class Scheduler:
         """End those who wait and are cancelled or out of time."""
         for caller in list(self._waiting):
             line = self._waiting[caller]
-            gone = [job for job in line if job.run.is_interrupted]
+            gone = [job for job in line if job.is_interrupted]
             for job in gone:
                 line.remove(job)
             if not line:
                 del self._waiting[caller]
             for job in gone:
-                self._end(job, _ended_before_it_began(job.run))
+                if isinstance(job, WorkJob):
+                    for _ in self._work(job):  # no pass
+                        pass
+                else:
+                    self._end(job, _ended_before_it_began(job.run))
         for unit in list(self._units):
-            if all(job.run.is_interrupted for job in unit.jobs):
+            if all(job.is_interrupted for job in unit.jobs):
                 self._units.remove(unit)
                 while self._advance(unit):  # no pass: each ends at once
                     pass
@@ -228,14 +290,18 @@ class Scheduler:
     def _open(self) -> None:
         """Begin the output whose turn it is, with others in a batch if that pays."""
         first = self._next()
-        jobs = self._companions(first)
         self._since = self._passes
-        unit = _Unit(jobs)
-        unit.steps = self._alone(unit) if len(jobs) == 1 else self._together(unit)
+        if isinstance(first, WorkJob):
+            unit = _Unit([first])
+            unit.steps = self._work(first)
+        else:
+            jobs = self._companions(first)
+            unit = _Unit(jobs)
+            unit.steps = self._alone(unit, first) if len(jobs) == 1 else self._together(unit, jobs)
         if self._advance(unit):  # to before its first pass
             self._units.appendleft(unit)
 
-    def _next(self) -> Job:
+    def _next(self) -> Job | WorkJob:
         caller, line = self._waiting.popitem(last=False)
         job = line.popleft()
         if line:
@@ -250,6 +316,8 @@ class Scheduler:
         shortest = longest
         for line in list(self._waiting.values()):
             for job in line:
+                if isinstance(job, WorkJob):
+                    continue
                 length = len(job.run.prompt_ids)
                 low, high = min(shortest, length), max(longest, length)
                 rows = len(found) + 1
@@ -304,8 +372,25 @@ class Scheduler:
             return False
         return True
 
-    def _alone(self, unit: _Unit) -> Iterator[None]:
-        (job,) = unit.jobs
+    def _work(self, job: WorkJob) -> Iterator[None]:
+        """Other work, to before each of its passes."""
+        result, failed = None, None
+        try:
+            while True:
+                job.check_interrupted()
+                try:
+                    next(job.work)
+                except StopIteration as end:
+                    result = end.value
+                    break
+                yield
+        except Exception as error:
+            failed = error
+        finally:
+            job.work.close()
+        job.on_end(result, failed)
+
+    def _alone(self, unit: _Unit, job: Job) -> Iterator[None]:
         run, failed = job.run, None
         try:
             length = len(run.prompt_ids) + run.max_tokens
@@ -335,8 +420,8 @@ class Scheduler:
         if len(self._usages) > _KEPT_KINDS:
             self._usages.popitem(last=False)
 
-    def _together(self, unit: _Unit) -> Iterator[None]:
-        jobs = dict(enumerate(unit.jobs))
+    def _together(self, unit: _Unit, together: Sequence[Job]) -> Iterator[None]:
+        jobs = dict(enumerate(together))
         errors: dict[int, Exception] = {}
 
         def end(index: int) -> None:

@@ -47,6 +47,8 @@ from .protocol import (
     Call,
     Cancel,
     Ended,
+    Errand,
+    ErrandCall,
     Frames,
     Load,
     LoweredType,
@@ -58,7 +60,7 @@ from .protocol import (
     TypeWanted,
     packed,
 )
-from .scheduler import Job, Scheduler
+from .scheduler import Job, Scheduler, WorkJob
 
 _KEPT_TYPES = 256
 _ORPHAN_SECONDS = 5.0
@@ -92,11 +94,11 @@ class _Worker:
         self._writer = writer
         self._writing = threading.Lock()
         self._is_over = False
-        self._calls: dict[int, _Call] = {}
+        self._jobs: dict[int, Job | WorkJob] = {}
         self._received: set[int] = set()  # calls that are not prepared yet
         self._given_up: dict[int, bool] = {}  # of these, those cancelled: whether one is awaited
         self._lock = threading.Lock()
-        self._arrived: queue.SimpleQueue[Call | Adapter] = queue.SimpleQueue()
+        self._arrived: queue.SimpleQueue[Call | ErrandCall | Adapter] = queue.SimpleQueue()
         self._tasks: OrderedDict[bytes, Task] = OrderedDict()
         self._last: tuple[int, Any, Prepared] | None = None
 
@@ -151,7 +153,7 @@ class _Worker:
                 if isinstance(message, Cancel):
                     self._cancel(message)
                     continue
-                if isinstance(message, Call):
+                if isinstance(message, (Call, ErrandCall)):
                     with self._lock:
                         self._received.add(message.id)
                 self._arrived.put(message)
@@ -162,11 +164,11 @@ class _Worker:
 
     def _cancel(self, message: Cancel) -> None:
         with self._lock:
-            call = self._calls.get(message.id)
-            if call is None and message.id in self._received:
+            job = self._jobs.get(message.id)
+            if job is None and message.id in self._received:
                 self._given_up[message.id] = message.is_awaited
-        if call is not None:
-            self._scheduler.cancel(call.job)
+        if job is not None:
+            self._scheduler.cancel(job)
 
     def _prepare_all(self) -> None:
         while True:
@@ -194,12 +196,40 @@ class _Worker:
             return _portable(error, f"Adapter {message.name!r}")
         return None
 
-    def _prepare(self, message: Call) -> Job | None:
+    def _prepare(self, message: Call | ErrandCall) -> Job | WorkJob | None:
         """The job of a call; None where it has ended already."""
-        arrived = time.perf_counter()
         if self._given_up.get(message.id) is False:
             self._forget(message.id)
             return None
+        job = self._job(message) if isinstance(message, Call) else self._work_job(message)
+        if job is None:
+            return None
+        with self._lock:
+            self._jobs[message.id] = job
+            is_given_up = message.id in self._given_up
+        if is_given_up:
+            job.cancel()
+        return job
+
+    def _work_job(self, message: ErrandCall) -> WorkJob | None:
+        """The job of an errand; None where it has failed already."""
+
+        def on_end(result: Any, error: Exception | None) -> None:
+            failed = None if error is None else _portable(error, "The call has failed")
+            self._end(message.id, result, failed)
+
+        arrived = time.perf_counter()
+        try:
+            errand: Errand = pickle.loads(message.errand)
+            work = errand.begin(self._model)
+        except Exception as error:
+            self._end(message.id, None, _portable(error, "The call cannot be prepared"))
+            return None
+        return WorkJob(work, on_end, message.caller, message.timeout, arrived)
+
+    def _job(self, message: Call) -> Job | None:
+        """The job of an output; None where it has failed already, or its type is wanted."""
+        arrived = time.perf_counter()
         try:
             task = self._task(message)
             if task is None:
@@ -216,7 +246,7 @@ class _Worker:
         batch_size = message.search.batch_size
         if message.search.random_seed is not None and batch_size is None:
             batch_size = 1  # it is to give what it gives alone
-        call.job = Job(
+        return Job(
             run,
             call.on_chunks,
             call.on_end,
@@ -224,12 +254,6 @@ class _Worker:
             kind=message.type_key if forces else None,
             batch_size=batch_size,
         )
-        with self._lock:
-            self._calls[message.id] = call
-            is_given_up = message.id in self._given_up
-        if is_given_up:
-            run.cancel()
-        return call.job
 
     def _prepared(self, task: Task, message: Call) -> Prepared:
         """The prompt of a call in tokens, worked out once for all its outputs."""
@@ -263,15 +287,13 @@ class _Worker:
 
     # -- what it hears ----------------------------------------------------------------------
 
-    def _end(
-        self, call_id: int, result: GenerationResult[Any] | None, error: Exception | None
-    ) -> None:
+    def _end(self, call_id: int, result: Any, error: Exception | None) -> None:
         self._forget(call_id)
         self._tell(Ended(call_id, result, error))
 
     def _forget(self, call_id: int) -> None:
         with self._lock:
-            self._calls.pop(call_id, None)
+            self._jobs.pop(call_id, None)
             self._received.discard(call_id)
             self._given_up.pop(call_id, None)
 
@@ -279,8 +301,6 @@ class _Worker:
 @final
 class _Call:
     """A call that is under way."""
-
-    job: Job
 
     def __init__(self, worker: _Worker, message: Call, run: Run, arrived: float) -> None:
         self._worker = worker

@@ -11,7 +11,7 @@ from structgen.constraint import compile as compile_constraint
 from structgen.decoding import Generation, SearchOptions, encode
 from structgen.errors import IncompleteOutput
 from structgen.types import Regex
-from structgen.workers import Job, Scheduler
+from structgen.workers import Job, Scheduler, WorkJob
 
 
 class Counting(FakeModel):
@@ -285,3 +285,55 @@ def test_one_who_runs_the_model_at_the_end_lets_others_go_between() -> None:
     office.finish()
     assert seen[1] == seen[0] + 1
     assert office.texts["A"] == "abcde"
+
+
+def counted(passes: list[str], name: str, n: int, result: Any = None) -> Any:
+    for _ in range(n):
+        yield
+        passes.append(name)
+    if isinstance(result, Exception):
+        raise result
+    return result
+
+
+def test_other_work_takes_turns_with_outputs() -> None:
+    model = Counting()
+    office = Office(model)
+    ended: list[Any] = []
+    work = counted(model.passes, "w", 6, "done")
+    office.scheduler.submit([WorkJob(work, lambda *told: ended.append(told))])
+    office.ask("a")
+    office.finish()
+    assert "".join(model.passes).startswith("awawawawaw")
+    assert ended == [("done", None)]
+    assert office.ended == {"a": None}
+
+
+def test_other_work_that_fails_is_cancelled_or_late() -> None:
+    model = Counting()
+    scheduler = Scheduler(model)
+    ended: dict[str, Any] = {}
+
+    def job(name: str, result: Any = None, timeout: float | None = None) -> WorkJob:
+        work = counted(model.passes, name, 3, result)
+        return WorkJob(work, lambda *told: ended.update({name: told}), timeout=timeout)
+
+    bad, late, gone, waits = (
+        job("b", ValueError("no")),
+        job("l", timeout=0.0),
+        job("g"),
+        job("w"),
+    )
+    scheduler.submit([bad, late, gone])
+    scheduler.step()
+    scheduler.cancel(gone)
+    scheduler.submit([waits])
+    scheduler.cancel(waits)
+    while scheduler.step():
+        pass
+    assert isinstance(ended["b"][1], ValueError)
+    assert isinstance(ended["l"][1], IncompleteOutput)
+    assert "timeout" in str(ended["l"][1])
+    assert "cancelled" in str(ended["g"][1])
+    assert "cancelled" in str(ended["w"][1])
+    assert "".join(model.passes) == "gbbb"  # the one that had begun has no further pass
