@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from structgen import decisions, models, runner, types
-    from structgen.constraint import Constraint, Cursor, Explanation, compile, warm_up
+    from structgen.constraint import Constraint, Cursor, Explanation, compile, fill_masks, warm_up
     from structgen.decoding import (
         AsyncGenerator,
         AsyncStream,
@@ -184,6 +184,7 @@ __all__ = [
     "cache_info",
     "compile",
     "decisions",
+    "fill_masks",
     "from_onnx_genai",
     "from_openai",
     "generate",
@@ -246,6 +247,7 @@ _HOMES = {
     "Vocabulary": "structgen.vocabulary",
     "cache_info": "structgen.masks",
     "compile": "structgen.constraint",
+    "fill_masks": "structgen.constraint",
     "from_openai": "structgen.remote",
     "generate": "structgen.text_model",
     "warm_up": "structgen.constraint",

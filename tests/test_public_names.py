@@ -99,6 +99,7 @@ NAMES = ERRORS | {
     "cache_info",
     "compile",
     "decisions",
+    "fill_masks",
     "from_onnx_genai",
     "from_openai",
     "generate",

@@ -8,7 +8,7 @@ is two lists of integers. Works without any model: logits, sampling and prompts 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NoReturn, overload
@@ -42,6 +42,7 @@ from structgen.types import (
 )
 from structgen.vocabulary import Vocabulary
 
+from .batches import fill_masks
 from .cursor import Cursor
 from .engine import Engine, Engines
 
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
     from structgen.masks.cfg.masks import CfgMaskEngine
 
     from .explain import Explanation
+    from .rows import Rows
 
 MAX_ENGINE_BYTES = 64 * 1024 * 1024
 """About how many bytes an automaton may come to before new sequences begin with a new one."""
@@ -182,6 +184,21 @@ class Constraint(Typed[T_co]):
                 f"max_tokens must be a whole number, or None for no budget; got {max_tokens!r}."
             )
         return Cursor(self._ready(), int(max_tokens), self._engines)
+
+    def fill_masks(self, cursors: Sequence[Cursor | None], out: Rows, *, threads: int = 1) -> None:
+        """Write the mask of each of its cursors into its row: `structgen.fill_masks` for one type.
+
+        Raises:
+            ValueError: a cursor is another constraint's; or as `structgen.fill_masks`.
+            TypeError, OptionError, BatchError: as `structgen.fill_masks`.
+        """
+        for i, cursor in enumerate(cursors):
+            if isinstance(cursor, Cursor) and cursor.engines is not self._engines:
+                raise ValueError(
+                    f"the cursor of row {i} is of another constraint than {self.output.name}. "
+                    "Batches that mix constraints go through structgen.fill_masks(cursors, out)."
+                )
+        fill_masks(cursors, out, threads=threads)
 
     @property
     def options(self) -> Mapping[str, Any]:

@@ -22,10 +22,14 @@ from structgen.errors import BudgetTooSmall, CompileLimitExceeded, TokenNotAllow
 from structgen.masks import FAR, Reach
 from structgen.vocabulary import Plan
 
+from .rows import fill_for_draft
+
 if TYPE_CHECKING:
     from structgen.masks import Mask
+    from structgen.vocabulary import Vocabulary
 
     from .engine import Call, Engine, Engines
+    from .rows import Rows
 
 _T = TypeVar("_T")
 
@@ -152,6 +156,16 @@ class Cursor:
         return tape
 
     @property
+    def engines(self) -> Engines:
+        """What the cursors of its constraint share, and no others."""
+        return self._engines
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        """The vocabulary of its constraint."""
+        return self._engine.vocabulary
+
+    @property
     def is_accepting(self) -> bool:
         """Whether the output may end now: every EOS id is allowed. False once it has ended."""
         return not self._finished and self._engine.machine.is_accepting(self._state)
@@ -196,6 +210,45 @@ class Cursor:
             self._free = None
             if not self._engine.reach.is_known_ample(self._trail[-1], self._left - 2):
                 self._call("budget", self._left, self._cut)
+
+    def fill_masks_for_draft(
+        self, tokens: Sequence[int], out: Rows, parents: Sequence[int] | None = None
+    ) -> npt.NDArray[np.bool_]:
+        """Write the masks along a draft: what may come now, and after each token of it.
+
+        For speculative decoding: a model that scores all tokens of a draft in one pass needs a mask
+        for each. The cursor is afterwards where it was, also after an error.
+
+        Args:
+            tokens: the ids of the draft's tokens.
+            out: int32 or uint32 ``[len(tokens) + 1, ceil(vocabulary.size / 32)]``. Row 0 is the
+                mask of now, row ``i + 1`` that after ``tokens[i]``: all 0 where that token, or one
+                before it, is not allowed, and after the end of the sequence.
+            parents: for a tree, the index of the token that each follows, which stands before it;
+                -1: it follows the text so far. None: a chain, each follows the one before.
+
+        Returns:
+            For each token whether it may stand there, those before it being allowed too. For a
+            chain ``allowed.sum()`` is how many tokens hold.
+
+        Raises:
+            ValueError: ``out`` or ``parents`` has another length or shape.
+            TypeError: ``tokens`` or ``parents`` holds something else than whole numbers.
+            CompileLimitExceeded: a mask could not be made within the limits.
+
+        Cost: `fill_mask`, `accept` and `rollback` for each token.
+        """
+        kept = self._out, self._bytes, self._free
+        try:
+            return fill_for_draft(self, tokens, out, parents)
+        finally:
+            self._out, self._bytes, self._free = kept
+
+    def fill_row(self, row: npt.NDArray[np.uint32], row_bytes: memoryview | None) -> None:
+        """`fill_mask` into a row that is known to be right; its bytes, or None where they are
+        scattered."""
+        self._out, self._bytes = row, row_bytes
+        self.fill_mask(row)
 
     def _new_mask(self, _: int) -> Mask:
         engine = self._engine
