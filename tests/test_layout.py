@@ -26,6 +26,7 @@ STAGES = (
     "values",
     "decoding",
     "generator",
+    "asking",
     "workers",
     "remote",
     "text_model",

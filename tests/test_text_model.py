@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -11,9 +12,10 @@ from fakes import FakeModel
 from pydantic import Field
 
 import structgen
-from structgen import Cfg, Choice, JsonSchema, Regex
+from structgen import Cfg, Choice, Generator, JsonSchema, Regex
+from structgen.asking import MAX_KEPT, KeptGenerators
 from structgen.decoding.options import NAMES, CallOptions, TypeOptions
-from structgen.text_model import MAX_KEPT, KeptGenerators, one_call
+from structgen.text_model import one_call
 from structgen.types import cache_key
 
 
@@ -62,7 +64,7 @@ def test_generate_uses_the_default_model_loaded_once():
 
 
 def test_generators_are_kept_while_they_are_asked_for():
-    kept, model = KeptGenerators(), FakeModel()
+    kept, model = KeptGenerators(), functools.partial(Generator, FakeModel())
     first = kept.get(model, Person, {})
     assert kept.get(model, Person, {}) is first
     assert kept.get(model, Person, {"whitespace": "compact"}) is not first

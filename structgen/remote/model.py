@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, final, overload
 
+from structgen.asking import Asked, AskedAsync
 from structgen.decoding import AsyncGenerator
 from structgen.errors import ModelError, OptionError
 from structgen.generator import Generator
@@ -28,10 +29,11 @@ _OURS = frozenset(
 
 
 @final
-class RemoteModel:
+class RemoteModel(Asked):
     """A model behind a server, asked by a synchronous client. Safe to share by threads.
 
-    Make one with `structgen.from_openai`.
+    Make one with `structgen.from_openai`. Ask it for values directly, ``model(prompt, T)``, or make
+    a `structgen.Generator` of it and an output type.
 
     Attributes:
         client: the client.
@@ -52,12 +54,14 @@ class RemoteModel:
         """What ``Generator(model, output_type)`` returns."""
         return RemoteGenerator(self, output_type, **options)
 
+    _make = make_generator
+
     def __repr__(self) -> str:
         return f"RemoteModel({self.name!r}, dialect={self.dialect.name!r})"
 
 
 @final
-class AsyncRemoteModel:
+class AsyncRemoteModel(AskedAsync):
     """A model behind a server, asked by an asynchronous client; see `RemoteModel`."""
 
     def __init__(
@@ -71,6 +75,11 @@ class AsyncRemoteModel:
     def make_generator(self, output_type: Any = None, **options: Any) -> AsyncGenerator[Any]:
         """What ``Generator(model, output_type)`` returns."""
         return AsyncRemoteGenerator(self, output_type, **options)
+
+    _make = make_generator  # a model of sockets may be held
+
+    def _mine(self, generator: Any) -> Any:
+        return generator
 
     def __repr__(self) -> str:
         return f"AsyncRemoteModel({self.name!r}, dialect={self.dialect.name!r})"

@@ -1,14 +1,12 @@
-"""A model that can be asked without a `structgen.Generator`: what `structgen.load` returns.
+"""A model that runs here and can be asked without a `structgen.Generator`.
 
-In reading order: `kept` (the generators that a model keeps for it), `model` (`TextModel`) and
-`one_call` (`generate`, the same with the default model). It knows how types and options are told
-apart; making outputs is `structgen.generator`'s.
+In reading order: `model` (`TextModel`, what `structgen.load` returns) and `one_call` (`generate`,
+the same with the default model). How it is asked is `structgen.asking`'s.
 """
 
 from __future__ import annotations
 
-from .kept import MAX_KEPT, KeptGenerators
 from .model import TextModel
 from .one_call import generate
 
-__all__ = ["MAX_KEPT", "KeptGenerators", "TextModel", "generate"]
+__all__ = ["TextModel", "generate"]

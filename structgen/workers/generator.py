@@ -8,6 +8,7 @@ sent there once: the grammar, prompts, search options. What cannot travel is ref
 from __future__ import annotations
 
 import asyncio
+import copy
 import hashlib
 import pickle
 from collections.abc import Callable, Iterator, Mapping
@@ -154,6 +155,12 @@ class WorkerGenerator(AsyncGenerator[T_co]):
         if self._shapes is None and self._output is not None:
             self._shapes = shapes_of(self._output)
         return AsyncValueStream(self.stream(prompt, **options), self._output, self._shapes)
+
+    def held_by(self, model: Hosted) -> WorkerGenerator[T_co]:
+        """The same, that keeps ``model`` and so its process."""
+        made = copy.copy(self)
+        made.model = model
+        return made
 
     # -- inside -----------------------------------------------------------------------------
 

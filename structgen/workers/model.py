@@ -14,10 +14,11 @@ from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, NamedTuple, final
 
 from typing_extensions import TypedDict
 
+from structgen.asking import AskedAsync
 from structgen.constraint import compile as compile_constraint
 from structgen.decoding import tool_syntax
 from structgen.errors import ModelError, OptionError
@@ -34,12 +35,13 @@ if TYPE_CHECKING:  # a parent need not load the runtime
 
 
 @final
-class AsyncModel:
+class AsyncModel(AskedAsync):
     """A text model that runs in a process of its own. Safe to share by tasks, loops and threads.
 
-    Make one with `structgen.load_async` or `TextModel.to_async`; ``Generator(model, output_type)``
-    of it is an `AsyncGenerator`. Calls that are under way at once share the model pass by pass, or
-    as a batch. The process is started by the first call, and started anew after it has died. It
+    Make one with `structgen.load_async` or `TextModel.to_async`. Ask it for values,
+    ``await model(prompt, output_type)``; ``Generator(model, output_type)`` is an `AsyncGenerator`.
+    Calls that are under way at once share the model pass by pass, or as a batch.
+    The process is started by the first call, and started anew after it has died. It
     ends with `aclose`, ``async with``, when the model is dropped, and when this process ends.
 
     Attributes:
@@ -154,6 +156,13 @@ class AsyncModel:
         """
         return WorkerGenerator(self, self._host, self._tool_syntax, output_type, options)
 
+    def _make(self, output_type: Any, **options: Any) -> WorkerGenerator[Any]:
+        facts = _Facts(self.name, self.vocabulary, self.search_defaults)
+        return WorkerGenerator(facts, self._host, self._tool_syntax, output_type, options)
+
+    def _mine(self, generator: Any) -> Any:
+        return generator.held_by(self)
+
     @property
     def pid(self) -> int | None:
         """The id of its process; None while there is none."""
@@ -199,6 +208,14 @@ class AsyncModel:
         traceback: TracebackType | None,
     ) -> None:
         await self.aclose()
+
+
+class _Facts(NamedTuple):
+    """What generators that a model keeps hold instead of it, so that dropping it is enough."""
+
+    name: str
+    vocabulary: Vocabulary
+    search_defaults: Mapping[str, Any]
 
 
 def _import_what_types_need(vocabulary: Vocabulary) -> None:

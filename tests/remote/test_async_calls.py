@@ -70,6 +70,19 @@ def test_several_outputs(server: ChatServer) -> None:
     run(server, work)
 
 
+def test_short_forms(server: ChatServer) -> None:
+    async def work(model: structgen.AsyncRemoteModel) -> None:
+        assert await model("?", Person) == Person(name="Ann", age=3)
+        assert "".join([one async for one in model.stream("?", Person)]).startswith('{"name"')
+        last = [one async for one in model.stream_values("?", Person)][-1]
+        assert last.value == Person(name="Ann", age=3)
+        assert await model("?") == ANN
+        with pytest.raises(structgen.OptionError, match="max_new_tokens"):
+            await model("x", Person, max_tokens=3)  # type: ignore[call-overload]
+
+    run(server, work, ANN)
+
+
 def test_many_wait_side_by_side(server: ChatServer) -> None:
     async def work(model: structgen.AsyncRemoteModel) -> None:
         generator = Generator(model, int)

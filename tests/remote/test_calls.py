@@ -48,6 +48,16 @@ def test_values_texts_and_results(server: ChatServer, remote: Any) -> None:
     assert repr(generator) == "Generator(RemoteModel('stand-in', dialect='openai'), Person)"
 
 
+def test_short_forms(remote: Any) -> None:
+    model = remote(ANN)
+    assert model("Who?", Person) == Person(name="Ann", age=3)
+    assert "".join(model.stream("Who?", Person)) == '{"name": "Ann", "age": 3}'
+    assert list(model.stream_values("Who?", Person))[-1].value == Person(name="Ann", age=3)
+    assert model("Who?") == ANN
+    with pytest.raises(structgen.OptionError, match="max_new_tokens"):
+        model("Who?", Person, max_tokens=3)
+
+
 def test_strict_schemas_are_closed_and_whole(server: ChatServer, remote: Any) -> None:
     Generator(remote(ANN), Person)("Who?")
     described = server.requests[0]["response_format"]["json_schema"]

@@ -56,6 +56,19 @@ async def generators(model: AsyncModel, other: TextModel) -> None:
     await people("x", max_tokens=3)  # type: ignore[call-overload]  # pyright: ignore
 
 
+async def asked(model: AsyncModel) -> None:
+    assert_type(await model("x"), str)
+    assert_type(await model("x", Person, max_new_tokens=3, whitespace="compact"), Person)
+    assert_type(await model("x", Literal["a", "b"]), Literal["a", "b"])
+    assert_type(await model("x", list[int]), list[int])
+    assert_type(await model("x", Regex("a")), str)
+    assert_type(await model("x", ["a", "b"]), str)
+    assert_type(await model("x", greet), Call)
+    assert_type(model.stream("x", Person), AsyncStream[Person])
+    assert_type(model.stream("x"), AsyncStream[str])
+    assert_type(model.stream_values("x", Person), AsyncValueStream[Person])
+
+
 async def several(model: AsyncModel) -> None:
     people = Generator(model, Person)
     assert_type(await people(["x", "y"]), list[str])

@@ -12,12 +12,16 @@ import structgen
 from structgen import (
     AsyncGenerator,
     AsyncRemoteModel,
+    AsyncStream,
+    AsyncValueStream,
     Call,
     Generator,
     JsonSchema,
     Partial,
     Regex,
     RemoteModel,
+    Stream,
+    ValueStream,
 )
 
 
@@ -49,6 +53,24 @@ def values(model: RemoteModel) -> None:
     assert_type(result.enforcement, structgen.Enforcement | None)
     for partial in Generator(model, Person).stream_values("x"):
         assert_type(partial, Partial[Person])
+
+
+def asked(model: RemoteModel) -> None:
+    assert_type(model("x"), str)
+    assert_type(model("x", Person, temperature=0.5), Person)
+    assert_type(model("x", Literal["a", "b"]), Literal["a", "b"])
+    assert_type(model("x", JsonSchema(True)), Any)
+    assert_type(model("x", greet), Call)
+    assert_type(model.stream("x", Person), Stream[Person])
+    assert_type(model.stream_values("x", list[int]), ValueStream[list[int]])
+
+
+async def asked_asynchronously(model: AsyncRemoteModel) -> None:
+    assert_type(await model("x"), str)
+    assert_type(await model("x", Person), Person)
+    assert_type(await model("x", int | str), int | str)
+    assert_type(model.stream("x", Person), AsyncStream[Person])
+    assert_type(model.stream_values("x", Regex("a")), AsyncValueStream[str])
 
 
 async def asynchronous_values(model: AsyncRemoteModel) -> None:

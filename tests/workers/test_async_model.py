@@ -265,6 +265,44 @@ def test_cancelling_a_task_ends_the_output(worker: AsyncModel) -> None:
     assert n_calls(worker) == 0
 
 
+def test_short_forms(worker: AsyncModel) -> None:
+    async def main() -> Any:
+        value = await worker(about("Eve", 33), Person, max_new_tokens=30)
+        stream = worker.stream(about("Eve", 33), Person, max_new_tokens=30)
+        text = "".join([piece async for piece in stream])
+        values = worker.stream_values(about("Eve", 33), Person, max_new_tokens=30)
+        last = [one async for one in values][-1]
+        with pytest.raises(structgen.OptionError, match="max_new_tokens"):
+            await worker("x", Person, max_tokens=3)  # type: ignore[call-overload]
+        return value, text, last.value, await worker("x", max_new_tokens=1)
+
+    value, text, last, free = asyncio.run(main())
+    assert value == last == Person("Eve", 33)
+    assert text == '{"name": "Eve", "age": 33}'
+    assert isinstance(free, str)
+
+
+def test_a_model_that_was_asked_ends_when_it_is_dropped(model: Any) -> None:
+    """Generators that it keeps do not keep it; a stream does."""
+    made = model.to_async()
+
+    async def main() -> Any:
+        nonlocal made
+        assert await made("x", Regex("ok")) == "ok"
+        pid = (await made._host.process()).pid
+        stream = made.stream("x", Regex("[a-z]{20}"))
+        del made
+        return pid, "".join([piece async for piece in stream])
+
+    gc.disable()
+    try:
+        pid, text = asyncio.run(main())
+        assert len(text) == 20
+        wait_until(lambda: not Path(f"/proc/{pid}").exists())
+    finally:
+        gc.enable()
+
+
 def test_closing_a_stream_ends_its_reader(worker: AsyncModel) -> None:
     async def main() -> Any:
         stream = Generator(worker).stream("A story:", min_length=8000)

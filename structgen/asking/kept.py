@@ -1,17 +1,19 @@
 """The few generators that a model keeps for its short forms, so that a type is compiled once.
 
-Owns which are kept: those asked for last. Knows nothing of prompts or outputs.
+Owns which are kept: those asked for last; and which options are theirs. Knows nothing of prompts or
+outputs.
 """
 
 from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from typing import Any
 
-from structgen.generator import Generator
-from structgen.models.base import Model
+from structgen.decoding import TypeOptions
+from structgen.decoding import options as search_options
+from structgen.errors import OptionError
 from structgen.types import cache_key
 
 MAX_KEPT = 8
@@ -23,13 +25,13 @@ class KeptGenerators:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._kept: OrderedDict[Hashable, Generator[Any]] = OrderedDict()
+        self._kept: OrderedDict[Hashable, Any] = OrderedDict()
 
-    def get(self, model: Model, output_type: Any, options: Mapping[str, Any]) -> Generator[Any]:
+    def get(self, make: Callable[..., Any], output_type: Any, options: Mapping[str, Any]) -> Any:
         """The generator of ``output_type``, compiled now unless it was among the last.
 
         Args:
-            model: the model they belong to.
+            make: makes one, of an output type and options.
             output_type: as for `Generator`.
             options: as for `Generator`.
         """
@@ -40,15 +42,29 @@ class KeptGenerators:
         except TypeError:  # such options say what documents hold
             key = None
         if key is None:
-            return Generator(model, output_type, **options)
+            return make(output_type, **options)
         with self._lock:
             found = self._kept.get(key)
             if found is not None:
                 self._kept.move_to_end(key)
                 return found
-        made: Generator[Any] = Generator(model, output_type, **options)
+        made = make(output_type, **options)
         with self._lock:
             self._kept[key] = made
             while len(self._kept) > MAX_KEPT:
                 self._kept.popitem(last=False)
         return made
+
+
+def divided(options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The options of a generator, and those of its call.
+
+    Raises:
+        OptionError: one of them is neither.
+    """
+    call = {name: value for name, value in options.items() if name in search_options.NAMES}
+    compiled = {name: value for name, value in options.items() if name not in call}
+    for name in compiled:
+        if name not in TypeOptions.__optional_keys__:
+            raise OptionError(search_options.unknown(name))
+    return compiled, call

@@ -1,0 +1,170 @@
+"""AskedAsync: the same of asynchronous models, ``await model(prompt, output_type)``.
+
+Owns these short forms: how the options of a type and of a call are told apart, and their static
+types. Which generators are kept is `kept`'s business, how they are made the model's.
+"""
+
+from __future__ import annotations
+
+import functools
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, overload
+
+from structgen.decoding import AskOptions, AsyncStream, AsyncValueStream, Prompt
+from structgen.types import Call, Choices, Functions, ItemT, Own, PlainText, Schemas, T
+
+from .kept import KeptGenerators, divided
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeForm, Unpack
+
+
+class AskedAsync(ABC):
+    """What `structgen.AsyncModel` and `structgen.AsyncRemoteModel` have beside all else."""
+
+    @functools.cached_property
+    def _generators(self) -> KeptGenerators:
+        return KeptGenerators()
+
+    @abstractmethod
+    def _make(self, output_type: Any, **options: Any) -> Any:
+        """A `structgen.AsyncGenerator` to keep: it must not hold the model, which keeps it."""
+
+    @abstractmethod
+    def _mine(self, generator: Any) -> Any:
+        """A generator that was kept, as one that holds the model."""
+
+    @overload
+    async def __call__(
+        self, prompt: Prompt, output_type: PlainText = None, **options: Unpack[AskOptions]
+    ) -> str: ...
+
+    @overload
+    async def __call__(  # type: ignore[overload-overlap]
+        self, prompt: Prompt, output_type: TypeForm[T], **options: Unpack[AskOptions]
+    ) -> T: ...
+
+    @overload
+    async def __call__(
+        self, prompt: Prompt, output_type: Own[T], **options: Unpack[AskOptions]
+    ) -> T: ...
+
+    @overload
+    async def __call__(
+        self, prompt: Prompt, output_type: Choices[ItemT], **options: Unpack[AskOptions]
+    ) -> ItemT: ...
+
+    @overload
+    async def __call__(
+        self, prompt: Prompt, output_type: Functions, **options: Unpack[AskOptions]
+    ) -> Call: ...
+
+    @overload
+    async def __call__(
+        self, prompt: Prompt, output_type: Schemas, **options: Unpack[AskOptions]
+    ) -> Any: ...
+
+    async def __call__(self, prompt: Any, output_type: Any = None, **options: Any) -> Any:
+        """Return the output for ``prompt`` as a value of ``output_type``; a str without one.
+
+        The same as ``await Generator(model, output_type).parse(prompt)``. The last 8 output types
+        stay compiled; the first call compiles one in the loop, so make a `Generator` of a large
+        one.
+
+        Args:
+            prompt: text, given to the model as it is; or a list of chat messages. For several
+                prompts make a `Generator`.
+            output_type: what the output will be, as for `Generator`.
+            options: those of `structgen.compile`, and those of a generator's calls.
+
+        Raises:
+            As `Generator` and its calls.
+        """
+        generator, call = self._generator(output_type, options)
+        return await generator.parse(prompt, **call)
+
+    @overload
+    def stream(
+        self, prompt: Prompt, output_type: PlainText = None, **options: Unpack[AskOptions]
+    ) -> AsyncStream[str]: ...
+
+    @overload
+    def stream(  # type: ignore[overload-overlap]
+        self, prompt: Prompt, output_type: TypeForm[T], **options: Unpack[AskOptions]
+    ) -> AsyncStream[T]: ...
+
+    @overload
+    def stream(
+        self, prompt: Prompt, output_type: Own[T], **options: Unpack[AskOptions]
+    ) -> AsyncStream[T]: ...
+
+    @overload
+    def stream(
+        self, prompt: Prompt, output_type: Choices[ItemT], **options: Unpack[AskOptions]
+    ) -> AsyncStream[ItemT]: ...
+
+    @overload
+    def stream(
+        self, prompt: Prompt, output_type: Functions, **options: Unpack[AskOptions]
+    ) -> AsyncStream[Call]: ...
+
+    @overload
+    def stream(
+        self, prompt: Prompt, output_type: Schemas, **options: Unpack[AskOptions]
+    ) -> AsyncStream[Any]: ...
+
+    def stream(self, prompt: Any, output_type: Any = None, **options: Any) -> Any:
+        """Return the output for ``prompt`` piece by piece, as text, while it is generated.
+
+        The same as ``Generator(model, output_type).stream(prompt)``. Args and raises as for calling
+        the model.
+        """
+        generator, call = self._generator(output_type, options)
+        return generator.stream(prompt, **call)
+
+    @overload
+    def stream_values(
+        self, prompt: Prompt, output_type: PlainText = None, **options: Unpack[AskOptions]
+    ) -> AsyncValueStream[str]: ...
+
+    @overload
+    def stream_values(  # type: ignore[overload-overlap]
+        self, prompt: Prompt, output_type: TypeForm[T], **options: Unpack[AskOptions]
+    ) -> AsyncValueStream[T]: ...
+
+    @overload
+    def stream_values(
+        self, prompt: Prompt, output_type: Own[T], **options: Unpack[AskOptions]
+    ) -> AsyncValueStream[T]: ...
+
+    @overload
+    def stream_values(
+        self, prompt: Prompt, output_type: Choices[ItemT], **options: Unpack[AskOptions]
+    ) -> AsyncValueStream[ItemT]: ...
+
+    @overload
+    def stream_values(
+        self, prompt: Prompt, output_type: Functions, **options: Unpack[AskOptions]
+    ) -> AsyncValueStream[Call]: ...
+
+    @overload
+    def stream_values(
+        self, prompt: Prompt, output_type: Schemas, **options: Unpack[AskOptions]
+    ) -> AsyncValueStream[Any]: ...
+
+    def stream_values(self, prompt: Any, output_type: Any = None, **options: Any) -> Any:
+        """Return the value for ``prompt`` again and again while it is written, as far as it is.
+
+        The same as ``Generator(model, output_type).stream_values(prompt)``. Args and raises as for
+        calling the model.
+        """
+        generator, call = self._generator(output_type, options)
+        return generator.stream_values(prompt, **call)
+
+    def _generator(
+        self, output_type: Any, options: Mapping[str, Any]
+    ) -> tuple[Any, dict[str, Any]]:
+        """The generator for ``output_type``, and the options of its call."""
+        compiled, call = divided(options)
+        return self._mine(self._generators.get(self._make, output_type, compiled)), call
