@@ -37,7 +37,7 @@ STAGES = (
 """A stage may import itself and those before it; the public face, ``structgen``, imports all."""
 
 SUBFOLDERS = {
-    "grammar": ("ir", "regex", "formats", "json_schema", "cfg"),
+    "grammar": ("reading", "ir", "regex", "formats", "json_schema", "cfg"),
     "automaton": (
         "work",
         "bits",

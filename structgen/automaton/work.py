@@ -14,9 +14,10 @@ from contextlib import contextmanager
 from typing import NamedTuple, final
 
 from structgen.errors import CompileLimitExceeded
+from structgen.grammar import reading
 from structgen.storage import in_child
 
-MAX_WORK = 2_000_000
+MAX_WORK = reading.MAX_WORK
 """Most steps of one call, unless an option says otherwise."""
 
 MAX_MEMORY_BYTES = 1 << 30

@@ -25,6 +25,7 @@ from structgen.errors import (
     UnenforcedWarning,
     VocabularyError,
 )
+from structgen.grammar import reading
 from structgen.grammar.cfg import cache as grammar_facts
 from structgen.masks import MaskEngine
 from structgen.types import (
@@ -124,7 +125,11 @@ def compile(output_type: Any, vocabulary: Vocabulary, **options: Any) -> Constra
         raise VocabularyError(
             f"compile takes a Vocabulary, got {type(vocabulary).__name__} at its place. {fix}"
         )
-    output = output_type if isinstance(output_type, OutputType) else lower(output_type)
+    if isinstance(output_type, OutputType):
+        output = output_type
+    else:
+        with reading.reading(options.get("max_work")):
+            output = lower(output_type)
     if output.fitted is not None:
         names = vocabulary.named_tokens.items()
         output = output.fitted({name for name, i in names if not vocabulary.tokens[i]})

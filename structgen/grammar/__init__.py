@@ -1,13 +1,13 @@
 """Source languages lowered to one grammar IR.
 
-`ir` is what every later stage reads. One folder a source language: `regex` (Python's and
-ECMA-262's regular expressions), `formats` (the names of JSON Schema's ``format``),
-`json_schema` (a graph of checked nodes) and `cfg` (Lark, GBNF, EBNF). Knows no automaton,
-no vocabulary and no Python types.
+`ir` is what every later stage reads; `reading` counts what reading may cost. One folder a source
+language: `regex` (Python's and ECMA-262's regular expressions), `formats` (the names of JSON
+Schema's ``format``), `json_schema` (a graph of checked nodes) and `cfg` (Lark, GBNF, EBNF). Knows
+no automaton, no vocabulary and no Python types.
 """
 
 from __future__ import annotations
 
-from . import ir
+from . import ir, reading
 
-__all__ = ["ir"]
+__all__ = ["ir", "reading"]

@@ -79,9 +79,9 @@ class NonterminalAutomata:
         self._loop_ways = loops.ways
         self._ways: dict[int, list[int]] = {}
         # For each symbol: where it may be found at the left edge of rules, and the items in which
-        # it has just been found there.
+        # it has just been found there, by the rules' left sides.
         self._edges_of: dict[int, list[tuple[int, tuple[int, ...], int]]] = {}
-        self._found: dict[int, list[Item]] = {}
+        self._found: dict[int, dict[int, dict[Item, None]]] = {}
         self._at_left_edge: dict[int, set[int]] = {}
         self._below: list[set[int]] = [set() for _ in range(n)]
         self._corners: dict[int, frozenset[int]] = {}
@@ -274,16 +274,22 @@ class NonterminalAutomata:
         return found
 
     def _at_edge(self, goal: int, symbol: int) -> list[Item]:
-        items = self._found.get(symbol)
-        if items is None:
-            edges = self._edges_of.get(symbol, ())
+        by_rule = self._found.get(symbol)
+        if by_rule is None:
             cell = self._cell
-            items = list(
-                dict.fromkeys([lhs << _CELL_BITS | cell(rhs[i:]) for lhs, rhs, i in edges])
-            )
-            self._found[symbol] = items
+            by_rule = self._found[symbol] = {}
+            for lhs, rhs, i in self._edges_of.get(symbol, ()):
+                by_rule.setdefault(lhs, {})[lhs << _CELL_BITS | cell(rhs[i:])] = None
+            WORK.spend(1 + (len(by_rule) >> 2))
+            WORK.hold(300 * len(by_rule))
         corners = self._corners_of(goal)
-        return [item for item in items if item >> _CELL_BITS in corners]
+        # A terminal may begin thousands of rules, and a goal have few that stand at its left edge.
+        if len(corners) < len(by_rule):
+            found = [by_rule[lhs] for lhs in corners if lhs in by_rule]
+        else:
+            found = [items for lhs, items in by_rule.items() if lhs in corners]
+        WORK.spend(min(len(corners), len(by_rule)) >> 5)
+        return [item for items in found for item in items]
 
     def _ways_of(self, loop: int) -> list[int]:
         """The cells with which a rule may go on at a loop."""

@@ -8,11 +8,11 @@ its pattern matches; so do references to rules that are regular themselves.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
-from structgen.grammar import ir
+from structgen.grammar import ir, reading
 
 from . import embedded
 
@@ -89,6 +89,8 @@ Expression: TypeAlias = (
 )
 
 
+_T = TypeVar("_T")
+
 _NOT_REGULAR = (
     "Only what is regular can be taken away from what is regular: no rules that contain "
     "themselves, no embedded JSON. Write the rest out."
@@ -120,22 +122,50 @@ class _Builder:
         self._nonterminals: dict[str, int] = {}
         self._lowered: dict[tuple[int, tuple[int, ...]], None] = {}
         self._made: dict[Expression, int] = {}
+        self._placed: dict[ir.SpecialToken | int, int] = {}  # of other terminals, by identity
+        self._todo: list[str] = []
         # The pattern of each rule that is regular, short enough, and not recursive.
         self._patterns: dict[str, str | None] = {}
         self._regexes: dict[str, ir.Regex | None] = {}
+        self._nullable: dict[str, bool] = {}
 
     def build(self, start: str) -> ir.ContextFree:
-        todo = [start]
-        self._nonterminals[start] = 0
-        for name in todo:
+        self._settle(Reference(start), self._patterns, self._pattern, None)
+        self._nonterminal(start)
+        for name in self._todo:
             self._define(self._nonterminals[name], self._rules[name])
-            todo += [n for n in self._nonterminals if n in self._rules and n not in todo]
         return ir.ContextFree(
             tuple(self._terminals),
             tuple(self._nonterminals),
             tuple(self._lowered),
             self._nonterminals[start],
         )
+
+    def _settle(
+        self,
+        expression: Expression,
+        known: dict[str, _T],
+        work_out: Callable[[Expression], _T],
+        in_itself: _T,
+    ) -> None:
+        """Put into ``known`` what rules that ``expression`` leads to come to, the last ones first:
+        chains of rules are longer than Python's stack. ``in_itself`` for rules in
+        themselves, which are not regular."""
+        todo: list[tuple[str, Iterator[str]]] = [("", _references(expression))]
+        under_way: set[str] = set()
+        while todo:
+            name, references = todo[-1]
+            inner = next(references, None)
+            if inner is None:
+                todo.pop()
+                under_way.discard(name)
+                if name and name not in known:
+                    known[name] = work_out(self._rules[name])
+            elif inner in under_way:
+                known[inner] = in_itself
+            elif inner not in known:
+                under_way.add(inner)
+                todo.append((inner, _references(self._rules[inner])))
 
     # -- regular parts ----------------------------------------------------------------------------
 
@@ -152,7 +182,7 @@ class _Builder:
         if isinstance(expression, Chars):
             return _class(expression.chars)
         if isinstance(expression, Reference):
-            out = self._rule_pattern(expression.name)
+            out = self._patterns[expression.name]
         elif isinstance(expression, Repeated):
             body = self._pattern(expression.body)
             most = "" if expression.most is None else expression.most
@@ -163,35 +193,34 @@ class _Builder:
             if len(known) < len(parts):
                 out = None
             elif isinstance(expression, Sequence):
-                out = "".join(f"(?:{p})" if "|" in p else p for p in known)
+                out = "".join(map(_one_of_several, known))
             else:
                 out = "|".join(known)
                 out = f"(?:{out})"
         return out if out is not None and len(out) <= MAX_PATTERN else None
 
-    def _rule_pattern(self, name: str) -> str | None:
-        if name not in self._patterns:
-            self._patterns[name] = None  # while it is looked at: a rule in itself is not regular
-            self._patterns[name] = self._pattern(self._rules[name])
-        return self._patterns[name]
-
     def _is_nullable(self, expression: Expression) -> bool:
         """Whether a regular expression can be empty."""
+        self._settle(expression, self._nullable, self._may_be_empty, False)
+        return self._may_be_empty(expression)
+
+    def _may_be_empty(self, expression: Expression) -> bool:
         if isinstance(expression, Literal):
             return not expression.text
         if isinstance(expression, (Chars, Placed, Difference)):
             return False
         if isinstance(expression, Reference):
-            return self._is_nullable(self._rules[expression.name])
+            return self._nullable[expression.name]
         if isinstance(expression, Repeated):
-            return expression.least == 0 or self._is_nullable(expression.body)
+            return expression.least == 0 or self._may_be_empty(expression.body)
         if isinstance(expression, Sequence):
-            return all(map(self._is_nullable, expression.parts))
-        return any(map(self._is_nullable, expression.parts))
+            return all(map(self._may_be_empty, expression.parts))
+        return any(map(self._may_be_empty, expression.parts))
 
     # -- differences ------------------------------------------------------------------------------
 
     def _difference(self, expression: Difference) -> ir.Regex:
+        self._settle(expression, self._regexes, self._regex, None)
         whole, part = self._regex(expression.whole), self._regex(expression.part)
         if whole is None or part is None:
             if expression.position not in self._told:
@@ -217,9 +246,6 @@ class _Builder:
         if isinstance(expression, Difference):
             return self._difference(expression)
         if isinstance(expression, Reference):
-            if expression.name not in self._regexes:
-                self._regexes[expression.name] = None  # a rule in itself is not regular
-                self._regexes[expression.name] = self._regex(self._rules[expression.name])
             return self._regexes[expression.name]
         if isinstance(expression, Repeated):
             body = self._regex(expression.body)
@@ -258,16 +284,19 @@ class _Builder:
         """Neighbours that are regular together, so that each run is one terminal."""
         out: list[Expression] = []
         run: list[Expression] = []
+        length = 0
         for item in items:
-            joined = Sequence((*run, item))
-            if self._pattern(joined) is not None:
+            pattern = self._pattern(item)
+            more = 0 if pattern is None else len(_one_of_several(pattern))
+            if pattern is not None and length + more <= MAX_PATTERN:
                 run.append(item)
+                length += more
                 continue
             if run:
                 out.append(run[0] if len(run) == 1 else Sequence(tuple(run)))
-            run = []
-            if self._pattern(item) is not None:
-                run = [item]
+            run, length = [], 0
+            if pattern is not None:
+                run, length = [item], more
             else:
                 out.append(item)
         if run:
@@ -311,6 +340,11 @@ class _Builder:
         """Left-recursive, which costs the least."""
         body = self._symbols(expression.body)
         least, most = expression.least, expression.most
+        count = least if most is None else most
+        reading.spend(
+            count * (len(body) + 1),
+            f"rules are repeated {count:,} times, which is written out; repeat fewer times",
+        )
         if most is None:
             self._lowered[made, tuple(body * least)] = None
             self._lowered[made, (~made, *body)] = None
@@ -332,7 +366,12 @@ class _Builder:
         return made
 
     def _nonterminal(self, name: str) -> int:
-        return self._nonterminals.setdefault(name, len(self._nonterminals))
+        found = self._nonterminals.get(name)
+        if found is None:
+            found = self._nonterminals[name] = len(self._nonterminals)
+            if name in self._rules:
+                self._todo.append(name)
+        return found
 
     def _terminal(self, pattern: str) -> int:
         found = self._numbers.get(pattern)
@@ -343,11 +382,31 @@ class _Builder:
         return found
 
     def _place(self, terminal: ir.AnyTerminal) -> int:
-        for number, known in enumerate(self._terminals):
-            if known is terminal or (isinstance(known, ir.SpecialToken) and known == terminal):
-                return number
-        self._terminals.append(terminal)
-        return len(self._terminals) - 1
+        key = terminal if isinstance(terminal, ir.SpecialToken) else id(terminal)
+        number = self._placed.setdefault(key, len(self._terminals))
+        if number == len(self._terminals):
+            self._terminals.append(terminal)
+        return number
+
+
+def _references(expression: Expression) -> Iterator[str]:
+    """The rules that ``expression`` refers to."""
+    todo = [expression]
+    while todo:
+        part = todo.pop()
+        if isinstance(part, Reference):
+            yield part.name
+        elif isinstance(part, (Sequence, Alternatives)):
+            todo.extend(reversed(part.parts))
+        elif isinstance(part, Repeated):
+            todo.append(part.body)
+        elif isinstance(part, Difference):
+            todo += (part.part, part.whole)
+
+
+def _one_of_several(pattern: str) -> str:
+    """``pattern`` as it stands between others."""
+    return f"(?:{pattern})" if "|" in pattern else pattern
 
 
 def _is_nullable(regex: ir.Regex) -> bool:

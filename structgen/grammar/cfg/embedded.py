@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from structgen.errors import GrammarError
-from structgen.grammar import ir
+from structgen.grammar import ir, reading
 
 _PIECES = re.compile(
     r"""//[^\n]*|\#[^\n]*                          # comments
@@ -123,6 +123,7 @@ def lift(text: str, given: Mapping[str, Given], errors: Errors = None) -> Lifted
             report(errors, error)
         if not found["json"] and not found["token"]:
             continue
+        reading.spend(1 + (len(text) >> 7), "so much is embedded in so long a grammar; write less")
         is_misplaced = _is_in_terminal(text, found.start())
         if is_misplaced:
             message = f"{found[0]} cannot be part of a terminal. Put it into a rule (lower case)."
@@ -223,6 +224,12 @@ def _schema(text: str, after: int) -> tuple[object, int]:
     except json.JSONDecodeError as error:
         raise placed(
             f"After %json must come a JSON Schema, as JSON: {error.msg}.", text, error.pos
+        ) from None
+    except RecursionError:
+        raise placed(
+            "The JSON Schema after %json is nested too deeply. Take parts of it out into $defs.",
+            text,
+            begin,
         ) from None
     if not isinstance(schema, (dict, bool)):
         raise placed(

@@ -43,6 +43,7 @@ from .embedded import Errors, Given
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*|[0-9]+[A-Za-z_-][A-Za-z0-9_-]*")
 _HEAD = re.compile(rf"({_NAME.pattern})(?:\[[^\]\n]*\])?\s*::=")
+_OTHER_HEAD = re.compile(r"[ \t]*(?:[:=→←]|->|<-)")
 _RULE = re.compile(rf"^[ \t]*(?={_HEAD.pattern})", re.MULTILINE)
 _JUNK = re.compile(r"'[^'\n]*'|//[^\n]*|/\*(?:[^*]|\*(?!/))*\*/|\\.|[^\s\"'\[(|);<A-Za-z_]+|.")
 _COUNT = re.compile(r"\{\s*(\d+)\s*(?:(,)\s*(\d+)?\s*)?\}")
@@ -251,8 +252,7 @@ class _Reader(Scanner):
         match = _NAME.match(self.text, self.at)
         if match is None:
             return False
-        rest = self.text[match.end() :].lstrip(" \t")
-        return self._is_rule() or rest.startswith((":", "=", "->", "→", "<-", "←"))
+        return self._is_rule() or _OTHER_HEAD.match(self.text, match.end()) is not None
 
     def item(self) -> Expression:
         found = self.repeated()

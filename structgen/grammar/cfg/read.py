@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping
 
 from structgen.errors import GrammarError, OutputTypeError
-from structgen.grammar import ir
+from structgen.grammar import ir, reading
 
 from . import embedded, iso, notation
 from .embedded import Errors, Given
@@ -52,6 +52,7 @@ def parse(
 
     Raises:
         GrammarError: the grammar is malformed.
+        CompileLimitExceeded: it is too long, or what it stands for is.
     """
     given = terminals or {}
     text = text.removeprefix(BYTE_ORDER_MARK)
@@ -62,7 +63,8 @@ def parse(
             raise GrammarError(f"terminals= has {name!r}, which the grammar does not use.{hint}")
     chosen = dialect or dialect_of(text, path)
     try:
-        return _parse(text, start, chosen, path, given, errors)
+        with reading.reading():
+            return _parse(text, start, chosen, path, given, errors)
     except GrammarError as error:
         if is_decided(dialect, path):
             raise
@@ -86,6 +88,7 @@ def _parse(
         from .lark import loader
 
         return loader.parse(text, start or "start", path, given, errors)
+    reading.spend_text(text, 1)
     if chosen in ("gbnf", "ebnf"):
         return notation.parse(text, start, chosen, given, errors)
     if chosen == "iso-ebnf":

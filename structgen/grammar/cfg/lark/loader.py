@@ -16,7 +16,12 @@ import warnings
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from structgen.errors import GrammarError, PatternError, UnsupportedFeature
+from structgen.errors import (
+    CompileLimitExceeded,
+    GrammarError,
+    PatternError,
+    UnsupportedFeature,
+)
 from structgen.grammar import ir
 from structgen.grammar import regex as regexes
 from structgen.grammar.cfg import cache as grammar_cache
@@ -61,7 +66,9 @@ def parse(
 
     Raises:
         GrammarError: the grammar is malformed.
+        CompileLimitExceeded: it is too long, or what it stands for is.
     """
+    sizes.spend(text)
     if given or errors is not None:
         return _read(text, start, path, given or {}, errors)
     return grammar_cache.get_or_read(text, start, lambda: _read(text, start, path, {}, None))
@@ -148,6 +155,10 @@ def _loaded(source: Lifted, start: str, path: str | None, errors: Errors) -> tup
             raise (new or [mistake.error for mistake in found])[0]
         told.update(map(str, new))
         errors += new
+        try:
+            sizes.spend(source.text)
+        except CompileLimitExceeded:
+            raise new[0] from None  # it has been told, with all before it
         source = repair.taken_out(
             source,
             [mistake.span for mistake in found if mistake.span is not None],
@@ -186,13 +197,17 @@ def _culprit(source: Lifted, start: str, path: str | None, refused: GrammarError
     """What Lark says of a text, at the statement that it says it of."""
 
     def is_refused(text: Lifted) -> bool:
+        sizes.spend(text.text)
         try:
             _load(text, start, path)
         except GrammarError:
             return True
         return False
 
-    statement = repair.culprit(source, is_refused)
+    try:
+        statement = repair.culprit(source, is_refused)
+    except CompileLimitExceeded:
+        statement = None  # to look for it takes too much
     if statement is None:
         raise refused
     return [Mistake.at(statement.at, str(refused), source, statement)]
@@ -236,6 +251,7 @@ def _load(source: Lifted, start: str, path: str | None) -> Loaded:
 
     def beside(base: str | None, name: str) -> tuple[str, str]:
         file, text = imports.beside(base, name)
+        sizes.spend(text)
         return file, sizes.bounded(text, is_imported=True)[0]
 
     options: dict[str, Any] = {

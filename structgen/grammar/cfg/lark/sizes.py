@@ -12,6 +12,7 @@ import math
 from collections.abc import Iterator
 
 from structgen.errors import CompileLimitExceeded
+from structgen.grammar import reading
 
 from . import syntax
 from .statements import Statement, statements
@@ -26,8 +27,19 @@ MAX_INSTANCES = 1_000
 _MAX_LENGTH = 5_000
 """Most characters that a template with its arguments is written with, these written out."""
 
+_STEPS = 8
+"""Steps for each character that Lark reads: up to 30 µs."""
+
+_MOST_NODES = 1 << 40
+"""More parts of terminals than any machine holds."""
+
 _FEW = 16
 """Most alternatives that are left to a sequence that had more than `MAX_WAYS`."""
+
+
+def spend(text: str) -> None:
+    """Count the work of one time that Lark reads ``text``; see `reading.spend`."""
+    reading.spend_text(text, _STEPS)
 
 
 def bounded(text: str, is_imported: bool = False) -> tuple[str, str]:
@@ -42,10 +54,13 @@ def bounded(text: str, is_imported: bool = False) -> tuple[str, str]:
         which no other name begins.
 
     Raises:
-        CompileLimitExceeded: templates are used with ever more arguments.
+        CompileLimitExceeded: templates are used with ever more arguments, or Lark would make more
+            of the text than may be.
     """
     found: list[tuple[Statement, tuple[Way, ...]]] = []
-    for statement in statements(text):
+    every = statements(text)
+    _check_terminals([statement for statement in every if statement.kind == "terminal"])
+    for statement in every:
         if statement.kind == "rule":
             try:
                 found.append((statement, syntax.ways(statement.body)))
@@ -78,7 +93,14 @@ class _Parts:
         given = f"{{{', '.join(statement.parameters)}}}" if statement.parameters else ""
         try:
             for way in ways:
-                self._size_of_way(way, given)
+                count = self._size_of_way(way, given)
+                if count > 1:
+                    reading.spend(
+                        count * len(way.items),
+                        "what is optional or has alternatives, each beside each other, comes to "
+                        "too many rules; make rules of parts of it",
+                        f"rule {statement.name}",
+                    )
         except (RecursionError, ValueError):
             pass  # which Lark refuses, too: a count may have more digits than any number
 
@@ -131,6 +153,49 @@ class _Parts:
         return math.floor(sum(size**count for count in range(max(least, 0), most + 1))) or 1
 
 
+def _check_terminals(terminals: list[Statement]) -> None:
+    """Look how long terminals are with those in them written out, which Lark does.
+
+    Raises:
+        CompileLimitExceeded: too long.
+    """
+    inner = {
+        s.name: [token.text for token in s.body if token.kind == "terminal"] for s in terminals
+    }
+    own = {s.name: len(s.body) for s in terminals}
+    # With each terminal how many parts it has, and how many there are in all its parts together:
+    # Lark goes through a terminal once for each part of it.
+    known: dict[str, tuple[int, int]] = {}
+    under_way: set[str] = set()
+    for name in inner:
+        todo = [(name, iter(inner[name]))]
+        while todo:
+            name, names = todo[-1]
+            following = next(names, None)
+            if following in under_way:
+                return  # a terminal in itself, which Lark refuses
+            if following is not None:
+                if following in inner and following not in known:
+                    under_way.add(following)
+                    todo.append((following, iter(inner[following])))
+                continue
+            todo.pop()
+            under_way.discard(name)
+            if name in known:
+                continue
+            parts = [known[part] for part in inner[name] if part in known]
+            size = min(own[name] + sum(part[0] for part in parts), _MOST_NODES)
+            work = min(size + sum(part[1] for part in parts), _MOST_NODES)
+            known[name] = size, work
+            if parts:
+                reading.spend(
+                    work,
+                    "terminals with terminals in them are too long, written out; make rules of "
+                    "them (in lower case), or write patterns",
+                    f"terminal {name}",
+                )
+
+
 def _check_templates(found: list[tuple[Statement, tuple[Way, ...]]], is_imported: bool) -> None:
     """Look whether templates come to an end.
 
@@ -141,7 +206,9 @@ def _check_templates(found: list[tuple[Statement, tuple[Way, ...]]], is_imported
     Raises:
         CompileLimitExceeded: they do not, or late.
     """
-    templates = {s.name: (s.parameters, ways) for s, ways in found if s.parameters}
+    templates = {
+        s.name: (s.parameters, ways, s.span[1] - s.span[0]) for s, ways in found if s.parameters
+    }
     if not templates:
         return
     seen: set[str] = set()
@@ -162,7 +229,12 @@ def _check_templates(found: list[tuple[Statement, tuple[Way, ...]]], is_imported
                     actual=MAX_INSTANCES + 1,
                     path=f"rule {name}",
                 )
-            parameters, body = templates[name]
+            parameters, body, length = templates[name]
+            reading.spend(
+                _STEPS * length,
+                "templates come to rules that are too long together; use them less often",
+                f"rule {name}",
+            )
             todo.append((body, dict(zip(parameters, arguments, strict=False))))
 
 

@@ -1,0 +1,132 @@
+"""Reading grammars has an end: what short texts stand for is counted before it is made.
+
+How much was read is told by which code ran, and by the error; no test asks how long it took.
+"""
+
+from __future__ import annotations
+
+import lark
+import pytest
+
+import structgen
+from structgen import Cfg, CompileLimitExceeded, GrammarError, Vocabulary
+from structgen.grammar import reading
+from structgen.grammar.cfg.embedded import Lifted
+from structgen.grammar.cfg.lark import loader
+from structgen.types import lower
+
+BYTES = Vocabulary.from_tokens([*(bytes([b]) for b in range(256)), b""], [256])
+
+
+def chain(head: str, end: str, last: str, n: int) -> str:
+    """Rules that refer to the next one, the last to ``last``."""
+    rules = [f"r{i} {head} r{i + 1}{end}" for i in range(n)]
+    return "\n".join([f"root {head} r0{end}", *rules, f"r{n} {head} {last}{end}"])
+
+
+def terminals(body: str, n: int) -> str:
+    lines = [f"T{i}: " + body.replace("T", f"T{i + 1}") for i in range(n)]
+    return "\n".join(["start: T0", *lines, f'T{n}: "x"'])
+
+
+MULTIPLIED = {
+    "a Lark text": "start: " + " | ".join(f'"a{i}" start' for i in range(20_000)) + ' | "z"',
+    "terminals in terminals": terminals("T T", 40),
+    "terminals in terminals in a row": terminals('"a" T', 1000),
+    "templates": "start: "
+    + "|".join(f't{{"a{i}"}}' for i in range(900))
+    + "\nt{x}: x"
+    + " x" * 2000,
+    "options beside each other": "\n".join(
+        ["start: r0", *(f"r{i}: " + '"b"? ' * 10 + f"r{i + 1}" for i in range(3000)), 'r3000: "x"']
+    ),
+    "repeats": 'root ::= "a" | ("b" root){0,1000000000}',
+    "repeats at least": 'root ::= "a" | ("b" root){1000000000,}',
+    "repeats of ISO 14977": 'a = 1000000000 * ("b", a);',
+    "special tokens": "start: " + " ".join(f"<|token_{i}|>" for i in range(6000)) + " x" * 60_000,
+}
+
+
+@pytest.mark.parametrize("name", MULTIPLIED)
+def test_what_would_be_too_much_is_not_read(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lark, "Lark", None)
+    with pytest.raises(CompileLimitExceeded, match="raise max_work"):
+        lower(Cfg(MULTIPLIED[name]))
+
+
+def test_the_limit_is_that_of_compile() -> None:
+    grammar = Cfg('start: "a" | "b" start')
+    with pytest.raises(CompileLimitExceeded) as raised:
+        structgen.compile(grammar, BYTES, max_work=100)
+    assert raised.value.limit == 100
+    assert "22 characters" in str(raised.value)
+    assert structgen.compile(grammar, BYTES, max_work=5000).allows("ba")
+    with pytest.raises(structgen.OptionError):
+        structgen.compile(grammar, BYTES, max_work=True)
+
+
+def test_parts_of_one_type_are_counted_together() -> None:
+    half = Cfg('start: "a"' + " " * 100)
+    assert structgen.compile(half, BYTES, max_work=1000).allows("a")
+    with pytest.raises(CompileLimitExceeded):
+        structgen.compile(half | Cfg('start: "b"' + " " * 100), BYTES, max_work=1000)
+
+
+@pytest.mark.parametrize(("head", "end"), [("::=", ""), ("=", ";")])
+def test_long_chains_of_rules(head: str, end: str) -> None:
+    constraint = structgen.compile(Cfg(chain(head, end, '"a"', 4000)), BYTES)
+    assert constraint.allows("a")
+    assert not constraint.allows("aa")
+    # Rules in themselves at the end of the chain, and rules that may be empty.
+    rest = '"a" root | "b"' if head == "::=" else '"a", root | "b"'
+    assert structgen.compile(Cfg(chain(head, end, rest, 2000)), BYTES).allows("aab")
+
+
+def test_a_chain_of_rules_that_may_be_empty() -> None:
+    text = chain("::=", "", '"a"?', 3000).replace("root ::= r0", 'root ::= (r0 root "b") | "c"')
+    constraint = structgen.compile(Cfg(text), BYTES)
+    assert all(map(constraint.allows, ("c", "cb", "acb", "aacbb")))
+    assert not constraint.allows("ab")
+
+
+def test_differences_through_a_chain_of_rules() -> None:
+    text = chain("::=", "", "[a-z] - [aeiou]", 2000) + "\n"
+    constraint = structgen.compile(Cfg(text, dialect="ebnf"), BYTES)
+    assert constraint.allows("b")
+    assert not constraint.allows("a")
+
+
+def test_many_rules_are_read_in_a_row() -> None:
+    """Each rule, part and terminal is looked at a bounded number of times."""
+    n = 3000
+    text = "root ::= " + " | ".join(f"r{i}" for i in range(n)) + "\n"
+    text += "\n".join(f'r{i} ::= "a{i}" root "b" ""' for i in range(n))
+    assert len(lower(Cfg(text)).grammar.rules) == 2 * n  # type: ignore[union-attr]
+
+
+def test_a_schema_in_a_grammar_is_not_nested_without_end() -> None:
+    with pytest.raises(GrammarError, match="nested too deeply"):
+        lower(Cfg('start: %json {"a": ' + "[" * 5000 + "]" * 5000 + "}"))
+
+
+def test_to_look_for_a_mistake_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where Lark does not say which statement it refuses, it is asked again, but not for ever."""
+    loads = 0
+
+    def refuse(source: Lifted, *_: object) -> None:
+        nonlocal loads
+        loads += 1
+        if "oops" in source.text:
+            raise GrammarError("Lark says so")
+
+    monkeypatch.setattr(loader, "_load", refuse)
+    monkeypatch.setattr(loader, "_mistakes", lambda *_: [])
+    rules = "\n".join(f'r{i}: "{i}"' for i in range(1000))
+    text = f'start: r0\n{rules}\nlast: "oops"'
+    with pytest.raises(GrammarError, match="line 1002") as raised:
+        loader._read(text, "start", None, {}, None)
+    assert (raised.value.line, loads) == (1002, 12)
+    loads = 0
+    with reading.reading(3 * 8 * len(text)), pytest.raises(GrammarError, match=r"^Lark says so$"):
+        loader._read(text, "start", None, {}, None)
+    assert loads < 6
