@@ -11,7 +11,7 @@ import os
 import queue
 import threading
 import weakref
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, Generic, TypeVar, final
@@ -19,6 +19,26 @@ from typing import Any, Generic, TypeVar, final
 from structgen.errors import StructgenError
 
 T = TypeVar("T")
+
+
+class Interrupted(Exception):
+    """Carries what ends a loop out of a task: KeyboardInterrupt, say, that a tool has raised.
+
+    Attributes:
+        cause: it.
+    """
+
+    def __init__(self, cause: BaseException) -> None:
+        super().__init__(repr(cause))
+        self.cause = cause
+
+
+async def carried(work: Awaitable[T]) -> T:
+    """Await something whose KeyboardInterrupt or SystemExit arrives as `Interrupted`."""
+    try:
+        return await work
+    except (KeyboardInterrupt, SystemExit) as error:
+        raise Interrupted(error) from None  # a task that ends by one of these ends its loop, too
 
 
 @final
@@ -81,15 +101,24 @@ class LoopThread:
         future = self.begin(work)
         try:
             return future.result()
+        except Interrupted as error:
+            raise error.cause from None
         except BaseException:
             future.cancel()
             raise
 
     async def asked(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine in the loop and await its result, in any loop; cancelled with it."""
+        """Run a coroutine in the loop and await its result, in any loop; cancelled with it.
+
+        What it raises as `Interrupted` is raised as what that carries; so it is by `wait`, and by
+        streams.
+        """
         if asyncio.get_running_loop() is self.loop:
             return await work
-        return await asyncio.wrap_future(self.begin(work))
+        try:
+            return await asyncio.wrap_future(self.begin(work))
+        except Interrupted as error:
+            raise error.cause from None
 
     def stop(self) -> None:
         """Stop the loop and wait until its thread has ended. A second call does nothing."""
@@ -126,6 +155,8 @@ class _Stream(Generic[T]):
         """A piece; None at the end."""
         if isinstance(piece, _End):
             self._is_over = True
+            if isinstance(piece.error, Interrupted):
+                raise piece.error.cause
             if piece.error is not None:
                 raise piece.error
             return None

@@ -383,6 +383,12 @@ class ChatRequest(Sampled):
         enable_thinking: whether the model thinks before it answers.
         reasoning_effort: how much.
         thinking_budget: most tokens of the thought; None: as the effort says.
+        session_id: of the conversation that this is the next turn of; ``messages`` are what is new.
+        max_tool_rounds: how often tools may be called and their results read before the answer:
+            the callbacks run here. None: calls are handed back, and nothing runs.
+        approve: is asked before each call: see `structgen.runner.ToolRequest`.
+        tool_timeout: seconds a call may take.
+        max_tool_result: characters of a result that the model is shown.
     """
 
     _FIXED = {
@@ -404,6 +410,11 @@ class ChatRequest(Sampled):
     thinking_budget: Annotated[StrictInt, Field(ge=1)] | None = None
     verbosity: Any = None
     modalities: Any = None
+    session_id: StrictStr | None = None
+    max_tool_rounds: Annotated[StrictInt, Field(ge=1, le=100)] | None = None
+    approve: Any = Field(default=None, exclude=True)
+    tool_timeout: Number | None = None
+    max_tool_result: Annotated[StrictInt, Field(ge=1)] | None = None
 
     @field_validator("messages", mode="before")
     @classmethod

@@ -186,8 +186,51 @@ class Choice(_Valued):
     shortened: list[str] | None = None
 
 
+class AgenticToolCall(Shape):
+    """A call of a tool that the Runner took care of, in one of an agent's rounds.
+
+    Attributes:
+        round: in which, from 1.
+        id: of the call.
+        name: the tool's.
+        arguments: as the model wrote them, valid for the tool's schema.
+        status: ``running`` in the first event of a stream; then ``completed``, ``failed`` or
+            ``refused``, which is by ``approve``.
+        approved: what ``approve`` said; None: nobody was asked.
+        result: what the model was told.
+        error: what went wrong, or why it was refused.
+        seconds: how long it ran.
+        cut: True where ``result`` is the beginning of a longer one.
+    """
+
+    _own = frozenset({"approved", "result", "error", "seconds", "cut"})
+
+    round: int
+    id: str
+    name: str
+    arguments: str
+    status: Literal["running", "completed", "failed", "refused"]
+    approved: bool | None = None
+    result: str | None = None
+    error: str | None = None
+    seconds: float | None = None
+    cut: bool | None = None
+    _value: Any = PrivateAttr(default=None)
+
+    @property
+    def value(self) -> Any:
+        """What the tool returned. It is not serialised."""
+        return self._value
+
+
 class ChatResponse(Shape):
-    """The answer to a `ChatRequest`."""
+    """The answer to a `ChatRequest`.
+
+    Attributes:
+        agentic_tool_calls: the calls that ran, with ``max_tool_rounds``.
+    """
+
+    _own = frozenset({"agentic_tool_calls"})
 
     id: str = Field(default_factory=lambda: new_id("chatcmpl-"))
     object: Literal["chat.completion"] = "chat.completion"
@@ -196,6 +239,17 @@ class ChatResponse(Shape):
     choices: list[Choice]
     usage: Usage
     system_fingerprint: str | None = None
+    agentic_tool_calls: list[AgenticToolCall] | None = None
+    _messages: list[dict[str, Any]] | None = PrivateAttr(default=None)
+
+    @property
+    def messages(self) -> list[dict[str, Any]]:
+        """What the chat goes on with: the answer, after the calls and results before it."""
+        if self._messages is not None:
+            return self._messages
+        message = self.choices[0].message
+        found = message.model_dump(exclude_none=True, exclude={"reasoning_content"})
+        return [found if message.tool_calls else {**found, "content": message.content or ""}]
 
     @property
     def value(self) -> Any:
@@ -253,9 +307,14 @@ class ChunkChoice(_Valued):
 
 
 class ChatChunk(Shape):
-    """A piece of a streamed answer. The last has no choices, and the usage, if that was asked."""
+    """A piece of a streamed answer. The last has no choices, and the usage, if that was asked.
 
-    _own = frozenset({"usage"})
+    Attributes:
+        agentic_tool_call: a call that the Runner takes care of, when it begins and when it has
+            ended, with ``max_tool_rounds``; then there are no choices.
+    """
+
+    _own = frozenset({"usage", "agentic_tool_call"})
 
     id: str
     object: Literal["chat.completion.chunk"] = "chat.completion.chunk"
@@ -263,6 +322,7 @@ class ChatChunk(Shape):
     model: str
     choices: list[ChunkChoice]
     usage: Usage | None = None
+    agentic_tool_call: AgenticToolCall | None = None
     system_fingerprint: str | None = None
 
 

@@ -12,6 +12,7 @@ is no `Exception` goes on to the caller: KeyboardInterrupt, SystemExit, and the 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import functools
 import inspect
@@ -22,7 +23,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias, final, runtime_checkable
+from typing import Any, Protocol, TypeAlias, TypeVar, final, runtime_checkable
 
 from pydantic_core import to_json
 
@@ -31,12 +32,17 @@ from structgen.types import Call, JsonSchema, lower
 from structgen.types.tools import Tool as ToolDefinition
 from structgen.types.tools import read_tools
 
+from .loops import Interrupted, carried
+
+ResultT = TypeVar("ResultT")
+
 TIMEOUT_SECONDS = 60.0
 """How long a call may take, where nothing else is said."""
 
 LONGEST_RESULT = 20_000
 """Characters of a result that the model is shown, where nothing else is said."""
 
+_LONGEST_ERROR = 100_000
 _MOST_LEFT_RUNNING = 8  # calls of one tool that ran out of time and whose threads still run
 _NOT_TEXT = re.compile("[\0\ud800-\udfff]")
 
@@ -120,6 +126,8 @@ class Tool:
         if callback is not None and not callable(callback):
             raise OptionError(f"Tool: callback={callback!r} cannot be called. Pass a function.")
         check_seconds("Tool: timeout", timeout)
+        if isinstance(source, Mapping):
+            source = _of_mapping(source)
         (self._definition,) = read_tools([source], lower)
         self.source = source
         self.timeout = timeout
@@ -208,15 +216,16 @@ class Tool:
         except Exception as error:
             wrong = f"The tool raised {type(error).__name__}: {error}"
         else:
-            shown, cut = _shortened(text, longest)
-            return ToolOutcome(shown, result, None, _since(started), checked, cut)
-        shown, cut = _shortened(as_text(f"Error: {wrong}"), longest)
-        return ToolOutcome(shown, None, as_text(detail or wrong), _since(started), checked, cut)
+            told, cut = shown(text, longest)
+            return ToolOutcome(told, result, None, _since(started), checked, cut)
+        told, cut = shown(f"Error: {wrong}", longest)
+        error_told, _ = shown(detail or wrong, _LONGEST_ERROR)
+        return ToolOutcome(told, None, error_told, _since(started), checked, cut)
 
     async def _result(self, call: Call, limit: float | None) -> tuple[Any, str]:
         """What the call gives, and the text of it."""
         function = self._function(call)
-        if _is_async(self._callback or self.source):
+        if is_async(self._callback or self.source):
             result: Any = function()
         else:
             result, text = await self._in_thread(function, limit)
@@ -240,35 +249,25 @@ class Tool:
         return call.call
 
     async def _in_thread(self, function: Callable[[], Any], limit: float | None) -> tuple[Any, str]:
-        """Call a function in a thread that nobody waits for at the end of the process."""
+        """What a function returns, and the text of it, made in a thread."""
         with self._lock:
             if self._left_running >= _MOST_LEFT_RUNNING:
                 raise ToolFailure(
                     f"{self.name} is not called: {self._left_running} calls of it ran out of time "
                     "and still run."
                 )
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[tuple[Any, str]] = loop.create_future()
-        context = contextvars.copy_context()
         run = _Run(self)
 
-        def work() -> None:
+        def work() -> tuple[Any, str]:
             try:
-                result = context.run(function)
+                result = function()
                 # Also the text: making it may take long, and runs code of the result's classes.
-                both = result, "" if inspect.isawaitable(result) else as_text(result)
-                settle: Callable[[], None] = functools.partial(_settle, future, both, None)
-            except BaseException as error:
-                settle = functools.partial(_settle, future, None, error)
-            run.end()
-            try:
-                loop.call_soon_threadsafe(settle)
-            except RuntimeError:  # the loop is closed: nobody waits any more
-                return
+                return result, "" if inspect.isawaitable(result) else as_text(result)
+            finally:
+                run.end()
 
-        threading.Thread(target=work, name=f"tool {self.name}", daemon=True).start()
         try:
-            made: tuple[Any, str] = await _within(limit, future)
+            made: tuple[Any, str] = await _within(limit, in_thread(work, f"tool {self.name}"))
             return made
         except BaseException:
             run.leave()
@@ -277,6 +276,14 @@ class Tool:
     def _count(self, by: int) -> None:
         with self._lock:
             self._left_running += by
+
+
+def _of_mapping(source: Mapping[str, Any]) -> Any:
+    """A tool as OpenAI's API has it, or a schema with a title."""
+    function = source.get("function", source)
+    if isinstance(function, Mapping) and "name" in function:
+        return {"type": "function", "function": dict(function)}
+    return JsonSchema(source)
 
 
 class _Run:
@@ -305,18 +312,6 @@ class _OutOfTime(Exception):
     """The time limit of a call is over; not the TimeoutError of some library in the tool."""
 
 
-class Interrupted(Exception):
-    """Carries what is no `Exception` out of a task, whose loop it would end otherwise.
-
-    Attributes:
-        cause: what the tool raised: KeyboardInterrupt, say.
-    """
-
-    def __init__(self, cause: BaseException) -> None:
-        super().__init__(repr(cause))
-        self.cause = cause
-
-
 async def _within(limit: float | None, awaitable: Any) -> Any:
     """Await something for so long; then it is cancelled, and not waited for."""
     task: asyncio.Future[Any] = asyncio.ensure_future(carried(awaitable))
@@ -333,37 +328,45 @@ async def _within(limit: float | None, awaitable: Any) -> Any:
             task.add_done_callback(_retrieved)
 
 
-async def carried(awaitable: Any) -> Any:
-    """Await something whose KeyboardInterrupt or SystemExit arrives as `Interrupted`."""
-    try:
-        return await awaitable
-    except (KeyboardInterrupt, SystemExit) as error:
-        raise Interrupted(error) from None  # a task that ends by one of these ends its loop, too
-
-
 def _retrieved(task: asyncio.Future[Any]) -> None:
     """Look at what came of a task that nobody waits for, or asyncio would report it."""
     if not task.cancelled():
         task.exception()
 
 
-def _settle(
-    future: asyncio.Future[tuple[Any, str]],
-    made: tuple[Any, str] | None,
-    error: BaseException | None,
-) -> None:
-    if future.done():
-        return
-    if made is not None:
-        future.set_result(made)
-    elif isinstance(error, StopIteration):  # which a future refuses
-        future.set_exception(RuntimeError(f"StopIteration: {error}"))
-    elif error is not None:
-        carried = error if isinstance(error, Exception) else Interrupted(error)
-        future.set_exception(carried)
+async def in_thread(function: Callable[[], ResultT], name: str) -> ResultT:
+    """Call a function in a thread of its own, in this context. If this is cancelled the thread goes
+    on; the end of the process does not wait for it."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[ResultT] = loop.create_future()
+    context = contextvars.copy_context()
+
+    def settle(error: BaseException | None, *made: ResultT) -> None:
+        if future.done():
+            return
+        if error is None:
+            future.set_result(*made)
+        elif isinstance(error, StopIteration):  # which a future refuses
+            future.set_exception(RuntimeError(f"StopIteration: {error}"))
+        else:
+            future.set_exception(error if isinstance(error, Exception) else Interrupted(error))
+
+    def work() -> None:
+        outcome: tuple[Any, ...]
+        try:
+            outcome = (None, context.run(function))
+        except BaseException as error:
+            outcome = (error,)
+        # Where the loop is closed, nobody waits any more.
+        with contextlib.suppress(RuntimeError):
+            loop.call_soon_threadsafe(settle, *outcome)
+
+    threading.Thread(target=work, name=name, daemon=True).start()
+    return await future
 
 
-def _is_async(function: Any) -> bool:
+def is_async(function: Any) -> bool:
+    """Whether calling a function gives an awaitable, as far as can be told beforehand."""
     while isinstance(function, functools.partial):
         function = function.func
     # Of a class, too, this is what its instances are called by.
@@ -380,13 +383,11 @@ def _since(started: float) -> float:
 def as_text(value: Any) -> str:
     """What a model is told of a value: a str as it is, anything else as JSON.
 
-    What no prompt can hold (NUL, halves of surrogate pairs) becomes ``\ufffd``.
-
     Raises:
         ToolFailure: it is no JSON.
     """
     if isinstance(value, str):
-        return _NOT_TEXT.sub("\ufffd", value)
+        return value
     if isinstance(value, Iterator):
         raise ToolFailure(
             f"The tool returned a {type(value).__name__}, which may never end. It has to return "
@@ -401,10 +402,13 @@ def as_text(value: Any) -> str:
     return text
 
 
-def _shortened(text: str, longest: int) -> tuple[str, bool]:
+def shown(text: str, longest: int) -> tuple[str, bool]:
+    """A text as a model is told it, and whether it was cut. What no prompt can hold (NUL, halves of
+    surrogate pairs) becomes ``\ufffd``."""
     if len(text) <= longest:
-        return text, False
-    return f"{text[:longest]}… (cut: the first {longest:,} of {len(text):,} characters)", True
+        return _NOT_TEXT.sub("\ufffd", text), False
+    begins = _NOT_TEXT.sub("\ufffd", text[:longest])
+    return f"{begins}… (cut: the first {longest:,} of {len(text):,} characters)", True
 
 
 # -- several tools ----------------------------------------------------------------------------

@@ -282,11 +282,17 @@ def test_long_results_are_cut_and_that_is_told() -> None:
         (Point(x=1), '{"x":1,"y":0}'),
         ({1, 2}, "[1,2]"),
         ("plain", "plain"),
-        ("nul\0 and \ud800", "nul\ufffd and \ufffd"),
     ],
 )
 def test_results_as_text(value: Any, text: str) -> None:
     assert as_text(value) == text
+
+
+def test_what_no_prompt_can_hold_is_replaced() -> None:
+    def odd() -> str:
+        return "nul\0 and \ud800"
+
+    assert run(Tool(odd)).content == "nul\ufffd and \ufffd"
 
 
 def test_what_cannot_be_written_is_told() -> None:
