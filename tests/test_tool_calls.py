@@ -7,7 +7,7 @@ import random
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import inside
 import pytest
@@ -32,6 +32,7 @@ from structgen import (
     JsonSchema,
     OutputTypeError,
     ParseError,
+    Regex,
     ToolCalls,
     ToolSyntax,
     Vocabulary,
@@ -130,6 +131,10 @@ CASES = {
     "list": ToolCalls(
         [add, LOOK], syntax=ToolSyntax("[", '[{"', '": ', '}, {"', "}]"), choice="required"
     ),
+    "answer": ToolCalls([add, LOOK], answer=Payment),
+    "bare answer": ToolCalls([add, LOOK], answer=Payment | int, syntax=BARE),
+    "text answer": ToolCalls([add], answer=Regex("[a-z<]{1,9}")),
+    "chosen answer": ToolCalls([add], answer=Literal["yes", "no"], parallel=False),
 }
 
 
@@ -148,7 +153,10 @@ def test_walks_parse_and_keep_to_the_budget(name: str) -> None:
     for result in walks_within_the_budget(constraint, rng, 8):
         assert accepts(constraint, result.text, rng), result.text
         pieces = constraint.output.parse(result.text)
-        assert all(isinstance(piece, (str, Call)) for piece in pieces)
+        if CASES[name].answer is None:
+            assert all(isinstance(piece, (str, Call)) for piece in pieces)
+        else:
+            assert len(pieces) == 1 or all(isinstance(piece, Call) for piece in pieces)
         if CASES[name].choice != "auto":
             assert isinstance(pieces[-1], Call)
 
@@ -179,6 +187,40 @@ def test_blanks_around_arguments_are_read(name: str) -> None:
             Call(now, {}),
         ]
     )
+
+
+def test_an_answer_of_a_type_stands_in_place_of_text() -> None:
+    constraint = structgen.compile(CASES["answer"], LETTERS)
+    paid = '{"to":"me","cents":3}'
+    assert constraint.output.parse(paid) == [Payment(to="me", cents=3)]
+    assert constraint.output.parse(ADD) == [Call(add, {"a": 1})]
+    for text in ("", "Hello", f"So:\n{ADD}", f"{paid}{ADD}", "{}"):
+        assert not constraint.allows(text), text
+        with pytest.raises(ParseError):
+            constraint.output.parse(text)
+    value = GrowingValue(constraint.output)
+    *_, last = [found for letter in paid if (found := value.feed(letter)) is not None]
+    assert last.so_far == [{"to": "me", "cents": 3}]
+    assert repr(CASES["answer"]).endswith(", answer=Payment)")
+    assert CASES["answer"] != ToolCalls([add, LOOK])
+    rewritten = structgen.compile(CASES["answer"].written_as(BARE), LETTERS)
+    assert rewritten.allows(paid)
+    assert rewritten.allows('{"name": "add", "parameters": {"a": 1}}')
+
+
+def test_an_answer_that_might_be_a_call_is_refused_or_left_out() -> None:
+    for answer in (
+        dict,
+        JsonSchema({"type": "object"}),
+        ["yes", '{"name": "add", "parameters": x'],
+    ):
+        with pytest.raises(OutputTypeError, match="may begin as a call of add does"):
+            lower(ToolCalls([add], answer=answer, syntax=BARE))
+        lower(ToolCalls([add], answer=answer))
+    constraint = structgen.compile(ToolCalls([add], answer=Regex("(?s).*")), LETTERS)
+    assert constraint.allows("<tool_call> is how a call begins")
+    assert not constraint.allows(NEUTRAL.before)
+    assert constraint.output.parse(ADD) == [Call(add, {"a": 1})]
 
 
 def test_calls_come_back_with_checked_arguments() -> None:
@@ -304,6 +346,9 @@ def test_a_marker_that_is_a_control_token_is_that_token() -> None:
         (lambda: ToolCalls(add), "takes a list of tools"),  # type: ignore[arg-type]
         (lambda: ToolCalls([add], parallel=1), "neither a bool nor None"),  # type: ignore[arg-type]
         (lambda: ToolCalls([add], text=False), "choice='required'"),
+        (lambda: ToolCalls([add], choice="required", answer=int), "choice='auto'"),
+        (lambda: ToolCalls([add], text=True, answer=int), "without text=True"),
+        (lambda: lower(ToolCalls([add], answer=ToolCalls([add]))), "a type of values"),
         (lambda: lower(ToolCalls([add], choice="sub")), "nor one of the tools: add"),
         (lambda: lower(ToolCalls([add, add])), "both called 'add'"),
         (lambda: lower(ToolCalls([lambda: None])), "called <lambda>"),

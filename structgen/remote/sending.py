@@ -137,6 +137,11 @@ def _tools(
 ) -> Sent:
     arguments: dict[str, Any] = {"tools": [dict(schema) for schema in offered.schemas]}
     if isinstance(output_type, ToolCalls):
+        if output_type.answer is not None:
+            raise OutputTypeError(
+                f"{output_type!r}: answer= is not sent to servers, which differ in what they make "
+                "of tools beside a response format. Leave it out, or load the model here."
+            )
         choice = output_type.choice
         arguments["tool_choice"] = (
             choice

@@ -16,7 +16,7 @@ from structgen.grammar import ir
 
 from .schemas import shown
 
-_LOOSE: Mapping[str, Any] = {
+LOOSE: Mapping[str, Any] = {
     "whitespace": "flexible",
     "property_order": "any",
     "spelling": "any",
@@ -192,7 +192,7 @@ class Divider:
                 if isinstance(part, ir.Choice) and len(part.texts) == 1:
                     made.append(Fixed(part.texts[0].encode()))
                 else:
-                    made.append(build(part, _LOOSE if is_loose else {}).machine)
+                    made.append(build(part, LOOSE if is_loose else {}).machine)
             self._machines[is_loose] = made
         return self._machines[is_loose]
 

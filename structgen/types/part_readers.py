@@ -36,6 +36,7 @@ class _Pieces:
         self._at = 0  # where what is not told yet begins
         self._step = 0
         self._is_open = False
+        self._plain: OutputType[Any] = _TEXT
 
     def _free(self, end: int, *, is_closed: bool) -> _Found:
         """Text goes on to a place, and may end there; there is no piece of empty text."""
@@ -44,7 +45,7 @@ class _Pieces:
         self._is_open = self._is_open or bool(more)
         if not self._is_open or not (more or is_closed):
             return []
-        part = Part(self._step, _TEXT)
+        part = Part(self._step, self._plain)
         if is_closed:
             self._next()
         return [(part, more, is_closed)]
@@ -145,10 +146,15 @@ class CallPieces(_Pieces):
     Args:
         syntax: how calls are written.
         tools: those that may be called.
+        answer: the type of what is no call; None: free text.
     """
 
-    def __init__(self, syntax: ToolSyntax, tools: Sequence[Tool]) -> None:
+    def __init__(
+        self, syntax: ToolSyntax, tools: Sequence[Tool], answer: OutputType | None = None
+    ) -> None:
         super().__init__()
+        self._mark = syntax.marker if answer is None else ""
+        self._plain = _TEXT if answer is None else answer
         self._syntax = syntax
         self._tools = tools
         self._before: str | None = None  # what comes before the next call's name
@@ -180,7 +186,7 @@ class CallPieces(_Pieces):
 
     def _begin(self, found: _Found) -> bool:
         """Read text, up to where calls begin."""
-        mark = self._syntax.marker
+        mark = self._mark
         if not mark:
             begins = self._syntax.before
             if not self._at and begins.startswith(self._text):

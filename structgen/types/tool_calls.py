@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, get_args
 
 from structgen.errors import OutputTypeError
 
@@ -89,7 +89,8 @@ class ToolCalls(Typed[list[str | Call]]):
     """Calls of tools in the model's own syntax, or free text instead of or before them.
 
     Parses to a list: the text that is not empty as a str, then a `structgen.Call` for each call,
-    with arguments that are checked; nothing is called by itself.
+    with arguments that are checked; nothing is called by itself. With ``answer``: the calls, or one
+    value of that type alone.
 
     Args:
         tools: functions with annotated parameters, classes (Pydantic's, dataclasses, `TypedDict`s),
@@ -104,6 +105,8 @@ class ToolCalls(Typed[list[str | Call]]):
             in it becomes their schemas, one a line, ``{example}`` a call. None: the chat template
             tells it, or where that takes no tools, a text of ours
             (`structgen.decoding.tool_prompts`); ``""``: nothing.
+        answer: an output type whose values stand where free text would, with ``"auto"``; None: free
+            text. Then no text stands before calls.
 
     Raises:
         OutputTypeError: the arguments are none of these.
@@ -115,6 +118,7 @@ class ToolCalls(Typed[list[str | Call]]):
     text: bool | None
     syntax: ToolSyntax | None
     instructions: str | None
+    answer: Any
 
     def __init__(
         self,
@@ -124,6 +128,7 @@ class ToolCalls(Typed[list[str | Call]]):
         text: bool | None = None,
         syntax: ToolSyntax | None = None,
         instructions: str | None = None,
+        answer: Any = None,
     ) -> None:
         if isinstance(tools, (str, Mapping)) or not isinstance(tools, Iterable):
             raise OutputTypeError(f"ToolCalls takes a list of tools, got {tools!r}.")
@@ -142,6 +147,11 @@ class ToolCalls(Typed[list[str | Call]]):
                 "ToolCalls: choice='auto' allows text instead of calls, and text=False none. "
                 "Write choice='required'."
             )
+        if answer is not None and (choice != "auto" or text):
+            raise OutputTypeError(
+                "ToolCalls: answer= stands in place of free text, so that it goes with "
+                "choice='auto' and without text=True."
+            )
         if syntax is not None and not isinstance(syntax, ToolSyntax):
             raise OutputTypeError(f"ToolCalls: syntax={syntax!r} is no ToolSyntax.")
         if instructions is not None and not isinstance(instructions, str):
@@ -153,6 +163,7 @@ class ToolCalls(Typed[list[str | Call]]):
             ("text", text),
             ("syntax", syntax),
             ("instructions", instructions),
+            ("answer", answer),
         )
         for name, value in values:
             object.__setattr__(self, name, value)
@@ -160,7 +171,7 @@ class ToolCalls(Typed[list[str | Call]]):
     @property
     def may_be_text(self) -> bool:
         """Whether an answer may be free text alone."""
-        return self.choice == "auto"
+        return self.choice == "auto" and self.answer is None
 
     @property
     def has_text(self) -> bool:
@@ -172,14 +183,24 @@ class ToolCalls(Typed[list[str | Call]]):
         if self.syntax is not None:
             return self
         return ToolCalls(
-            self.tools, self.parallel, self.choice, self.text, syntax, self.instructions
+            self.tools,
+            self.parallel,
+            self.choice,
+            self.text,
+            syntax,
+            self.instructions,
+            self.answer,
         )
 
     def __repr__(self) -> str:
         shown = ", ".join(getattr(tool, "__name__", None) or repr(tool) for tool in self.tools)
         choice = "" if self.choice == "auto" else f", choice={self.choice!r}"
         parallel = "" if self.parallel is None else f", parallel={self.parallel}"
-        return f"ToolCalls([{shown}]{parallel}{choice})"
+        answer = ""
+        if self.answer is not None:
+            named = isinstance(self.answer, type) and not get_args(self.answer)
+            answer = f", answer={self.answer.__name__ if named else repr(self.answer)}"
+        return f"ToolCalls([{shown}]{parallel}{choice}{answer})"
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any = None) -> Any:
         raise OutputTypeError(

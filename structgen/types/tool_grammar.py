@@ -8,18 +8,22 @@ answer that begins as a call is one, and all other text is free. Knows no values
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
+from typing import Any
 
 from structgen.errors import OutputTypeError
 from structgen.grammar import ir
 from structgen.grammar.regex import tree
 
+from .divided import LOOSE
 from .tag_grammar import Terminals, overlap, up_to, without
 from .tags import mark_of
 from .tool_calls import ToolCalls, ToolSyntax
 from .tools import Tool
-from .user import SpecialToken
+from .user import OutputType, SpecialToken
 
 _START, _CALL, _MORE = 0, 1, 2
+_BEGINS_JSON = frozenset(' \t\n\r{["-0123456789tfn')
 _BLANKS = tree.repeat(ir.char_set([(0x20, 0x20), (0x9, 0xA), (0xD, 0xD)]), 0, None)
 
 
@@ -108,3 +112,43 @@ def _free(
         bodies = [[opened, *way, ~_MORE] for way in named(rest)]
     ends = [(), (free,)] if calls.may_be_text else []
     return [*((_START, end) for end in ends), *((_START, tuple(body)) for body in bodies)]
+
+
+def answer_type(
+    calls: ToolCalls, syntax: ToolSyntax, tools: Sequence[Tool], lower: Callable[[Any], OutputType]
+) -> OutputType:
+    """The type of answers that are no calls: none of its texts begins as a call does.
+
+    Raises:
+        OutputTypeError: there is no such type, or one of its texts might be a call.
+    """
+    output = lower(calls.answer)
+    if output.offered is not None:
+        raise OutputTypeError(f"{calls!r}: answer= is a type of values, and no ToolCalls.")
+    grammar = output.grammar
+    if isinstance(grammar, ir.Pattern):
+        begun = tree.concat((ir.literal(syntax.before), ir.ANY_TEXT))
+        regex = tree.intersect((grammar.regex, tree.complement(begun)))
+        return replace(output, grammar=ir.Pattern(regex, source=grammar.source))
+    for tool in tools:
+        if _may_begin(grammar, f"{syntax.before}{tool.name}{syntax.between}"):
+            raise OutputTypeError(
+                f"{calls!r}: an answer may begin as a call of {tool.name} does, so that the two "
+                "could not be told apart. Pass a class, or a schema of an object without other "
+                "properties, as answer=; or a syntax= with a marker."
+            )
+    return output
+
+
+def _may_begin(grammar: ir.Grammar, begun: str) -> bool:
+    """Whether a text of a grammar begins so, under any options."""
+    if isinstance(grammar, ir.Choice):
+        return any(text.startswith(begun) for text in grammar.texts)
+    if isinstance(grammar, ir.Json) and begun[0] not in _BEGINS_JSON:
+        return False
+    # Only now: automata are a lot of code to those who have types only.
+    from structgen.automaton import build
+
+    machine = build(grammar, LOOSE).machine
+    state, _ = machine.read(machine.start, begun.encode())
+    return bool(state)

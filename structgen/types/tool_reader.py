@@ -13,10 +13,11 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from structgen.errors import OutputTypeError, ParseError
+from structgen.grammar import ir
 
 from .part_readers import CallPieces
 from .tool_calls import NEUTRAL, ToolCalls, ToolsOffered, ToolSyntax
-from .tool_grammar import tool_grammar
+from .tool_grammar import answer_type, tool_grammar
 from .tools import Tool, read_tools
 from .user import OutputType
 
@@ -45,6 +46,8 @@ def tool_calls_type(value: ToolCalls, name: str, lower: Callable[[Any], OutputTy
                 f"tools: {', '.join(tool.name for tool in tools)}."
             )
 
+    answer = None if value.answer is None else answer_type(value, syntax, callable_, lower)
+
     def rewritten(syntax: ToolSyntax) -> OutputType:
         return tool_calls_type(value.written_as(syntax), name, lower)
 
@@ -56,17 +59,31 @@ def tool_calls_type(value: ToolCalls, name: str, lower: Callable[[Any], OutputTy
     )
 
     def fitted(tokens: Collection[str]) -> OutputType:
+        grammar: ir.Grammar = tool_grammar(value, syntax, callable_, tokens)
+        parse = functools.partial(read_calls, value, syntax, callable_, name)
+        outputs = [tool.output for tool in callable_]
+        if answer is not None:
+            grammar = ir.Either((grammar, answer.grammar))
+            parse = functools.partial(_read, syntax.before, answer, parse)
+            outputs.append(answer)
         return OutputType(
-            tool_grammar(value, syntax, callable_, tokens),
-            functools.partial(read_calls, value, syntax, callable_, name),
+            grammar,
+            parse,
             name,
-            tuple(dict.fromkeys(found for tool in callable_ for found in tool.output.checked)),
+            tuple(dict.fromkeys(found for output in outputs for found in output.checked)),
             fitted=fitted,
             offered=offered,
-            growing=functools.partial(CallPieces, syntax, callable_),
+            growing=functools.partial(CallPieces, syntax, callable_, answer),
         )
 
     return fitted(())
+
+
+def _read(
+    before: str, answer: OutputType, calls: Callable[[str], list[Any]], text: str
+) -> list[Any]:
+    """The calls, or the value of an answer, which never begins as a call does."""
+    return calls(text) if text.startswith(before) else [answer.parse(text)]
 
 
 def read_calls(

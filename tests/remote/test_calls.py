@@ -474,6 +474,11 @@ def test_calls_of_tools(server: ChatServer, remote: Any) -> None:
     assert server.requests[-1]["parallel_tool_calls"] is False
 
 
+def test_an_answer_beside_calls_is_refused(remote: Any) -> None:
+    with pytest.raises(structgen.OutputTypeError, match="answer= is not sent to servers"):
+        Generator(remote(""), ToolCalls([greet], answer=int)).parse("?")
+
+
 def test_functions_are_typed_calls(remote: Any) -> None:
     call = Generator(remote('{"name": "Bob", "times": null}'), greet).parse("?")
     assert (call.function, dict(call.arguments)) == (greet, {"name": "Bob"})
