@@ -8,7 +8,7 @@ allows. What all outputs of one type share, the automaton, its masks and memos, 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Hashable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
@@ -154,6 +154,11 @@ class Cursor:
             tape.feed(tokens[token])
         self._tape_at = len(self._tokens)
         return tape
+
+    @property
+    def place(self) -> Hashable:
+        """Where it stands: equal places have the same ways on, as far as texts so far are equal."""
+        return self._engine, self._state
 
     @property
     def engines(self) -> Engines:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
@@ -42,6 +42,18 @@ class _Beginning(NamedTuple):
     text: bytes
     gaps: tuple[bool, ...]
     ended_by: bytes | None
+
+
+class _Spent(NamedTuple):
+    """Where nothing was left that ends within the budget.
+
+    Attributes:
+        place: of the cursor.
+        left: how many tokens were left of the budget: with fewer there is nothing either.
+    """
+
+    place: Hashable
+    left: int
 
 
 class _Node:
@@ -86,11 +98,13 @@ class Barred:
         """
         self._trie = vocabulary.trie
         self._eos_token_ids = vocabulary.eos_token_ids
+        self._texts = texts
         self._is_text = texts is vocabulary.tokens
         self._temperature = temperature
         self._is_json = is_json
         self._beginnings: set[_Beginning] = set()
         self._wholes: set[bytes] = set()
+        self._spent: dict[bytes, tuple[tuple[bool, ...], set[_Spent]]] = {}  # by text
         self._path = [_Node()]  # the output so far, a node after each token
 
     def bar_beginning(self, text: bytes, ended_by: bytes | None = None) -> None:
@@ -132,6 +146,62 @@ class Barred:
         self._is_text = self._is_text and by_text
         if self._is_text and not self._is_between(text):
             self.bar_beginning(text)
+
+    def bar_spent(self, text: bytes, place: Hashable, left: int) -> None:
+        """Nothing goes on from here with so few tokens, in whatever tokens this was written.
+
+        Args:
+            text: the output so far.
+            place: of the cursor.
+            left: how many tokens are left.
+        """
+        plain, gaps = self._plain(text)
+        self._spent.setdefault(plain, (gaps, set()))[1].add(_Spent(place, left))
+
+    def spent(
+        self, text: bytes, left: int, place_after: Callable[[int], Hashable | None]
+    ) -> set[int]:
+        """The tokens after which nothing is left that ends within the budget, as far as is known.
+
+        Args:
+            text: the output so far.
+            left: how many tokens are left.
+            place_after: the cursor's place after a token; None: it does not take it.
+
+        Cost: of each token that leads to such a text, a step of the cursor.
+        """
+        found: set[int] = set()
+        plain, _ = self._plain(text)
+        for whole, (gaps, places) in self._spent.items():
+            near = {one.place for one in places if left - 1 <= one.left}
+            if not near or not whole.startswith(plain):
+                continue
+            for token in self._leading(whole, gaps, len(plain)):
+                if (
+                    token not in found
+                    and self._plain(text + self._texts[token])[0] == whole
+                    and place_after(token) in near
+                ):
+                    found.add(token)
+        return found
+
+    def _leading(self, text: bytes, gaps: Sequence[bool], start: int) -> list[int]:
+        """The tokens that write the rest of a text, and blanks at most, of which some may count."""
+        child = self._trie.child
+        found: list[int] = []
+        waiting = [(0, start)]
+        while waiting:
+            node, at = waiting.pop()
+            if at == len(text) and node:
+                found += self._trie.ids_at(node)
+            if at == len(text) or gaps[at]:
+                after = [child.get(node << 8 | byte, 0) for byte in _BLANKS]
+                waiting += [(one, at) for one in after if one]
+            if at < len(text):
+                step = child.get(node << 8 | text[at], 0)
+                if step:
+                    waiting.append((step, at + 1))
+        return found
 
     def lower(self, first: int, last: int) -> None:
         """Make the way to what has been barred less likely.

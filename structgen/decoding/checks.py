@@ -17,6 +17,7 @@ is left only when each way on from it was barred by a refusal.
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Callable, Hashable
 from typing import NoReturn, final
 
 from structgen.errors import Attempt, ParseError, ValidationFailed
@@ -54,6 +55,7 @@ class Trial:
         self._ends: list[int] = []  # offset behind each token
         self._n_settled = 0
         self._n_dead = 0
+        self._is_spent = False  # whether some of what was excluded last is so by the budget
         self._error: ParseError | None = None  # the latest refusal
         self._refused: dict[Key, list[tuple[bytes, bytes | None]]] = {}
         self.barred = barred
@@ -73,11 +75,25 @@ class Trial:
             self._n_settled += 1
         return self._n_settled
 
-    def excluded(self) -> set[int]:
-        """The tokens that may not come next."""
+    def excluded(
+        self, left: int = 0, place_after: Callable[[int], Hashable | None] | None = None
+    ) -> set[int]:
+        """The tokens that may not come next.
+
+        Args:
+            left: how many tokens are left of the budget.
+            place_after: as for `Barred.spent`; None: whatever the budget is.
+        """
+        self._is_spent = False
         if not self.attempts:
             return set()
-        return self.barred.excluded(bytes(self._data))
+        text = bytes(self._data)
+        found = self.barred.excluded(text)
+        if place_after is not None:
+            spent = self.barred.spent(text, left, place_after) - found
+            self._is_spent = bool(spent)
+            found |= spent
+        return found
 
     def read(self, data: bytes) -> int | None:
         """A token has been written.
@@ -143,11 +159,13 @@ class Trial:
         """The tokens that would say nothing, if any are barred here."""
         return self.barred.idle(bytes(self._data))
 
-    def dead_end(self, *, by_text: bool) -> int:
+    def dead_end(self, *, by_text: bool, left: int = 0, place: Hashable = None) -> int:
         """All that the mask allows here is barred.
 
         Args:
-            by_text: as for `Barred.bar_here`.
+            by_text: as for `Barred.bar_here`; False: it is for this budget only.
+            left: how many tokens are left of the budget.
+            place: of the cursor; None where that says too little.
 
         Returns:
             To how many tokens the output goes back.
@@ -160,7 +178,11 @@ class Trial:
         self._n_dead += 1
         if self._n_dead > _MOST_DEAD * len(self.attempts):
             self._fail(f"and after {self._n_dead:,} other ways none is found that is left")
-        self.barred.bar_here(bytes(self._data), by_text=by_text)
+        text = bytes(self._data)
+        by_text = by_text and not self._is_spent
+        if not by_text and place is not None:
+            self.barred.bar_spent(text, place, left)
+        self.barred.bar_here(text, by_text=by_text)
         self.barred.lower(self.n_settled, len(self._ends))
         return self._back(len(self._ends) - 1)
 

@@ -13,7 +13,7 @@ and each row of a batch are made by the same code.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, final
 
@@ -486,7 +486,7 @@ class Generation:
         """Take forced tokens until there is a choice, and write its mask."""
         assert self._cursor is not None
         while True:
-            barred = () if self._trial is None else self._trial.excluded()
+            barred = self._excluded()
             tokens, needless = self._cursor.forced(self._spell)
             if tokens and tokens[0] in barred:
                 self._leave(by_text=True)
@@ -499,7 +499,7 @@ class Generation:
             if self.finish_reason is not None:
                 return
             if tokens and self._trial is not None:
-                barred = self._trial.excluded()
+                barred = self._excluded()
             is_end = mask.begin(needless, barred=barred)
             if barred and self._trial is not None and not mask.allows_beside(self._trial.idle()):
                 self._leave(by_text=not mask.is_shortening)
@@ -533,7 +533,28 @@ class Generation:
     def _leave(self, *, by_text: bool) -> None:
         """Go back from where all is barred that the mask allows."""
         assert self._trial is not None
-        self._go_back(self._trial.dead_end(by_text=by_text))
+        assert self._cursor is not None
+        place = self._cursor.place
+        self._go_back(self._trial.dead_end(by_text=by_text, left=self._left, place=place))
+
+    @property
+    def _left(self) -> int:
+        """How many tokens are left of the budget."""
+        return self.max_tokens - (self._length - len(self.prompt_ids))
+
+    def _excluded(self) -> Collection[int]:
+        """The tokens that checks bar here."""
+        return () if self._trial is None else self._trial.excluded(self._left, self._place_after)
+
+    def _place_after(self, token: int) -> Hashable | None:
+        assert self._cursor is not None
+        try:
+            self._cursor.accept(token)
+        except TokenNotAllowed:
+            return None
+        place = self._cursor.place
+        self._cursor.rollback(1)
+        return place
 
     def _go_back(self, n_tokens: int) -> None:
         """Take back all tokens after the first ``n_tokens``, and the end."""

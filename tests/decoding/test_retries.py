@@ -384,6 +384,49 @@ def test_budgets_hold(options: Any) -> None:
     assert all("no other text is left" in failure for failure in failures)
 
 
+class Fickle(FakeModel):
+    """Likes other tokens after each text, as its seed says."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__("")
+        self.seed = seed
+
+    def start(
+        self, max_length: int, *, prefix: TokenIds | None = None, adapter: str | None = None
+    ) -> FakeSequence:
+        return FickleSequence(self, max_length, None if prefix is None else len(prefix))
+
+
+class FickleSequence(FakeSequence):
+    def _scores(self, end: int | None = None) -> Logits:
+        assert isinstance(self.model, Fickle)
+        random = np.random.default_rng([self.model.seed, *map(int, self._ids[:end])])
+        return random.normal(0, 3, (1, SIZE)).astype(np.float32)
+
+
+class Pair(BaseModel):
+    a: Annotated[int, Field(ge=1, le=3)]
+    b: Annotated[int, Field(ge=1, le=3)]
+
+    @model_validator(mode="after")
+    def the_one(self) -> Pair:
+        if (self.a, self.b) != (2, 3):
+            raise ValueError("another one")
+        return self
+
+
+@pytest.mark.parametrize("spare", [0, 3, 8, 14, 20])
+def test_blanks_of_any_length_leave_the_one_valid_text_within_a_budget(spare: int) -> None:
+    """Close to the end of a budget a text is dead in all its blanks at once."""
+    for seed in range(6):
+        generator = Generator(Fickle(seed), Pair, whitespace="flexible")
+        assert generator.constraint is not None
+        least = generator.constraint.start().min_tokens_to_finish()
+        result = generator.result("x", retries=8, max_new_tokens=least + spare)
+        assert result.value == Pair(a=2, b=3)
+        assert len({re.sub(r"\s", "", one.text) for one in result.attempts}) == len(result.attempts)
+
+
 def test_several_outputs_and_batches() -> None:
     generator = Generator(FakeModel('{"guests":3}'), Bounded)
     for values in (
