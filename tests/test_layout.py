@@ -32,6 +32,7 @@ STAGES = (
     "text_model",
     "decisions",
     "runner",
+    "integrations",
     "cli",
 )
 """A stage may import itself and those before it; the public face, ``structgen``, imports all."""

@@ -1,0 +1,13 @@
+"""Adapters: structgen inside other people's engines and frameworks.
+
+One module for each, imported by its name, which imports the package that it adapts to; nothing
+here is imported by the rest of structgen. An adapter is thin: what it needs, the library offers. In
+reading order: `support` (what each does, as one table), `sequences` (the cursors of a batch, kept
+in step with its token ids, which logits processors share), `numpy`, `transformers`, `llama_cpp`.
+"""
+
+from __future__ import annotations
+
+from .support import INTEGRATIONS, Integration, table
+
+__all__ = ["INTEGRATIONS", "Integration", "table"]

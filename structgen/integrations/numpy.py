@@ -1,0 +1,69 @@
+"""Masks over logits in NumPy, for decoding loops of one's own.
+
+Owns what a mask does to scores outside of structgen's own loop. Knows no runtime.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from structgen.constraint import Cursor
+
+Scores: TypeAlias = "npt.NDArray[np.floating[Any]]"
+"""Logits, of any floating type."""
+
+
+def apply_mask(logits: Scores, mask: npt.NDArray[Any]) -> Scores:
+    """Set the logits of all tokens that a mask does not allow to minus infinity, in place.
+
+    Args:
+        logits: ``[V]`` or ``[batch, V]``, of any floating type. Those beyond the mask's vocabulary,
+            which models have that are wider than their tokenizer, are not allowed.
+        mask: int32 or uint32 ``[words]`` or ``[batch, words]``, from `Cursor.fill_mask` or
+            `structgen.fill_masks`.
+
+    Returns:
+        ``logits``.
+
+    Raises:
+        ValueError: shapes or types do not fit.
+
+    Cost: 0.1 ms a row of 128,000 tokens.
+    """
+    if mask.dtype not in (np.int32, np.uint32):
+        raise ValueError(f"a mask is int32 or uint32, got {mask.dtype}.")
+    if not np.issubdtype(logits.dtype, np.floating):
+        raise ValueError(f"logits are floating numbers, got {logits.dtype}.")
+    width, n_bits = logits.shape[-1], 32 * mask.shape[-1]
+    if logits.ndim not in (1, 2) or logits.shape[:-1] != mask.shape[:-1] or width <= n_bits - 32:
+        raise ValueError(
+            f"logits {list(logits.shape)} and a mask {list(mask.shape)} do not go together: it has "
+            "as many rows, and no more bits than there are logits."
+        )
+    flat = np.ascontiguousarray(mask).view(np.uint8)
+    bits = np.unpackbits(flat, axis=-1, bitorder="little", count=min(width, n_bits))
+    np.copyto(logits[..., : bits.shape[-1]], -np.inf, where=bits == 0)
+    logits[..., bits.shape[-1] :] = -np.inf
+    return logits
+
+
+def masked(logits: Scores, cursor: Cursor) -> Scores:
+    """A copy of ``logits``, ``[V]``, in which only what the cursor allows is above minus infinity.
+
+    Raises:
+        ValueError: there are fewer logits than the vocabulary has tokens.
+    """
+    mask = np.empty((cursor.vocabulary.size + 31) // 32, np.uint32)
+    cursor.fill_mask(mask)
+    if logits.shape[-1] < cursor.vocabulary.size:
+        raise ValueError(
+            f"{logits.shape[-1]:,} logits are fewer than the vocabulary's "
+            f"{cursor.vocabulary.size:,} tokens. Give the vocabulary their width: "
+            "Vocabulary.from_tokenizer_json(path, size=...)."
+        )
+    out: Scores = np.array(logits)
+    apply_mask(out, mask)
+    return out

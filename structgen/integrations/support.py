@@ -1,0 +1,74 @@
+"""What each adapter enforces by mask, validates and does not support: one table.
+
+An adapter adds an `Integration` to `INTEGRATIONS`; docs/integrations.md shows the table, and a test
+holds it to this. Knows no adapter's code.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Integration:
+    """One adapter, as the table says it.
+
+    Attributes:
+        name: of the engine or framework.
+        module: where the adapter is.
+        extra: of the package to install, ``pip install 'structgen[extra]'``; empty: none needed.
+        enforced: what a mask enforces while tokens are chosen.
+        validated: what is checked when a text is whole.
+        unsupported: what is refused, each with an error that names it.
+        tried: the versions it has been run with, or how it was tested where it was not.
+    """
+
+    name: str
+    module: str
+    extra: str
+    enforced: str
+    validated: str
+    unsupported: str
+    tried: str
+
+
+INTEGRATIONS: tuple[Integration, ...] = (
+    Integration(
+        name="NumPy",
+        module="structgen.integrations.numpy",
+        extra="",
+        enforced="every constraint",
+        validated="nothing: parse the text with `constraint.output.parse`",
+        unsupported="–",
+        tried="in CI",
+    ),
+    Integration(
+        name="Transformers, `generate`",
+        module="structgen.integrations.transformers",
+        extra="transformers",
+        enforced="every constraint, in batches, with several returns and within `max_tokens`",
+        validated="nothing: parse the text with `constraint.output.parse`",
+        unsupported="beams; tokens taken against the mask (prompt lookup, processors after it)",
+        tried="5.23.0 with torch 2.13.0 on the CPU; not on CUDA",
+    ),
+    Integration(
+        name="llama-cpp-python",
+        module="structgen.integrations.llama_cpp",
+        extra="llama-cpp",
+        enforced="every constraint, within `max_tokens`",
+        validated="nothing: parse the text with `constraint.output.parse`",
+        unsupported="tokens taken against the mask (processors after it)",
+        tried="0.3.36 on the CPU",
+    ),
+)
+
+
+def table() -> str:
+    """The table of all adapters, in Markdown."""
+    head = ("adapter", "extra", "enforced by mask", "validated", "unsupported", "tried with")
+    rows = [head, ("---",) * len(head)]
+    for one in INTEGRATIONS:
+        module = f"{one.name}: `{one.module}`"
+        extra = f"`{one.extra}`" if one.extra else "none"
+        rows.append((module, extra, one.enforced, one.validated, one.unsupported, one.tried))
+    return "".join(f"| {' | '.join(row)} |\n" for row in rows)

@@ -1,0 +1,144 @@
+"""The logits processor in Transformers' own ``generate``, on a tiny random Llama.
+
+Skipped where transformers and torch are not installed: they take gigabytes. On a machine with CUDA
+the same tests run there too.
+"""
+
+from __future__ import annotations
+
+import pytest
+import real_tokenizers
+
+import structgen
+from structgen import JsonSchema, OptionError, Regex, TokenNotAllowed, VocabularyError
+
+torch = pytest.importorskip("torch", reason="transformers and torch are not installed")
+transformers = pytest.importorskip("transformers")
+adapter = pytest.importorskip("structgen.integrations.transformers")
+
+DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
+SCHEMA = JsonSchema(
+    {
+        "type": "object",
+        "properties": {"name": {"type": "string", "maxLength": 8}, "age": {"type": "integer"}},
+        "required": ["name", "age"],
+    }
+)
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    made = transformers.PreTrainedTokenizerFast(
+        tokenizer_file=str(real_tokenizers.path("smollm2")),
+        eos_token="<|im_end|>",
+        pad_token="<|endoftext|>",
+    )
+    made.padding_side = "left"
+    return made
+
+
+@pytest.fixture(scope="module", params=DEVICES)
+def model(request, tokenizer):
+    torch.manual_seed(5)
+    config = transformers.LlamaConfig(
+        vocab_size=len(tokenizer) + 77,  # wider than the tokenizer, as many models are
+        hidden_size=64,
+        intermediate_size=128,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+    )
+    return transformers.LlamaForCausalLM(config).eval().to(request.param)
+
+
+@pytest.fixture(scope="module")
+def words(tokenizer, model):
+    return adapter.vocabulary(tokenizer, model)
+
+
+def outputs(model, tokenizer, prompts, processor, **options):
+    inputs = tokenizer(prompts, return_tensors="pt", padding=True).to(model.device)
+    ids = model.generate(**inputs, logits_processor=[processor], **options)
+    new = ids[:, inputs["input_ids"].shape[1] :]
+    return tokenizer.batch_decode(new, skip_special_tokens=True)
+
+
+def test_the_vocabulary_is_as_wide_as_the_logits(words, model, tokenizer):
+    assert words.size == model.config.vocab_size
+    assert words.eos_token_ids == (tokenizer.eos_token_id,)
+    with pytest.raises(VocabularyError, match=r"takes a tokenizers.Tokenizer, got object"):
+        adapter.vocabulary(object())
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_batches_of_different_prompts_and_types(model, tokenizer, words, dtype):
+    types = [SCHEMA, ["tea", "coffee"], Regex("[A-Z]{3}-[0-9]{2}")]
+    constraints = [structgen.compile(one, words) for one in types]
+    processor = adapter.StructgenLogitsProcessor(constraints, max_tokens=60)
+    prompts = ["A person:", "What is there to drink, on a long and cold day like this one?", "Id"]
+    model.to(getattr(torch, dtype))
+    try:
+        for sampled in (False, True):
+            found = outputs(
+                model, tokenizer, prompts, processor, max_new_tokens=60, do_sample=sampled
+            )
+            for text, constraint in zip(found, constraints, strict=True):
+                assert constraint.allows(text), text
+    finally:
+        model.to(torch.float32)
+
+
+def test_several_returns(model, tokenizer, words):
+    constraint = structgen.compile(SCHEMA, words)
+    processor = adapter.StructgenLogitsProcessor(constraint, max_tokens=50)
+    found = outputs(
+        model, tokenizer, ["a", "bc de"], processor,
+        max_new_tokens=50, do_sample=True, num_return_sequences=3,
+    )  # fmt: skip
+    assert len(found) == 6
+    assert len(set(found)) > 1
+    for text in found:
+        assert set(constraint.output.parse(text)) >= {"name", "age"}
+
+
+def test_an_output_equals_choosing_the_best_allowed_token_by_hand(model, tokenizer, words):
+    constraint = structgen.compile(SCHEMA, words)
+    processor = adapter.StructgenLogitsProcessor(constraint, max_tokens=40)
+    (found,) = outputs(model, tokenizer, ["A person:"], processor, max_new_tokens=40)
+    ids = tokenizer("A person:", return_tensors="pt")["input_ids"].to(model.device)
+    cursor, text = constraint.start(40), b""
+    from structgen.integrations.numpy import masked
+
+    while not cursor.is_finished:
+        with torch.no_grad():
+            scores = model(ids).logits[0, -1].float().cpu().numpy()
+        token = int(masked(scores, cursor).argmax())
+        cursor.accept(token)
+        text += words.tokens[token]
+        ids = torch.cat([ids, torch.tensor([[token]], device=model.device)], dim=1)
+    assert found == text.decode()
+
+
+def test_assisted_generation(model, tokenizer, words):
+    """A smaller model drafts; it is handed the same processor."""
+    constraint = structgen.compile(SCHEMA, words)
+    (alone,) = outputs(
+        model, tokenizer, ["A person:"],
+        adapter.StructgenLogitsProcessor(constraint, max_tokens=40), max_new_tokens=40,
+    )  # fmt: skip
+    torch.manual_seed(6)
+    small = transformers.LlamaForCausalLM(model.config).eval().to(model.device)
+    (found,) = outputs(
+        model, tokenizer, ["A person:"],
+        adapter.StructgenLogitsProcessor(constraint, max_tokens=40),
+        max_new_tokens=40, assistant_model=small,
+    )  # fmt: skip
+    assert found == alone
+
+
+def test_beams_are_refused_by_name(model, tokenizer, words):
+    constraint = structgen.compile(SCHEMA, words)
+    processor = adapter.StructgenLogitsProcessor(constraint)
+    with pytest.raises((OptionError, TokenNotAllowed), match="num_beams=1"):
+        outputs(model, tokenizer, ["a"], processor, max_new_tokens=60, num_beams=4)
