@@ -84,6 +84,12 @@ class TextHost:
         return cls(made, is_own=True)
 
     @property
+    def model(self) -> AsyncModel:
+        """The model, in the process whose turn it is."""
+        self._turn = (self._turn + 1) % len(self.models)
+        return self.models[self._turn]
+
+    @property
     def context_length(self) -> int:
         """Most tokens of prompt and output together."""
         return self.models[0].context_length

@@ -14,15 +14,31 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 from types import TracebackType
 from typing import Any, TypeVar, final
 
-from structgen.errors import OptionError, RequestError
+from structgen.errors import OptionError
 
 from . import chat as chats
+from . import vectors
 from .configuration import ModelConfig
-from .hosts import Host, TextHost
 from .loops import AsyncChunkStream, ChunkStream, LoopThread
-from .registry import Entry, Registry
-from .requests import ChatRequest, CompletionRequest, Request
-from .responses import ChatChunk, ChatResponse, CompletionChunk, CompletionResponse
+from .management import Models, embedding_host, text_host
+from .registry import Registry
+from .requests import (
+    ChatRequest,
+    CompletionRequest,
+    DecisionRequest,
+    EmbeddingRequest,
+    Request,
+    RerankRequest,
+)
+from .responses import (
+    ChatChunk,
+    ChatResponse,
+    CompletionChunk,
+    CompletionResponse,
+    DecisionResponse,
+    EmbeddingResponse,
+    RerankResponse,
+)
 
 MAX_CONCURRENCY = 64
 """Most requests that run on a model at once, unless told otherwise."""
@@ -35,7 +51,7 @@ RequestT = TypeVar("RequestT", bound=Request)
 
 
 @final
-class Runner:
+class Runner(Models):
     """Several models, and requests to them. Safe to share by threads, tasks and event loops.
 
     Models are loaded when they are first asked for, or by `load`. Close it, or use it with ``with``
@@ -155,7 +171,7 @@ class Runner:
         began = time.perf_counter()
         entry = self._registry.entry(request.model)
         async with self._registry.lease(entry) as host:
-            return await chats.chat(_text(host, entry), request, entry.id, began)
+            return await chats.chat(text_host(host, entry), request, entry.id, began)
 
     def _chat_stream(
         self, request: Any, model: str | None, fields: Mapping[str, Any]
@@ -168,7 +184,7 @@ class Runner:
         began = time.perf_counter()
         entry = self._registry.entry(request.model)
         async with self._registry.lease(entry) as host:
-            chunks = chats.chat_chunks(_text(host, entry), request, entry.id, began)
+            chunks = chats.chat_chunks(text_host(host, entry), request, entry.id, began)
             async with contextlib.aclosing(chunks) as made:
                 async for chunk in made:
                     yield chunk
@@ -208,7 +224,7 @@ class Runner:
         began = time.perf_counter()
         entry = self._registry.entry(request.model)
         async with self._registry.lease(entry) as host:
-            return await chats.complete(_text(host, entry), request, entry.id, began)
+            return await chats.complete(text_host(host, entry), request, entry.id, began)
 
     def _completion_stream(
         self, request: Any, model: str | None, fields: Mapping[str, Any]
@@ -223,10 +239,104 @@ class Runner:
         began = time.perf_counter()
         entry = self._registry.entry(request.model)
         async with self._registry.lease(entry) as host:
-            chunks = chats.completion_chunks(_text(host, entry), request, entry.id, began)
+            chunks = chats.completion_chunks(text_host(host, entry), request, entry.id, began)
             async with contextlib.aclosing(chunks) as made:
                 async for chunk in made:
                     yield chunk
+
+    # -- others -----------------------------------------------------------------------------
+
+    def embed(
+        self, request: Any = None, /, *, model: str | None = None, **fields: Any
+    ) -> EmbeddingResponse:
+        """Make vectors of texts. Args and raises as for `chat`, with an `EmbeddingRequest`."""
+        return self._thread.wait(self._embed(_request(EmbeddingRequest, request, model, fields)))
+
+    async def aembed(
+        self, request: Any = None, /, *, model: str | None = None, **fields: Any
+    ) -> EmbeddingResponse:
+        """`embed`, for asynchronous code."""
+        asked = _request(EmbeddingRequest, request, model, fields)
+        return await self._thread.asked(self._embed(asked))
+
+    def rerank(
+        self, request: Any = None, /, *, model: str | None = None, **fields: Any
+    ) -> RerankResponse:
+        """Order documents by how well they answer a query: by a cross-encoder, or by vectors.
+
+        Args and raises as for `chat`, with a `RerankRequest`.
+        """
+        return self._thread.wait(self._rerank(_request(RerankRequest, request, model, fields)))
+
+    async def arerank(
+        self, request: Any = None, /, *, model: str | None = None, **fields: Any
+    ) -> RerankResponse:
+        """`rerank`, for asynchronous code."""
+        asked = _request(RerankRequest, request, model, fields)
+        return await self._thread.asked(self._rerank(asked))
+
+    def decide(
+        self, request: Any = None, /, *, model: str | None = None, **fields: Any
+    ) -> DecisionResponse:
+        """Answer typed questions about a state, with the probability of each answer.
+
+        Args and raises as for `chat`, with a `DecisionRequest`. See `structgen.decisions`.
+        """
+        return self._thread.wait(self._decide(_request(DecisionRequest, request, model, fields)))
+
+    async def adecide(
+        self, request: Any = None, /, *, model: str | None = None, **fields: Any
+    ) -> DecisionResponse:
+        """`decide`, for asynchronous code."""
+        asked = _request(DecisionRequest, request, model, fields)
+        return await self._thread.asked(self._decide(asked))
+
+    async def _embed(self, request: EmbeddingRequest) -> EmbeddingResponse:
+        entry = self._registry.entry(request.model)
+        async with self._registry.lease(entry) as host:
+            return await vectors.embed(embedding_host(host, entry), request, entry.id)
+
+    async def _rerank(self, request: RerankRequest) -> RerankResponse:
+        entry = self._registry.entry(request.model)
+        async with self._registry.lease(entry) as host:
+            return await vectors.rerank(embedding_host(host, entry), request, entry.id)
+
+    async def _decide(self, request: DecisionRequest) -> DecisionResponse:
+        entry = self._registry.entry(request.model)
+        async with self._registry.lease(entry) as host:
+            return await vectors.decide(text_host(host, entry), request, entry.id)
+
+    # -- the names that people migrate with -------------------------------------------------
+
+    def send_chat_completion_request(
+        self, request: Any, model_id: str | None = None
+    ) -> ChatResponse:
+        """`chat`."""
+        return self.chat(request, model=model_id)
+
+    def send_completion_request(
+        self, request: Any, model_id: str | None = None
+    ) -> CompletionResponse:
+        """`complete`."""
+        return self.complete(request, model=model_id)
+
+    def send_embedding_request(
+        self, request: Any, model_id: str | None = None
+    ) -> EmbeddingResponse:
+        """`embed`."""
+        return self.embed(request, model=model_id)
+
+    def send_chat_completion_request_to_model(self, request: Any, model_id: str) -> ChatResponse:
+        """`chat` on a model."""
+        return self.chat(request, model=model_id)
+
+    def send_completion_request_to_model(self, request: Any, model_id: str) -> CompletionResponse:
+        """`complete` on a model."""
+        return self.complete(request, model=model_id)
+
+    def send_embedding_request_to_model(self, request: Any, model_id: str) -> EmbeddingResponse:
+        """`embed` on a model."""
+        return self.embed(request, model=model_id)
 
     # -- life -------------------------------------------------------------------------------
 
@@ -271,11 +381,3 @@ def _request(
     if model is not None:
         fields = {**fields, "model": model}
     return kind.of(request, fields)
-
-
-def _text(host: Host, entry: Entry) -> TextHost:
-    if not isinstance(host, TextHost):
-        raise RequestError(
-            f"{entry.id} makes vectors and no text. Pass another model=.", param="model"
-        )
-    return host

@@ -9,7 +9,7 @@ language models, masks or output types.
 from __future__ import annotations
 
 from .embedder import Embedder, checked_texts, load
-from .pooling import finish
+from .pooling import finish, to_base64
 from .results import EmbeddingResult, Ranked
 
-__all__ = ["Embedder", "EmbeddingResult", "Ranked", "checked_texts", "finish", "load"]
+__all__ = ["Embedder", "EmbeddingResult", "Ranked", "checked_texts", "finish", "load", "to_base64"]

@@ -157,12 +157,42 @@ class Embedder:
         Cancelling the task ends the work after the batch that is running.
         """
         _check_encoding(encoding)
+        vectors = (await self.aresult(texts, **options)).vectors
+        return vectors if encoding == "float" else to_base64(vectors)
+
+    async def aresult(self, texts: str | Iterable[str], **options: Any) -> EmbeddingResult:
+        """`result` in a thread, as `aembed`."""
         stop = threading.Event()
         try:
-            result = await asyncio.to_thread(self._result, texts, stop, **options)
+            return await asyncio.to_thread(self._result, texts, stop, **options)
         finally:
             stop.set()
-        return result.vectors if encoding == "float" else to_base64(result.vectors)
+
+    def tokenize(self, texts: Iterable[str]) -> list[list[int]]:
+        """Return the token ids of each text, special tokens included, cut to `max_length`.
+
+        Raises:
+            ModelError: the graph reads text itself, and its tokens are not known.
+        """
+        return [list(one.ids) for one in self._known_tokenizer().encode(list(checked_texts(texts)))]
+
+    def detokenize(self, token_ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
+        """Return the text of tokens, as far as the tokenizer can give it back.
+
+        Raises:
+            ModelError: as for `tokenize`.
+        """
+        return self._known_tokenizer().decode(token_ids, skip_special_tokens=skip_special_tokens)
+
+    def _known_tokenizer(self) -> TextTokenizer:
+        if self._tokenizer is None:
+            raise ModelError(f"{self.name} reads text itself, so that its tokens are not known.")
+        return self._tokenizer
+
+    @property
+    def is_cross_encoder(self) -> bool:
+        """Whether it scores pairs of texts, for `rerank`, and makes no vectors."""
+        return self._graph.kind == "score"
 
     def result(
         self,
@@ -268,6 +298,35 @@ class Embedder:
             ModelError: the model is no cross-encoder with one score.
             OptionError, PromptError: as in `embed`.
         """
+        return self._ranked(
+            query,
+            documents,
+            None,
+            top_k=top_k,
+            on_truncation=on_truncation,
+            batch_tokens=batch_tokens,
+            progress=progress,
+        )
+
+    async def arerank(self, query: str, documents: Iterable[str], **options: Any) -> list[Ranked]:
+        """`rerank` in a thread, as `aembed`."""
+        stop = threading.Event()
+        try:
+            return await asyncio.to_thread(self._ranked, query, documents, stop, **options)
+        finally:
+            stop.set()
+
+    def _ranked(
+        self,
+        query: str,
+        documents: Iterable[str],
+        stop: threading.Event | None,
+        *,
+        top_k: int | None = None,
+        on_truncation: OnTruncation = "warn",
+        batch_tokens: int = BATCH_TOKENS,
+        progress: Progress | None = None,
+    ) -> list[Ranked]:
         if self._graph.kind != "score" or self._tokenizer is None:
             raise ModelError(
                 f"{self.name} makes vectors and is no cross-encoder. Multiply the vectors of "
@@ -284,7 +343,7 @@ class Embedder:
                 0,
                 on_truncation,
                 lambda n: report(f"Ranking with {self.name}", n, n),
-                None,
+                stop,
             )
         if len(scores) and scores.shape[1] != 1:
             raise ModelError(
@@ -296,7 +355,7 @@ class Embedder:
                 f"{counted(int((n_cut > 0).sum()), 'pair')} of {len(n_cut):,} had more than "
                 f"{self.max_length} tokens and were cut.",
                 TruncationWarning,
-                stacklevel=2,
+                stacklevel=3,
             )
         order = sorted(range(len(scores)), key=lambda i: -scores[i, 0])
         return [Ranked(i, float(scores[i, 0])) for i in order[:top_k]]

@@ -78,6 +78,18 @@ class TextTokenizer:
             return [_tokens(encoding, n_cut[i]) for i, encoding in enumerate(found)]
         return [_tokens(encoding, 0) for encoding in found]
 
+    def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool) -> str:
+        """The text of tokens.
+
+        Raises:
+            OptionError: one is no token id.
+        """
+        size = self._whole.get_vocab_size()
+        for token in token_ids:
+            if isinstance(token, bool) or not isinstance(token, int) or not 0 <= token < size:
+                raise OptionError(f"{token!r} is no token id. They are 0 to {size - 1:,}.")
+        return str(self._whole.decode(list(token_ids), skip_special_tokens=skip_special_tokens))
+
     def n_prompt_tokens(self, prompt: str) -> int:
         """How many tokens a prompt is at the beginning of a text."""
         if not prompt:

@@ -1,0 +1,177 @@
+"""Requests that make no text: embeddings, rankings and decisions.
+
+Owns what becomes of each on the model that answers it. Embedders run in threads (see `hosts`), a
+few calls at once; decisions run in the process of their text model, between the passes of outputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from structgen.decisions import AsyncDecider, answers_to_json, questions_from_json
+from structgen.errors import OptionError, PromptError, RequestError
+from structgen.models.embedding import to_base64
+
+from .hosts import EmbeddingHost, TextHost
+from .requests import DecisionRequest, EmbeddingRequest, RerankRequest
+from .responses import (
+    DecisionResponse,
+    Embedding,
+    EmbeddingResponse,
+    InputUsage,
+    RerankResponse,
+    RerankResult,
+)
+
+
+async def embed(host: EmbeddingHost, request: EmbeddingRequest, model: str) -> EmbeddingResponse:
+    """The vectors of texts.
+
+    Raises:
+        RequestError: a field is wrong, or a text too long.
+    """
+    texts = _texts(host, request.input)
+    embedder = host.embedder
+    if embedder.is_cross_encoder:
+        raise RequestError(f"{model} ranks documents and makes no vectors.", param="model")
+    options: dict[str, Any] = {"on_truncation": _on_truncation(request.truncate_sequence)}
+    for name in ("dimensions", "prompt_name"):
+        if getattr(request, name) is not None:
+            options[name] = getattr(request, name)
+    try:
+        async with host.turns:
+            result = await embedder.aresult(texts, **options)
+    except (OptionError, PromptError) as error:
+        named = [name for name in ("dimensions", "prompt_name") if name in str(error)]
+        raise RequestError(str(error), param=named[0] if named else "input") from error
+    vectors: Sequence[Any] = result.vectors.tolist()
+    if request.encoding_format == "base64":
+        vectors = to_base64(result.vectors)
+    n_tokens = 0 if result.n_tokens is None else int(result.n_tokens.sum())
+    return EmbeddingResponse(
+        data=[Embedding(index=i, embedding=vector) for i, vector in enumerate(vectors)],
+        model=model,
+        usage=InputUsage(prompt_tokens=n_tokens, total_tokens=n_tokens),
+    )
+
+
+def _on_truncation(truncates: bool) -> str:
+    return "ignore" if truncates else "error"
+
+
+def _texts(host: EmbeddingHost, given: Any) -> list[str]:
+    """The texts of an ``input``: one or several, as texts or as token ids."""
+    if isinstance(given, str) or _are_tokens(given):
+        given = [given]
+    if not isinstance(given, (list, tuple)) or not given:
+        raise RequestError("input is a text, or a list of texts.", param="input")
+    texts = []
+    for index, one in enumerate(given):
+        where = f"input[{index}]"
+        if _are_tokens(one):
+            try:
+                one = host.embedder.detokenize(one)
+            except OptionError as error:
+                raise RequestError(f"{where}: {error}", param=where) from error
+        if not isinstance(one, str):
+            raise RequestError(f"{where} is neither a text nor token ids.", param=where)
+        texts.append(one)
+    return texts
+
+
+def _are_tokens(given: Any) -> bool:
+    return isinstance(given, (list, tuple)) and bool(given) and all(type(i) is int for i in given)
+
+
+async def rerank(host: EmbeddingHost, request: RerankRequest, model: str) -> RerankResponse:
+    """Documents in the order of how well they answer a query: by a cross-encoder, else by cosine.
+
+    Raises:
+        RequestError: a field is wrong, or a text too long.
+    """
+    documents = []
+    for index, document in enumerate(request.documents):
+        text = document.get("text") if isinstance(document, Mapping) else document
+        if not isinstance(text, str):
+            raise RequestError(
+                f"documents[{index}] is neither a text nor an object with a text.",
+                param=f"documents[{index}]",
+            )
+        documents.append(text)
+    if not documents:
+        raise RequestError("documents: there are none.", param="documents")
+    embedder, cuts = host.embedder, _on_truncation(request.truncate_sequence)
+    try:
+        async with host.turns:
+            if embedder.is_cross_encoder:
+                ranked = await embedder.arerank(request.query, documents, on_truncation=cuts)
+                found = [(one.index, one.score) for one in ranked]
+            else:
+                found = await _by_cosine(host, request.query, documents, cuts)
+    except (OptionError, PromptError) as error:
+        raise RequestError(str(error), param="documents") from error
+    n_tokens = sum(map(len, embedder.tokenize([request.query, *documents])))
+    return RerankResponse(
+        model=model,
+        results=[
+            RerankResult(
+                index=index,
+                relevance_score=score,
+                document={"text": documents[index]} if request.return_documents else None,
+            )
+            for index, score in found[: request.top_n]
+        ],
+        usage=InputUsage(prompt_tokens=n_tokens, total_tokens=n_tokens),
+    )
+
+
+async def _by_cosine(
+    host: EmbeddingHost, query: str, documents: list[str], cuts: str
+) -> list[tuple[int, float]]:
+    embedder = host.embedder
+    prompt = {"prompt_name": "query"} if "query" in embedder.prompts else {}
+    asked = await embedder.aresult([query], on_truncation=cuts, **prompt)
+    prompt = {"prompt_name": "document"} if "document" in embedder.prompts else {}
+    told = await embedder.aresult(documents, on_truncation=cuts, **prompt)
+    scores = told.vectors @ asked.vectors[0]
+    return [(int(i), float(scores[i])) for i in np.argsort(-scores, kind="stable")]
+
+
+async def decide(host: TextHost, request: DecisionRequest, model: str) -> DecisionResponse:
+    """Answers to typed questions, with the probability of each.
+
+    Raises:
+        RequestError: a question or option is wrong.
+    """
+    given = request.questions
+    try:
+        if isinstance(given, Mapping) and any(isinstance(one, Mapping) for one in given.values()):
+            given = questions_from_json(given)
+    except OptionError as error:
+        raise RequestError(f"questions: {error}", param="questions") from error
+
+    def given_of(*names: str) -> dict[str, Any]:
+        values = {name: getattr(request, name) for name in names}
+        return {name: value for name, value in values.items() if value is not None}
+
+    try:
+        settings = given_of("debias", "orders", "tolerance", "adapter")
+        decider = AsyncDecider(host.model, **settings)
+        answers = await decider.decide(request.state, given, **given_of("abstain_below", "timeout"))
+    except OptionError as error:
+        names = ("abstain_below", "debias", "orders", "tolerance", "adapter", "timeout")
+        named = [name for name in names if name in str(error)]
+        raise RequestError(str(error), param=named[0] if named else "questions") from error
+    except PromptError as error:
+        raise RequestError(f"state: {error}", param="state") from error
+    n_tokens = answers.usage.prompt_tokens
+    response = DecisionResponse(
+        model=model,
+        answers=answers_to_json(answers),
+        usage=InputUsage(prompt_tokens=n_tokens, total_tokens=n_tokens),
+    )
+    response._answers = answers
+    return response
