@@ -195,7 +195,7 @@ class Registry:
         except BaseException:
             if place.done() and not place.cancelled():
                 self._leave(entry)
-            else:
+            elif place in entry.line:  # or it has been passed over already
                 entry.line.remove(place)
             raise
 

@@ -1,0 +1,373 @@
+"""Several real models in one Runner: mixed requests, states, tokens, death, cancelling, threads."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from enum import Enum
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+from mixed import EMBEDDER, SMALL, all_at_once, tiny_model
+from pydantic import BaseModel
+
+import structgen
+from structgen import (
+    ModelError,
+    OptionError,
+    RequestError,
+    Runner,
+    StructgenError,
+    WorkerDied,
+)
+from structgen.decisions import Choice, Predicate, Score
+from structgen.runner import ModelConfig
+
+
+@pytest.fixture(scope="module")
+def several(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runner]:
+    tiny = tiny_model(tmp_path_factory.mktemp("tiny"))
+    with Runner({"small": SMALL, "vectors": EMBEDDER, "tiny": {"source": tiny}}) as made:
+        yield made
+
+
+def pid(runner: Runner, model: str = "small") -> int:
+    return runner._registry.entry(model).host.models[0].pid  # type: ignore[union-attr,return-value]
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    for _ in range(1200):
+        if condition():
+            return
+        time.sleep(0.05)
+    raise AssertionError("it never came to be so")
+
+
+def test_forty_requests_of_all_kinds_none_crossed(several: Runner) -> None:
+    asyncio.run(all_at_once(several, 40))
+
+
+def test_vectors(several: Runner) -> None:
+    embedder = structgen.load_embedder(EMBEDDER)
+    texts = ["hello", "a longer text about nothing"]
+    answer = several.embed(input=texts, model="vectors")
+    expected = embedder.embed(texts)
+    for one, row in zip(answer.data, expected, strict=True):
+        assert one.embedding == row.tolist()
+    assert answer.usage.prompt_tokens == sum(map(len, embedder.tokenize(texts)))
+    short = several.embed(
+        {"input": "hello", "dimensions": 8, "encoding_format": "base64"}, model="vectors"
+    )
+    assert short.data[0].embedding == embedder.embed("hello", dimensions=8, encoding="base64")[0]
+    tokens = several.tokenize_text("hello", model="vectors")
+    assert several.detokenize_text(tokens, model="vectors") == "hello"
+    assert several.embed(input=[tokens], model="vectors").data[0].embedding == expected[0].tolist()
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"input": []}, "input"),
+        ({"input": ["a", 3]}, "input[1]"),
+        ({"input": [[10**9]]}, "input[0]"),
+        ({"input": "a " * 2000}, "input"),
+        ({"input": "a", "dimensions": 10**6}, "dimensions"),
+        ({"input": "a", "prompt_name": "nobody"}, "prompt_name"),
+        ({"input": "a", "encoding_format": "hex"}, "encoding_format"),
+        ({"input": "a", "model": "small"}, "model"),
+    ],
+    ids=str,
+)
+def test_what_is_wrong_with_texts_is_told(
+    several: Runner, fields: dict[str, Any], param: str
+) -> None:
+    with pytest.raises(RequestError) as caught:
+        several.embed({"model": "vectors", **fields})
+    assert caught.value.param == param
+
+
+def test_long_texts_are_cut_when_that_is_asked(several: Runner) -> None:
+    long = {"input": "a " * 2000, "truncate_sequence": True}
+    assert several.embed(long, model="vectors").usage.prompt_tokens == 256
+
+
+def test_ranking_by_vectors(several: Runner) -> None:
+    answer = several.rerank(
+        query="the capital of France",
+        documents=["Dogs bark.", {"text": "Paris is the capital of France."}, "It rains."],
+        top_n=2,
+        return_documents=True,
+        model="vectors",
+    )
+    assert answer.results[0].index == 1
+    assert answer.results[0].document == {"text": "Paris is the capital of France."}
+    assert len(answer.results) == 2
+    with pytest.raises(RequestError, match=r"documents\[1\]"):
+        several.rerank(query="a", documents=["b", 3], model="vectors")
+
+
+class Colour(Enum):
+    RED = "red"
+    BLUE = "blue"
+
+
+class Ticket(BaseModel):
+    is_refund: bool
+    colour: Colour
+
+
+def test_decisions_are_those_of_a_decider(several: Runner, model: Any) -> None:
+    questions = {
+        "refund": Predicate("Is this about money?"),
+        "colour": Choice("Which colour?", Colour),
+        "anger": Score("How angry?", ["calm", "furious"]),
+    }
+    state = "I was charged twice!"
+    expected = structgen.decisions.Decider(model).decide(state, questions)
+    answer = several.decide(state=state, questions=questions, model="small")
+    for name in questions:
+        assert answer.value[name] == expected[name]
+    assert isinstance(answer.value["colour"].choice, Colour)
+    assert answer.answers == structgen.decisions.answers_to_json(expected)
+    typed = several.decide(state=state, questions=Ticket, model="small").value.value
+    assert isinstance(typed, Ticket)
+    told = {"refund": {"type": "predicate", "instructions": "Is this about money?"}}
+    again = several.decide({"state": state, "questions": told, "model": "small"})
+    assert again.answers["refund"] == answer.answers["refund"]
+    with pytest.raises(RequestError) as caught:
+        several.decide(state=state, questions={}, model="small")
+    assert caught.value.param == "questions"
+    with pytest.raises(RequestError) as caught:
+        several.decide(state=state, questions=questions, tolerance=7.0, model="small")
+    assert caught.value.param == "tolerance"
+
+
+def test_decisions_let_others_have_passes(several: Runner) -> None:
+    """A chat that comes while a model decides is answered before the decision is."""
+    order = []
+    questions = {f"q{i}": Predicate(f"Is it {i}?") for i in range(16)}
+
+    async def work() -> None:
+        async def decided() -> None:
+            await several.adecide(state="x " * 200, questions=questions, model="small")
+            order.append("decided")
+
+        task = asyncio.ensure_future(decided())
+        await asyncio.sleep(0.2)
+        await several.achat(messages="Hi", max_tokens=2, model="small")
+        order.append("answered")
+        await task
+
+    asyncio.run(work())
+    assert order == ["answered", "decided"]
+
+
+def test_tokens(several: Runner, model: Any) -> None:
+    text = "Hello, wörld 🎉<|im_end|>"
+    tokens = several.tokenize_text(text, model="small")
+    assert tokens == model.encode(text).tolist()
+    assert several.detokenize_text(tokens, model="small") == "Hello, wörld 🎉"
+    assert several.detokenize_text(tokens, skip_special_tokens=False, model="small") == text
+    chat = [{"role": "user", "content": "Hi"}]
+    tokens = several.tokenize_text(chat, model="small")
+    shown = several.detokenize_text(tokens, skip_special_tokens=False, model="small")
+    assert shown == model.apply_chat_template(chat)
+    assert several.chat(messages=chat, max_tokens=1, model="small").usage.prompt_tokens == len(
+        tokens
+    )
+    assert several.max_sequence_length("small") == 8192
+    assert several.max_sequence_length("vectors") == 256
+    with pytest.raises(OptionError, match="no token id"):
+        several.detokenize_text([10**9], model="small")
+
+
+def test_states_of_real_models(several: Runner) -> None:
+    several.load("small")
+    old = pid(several)
+    several.reload("small")
+    assert pid(several) != old
+    several.unload("small")
+    assert several.get_model_status("small") == "unloaded"
+    assert "small" in several.list_unloaded_models()
+    assert several.get_model_info("small")["source"] == SMALL
+    assert several.chat(messages="Hi", max_tokens=1, model="small").choices
+    assert several.is_model_loaded("small")
+    assert several.get_model_info("small")["bytes"] > 10**8
+    several.add_alias("mini", "tiny")
+    assert several.complete(prompt="a", max_tokens=1, model="mini").model == "tiny"
+    several.remove_alias("mini")
+    assert several.list_aliases() == {}
+    several.add_model("more", ModelConfig(source=SMALL, threads=1))
+    several.set_default_model_id("more")
+    assert several.get_default_model_id() == "more"
+    several.remove("more")
+    assert several.list_models() == ["small", "vectors", "tiny"]
+    assert several.get_default_model_id() == "small"
+    with pytest.raises(StructgenError):
+        several.load_adapter("lora", "/nowhere/it.onnx_adapter", model="small")
+    assert several.list_adapters("small") == []
+
+
+def test_the_names_that_people_migrate_with(several: Runner) -> None:
+    chat = {"messages": "Hi", "max_tokens": 1}
+    text = {"prompt": "Hi", "max_tokens": 1}
+    assert several.send_chat_completion_request(chat, "small").choices
+    assert several.send_chat_completion_request_to_model(chat, "small").choices
+    assert several.send_completion_request(text).choices
+    assert several.send_completion_request_to_model(text, "tiny").choices
+    assert several.send_embedding_request({"input": "a"}, model_id="vectors").data
+    assert several.send_embedding_request_to_model({"input": "a"}, "vectors").data
+
+
+def test_a_process_that_is_killed_fails_its_requests_and_comes_back(several: Runner) -> None:
+    several.load("small")
+    failed: list[BaseException] = []
+
+    def ask() -> None:
+        try:
+            several.chat(messages="Tell a long story.", max_tokens=4000, model="small")
+        except StructgenError as error:
+            failed.append(error)
+
+    asking = [threading.Thread(target=ask) for _ in range(3)]
+    for thread in asking:
+        thread.start()
+    stream = several.stream_chat(messages="Tell a story.", max_tokens=4000, model="small")
+    next(chunk for chunk in stream if chunk.choices[0].delta.content)
+    os.kill(pid(several), signal.SIGKILL)
+    with pytest.raises(WorkerDied):
+        list(stream)
+    for thread in asking:
+        thread.join()
+    assert len(failed) == 3
+    assert all(isinstance(error, WorkerDied) for error in failed)
+    assert several.chat(messages="Hi", max_tokens=2, model="small").text
+
+
+def test_what_is_cancelled_ends_the_work(several: Runner) -> None:
+    entry = several._registry.entry("small")
+    asked = {"messages": "Tell a long story.", "max_tokens": 7000, "model": "small"}
+
+    async def cancelled() -> None:
+        task = asyncio.ensure_future(several.achat(asked))
+        await asyncio.sleep(0.3)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        stream = several.astream_chat(asked)
+        async for chunk in stream:
+            if chunk.choices[0].delta.content:
+                break
+        await stream.aclose()
+        with pytest.raises(StopAsyncIteration):
+            await anext(stream)
+        task = asyncio.ensure_future(
+            several.adecide(
+                state="x " * 500,
+                questions={f"q{i}": Predicate(f"Is it {i}?") for i in range(90)},
+                model="small",
+            )
+        )
+        await asyncio.sleep(0.3)
+        task.cancel()
+
+    asyncio.run(cancelled())
+    with several.stream_chat(asked) as stream:
+        next(stream)
+    dropped = several.stream_chat(asked)
+    next(dropped)
+    del dropped
+    wait_until(lambda: entry.users == 0 and entry.active == 0)
+
+    def calls() -> int:
+        process = entry.host.models[0]._host._process  # type: ignore[union-attr]
+        return len(process._handlers)  # type: ignore[union-attr]
+
+    wait_until(lambda: calls() == 0)
+    # The process is free: an answer comes long before any of those would have ended.
+    assert several.chat(messages="Hi", max_tokens=2, model="small").text
+
+
+def test_loading_and_unloading_gives_memory_back(several: Runner) -> None:
+    """A few times here; ``python tests/runner/loads.py`` does it 100 times."""
+    from loads import resident_after
+
+    several.load("tiny")
+    first, *others = resident_after(several, ["tiny", "vectors"], times=4)
+    assert max(others) < first * 1.05 + 8e6
+
+
+def test_sync_calls_from_many_threads(several: Runner) -> None:
+    answers: dict[int, str] = {}
+
+    def ask(i: int) -> None:
+        answer = several.chat(messages="?", output_type=Literal[f"a{i}", f"b{i}"], model="small")
+        answers[i] = answer.text[1:]
+
+    threads = [threading.Thread(target=ask, args=(i,)) for i in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert answers == {i: str(i) for i in range(6)}
+
+
+def test_the_runners_own_thread_does_not_wait_for_itself(several: Runner) -> None:
+    async def inside() -> None:
+        with pytest.raises(StructgenError, match="own thread"):
+            several.chat(messages="Hi", model="small")
+
+    several._thread.wait(inside())
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_forked_process_is_told(several: Runner, tmp_path: Path) -> None:
+    child = os.fork()
+    if child == 0:
+        told = "nothing"
+        try:
+            several.chat(messages="Hi", model="small")
+        except StructgenError as error:
+            told = str(error)
+        (tmp_path / "told").write_text(told)
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert "forked" in (tmp_path / "told").read_text()
+    assert several.chat(messages="Hi", max_tokens=1, model="small").choices
+
+
+def test_a_closed_runner_is_told() -> None:
+    runner = Runner({"a": SMALL})
+    runner.close()
+    runner.close()
+    with pytest.raises(StructgenError, match="closed"):
+        runner.chat(messages="Hi")
+    with pytest.raises(OptionError, match="max_concurrency"):
+        Runner({"a": SMALL}, max_concurrency=0)
+    with pytest.raises(OptionError, match="no model"):
+        Runner({"a": 3})
+    with pytest.raises(structgen.ModelNotFound):
+        Runner({"a": SMALL}, default="b")
+
+
+def test_a_model_that_cannot_be_loaded(tmp_path: Path) -> None:
+    with Runner({"none": str(tmp_path / "nothing")}) as runner:
+        with pytest.raises(ModelError):
+            runner.chat(messages="Hi")
+        assert runner.get_model_status("none") == "failed"
+        assert "nothing" in runner.get_model_info()["error"]
+
+
+def test_several_processes_of_one_model(tmp_path: Path) -> None:
+    config = {"source": tiny_model(tmp_path), "processes": 2}
+    with Runner({"two": config}) as runner:
+        asked = {"prompt": "ab", "max_tokens": 3, "temperature": 0}
+        assert len({runner.complete(asked).text for _ in range(4)}) == 1
+        pids = [one.pid for one in runner._registry.entry("two").host.models]  # type: ignore[union-attr]
+        assert len(set(pids)) == 2

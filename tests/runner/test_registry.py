@@ -1,0 +1,281 @@
+"""The registry with models that are nothing: states, lines, budgets, and who is never unloaded."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from structgen import ModelError, ModelNotFound, OptionError, Overloaded
+from structgen.runner import ModelConfig, registry
+from structgen.runner.registry import Registry
+
+
+class FakeHost:
+    kind = "text"
+
+    def __init__(self, name: str, memory: int) -> None:
+        self.name = name
+        self.memory = memory
+        self.is_closed = False
+
+    async def close(self) -> None:
+        await asyncio.sleep(0)
+        self.is_closed = True
+
+
+class Shelf:
+    """Loads fake models of 10 bytes; holds those back that it is told to, fails others."""
+
+    def __init__(self) -> None:
+        self.held: dict[str, asyncio.Event] = {}
+        self.failing: set[str] = set()
+        self.loads: list[str] = []
+
+    async def opened(self, config: ModelConfig) -> Any:
+        name = str(config.source)
+        self.loads.append(name)
+        if name in self.held:
+            await self.held[name].wait()
+        await asyncio.sleep(0)
+        if name in self.failing:
+            raise ModelError(f"{name} is broken.")
+        return FakeHost(name, 10)
+
+
+@pytest.fixture
+def shelf(monkeypatch: pytest.MonkeyPatch) -> Shelf:
+    made = Shelf()
+    monkeypatch.setattr(registry, "opened", made.opened)
+    monkeypatch.setattr(registry, "size_of", lambda config: 10)
+    return made
+
+
+def run(work: Callable[[Registry], Awaitable[None]], names: str = "abc", **options: Any) -> None:
+    async def inside() -> None:
+        given = {"default": None, "aliases": {}, "memory_budget": None, **options}
+        given = {"max_concurrency": 8, "max_queue": 8, **given}
+        made = Registry({name: ModelConfig(source=name) for name in names}, **given)
+        await asyncio.wait_for(work(made), 20)
+        await made.close()
+
+    asyncio.run(inside())
+
+
+async def settled() -> None:
+    for _ in range(30):
+        await asyncio.sleep(0.001)  # budgets look at files in a thread
+
+
+async def used(models: Registry, name: str, until: asyncio.Event | None = None) -> str:
+    async with models.lease(models.entry(name)) as host:
+        assert not host.is_closed  # type: ignore[union-attr]
+        if until is not None:
+            await until.wait()
+        assert not host.is_closed  # type: ignore[union-attr]
+        return host.name  # type: ignore[union-attr]
+
+
+def statuses(models: Registry) -> str:
+    return " ".join(entry.status for entry in models.entries.values())
+
+
+def test_names_and_aliases(shelf: Shelf) -> None:
+    async def work(models: Registry) -> None:
+        assert models.default == "b"
+        assert models.entry(None).id == "b"
+        assert models.entry("x").id == "c"
+        with pytest.raises(ModelNotFound, match="There are: a, b, c, x"):
+            models.entry("nobody")
+        with pytest.raises(OptionError, match="already"):
+            models.add("x", ModelConfig(source="x"))
+        with pytest.raises(OptionError, match="id of a model"):
+            models.add_alias("a", "b")
+        with pytest.raises(ModelNotFound):
+            models.add_alias("y", "nobody")
+        await models.remove(models.entry("c"))
+        assert models.aliases == {}
+        await models.remove(models.entry("b"))
+        assert models.default == "a"
+        await models.remove(models.entry("a"))
+        with pytest.raises(ModelNotFound, match="no models"):
+            models.entry(None)
+
+    run(work, default="b", aliases={"x": "c"})
+
+
+def test_a_model_is_loaded_once_for_all_who_wait(shelf: Shelf) -> None:
+    async def work(models: Registry) -> None:
+        assert await asyncio.gather(*(used(models, "a") for _ in range(5))) == ["a"] * 5
+        assert shelf.loads == ["a"]
+        assert statuses(models) == "loaded unloaded unloaded"
+        await models.unload(models.entry("a"))
+        assert statuses(models) == "unloaded unloaded unloaded"
+        assert await used(models, "a") == "a"
+        assert shelf.loads == ["a", "a"]
+
+    run(work)
+
+
+def test_loading_one_does_not_hold_up_another(shelf: Shelf) -> None:
+    async def work(models: Registry) -> None:
+        shelf.held["a"] = asyncio.Event()
+        slow = asyncio.ensure_future(used(models, "a"))
+        await settled()
+        assert models.entry("a").status == "loading"
+        assert await used(models, "b") == "b"
+        shelf.held["a"].set()
+        assert await slow == "a"
+
+    run(work, memory_budget=30)
+
+
+def test_who_waits_and_gives_up_does_not_stop_loading(shelf: Shelf) -> None:
+    async def work(models: Registry) -> None:
+        shelf.held["a"] = asyncio.Event()
+        one = asyncio.ensure_future(used(models, "a"))
+        other = asyncio.ensure_future(used(models, "a"))
+        await settled()
+        one.cancel()
+        await settled()
+        shelf.held["a"].set()
+        assert await other == "a"
+        assert models.entry("a").active == models.entry("a").users == 0
+
+    run(work)
+
+
+def test_what_failed_is_told_and_tried_again(shelf: Shelf) -> None:
+    async def work(models: Registry) -> None:
+        shelf.failing.add("a")
+        for _ in range(2):
+            with pytest.raises(ModelError, match="broken"):
+                await used(models, "a")
+        assert models.entry("a").status == "failed"
+        assert "broken" in models.told(models.entry("a"))["error"]
+        shelf.failing.clear()
+        assert await used(models, "a") == "a"
+        assert models.told(models.entry("a"))["error"] is None
+
+    run(work)
+
+
+def test_the_one_used_longest_ago_makes_room(shelf: Shelf) -> None:
+    async def work(models: Registry) -> None:
+        for name in "aba":
+            await used(models, name)
+        await used(models, "c")
+        assert statuses(models) == "loaded unloaded loaded"
+        await used(models, "b")
+        assert statuses(models) == "unloaded loaded loaded"
+
+    run(work, memory_budget=20)
+
+
+def test_none_in_use_is_unloaded_who_needs_the_room_waits(shelf: Shelf) -> None:
+    async def work(models: Registry) -> None:
+        done = asyncio.Event()
+        busy = [asyncio.ensure_future(used(models, name, done)) for name in "ab"]
+        await settled()
+        third = asyncio.ensure_future(used(models, "c"))
+        await settled()
+        assert statuses(models) == "loaded loaded loading"
+        assert await used(models, "a") == "a"  # which goes on meanwhile
+        done.set()
+        assert await asyncio.gather(*busy, third) == ["a", "b", "c"]
+        assert statuses(models).split().count("loaded") == 2
+
+    run(work, memory_budget=20)
+
+
+def test_many_models_on_little_memory(shelf: Shelf) -> None:
+    async def work(models: Registry) -> None:
+        names = "abcdef" * 20
+        assert await asyncio.gather(*(used(models, name) for name in names)) == list(names)
+        held = sum(entry.status == "loaded" for entry in models.entries.values())
+        assert held <= 2
+
+    run(work, names="abcdef", memory_budget=25, max_concurrency=64, max_queue=64)
+
+
+def test_a_model_that_can_never_fit_is_refused(shelf: Shelf) -> None:
+    async def work(models: Registry) -> None:
+        with pytest.raises(ModelError, match="memory_budget"):
+            await used(models, "a")
+        assert models.entry("a").status == "failed"
+
+    run(work, memory_budget=9)
+
+
+def test_unloading_waits_for_users_and_others_wait_for_it(shelf: Shelf) -> None:
+    async def work(models: Registry) -> None:
+        done = asyncio.Event()
+        busy = asyncio.ensure_future(used(models, "a", done))
+        await settled()
+        going = asyncio.ensure_future(models.unload(models.entry("a")))
+        late = asyncio.ensure_future(used(models, "a"))
+        await settled()
+        assert models.entry("a").status == "unloading"
+        assert not going.done()
+        done.set()
+        assert await asyncio.gather(busy, late) == ["a", "a"]
+        await going
+        assert shelf.loads == ["a", "a"]
+
+    run(work)
+
+
+def test_what_is_removed_is_gone_for_those_who_wait(shelf: Shelf) -> None:
+    async def work(models: Registry) -> None:
+        done = asyncio.Event()
+        busy = asyncio.ensure_future(used(models, "a", done))
+        await settled()
+        going = asyncio.ensure_future(models.remove(models.entry("a")))
+        await settled()
+        late = asyncio.ensure_future(used(models, "a"))
+        await settled()
+        done.set()
+        await asyncio.gather(busy, going)
+        with pytest.raises(ModelNotFound):
+            await late
+
+    run(work)
+
+
+def test_a_full_line_is_told_and_moves_on(shelf: Shelf) -> None:
+    async def work(models: Registry) -> None:
+        done = asyncio.Event()
+        running = [asyncio.ensure_future(used(models, "a", done)) for _ in range(2)]
+        waiting = [asyncio.ensure_future(used(models, "a", done)) for _ in range(3)]
+        await settled()
+        with pytest.raises(Overloaded, match="Retry in") as caught:
+            await used(models, "a")
+        assert caught.value.retry_after >= 1
+        assert await used(models, "b") == "b"  # each model has a line of its own
+        waiting[1].cancel()
+        await settled()
+        last = asyncio.ensure_future(used(models, "a", done))
+        await settled()
+        done.set()
+        assert await asyncio.gather(*running, waiting[0], waiting[2], last) == ["a"] * 5
+        assert models.entry("a").active == 0
+        assert not models.entry("a").line
+
+    run(work, max_concurrency=2, max_queue=3)
+
+
+def test_all_who_wait_give_up_at_once(shelf: Shelf) -> None:
+    async def work(models: Registry) -> None:
+        done = asyncio.Event()
+        tasks = [asyncio.ensure_future(used(models, "a", done)) for _ in range(6)]
+        await settled()
+        for task in tasks:
+            task.cancel()
+        found = await asyncio.gather(*tasks, return_exceptions=True)
+        assert all(isinstance(one, asyncio.CancelledError) for one in found)
+        assert models.entry("a").active == models.entry("a").users == 0
+        assert await used(models, "a") == "a"
+
+    run(work, max_concurrency=2, max_queue=8)
