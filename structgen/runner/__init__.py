@@ -5,8 +5,8 @@ In reading order: `requests` and `responses` (their shapes, which are those of O
 `logprobs` (outputs in the words of answers), `configuration` and `hosts` (what holds a loaded
 model), `registry` (which models there are, and in what state), `chat` (a request for text, from end
 to end), `vectors` (the others), `tokens` (asked of the model's own process), `loops` (the event
-loop it all lives in), `management` and `runner` (`Runner`); `tools` (functions, classes and schemas that
-a model may call, and their runs), `mcp` (servers of tools), `sessions` and `session_file`
+loop it all lives in), `management` and `runner` (`Runner`); `tools` (functions, classes and schemas
+that a model may call, and their runs), `mcp` (servers of tools), `sessions` and `session_file`
 (conversations that are kept), `metrics` (counters and times) and `tracing` (spans for
 OpenTelemetry). Knows no server.
 """
