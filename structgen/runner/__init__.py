@@ -5,14 +5,16 @@ In reading order: `requests` and `responses` (their shapes, which are those of O
 `logprobs` (outputs in the words of answers), `configuration` and `hosts` (what holds a loaded
 model), `registry` (which models there are, and in what state), `chat` (a request for text, from end
 to end), `vectors` (the others), `tokens` (asked of the model's own process), `loops` (the event
-loop it all lives in), `management` and `runner` (`Runner`); `tools` (functions, classes and schemas
-that a model may call, and their runs), `mcp` (servers of tools), `sessions` and `session_file`
-(conversations that are kept), `metrics` (counters and times) and `tracing` (spans for
-OpenTelemetry). Knows no server.
+loop it all lives in); `tools` (functions, classes and schemas that a model may call, and their
+runs), `mcp` (servers of tools), `agent` (rounds of calls), `sessions` and `session_file`
+(conversations that are kept), `metrics` (counters and times), `tracing` (spans for OpenTelemetry)
+and `conversation` (a chat with all of these); `management`, `chats` and `runner` (`Runner`). Knows
+no server.
 """
 
 from __future__ import annotations
 
+from .agent import ToolRequest
 from .configuration import ModelConfig
 from .loops import AsyncChunkStream, ChunkStream
 from .mcp import McpServer
@@ -26,6 +28,7 @@ from .requests import (
     RerankRequest,
 )
 from .responses import (
+    AgenticToolCall,
     ChatChunk,
     ChatResponse,
     CompletionChunk,
@@ -42,6 +45,7 @@ from .tools import LONGEST_RESULT, TIMEOUT_SECONDS, Tool, ToolFailure, ToolOutco
 __all__ = [
     "LONGEST_RESULT",
     "TIMEOUT_SECONDS",
+    "AgenticToolCall",
     "AsyncChunkStream",
     "ChatChunk",
     "ChatRequest",
@@ -65,5 +69,6 @@ __all__ = [
     "Tool",
     "ToolFailure",
     "ToolOutcome",
+    "ToolRequest",
     "Usage",
 ]

@@ -52,7 +52,6 @@ class Conversations:
         ask: Callable[[ChatRequest], Asked],
         model: str,
         loop: asyncio.AbstractEventLoop | None,
-        span: Span,
     ) -> Asked:
         """The chunks of an answer, if it is streamed, and then the response.
 
@@ -61,12 +60,14 @@ class Conversations:
             ask: asks the model once.
             model: its id.
             loop: where tools run.
-            span: that of the request, which ends with it.
 
         Raises:
             What asking raises; SessionError: the turn could not begin, or be kept: then its
                 ``response`` is the answer.
         """
+        span = self.traces.begin("chat", model, request_model=model)
+        response: ChatResponse | None = None
+        ends: list[ChatChunk] = []
         with self.metrics.request("chat", model) as record, span:
             span.content("gen_ai.input.messages", [m.for_template() for m in request.messages])
             async with AsyncExitStack() as stack:
@@ -80,8 +81,6 @@ class Conversations:
                     pieces = Agent(request, loop, watched).answer(ask)
                 else:
                     pieces = ask(_plain(request))
-                response: ChatResponse | None = None
-                ends: list[ChatChunk] = []
                 async with aclosing(pieces) as made:
                     async for piece in made:
                         if isinstance(piece, ChatResponse):
@@ -94,17 +93,17 @@ class Conversations:
                 _note(response, record, span)
                 if turn is not None:
                     await _keep(turn, request, response)
-            for chunk in ends:
-                yield chunk
-            if request.stream_options is not None and request.stream_options.include_usage:
-                yield ChatChunk(
-                    id=response.id,
-                    created=response.created,
-                    model=response.model,
-                    choices=[],
-                    usage=response.usage,
-                )
-            yield response
+        for chunk in ends:
+            yield chunk
+        if request.stream_options is not None and request.stream_options.include_usage:
+            yield ChatChunk(
+                id=response.id,
+                created=response.created,
+                model=response.model,
+                choices=[],
+                usage=response.usage,
+            )
+        yield response
 
 
 def _continued(request: ChatRequest, turn: Turn) -> ChatRequest:

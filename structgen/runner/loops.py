@@ -92,7 +92,7 @@ class LoopThread:
         Raises:
             StructgenError: this thread is the loop's own, which would wait for itself.
         """
-        if threading.current_thread() is self._thread:
+        if self.is_current:
             work.close()
             raise StructgenError(
                 "This is the Runner's own thread, which cannot wait for itself. In a callback, "
@@ -120,13 +120,22 @@ class LoopThread:
         except Interrupted as error:
             raise error.cause from None
 
-    def stop(self) -> None:
-        """Stop the loop and wait until its thread has ended. A second call does nothing."""
+    @property
+    def is_current(self) -> bool:
+        """Whether this code runs in its thread."""
+        return threading.current_thread() is self._thread
+
+    def stop(self, seconds: float | None = None) -> None:
+        """Stop the loop and wait until its thread has ended. A second call does nothing.
+
+        Args:
+            seconds: wait so long at most: something in the loop may never give it back.
+        """
         if self._pid != os.getpid() or self.loop.is_closed():
             return
         self.loop.call_soon_threadsafe(self.loop.stop)
-        if threading.current_thread() is not self._thread:
-            self._thread.join()
+        if not self.is_current:
+            self._thread.join(seconds)
 
 
 class _End:

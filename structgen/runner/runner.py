@@ -8,6 +8,8 @@ methods may be awaited in any event loop; sync ones may be called from any threa
 from __future__ import annotations
 
 import contextlib
+import os
+import threading
 import time
 import weakref
 from collections.abc import AsyncGenerator, Callable, Mapping
@@ -16,22 +18,24 @@ from typing import Any, TypeVar, final
 
 from structgen.errors import OptionError
 
-from . import chat as chats
+from . import chat as one_chat
 from . import vectors
+from .chats import Chats, request_of
 from .configuration import ModelConfig
+from .conversation import Conversations, counted
 from .loops import AsyncChunkStream, ChunkStream, LoopThread
 from .management import Models, embedding_host, text_host
+from .metrics import Metrics
 from .registry import Registry
 from .requests import (
-    ChatRequest,
     CompletionRequest,
     DecisionRequest,
     EmbeddingRequest,
     Request,
     RerankRequest,
+    StreamOptions,
 )
 from .responses import (
-    ChatChunk,
     ChatResponse,
     CompletionChunk,
     CompletionResponse,
@@ -39,6 +43,8 @@ from .responses import (
     EmbeddingResponse,
     RerankResponse,
 )
+from .sessions import Sessions
+from .tracing import Traces
 
 MAX_CONCURRENCY = 64
 """Most requests that run on a model at once, unless told otherwise."""
@@ -51,7 +57,7 @@ RequestT = TypeVar("RequestT", bound=Request)
 
 
 @final
-class Runner(Models):
+class Runner(Chats, Models):
     """Several models, and requests to them. Safe to share by threads, tasks and event loops.
 
     Models are loaded when they are first asked for, or by `load`. Close it, or use it with ``with``
@@ -73,6 +79,9 @@ class Runner(Models):
         memory_budget: int | None = None,
         max_concurrency: int = MAX_CONCURRENCY,
         max_queue: int = MAX_QUEUE,
+        sessions: Sessions | str | os.PathLike[str] | None = None,
+        traces: Any = None,
+        trace_contents: bool = False,
     ) -> None:
         """Make a Runner; nothing is loaded.
 
@@ -87,10 +96,17 @@ class Runner(Models):
                 was used longest ago is unloaded for another, never one in use.
             max_concurrency: most requests that run on one model at once.
             max_queue: most that wait for it; more are refused with `structgen.Overloaded`.
+            sessions: `Sessions`, which stay open, or the SQLite file to keep them in; None: in
+                memory.
+            traces: where OpenTelemetry's spans go: True, to the global tracer provider; a provider;
+                False, nowhere; None, to the global one if the program has imported
+                ``opentelemetry``.
+            trace_contents: whether spans have prompts, answers, arguments and results.
 
         Raises:
-            OptionError: a source or a number is wrong.
+            OptionError: a source or a number is wrong, or ``opentelemetry`` is not installed.
             ModelNotFound: ``default`` or an alias names no model.
+            SessionError: the file of sessions cannot be used.
         """
         if isinstance(models, str):
             models = {models: models}
@@ -104,6 +120,12 @@ class Runner(Models):
             if type(value) is not int or value < least:
                 raise OptionError(f"{name}={value!r} is no whole number of {least} or more.")
         configs = {id_: ModelConfig.of(source) for id_, source in (models or {}).items()}
+        self.metrics = Metrics()
+        self._tools_lock = threading.Lock()
+        spans = Traces(traces, trace_contents)
+        self._owns_sessions = not isinstance(sessions, Sessions)
+        kept = sessions if isinstance(sessions, Sessions) else Sessions(sessions)
+        self._conversations = Conversations(kept, self.metrics, spans)
         self._thread = LoopThread("structgen-runner")
         self._finalizer = weakref.finalize(self, self._thread.stop)
 
@@ -122,72 +144,10 @@ class Runner(Models):
         except BaseException:
             self._finalizer()
             raise
+        self._watch()
 
     def __repr__(self) -> str:
         return f"Runner({', '.join(map(repr, self._registry.entries))})"
-
-    # -- chats ------------------------------------------------------------------------------
-
-    def chat(
-        self, request: Any = None, /, *, model: str | None = None, **fields: Any
-    ) -> ChatResponse:
-        """Answer a chat.
-
-        Args:
-            request: a `ChatRequest`, or the same as a dict.
-            model: id or alias of the model.
-            fields: of the request, in place of its own.
-
-        Raises:
-            RequestError: a field is unknown, unsupported or wrong.
-            ModelNotFound: there is no such model.
-            Overloaded: too many requests wait for it.
-            WorkerDied: the model's process ended by itself; the next request starts another.
-            StructgenError: as for a `structgen.Generator`.
-        """
-        return self._thread.wait(self._chat(_request(ChatRequest, request, model, fields)))
-
-    async def achat(
-        self, request: Any = None, /, *, model: str | None = None, **fields: Any
-    ) -> ChatResponse:
-        """`chat`, for asynchronous code. Cancelling the task ends the output within one pass."""
-        asked = _request(ChatRequest, request, model, fields)
-        return await self._thread.asked(self._chat(asked))
-
-    def stream_chat(
-        self, request: Any = None, /, *, model: str | None = None, **fields: Any
-    ) -> ChunkStream[ChatChunk]:
-        """Answer a chat piece by piece. Args and raises as for `chat`; the model is found at once,
-        all else is told as the stream is read."""
-        return ChunkStream(self._thread, self._chat_stream(request, model, fields))
-
-    def astream_chat(
-        self, request: Any = None, /, *, model: str | None = None, **fields: Any
-    ) -> AsyncChunkStream[ChatChunk]:
-        """`stream_chat`, for asynchronous code: ``async for chunk in runner.astream_chat(...)``."""
-        return AsyncChunkStream(self._thread, self._chat_stream(request, model, fields))
-
-    async def _chat(self, request: ChatRequest) -> ChatResponse:
-        began = time.perf_counter()
-        entry = self._registry.entry(request.model)
-        async with self._registry.lease(entry) as host:
-            return await chats.chat(text_host(host, entry), request, entry.id, began)
-
-    def _chat_stream(
-        self, request: Any, model: str | None, fields: Mapping[str, Any]
-    ) -> Callable[[], AsyncGenerator[ChatChunk, None]]:
-        asked = _request(ChatRequest, request, model, fields)
-        self._registry.entry(asked.model)
-        return lambda: self._chat_chunks(asked)
-
-    async def _chat_chunks(self, request: ChatRequest) -> AsyncGenerator[ChatChunk, None]:
-        began = time.perf_counter()
-        entry = self._registry.entry(request.model)
-        async with self._registry.lease(entry) as host:
-            chunks = chats.chat_chunks(text_host(host, entry), request, entry.id, began)
-            async with contextlib.aclosing(chunks) as made:
-                async for chunk in made:
-                    yield chunk
 
     # -- completions ------------------------------------------------------------------------
 
@@ -198,14 +158,14 @@ class Runner(Models):
 
         Args and raises as for `chat`, with a `CompletionRequest`.
         """
-        asked = _request(CompletionRequest, request, model, fields)
+        asked = request_of(CompletionRequest, request, model, fields)
         return self._thread.wait(self._complete(asked))
 
     async def acomplete(
         self, request: Any = None, /, *, model: str | None = None, **fields: Any
     ) -> CompletionResponse:
         """`complete`, for asynchronous code."""
-        asked = _request(CompletionRequest, request, model, fields)
+        asked = request_of(CompletionRequest, request, model, fields)
         return await self._thread.asked(self._complete(asked))
 
     def stream_complete(
@@ -222,14 +182,17 @@ class Runner(Models):
 
     async def _complete(self, request: CompletionRequest) -> CompletionResponse:
         began = time.perf_counter()
-        entry = self._registry.entry(request.model)
-        async with self._registry.lease(entry) as host:
-            return await chats.complete(text_host(host, entry), request, entry.id, began)
+        with self._seen("text_completion", request.model) as (entry, record):
+            async with self._registry.lease(entry) as host:
+                made = await one_chat.complete(text_host(host, entry), request, entry.id, began)
+            if made.usage is not None:
+                record.usage |= counted(made.usage)
+        return made
 
     def _completion_stream(
         self, request: Any, model: str | None, fields: Mapping[str, Any]
     ) -> Callable[[], AsyncGenerator[CompletionChunk, None]]:
-        asked = _request(CompletionRequest, request, model, fields)
+        asked = request_of(CompletionRequest, request, model, fields)
         self._registry.entry(asked.model)
         return lambda: self._completion_chunks(asked)
 
@@ -237,12 +200,18 @@ class Runner(Models):
         self, request: CompletionRequest
     ) -> AsyncGenerator[CompletionChunk, None]:
         began = time.perf_counter()
-        entry = self._registry.entry(request.model)
-        async with self._registry.lease(entry) as host:
-            chunks = chats.completion_chunks(text_host(host, entry), request, entry.id, began)
-            async with contextlib.aclosing(chunks) as made:
-                async for chunk in made:
-                    yield chunk
+        wants_usage = request.stream_options is not None and request.stream_options.include_usage
+        options = StreamOptions(include_usage=True)
+        asked = request.model_copy(update={"stream_options": options})
+        with self._seen("text_completion", request.model) as (entry, record):
+            async with self._registry.lease(entry) as host:
+                chunks = one_chat.completion_chunks(text_host(host, entry), asked, entry.id, began)
+                async with contextlib.aclosing(chunks) as made:
+                    async for chunk in made:
+                        if chunk.usage is not None:
+                            record.usage |= counted(chunk.usage)
+                        if chunk.usage is None or wants_usage:
+                            yield chunk
 
     # -- others -----------------------------------------------------------------------------
 
@@ -250,13 +219,13 @@ class Runner(Models):
         self, request: Any = None, /, *, model: str | None = None, **fields: Any
     ) -> EmbeddingResponse:
         """Make vectors of texts. Args and raises as for `chat`, with an `EmbeddingRequest`."""
-        return self._thread.wait(self._embed(_request(EmbeddingRequest, request, model, fields)))
+        return self._thread.wait(self._embed(request_of(EmbeddingRequest, request, model, fields)))
 
     async def aembed(
         self, request: Any = None, /, *, model: str | None = None, **fields: Any
     ) -> EmbeddingResponse:
         """`embed`, for asynchronous code."""
-        asked = _request(EmbeddingRequest, request, model, fields)
+        asked = request_of(EmbeddingRequest, request, model, fields)
         return await self._thread.asked(self._embed(asked))
 
     def rerank(
@@ -266,13 +235,13 @@ class Runner(Models):
 
         Args and raises as for `chat`, with a `RerankRequest`.
         """
-        return self._thread.wait(self._rerank(_request(RerankRequest, request, model, fields)))
+        return self._thread.wait(self._rerank(request_of(RerankRequest, request, model, fields)))
 
     async def arerank(
         self, request: Any = None, /, *, model: str | None = None, **fields: Any
     ) -> RerankResponse:
         """`rerank`, for asynchronous code."""
-        asked = _request(RerankRequest, request, model, fields)
+        asked = request_of(RerankRequest, request, model, fields)
         return await self._thread.asked(self._rerank(asked))
 
     def decide(
@@ -282,29 +251,35 @@ class Runner(Models):
 
         Args and raises as for `chat`, with a `DecisionRequest`. See `structgen.decisions`.
         """
-        return self._thread.wait(self._decide(_request(DecisionRequest, request, model, fields)))
+        return self._thread.wait(self._decide(request_of(DecisionRequest, request, model, fields)))
 
     async def adecide(
         self, request: Any = None, /, *, model: str | None = None, **fields: Any
     ) -> DecisionResponse:
         """`decide`, for asynchronous code."""
-        asked = _request(DecisionRequest, request, model, fields)
+        asked = request_of(DecisionRequest, request, model, fields)
         return await self._thread.asked(self._decide(asked))
 
     async def _embed(self, request: EmbeddingRequest) -> EmbeddingResponse:
-        entry = self._registry.entry(request.model)
-        async with self._registry.lease(entry) as host:
-            return await vectors.embed(embedding_host(host, entry), request, entry.id)
+        with self._seen("embeddings", request.model) as (entry, record):
+            async with self._registry.lease(entry) as host:
+                made = await vectors.embed(embedding_host(host, entry), request, entry.id)
+            record.usage["prompt"] = made.usage.prompt_tokens
+        return made
 
     async def _rerank(self, request: RerankRequest) -> RerankResponse:
-        entry = self._registry.entry(request.model)
-        async with self._registry.lease(entry) as host:
-            return await vectors.rerank(embedding_host(host, entry), request, entry.id)
+        with self._seen("rerank", request.model) as (entry, record):
+            async with self._registry.lease(entry) as host:
+                made = await vectors.rerank(embedding_host(host, entry), request, entry.id)
+            record.usage["prompt"] = made.usage.prompt_tokens
+        return made
 
     async def _decide(self, request: DecisionRequest) -> DecisionResponse:
-        entry = self._registry.entry(request.model)
-        async with self._registry.lease(entry) as host:
-            return await vectors.decide(text_host(host, entry), request, entry.id)
+        with self._seen("decide", request.model) as (entry, record):
+            async with self._registry.lease(entry) as host:
+                made = await vectors.decide(text_host(host, entry), request, entry.id)
+            record.usage["prompt"] = made.usage.prompt_tokens
+        return made
 
     # -- the names that people migrate with -------------------------------------------------
 
@@ -344,13 +319,33 @@ class Runner(Models):
         """End all models. Requests under way fail. A second call does nothing."""
         if self._finalizer.alive:
             self._thread.wait(self._registry.close())
-            self._finalizer()
+            self._end()
 
     async def aclose(self) -> None:
         """`close`, for asynchronous code."""
         if self._finalizer.alive:
             await self._thread.asked(self._registry.close())
-            self._finalizer()
+            self._end()
+
+    def _end(self) -> None:
+        self._finalizer()
+        if self._tools_thread is not None:
+            self._tools_thread.stop(1.0)
+        if self._owns_sessions:
+            self._conversations.sessions.close()
+
+    def _watch(self) -> None:
+        """Have the metrics tell what the registry keeps."""
+        entries = self._registry.entries
+
+        def waiting() -> dict[str, float]:
+            return {id_: len(entry.line) for id_, entry in list(entries.items())}
+
+        def loaded() -> dict[str, float]:
+            return {id_: float(entry.status == "loaded") for id_, entry in list(entries.items())}
+
+        self.metrics.watch("requests_waiting", "Requests that wait for a place.", "model", waiting)
+        self.metrics.watch("model_loaded", "Whether a model is loaded.", "model", loaded)
 
     def __enter__(self) -> Runner:
         return self
@@ -373,11 +368,3 @@ class Runner(Models):
         traceback: TracebackType | None,
     ) -> None:
         await self.aclose()
-
-
-def _request(
-    kind: type[RequestT], request: Any, model: str | None, fields: Mapping[str, Any]
-) -> RequestT:
-    if model is not None:
-        fields = {**fields, "model": model}
-    return kind.of(request, fields)
