@@ -66,6 +66,7 @@ OPEN_MODULES = {
     "structgen.masks.cfg.masks": "imported when the first grammar is compiled",
     "structgen.masks.cfg.reach": "the same",
     "structgen.constraint.check_grammar": "for the command line only",
+    "structgen.types.written": "output types as bytes, imported when there are such",
     "structgen.generator": "a module of its own",
     "structgen.errors": "a module of its own",
 }

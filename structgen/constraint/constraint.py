@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NoReturn, overload
+from typing import TYPE_CHECKING, Any, NoReturn, TypedDict, overload
 
 import numpy as np
 
@@ -57,6 +57,14 @@ if TYPE_CHECKING:
 
     from .explain import Explanation
     from .rows import Rows
+
+
+class ReadLimits(TypedDict, total=False):
+    """What `Constraint.from_bytes` may do: `JsonOptions` says what each is."""
+
+    max_work: int
+    max_memory_bytes: int
+
 
 MAX_ENGINE_BYTES = 64 * 1024 * 1024
 """About how many bytes an automaton may come to before new sequences begin with a new one."""
@@ -246,6 +254,63 @@ class Constraint(Typed[T_co]):
             return False
         return cursor.is_accepting
 
+    def to_bytes(self) -> bytes:
+        """The constraint as bytes, for another process; see `from_bytes`.
+
+        Kept are the grammar, the options of `compile` and the name. Not kept are the vocabulary,
+        automata and masks, ``max_work`` and ``max_memory_bytes``, which the reader says, and code:
+        classes and their validators.
+
+        Raises:
+            OutputTypeError: a part of the type cannot be written as JSON.
+
+        Cost: that of writing a JSON text as long as the schema or grammar.
+        """
+        from structgen.types import written
+
+        return written.write(self.output, self._options, self.vocabulary.uid)
+
+    @classmethod
+    def from_bytes(
+        cls, data: bytes, vocabulary: Vocabulary, **limits: Unpack[ReadLimits]
+    ) -> Constraint[Any]:
+        """Compile what `to_bytes` gave. Its masks are those of the original.
+
+        Safe for bytes of others: they hold data, never code, and are checked and compiled as a type
+        of theirs would be.
+
+        Args:
+            data: the bytes.
+            vocabulary: the vocabulary; for types whose grammar depends on the control tokens, such
+                as `ToolCalls`, the one of the original.
+            **limits: ``max_work`` and ``max_memory_bytes``, as in `compile`; the bytes cannot
+                change them.
+
+        Returns:
+            The constraint. Its ``output.parse`` gives what ``json.loads`` gives for JSON and the
+            text for all else: the original's classes and validators are not there.
+
+        Raises:
+            OutputTypeError: the bytes are no constraint, of another version of the format, cut
+                short or changed; or as `compile`.
+            CompileLimitExceeded: they are too many, or a limit was hit.
+            VocabularyError: the type depends on another vocabulary.
+            OptionError: there is no such limit.
+        """
+        from structgen.types import written
+
+        for name in limits.keys() - ReadLimits.__annotations__.keys():
+            raise OptionError(
+                f"from_bytes takes max_work and max_memory_bytes; {name} is in the bytes."
+            )
+        found = written.read(data)
+        if found.vocabulary_uid not in (None, getattr(vocabulary, "uid", None)):
+            raise VocabularyError(
+                f"{found.output.name} depends on the control tokens of its vocabulary, and this is "
+                "another one. Compile the type for this vocabulary."
+            )
+        return compile(found.output, vocabulary, **{**found.options, **limits})
+
     def explain(self) -> Explanation:
         """How each keyword of the schema is kept; print it for a table."""
         from .explain import explain
@@ -261,8 +326,8 @@ class Constraint(Typed[T_co]):
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(
-            "a constraint is not pickled: send the output type, and compile it again there. What "
-            "takes long is kept on disk and read by every process."
+            "a constraint is not pickled: send constraint.to_bytes(), or the output type, and "
+            "compile it again there. What takes long is kept on disk and read by every process."
         )
 
     def __repr__(self) -> str:
