@@ -20,8 +20,15 @@ from structgen.decoding.options import SearchOptions
 from structgen.decoding.tool_history import with_calls
 from structgen.decoding.tool_prompts import told, with_tools
 from structgen.errors import OptionError, PromptError
-from structgen.insight import GivenUp, OpenSequence, may_have_sites, suggestion
-from structgen.models.base import Model, TokenSequence
+from structgen.insight import (
+    OpenSequence,
+    Passes,
+    Scores,
+    may_have_sites,
+    run_passes,
+    suggestion,
+)
+from structgen.models.base import Model
 from structgen.models.passes import LONGEST_PASS
 from structgen.sampling import (
     LogitBias,
@@ -113,21 +120,41 @@ def opener(
     It raises `GivenUp` when ``give_up``, asked before each pass of the model, says so.
     """
 
-    def open_sequence(before: Sequence[int], room: int) -> tuple[TokenSequence, int]:
-        token_ids = np.concatenate([prompt_ids, np.array(before, np.int32)])
-        room = min(room, model.context_length - len(token_ids))
-        sequence = model.start(len(token_ids) + room, prefix=token_ids, adapter=adapter)
+    def open_sequence(before: Sequence[int], room: int) -> tuple[Scores, int]:
+        return run_passes(opening(model, prompt_ids, adapter, before, room), give_up)
+
+    return open_sequence
+
+
+def opening(
+    model: Model, prompt_ids: TokenIds, adapter: str | None, before: Sequence[int], room: int
+) -> Passes[tuple[Scores, int]]:
+    """Begin a sequence on a prompt and some tokens after it, pass by pass.
+
+    Args:
+        model: the model.
+        prompt_ids: of `encode`.
+        adapter: to run with, or None.
+        before: the tokens after it.
+        room: most tokens to come behind them.
+
+    Returns:
+        The sequence, and how many tokens fit behind: ``room``, or fewer where the context ends.
+    """
+    token_ids = np.concatenate([prompt_ids, np.array(before, np.int32)])
+    room = min(room, model.context_length - len(token_ids))
+    sequence = model.start(len(token_ids) + room, prefix=token_ids, adapter=adapter)
+    try:
         # Two tokens at least, as in a call that starts from nothing: see `models.sequences`.
         first = max(min(sequence.length, len(token_ids) - 2), 0)
         sequence.rewind(first)
         for piece in passes(token_ids[first:]):
-            if give_up is not None and give_up():
-                sequence.close()
-                raise GivenUp
+            yield
             sequence.append(piece)
-        return sequence, room
-
-    return open_sequence
+    except BaseException:
+        sequence.close()
+        raise
+    return sequence, room
 
 
 def passes(token_ids: TokenIds) -> Iterator[TokenIds]:
@@ -227,6 +254,25 @@ def check_abstains(constraint: Constraint | None, search: SearchOptions) -> None
                     f"abstain_below has {path!r}, where no output of "
                     f"{constraint.output.name} has a value with few alternatives. {meant}"
                 )
+
+
+def check_best(constraint: Constraint | None, search: SearchOptions) -> None:
+    """Raise when ``best`` asks for what no output of the type has, or what does not go with it.
+
+    Raises:
+        OptionError: so it does.
+    """
+    if not search.best:
+        return
+    if constraint is None or not may_have_sites(constraint):
+        what = "free text" if constraint is None else constraint.output.name
+        raise OptionError(
+            f"best= needs a value that is a choice among few, which {what} has not. It looks at "
+            "JSON and at whole outputs, not into templates, tags and calls of tools."
+        )
+    for name in ("retries", "stop"):
+        if getattr(search, name):
+            raise OptionError(f"{name}= does not go with best=. Leave one of them out.")
 
 
 def budget(model: Model, prompt_tokens: int, search: SearchOptions) -> int:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, final
 
 import numpy as np
@@ -24,7 +25,9 @@ from structgen.errors import IncompleteOutput, TokenNotAllowed
 from structgen.grammar import ir
 from structgen.insight import (
     TOP,
+    BestValues,
     Confidence,
+    Passes,
     Recorder,
     Step,
     StepRecorder,
@@ -38,7 +41,15 @@ from structgen.values import Checks
 
 from . import options
 from .barred import Barred
-from .call_validation import budget, check_abstains, check_adapter, opener, processors
+from .call_validation import (
+    budget,
+    check_abstains,
+    check_adapter,
+    check_best,
+    opener,
+    opening,
+    processors,
+)
 from .checks import Trial
 from .options import SearchOptions
 from .results import GenerationResult, Parsed, Timings, Usage
@@ -113,14 +124,18 @@ class Generation:
         self._model = model
         self._constraint = constraint
         check_abstains(constraint, search)
+        check_best(constraint, search)
         self._eos_token_ids = vocabulary.eos_token_ids
         self._cursor: Cursor | None = None
         self._mask: TokenMask | None = None
         self._trial: Trial | None = None
+        self._best: BestValues | None = None
+        self._ends_after = False  # the output has ended, but for a value to be weighed
         self._shortened = Shortened(constraint)
         if constraint is not None:
             self._cursor = constraint.start(max_tokens=self.max_tokens)
             self._mask = TokenMask(self._cursor, vocabulary.size, len(vocabulary.eos_token_ids))
+            self._best = BestValues(constraint) if search.best else None
         settings = options.resolve(search, model.search_defaults)
         if constraint is not None and checks is not None and search.retries:
             self._trial = _trial(checks, constraint, settings, search.retries)
@@ -133,6 +148,7 @@ class Generation:
             and self._sampler.takes_likeliest
             and not self.recorders
             and self._trial is None
+            and self._best is None
         )
         self._n_masked = 0  # tokens chosen under a mask, and how many these allowed in all
         self._allowed_total = 0
@@ -290,6 +306,8 @@ class Generation:
             return
         if self.is_interrupted:
             self._finish("cancelled")
+        elif self.is_weighing:
+            return
         elif self._length - len(self.prompt_ids) >= self.max_tokens:
             self._finish("length")
         elif self._mask is not None:
@@ -298,6 +316,62 @@ class Generation:
     def cancel(self) -> None:
         """Ask that the output end where it is. From any thread."""
         self._is_cancelled = True
+
+    @property
+    def is_weighing(self) -> bool:
+        """Whether a value has closed whose alternatives are to be weighed by `weigh`."""
+        return self._best is not None and self._best.is_waiting and self.finish_reason is None
+
+    def weigh(self) -> Passes[None]:
+        """Weigh them, on a sequence of their own, and write the likeliest instead; may end it."""
+        assert self._best is not None
+        output_ids = self._output_ids.tolist()
+        change = yield from self._best.weigh(
+            output_ids, partial(opening, self._model, self.prompt_ids, self.adapter)
+        )
+        is_end, self._ends_after = self._ends_after, False
+        if change is not None:
+            n_before, path = change
+            written, were_forced = output_ids[n_before:], self._are_forced[n_before:]
+            self._take_back(n_before)
+            if self._write(path):
+                return
+            self._best.keep_written()
+            self._take_back(n_before)
+            self._write(written, were_forced)
+        if self.finish_reason is None and not self.is_weighing:
+            if is_end:
+                self._finish("stop")
+            else:
+                self._tell_up_to(self._best.n_settled)
+
+    def _take_back(self, n_tokens: int) -> None:
+        assert self._best is not None
+        self._go_back(n_tokens)
+        self._best.go_back(n_tokens)
+
+    def _write(self, token_ids: Sequence[int], are_forced: Sequence[bool] | None = None) -> bool:
+        """Write tokens that were chosen as a whole; whether all of them fit."""
+        assert self._cursor is not None
+        for i, token in enumerate(token_ids):
+            if are_forced is None and not self._fits(token):
+                return False
+            if not self._moves(token):
+                return False
+            for recorder in self.recorders:
+                recorder.record(Step(token, True, None, None, 1))
+            self._n_unscored += 1
+            self._are_forced.append(are_forced is not None and are_forced[i])
+            self._n_forced += self._are_forced[-1]
+            self._add(token)
+        return True
+
+    def _fits(self, token: int) -> bool:
+        """Whether the mask allows a token, which a budget may bar."""
+        assert self._cursor is not None
+        words = np.zeros((self._model.vocabulary.size + 31) // 32, np.uint32)
+        self._cursor.fill_mask(words)
+        return bool(words[token >> 5] >> np.uint32(token & 31) & 1)
 
     @property
     def is_interrupted(self) -> bool:
@@ -391,7 +465,7 @@ class Generation:
             recorder.record(Step(token, False, own, logits[0], n_allowed))
         if self._trial is not None:
             self._trial.barred.go_on(token, float(logits[0, token]))
-            self._are_forced.append(False)
+        self._are_forced.append(False)
         self._add(token)
 
     def _weighed(self, scores: Logits, *, is_first: bool = False) -> Logits:
@@ -485,7 +559,7 @@ class Generation:
     def _advance(self, mask: TokenMask) -> None:
         """Take forced tokens until there is a choice, and write its mask."""
         assert self._cursor is not None
-        while True:
+        while not self.is_weighing:
             barred = self._excluded()
             tokens, needless = self._cursor.forced(self._spell)
             if tokens and tokens[0] in barred:
@@ -524,7 +598,7 @@ class Generation:
             if index and self._trial is not None and token in self._trial.excluded():
                 self._leave(by_text=True)
                 return False
-            if not self._force(token):
+            if not self._force(token) or self.is_weighing:
                 return False
             if self.finish_reason is not None:
                 return True
@@ -581,7 +655,7 @@ class Generation:
             recorder.record(Step(token, True, None, None, 1))
         if self._trial is not None:
             self._trial.barred.go_on(token)
-            self._are_forced.append(True)
+        self._are_forced.append(True)
         self._n_forced += 1
         self._n_unscored += 1
         return self._add(token)
@@ -597,7 +671,10 @@ class Generation:
             return self._end()
         self._ids[0, self._length] = token
         self._length += 1
-        if self._trial is None:
+        if self._best is not None:
+            self._best.read(self._token_texts[token])
+            self._tell_up_to(self._best.n_settled)
+        elif self._trial is None:
             self._tell(token)
         else:
             back = self._trial.read(self._token_texts[token])
@@ -622,7 +699,12 @@ class Generation:
         self._n_told = n_tokens
 
     def _end(self) -> bool:
-        """End the output by itself; False if a check refuses it, and it went back."""
+        """End the output by itself; False if a check refuses it, and it went back, or it waits."""
+        if self._best is not None:
+            self._best.end()
+            if self._best.is_waiting:
+                self._ends_after = True
+                return False
         if self._trial is not None:
             back = self._trial.end()
             if back is not None:
@@ -640,7 +722,7 @@ class Generation:
             self._mask.release()
         self._ended = time.perf_counter()
         if reason != "stop_string":
-            if self._trial is not None:
+            if self._trial is not None or self._best is not None:
                 self._tell_up_to(len(self._output_ids))
             self._chunks.append(self._text.finish())
 

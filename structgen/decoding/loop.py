@@ -51,6 +51,12 @@ def passes_of(run: Run, sequence: TokenSequence) -> Generator[list[Chunk], None,
     while True:
         run.advance()
         yield run.take_chunks()
+        if run.is_weighing:
+            for _ in run.weigh():
+                yield []
+                if run.is_interrupted:
+                    break
+            continue
         n_wanted = run.n_wanted
         if run.finish_reason is not None and not n_wanted:
             return

@@ -87,6 +87,9 @@ class SearchOptions:
         trace: record what happened at each step, see `structgen.insight.trace`.
         abstain_below: the probability that each value which is a choice among few has to have; or
             such a number for each of some JSON paths. See `structgen.insight.confidence`.
+        best: write each value that is a choice among few as the likeliest whole text, summed over
+            all the ways to write it in tokens, rather than token by token. See
+            `structgen.insight.best_values`.
         forced: whether text that is the only way on is appended in one pass, rather than token by
             token. It is spelt in the same tokens either way, but scores are rounded differently,
             so what is chosen after it may differ.
@@ -128,6 +131,7 @@ class SearchOptions:
     top_logprobs: int = 0
     trace: bool = False
     abstain_below: float | Mapping[str, float] | None = None
+    best: bool = False
     forced: bool = True
     special_tokens: str = "template"
     timeout: float | None = None
@@ -172,6 +176,7 @@ class CallOptions(TypedDict, total=False):
     top_logprobs: int | None
     trace: bool | None
     abstain_below: float | Mapping[str, float] | None
+    best: bool | None
     forced: bool | None
     special_tokens: Literal["template", "anywhere"] | None
     timeout: float | None
@@ -448,6 +453,7 @@ _CHECKS: dict[str, Any] = {
     "top_logprobs": _whole(0, 1000),
     "trace": _flag,
     "abstain_below": _abstain_below,
+    "best": _flag,
     "forced": _flag,
     "special_tokens": _special_tokens,
     "timeout": _real(0, 1e9, above=True),
@@ -461,7 +467,7 @@ _CHECKS: dict[str, Any] = {
 }
 
 _NOT_THE_RUNTIMES = {
-    *("max_new_tokens", "max_length", "stop", "logit_bias", "abstain_below"),
+    *("max_new_tokens", "max_length", "stop", "logit_bias", "abstain_below", "best"),
     *("processor", "logprobs", "top_logprobs", "trace", "forced", "timeout", "cancel"),
     *("adapter", "n", "batch_size", "return_errors", "special_tokens", "retries", "truncate"),
 }

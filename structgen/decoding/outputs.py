@@ -68,7 +68,7 @@ def make_outputs(
         # In a batch, forced text and rows that outlast others are run in other passes, which
         # round differently. Who gives a seed wants what a call for one gives.
         batch_size = 1
-    if search.retries:
+    if search.retries or search.best:
         batch_size = 1  # no row of a batch can be rewound
     failed = make_all(
         model,

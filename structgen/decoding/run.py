@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any, Literal, Protocol, TypeAlias
 
+from structgen.insight import Passes
 from structgen.sampling import Logits, TokenIds
 
 from .results import GenerationResult
@@ -88,6 +89,13 @@ class Run(Output, Protocol):
     @property
     def n_wanted(self) -> int:
         """Forced tokens at the end that are to be scored."""
+
+    @property
+    def is_weighing(self) -> bool:
+        """Whether the model is wanted for `weigh` before the output goes on."""
+
+    def weigh(self) -> Passes[None]:
+        """Weigh the alternatives of a value that has closed, and write the likeliest instead."""
 
     def start(self, reused_tokens: int = 0) -> None:
         """Say that the model is about to run."""

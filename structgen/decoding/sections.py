@@ -25,6 +25,7 @@ import numpy as np
 
 from structgen.constraint import Constraint
 from structgen.errors import BudgetTooSmall, IncompleteOutput, OptionError, PromptError
+from structgen.insight import Passes
 from structgen.models.base import Model
 from structgen.sampling import Logits, LogitsProcessor, TokenIds
 from structgen.values import Checks
@@ -160,6 +161,7 @@ class Sections:
                 top_logprobs=0,
                 trace=False,
                 retries=0,
+                best=False,
             )
         if section == "reasoning":
             assert self._thoughts is not None
@@ -274,6 +276,15 @@ class Sections:
     def n_wanted(self) -> int:
         """Forced tokens at the end that are to be scored."""
         return self._part.n_wanted
+
+    @property
+    def is_weighing(self) -> bool:
+        """Whether the model is wanted for `weigh`."""
+        return self._part.is_weighing
+
+    def weigh(self) -> Passes[None]:
+        """Weigh the alternatives of a value of the answer."""
+        return self._part.weigh()
 
     def start(self, reused_tokens: int = 0) -> None:
         """Say that the model is about to run: times count from here."""

@@ -3,18 +3,20 @@
 In reading order: `byte_reader` (a text read byte by byte) and `json_places` (paths of its bytes);
 `recording`, `trace`, `trace_page` and `rejections` (what happened at each step, and why);
 `alternatives`, `path_suggestions`, `written_values`, `token_tree` and `confidence` (the model's
-probability of each value). Runs no model: scores come in through functions.
+probability of each value), `best_values` (the likeliest written instead). Runs no model: scores
+come in through functions.
 """
 
 from __future__ import annotations
 
 from .alternatives import MAX_ALTERNATIVES, Site, is_json, may_have_sites, names_of, whole_texts
+from .best_values import BestValues
 from .confidence import TOLERANCE, Alternative, Confidence, ValueConfidence, below, measure
 from .json_places import JsonPlaces
 from .path_suggestions import suggestion
 from .recording import Recorder, Step
 from .rejections import why_barred
-from .token_tree import GivenUp, OpenSequence, Passes, TokenTree, run_passes
+from .token_tree import GivenUp, OpenSequence, Passes, Scores, TokenTree, run_passes
 from .trace import TOP, StepRecorder, Trace, headline, readable_prompt
 from .trace_step import TraceStep
 from .written_values import WrittenTexts
@@ -24,12 +26,14 @@ __all__ = [
     "TOLERANCE",
     "TOP",
     "Alternative",
+    "BestValues",
     "Confidence",
     "GivenUp",
     "JsonPlaces",
     "OpenSequence",
     "Passes",
     "Recorder",
+    "Scores",
     "Site",
     "Step",
     "StepRecorder",

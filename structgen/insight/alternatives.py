@@ -170,11 +170,23 @@ def _mentions_few(schema: Any) -> bool:
 
 def _site(walk: ByteReader, scalar: Scalar, output: bytes) -> Site | None:
     texts = _texts(walk, is_json=True)
-    if texts is None or len(texts) < 2:
-        return None
+    return None if texts is None or len(texts) < 2 else site_of(texts, scalar, output)
+
+
+def site_of(texts: tuple[bytes, ...], scalar: Scalar, output: bytes) -> Site:
+    """The site of a value that has ended, of which these are the texts there could be."""
     chosen = [key_of(text) for text in texts].index(key_of(output[scalar.start : scalar.end]))
     values = tuple(json.loads(text) for text in texts)
     return Site(scalar.path, scalar.start, chosen, texts, values)
+
+
+def texts_at(walk: ByteReader) -> tuple[bytes, ...] | None:
+    """The texts that can stand where a value of JSON begins; None unless they are few, and two."""
+    try:
+        texts = _texts(walk, is_json=True)
+    except _TooLong:
+        return None
+    return None if texts is None or len(texts) < 2 else texts
 
 
 def _texts(walk: ByteReader, *, is_json: bool) -> tuple[bytes, ...] | None:

@@ -29,7 +29,7 @@ from structgen.errors import OptionError, PromptError
 from structgen.grammar.json_schema import json_key
 
 from .alternatives import Site, boundary, is_json, sites
-from .token_tree import GivenUp, OpenSequence, TokenTree
+from .token_tree import GivenUp, OpenSequence, Passes, Scores, TokenTree, run_passes
 from .written_values import WrittenTexts, longest
 
 TOLERANCE = 0.001
@@ -296,36 +296,25 @@ def measure(
     three tokens some 5 to 50. Past 2,000 passes it stops, and ``error`` says what that means: with
     an ``error`` of 1 nothing was found, and every alternative gets the same probability.
     """
-    tokens = constraint.named.tokens
-    ends = list(accumulate(len(tokens[token_id]) for token_id in token_ids))
-    output = b"".join(tokens[token_id] for token_id in token_ids)
-    before = token_ids[: boundary(ends, site, output)]
-    start = ends[len(before) - 1] if before else 0
-    # The boundary may lie before the value, or inside what all its alternatives begin with.
-    texts = WrittenTexts(
-        site.texts,
-        is_json=is_json(constraint),
-        lead=output[start : site.start],
-        head=output[site.start : start],
-    )
     if give_up is not None and give_up():
         raise GivenUp
-    wanted = max(map(longest, site.texts)) + max(site.start - start, 0) + 1
-    sequence, room = open_sequence(before, wanted)
-    try:
-        tree = TokenTree(constraint, texts, before, sequence, room)
-        error = tree.grow(tolerance, give_up)
-    finally:
-        sequence.close()
+
+    def opened(before: Sequence[int], wanted: int) -> Passes[tuple[Scores, int]]:
+        yield from ()
+        return open_sequence(before, wanted)
+
+    work = grown(constraint, site, token_ids, opened, tolerance)
+    tree, _, error = run_passes(work, give_up)
     if tree.cut and error > tolerance:
         raise PromptError(
-            f"How sure the model is of {site.path} cannot be told: its context has room for {room} "
-            "more tokens there, too few for the likely alternatives. Shorten the prompt."
+            f"How sure the model is of {site.path} cannot be told: its context has room for "
+            f"{tree.room} more tokens there, too few for the likely alternatives. Shorten the "
+            "prompt."
         )
     mass = float(tree.masses.sum())
     # JSON may spell one value in several ways: -0 is 0.
     spellings: dict[Any, list[int]] = {}
-    for i in sorted(range(texts.count), key=lambda i: (len(site.texts[i]), site.texts[i])):
+    for i in sorted(range(len(site.texts)), key=lambda i: (len(site.texts[i]), site.texts[i])):
         spellings.setdefault(json_key(site.values[i]), []).append(i)
     alternatives = {
         key: Alternative(
@@ -344,3 +333,46 @@ def measure(
         error=error,
         passes=tree.passes,
     )
+
+
+def grown(
+    constraint: Constraint,
+    site: Site,
+    token_ids: Sequence[int],
+    open_sequence: Callable[[Sequence[int], int], Passes[tuple[Scores, int]]],
+    tolerance: float,
+    groups: Sequence[int] | None = None,
+) -> Passes[tuple[TokenTree, int, float]]:
+    """Grow the tree of a value's alternatives, pass by pass.
+
+    Args:
+        constraint: as for `measure`, and so on.
+        site: see there.
+        token_ids: see there.
+        open_sequence: see there; pass by pass.
+        tolerance: see there.
+        groups: as for `TokenTree.growing`.
+
+    Returns:
+        The tree, how many of the output's tokens come before it, and the bound on the error.
+    """
+    tokens = constraint.named.tokens
+    ends = list(accumulate(len(tokens[token_id]) for token_id in token_ids))
+    output = b"".join(tokens[token_id] for token_id in token_ids)
+    before = token_ids[: boundary(ends, site, output)]
+    start = ends[len(before) - 1] if before else 0
+    # The boundary may lie before the value, or inside what all its alternatives begin with.
+    texts = WrittenTexts(
+        site.texts,
+        is_json=is_json(constraint),
+        lead=output[start : site.start],
+        head=output[site.start : start],
+    )
+    wanted = max(map(longest, site.texts)) + max(site.start - start, 0) + 1
+    sequence, room = yield from open_sequence(before, wanted)
+    try:
+        tree = TokenTree(constraint, texts, before, sequence, room)
+        error = yield from tree.growing(tolerance, groups)
+    finally:
+        sequence.close()
+    return tree, len(before), error

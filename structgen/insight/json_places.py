@@ -58,6 +58,11 @@ class JsonPlaces:
         array, and in a key, that of the object or array."""
         return self._path
 
+    @property
+    def open_start(self) -> int:
+        """Offset of the first byte of the string, number or word that is being read, or -1."""
+        return self._start
+
     def path_of(self, byte: int) -> str:
         """The path that ``byte`` belongs to if it comes next: `path`, unless it ends a value."""
         if not self._quoted and (

@@ -95,6 +95,9 @@ class TokenTree:
         masses: float64 ``[n_texts]``, what has been found of each text's probability.
         cut: the greatest that could have been found where the context ends.
         passes: how often the model was run.
+        room: most tokens that fit behind what comes before; None: all there are.
+        paths: for each text the likeliest token sequence that was found to spell it, with the token
+            that ends it where that reaches beyond it or is wanted to tell it from longer ones.
     """
 
     def __init__(
@@ -125,8 +128,10 @@ class TokenTree:
         for token_id in before:
             self._cursor.accept(token_id)
         self._at: tuple[int, ...] = ()
-        self._room = room
+        self.room = room
         self.masses = np.zeros(texts.count)
+        self.paths: list[tuple[int, ...]] = [()] * texts.count
+        self._best_ways = np.zeros(texts.count)
         self.cut = 0.0
         self.passes = 0
 
@@ -145,15 +150,24 @@ class TokenTree:
         """
         return run_passes(self.growing(tolerance), give_up)
 
-    def growing(self, tolerance: float) -> Passes[float]:
-        """The same, pass by pass."""
+    def growing(self, tolerance: float, groups: Sequence[int] | None = None) -> Passes[float]:
+        """The same, pass by pass.
+
+        Args:
+            tolerance: as above.
+            groups: for each text the first that means the same: then it also ends once it is known
+                which group is the likeliest.
+        """
         open_places: list[tuple[float, tuple[int, ...], bytes]] = [(-1.0, (), b"")]
         while open_places:
-            error = self._error(-sum(place[0] for place in open_places))
+            left = -sum(place[0] for place in open_places)
+            error = self._error(left)
             if error <= tolerance or self.passes == _MAX_PASSES:
                 return error
+            if groups is not None and self._lead(groups) > left + self.cut:
+                return error
             mass, path, text = heapq.heappop(open_places)
-            if self._room is not None and len(path) > self._room:
+            if self.room is not None and len(path) > self.room:
                 self.cut -= mass
                 continue
             yield
@@ -166,7 +180,27 @@ class TokenTree:
                     ended = self._texts.ended(text, more)
                     if ended is not None:
                         self.masses[ended] += worth
+                        if worth > self._best_ways[ended]:
+                            self._best_ways[ended] = worth
+                            self.paths[ended] = (*path, token_id)
         return self._error(0.0)
+
+    def likeliest(self, groups: Sequence[int]) -> int | None:
+        """The text of the likeliest group that has the likeliest way to write it.
+
+        None where nothing was found. Of groups alike the first.
+        """
+        masses = np.bincount(groups, self.masses)
+        best = int(masses.argmax())
+        if not masses[best]:
+            return None
+        members = [i for i, group in enumerate(groups) if group == best]
+        return max(members, key=lambda i: float(self._best_ways[i]))
+
+    def _lead(self, groups: Sequence[int]) -> float:
+        """By how much the mass of the likeliest group is more than the next one's."""
+        masses = np.sort(np.bincount(groups, self.masses))
+        return float(masses[-1] - masses[-2])
 
     def _error(self, left: float) -> float:
         """How far off a probability can be when so much has not been looked at."""

@@ -28,6 +28,7 @@ _ELSEWHERE = {
     "trace": "steps happen on the server, which does not tell of them.",
     "abstain_below": "that takes the model's scores of whole values, which servers do not give. "
     "Look at result.logprobs.",
+    "best": "that takes the model's scores of whole values, which servers do not give.",
     "forced": "how text is written is the server's business.",
     "special_tokens": "the server applies the chat template.",
     "adapter": "adapters are the server's: pass their name as the model's to from_openai.",

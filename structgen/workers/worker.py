@@ -246,6 +246,8 @@ class _Worker:
         batch_size = message.search.batch_size
         if message.search.random_seed is not None and batch_size is None:
             batch_size = 1  # it is to give what it gives alone
+        if message.search.best:
+            batch_size = 1  # no row of a batch can be rewound
         return Job(
             run,
             call.on_chunks,

@@ -2,8 +2,9 @@
 
     python tests/data/make_decisions.py
 
-Each line has a state, the name of its question, the right answer and its half: every second item of
-each label is held out. The questions are in `QUESTIONS`, which benchmarks import.
+300 items, 60 for each of five questions, the labels of each equally often. Each line has a state,
+the name of its question, the right answer, its kind (plain, or hard: see `HARD`) and its half:
+every second item of each label is held out. The questions are in `QUESTIONS`, which benchmarks use.
 """
 
 from __future__ import annotations
@@ -230,14 +231,205 @@ ITEMS: dict[str, dict[object, str]] = {
 }
 
 
+# What a keyword does not give away: other subjects' words, negation, irony, understatement.
+HARD: dict[str, dict[object, str]] = {
+    "team": {
+        "billing": """
+            The parcel is fine, but you charged the express fee although I chose the slow one.
+            After the crash I bought the licence again by mistake; one of the two has to go back.
+            Nothing is broken, I only wonder why I pay for seven seats when we are five.
+            You refunded the lamp but kept the 9.90 for sending it.
+            My bank asks who you are, because the name on the statement is another one.
+            The form says paid, the reminder says unpaid. Which is it?
+            We moved to Austria: does the tax on our subscription change?
+            I used the voucher on the website and the till still wanted everything.
+        """,
+        "technical support": """
+            I paid and the money is gone, all as it should, only the last page shows a white field.
+            The link to follow my parcel opens the app and the app closes again at once.
+            The total of my basket jumps to zero whenever I turn the phone.
+            The invoice exists, I can see it, but the viewer says that the file is damaged.
+            When I type my new street the form deletes the house number by itself.
+            I do not want money back, I want the thing to start without a black window.
+            Two people cannot work in one document: the second always loses his changes.
+            The courier's map in your program shows the sea.
+        """,
+        "shipping": """
+            Paid on the third, confirmed on the fourth, and since then nobody has seen the box.
+            Your website works, your prices are good, but where is my kettle?
+            I was charged for two chairs, which is right, and one of them came.
+            The lift is out of order, so could someone carry the fridge up to the fifth floor?
+            The app says delivered; my porch says otherwise.
+            I will be on holiday from Friday: please hold everything back until the tenth.
+            The label carries the name of a stranger in another city.
+            A crate that should stand upright came upside down.
+        """,
+    },
+    "sentiment": {
+        "positive": """
+            I wanted to hate it and could not.
+            Not bad at all, in fact I stayed until they closed.
+            It took them two attempts, but now it runs better than any I had before.
+            Nothing to complain about, and I usually find something.
+            Expensive? Yes. Would I pay it again? Without blinking.
+            My old one lasted ten years and this one is clearly better.
+            I did not expect to cry at a film about bees, yet there I sat.
+            The only problem is that I now want a second one.
+            Small portions, but every bite was a joy.
+            You would have to be very picky to dislike this hotel.
+            Forget what the other reviews say, this works.
+            I have stopped looking for alternatives.
+            The rain ruined the view and the guide saved the day.
+            Hardly a scratch after two winters.
+            If only every insurance answered like this.
+        """,
+        "negative": """
+            I wanted to love it and could not.
+            The brochure was beautiful, which is more than one can say of the beach.
+            Great if you like waiting.
+            It would have been a nice evening without the food.
+            They were very friendly each of the five times I had to bring it back.
+            Well, at least the packaging was pretty.
+            I have had better coffee on a train.
+            Good actors, what a waste.
+            The second star is for the parking space.
+            Nobody was rude, nobody was there either.
+            It promised silence and sounds like a tractor.
+            My cat likes the box, so it was not entirely for nothing.
+            A book I could put down, and did, on page forty.
+            The warranty ended on Monday and the screen on Tuesday.
+            You get what you pay for, and I paid little.
+        """,
+    },
+    "topic": {
+        "sports": """
+            Her knee will not be ready before the season opens, says the doctor of the club.
+            He ate nothing but rice for a week and then broke the national record over 800 metres.
+            The vote of the referees was close, but the gold went to the gymnast from Brazil.
+            Three minutes of stoppage time were enough to turn it around.
+            After the treaty between the two leagues, transfers are allowed again in January.
+            At altitude the ball flies further, which the visitors had not trained for.
+            They changed goalkeepers for the shoot-out, and it paid.
+        """,
+        "science": """
+            Why yeast makes dough rise was understood only when someone looked through a microscope.
+            The ministry's grant runs out before the telescope has taken its first picture.
+            A cyclist's muscles burn sugar in two different ways, the group found.
+            Salt lowers the temperature at which water turns solid, by an amount one can compute.
+            The vote on the definition of a planet has not changed the orbit of Pluto.
+            Measurements disagree by more than their errors, so one of the theories is wrong.
+            The same gene, found in mice and in men, sets the inner clock.
+        """,
+        "politics": """
+            The price of bread was on every poster of the campaign.
+            Who may sit in the stadium's box was the question the committee put to the governor.
+            The law on genetic engineering passed with the votes of the farmers' party.
+            She crossed the floor and took the majority with her.
+            Ambassadors were called back on both sides of the river.
+            The budget for research survived the night, the one for roads did not.
+            A referendum on the new airport will be held in spring.
+        """,
+        "food": """
+            The marathon runners among our readers swear by this bowl of oats and banana.
+            Enzymes in fresh pineapple keep the jelly from setting, so use tinned fruit.
+            The chancellor's favourite dish is said to be this simple potato soup.
+            Seventy degrees inside, a quarter of an hour of rest, and it is pink from edge to edge.
+            Leave it in the jar for a month, then taste whether it is sour enough.
+            What the shop calls wild is mostly farmed; look at the colour of the fillet.
+            Two spoons of vinegar save almost any stew.
+        """,
+    },
+    "true": {
+        True: """
+            A whale is not a fish.
+            There are more than fifty countries in Africa.
+            Sound travels faster in water than in air.
+            An octopus has three hearts.
+            The number one is not a prime number.
+            Venus is closer to the Sun than the Earth is.
+            A kilogram of feathers weighs as much as a kilogram of iron.
+            Shakespeare wrote Hamlet before the telephone was invented.
+            The Pacific is larger than the Atlantic.
+            Half of a third is a sixth.
+            Bamboo is a grass.
+            Antarctica has no native population.
+            Some birds cannot fly.
+            The Danube flows through more than one capital.
+            Steel contains carbon.
+        """,
+        False: """
+            A bat is a bird.
+            There are fewer than ten countries in Africa.
+            Light travels faster in water than in a vacuum.
+            An octopus has a backbone.
+            The number nine is a prime number.
+            Mars is closer to the Sun than the Earth is.
+            A litre of oil weighs more than a litre of mercury.
+            Mozart composed his operas on a computer.
+            The Atlantic is larger than the Pacific.
+            Half of a quarter is a third.
+            The tomato plant is a kind of tree.
+            Antarctica is the hottest continent.
+            All mammals lay eggs.
+            The Nile flows into the Black Sea.
+            Diamonds are made of iron.
+        """,
+    },
+    "severity": {
+        "harmless": """
+            One of two hundred photos has its caption on the left.
+            Somebody at the desk says Goodbye where the handbook says Farewell.
+            The test server, which nobody uses, shows last year in its footer.
+            The spare key hangs on the wrong one of two neighbouring hooks.
+            In the report the second page is numbered with a slightly smaller font.
+            The alarm's test tone is a semitone lower than that of the old one.
+            The cake for the jubilee has the company's name in the former lettering.
+            A comment in the code still thanks a colleague who has changed her surname.
+        """,
+        "annoying": """
+            The lift stops on the third floor although nobody has asked it to.
+            Every mail to the printer's address is answered by two automatic replies.
+            The form wants my telephone number on each of its four pages.
+            In the open-plan office the air blows straight at six of the desks.
+            The reminder for the meeting comes twenty minutes after it has begun.
+            One has to restart the scanner about once a day.
+            The bus shelter leaks, right above the bench.
+            The heating clicks the whole night, but it does warm.
+        """,
+        "serious": """
+            For two days the pharmacy's system has printed the doses of one drug without the unit.
+            The lock of the chemistry store can be opened with any coin.
+            Wages were paid to the wrong accounts and half of them have not come back.
+            The water of the east wing must not be drunk until further notice.
+            Every tenth emergency call was routed to an empty desk this week.
+            The scaffold swayed so much that the workers refuse to go up again.
+            A nurse found the oxygen bottles of the ward half empty and unlabelled.
+            Since the change all students can read and edit each other's marks.
+        """,
+        "catastrophic": """
+            The dam has given way and the valley below it is under water.
+            Nobody from the night shift came out of the tunnel.
+            The wrong gas was connected to the ward; four patients are dead.
+            The bridge fell with the morning train on it.
+            The reactor's cooling is gone and the town is being evacuated.
+            Every land title in the country has been wiped from the registers, copies included.
+            The ferry sank within minutes, most of those below deck were not found.
+            The vaccine was contaminated and thousands of children had already had it.
+        """,
+    },
+}
+
+
 def items() -> list[dict[str, object]]:
     found = []
-    for name, labels in ITEMS.items():
-        for label, texts in labels.items():
-            lines = [line.strip() for line in texts.strip().splitlines()]
-            for i, line in enumerate(lines):
-                half = "held out" if i % 2 else "fit"
-                found.append({"question": name, "state": line, "answer": label, "half": half})
+    for kind, texts_of in (("plain", ITEMS), ("hard", HARD)):
+        for name, labels in texts_of.items():
+            for label, texts in labels.items():
+                lines = [line.strip() for line in texts.strip().splitlines()]
+                for i, line in enumerate(lines):
+                    half = "held out" if i % 2 else "fit"
+                    told = {"question": name, "state": line, "answer": label}
+                    found.append({**told, "kind": kind, "half": half})
     return found
 
 

@@ -2,12 +2,11 @@
 
 As a script it compares random sets of labels, of words and of hard cases:
 
-    python tests/decisions/teacher_forced.py [HOW MANY SETS]
+    python tests/decisions/teacher_forced.py [HOW MANY SETS [THE FIRST]]
 """
 
 from __future__ import annotations
 
-import itertools
 import random
 import sys
 from pathlib import Path
@@ -97,7 +96,7 @@ def random_labels(seed: int) -> list[str]:
     return sorted(labels)
 
 
-def main(n_sets: int) -> None:
+def main(n_sets: int = 100, first: int = 0) -> None:
     sys.path[:0] = [str(Path(__file__).resolve().parents[2])]
     import structgen
     from structgen.decisions import Choice, Decider
@@ -105,7 +104,7 @@ def main(n_sets: int) -> None:
     model = structgen.load("smollm2-135m-instruct")
     decider = Decider(model)
     worst = 0.0
-    for seed in range(n_sets + 1):
+    for seed in range(first, n_sets + 1):
         labels = random_labels(seed)
         if seed == n_sets:
             labels = [str(i) for i in range(1, 256)]
@@ -121,11 +120,13 @@ def main(n_sets: int) -> None:
         slack = lost / exact.sum() + 1e-5
         assert off <= answer.error_bound + slack, (labels, off, answer.error_bound, slack)
         worst = max(worst, off)
-        print(f"{seed:3} {len(labels)} labels, off {off:.5f}, bound {answer.error_bound:.5f}")
+        bound = answer.error_bound
+        print(f"{seed:3} {len(labels)} labels, off {off:.5f}, bound {bound:.5f}", flush=True)
     print(
-        f"{n_sets} sets of labels, and 255 numbers: at most {worst:.5f} off, each within its bound"
+        f"{n_sets - first} sets of labels, and 255 numbers: at most {worst:.5f} off, each within "
+        "its bound"
     )
 
 
 if __name__ == "__main__":
-    main(int(next(itertools.islice(sys.argv, 1, None), 100)))
+    main(*map(int, sys.argv[1:]))
