@@ -3,8 +3,8 @@
     python tests/benchmarks/best.py [HOW MANY ITEMS OF EACH QUESTION]
 
 The items of tests/data/decisions.jsonl are asked for as a JSON object whose one field is the label;
-and once more with labels that begin alike, which is where the first token misleads. Told are how often
-the label differs, how often each is right, and the processor time of both.
+and once more with labels that begin alike, which is where the first token misleads. Told are how
+often the label differs, how often each is right, and the processor time of both.
 """
 
 from __future__ import annotations
