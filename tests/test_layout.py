@@ -33,6 +33,7 @@ STAGES = (
     "decisions",
     "runner",
     "integrations",
+    "server",
     "cli",
 )
 """A stage may import itself and those before it; the public face, ``structgen``, imports all."""

@@ -22,6 +22,7 @@ from .embeddings import embed, search
 from .generation import generate, trace
 from .grammar_commands import grammars
 from .model_commands import models
+from .serve_command import serve
 from .terminal import console, load, model_option
 
 _CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
@@ -55,7 +56,7 @@ def demo(model: str, seed: int) -> None:
     scenes.run(loaded, screen, seed)
 
 
-for command in (generate, trace, decide, models, embed, search, grammars, doctor):
+for command in (generate, trace, decide, models, embed, search, grammars, doctor, serve):
     cli.add_command(command)
 
 

@@ -127,6 +127,9 @@ def _format(given: Any) -> Wanted | None:
     _only(inner, {"name", "description", "schema", "strict"}, param)
     if "schema" not in inner:
         raise RequestError(f"{param}.schema is missing.", param=f"{param}.schema")
+    if not isinstance(inner["schema"], (Mapping, bool)):
+        # Of a text that names a file, `JsonSchema` would read that file, on this machine.
+        raise RequestError(f"{param}.schema is no JSON Schema.", param=f"{param}.schema")
     return _schema(inner["schema"], f"{param}.schema")
 
 

@@ -1,0 +1,123 @@
+"""The application: endpoints, errors and layers, put together.
+
+Owns `create_app`. It loads nothing itself, and starts no server: any ASGI server runs it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib.metadata
+import time
+from collections.abc import AsyncIterator
+
+from fastapi import FastAPI, Request
+from fastapi.middleware.cors import CORSMiddleware
+from fastapi.responses import Response
+from starlette.exceptions import HTTPException
+
+from structgen.runner import Runner
+
+from .auth import Keys, keys_in
+from .errors import ApiError
+from .gateway import LOG, Gateway
+from .routes import ROUTERS
+from .settings import Settings
+
+
+def create_app(
+    runner: Runner, settings: Settings | None = None, *, owns_runner: bool = False
+) -> FastAPI:
+    """Make the application.
+
+    Args:
+        runner: answers the requests.
+        settings: what else there is to choose; None: the defaults.
+        owns_runner: whether the Runner is closed when the application shuts down.
+
+    Raises:
+        OptionError: a key, or the file of keys, is wrong.
+    """
+    settings = settings or Settings()
+    file = settings.api_key_file
+    keys = Keys([*settings.api_keys, *([] if file is None else keys_in(file))])
+
+    @contextlib.asynccontextmanager
+    async def life(app: FastAPI) -> AsyncIterator[None]:
+        loading = asyncio.ensure_future(_load(app, runner, settings))
+        try:
+            yield
+        finally:
+            loading.cancel()
+            await asyncio.gather(loading, return_exceptions=True)
+            if owns_runner:
+                await runner.aclose()
+
+    app = FastAPI(
+        title="structgen",
+        version=_version(),
+        summary="Local language models whose answers have an exact form.",
+        docs_url="/docs" if settings.docs else None,
+        openapi_url="/openapi.json" if settings.docs else None,
+        redoc_url=None,
+        lifespan=life,
+    )
+    app.state.runner = runner
+    app.state.settings = settings
+    app.state.created = int(time.time())
+    app.state.is_ready = settings.lazy
+    for router in ROUTERS:
+        app.include_router(router)
+    app.add_exception_handler(ApiError, _api_error)
+    app.add_exception_handler(HTTPException, _http_error)
+    app.add_middleware(Gateway, settings=settings, keys=keys)
+    if settings.cors_origins:
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=list(settings.cors_origins),
+            allow_methods=["GET", "POST", "DELETE"],
+            allow_headers=["*"],
+            expose_headers=["x-request-id", "retry-after"],
+        )
+    return app
+
+
+def _version() -> str:
+    try:
+        return importlib.metadata.version("structgen")
+    except importlib.metadata.PackageNotFoundError:  # run from its sources
+        return "0"
+
+
+async def _load(app: FastAPI, runner: Runner, settings: Settings) -> None:
+    """Load what is to be loaded at the start, one after the other."""
+    if settings.lazy:
+        return
+    for id_ in runner.list_models():
+        try:
+            await runner.aload(id_)
+        except Exception as error:
+            LOG.error("%s cannot be loaded: %s", id_, error)
+    app.state.is_ready = True
+
+
+async def _api_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, ApiError)
+    request.state.log["error"] = error.code or error.status
+    return error.response
+
+
+async def _http_error(request: Request, error: Exception) -> Response:
+    """What Starlette finds wrong: no such path, or not with this method."""
+    assert isinstance(error, HTTPException)
+    what = f"{request.method} {request.url.path}"
+    if error.status_code == 404:
+        said = ApiError(404, f"There is no {what}. See /docs.", code="not_found")
+    else:
+        said = ApiError(
+            error.status_code,
+            f"{what}: {error.detail}.",
+            code="method_not_allowed" if error.status_code == 405 else None,
+            headers=error.headers,
+        )
+    return said.response

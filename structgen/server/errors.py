@@ -1,0 +1,136 @@
+"""What goes wrong, in the shape that OpenAI's clients read: status, type, param, code and message.
+
+Owns which status each error of structgen's has. Messages of errors that structgen raises on purpose
+go out as they are; of all others nothing does but that they happened: they are logged.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from fastapi.responses import JSONResponse
+
+from structgen.errors import (
+    Abstained,
+    BudgetTooSmall,
+    IncompleteOutput,
+    ModelError,
+    OptionError,
+    OutputTypeError,
+    Overloaded,
+    ParseError,
+    PromptError,
+    RequestError,
+    SessionError,
+    StructgenError,
+    WorkerDied,
+)
+
+TYPES = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    404: "invalid_request_error",
+    405: "invalid_request_error",
+    408: "timeout_error",
+    413: "invalid_request_error",
+    422: "invalid_request_error",
+    429: "rate_limit_error",
+    500: "server_error",
+    503: "server_error",
+}
+"""The type of errors by status."""
+
+
+class ApiError(Exception):
+    """An answer that is an error.
+
+    Attributes:
+        status: of HTTP.
+        message: what is wrong and what to do.
+        param: the field that it is about.
+        code: one word for programs.
+        headers: of the answer.
+    """
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        *,
+        param: str | None = None,
+        code: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
+        self.param = param
+        self.code = code
+        self.headers = dict(headers or {})
+
+    @property
+    def body(self) -> dict[str, Any]:
+        """As JSON."""
+        return {
+            "error": {
+                "message": self.message,
+                "type": TYPES.get(self.status, "server_error"),
+                "param": self.param,
+                "code": self.code,
+            }
+        }
+
+    @property
+    def response(self) -> JSONResponse:
+        """As an answer."""
+        return JSONResponse(self.body, self.status, self.headers)
+
+
+def told(error: BaseException) -> ApiError:
+    """The answer to a request that failed with an error."""
+    if isinstance(error, ApiError):
+        return error
+    message = str(error)
+    if isinstance(error, Overloaded):
+        return ApiError(
+            429, message, code="overloaded", headers={"Retry-After": seconds(error.retry_after)}
+        )
+    if isinstance(error, RequestError):
+        return ApiError(400, message, param=error.param, code=_code(error))
+    if isinstance(error, BudgetTooSmall):
+        return ApiError(400, message, param="max_tokens", code="budget_too_small")
+    if isinstance(error, PromptError):
+        return ApiError(400, message, param="messages", code="invalid_prompt")
+    if isinstance(error, (Abstained, ParseError, IncompleteOutput)):
+        return ApiError(422, message, code="no_valid_output")
+    if isinstance(error, SessionError):
+        return ApiError(400, message, param="session_id", code="session")
+    if isinstance(error, (OptionError, OutputTypeError)):
+        return ApiError(400, message)
+    if isinstance(error, WorkerDied):
+        return ApiError(503, message, code="worker_died", headers={"Retry-After": "1"})
+    if isinstance(error, ModelError):
+        return ApiError(503, message, code="model_unavailable", headers={"Retry-After": "5"})
+    if isinstance(error, StructgenError):
+        return ApiError(422, message)
+    return ApiError(
+        500,
+        "Something went wrong in the server, and it is not the request's fault. The server's log "
+        "says what, under the id in the header x-request-id.",
+        code="internal_error",
+    )
+
+
+def _code(error: RequestError) -> str | None:
+    if isinstance(error.__cause__, OutputTypeError):
+        return "invalid_schema"
+    if str(error).endswith("is missing."):
+        return "missing_field"
+    return "unsupported_field" if "not supported" in str(error) else "invalid_value"
+
+
+def seconds(given: float) -> str:
+    """Seconds for ``Retry-After``: whole ones, at least one."""
+    return str(max(1, math.ceil(given)))

@@ -1,0 +1,33 @@
+"""``POST /v1/chat/completions``."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Request
+from fastapi.responses import Response
+
+from structgen.runner import ChatChunk, ChatRequest
+
+from ..bodies import json_object
+from ..exchange import settings_of
+from ..wire import asked
+from .text import check_model, runner_of, streamed, whole
+
+router = APIRouter(tags=["text"])
+
+
+@router.post("/v1/chat/completions")
+async def chat_completions(request: Request) -> Response:
+    """Answer a chat."""
+    work = asked(ChatRequest, await json_object(request), settings_of(request))
+    check_model(request, work.request.model)
+    runner = runner_of(request)
+    if work.streams:
+        return await streamed(request, runner.astream_chat(work.request), work.told, _is_head)
+    return await whole(request, runner.achat(work.request), work.told)
+
+
+def _is_head(chunk: ChatChunk) -> bool:
+    """Whether a chunk only says that the assistant speaks."""
+    return bool(chunk.choices) and all(
+        choice.delta.role is not None and choice.finish_reason is None for choice in chunk.choices
+    )

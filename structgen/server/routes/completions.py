@@ -1,0 +1,36 @@
+"""``POST /v1/completions``."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Request
+from fastapi.responses import Response
+
+from structgen.runner import CompletionRequest
+
+from ..bodies import json_object
+from ..exchange import settings_of
+from ..wire import asked
+from .text import check_model, runner_of, streamed, whole
+
+router = APIRouter(tags=["text"])
+
+
+@router.post("/v1/completions")
+async def completions(request: Request) -> Response:
+    """Go on from a prompt."""
+    work = asked(CompletionRequest, await json_object(request), settings_of(request))
+    check_model(request, work.request.model)
+    runner = runner_of(request)
+    if work.streams:
+        pieces = runner.astream_complete(work.request)
+        # An echo is there before anything is made.
+        echoes = bool(work.request.echo)
+        return await streamed(
+            request, pieces, work.told, lambda one: echoes and _is_unfinished(one)
+        )
+    return await whole(request, runner.acomplete(work.request), work.told)
+
+
+def _is_unfinished(chunk: object) -> bool:
+    choices = getattr(chunk, "choices", [])
+    return bool(choices) and all(choice.finish_reason is None for choice in choices)

@@ -1,0 +1,43 @@
+"""``/v1/models``: which there are, and what state each is in."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter, Request
+
+from structgen.runner import Runner
+
+from .text import check_model, runner_of
+
+router = APIRouter(tags=["models"])
+
+
+def described(runner: Runner, name: str, created: int) -> dict[str, Any]:
+    """A model as OpenAI's clients know it, and what more there is to say."""
+    info = runner.get_model_info(name)
+    return {
+        "id": info["id"],
+        "object": "model",
+        "created": created,
+        "owned_by": "structgen",
+        "status": info["status"],
+        "aliases": info["aliases"],
+        "is_default": info["is_default"],
+    }
+
+
+@router.get("/v1/models")
+async def list_models(request: Request) -> dict[str, Any]:
+    """All models."""
+    runner = runner_of(request)
+    created = request.app.state.created
+    data = [described(runner, id_, created) for id_ in runner.list_models()]
+    return {"object": "list", "data": data}
+
+
+@router.get("/v1/models/{model:path}")
+async def one_model(model: str, request: Request) -> dict[str, Any]:
+    """One model, by id or alias."""
+    check_model(request, model)
+    return described(runner_of(request), model, request.app.state.created)

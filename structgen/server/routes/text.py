@@ -1,0 +1,97 @@
+"""What endpoints that answer with text share: models by name, answers whole or as a stream."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from typing import Any, TypeVar
+
+from fastapi import Request
+from fastapi.responses import Response
+from pydantic import BaseModel
+
+from structgen.runner import Runner
+
+from ..errors import ApiError
+from ..exchange import answered, settings_of
+from ..sse import DONE, EventStream, begun, json_event
+
+PieceT = TypeVar("PieceT", bound=BaseModel)
+
+
+def runner_of(request: Request) -> Runner:
+    """The server's Runner."""
+    runner: Runner = request.app.state.runner
+    return runner
+
+
+def check_model(request: Request, name: Any) -> None:
+    """Refuse a model that there is not.
+
+    Raises:
+        ApiError: so it is.
+    """
+    runner = runner_of(request)
+    if name is None:
+        return
+    known = [*runner.list_models(), *runner.list_aliases()]
+    if name not in known:
+        raise ApiError(
+            404,
+            f"There is no model {name!r}. There are: {', '.join(known) or 'none'}.",
+            param="model",
+            code="model_not_found",
+        )
+
+
+async def whole(
+    request: Request,
+    work: Awaitable[BaseModel],
+    told: Callable[[BaseException], ApiError],
+) -> Response:
+    """An answer in one piece."""
+    try:
+        made = await answered(request, work)
+    except Exception as error:
+        raise said(error, told) from error
+    note(request, made)
+    return Response(made.model_dump_json(), media_type="application/json")
+
+
+async def streamed(
+    request: Request,
+    pieces: AsyncIterator[PieceT],
+    told: Callable[[BaseException], ApiError],
+    is_head: Callable[[PieceT], bool],
+) -> Response:
+    """An answer piece by piece."""
+    try:
+        going = await begun(request, pieces, is_head)
+    except Exception as error:
+        raise said(error, told) from error
+
+    async def events() -> AsyncGenerator[bytes, None]:
+        try:
+            async for piece in going:
+                note(request, piece)
+                yield json_event(piece)
+            yield DONE
+        finally:
+            await going.aclose()
+
+    return EventStream(events(), most=settings_of(request).request_seconds, told=told)
+
+
+def said(error: Exception, told: Callable[[BaseException], ApiError]) -> Exception:
+    """What to raise: errors that are nobody's fault here go on as they are, to the log."""
+    api = told(error)
+    return error if api.status == 500 or type(error).__name__ == "ClientGone" else api
+
+
+def note(request: Request, made: BaseModel) -> None:
+    """Put model and tokens into the line of the log."""
+    log = request.state.log
+    log["model"] = getattr(made, "model", None)
+    usage = getattr(made, "usage", None)
+    if usage is not None:
+        log["prompt_tokens"] = getattr(usage, "prompt_tokens", None)
+        log["completion_tokens"] = getattr(usage, "completion_tokens", None)

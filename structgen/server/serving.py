@@ -1,0 +1,137 @@
+"""Running the server: the Runner of its settings, uvicorn, the log, and the end.
+
+Owns what `structgen serve` does. When the process is told to stop (SIGTERM, Ctrl-C), nothing more
+is taken, what is under way is finished, and the models end.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from typing import final
+
+import uvicorn
+
+from structgen.runner import ModelConfig, Runner
+
+from .app import create_app
+from .auth import Keys, keys_in
+from .settings import Settings
+
+
+def runner_of(settings: Settings) -> Runner:
+    """A Runner with the models of settings; nothing is loaded.
+
+    Raises:
+        OptionError, ModelNotFound: a model, alias or the default is wrong.
+    """
+    models = {id_: ModelConfig.of(source) for id_, source in settings.models.items()}
+    for id_, source in settings.embedders.items():
+        given = dict(source) if isinstance(source, dict) else {"source": source}
+        models[id_] = ModelConfig.of({"kind": "embedding", **given})
+    return Runner(
+        models,
+        default=settings.default_model,
+        aliases=settings.aliases,
+        memory_budget=settings.memory_budget,
+        max_concurrency=settings.max_concurrency,
+        max_queue=settings.max_queue,
+    )
+
+
+def check(settings: Settings) -> list[str]:
+    """Check settings without loading a model or listening.
+
+    Returns:
+        What a server would do, a line each.
+
+    Raises:
+        StructgenError: something is wrong.
+    """
+    file = settings.api_key_file
+    keys = Keys([*settings.api_keys, *([] if file is None else keys_in(file))])
+    with runner_of(settings) as runner:
+        models = runner.list_models()
+        default = runner.get_default_model_id()
+    said = [f"listens on http://{_shown(settings.host)}:{settings.port}"]
+    said.append(f"models: {', '.join(models)}; {default} unless a request names one")
+    said.append("asks for an API key" if keys else "asks for no API key")
+    if not keys and not settings.is_local:
+        said.append("warning: whoever reaches this address may use it: pass --api-key")
+    return said
+
+
+def _shown(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
+def serve(settings: Settings) -> None:
+    """Serve until the process is told to stop.
+
+    Raises:
+        StructgenError: the settings are wrong.
+    """
+    for line in check(settings):
+        print(line, file=sys.stderr)
+    runner = runner_of(settings)
+    try:
+        app = create_app(runner, settings, owns_runner=True)
+        _log_to_stderr(settings)
+        config = uvicorn.Config(
+            app,
+            host=settings.host,
+            port=settings.port,
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            lifespan="on",
+            timeout_graceful_shutdown=max(1, round(settings.drain_seconds)),
+            timeout_keep_alive=15,
+            h11_max_incomplete_event_size=64 << 10,
+        )
+        uvicorn.Server(config).run()
+    finally:
+        runner.close()
+
+
+def _log_to_stderr(settings: Settings) -> None:
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_Json() if settings.log_format == "json" else _Text())
+    for name in ("structgen.server", "uvicorn"):
+        log = logging.getLogger(name)
+        log.handlers = [handler]
+        log.propagate = False
+        log.setLevel(logging.INFO)
+
+
+@final
+class _Text(logging.Formatter):
+    """A line for people."""
+
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s %(levelname)s %(message)s")
+
+    def format(self, record: logging.LogRecord) -> str:
+        entry = getattr(record, "entry", None)
+        if entry is not None:
+            said = {k: v for k, v in entry.items() if v is not None}
+            head = " ".join(str(said.pop(name, "")) for name in ("method", "path", "status"))
+            record.msg = " ".join([head, *(f"{k}={v}" for k, v in said.items())])
+            record.args = ()
+        return super().format(record)
+
+
+@final
+class _Json(logging.Formatter):
+    """A line for programs."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        entry = {
+            "time": self.formatTime(record),
+            "level": record.levelname.lower(),
+            **(getattr(record, "entry", None) or {"message": record.getMessage()}),
+        }
+        if record.exc_info:
+            entry["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(entry, ensure_ascii=False, default=str)

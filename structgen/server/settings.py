@@ -1,0 +1,192 @@
+"""All there is to choose of a server: one set of fields, from flags, environment and a TOML file.
+
+Owns their names, defaults and bounds, and which source wins: a flag, then an environment variable,
+then the file. Plain data: opens nothing but that file and that of the keys.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from structgen.errors import OptionError
+
+# Python 3.10 has none of its own.
+tomllib = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
+
+PREFIX = "STRUCTGEN_SERVER_"
+"""What the names of environment variables begin with."""
+
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
+
+Count = Annotated[int, Field(ge=1)]
+Seconds = Annotated[float, Field(gt=0)]
+
+
+class Settings(BaseModel):
+    """What a server is told. Every field is a flag, an environment variable and a key of the file.
+
+    Attributes:
+        host: address to listen on; only this machine, unless told otherwise.
+        port: the port; 0: one that is free.
+        models: text models: source by id.
+        embedders: embedders and cross-encoders: source by id.
+        aliases: other names of models.
+        default_model: id of the model of requests that name none.
+        lazy: whether models are loaded when they are first asked for, rather than at the start.
+        memory_budget: most bytes of loaded models.
+        max_concurrency: most requests that run on a model at once.
+        max_queue: most that wait for a model; more get 429.
+        api_keys: who may ask; none: everybody. ``sha256:`` and 64 hex digits: a key by its hash.
+        api_key_file: a file with one such key a line.
+        cors_origins: web pages of which origins may ask.
+        allowed_hosts: names by which the server may be asked for; none: any, or those of this
+            machine where it listens to no other and there are no keys.
+        requests_per_minute: for each key, or each address where there are no keys; None: no limit.
+        max_body_bytes: most bytes of a request.
+        max_schema_bytes: most bytes of the schemas and grammars of a request, as JSON.
+        max_tokens: most tokens of an answer; None: the model's limit.
+        max_outputs: most answers of one request: ``n`` times prompts.
+        body_seconds: within which a request has to have arrived.
+        request_seconds: within which it has to be answered.
+        compile_seconds: for which a schema may be compiled.
+        compile_bytes: of memory that this may take.
+        drain_seconds: how long a server that stops waits for answers under way.
+        stored_responses: most answers of ``/v1/responses`` that are kept.
+        docs: whether there is ``/docs``.
+        log_format: ``text`` or ``json``.
+        log_prompts: whether prompts and answers are logged.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    host: str = "127.0.0.1"
+    port: Annotated[int, Field(ge=0, le=65_535)] = 8000
+    models: dict[str, Any] = Field(default_factory=dict)
+    embedders: dict[str, Any] = Field(default_factory=dict)
+    aliases: dict[str, str] = Field(default_factory=dict)
+    default_model: str | None = None
+    lazy: bool = False
+    memory_budget: Count | None = None
+    max_concurrency: Count = 64
+    max_queue: Annotated[int, Field(ge=0)] = 256
+    api_keys: tuple[str, ...] = Field(default=(), repr=False)
+    api_key_file: Path | None = None
+    cors_origins: tuple[str, ...] = ()
+    allowed_hosts: tuple[str, ...] = ()
+    requests_per_minute: Count | None = None
+    max_body_bytes: Count = 4 << 20
+    max_schema_bytes: Count = 512 << 10
+    max_tokens: Count | None = None
+    max_outputs: Count = 16
+    body_seconds: Seconds = 30.0
+    request_seconds: Seconds = 600.0
+    compile_seconds: Seconds = 20.0
+    compile_bytes: Count = 2 << 30
+    drain_seconds: Seconds = 30.0
+    stored_responses: Annotated[int, Field(ge=0)] = 1_000
+    docs: bool = True
+    log_format: Literal["text", "json"] = "text"
+    log_prompts: bool = False
+
+    @field_validator("api_keys", "cors_origins", "allowed_hosts", mode="before")
+    @classmethod
+    def _separated(cls, given: Any) -> Any:
+        """A text is a list with commas, as environment variables have it."""
+        if isinstance(given, str):
+            return tuple(one.strip() for one in given.split(",") if one.strip())
+        return given
+
+    @field_validator("models", "embedders", mode="before")
+    @classmethod
+    def _by_id(cls, given: Any) -> Any:
+        """A list of names, each of which may be ``id=source``."""
+        if isinstance(given, str):
+            given = given.split(",")
+        if isinstance(given, (list, tuple)):
+            found: dict[str, Any] = {}
+            for one in given:
+                id_, equals, source = str(one).strip().partition("=")
+                if not id_ or (equals and not source):
+                    raise ValueError(f"{one!r} is neither a model nor id=model")
+                if id_ in found:
+                    raise ValueError(f"there are two models called {id_!r}")
+                found[id_] = source or id_
+            return found
+        return given
+
+    @property
+    def is_local(self) -> bool:
+        """Whether only this machine can ask."""
+        return self.host in LOOPBACK
+
+    @classmethod
+    def of(
+        cls,
+        flags: Mapping[str, Any] | None = None,
+        environment: Mapping[str, str] | None = None,
+        file: str | os.PathLike[str] | None = None,
+    ) -> Settings:
+        """Settings from all sources.
+
+        Args:
+            flags: fields; None as a value: not given.
+            environment: variables, of which those count that begin with ``STRUCTGEN_SERVER_``, and
+                ``STRUCTGEN_API_KEY``. None: those of this process.
+            file: a TOML file with fields.
+
+        Raises:
+            OptionError: a field is unknown or wrong; it says where it is from.
+        """
+        if environment is None:
+            environment = os.environ
+        found: dict[str, tuple[Any, str]] = {}
+        if file is not None:
+            found |= {name: (value, f"{file}: {name}") for name, value in _read(file).items()}
+        if environment.get("STRUCTGEN_API_KEY"):
+            found["api_keys"] = (environment["STRUCTGEN_API_KEY"], "STRUCTGEN_API_KEY")
+        for variable, text in environment.items():
+            if variable.startswith(PREFIX):
+                name = variable.removeprefix(PREFIX).lower()
+                found[name] = (_value(text), variable)
+        for name, value in (flags or {}).items():
+            if value is not None:
+                found[name] = (value, f"--{name.replace('_', '-')}")
+        try:
+            return cls(**{name: value for name, (value, _) in found.items()})
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False)[0]
+            steps = [str(step) for step in first["loc"]]
+            source = found[steps[0]][1] if steps and steps[0] in found else ".".join(steps)
+            message = first["msg"].removeprefix("Value error, ")
+            if first["type"] == "extra_forbidden":
+                message = f"there is no such setting. There are: {', '.join(cls.model_fields)}"
+            raise OptionError(f"{source}: {message}.") from None
+
+
+def _read(file: str | os.PathLike[str]) -> dict[str, Any]:
+    try:
+        text = Path(file).expanduser().read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise OptionError(f"The configuration {os.fspath(file)} cannot be read: {error}.") from None
+    try:
+        found: dict[str, Any] = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise OptionError(f"The configuration {os.fspath(file)} is no TOML: {error}.") from None
+    return found
+
+
+def _value(text: str) -> Any:
+    """What a variable says: a value of TOML, or just the text."""
+    if text[:1] in "[{" or text in ("true", "false"):
+        try:
+            return tomllib.loads(f"value = {text}")["value"]
+        except tomllib.TOMLDecodeError:
+            return text
+    return text

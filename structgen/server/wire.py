@@ -1,0 +1,222 @@
+"""From the JSON of a request to what the Runner is asked: names that only clients know.
+
+Owns the fields that HTTP adds to the Runner's (``stream``), those that programs for vLLM send
+(`structured_outputs`, ``guided_json``), those that change nothing and are taken all the same
+(`HARMLESS`), and the bounds on what one request may ask. Whatever else is in a request is the
+Runner's to honour or to refuse. Errors are told with the names that the client used.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+from structgen.errors import RequestError
+from structgen.runner import ChatRequest, CompletionRequest
+
+from .errors import ApiError, told
+from .settings import Settings
+
+RequestT = TypeVar("RequestT", ChatRequest, CompletionRequest)
+
+HARMLESS = ("store", "prompt_cache_retention")
+"""Fields of OpenAI's that the Runner does not know, and that change no answer."""
+
+GRAMMARS = ("regex", "choice", "grammar", "json", "json_object")
+"""What ``structured_outputs`` of vLLM's may have: one of these."""
+
+_OLD = {f"guided_{name}": name for name in GRAMMARS}
+"""The names that they had in vLLM before 0.12."""
+
+_PYTHON_ONLY = ("output_type",)
+"""Fields of the Runner's requests that JSON cannot say."""
+
+
+@dataclass(slots=True)
+class Asked(Generic[RequestT]):
+    """What a client asks.
+
+    Attributes:
+        request: for the Runner.
+        streams: whether the answer is a stream.
+        names: what the client calls fields of the Runner's.
+    """
+
+    request: RequestT
+    streams: bool
+    names: dict[str, str] = field(default_factory=dict)
+
+    def told(self, error: BaseException) -> ApiError:
+        """The answer to an error, in the client's words."""
+        return renamed(error, self.names)
+
+
+def renamed(error: BaseException, names: Mapping[str, str]) -> ApiError:
+    """The answer to an error; fields are called by other names."""
+    said = told(error)
+    for ours, theirs in names.items():
+        if said.param is not None and _begins(said.param, ours):
+            said.message = said.message.replace(said.param, theirs + said.param[len(ours) :])
+            said.param = theirs + said.param[len(ours) :]
+            break
+    return said
+
+
+def _begins(path: str, name: str) -> bool:
+    return path == name or (path.startswith(name) and path[len(name)] in ".[")
+
+
+def asked(kind: type[RequestT], body: Mapping[str, Any], settings: Settings) -> Asked[RequestT]:
+    """The request in a body.
+
+    Raises:
+        ApiError: a field is unknown, unsupported or wrong, or out of the server's bounds.
+    """
+    fields = dict(body)
+    # What is wrong with a prompt is told of messages.
+    names = {} if kind is ChatRequest else {"messages": "prompt"}
+    streams = _bool(fields, "stream")
+    for name in HARMLESS:
+        fields.pop(name, None)
+    for name in _PYTHON_ONLY:
+        if name in fields:
+            raise refused(f"{name} is not supported: it is for Python.", name)
+    if not streams and fields.get("stream_options") is not None:
+        raise refused("stream_options is of no use without stream=true.", "stream_options")
+    _grammar(fields, names)
+    _template(fields, names)
+    _check_sizes(fields, settings)
+    try:
+        request = kind.of(fields, {})
+    except RequestError as error:
+        raise renamed(error, names) from error
+    _bound(request, settings)
+    return Asked(request, streams, names)
+
+
+def refused(message: str, param: str, code: str = "unsupported_field") -> ApiError:
+    """A 400 about a field."""
+    return ApiError(400, message, param=param, code=code)
+
+
+def _bool(fields: dict[str, Any], name: str) -> bool:
+    value = fields.pop(name, None)
+    if value not in (None, True, False) or isinstance(value, int) != isinstance(value, bool):
+        raise refused(f"{name} is true or false.", name, "invalid_value")
+    return bool(value)
+
+
+def _grammar(fields: dict[str, Any], names: dict[str, str]) -> None:
+    """vLLM's ways to ask for a form, as ``grammar`` and ``grammar_type``."""
+    given: list[tuple[str, str, Any]] = []
+    extra = fields.pop("structured_outputs", None)
+    if extra is not None:
+        if not isinstance(extra, Mapping):
+            raise refused("structured_outputs is an object.", "structured_outputs", "invalid_value")
+        for name, value in extra.items():
+            if value is None:
+                continue
+            if name not in GRAMMARS:
+                raise refused(
+                    f"structured_outputs.{name} is not supported. Known are: "
+                    f"{', '.join(GRAMMARS)}.",
+                    f"structured_outputs.{name}",
+                )
+            given.append((name, f"structured_outputs.{name}", value))
+    for old, name in _OLD.items():
+        value = fields.pop(old, None)
+        if value is not None:
+            given.append((name, old, value))
+    given = [one for one in given if not (one[0] == "json_object" and one[2] is False)]
+    if not given:
+        return
+    others = [name for name in ("grammar", "grammar_type") if fields.get(name) is not None]
+    if len(given) > 1 or others:
+        paths = [path for _, path, _ in given] + others
+        raise refused(
+            f"{' and '.join(paths)} both say what form the text has. Leave one of them out.",
+            paths[1],
+            "invalid_value",
+        )
+    ((kind, path, value),) = given
+    if kind == "json_object":
+        kind, value = "json", {"type": "object"}
+    if kind == "json":
+        kind = "json_schema"
+    elif kind == "grammar":
+        # vLLM's are of Lark, or with ::=, which Lark has not.
+        kind = "gbnf" if isinstance(value, str) and "::=" in value else "lark"
+    fields |= {"grammar": value, "grammar_type": kind}
+    names["grammar"] = path
+
+
+def _template(fields: dict[str, Any], names: dict[str, str]) -> None:
+    """``chat_template_kwargs``: whether to think is the one that is known."""
+    extra = fields.pop("chat_template_kwargs", None)
+    if extra is None:
+        return
+    if not isinstance(extra, Mapping):
+        raise refused("chat_template_kwargs is an object.", "chat_template_kwargs", "invalid_value")
+    for name, value in extra.items():
+        path = f"chat_template_kwargs.{name}"
+        if name != "enable_thinking" or "enable_thinking" in fields:
+            raise refused(f"{path} is not supported.", path)
+        fields["enable_thinking"] = value
+        names["enable_thinking"] = path
+
+
+def _check_sizes(fields: Mapping[str, Any], settings: Settings) -> None:
+    """Refuse schemas that are larger than schemas may be, and tools that are none."""
+    tools = fields.get("tools")
+    for index, tool in enumerate(tools if isinstance(tools, list) else ()):
+        if not isinstance(tool, Mapping):
+            raise refused(f"tools[{index}] is no object.", f"tools[{index}]", "invalid_value")
+    for name in ("response_format", "grammar", "tools"):
+        value = fields.get(name)
+        if value is None:
+            continue
+        size = len(json.dumps(value, ensure_ascii=False).encode())
+        if size > settings.max_schema_bytes:
+            raise ApiError(
+                413,
+                f"{name} has {size:,} bytes of JSON, and {settings.max_schema_bytes:,} is the most "
+                "here (max_schema_bytes). Send a smaller one.",
+                param=name,
+                code="schema_too_large",
+            )
+
+
+def _bound(request: ChatRequest | CompletionRequest, settings: Settings) -> None:
+    """Keep a request in the server's bounds.
+
+    Raises:
+        ApiError: it asks for more.
+    """
+    most = settings.max_tokens
+    if most is not None:
+        name = "max_tokens"
+        if isinstance(request, ChatRequest) and request.max_completion_tokens is not None:
+            name = "max_completion_tokens"
+        value = getattr(request, name)
+        if value is None:
+            request.max_tokens = most
+        elif value > most:
+            raise refused(
+                f"{name}={value:,} is more than this server's limit of {most:,} (max_tokens).",
+                name,
+                "invalid_value",
+            )
+    prompts = 1
+    if isinstance(request, CompletionRequest) and isinstance(request.prompt, list):
+        prompts = len(request.prompt)
+    outputs = prompts * (request.n or 1)
+    if outputs > settings.max_outputs:
+        name = "n" if prompts <= settings.max_outputs else "prompt"
+        raise refused(
+            f"{name}: {outputs:,} outputs are more than this server's limit of "
+            f"{settings.max_outputs:,} for a request (max_outputs).",
+            name,
+            "invalid_value",
+        )

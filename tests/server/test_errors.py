@@ -1,0 +1,141 @@
+"""What is wrong with a request: status, class of the client's exception, and the field by name."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import httpx
+import openai
+import pytest
+from one_server import KEY, Served
+
+ASK: Any = [{"role": "user", "content": "Hi."}]
+AUTH = {"Authorization": f"Bearer {KEY}"}
+BAD_SCHEMA = {"type": "object", "properties": {"x": {"type": "string", "pattern": r"(a)\1"}}}
+
+
+def schema(given: Any) -> Any:
+    return {"type": "json_schema", "json_schema": {"name": "it", "schema": given}}
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"foo": 1}, "foo"),
+        ({"presence_penalty": 1}, "presence_penalty"),
+        ({"min_p": 0.1}, "min_p"),
+        ({"functions": []}, "functions"),
+        ({"output_type": "int"}, "output_type"),
+        ({"temperature": "hot"}, "temperature"),
+        ({"temperature": -1}, "temperature"),
+        ({"n": 9}, "n"),
+        ({"n": 0}, "n"),
+        ({"stream": "yes"}, "stream"),
+        ({"stream": 1}, "stream"),
+        ({"stream_options": {"include_usage": True}}, "stream_options"),
+        ({"messages": []}, "messages"),
+        ({"messages": [{"role": "robot", "content": ""}]}, "messages[0].role"),
+        ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]},
+         "messages[0].content[0].type"),
+        ({"messages": [{"role": "user", "content": "a b " * 9000}]}, "messages"),
+        ({"max_tokens": 0}, "max_tokens"),
+        ({"max_tokens": 1, "response_format": schema({"const": "a long constant"})}, "max_tokens"),
+        ({"response_format": {"type": "xml"}}, "response_format.type"),
+        ({"response_format": schema("/etc/passwd.json")}, "response_format.json_schema.schema"),
+        ({"response_format": schema(BAD_SCHEMA)},
+         "response_format.json_schema.schema.properties.x.pattern"),
+        ({"structured_outputs": {"json": BAD_SCHEMA}},
+         "structured_outputs.json.properties.x.pattern"),
+        ({"structured_outputs": {"foo": 1}}, "structured_outputs.foo"),
+        ({"structured_outputs": {"regex": "a("}}, "structured_outputs.regex"),
+        ({"structured_outputs": {"regex": "a", "choice": ["b"]}}, "structured_outputs.choice"),
+        ({"guided_json": "{"}, "guided_json"),
+        ({"structured_outputs": {"grammar": "/etc/passwd"}}, "structured_outputs.grammar"),
+        ({"chat_template_kwargs": {"tools_in_user": 1}}, "chat_template_kwargs.tools_in_user"),
+        ({"tools": ["os.system"]}, "tools[0]"),
+        ({"tools": [{"type": "function", "function": {"name": "f", "parameters": BAD_SCHEMA}}]},
+         "tools[0].function.parameters.properties.x.pattern"),
+        ({"tool_choice": "required"}, "tool_choice"),
+        ({"top_logprobs": 2}, "top_logprobs"),
+        ({"logit_bias": {"x": 1}}, "logit_bias.x"),
+        ({"adapter": "none"}, "adapter"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("streams", [False, True])
+def test_fields_are_named(
+    client: openai.OpenAI, fields: dict[str, Any], param: str, streams: bool
+) -> None:
+    body = {"model": "small", "messages": ASK, "max_tokens": 8, "stream": streams, **fields}
+    if "stream_options" in fields:
+        body["stream"] = False
+    with pytest.raises(openai.BadRequestError) as caught:
+        client.post("/chat/completions", body=body, cast_to=object)
+    error = caught.value
+    assert error.param == param
+    assert error.type == "invalid_request_error"
+    assert "Traceback" not in error.message
+    assert error.message
+
+
+def test_classes_of_exceptions(client: openai.OpenAI) -> None:
+    with pytest.raises(openai.NotFoundError) as caught:
+        client.chat.completions.create(model="none", messages=ASK)
+    assert caught.value.code == "model_not_found"
+    assert caught.value.param == "model"
+    with pytest.raises(openai.NotFoundError):
+        client.models.retrieve("none")
+    with pytest.raises(openai.AuthenticationError) as refused:
+        client.with_options(api_key="sk-wrong").models.list()
+    assert refused.value.code == "invalid_api_key"
+
+
+def test_a_long_prompt_of_a_completion_is_its_prompt(client: openai.OpenAI) -> None:
+    with pytest.raises(openai.BadRequestError) as caught:
+        client.completions.create(model="small", prompt="a b " * 9000)
+    assert caught.value.param == "prompt"
+
+
+BODIES: list[tuple[bytes, int]] = [
+    (b"", 400),
+    (b"[]", 400),
+    (b"{", 400),
+    (b"\xff{}", 400),
+    (b'{"a": NaN}', 400),
+    (b'{"a": 1, "a": 2}', 400),
+    (b'{"messages": "\\ud800"}', 400),
+    (b'{"\\ud800": 1}', 400),
+    (b'{"a":' + b"[" * 300 + b"]" * 300 + b"}", 400),
+    (b'{"a":' + b"[" * 100_000 + b"]" * 100_000 + b"}", 400),
+    (b'{"max_tokens": ' + b"9" * 10_000 + b', "messages": "x"}', 400),
+    (b'{"max_tokens": ' + b"9" * 400 + b', "messages": "x"}', 400),
+    (b'{"seed": 1e400, "messages": "x"}', 400),
+    (b'{"temperature": 1e400, "messages": "x"}', 400),
+    (b'{"messages": "' + b"x" * (5 << 20) + b'"}', 413),
+    (json.dumps({"messages": "x", "guided_regex": "a" * 600_000}).encode(), 413),
+]
+
+
+@pytest.mark.parametrize(("body", "status"), BODIES, ids=lambda one: str(one)[:24])
+def test_bodies(served: Served, body: bytes, status: int) -> None:
+    headers = {**AUTH, "Content-Type": "application/json"}
+    answer = httpx.post(f"{served.root}/v1/chat/completions", content=body, headers=headers)
+    assert answer.status_code == status
+    assert set(answer.json()["error"]) == {"message", "type", "param", "code"}
+
+
+def test_what_is_no_json(served: Served) -> None:
+    url = f"{served.root}/v1/chat/completions"
+    for headers in (
+        {"Content-Type": "text/plain"},
+        {"Content-Type": "application/json", "Content-Encoding": "gzip"},
+    ):
+        answer = httpx.post(url, content=b"{}", headers={**AUTH, **headers})
+        assert (answer.status_code, answer.json()["error"]["code"]) == (400, "invalid_content_type")
+
+
+def test_paths_and_methods(served: Served) -> None:
+    answer = httpx.get(f"{served.root}/v1/nothing", headers=AUTH)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (404, "not_found")
+    answer = httpx.get(f"{served.root}/v1/chat/completions", headers=AUTH)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (405, "method_not_allowed")
