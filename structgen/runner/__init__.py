@@ -27,6 +27,7 @@ from .requests import (
     Message,
     RerankRequest,
 )
+from .requests import refused as request_error
 from .responses import (
     AgenticToolCall,
     ChatChunk,
@@ -41,6 +42,7 @@ from .responses import (
 from .runner import Runner
 from .sessions import Sessions
 from .tools import LONGEST_RESULT, TIMEOUT_SECONDS, Tool, ToolFailure, ToolOutcome
+from .trials import Trials
 
 __all__ = [
     "LONGEST_RESULT",
@@ -70,5 +72,7 @@ __all__ = [
     "ToolFailure",
     "ToolOutcome",
     "ToolRequest",
+    "Trials",
     "Usage",
+    "request_error",
 ]

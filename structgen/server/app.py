@@ -16,10 +16,11 @@ from fastapi.middleware.cors import CORSMiddleware
 from fastapi.responses import Response
 from starlette.exceptions import HTTPException
 
-from structgen.runner import Runner
+from structgen.errors import StructgenError
+from structgen.runner import Runner, Trials
 
 from .auth import Keys, keys_in
-from .errors import ApiError
+from .errors import ApiError, told
 from .gateway import LOG, Gateway
 from .routes import ROUTERS
 from .settings import Settings
@@ -44,12 +45,15 @@ def create_app(
 
     @contextlib.asynccontextmanager
     async def life(app: FastAPI) -> AsyncIterator[None]:
+        trials = Trials(settings.compile_seconds, settings.compile_bytes)
+        app.state.trials = trials
         loading = asyncio.ensure_future(_load(app, runner, settings))
         try:
             yield
         finally:
             loading.cancel()
             await asyncio.gather(loading, return_exceptions=True)
+            await trials.close()
             if owns_runner:
                 await runner.aclose()
 
@@ -69,6 +73,7 @@ def create_app(
     for router in ROUTERS:
         app.include_router(router)
     app.add_exception_handler(ApiError, _api_error)
+    app.add_exception_handler(StructgenError, _known_error)
     app.add_exception_handler(HTTPException, _http_error)
     app.add_middleware(Gateway, settings=settings, keys=keys)
     if settings.cors_origins:
@@ -91,6 +96,7 @@ def _version() -> str:
 
 async def _load(app: FastAPI, runner: Runner, settings: Settings) -> None:
     """Load what is to be loaded at the start, one after the other."""
+    await app.state.trials.start()
     if settings.lazy:
         return
     for id_ in runner.list_models():
@@ -99,6 +105,10 @@ async def _load(app: FastAPI, runner: Runner, settings: Settings) -> None:
         except Exception as error:
             LOG.error("%s cannot be loaded: %s", id_, error)
     app.state.is_ready = True
+
+
+async def _known_error(request: Request, error: Exception) -> Response:
+    return await _api_error(request, told(error))
 
 
 async def _api_error(request: Request, error: Exception) -> Response:

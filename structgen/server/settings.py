@@ -52,6 +52,7 @@ class Settings(BaseModel):
         max_body_bytes: most bytes of a request.
         max_schema_bytes: most bytes of the schemas and grammars of a request, as JSON.
         max_tokens: most tokens of an answer; None: the model's limit.
+        max_inputs: most texts of one request for vectors, and questions of one for decisions.
         max_outputs: most answers of one request: ``n`` times prompts.
         body_seconds: within which a request has to have arrived.
         request_seconds: within which it has to be answered.
@@ -84,6 +85,7 @@ class Settings(BaseModel):
     max_body_bytes: Count = 4 << 20
     max_schema_bytes: Count = 512 << 10
     max_tokens: Count | None = None
+    max_inputs: Count = 2_048
     max_outputs: Count = 16
     body_seconds: Seconds = 30.0
     request_seconds: Seconds = 600.0

@@ -13,13 +13,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
+from pydantic import BaseModel, ValidationError
+
 from structgen.errors import RequestError
-from structgen.runner import ChatRequest, CompletionRequest
+from structgen.runner import ChatRequest, CompletionRequest, request_error
 
 from .errors import ApiError, told
 from .settings import Settings
 
 RequestT = TypeVar("RequestT", ChatRequest, CompletionRequest)
+
+BodyT = TypeVar("BodyT", bound=BaseModel)
 
 HARMLESS = ("store", "prompt_cache_retention")
 """Fields of OpenAI's that the Runner does not know, and that change no answer."""
@@ -87,13 +91,25 @@ def asked(kind: type[RequestT], body: Mapping[str, Any], settings: Settings) -> 
         raise refused("stream_options is of no use without stream=true.", "stream_options")
     _grammar(fields, names)
     _template(fields, names)
-    _check_sizes(fields, settings)
+    check_sizes(fields, settings)
     try:
         request = kind.of(fields, {})
     except RequestError as error:
         raise renamed(error, names) from error
     _bound(request, settings)
     return Asked(request, streams, names)
+
+
+def read(kind: type[BodyT], body: Mapping[str, Any]) -> BodyT:
+    """A body of one of the server's own endpoints.
+
+    Raises:
+        ApiError: a field is unknown or wrong.
+    """
+    try:
+        return kind.model_validate(dict(body))
+    except ValidationError as error:
+        raise told(request_error(kind, error)) from None
 
 
 def refused(message: str, param: str, code: str = "unsupported_field") -> ApiError:
@@ -167,7 +183,7 @@ def _template(fields: dict[str, Any], names: dict[str, str]) -> None:
         names["enable_thinking"] = path
 
 
-def _check_sizes(fields: Mapping[str, Any], settings: Settings) -> None:
+def check_sizes(fields: Mapping[str, Any], settings: Settings) -> None:
     """Refuse schemas that are larger than schemas may be, and tools that are none."""
     tools = fields.get("tools")
     for index, tool in enumerate(tools if isinstance(tools, list) else ()):

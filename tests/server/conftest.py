@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import openai
 import pytest
 import uvicorn
-from one_server import KEY, MODEL, Served
+from one_server import EMBEDDER, KEY, MODEL, Served
 
 from structgen import Runner
 from structgen.server import Settings, create_app
@@ -17,7 +17,7 @@ from structgen.server import Settings, create_app
 
 @pytest.fixture(scope="session")
 def served() -> Iterator[Served]:
-    with Runner({"small": MODEL}, aliases={"gpt-4o": "small"}) as runner:
+    with Runner({"small": MODEL, "vectors": EMBEDDER}, aliases={"gpt-4o": "small"}) as runner:
         settings = Settings(api_keys=("sk-other", KEY), max_outputs=8, cors_origins=("http://a.b",))
         app = create_app(runner, settings)
         config = uvicorn.Config(app, port=0, log_config=None, access_log=False, ws="none")

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from structgen import Runner
 
 MODEL = "smollm2-135m-instruct"
+EMBEDDER = "all-minilm-l6-v2"
 KEY = "sk-test-1"
 
 

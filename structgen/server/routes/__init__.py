@@ -4,9 +4,17 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
-from . import chat, completions, health, models
+from . import chat, completions, grammars, health, models, tokens, vectors
 
 __all__ = ["ROUTERS"]
 
-ROUTERS: tuple[APIRouter, ...] = (chat.router, completions.router, models.router, health.router)
+ROUTERS: tuple[APIRouter, ...] = (
+    chat.router,
+    completions.router,
+    vectors.router,
+    tokens.router,
+    models.router,
+    grammars.router,
+    health.router,
+)
 """All of them."""

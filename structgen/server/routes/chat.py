@@ -10,7 +10,7 @@ from structgen.runner import ChatChunk, ChatRequest
 from ..bodies import json_object
 from ..exchange import settings_of
 from ..wire import asked
-from .text import check_model, runner_of, streamed, whole
+from .text import check_model, runner_of, streamed, tried, whole
 
 router = APIRouter(tags=["text"])
 
@@ -20,6 +20,7 @@ async def chat_completions(request: Request) -> Response:
     """Answer a chat."""
     work = asked(ChatRequest, await json_object(request), settings_of(request))
     check_model(request, work.request.model)
+    await tried(request, work)
     runner = runner_of(request)
     if work.streams:
         return await streamed(request, runner.astream_chat(work.request), work.told, _is_head)

@@ -8,7 +8,9 @@ from fastapi import APIRouter, Request
 
 from structgen.runner import Runner
 
-from .text import check_model, runner_of
+from ..errors import told
+from ..exchange import answered
+from .text import check_model, runner_of, said
 
 router = APIRouter(tags=["models"])
 
@@ -34,6 +36,34 @@ async def list_models(request: Request) -> dict[str, Any]:
     created = request.app.state.created
     data = [described(runner, id_, created) for id_ in runner.list_models()]
     return {"object": "list", "data": data}
+
+
+@router.get("/v1/models/{model:path}/status")
+async def model_status(model: str, request: Request) -> dict[str, Any]:
+    """What is known of a model: whether it is loaded, what it takes, why loading failed."""
+    check_model(request, model)
+    info = runner_of(request).get_model_info(model)
+    info.pop("source")  # a path of this machine, maybe
+    return info
+
+
+@router.post("/v1/models/{model:path}/load")
+async def load_model(model: str, request: Request) -> dict[str, Any]:
+    """Load a model, and answer when it is there."""
+    check_model(request, model)
+    try:
+        await answered(request, runner_of(request).aload(model))
+    except Exception as error:
+        raise said(error, told) from error
+    return await model_status(model, request)
+
+
+@router.post("/v1/models/{model:path}/unload")
+async def unload_model(model: str, request: Request) -> dict[str, Any]:
+    """Unload a model when its requests have ended. The next request loads it again."""
+    check_model(request, model)
+    await answered(request, runner_of(request).aunload(model))
+    return await model_status(model, request)
 
 
 @router.get("/v1/models/{model:path}")

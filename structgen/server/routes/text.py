@@ -9,11 +9,13 @@ from fastapi import Request
 from fastapi.responses import Response
 from pydantic import BaseModel
 
-from structgen.runner import Runner
+from structgen.errors import RequestError
+from structgen.runner import Runner, Trials
 
 from ..errors import ApiError
 from ..exchange import answered, settings_of
 from ..sse import DONE, EventStream, begun, json_event
+from ..wire import Asked
 
 PieceT = TypeVar("PieceT", bound=BaseModel)
 
@@ -41,6 +43,19 @@ def check_model(request: Request, name: Any) -> None:
             param="model",
             code="model_not_found",
         )
+
+
+async def tried(request: Request, work: Asked[Any]) -> None:
+    """Try the form of a request out, where it can do no harm.
+
+    Raises:
+        ApiError: it cannot be enforced.
+    """
+    trials: Trials = request.app.state.trials
+    try:
+        await answered(request, trials.check(work.request))
+    except RequestError as error:
+        raise work.told(error) from error
 
 
 async def whole(

@@ -1,0 +1,238 @@
+"""Forms that strangers send, tried out where they can do no harm: in a process of their own.
+
+Owns `Trials`: processes that compile the form of a request as the Runner would, with a deadline and
+a limit on memory. One that goes beyond either is ended, and another takes its place; the request is
+refused, and nobody else has waited. The engine has limits of its own (`CompileLimitExceeded`),
+which most hostile forms meet first; but what it does until then would hold up the threads of a
+server, which share one interpreter lock. A form that has passed is not tried again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import json
+import os
+import struct
+import sys
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import Any, final
+
+from structgen.automaton import build
+from structgen.constraint import check_grammar
+from structgen.errors import OutputTypeError, RequestError, StructgenError
+from structgen.types import lower
+
+from .constraints import refusal, wanted
+from .requests import ChatRequest, Sampled
+
+PROCESSES = 2
+"""How many forms are tried at once: one that takes long does not hold up the next."""
+
+_KEPT = 4_096
+_FIELDS = (
+    "response_format",
+    "grammar",
+    "grammar_type",
+    "tools",
+    "tool_choice",
+    "parallel_tool_calls",
+)
+_CHAT = {"messages": "-"}
+_HEAD = struct.Struct(">I")
+
+
+def check_form(request: Sampled) -> None:
+    """Compile the form that a request asks for, for no model.
+
+    Raises:
+        RequestError: it cannot be enforced; ``param`` says where that stands.
+    """
+    asked = wanted(request)
+    if asked.type is None:
+        return
+    try:
+        build(lower(asked.type).grammar, {})
+    except OutputTypeError as error:
+        raise refusal(error, asked, request) from error
+
+
+def problems_of(grammar_type: str, grammar: Any) -> list[dict[str, Any]]:
+    """All that is wrong with a form: of each ``message``, ``line``, ``path``, ``is_error``."""
+    if grammar_type in ("lark", "gbnf") and isinstance(grammar, str) and grammar.strip():
+        return [
+            {"message": one.message, "line": one.line, "path": None, "is_error": one.is_error}
+            for one in check_grammar.problems(grammar, None, grammar_type)
+        ]
+    try:
+        fields = {"grammar": grammar, "grammar_type": grammar_type}
+        check_form(ChatRequest.of(_CHAT, fields))
+    except RequestError as error:
+        return [{"message": str(error), "line": None, "path": error.param, "is_error": True}]
+    return []
+
+
+@final
+class Trials:
+    """Processes that try forms out. For one event loop; close it there."""
+
+    def __init__(self, seconds: float, memory: int) -> None:
+        """Start nothing yet.
+
+        Args:
+            seconds: that a form may take.
+            memory: bytes that a process may have.
+        """
+        self._seconds = seconds
+        self._memory = memory
+        self._idle: list[asyncio.subprocess.Process] = []
+        self._places = asyncio.Semaphore(PROCESSES)
+        self._known: OrderedDict[bytes, RequestError | None] = OrderedDict()
+
+    async def start(self) -> None:
+        """Start a process, so that the first form does not wait for it."""
+        async with self._places:
+            if not self._idle:
+                self._idle.append(await self._process())
+
+    async def check(self, request: Sampled) -> None:
+        """Try the form of a request out.
+
+        Raises:
+            RequestError: it cannot be enforced, or takes too much.
+        """
+        fields = {
+            name: value for name in _FIELDS if (value := getattr(request, name, None)) is not None
+        }
+        format_ = fields.get("response_format")
+        if isinstance(format_, Mapping) and format_.get("type") in ("text", "json_object"):
+            del fields["response_format"]
+        if not {"response_format", "grammar", "tools"} & fields.keys():
+            return
+        text = json.dumps({"do": "check", "fields": fields}).encode()
+        digest = hashlib.sha256(text).digest()
+        if digest not in self._known:
+            try:
+                await self._asked(text)
+            except RequestError as error:
+                self._known[digest] = error
+            else:
+                self._known[digest] = None
+            if len(self._known) > _KEPT:
+                self._known.popitem(last=False)
+        self._known.move_to_end(digest)
+        error_before = self._known[digest]
+        if error_before is not None:
+            raise RequestError(str(error_before), param=error_before.param) from OutputTypeError()
+
+    async def problems(self, grammar_type: str, grammar: Any) -> list[dict[str, Any]]:
+        """`problems_of`, out there; a form that takes too much is a problem, too."""
+        text = {"do": "problems", "grammar_type": grammar_type, "grammar": grammar}
+        try:
+            found: list[dict[str, Any]] = await self._asked(json.dumps(text).encode())
+        except RequestError as error:
+            return [{"message": str(error), "line": None, "path": error.param, "is_error": True}]
+        return found
+
+    async def _asked(self, text: bytes) -> Any:
+        """What a process answers."""
+        async with self._places:
+            process = self._idle.pop() if self._idle else await self._process()
+            is_fine = False
+            try:
+                said = await asyncio.wait_for(_exchange(process, text), self._seconds)
+                is_fine = "memory" not in said
+            except asyncio.TimeoutError:
+                raise RequestError(
+                    f"The form takes more than {self._seconds:g} s to compile. Make it simpler.",
+                    param=_place(text),
+                ) from None
+            except (OSError, asyncio.IncompleteReadError):
+                said = {"memory": True}
+            finally:
+                if is_fine:
+                    self._idle.append(process)
+                else:
+                    await _ended(process)
+        if "memory" in said:
+            raise RequestError(
+                f"The form takes more than {self._memory:,} bytes to compile. Make it simpler.",
+                param=_place(text),
+            )
+        if "error" in said:
+            raise RequestError(said["error"], param=said["param"])
+        return said["answer"]
+
+    async def _process(self) -> asyncio.subprocess.Process:
+        paths = [str(path) or os.getcwd() for path in sys.path]
+        code = (
+            f"import sys; sys.path[:] = {paths!r}; "
+            f"from structgen.runner import trials; trials.work({self._memory})"
+        )
+        return await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-c",
+            code,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.DEVNULL,
+        )
+
+    async def close(self) -> None:
+        """End the processes."""
+        while self._idle:
+            await _ended(self._idle.pop())
+
+
+def _place(text: bytes) -> str | None:
+    """Which field a form that takes too much stands in."""
+    given = json.loads(text)
+    return next((name for name in _FIELDS if name in given.get("fields", given)), None)
+
+
+async def _exchange(process: asyncio.subprocess.Process, text: bytes) -> dict[str, Any]:
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(_HEAD.pack(len(text)) + text)
+    await process.stdin.drain()
+    (size,) = _HEAD.unpack(await process.stdout.readexactly(_HEAD.size))
+    said: dict[str, Any] = json.loads(await process.stdout.readexactly(size))
+    return said
+
+
+async def _ended(process: asyncio.subprocess.Process) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        process.kill()
+    await process.wait()
+
+
+# -- in the process ---------------------------------------------------------------------------
+
+
+def work(memory: int) -> None:
+    """Answer until nobody asks any more."""
+    with contextlib.suppress(ImportError):  # Windows has none
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
+    given, out = sys.stdin.buffer, sys.stdout.buffer
+    while len(head := given.read(_HEAD.size)) == _HEAD.size:
+        text = given.read(_HEAD.unpack(head)[0])
+        try:
+            said = json.dumps(_answer(json.loads(text))).encode()
+        except MemoryError:
+            said = b'{"memory": true}'
+        out.write(_HEAD.pack(len(said)) + said)
+        out.flush()
+
+
+def _answer(asked: Mapping[str, Any]) -> dict[str, Any]:
+    try:
+        if asked["do"] == "problems":
+            return {"answer": problems_of(asked["grammar_type"], asked["grammar"])}
+        check_form(ChatRequest.of(_CHAT, asked["fields"]))
+    except StructgenError as error:
+        return {"error": str(error), "param": getattr(error, "param", None)}
+    return {"answer": None}

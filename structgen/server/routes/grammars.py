@@ -1,0 +1,37 @@
+"""``POST /v1/grammars/check``: whether a form can be enforced, and all that is wrong with it."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from fastapi import APIRouter, Request
+from pydantic import BaseModel, ConfigDict
+
+from structgen.runner import Trials
+
+from ..bodies import json_object
+from ..exchange import answered, settings_of
+from ..wire import check_sizes, read
+
+router = APIRouter(tags=["operation"])
+
+
+class CheckBody(BaseModel):
+    """A form, as requests for text have it."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    grammar: Any
+    grammar_type: Literal["regex", "json_schema", "lark", "gbnf", "choice"]
+
+
+@router.post("/v1/grammars/check")
+async def check_grammar(request: Request) -> dict[str, Any]:
+    """Compile a form and say what is wrong with it. What is wrong is an answer, and no error."""
+    body = await json_object(request)
+    asked = read(CheckBody, body)
+    check_sizes(body, settings_of(request))
+    trials: Trials = request.app.state.trials
+    problems = await answered(request, trials.problems(asked.grammar_type, asked.grammar))
+    is_valid = not any(problem["is_error"] for problem in problems)
+    return {"valid": is_valid, "problems": problems}
