@@ -1,4 +1,4 @@
-"""``POST /v1/chat/completions``."""
+"""The endpoint of chats: ``POST /v1/chat/completions``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``POST /v1/completions``."""
+"""The endpoint of texts that go on: ``POST /v1/completions``."""
 
 from __future__ import annotations
 
