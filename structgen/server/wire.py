@@ -34,8 +34,16 @@ GRAMMARS = ("regex", "choice", "grammar", "json", "json_object")
 _OLD = {f"guided_{name}": name for name in GRAMMARS}
 """The names that they had in vLLM before 0.12."""
 
-_PYTHON_ONLY = ("output_type",)
-"""Fields of the Runner's requests that JSON cannot say."""
+_PYTHON_ONLY = (
+    "output_type",
+    "approve",
+    "max_tool_rounds",
+    "tool_timeout",
+    "max_tool_result",
+    "session_id",
+)
+"""Fields of the Runner's requests for those who hold the Runner: JSON cannot say them, or they
+are about functions that run here, or about conversations, which clients would have in common."""
 
 
 @dataclass(slots=True)
@@ -86,7 +94,7 @@ def asked(kind: type[RequestT], body: Mapping[str, Any], settings: Settings) -> 
         fields.pop(name, None)
     for name in _PYTHON_ONLY:
         if name in fields:
-            raise refused(f"{name} is not supported: it is for Python.", name)
+            raise refused(f"{name} is not supported over HTTP: it is for programs in Python.", name)
     if not streams and fields.get("stream_options") is not None:
         raise refused("stream_options is of no use without stream=true.", "stream_options")
     _grammar(fields, names)

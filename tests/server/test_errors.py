@@ -27,6 +27,7 @@ def schema(given: Any) -> Any:
         ({"min_p": 0.1}, "min_p"),
         ({"functions": []}, "functions"),
         ({"output_type": "int"}, "output_type"),
+        ({"session_id": "mine"}, "session_id"),
         ({"temperature": "hot"}, "temperature"),
         ({"temperature": -1}, "temperature"),
         ({"n": 9}, "n"),
