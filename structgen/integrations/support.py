@@ -60,6 +60,15 @@ INTEGRATIONS: tuple[Integration, ...] = (
         unsupported="tokens taken against the mask (processors after it)",
         tried="0.3.36 on the CPU",
     ),
+    Integration(
+        name="vLLM, logits processor",
+        module="structgen.integrations.vllm",
+        extra="",
+        enforced="every constraint, within `max_tokens`, along drafts too (runner V2)",
+        validated="that the arguments of a request can be read",
+        unsupported="as a structured-output backend: vLLM has a fixed list of these; beams",
+        tried="stand-ins with the interfaces of vLLM 0.32 (runner V2) and before; not vLLM itself",
+    ),
 )
 
 

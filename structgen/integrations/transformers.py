@@ -85,19 +85,28 @@ class StructgenLogitsProcessor:
         """
         width = scores.shape[-1]
         words = self.sequences.masks(input_ids.detach().cpu().numpy(), width)
-        return scores.masked_fill(~_allowed(words, width, scores.device), -torch.inf)
+        return scores.masked_fill(~allowed(words, width, scores.device), -torch.inf)
 
 
-def _allowed(words: Any, width: int, device: Any) -> Any:
-    """Packed masks as booleans ``[rows, width]`` on a device."""
+def allowed(words: Any, width: int, device: Any) -> Any:
+    """Packed masks as booleans on a device.
+
+    Args:
+        words: int32 ``[rows, words]``, a NumPy array.
+        width: how many logits there are; those beyond the masks are not allowed.
+        device: of torch.
+
+    Returns:
+        A tensor of booleans ``[rows, width]``.
+    """
     if device.type == "cpu":
         bits = np.unpackbits(words.view(np.uint8), axis=1, bitorder="little")
-        allowed = torch.from_numpy(bits).bool()
+        found = torch.from_numpy(bits).bool()
     else:  # an eighth of the bytes goes over, and is unpacked there
         packed = torch.from_numpy(words).to(device)
-        allowed = (packed.unsqueeze(-1) >> torch.arange(32, device=device)) & 1
-        allowed = allowed.bool().flatten(1)
-    if allowed.shape[1] < width:
-        beyond = allowed.new_zeros((allowed.shape[0], width - allowed.shape[1]))
-        allowed = torch.cat([allowed, beyond], dim=1)
-    return allowed[:, :width]
+        found = (packed.unsqueeze(-1) >> torch.arange(32, device=device)) & 1
+        found = found.bool().flatten(1)
+    if found.shape[1] < width:
+        beyond = found.new_zeros((found.shape[0], width - found.shape[1]))
+        found = torch.cat([found, beyond], dim=1)
+    return found[:, :width]

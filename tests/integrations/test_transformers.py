@@ -142,3 +142,24 @@ def test_beams_are_refused_by_name(model, tokenizer, words):
     processor = adapter.StructgenLogitsProcessor(constraint)
     with pytest.raises((OptionError, TokenNotAllowed), match="num_beams=1"):
         outputs(model, tokenizer, ["a"], processor, max_new_tokens=60, num_beams=4)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_the_rows_of_vllm_are_masked_in_place(words, device):
+    """vLLM's processors share what masks are to torch."""
+    import numpy as np
+
+    from structgen.integrations import vllm
+
+    constraint = structgen.compile(["tea", "coffee"], words)
+    out = np.zeros((2, (words.size + 31) // 32), np.int32)
+    structgen.fill_masks([constraint.start(), None], out)
+    first = sorted({words.tokens.index(text) for text in (b"t", b"te", b"c", b"co")})
+    for rows, n in (([2, 0], 3), ([1, 0], 2), ([0, 1], 2)):
+        logits = torch.zeros((n, words.size + 5), device=device)
+        assert vllm._Checked()._mask(logits, rows, out) is logits
+        kept = [(row == 0).nonzero().flatten().tolist() for row in logits.cpu()]
+        assert kept[rows[0]] == first
+        assert kept[rows[1]] == list(range(words.size // 32 * 32 + 32))[: words.size + 5]
+        if n == 3:
+            assert len(kept[1]) == words.size + 5
