@@ -77,6 +77,7 @@ class Work:
         made: how many of these are made; the others are the same, as nothing is left to chance.
         asked: the form.
         began: when the request came.
+        thinking: the field that asks for thoughts, if any.
     """
 
     generator: WorkerGenerator[Any]
@@ -86,6 +87,7 @@ class Work:
     made: int
     asked: Wanted
     began: float
+    thinking: str | None
 
     @property
     def reader(self) -> Reader:
@@ -122,7 +124,7 @@ async def work_of(host: TextHost, request: Sampled, began: float) -> Work:
     n = request.n or 1
     settings = search_options.resolve(search_options.parse(options), host.search_defaults)
     made = n if settings.get("do_sample") else 1
-    return Work(generator, prompts, options, n, made, asked, began)
+    return Work(generator, prompts, options, n, made, asked, began, _thinking_field(request))
 
 
 def _thinking_field(request: Sampled) -> str | None:
@@ -183,6 +185,8 @@ def told(error: Exception, work: Work) -> Exception:
         return error
     text = str(error)
     param = None
+    if work.thinking is not None and "think=" in text:
+        return RequestError(text, param=work.thinking)
     for option, field in _FIELDS.items():
         if option in text:
             param, text = field, text.replace(option, field)

@@ -339,3 +339,63 @@ def test_a_prompt_that_is_too_long(runner: Runner) -> None:
     cut = runner.chat(messages=messages, max_tokens=7200, truncate_sequence=True, output_type=bool)
     assert cut.usage.prompt_tokens <= 8192 - 7200
     assert answer.text
+
+
+def test_calls_or_a_value_of_a_type(runner: Runner) -> None:
+    """Tools beside a form: what is no call is of that form, streamed or not."""
+    tools = [{"type": "function", "function": {"name": "look", "parameters": SCHEMA}}]
+    seen = set()
+    for seed in range(6):
+        asked: dict[str, Any] = {
+            "messages": "Kim is 7 years old.",
+            "tools": tools,
+            "response_format": form(SCHEMA),
+            "temperature": 1.5,
+            "seed": seed,
+            "max_tokens": 90,
+        }
+        answer = runner.chat(asked)
+        message = answer.choices[0].message
+        content, calls, reason = told(runner, **asked)
+        assert reason == answer.choices[0].finish_reason
+        assert content == (message.content or "")
+        assert calls == [call.function.model_dump() for call in message.tool_calls or []]
+        seen.add(reason)
+        if reason == "stop":
+            assert json.loads(content) == answer.value
+            assert set(answer.value) == {"name", "age"}
+        else:
+            assert not content
+            assert all(set(json.loads(call["arguments"])) == {"name", "age"} for call in calls)
+    with pytest.raises(RequestError) as caught:
+        runner.chat(
+            messages="Hi", tools=tools, response_format=form({"properties": {"x": {"type": "wat"}}})
+        )
+    assert caught.value.param == "response_format.json_schema.schema.properties.x.type"
+
+
+def test_thoughts_stand_beside_the_answer(runner: Runner) -> None:
+    asked: dict[str, Any] = {
+        "messages": "Is water wet?",
+        "output_type": Literal["yes", "no"],
+        "thinking_budget": 30,
+        "seed": 1,
+    }
+    answer = runner.chat(asked)
+    message = answer.choices[0].message
+    assert message.content in ("yes", "no")
+    assert message.reasoning_content
+    details = answer.usage.completion_tokens_details
+    assert 0 < details.reasoning_tokens <= 30
+    assert answer.usage.completion_tokens > details.reasoning_tokens
+    thought, text = "", ""
+    for chunk in runner.stream_chat(asked):
+        for choice in chunk.choices:
+            thought += choice.delta.reasoning_content or ""
+            text += choice.delta.content or ""
+    assert (thought.strip(), text) == (message.reasoning_content, message.content)
+    with pytest.raises(RequestError) as caught:
+        runner.chat({**asked, "thinking_budget": 2})
+    assert caught.value.param == "thinking_budget"
+    short = runner.chat({**asked, "thinking_budget": None, "enable_thinking": False})
+    assert short.choices[0].message.reasoning_content is None

@@ -1,0 +1,60 @@
+"""Prompts that are too long: what goes, and what stays."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from fakes import FakeModel
+
+from structgen import Generator, PromptError
+from structgen.decoding.truncation import without_oldest
+
+
+def chat(text: str) -> list[dict[str, Any]]:
+    """``s``ystem, ``u``ser, ``a``ssistant and ``t``ool messages, each of 10 characters."""
+    roles = {"s": "system", "u": "user", "a": "assistant", "t": "tool"}
+    return [{"role": roles[one], "content": f"{i:010}"} for i, one in enumerate(text)]
+
+
+def kept(text: str, room: int) -> str:
+    given = chat(text)
+    found = without_oldest(given, lambda some: sum(len(m["content"]) for m in some) <= room)
+    assert found[-1]["content"] == given[-1]["content"][-len(found[-1]["content"]) :]
+    return "".join(message["role"][0] for message in found)
+
+
+@pytest.mark.parametrize(
+    ("text", "room", "expected"),
+    [
+        ("suau", 40, "suau"),
+        ("suauau", 40, "suau"),  # a question goes with its answer
+        ("suauau", 30, "su"),
+        ("uatauatau", 60, "uatau"),  # and a tool's result with its call
+        ("uatauatau", 40, "u"),
+        ("susuau", 40, "ssu"),  # the system's stay
+        ("sau", 20, "su"),
+        ("u", 5, "u"),
+        ("su", 13, "su"),
+    ],
+)
+def test_the_oldest_turns_go_first(text: str, room: int, expected: str) -> None:
+    assert kept(text, room) == expected
+
+
+def test_the_last_message_loses_its_beginning() -> None:
+    (message,) = without_oldest(
+        [{"role": "user", "content": "0123456789"}], lambda some: len(some[0]["content"]) <= 3
+    )
+    assert message == {"role": "user", "content": "789"}
+
+
+def test_a_generator_cuts_when_it_is_asked() -> None:
+    model = FakeModel()
+    long = "ab" * model.context_length
+    generator = Generator(model, ["yes", "no"])
+    with pytest.raises(PromptError):
+        generator(long)
+    result = generator.result(long, truncate=True, max_new_tokens=8)
+    assert result.usage.prompt_tokens == model.context_length - 8
+    assert generator("a", truncate=True) in ("yes", "no")
