@@ -61,6 +61,7 @@ _FIELDS = {
     "max_length": "max_tokens",
     "adapter": "adapter",
     "abstain_below": "abstain_below",
+    "best=": "best=",
 }
 """Options that errors of a call are about, and the fields that they are."""
 
@@ -189,7 +190,7 @@ def told(error: Exception, work: Work) -> Exception:
         return RequestError(text, param=work.thinking)
     for option, field in _FIELDS.items():
         if option in text:
-            param, text = field, text.replace(option, field)
+            param, text = field.rstrip("="), text.replace(option, field)
             break
     return RequestError(text, param=param)
 

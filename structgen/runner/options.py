@@ -27,6 +27,7 @@ _OPTIONS = {
     "timeout": "timeout",
     "special_tokens": "special_tokens",
     "abstain_below": "abstain_below",
+    "best": "best",
 }
 """Fields, and the options that they are."""
 
@@ -45,7 +46,7 @@ def search_of(request: Sampled) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for field, option in _OPTIONS.items():
         value = getattr(request, field)
-        if value is None or value == []:
+        if value is None or value is False or value == []:
             continue
         if field == "top_k" and value == -1:
             value = 0  # how other programs write that there is no limit

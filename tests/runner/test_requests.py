@@ -182,6 +182,7 @@ def test_every_option_of_the_loop_has_a_field_or_a_reason() -> None:
             "timeout": 3.0,
             "special_tokens": "anywhere",
             "abstain_below": 0.5,
+            "best": True,
             "logprobs": True,
             "top_logprobs": 2,
             "max_tokens": 7,
