@@ -41,7 +41,7 @@ from .probabilities import probabilities
 from .results import GenerationResult, Parsed, Timings, Usage
 from .run import Chunk, Output, Run, SectionName
 from .stream import Stream, pieces
-from .tasks import Prepared, Task
+from .tasks import Prepared, Task, checks_for, checks_of_constraint
 from .thinking import Think
 from .tool_syntax import as_model_writes, tool_syntax, written_in
 from .value_stream import ValueStream
@@ -83,6 +83,8 @@ __all__ = [
     "chat",
     "check_adapter",
     "check_fits",
+    "checks_for",
+    "checks_of_constraint",
     "encode",
     "failure",
     "gathered",

@@ -18,10 +18,10 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Hashable
-from typing import NoReturn, final
+from typing import Literal, NoReturn, final
 
 from structgen.errors import Attempt, ParseError, ValidationFailed
-from structgen.values import Checks, Key, Reading, Refusal
+from structgen.values import Judging, Key, Reading, Refusal, Waiting
 
 from .barred import Barred
 
@@ -40,7 +40,7 @@ class Trial:
         barred: what the output may not be.
     """
 
-    def __init__(self, checks: Checks, barred: Barred, retries: int) -> None:
+    def __init__(self, checks: Judging, barred: Barred, retries: int) -> None:
         """Begin an output.
 
         Args:
@@ -55,6 +55,7 @@ class Trial:
         self._ends: list[int] = []  # offset behind each token
         self._n_settled = 0
         self._n_dead = 0
+        self._waits_for: Literal["read", "end"] | None = None
         self._is_spent = False  # whether some of what was excluded last is so by the budget
         self._error: ParseError | None = None  # the latest refusal
         self._refused: dict[Key, list[tuple[bytes, bytes | None]]] = {}
@@ -70,7 +71,10 @@ class Trial:
     @property
     def n_settled(self) -> int:
         """How many of the first tokens stand for good."""
-        settled, ends = self._reading.settled, self._ends
+        return self._n_before(self._reading.settled)
+
+    def _n_before(self, settled: int) -> int:
+        ends = self._ends
         while self._n_settled < len(ends) and ends[self._n_settled] <= settled:
             self._n_settled += 1
         return self._n_settled
@@ -102,7 +106,7 @@ class Trial:
             data: its bytes.
 
         Returns:
-            To how many tokens the output goes back, None if it goes on.
+            To how many tokens the output goes back, None if it goes on, or `is_waiting`.
 
         Raises:
             ValidationFailed: what closes is refused, once too often.
@@ -110,7 +114,14 @@ class Trial:
         floor = self.n_settled
         self._data += data
         self._ends.append(len(self._data))
-        back = self._judge(self._reading.read(data), floor)
+        refusal = self._reading.read(data)
+        if isinstance(refusal, Waiting):
+            self._waits_for = "read"
+            return None
+        return self._go_on(refusal, floor)
+
+    def _go_on(self, refusal: Refusal | None, floor: int) -> int | None:
+        back = self._judge(refusal, floor)
         if back is None and self._refused:
             # What was refused there is refused whatever stands before.
             for key, start in self._reading.open_values:
@@ -121,7 +132,36 @@ class Trial:
     def end(self) -> int | None:
         """The output has ended. Returns and raises what `read` does."""
         floor = self.n_settled
-        return self._judge(self._reading.end(), floor)
+        refusal = self._reading.end()
+        if isinstance(refusal, Waiting):
+            self._waits_for = "end"
+            return None
+        return self._judge(refusal, floor)
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether it is not known yet what the checks say: `resume` comes next."""
+        return self._waits_for is not None
+
+    @property
+    def may_resume(self) -> bool:
+        """Whether it waits, and no longer has to."""
+        return self.is_waiting and not isinstance(self._reading.verdict(), Waiting)
+
+    def resume(self) -> tuple[bool, int | None]:
+        """Go on after `may_resume`.
+
+        Returns:
+            Whether it was the end that was waited for; and what that or `read` would have returned.
+
+        Raises:
+            ValidationFailed: as `read`.
+        """
+        refusal, is_end = self._reading.verdict(), self._waits_for == "end"
+        assert not isinstance(refusal, Waiting)
+        self._waits_for = None
+        floor = self._n_before(self._reading.settled_before)
+        return is_end, self._judge(refusal, floor) if is_end else self._go_on(refusal, floor)
 
     def _judge(self, refusal: Refusal | None, floor: int) -> int | None:
         if refusal is None:
@@ -197,7 +237,7 @@ class Trial:
     def _fail(self, when: str) -> NoReturn:
         told = "\n".join(f"  {one}" for one in self.attempts)
         raise ValidationFailed(
-            f"Checks of {self._checks.output.name} refuse the output, {when}:\n{told}",
+            f"Checks of {self._checks.name} refuse the output, {when}:\n{told}",
             text=self._data.decode("utf-8", "replace"),
             attempts=self.attempts,
         ) from self._error

@@ -37,7 +37,7 @@ from structgen.insight import (
 )
 from structgen.models.base import Model
 from structgen.sampling import Logits, LogitsProcessor, Sampler, TokenIds, TokenLogprob, TokenMask
-from structgen.values import Checks
+from structgen.values import Judging
 
 from . import options
 from .barred import Barred
@@ -86,7 +86,7 @@ class Generation:
         index: int = 0,
         position: int = 0,
         recorders: Sequence[Recorder] = (),
-        checks: Checks | None = None,
+        checks: Judging | None = None,
     ) -> None:
         """Check a call against the model.
 
@@ -306,7 +306,7 @@ class Generation:
             return
         if self.is_interrupted:
             self._finish("cancelled")
-        elif self.is_weighing:
+        elif self.is_weighing or (self.is_waiting and not self._resumes()):
             return
         elif self._length - len(self.prompt_ids) >= self.max_tokens:
             self._finish("length")
@@ -560,6 +560,10 @@ class Generation:
         """Take forced tokens until there is a choice, and write its mask."""
         assert self._cursor is not None
         while not self.is_weighing:
+            if self.is_waiting:
+                if not self._resumes():
+                    return
+                continue
             barred = self._excluded()
             tokens, needless = self._cursor.forced(self._spell)
             if tokens and tokens[0] in barred:
@@ -660,12 +664,42 @@ class Generation:
         self._n_unscored += 1
         return self._add(token)
 
+    def _resumes(self) -> bool:
+        """Go on where checks had to be waited for; whether there is anything to do after that."""
+        trial = self._trial
+        if trial is None or not trial.may_resume:
+            return False
+        is_end, back = trial.resume()
+        if back is not None:
+            self._go_back(back)
+        elif is_end:
+            self._finish("stop")
+            return False
+        self._tell_up_to(trial.n_settled)
+        return True
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether `advance` comes next, because checks that are made elsewhere are waited for."""
+        return self._trial is not None and self.finish_reason is None and self._trial.is_waiting
+
+    @property
+    def is_blocked(self) -> bool:
+        """Whether that would do nothing, because they have not answered yet."""
+        trial = self._trial
+        return (
+            trial is not None
+            and self.is_waiting
+            and not trial.may_resume
+            and not self.is_interrupted
+        )
+
     def _add(self, token: int) -> bool:
         """Add a token to the text; the end of the sequence ends the output.
 
         Returns:
             Whether it stays: False where a check has refused what it ends, and the output went
-            back.
+            back; or where that has to be waited for.
         """
         if token in self._eos_token_ids:
             return self._end()
@@ -680,6 +714,8 @@ class Generation:
             back = self._trial.read(self._token_texts[token])
             if back is not None:
                 self._go_back(back)
+                return False
+            if self._trial.is_waiting:
                 return False
             self._tell_up_to(self._trial.n_settled)
         if self._text.stopped_by is not None:
@@ -710,6 +746,8 @@ class Generation:
             if back is not None:
                 self._go_back(back)
                 return False
+            if self._trial.is_waiting:
+                return False
         self._finish("stop")
         return True
 
@@ -728,7 +766,7 @@ class Generation:
 
 
 def _trial(
-    checks: Checks, constraint: Constraint, settings: Mapping[str, Any], retries: int
+    checks: Judging, constraint: Constraint, settings: Mapping[str, Any], retries: int
 ) -> Trial:
     texts, samples = constraint.named.texts, settings.get("do_sample")
     temperature = float(settings.get("temperature", 1.0)) if samples else 1.0

@@ -57,6 +57,8 @@ def passes_of(run: Run, sequence: TokenSequence) -> Generator[list[Chunk], None,
                 if run.is_interrupted:
                     break
             continue
+        if run.is_waiting:
+            continue
         n_wanted = run.n_wanted
         if run.finish_reason is not None and not n_wanted:
             return

@@ -83,6 +83,14 @@ class Run(Output, Protocol):
         """Whether it is to end where it is."""
 
     @property
+    def is_waiting(self) -> bool:
+        """Whether `advance` comes next, because checks that are made elsewhere are waited for."""
+
+    @property
+    def is_blocked(self) -> bool:
+        """Whether that would do nothing, because they have not answered yet."""
+
+    @property
     def n_seen(self) -> int:
         """How many of the tokens the model has seen; it is to forget what it has seen beside."""
 

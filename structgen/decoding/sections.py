@@ -28,7 +28,7 @@ from structgen.errors import BudgetTooSmall, IncompleteOutput, OptionError, Prom
 from structgen.insight import Passes
 from structgen.models.base import Model
 from structgen.sampling import Logits, LogitsProcessor, TokenIds
-from structgen.values import Checks
+from structgen.values import Judging
 
 from .generation import Generation
 from .options import SearchOptions
@@ -76,7 +76,7 @@ class Sections:
         thoughts: Thoughts | None = None,
         draft: Drafted | None = None,
         index: int = 0,
-        checks: Checks | None = None,
+        checks: Judging | None = None,
     ) -> None:
         """Check a call against the model.
 
@@ -266,6 +266,16 @@ class Sections:
     def is_interrupted(self) -> bool:
         """Whether the output is to end where it is: cancelled, or out of time."""
         return self._part.is_interrupted
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether `advance` comes next, because checks that are made elsewhere are waited for."""
+        return self._part.is_waiting
+
+    @property
+    def is_blocked(self) -> bool:
+        """Whether that would do nothing, because they have not answered yet."""
+        return self._part.is_blocked
 
     @property
     def n_seen(self) -> int:

@@ -19,7 +19,7 @@ from structgen.errors import OptionError
 from structgen.models.base import Model
 from structgen.sampling import LogitsProcessor, TokenIds
 from structgen.types import FREE_TEXT
-from structgen.values import Checks, checks_of
+from structgen.values import Checks, Judging, checks_of
 
 from .call_validation import messages_of, tokens_of
 from .drafts import Draft, after_draft
@@ -135,13 +135,20 @@ class Task:
             room += (self._draft.max_tokens or room) + _MOST_REQUEST
         return max(context - room, 1)
 
-    def run(self, prepared: Prepared, search: SearchOptions, index: int = 0) -> Run:
+    def run(
+        self,
+        prepared: Prepared,
+        search: SearchOptions,
+        index: int = 0,
+        checks: Judging | None = None,
+    ) -> Run:
         """An output that can be made.
 
         Args:
             prepared: of `prepare`.
             search: the options of the call.
             index: which output of a call for several this is.
+            checks: of the output type, where they are made elsewhere.
 
         Raises:
             PromptError: the prompt is longer than the context.
@@ -149,7 +156,8 @@ class Task:
             BudgetTooSmall: fewer tokens left than any output of this type needs.
         """
         token_ids, model, constraint = prepared.token_ids, self.model, self.constraint
-        checks = self._checks_for(search)
+        if checks is None:
+            checks = checks_for(self._checks, search, self.constraint)
         if not self.has_sections:
             return Generation(
                 model, constraint, self._processor, token_ids, search, index=index, checks=checks
@@ -177,28 +185,38 @@ class Task:
 
     @cached_property
     def _checks(self) -> Checks | None:
-        if self.constraint is None:
-            return None
-        options = self.constraint.options
-        in_order = options.get("property_order", "schema") == "schema"
-        return checks_of(self.constraint.output, in_order=in_order)
+        return None if self.constraint is None else checks_of_constraint(self.constraint)
 
-    def _checks_for(self, search: SearchOptions) -> Checks | None:
-        """What is checked while an output is written; None where nothing is.
 
-        Raises:
-            OptionError: that does not go with the other options, or there is no output type.
-        """
-        if not search.retries:
-            return None
-        if self.constraint is None:
-            raise OptionError("retries= needs an output type: free text has no checks.")
-        if self._checks is not None and search.stop:
-            raise OptionError(
-                "stop= does not go with retries=: what a stop string cuts is not checked. Leave "
-                "one of them out, or put the limit into the output type."
-            )
-        return self._checks
+def checks_of_constraint(constraint: Constraint) -> Checks | None:
+    """The checks of a compiled output type; None where no code looks at its values."""
+    in_order = constraint.options.get("property_order", "schema") == "schema"
+    return checks_of(constraint.output, in_order=in_order)
+
+
+def checks_for(
+    checks: Checks | None, search: SearchOptions, constraint: Constraint | None
+) -> Checks | None:
+    """What is checked while an output is written; None where nothing is.
+
+    Args:
+        checks: of the output type.
+        search: the options of the call.
+        constraint: the output type.
+
+    Raises:
+        OptionError: that does not go with the other options, or there is no output type.
+    """
+    if not search.retries:
+        return None
+    if constraint is None:
+        raise OptionError("retries= needs an output type: free text has no checks.")
+    if checks is not None and search.stop:
+        raise OptionError(
+            "stop= does not go with retries=: what a stop string cuts is not checked. Leave "
+            "one of them out, or put the limit into the output type."
+        )
+    return checks
 
 
 def _begins_the_answer(messages: Sequence[Mapping[str, Any]]) -> bool:

@@ -9,19 +9,21 @@ nothing of it is repaired or guessed.
 
 from __future__ import annotations
 
-from .checks import Checks, Key, Reading, Refusal, checks_of
+from .checks import WAITING, Checks, Judging, Key, Reading, Refusal, Waiting, checks_of
 from .growing import GrowingValue, shapes_of
 from .partial import Partial
 from .reader import Closed, Event, Grown, JsonReader, Opened, Path, Unescaper
 from .shapes import Shapes
 
 __all__ = [
+    "WAITING",
     "Checks",
     "Closed",
     "Event",
     "GrowingValue",
     "Grown",
     "JsonReader",
+    "Judging",
     "Key",
     "Opened",
     "Partial",
@@ -30,6 +32,7 @@ __all__ = [
     "Refusal",
     "Shapes",
     "Unescaper",
+    "Waiting",
     "checks_of",
     "shapes_of",
 ]

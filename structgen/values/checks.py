@@ -69,26 +69,55 @@ class Refusal:
     error: ParseError
 
 
+class Waiting:
+    """What `Reading.read` returns where what the code says is not known yet."""
+
+
+WAITING = Waiting()
+
+
 class Reading(Protocol):
-    """One output, read as it is written."""
+    """One output, read as it is written.
+
+    Where the code runs elsewhere, `read` and `end` may return `WAITING`: the answer is then that of
+    `verdict`, as soon as it is another.
+    """
 
     @property
     def settled(self) -> int:
         """Offset before which nothing will be refused any more."""
 
     @property
+    def settled_before(self) -> int:
+        """The same before what was read last, where that had to be waited for."""
+
+    @property
     def open_values(self) -> Sequence[tuple[Key, int]]:
         """The values that have begun and will be judged: which, and where they began."""
 
-    def read(self, data: bytes) -> Refusal | None:
+    def read(self, data: bytes) -> Refusal | Waiting | None:
         """The output goes on; returns what is refused first of the values that this closes."""
 
-    def end(self) -> Refusal | None:
+    def end(self) -> Refusal | Waiting | None:
         """The output is whole."""
+
+    def verdict(self) -> Refusal | Waiting | None:
+        """What `read` or `end` was to return, which had to be waited for."""
 
     @property
     def values(self) -> tuple[Any, ...]:
         """The value of the whole, once that has been accepted."""
+
+
+class Judging(Protocol):
+    """The checks of an output type, wherever they are made."""
+
+    @property
+    def name(self) -> str:
+        """What messages call the type."""
+
+    def reading(self, data: bytes = b"") -> Reading:
+        """Begin an output, or go on with one of which ``data`` has been accepted."""
 
 
 class Checks:
@@ -108,7 +137,12 @@ class Checks:
             self.shapes = Shapes(output.values)
         self._plans: dict[tuple[int, int], Plan] = {}
 
-    def reading(self, data: bytes = b"") -> Reading:
+    @property
+    def name(self) -> str:
+        """What messages call the type."""
+        return self.output.name
+
+    def reading(self, data: bytes = b"") -> HereReading:
         """Begin an output, or go on with one of which ``data`` has been accepted."""
         if self.shapes is None:
             return WholeReading(self.output, data)
@@ -238,7 +272,7 @@ def _code(shapes: Shapes, core: Any, without: frozenset[int] | tuple[()]) -> Ite
 class WholeReading:
     """An output of which nothing can be judged before its end."""
 
-    settled = 0
+    settled = settled_before = 0
     open_values: Sequence[tuple[Key, int]] = ()  # what is barred of the whole is barred already
 
     def __init__(self, output: OutputType, data: bytes = b"") -> None:
@@ -262,6 +296,10 @@ class WholeReading:
             return Refusal("$", text, ((), ()), 0, 0, len(self._data), b"", message, error)
         return None
 
+    def verdict(self) -> Refusal | None:
+        """Nothing has to be waited for."""
+        return None
+
 
 class JsonReading(Document):
     """A JSON document, whose parts are judged when they close."""
@@ -282,6 +320,15 @@ class JsonReading(Document):
     def settled(self) -> int:
         """Offset before which nothing will be refused any more."""
         return self._held[0][1] if self._held else self.n_bytes
+
+    @property
+    def settled_before(self) -> int:
+        """Nothing has to be waited for."""
+        return self.settled
+
+    def verdict(self) -> Refusal | None:
+        """Nothing has to be waited for."""
+        return None
 
     @property
     def open_values(self) -> Sequence[tuple[Key, int]]:
@@ -426,6 +473,10 @@ class JsonReading(Document):
         if self._checks.in_order:
             earlier = [key for key in earlier if key in node.steps]
         return all(node.steps.get(key, NEVER) < node.steps[step] for key in earlier)
+
+
+HereReading: TypeAlias = "WholeReading | JsonReading"
+"""One output, judged in this process."""
 
 
 def _types(node: Node) -> tuple[int, ...]:

@@ -13,11 +13,13 @@ from dataclasses import dataclass, replace
 from typing import Any, final
 
 from structgen.decoding import CancelEvent
-from structgen.errors import PromptError
+from structgen.errors import PromptError, ValidationFailed
 from structgen.sampling import TokenLogprob
+from structgen.values import Checks
 
 from .process import Host, WorkerProcess
 from .protocol import Call, Cancel, Ended, ErrandCall, Scores, Text, TypeWanted
+from .verdicts import Judge, Question
 
 CALLERS = itertools.count(1)
 """Numbers of those who ask: calls of one of them wait in one line."""
@@ -33,10 +35,12 @@ class Asked:
     Attributes:
         call: without its number; with the output type, which is left out where it is known.
         cancel: the call's ``cancel`` event, or None.
+        checks: made here while the output is written; None where none are.
     """
 
     call: Call | ErrandCall
     cancel: CancelEvent | None
+    checks: Checks | None = None
 
 
 @final
@@ -50,6 +54,12 @@ class RunningCall:
         self._process: WorkerProcess | None = None
         self._number: int | None = None
         self._poll: asyncio.TimerHandle | None = None
+        self._judge = None if asked.checks is None else Judge(asked.checks)
+
+    @property
+    def values(self) -> tuple[Any, ...]:
+        """The value that checks have accepted, if any were made."""
+        return () if self._judge is None else self._judge.values
 
     async def begin(self, host: Host) -> None:
         """Send it.
@@ -62,7 +72,8 @@ class RunningCall:
         loop = asyncio.get_running_loop()
         answers, asked = self._answers, self._asked
 
-        def hear(message: Text | Scores | Ended | TypeWanted) -> None:  # in the thread that reads
+        def hear(message: Text | Scores | Ended | TypeWanted | Question) -> None:
+            # In the thread that reads.
             if isinstance(message, TypeWanted):
                 process.send(asked.call)
                 # What was said of it before was said of a call that the process has forgotten.
@@ -72,7 +83,10 @@ class RunningCall:
                     process.send(Cancel(message.id, is_awaited=True))
                 return
             try:
-                loop.call_soon_threadsafe(answers.put_nowait, message)
+                if isinstance(message, Question):
+                    loop.call_soon_threadsafe(self._check, message)
+                else:
+                    loop.call_soon_threadsafe(answers.put_nowait, message)
             except RuntimeError:  # the loop is closed: nobody waits
                 process.drop(message.id)
 
@@ -84,12 +98,26 @@ class RunningCall:
         if asked.cancel is not None:
             self._poll = loop.call_later(0, self._ask, loop, asked.cancel)
 
+    def _check(self, question: Question) -> None:
+        """Make the checks of what has been written."""
+        process, judge = self._process, self._judge
+        if process is None or judge is None:
+            return
+        try:
+            verdict = judge.answer(question)
+        except Exception as error:  # the user's code has failed, and not refused
+            self._answers.put_nowait(Ended(question.id, None, error))
+            return
+        process.send(verdict)
+
     async def answer(self) -> Text | Ended:
         """What comes next."""
         while isinstance(message := await self._answers.get(), Scores):
             self._logprobs += message.logprobs
         if isinstance(message, Ended):
             self.drop()
+            if isinstance(message.error, ValidationFailed) and self._judge is not None:
+                message.error.__cause__ = self._judge.error
             if self._logprobs and message.result is not None:
                 scored = message.result.scored_by(tuple(self._logprobs))
                 return replace(message, result=scored)

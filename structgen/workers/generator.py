@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import functools
 import hashlib
 import pickle
 from collections.abc import Callable, Iterator, Mapping
@@ -28,6 +29,8 @@ from structgen.decoding import (
     Take,
     Think,
     chat,
+    checks_for,
+    checks_of_constraint,
     gathered,
     written_in,
 )
@@ -36,7 +39,7 @@ from structgen.errors import OptionError, OutputTypeError, StructgenError
 from structgen.generator import compiled
 from structgen.insight import ValueConfidence
 from structgen.types import T_co, ToolSyntax
-from structgen.values import Shapes, shapes_of
+from structgen.values import Checks, Shapes, shapes_of
 from structgen.vocabulary import Vocabulary
 
 from .calls import CALLERS, Asked, RunningCall, raised
@@ -173,7 +176,7 @@ class WorkerGenerator(AsyncGenerator[T_co]):
             call = RunningCall(self._asked(prompt, search, checks_sure=is_sure))
             try:
                 await call.begin(self._host)
-                return take(self._here(raised(await call.end())))
+                return take(self._here(raised(await call.end()), call))
             finally:
                 call.drop()
         prompts = prompt if is_batch else [prompt]
@@ -204,7 +207,7 @@ class WorkerGenerator(AsyncGenerator[T_co]):
                 if place % _AT_A_TIME == 0:
                     await asyncio.sleep(0)
                 try:
-                    outputs[place] = take(self._here(raised(ended)))
+                    outputs[place] = take(self._here(raised(ended), call))
                 except StructgenError as error:
                     errors[place] = error
         finally:
@@ -213,18 +216,26 @@ class WorkerGenerator(AsyncGenerator[T_co]):
         results = gathered(outputs, errors, len(prompts), search)
         return results if is_batch else results[0]
 
-    def _here(self, result: GenerationResult[Any]) -> GenerationResult[T_co]:
+    def _here(self, result: GenerationResult[Any], call: RunningCall) -> GenerationResult[T_co]:
         """A result of the process, with what makes values of it."""
         parse: Callable[[str], Any] = str if self._output is None else self._output.parse
+        if call.values:
+            (value,) = call.values
+            parse = functools.partial(_same, value)
         known = replace(result, confidence=KnownConfidence(result.confidence))
         return known.parsed_by(parse)
 
     def _search(self, options: Mapping[str, Any]) -> search_options.SearchOptions:
         search = search_options.parse(options)
-        for name in ("processor", "trace", "retries"):
+        for name in ("processor", "trace"):
             if getattr(search, name):
                 raise OptionError(_elsewhere(name))
+        checks_for(self._checks, search, self.constraint)
         return search
+
+    @functools.cached_property
+    def _checks(self) -> Checks | None:
+        return None if self.constraint is None else checks_of_constraint(self.constraint)
 
     def _asked(
         self,
@@ -247,7 +258,10 @@ class WorkerGenerator(AsyncGenerator[T_co]):
             wants_chunks=wants_chunks,
             checks_sure=checks_sure,
         )
-        return Asked(call, search.cancel)
+        checks = self._checks if search.retries else None
+        if checks is not None:
+            call.checks = "whole" if checks.shapes is None else "json"
+        return Asked(call, search.cancel, checks)
 
 
 @final
@@ -296,7 +310,7 @@ class WorkerStream(AsyncStream[T_co]):
             if isinstance(message, Ended):
                 self._is_over = True
                 if message.result is not None:
-                    self._result = self._generator._here(message.result)
+                    self._result = self._generator._here(message.result, self._call)
                 raised(message)
             else:
                 self._pieces = iter([Chunk(text, section) for text, section in message.pieces])
@@ -341,6 +355,10 @@ class KnownConfidence(dict[str, ValueConfidence]):
             "process. Pass abstain_below={path: probability} to the call; "
             "result.abstained then says which values are below it."
         )
+
+
+def _same(value: Any, text: str) -> Any:
+    return value
 
 
 def _elsewhere(name: str) -> str:

@@ -12,7 +12,7 @@ import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol, final
+from typing import Any, BinaryIO, Literal, Protocol, final
 
 from structgen.decoding import SearchOptions, SectionName
 from structgen.insight import Passes
@@ -52,6 +52,8 @@ class Call:
         index: which output for its prompt it is.
         wants_chunks: whether text is sent as it becomes certain.
         checks_sure: whether a value less sure than ``abstain_below`` is an error.
+        checks: whether code of the parent's checks the output while it is written, with
+            ``retries=``: of values of its JSON, or of the whole; None: it does not.
     """
 
     id: int
@@ -63,6 +65,7 @@ class Call:
     index: int
     wants_chunks: bool
     checks_sure: bool
+    checks: Literal["json", "whole"] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -139,6 +139,14 @@ class _Unit:
         self.jobs = list(jobs)
         self.steps: Iterator[None] = iter(())
 
+    @property
+    def is_blocked(self) -> bool:
+        """Whether it can do nothing before checks that are made elsewhere have answered."""
+        if len(self.jobs) != 1:
+            return False  # no row of a batch has such checks
+        job = self.jobs[0]
+        return isinstance(job, Job) and job.run.is_blocked
+
 
 @final
 class Scheduler:
@@ -216,14 +224,23 @@ class Scheduler:
         self._take_in()
         while self._may_open():
             self._open()
-        if not self._units:
+        unit = self._turn()
+        if unit is None:
             return False
-        unit = self._units.popleft()
         self._passes += 1
         if self._advance(unit):
             self._units.append(unit)
         self._awake.set()
         return True
+
+    def _turn(self) -> _Unit | None:
+        """Whose turn it is, of those that do not wait for checks that are made elsewhere."""
+        for _ in range(len(self._units)):
+            unit = self._units.popleft()
+            if not unit.is_blocked:
+                return unit
+            self._units.append(unit)
+        return None
 
     def aside(self) -> None:
         """Let another have a pass, for an ``on_end`` that runs the model itself: before each pass.

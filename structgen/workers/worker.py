@@ -61,6 +61,7 @@ from .protocol import (
     packed,
 )
 from .scheduler import Job, Scheduler, WorkJob
+from .verdicts import AskedChecks, Verdict
 
 _KEPT_TYPES = 256
 _ORPHAN_SECONDS = 5.0
@@ -95,6 +96,7 @@ class _Worker:
         self._writing = threading.Lock()
         self._is_over = False
         self._jobs: dict[int, Job | WorkJob] = {}
+        self._checks: dict[int, AskedChecks] = {}  # of calls whose checks the parent makes
         self._received: set[int] = set()  # calls that are not prepared yet
         self._given_up: dict[int, bool] = {}  # of these, those cancelled: whether one is awaited
         self._lock = threading.Lock()
@@ -153,6 +155,9 @@ class _Worker:
                 if isinstance(message, Cancel):
                     self._cancel(message)
                     continue
+                if isinstance(message, Verdict):
+                    self._hear(message)
+                    continue
                 if isinstance(message, (Call, ErrandCall)):
                     with self._lock:
                         self._received.add(message.id)
@@ -169,6 +174,13 @@ class _Worker:
                 self._given_up[message.id] = message.is_awaited
         if job is not None:
             self._scheduler.cancel(job)
+
+    def _hear(self, verdict: Verdict) -> None:
+        with self._lock:
+            checks = self._checks.get(verdict.id)
+        if checks is not None:
+            checks.hear(verdict)
+            self._scheduler.wake()
 
     def _prepare_all(self) -> None:
         while True:
@@ -236,7 +248,8 @@ class _Worker:
                 self._forget(message.id)
                 self._tell(TypeWanted(message.id))
                 return None
-            run = task.run(self._prepared(task, message), message.search, message.index)
+            checks = self._checks_of(message, task)
+            run = task.run(self._prepared(task, message), message.search, message.index, checks)
             run.count_time_from(arrived)
         except Exception as error:
             self._end(message.id, None, _portable(error, "The call cannot be prepared"))
@@ -246,7 +259,7 @@ class _Worker:
         batch_size = message.search.batch_size
         if message.search.random_seed is not None and batch_size is None:
             batch_size = 1  # it is to give what it gives alone
-        if message.search.best:
+        if message.search.best or checks is not None:
             batch_size = 1  # no row of a batch can be rewound
         return Job(
             run,
@@ -256,6 +269,21 @@ class _Worker:
             kind=message.type_key if forces else None,
             batch_size=batch_size,
         )
+
+    def _checks_of(self, message: Call, task: Task) -> AskedChecks | None:
+        """The checks of a call, which the parent makes."""
+        if message.checks is None or task.constraint is None:
+            return None
+        checks = AskedChecks(
+            task.constraint.output.name,
+            self._tell,
+            message.id,
+            is_json=message.checks == "json",
+            tells_all=message.wants_chunks,
+        )
+        with self._lock:
+            self._checks[message.id] = checks
+        return checks
 
     def _prepared(self, task: Task, message: Call) -> Prepared:
         """The prompt of a call in tokens, worked out once for all its outputs."""
@@ -296,6 +324,7 @@ class _Worker:
     def _forget(self, call_id: int) -> None:
         with self._lock:
             self._jobs.pop(call_id, None)
+            self._checks.pop(call_id, None)
             self._received.discard(call_id)
             self._given_up.pop(call_id, None)
 

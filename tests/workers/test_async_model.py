@@ -13,9 +13,10 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import pytest
+from pydantic import AfterValidator, BaseModel, Field, model_validator
 
 import structgen
 from structgen import AsyncModel, Generator, Regex
@@ -303,6 +304,99 @@ def test_a_model_that_was_asked_ends_when_it_is_dropped(model: Any) -> None:
         gc.enable()
 
 
+def even(value: int) -> int:
+    assert threading.current_thread() is threading.main_thread()
+    if value % 2:
+        raise ValueError("odd")
+    return value
+
+
+def never(value: int) -> int:
+    raise ValueError("never")
+
+
+def broken(value: int) -> int:
+    raise KeyError("broken")
+
+
+class Booking(BaseModel):
+    nights: Annotated[int, Field(ge=1, le=9)]
+    guests: Annotated[int, Field(ge=1, le=9), AfterValidator(even)]
+
+    @model_validator(mode="after")
+    def many(self) -> Booking:
+        if self.guests <= self.nights:
+            raise ValueError("too few")
+        return self
+
+
+CHECKED = (
+    Booking,
+    list[Booking],
+    Annotated[int, Field(ge=1, le=30), AfterValidator(even)],
+    Annotated[int, Field(ge=1, le=2), AfterValidator(never)],
+)
+
+
+@pytest.mark.parametrize("options", [{}, {"temperature": 1.3, "seed": 5}])
+def test_retries_are_those_of_this_process(
+    worker: AsyncModel, model: Any, options: dict[str, Any]
+) -> None:
+    """The checks are made here, by code that never travels, while the text is written there."""
+    prompt = "Booking as JSON: five nights for one person"
+    options |= {"retries": 5, "max_new_tokens": 60}
+
+    def facts(result: Any) -> Any:
+        return result.text, result.value, result.attempts, result.usage.retried_tokens
+
+    async def there(generator: Any, *, is_stream: bool) -> Any:
+        try:
+            if not is_stream:
+                return facts(await generator.result(prompt, **options))
+            stream = generator.stream(prompt, **options)
+            assert "".join([piece async for piece in stream]) == stream.result.text
+            return facts(stream.result)
+        except structgen.ValidationFailed as error:
+            return str(error), error.attempts, str(error.__cause__)
+
+    for output_type in CHECKED:
+        generator: Any = Generator(worker, output_type)
+        try:
+            expected = facts(Generator(model, output_type).result(prompt, **options))
+        except structgen.ValidationFailed as error:
+            expected = str(error), error.attempts, str(error.__cause__)
+        assert asyncio.run(there(generator, is_stream=False)) == expected
+        assert asyncio.run(there(generator, is_stream=True)) == expected
+
+
+def test_code_of_a_check_that_fails_fails_the_call(worker: AsyncModel) -> None:
+    generator: Any = Generator(worker, Annotated[int, Field(ge=1, le=2), AfterValidator(broken)])
+    with pytest.raises(KeyError, match="broken"):
+        asyncio.run(generator("x", retries=1))
+    assert n_calls(worker) == 0
+    with pytest.raises(structgen.OptionError, match="stop="):
+        asyncio.run(Generator(worker, Booking)("x", retries=1, stop="a"))
+
+
+def test_many_outputs_with_checks_wait_for_them_side_by_side(worker: AsyncModel) -> None:
+    generator = Generator(worker, Booking)
+
+    async def main() -> Any:
+        calls = [
+            generator.parse("Booking: ", retries=9, max_new_tokens=40, temperature=1.5, seed=i)
+            for i in range(12)
+        ]
+        late = asyncio.ensure_future(generator("Booking: ", retries=9, max_new_tokens=40))
+        await asyncio.sleep(0.05)
+        late.cancel()
+        return await asyncio.gather(*calls), await asyncio.gather(late, return_exceptions=True)
+
+    bookings, (late,) = asyncio.run(main())
+    assert all(one.guests % 2 == 0 and one.guests > one.nights for one in bookings)
+    assert isinstance(late, asyncio.CancelledError)
+    assert n_calls(worker) == 0
+
+
 def test_closing_a_stream_ends_its_reader(worker: AsyncModel) -> None:
     async def main() -> Any:
         stream = Generator(worker).stream("A story:", min_length=8000)
@@ -377,7 +471,7 @@ def test_errors_are_the_same_as_here(worker: AsyncModel) -> None:
             lambda: generator.batch("a"),  # type: ignore[call-overload]
             lambda: generator("x", processor=keep),
             lambda: generator("x", trace=True),
-            lambda: generator("x", retries=1),
+            lambda: Generator(worker)("x", retries=1),
             lambda: generator("x", max_tokens=3),  # type: ignore[call-overload]
             lambda: generator("x" * 50_000),
             lambda: generator([{"role": "user", "content": "x", "note": keep}]),

@@ -1,0 +1,193 @@
+"""Checks of a user's own code for an output that is written in another process.
+
+Owns both sides of ``retries=`` across the pipe. In the worker `AskedChecks` stands for the checks
+of a type: it reads JSON along, and asks when a value has closed. In the parent a `Judge` reads the
+same bytes with the type's own `structgen.values.Checks` and answers. Knows no pipe, loop or model.
+
+    worker: AskedReading.read ─▶ Question ─▶ Judge.answer: parent
+                 verdict      ◀─  Verdict ◀──────┘
+
+Meanwhile the output waits and others have passes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, final
+
+from structgen.errors import ParseError
+from structgen.values import WAITING, Checks, Closed, JsonReader, Key, Refusal
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """To the parent: an output goes on.
+
+    Attributes:
+        id: the call's number.
+        keep: how many of its bytes, as they were told last, still stand.
+        pieces: what comes after those, token by token.
+        is_end: whether that is all.
+    """
+
+    id: int
+    keep: int
+    pieces: Sequence[bytes]
+    is_end: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """To the worker: what the checks say of it.
+
+    Attributes:
+        id: the call's number.
+        refusal: what is refused, or None.
+        settled_before: offset before which nothing was refused any more before the last piece.
+        settled: the same after it.
+        open_values: as `structgen.values.Reading.open_values`.
+    """
+
+    id: int
+    refusal: Refusal | None
+    settled_before: int
+    settled: int
+    open_values: tuple[tuple[Key, int], ...]
+
+
+# -- in the worker ----------------------------------------------------------------------------
+
+
+@final
+class AskedChecks:
+    """The checks of one output, made in the parent."""
+
+    def __init__(
+        self,
+        name: str,
+        ask: Callable[[Question], object],
+        call_id: int,
+        *,
+        is_json: bool,
+        tells_all: bool,
+    ) -> None:
+        """Begin an output.
+
+        Args:
+            name: of the type.
+            ask: sends a question to the parent.
+            call_id: the call's number.
+            is_json: whether values are judged as they close, and not the whole alone.
+            tells_all: whether every token is told, because its text is awaited.
+        """
+        self.name = name
+        self.is_json = is_json
+        self.asks_always = tells_all
+        self.latest: AskedReading | None = None
+        self._ask = ask
+        self._id = call_id
+
+    def reading(self, data: bytes = b"") -> AskedReading:
+        """Begin, or go on with an output of which ``data`` has been accepted."""
+        self.latest = AskedReading(self, data)
+        return self.latest
+
+    def ask(self, keep: int, pieces: Sequence[bytes], is_end: bool) -> None:
+        """Send a question."""
+        self._ask(Question(self._id, keep, pieces, is_end))
+
+    def hear(self, verdict: Verdict) -> None:
+        """Take an answer, in any thread."""
+        if self.latest is not None:
+            self.latest.answer = verdict
+
+
+@final
+class AskedReading:
+    """An output that is read along. See `structgen.values.Reading`."""
+
+    values: tuple[Any, ...] = ()  # they are the parent's
+
+    def __init__(self, checks: AskedChecks, data: bytes) -> None:
+        self.settled = self.settled_before = 0
+        self.open_values: Sequence[tuple[Key, int]] = ()
+        self.answer: Verdict | None = None
+        self._checks = checks
+        self._keep = len(data)
+        self._pieces: list[bytes] = []
+        self._reader = JsonReader()
+        if checks.is_json:
+            self._reader.feed(data)
+
+    def read(self, data: bytes) -> Any:
+        """The output goes on."""
+        self._pieces.append(data)
+        if not self._checks.is_json:
+            return None
+        has_closed = any(isinstance(event, Closed) for event in self._reader.feed(data))
+        if has_closed or self._checks.asks_always:
+            return self._ask(is_end=False)
+        return None
+
+    def end(self) -> Any:
+        """The output is whole."""
+        return self._ask(is_end=True)
+
+    def _ask(self, *, is_end: bool) -> Any:
+        self.answer = None
+        self._checks.ask(self._keep, tuple(self._pieces), is_end)
+        self._keep += sum(map(len, self._pieces))
+        self._pieces.clear()
+        return WAITING
+
+    def verdict(self) -> Any:
+        """The answer to what was asked last; `WAITING` while there is none."""
+        found = self.answer
+        if found is None:
+            return WAITING
+        self.settled_before, self.settled = found.settled_before, found.settled
+        self.open_values = found.open_values
+        # From now on places count at which values begin, too.
+        self._checks.asks_always = self._checks.asks_always or found.refusal is not None
+        return found.refusal
+
+
+# -- in the parent ----------------------------------------------------------------------------
+
+
+@final
+class Judge:
+    """The checks of one output.
+
+    Attributes:
+        values: the value of the whole, once it has been accepted.
+        error: why the latest value was refused.
+    """
+
+    def __init__(self, checks: Checks) -> None:
+        self.values: tuple[Any, ...] = ()
+        self.error: ParseError | None = None
+        self._checks = checks
+        self._reading = checks.reading()
+        self._data = bytearray()
+
+    def answer(self, question: Question) -> Verdict:
+        """What the checks say. Raises what code of the type's raises but a refusal."""
+        if question.keep != len(self._data):
+            del self._data[question.keep :]
+            self._reading = self._checks.reading(bytes(self._data))
+        reading = self._reading
+        refusal: Refusal | None = None
+        before = reading.settled
+        for piece in question.pieces:
+            before = reading.settled
+            self._data += piece
+            refusal = reading.read(piece)
+        if question.is_end:
+            before = reading.settled
+            refusal = reading.end()
+        self.values = reading.values
+        if refusal is not None:
+            self.error = refusal.error
+        return Verdict(question.id, refusal, before, reading.settled, tuple(reading.open_values))
