@@ -134,6 +134,9 @@ CASES = {
     "answer": ToolCalls([add, LOOK], answer=Payment),
     "bare answer": ToolCalls([add, LOOK], answer=Payment | int, syntax=BARE),
     "text answer": ToolCalls([add], answer=Regex("[a-z<]{1,9}")),
+    "none": ToolCalls([add], choice="none"),
+    "bare none": ToolCalls([add], choice="none", syntax=BARE),
+    "answer and none": ToolCalls([add], choice="none", answer=Payment),
     "chosen answer": ToolCalls([add], answer=Literal["yes", "no"], parallel=False),
 }
 
@@ -157,7 +160,9 @@ def test_walks_parse_and_keep_to_the_budget(name: str) -> None:
             assert all(isinstance(piece, (str, Call)) for piece in pieces)
         else:
             assert len(pieces) == 1 or all(isinstance(piece, Call) for piece in pieces)
-        if CASES[name].choice != "auto":
+        if CASES[name].choice == "none":
+            assert not any(isinstance(piece, Call) for piece in pieces)
+        elif CASES[name].choice != "auto":
             assert isinstance(pieces[-1], Call)
 
 
@@ -173,7 +178,7 @@ def test_blanks_around_arguments_are_read(name: str) -> None:
         pieces = constraint.output.parse(text)
         n_calls += sum(isinstance(piece, Call) for piece in pieces)
         assert value.finish(pieces).so_far == pieces
-    assert n_calls or CASES[name].choice == "auto"
+    assert n_calls or CASES[name].choice in ("auto", "none")
     asked = ToolCalls([add, now], choice="required", parallel=True)
     text = hermes(("add", '\n {"a": 1} \n'), ("now", " { }\t")).replace("\n\n", "\n")
     assert structgen.compile(asked, LETTERS, whitespace="flexible").allows(text)
@@ -206,6 +211,26 @@ def test_an_answer_of_a_type_stands_in_place_of_text() -> None:
     rewritten = structgen.compile(CASES["answer"].written_as(BARE), LETTERS)
     assert rewritten.allows(paid)
     assert rewritten.allows('{"name": "add", "parameters": {"a": 1}}')
+
+
+def test_none_may_be_called_and_the_prompt_tells_of_all() -> None:
+    constraint = structgen.compile(CASES["none"], LETTERS)
+    for text in ("", "Hello <tool", '{"name": "add"}'):
+        assert constraint.allows(text), text
+        assert constraint.output.parse(text) == ([text] if text else [])
+    for text in (ADD, "<tool_call>", "So: <tool_call>"):
+        assert not constraint.allows(text), text
+    bare = structgen.compile(CASES["bare none"], LETTERS)
+    assert bare.allows("<tool_call>")
+    assert not bare.allows(' {"name": "add", "parameters": {}}')
+    typed = structgen.compile(CASES["answer and none"], LETTERS)
+    assert typed.output.parse('{"to":"me"}') == [Payment(to="me")]
+    assert not typed.allows("Hello")
+    offered = typed.output.offered
+    assert offered is not None
+    assert [schema["function"]["name"] for schema in offered.schemas] == ["add"]
+    assert offered.rewritten is not None
+    assert offered.rewritten(BARE).offered is not None
 
 
 def test_an_answer_that_might_be_a_call_is_refused_or_left_out() -> None:
@@ -346,6 +371,7 @@ def test_a_marker_that_is_a_control_token_is_that_token() -> None:
         (lambda: ToolCalls(add), "takes a list of tools"),  # type: ignore[arg-type]
         (lambda: ToolCalls([add], parallel=1), "neither a bool nor None"),  # type: ignore[arg-type]
         (lambda: ToolCalls([add], text=False), "choice='required'"),
+        (lambda: ToolCalls([add], choice="none", text=False), "choice='none' allows text"),
         (lambda: ToolCalls([add], choice="required", answer=int), "choice='auto'"),
         (lambda: ToolCalls([add], text=True, answer=int), "without text=True"),
         (lambda: lower(ToolCalls([add], answer=ToolCalls([add]))), "a type of values"),

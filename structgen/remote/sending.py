@@ -145,7 +145,7 @@ def _tools(
         choice = output_type.choice
         arguments["tool_choice"] = (
             choice
-            if choice in ("auto", "required")
+            if choice in ("auto", "required", "none")
             else {"type": "function", "function": {"name": choice}}
         )
         if output_type.parallel is not None:

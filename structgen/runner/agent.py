@@ -9,7 +9,8 @@ no models and no sessions.
 
 A round ends the loop when the model calls nothing, or calls a tool that has no code: its calls are
 then the caller's, and none of that round has run. After ``max_tool_rounds`` rounds the model is
-asked once more, without tools, so that an answer always comes.
+asked once more, and may call none, so that an answer always comes. The prompt still tells of
+the tools: what the model has read of it stays read.
 """
 
 from __future__ import annotations
@@ -157,8 +158,8 @@ class Agent:
             asked = self._request.model_copy(
                 update={
                     "messages": messages,
-                    "tools": None if is_last else [tool.source for tool in self._tools.values()],
-                    "tool_choice": None if is_last else choice,
+                    "tools": [tool.source for tool in self._tools.values()],
+                    "tool_choice": "none" if is_last else choice,
                     "parallel_tool_calls": None if is_last else self._request.parallel_tool_calls,
                     **_NOT_ASKED,
                 }

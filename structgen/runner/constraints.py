@@ -53,7 +53,7 @@ def wanted(request: Sampled) -> Wanted:
     tools, choice = _tools(request)
     if not tools:
         return answer
-    has_answer = answer.type is not None and choice == "auto"
+    has_answer = answer.type is not None and choice in ("auto", "none")
     parallel = request.parallel_tool_calls
     try:
         # Syntaxes of one call only have no parallel ones: None is as many as there can be.
@@ -199,7 +199,7 @@ def _tools(request: ChatRequest) -> tuple[list[Any], str]:
             raise RequestError(
                 f"tool_choice: {choice!r} is not one of {', '.join(_CHOICES)}.", param="tool_choice"
             )
-        return ([], "none") if choice == "none" else (tools, choice or "auto")
+        return tools, choice or "auto"
     return _chosen(tools, choice)
 
 

@@ -140,6 +140,23 @@ def _is_certain(grammar: ir.Grammar, end: str) -> bool:
     return kind in ("object", "array", "string", "boolean") or end[:1] not in _OF_NUMBERS
 
 
+class AnswerPieces(_Pieces):
+    """See `user.PartReader`: all of the text is one part.
+
+    Args:
+        answer: its type; None: free text.
+    """
+
+    def __init__(self, answer: OutputType[Any] | None = None) -> None:
+        super().__init__()
+        self._plain = _TEXT if answer is None else answer
+
+    def feed(self, text: str) -> _Found:
+        """See `user.PartReader`."""
+        self._text += text
+        return self._free(len(self._text), is_closed=False)
+
+
 class CallPieces(_Pieces):
     """See `user.PartReader`.
 

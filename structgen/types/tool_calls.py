@@ -17,7 +17,10 @@ from structgen.errors import OutputTypeError
 from .call import Call
 from .typed import Typed
 
-_CHOICES = ("auto", "required")
+CHOICES = ("auto", "required", "none")
+"""What may stand for `ToolCalls.choice` beside a tool's name."""
+
+_MAY_BE_NONE = ("auto", "none")
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,15 +101,16 @@ class ToolCalls(Typed[list[str | Call]]):
             ``{"type": "function", "function": {"name": ..., "parameters": {...}}}``.
         parallel: whether there may be several calls in an answer. None: where the syntax has them.
         choice: ``"auto"``: free text, calls, or text and then calls; ``"required"``: at least one
-            call; or a tool's name: calls of that one, at least one.
+            call; a tool's name: calls of that one, at least one; or ``"none"``: free text, though
+            the prompt tells of the tools.
         text: whether free text may stand before the calls; None: with ``"auto"`` only.
         syntax: how calls are written; None: as the model's chat template shows it, else `NEUTRAL`.
         instructions: what the system message tells the model, where a prompt is a chat: ``{tools}``
             in it becomes their schemas, one a line, ``{example}`` a call. None: the chat template
             tells it, or where that takes no tools, a text of ours
             (`structgen.decoding.tool_prompts`); ``""``: nothing.
-        answer: an output type whose values stand where free text would, with ``"auto"``; None: free
-            text. Then no text stands before calls.
+        answer: an output type whose values stand where free text would, with ``"auto"`` or
+            ``"none"``; None: free text. Then no text stands before calls.
 
     Raises:
         OutputTypeError: the arguments are none of these.
@@ -140,17 +144,18 @@ class ToolCalls(Typed[list[str | Call]]):
                 raise OutputTypeError(f"ToolCalls: {name}={value!r} is neither a bool nor None.")
         if not isinstance(choice, str):
             raise OutputTypeError(
-                f"ToolCalls: choice={choice!r} is neither 'auto', 'required' nor a tool's name."
+                f"ToolCalls: choice={choice!r} is neither 'auto', 'required', 'none' nor a tool's "
+                "name."
             )
-        if choice == "auto" and text is False:
+        if choice in _MAY_BE_NONE and text is False:
             raise OutputTypeError(
-                "ToolCalls: choice='auto' allows text instead of calls, and text=False none. "
+                f"ToolCalls: choice={choice!r} allows text instead of calls, and text=False none. "
                 "Write choice='required'."
             )
-        if answer is not None and (choice != "auto" or text):
+        if answer is not None and (choice not in _MAY_BE_NONE or text):
             raise OutputTypeError(
                 "ToolCalls: answer= stands in place of free text, so that it goes with "
-                "choice='auto' and without text=True."
+                "choice='auto' or 'none', and without text=True."
             )
         if syntax is not None and not isinstance(syntax, ToolSyntax):
             raise OutputTypeError(f"ToolCalls: syntax={syntax!r} is no ToolSyntax.")
@@ -171,7 +176,7 @@ class ToolCalls(Typed[list[str | Call]]):
     @property
     def may_be_text(self) -> bool:
         """Whether an answer may be free text alone."""
-        return self.choice == "auto" and self.answer is None
+        return self.choice in _MAY_BE_NONE and self.answer is None
 
     @property
     def has_text(self) -> bool:

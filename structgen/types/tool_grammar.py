@@ -114,6 +114,14 @@ def _free(
     return [*((_START, end) for end in ends), *((_START, tuple(body)) for body in bodies)]
 
 
+def no_calls(syntax: ToolSyntax) -> ir.Regex:
+    """Texts in which no call begins."""
+    if syntax.marker:
+        return without([syntax.marker])
+    begun = tree.concat((_BLANKS, ir.literal(syntax.before), ir.ANY_TEXT))
+    return tree.intersect((ir.ANY_TEXT, tree.complement(begun)))
+
+
 def answer_type(
     calls: ToolCalls, syntax: ToolSyntax, tools: Sequence[Tool], lower: Callable[[Any], OutputType]
 ) -> OutputType:
@@ -126,7 +134,7 @@ def answer_type(
     if output.offered is not None:
         raise OutputTypeError(f"{calls!r}: answer= is a type of values, and no ToolCalls.")
     grammar = output.grammar
-    if isinstance(grammar, ir.Pattern):
+    if isinstance(grammar, ir.Pattern) and tools:
         begun = tree.concat((ir.literal(syntax.before), ir.ANY_TEXT))
         regex = tree.intersect((grammar.regex, tree.complement(begun)))
         return replace(output, grammar=ir.Pattern(regex, source=grammar.source))

@@ -10,14 +10,15 @@ import functools
 import json
 import re
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from typing import Any
 
 from structgen.errors import OutputTypeError, ParseError
 from structgen.grammar import ir
 
-from .part_readers import CallPieces
-from .tool_calls import NEUTRAL, ToolCalls, ToolsOffered, ToolSyntax
-from .tool_grammar import answer_type, tool_grammar
+from .part_readers import AnswerPieces, CallPieces
+from .tool_calls import CHOICES, NEUTRAL, ToolCalls, ToolsOffered, ToolSyntax
+from .tool_grammar import answer_type, no_calls, tool_grammar
 from .tools import Tool, read_tools
 from .user import OutputType
 
@@ -37,13 +38,13 @@ def tool_calls_type(value: ToolCalls, name: str, lower: Callable[[Any], OutputTy
     """
     syntax = value.syntax or NEUTRAL
     tools = read_tools(value.tools, lower)
-    callable_ = tools
-    if value.choice not in ("auto", "required"):
+    callable_ = tools if value.choice != "none" else ()
+    if value.choice not in CHOICES:
         callable_ = tuple(tool for tool in tools if tool.name == value.choice)
         if not callable_:
             raise OutputTypeError(
-                f"ToolCalls: choice={value.choice!r} is neither 'auto', 'required' nor one of the "
-                f"tools: {', '.join(tool.name for tool in tools)}."
+                f"ToolCalls: choice={value.choice!r} is neither 'auto', 'required', 'none' nor one "
+                f"of the tools: {', '.join(tool.name for tool in tools)}."
             )
 
     answer = None if value.answer is None else answer_type(value, syntax, callable_, lower)
@@ -59,6 +60,8 @@ def tool_calls_type(value: ToolCalls, name: str, lower: Callable[[Any], OutputTy
     )
 
     def fitted(tokens: Collection[str]) -> OutputType:
+        if not callable_:
+            return _without_calls(value, syntax, name, answer, offered)
         grammar: ir.Grammar = tool_grammar(value, syntax, callable_, tokens)
         parse = functools.partial(read_calls, value, syntax, callable_, name)
         outputs = [tool.output for tool in callable_]
@@ -77,6 +80,27 @@ def tool_calls_type(value: ToolCalls, name: str, lower: Callable[[Any], OutputTy
         )
 
     return fitted(())
+
+
+def _without_calls(
+    value: ToolCalls,
+    syntax: ToolSyntax,
+    name: str,
+    answer: OutputType | None,
+    offered: ToolsOffered,
+) -> OutputType:
+    """The output type where none may be called: a value, or a text in which no call begins."""
+
+    def read(text: str) -> list[Any]:
+        if answer is not None:
+            return [answer.parse(text)]
+        return [text] if text else []
+
+    if answer is not None:
+        growing = functools.partial(AnswerPieces, answer)
+        return replace(answer, parse=read, named=name, offered=offered, growing=growing)
+    grammar = ir.Pattern(no_calls(syntax), source="text without calls")
+    return OutputType(grammar, read, name, offered=offered, growing=AnswerPieces)
 
 
 def _read(

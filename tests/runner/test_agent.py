@@ -61,7 +61,7 @@ class Scripted:
         self.asked.append(request)
         number = len(self.asked)
         turn = self.turns[0] if self.endless else self.turns[number - 1]
-        if not request.tools and not isinstance(turn, str):
+        if request.tool_choice == "none" and not isinstance(turn, str):
             turn = "the end"  # what a mask would do
         message = ResponseMessage()
         if isinstance(turn, str):
@@ -203,7 +203,8 @@ def test_rounds_are_bounded_and_an_answer_always_comes(rounds: int) -> None:
     assert response.text == "the end"
     assert len(log(response)) == rounds
     assert len(model.asked) == rounds + 1
-    assert [bool(asked.tools) for asked in model.asked] == [True] * rounds + [False]
+    assert all(asked.tools == [add] for asked in model.asked)
+    assert [asked.tool_choice for asked in model.asked] == [None] * rounds + ["none"]
     assert model.asked[-1].parallel_tool_calls is None
 
 

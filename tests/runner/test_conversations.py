@@ -111,7 +111,7 @@ def test_the_whole_path_where_there_is_one_way(runner: Runner) -> None:
         max_tool_rounds=1,
         approve=lambda asked: seen.append(dict(asked.arguments)) or True,
         output_type=Literal["five", "six"],
-        max_tokens=60,
+        max_tokens=100,
     )
     (call,) = log(response)
     assert (call.arguments, call.result, call.approved) == ('{"a": 2, "b": 3}', "5", True)
@@ -119,6 +119,8 @@ def test_the_whole_path_where_there_is_one_way(runner: Runner) -> None:
     assert response.value in ("five", "six")
     assert [message["role"] for message in response.messages] == ["assistant", "tool", "assistant"]
     assert response.usage.completion_tokens > 10
+    # The prompt of the first round is not run again.
+    assert response.usage.prompt_tokens_details.cached_tokens > 100
 
 
 def test_a_stream_tells_of_calls_and_then_answers(runner: Runner) -> None:
@@ -180,9 +182,10 @@ def test_a_tool_may_ask_the_runner(runner: Runner) -> None:
             messages="Yes or no?",
             tools=[ask],
             tool_choice="required",
+            parallel_tool_calls=False,
             max_tool_rounds=1,
             output_type=Literal["yes", "no"],
-            max_tokens=60,
+            max_tokens=40,
         )
         return inner.text
 
@@ -191,7 +194,13 @@ def test_a_tool_may_ask_the_runner(runner: Runner) -> None:
 
     for tool, told in ((ask, None), (ask_later, None), (ask_and_block, "Await achat")):
         response = runner.chat(
-            messages="?", tools=[tool], tool_choice="required", max_tool_rounds=1, max_tokens=60
+            messages="?",
+            tools=[tool],
+            tool_choice="required",
+            parallel_tool_calls=False,
+            max_tool_rounds=1,
+            output_type=Literal["done"],
+            max_tokens=40,
         )
         first = log(response)[0]
         if told is None:
