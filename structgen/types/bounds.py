@@ -1,9 +1,9 @@
 """Bounds and digits of decimals: as patterns of text, and as JSON numbers that are read as floats.
 
-Pydantic reads a JSON number with a point as the nearest 64-bit float, and only then compares it; a
-Decimal is what that float is written like. A Decimal in a string keeps every digit. Owns what has
-to hold of a text in either case so that the value satisfies its bounds. Knows no Pydantic and no
-grammar.
+Pydantic by itself reads a JSON number with a point as the nearest 64-bit float, and only then
+compares it; a Decimal is what that float is written like. We keep its digits (`long_numbers`), as
+Pydantic does of a Decimal in a string. Owns what has to hold of a text so that the value satisfies
+its bounds, rounded or not. Knows no Pydantic and no grammar.
 """
 
 from __future__ import annotations

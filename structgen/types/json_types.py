@@ -14,7 +14,7 @@ import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from typing import Annotated, Any
 
 import pydantic
@@ -25,6 +25,7 @@ from pydantic_core import PydanticCustomError, SchemaError, SchemaValidator, Val
 from structgen.errors import OutputTypeError, ParseError, UnsupportedFeature
 from structgen.storage import fork_safe
 from structgen.types.exact_schema import CHECKED, REFUSED, ExactSchema
+from structgen.types.long_numbers import exactly
 from structgen.types.patterns import OwnPatterns
 from structgen.types.signatures import CALL_OF, marked, without_calls
 from structgen.types.value_schema import ValueSchema
@@ -85,7 +86,10 @@ def json_type(output_type: Any, name: str) -> JsonType:
     _drop_annotation_formats(schema)
     _require_tags(schema)
 
-    validate = _validator(adapter, core)
+    config = _core_config(adapter)
+    validate = exactly(
+        _validator(adapter, core, config), core, lambda one: _anew(one, config).validate_json
+    )
 
     def parse(text: str) -> Any:
         return _parse(validate, text, text, name)
@@ -97,18 +101,20 @@ def json_type(output_type: Any, name: str) -> JsonType:
         if part is not core and core["type"] == "definitions":  # what parts refer to
             part = {**core, "schema": part}
         make = SchemaValidator if core is adapter.core_schema else _anew
-        read = make(part, config).validate_json
+        read = exactly(
+            make(part, config).validate_json, part, lambda one: _anew(one, config).validate_json
+        )
         return lambda text: _parse(read, text, text, name)
 
-    values = ValueSchema(core, _core_config(adapter), parser)
+    values = ValueSchema(core, config, parser)
     return JsonType(schema, checked, parse, parse_string, values)
 
 
-def _validator(adapter: TypeAdapter[Any], core: Any) -> Callable[[str], Any]:
+def _validator(adapter: TypeAdapter[Any], core: Any, config: Any) -> Callable[[str], Any]:
     """What turns JSON into a value by ``core``, the adapter's schema or one made of it."""
     if core is adapter.core_schema:
         return adapter.validate_json
-    return _anew(core, _core_config(adapter)).validate_json
+    return _anew(core, config).validate_json
 
 
 def _anew(core: Any, config: Any) -> SchemaValidator:
@@ -221,7 +227,7 @@ def _parse(validate: Callable[[str], Any], json_text: str, text: str, name: str)
         raise ParseError(
             f"The text does not parse into {name}: {told}. Text: {_excerpt(text)}", text=text
         ) from error
-    except (PydanticCustomError, ValueError, TypeError, RecursionError) as error:
+    except (PydanticCustomError, ValueError, TypeError, ArithmeticError, RecursionError) as error:
         # Custom validators may raise anything; these are what careless ones raise.
         raise ParseError(
             f"The text does not parse into {name}: {error}. Text: {_excerpt(text)}", text=text
@@ -302,7 +308,10 @@ def _integers_in_full(text: str) -> str:
         number = match["float"]
         if number is None:
             return match[0]
-        value = Decimal(number)
+        try:
+            value = Decimal(number)
+        except InvalidOperation:  # its exponent is beyond all bounds
+            return str(match[0])
         if value.adjusted() > _MAX_EXPONENT or value != value.to_integral_value():
             return str(match[0])
         return f"{int(value)}"

@@ -31,7 +31,7 @@ _EMPTY = inspect.Parameter.empty
 CALL_OF = "call of "
 """Begins the label of a call in a union, which Pydantic puts in the places of its errors."""
 
-_NO_SCHEMAS = frozenset(("metadata", "serialization", "default", "expected", "config"))
+NO_SCHEMAS = frozenset(("metadata", "serialization", "default", "expected", "config"))
 _WITHIN: Mapping[str, str] = {
     "nullable": "schema",
     "default": "schema",
@@ -198,7 +198,7 @@ def without_calls(schema: Any) -> Any:
     if schema.get("type") == "union" and len(list(_calls(schema))) > 1:
         schema = _named(schema)
     changed = {
-        key: part if key in _NO_SCHEMAS else without_calls(part) for key, part in schema.items()
+        key: part if key in NO_SCHEMAS else without_calls(part) for key, part in schema.items()
     }
     same = all(changed[key] is part for key, part in schema.items())
     return schema if same else changed
