@@ -58,19 +58,19 @@ def exactly(
 
     def read_exactly(text: str) -> Any:
         nonlocal exact
-        if _MAY_BE_LONG.search(text) is None:
+        if exact is read or _MAY_BE_LONG.search(text) is None:
+            return read(text)
+        apart, told = _told_apart(text)
+        if not told.decimals:
             return read(text)
         if exact is None:
             changed = _keeping(core)
             exact = read if changed is core else make(changed)
-        if exact is read:
-            return read(text)
-        text, told = _told_apart(text)
-        if not told.decimals:
-            return read(text)
+            if exact is read:
+                return read(text)
         token = _TOLD.set(told)
         try:
-            return exact(text)
+            return exact(apart)
         finally:
             _TOLD.reset(token)
 
