@@ -103,17 +103,30 @@ def joined(between: bytes, texts: Sequence[Text]) -> Text:
         return between.join(map(bytes, texts))
     WORK.spend(1 + (len(texts) >> 2))
     out: Text = b""
+    piece: list[bytes] = []  # short texts before ``out``, the last one first: one part of the rope
+    size = 0
     at = len(texts)
     while at:
         end, text = at, texts[at - 1]
         at -= 1
         while at and texts[at - 1] is text:
             at -= 1
-        if end < len(texts):
-            out = put(repeated(put(text, between), end - at), out)
+        if end == len(texts):
+            part = put(repeated(put(text, between), end - at - 1), text)
         else:
-            out = put(repeated(put(text, between), end - at - 1), text)
-    return out
+            part = repeated(put(text, between), end - at)
+        if isinstance(part, bytes) and size + len(part) <= _SHORT:
+            piece.append(part)
+            size += len(part)
+            continue
+        if piece:
+            out = put(b"".join(reversed(piece)), out)
+        piece, size = [], 0
+        if isinstance(part, bytes):
+            piece, size = [part], len(part)
+        else:
+            out = put(part, out)
+    return put(b"".join(reversed(piece)), out)
 
 
 def flat(text: Text) -> bytes:

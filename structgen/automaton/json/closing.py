@@ -416,6 +416,7 @@ class Closing:
             return ()
         table = self._table
         check_owed(number, table.path)
+        WORK.spend(number)
         out: list[tuple[int, Text]] = []
         while left:
             bit = left & -left

@@ -100,6 +100,10 @@ class ObjectPlan:
         return {}
 
     @cached_property
+    def _rests(self) -> dict[State, _Rest]:
+        return {}
+
+    @cached_property
     def _closable(self) -> dict[State, bool]:
         return {}
 
@@ -535,15 +539,29 @@ class ObjectPlan:
         best: Text | None = None
         keys: Collection[str] = ()
         for conjunction, after in self._ways(state, outcome - 1, name):
-            members = self._owed(after)
-            rest = self._close(members, False)
+            rest = self._rest(after)
             value = None if rest is None else self._language.shortest(conjunction)
-            if rest is None or value is None or members is None:
+            if rest is None or value is None:
                 continue
-            if best is None or len(value) + len(rest) < len(best):
-                best = put(value, rest)
-                keys = [_key_of(text) for label, text in members if label >= self._n_names]
+            if best is None or len(value) + len(rest.text) < len(best):
+                best = put(value, rest.text)
+                keys = rest.keys
         return best, keys
+
+    def _rest(self, state: State) -> _Rest | None:
+        """The cheapest end of the object after ``state``; None if that is hopeless."""
+        found = self._rests.get(state)
+        if found is None:
+            members = self._owed(state)
+            text = self._close(members, False)
+            if members is None or text is None:
+                return None
+            unnamed = tuple([text for label, text in members if label >= self._n_names])
+            found = _Rest(text, unnamed)
+            if not self._language.is_solving:
+                WORK.hold(300 + 8 * len(unnamed))
+                self._rests[state] = found
+        return found
 
     def finish_reads(self, at: int, outcome: int) -> bool:
         """See `frames.Frame`."""
@@ -612,6 +630,29 @@ class ObjectPlan:
         if members and not first:
             out = put(comma, out)
         return put(out, (space if members or not first else b"") + b"}")
+
+
+class _Rest:
+    """How an object ends.
+
+    Attributes:
+        text: its last members, and the bracket.
+    """
+
+    __slots__ = ("_keys", "_members", "text")
+
+    def __init__(self, text: Text, unnamed: tuple[Text, ...]) -> None:
+        self.text = text
+        self._members = unnamed
+        self._keys: tuple[str, ...] | None = None
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The unnamed keys in it."""
+        if self._keys is None:
+            WORK.spend(len(self._members) >> 1)
+            self._keys = tuple(map(_key_of, self._members))
+        return self._keys
 
 
 def _key_of(member: Text) -> str:

@@ -1,0 +1,87 @@
+"""Thousands of members that an object owes: worked out once for each state, whoever asks."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+
+import structgen
+from structgen import JsonSchema, Vocabulary
+from structgen.automaton import texts
+from structgen.automaton.texts import Rope, flat, joined
+from structgen.automaton.work import Work
+
+TOKENS = [*(bytes([b]) for b in range(256)), b'":', b', "', b"aa", b""]
+VOCABULARY = Vocabulary.from_tokens(TOKENS, [len(TOKENS) - 1])
+
+
+def n_texts_joined(schema: Any, steps: int, monkeypatch: pytest.MonkeyPatch, **options: Any) -> int:
+    """How many texts are put in a row in some masks within a tight budget."""
+    n = 0
+
+    def count(between: bytes, parts: Any) -> Any:
+        nonlocal n
+        n += len(parts)
+        return joined(between, parts)
+
+    from structgen.automaton.json import objects
+
+    monkeypatch.setattr(objects, "joined", count)
+    constraint = structgen.compile(JsonSchema(schema), VOCABULARY, **options)
+    cursor = constraint.start(max_tokens=constraint.start().min_tokens_to_finish() + 5)
+    row = np.zeros((VOCABULARY.size + 31) // 32, np.uint32)
+    rng = random.Random(1)
+    for _ in range(steps):
+        cursor.fill_mask(row)
+        allowed = np.flatnonzero(np.unpackbits(row.view(np.uint8), bitorder="little"))
+        cursor.accept(int(rng.choice(allowed)))
+    return n
+
+
+def test_min_properties(monkeypatch: pytest.MonkeyPatch) -> None:
+    schema = {"type": "object", "minProperties": 2000}
+    # Once for each key that may be written next; before, once for each of its ends, too.
+    assert n_texts_joined(schema, 4, monkeypatch) < 200 * 2000
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_texts_in_a_row(seed: int) -> None:
+    """`joined` is ``bytes.join``, in few parts."""
+    rng = random.Random(seed)
+    long = Rope(b"x" * 300, 3, b"y")
+    kinds: list[texts.Text] = [b"", b"a", b'"key":1', b"z" * 400, b"w" * 700, long]
+    parts = [rng.choice(kinds) for _ in range(rng.choice((0, 1, 2, 10, 700, 2000)))]
+    if seed % 2:
+        parts = sorted(parts, key=len)  # equal ones are neighbours
+    whole = joined(b", ", parts)
+    assert flat(whole) == b", ".join(map(flat, parts))
+    assert len(whole) == len(flat(whole))
+
+
+def test_many_short_texts_are_few_parts() -> None:
+    whole = joined(b",", [b'"k%d":1' % i for i in range(3000)])
+    n_parts, todo = 0, [whole]
+    while todo:
+        part = todo.pop()
+        n_parts += 1
+        if isinstance(part, Rope):
+            todo += [part.first, part.second]
+    assert n_parts < 200
+
+
+def test_masks_with_thousands_of_members_are_within_the_limit() -> None:
+    worst = 0
+    leave = Work.leave
+
+    def note(work: Work) -> None:
+        nonlocal worst
+        worst = max(worst, work.limits.work - work.left)
+        leave(work)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Work, "leave", note)
+        n_texts_joined({"type": "object", "minProperties": 3000}, 4, patch)
+    assert 50_000 < worst < 500_000
