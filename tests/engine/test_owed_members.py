@@ -47,6 +47,83 @@ def test_min_properties(monkeypatch: pytest.MonkeyPatch) -> None:
     assert n_texts_joined(schema, 4, monkeypatch) < 200 * 2000
 
 
+def test_required_members_in_any_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After each name that may be written next the others are owed: halves of them are shared."""
+    from structgen.automaton.json.closing import Closing
+    from structgen.automaton.json.plain_ends import PlainEnds
+
+    n = 0
+
+    def counted(method: Any) -> Any:
+        def call(*args: Any) -> Any:
+            nonlocal n
+            n += args[-1].bit_count() if method is few else 1
+            return method(*args)
+
+        return call
+
+    few = PlainEnds._few
+    monkeypatch.setattr(PlainEnds, "_few", counted(few))
+    monkeypatch.setattr(Closing, "_member", counted(Closing._member))
+    names = [f"p{i}" for i in range(400)]
+    tokens = [*(bytes([b]) for b in range(256)), *(b'"%s"' % n.encode() for n in names), b""]
+    vocabulary = Vocabulary.from_tokens(tokens, [len(tokens) - 1])
+    schema = {
+        "type": "object",
+        "properties": {
+            name: {"type": "integer"} for name in (*names, *(f"q{i}" for i in range(400)))
+        },
+        "required": names,
+    }
+    constraint = structgen.compile(JsonSchema(schema), vocabulary, property_order="any")
+    least = constraint.start().min_tokens_to_finish()
+    cursor = constraint.start(max_tokens=least + 1)
+    row = np.zeros((vocabulary.size + 31) // 32, np.uint32)
+    cursor.accept(ord("{"))
+    cursor.fill_mask(row)
+    allowed = np.flatnonzero(np.unpackbits(row.view(np.uint8), bitorder="little"))
+    assert [vocabulary.tokens[t] for t in allowed if t >= 256] == [
+        b'"%s"' % n.encode() for n in names
+    ]
+    assert n < 20 * 400  # of 160,000
+    for name in names:  # one after the other, and the last token is the end
+        cursor.accept(tokens.index(b'"%s"' % name.encode()))
+        assert cursor.min_tokens_to_finish() <= least
+        break
+
+
+@pytest.mark.parametrize("order", ["schema", "any"])
+def test_plain_ends_are_the_shortest_ends(order: Any) -> None:
+    """With what is left of many required names, in whatever order, the plan is whole and valid."""
+    names = [f"k{i}" for i in range(40)]
+    kinds: list[Any] = [{"type": "null"}, {"const": "x" * 600}, {"enum": [10, 2]}, {}]
+    schema = {
+        "type": "object",
+        "properties": {name: kinds[i % 4] for i, name in enumerate(names)},
+        "required": names[::3],
+        "additionalProperties": False,
+    }
+    constraint = structgen.compile(JsonSchema(schema), VOCABULARY, property_order=order)
+    texts_of = {0: "null", 1: '"' + "x" * 600 + '"', 2: "2", 3: "0"}
+    rng = random.Random(4)
+    for _ in range(10):
+        chosen = rng.sample(range(40), rng.randrange(1, 12))
+        if order == "schema":
+            chosen.sort()
+            chosen = [i for i in chosen if all(j in chosen for j in range(0, i, 3))] or [0]
+        cursor = constraint.start()
+        written = "{" + ", ".join(f'"k{i}": {texts_of[i % 4]}' for i in chosen)
+        for token in constraint.named.encode(written.encode()):
+            cursor.accept(int(token))
+        missing = [i for i in range(0, 40, 3) if i not in chosen]
+        rest = "".join(f',"k{i}":{texts_of[i % 4]}' for i in missing) + "}"
+        fewest = len(constraint.named.encode(rest.encode()))
+        assert cursor.min_tokens_to_finish() <= fewest + 1
+        for token in constraint.named.encode(rest.encode()):
+            cursor.accept(int(token))
+        assert cursor.is_accepting
+
+
 @pytest.mark.parametrize("seed", range(30))
 def test_texts_in_a_row(seed: int) -> None:
     """`joined` is ``bytes.join``, in few parts."""

@@ -21,6 +21,7 @@ from .key_symbols import KeySymbols
 from .language import Language
 from .member_ways import MemberWays
 from .members import MemberTable
+from .plain_ends import PlainEnds
 from .rules import Rule, RuleBook
 
 Members: TypeAlias = "tuple[tuple[int, Text], ...]"
@@ -85,6 +86,8 @@ class Closing:
         self._samples: list[tuple[str, int]] | None = None
         self._spare: dict[tuple[str, ...], dict[int, str]] = {}
         self._searched: dict[tuple[str, ...], list[tuple[str, int]]] = {}
+        self._touched: dict[int, int] = {}
+        self._plain_ends = PlainEnds(language, table)
         self._steps = 0
         self._most_steps = MAX_SEARCH
 
@@ -111,6 +114,30 @@ class Closing:
             return self._search(left, count, rule, keys, self._witnesses)
         finally:
             self._enough = ENOUGH_SEARCH
+
+    def plain_end(
+        self, left: int, count: int, rule: Rule, keys: tuple[str, ...]
+    ) -> Text | bool | None:
+        """The members that complete an object, a comma before each, where only required ones are
+        owed, and nothing else depends on these; None where they cannot be had, False elsewhere."""
+        table = self._table
+        owed = left & table.required
+        if (
+            self._counts
+            or count < table.least
+            or rule.support & self._language.book.counting
+            or not self.fits(left, count)
+            or not table.holds_now(rule)
+        ):
+            return False
+        touched = self._touched.get(rule.support)
+        if touched is None:
+            touched = 0
+            for label in range(len(table.names)):
+                if table.touching(label) & rule.support:
+                    touched |= 1 << label
+            self._touched[rule.support] = touched
+        return False if owed & touched else self._plain_ends.members(owed)
 
     def _search(
         self,

@@ -552,6 +552,15 @@ class ObjectPlan:
         """The cheapest end of the object after ``state``; None if that is hopeless."""
         found = self._rests.get(state)
         if found is None:
+            if not self._language.is_solving:
+                plain = self._closing.plain_end(*state)
+                if plain is None:
+                    return None
+                if not isinstance(plain, bool):
+                    end = self._language.least_space + b"}"
+                    WORK.hold(300)
+                    found = self._rests[state] = _Rest(put(plain, end), ())
+                    return found
             members = self._owed(state)
             text = self._close(members, False)
             if members is None or text is None:
