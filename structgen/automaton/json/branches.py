@@ -45,6 +45,9 @@ MAX_MULTIPLIED = 64
 MAX_STRINGS = 16
 """Most branches of strings; where there are more, what strings may be becomes one expression."""
 
+_LOOK_AHEAD = 16
+"""Partial branches after which it is looked how many more there will be."""
+
 MAX_BRANCHES = 4096
 """Most branches one value's alternatives may multiply out to."""
 
@@ -159,9 +162,15 @@ class Brancher:
             stack.append(first)
         out: dict[tuple[int, ...], Branch] = {}
         count = 0
+        left: list[int] = []
         while stack:
             count += 1
-            WORK.spend(20 + sum([len(choice) for choice in stack[-1].choices]))
+            n_ways = sum([len(choice) for choice in stack[-1].choices])
+            WORK.spend(20 + n_ways)
+            if count in (_LOOK_AHEAD, 2 * _LOOK_AHEAD):
+                left.append(len(stack[-1].choices))
+                if len(left) == 2 and 0 <= left[0] - left[1] <= _LOOK_AHEAD:
+                    self._check_ahead(requirements, left[1], n_ways)
             if count > MAX_MULTIPLIED and not compact:
                 return None
             if count > MAX_BRANCHES:
@@ -395,6 +404,18 @@ class Brancher:
             ways.append(self._reader.book.all(parts))
         rule = self._reader.book.any(ways)
         return rule if self._compact or self._reader.is_about_names(rule) else None
+
+    def _check_ahead(self, requirements: tuple[int, ...], n_choices: int, n_ways: int) -> None:
+        """See that to decide so many choices one by one is not more than the call may do."""
+        steps = n_choices * n_ways // 2
+        if steps > WORK.left:
+            raise CompileLimitExceeded(
+                f"{n_choices:,} lists, objects or alternatives are barred or joined at once; make "
+                "them fewer, or raise max_work",
+                limit=WORK.limits.work,
+                actual=WORK.limits.work - WORK.left + steps,
+                path=self._nodes[requirements[0] >> 1].path,
+            )
 
     def _next_choice(self, partial: _Partial) -> list[tuple[Owned, ...]] | None:
         """Take one open choice out of ``partial``; empty when none is left, None when one has no

@@ -86,6 +86,8 @@ class Closing:
         self._samples: list[tuple[str, int]] | None = None
         self._spare: dict[tuple[str, ...], dict[int, str]] = {}
         self._searched: dict[tuple[str, ...], list[tuple[str, int]]] = {}
+        self._pool: list[tuple[str, int]] = []
+        self._pool_size = 0
         self._touched: dict[int, int] = {}
         self._plain_ends = PlainEnds(language, table)
         self._steps = 0
@@ -489,6 +491,11 @@ class Closing:
             if name not in taken and table.is_name_allowed(name):
                 taken.add(name)
                 yield name, self._matches(name)
+        # Not one by one, where names are of a long list.
+        for name, matched in self._pool_of(number + len(used)):
+            if name not in taken:
+                taken.add(name)
+                yield name, matched
         first = list(self._spare_keys(used))
         yield from (key for key in first if key[0] not in taken)
         more: tuple[str, ...] = tuple(sorted({*used, *(name for name, _ in first)}))
@@ -572,6 +579,36 @@ class Closing:
         gone = {m for name, m in others if name in used}
         if gone:
             yield from (key for key in self._search_keys(used) if key[1] in gone)
+
+    def _pool_of(self, most: int) -> list[tuple[str, int]]:
+        """Short unnamed keys, up to ``most`` through each state of their automaton: not all there
+        are, but as many where there are so many."""
+        if most > self._pool_size:
+            self._pool_size = 2 * most
+            self._pool = list(self._keys_by_length(self._pool_size))
+        return self._pool
+
+    def _keys_by_length(self, most: int) -> Iterator[tuple[str, int]]:
+        """The keys of `_pool_of`, the shortest first."""
+        table = self._table
+        parts = table.spare_parts(list(table.names))
+        symbols = KeySymbols((), list(table.bits), parts, lambda matched: matched, 0)
+        start = symbols.menu(0, True)
+        seen: dict[int, int] = {}
+        queue = deque([] if start is None else [(start, "")])
+        for _ in range(MAX_KEY_STATES):
+            if not queue:
+                break
+            state, text = queue.popleft()
+            WORK.spend(2)
+            if symbols.label(state) >= 0:
+                yield text, symbols.label(state)
+            for mask, to in symbols.moves(state):
+                room = most - seen.get(to, 0)
+                if room > 0:
+                    characters = symbols.alphabet.samples(mask)[:room]
+                    seen[to] = most - room + len(characters)
+                    queue += [(to, text + character) for character in characters]
 
     def _all_keys(self, taken: set[str]) -> list[tuple[str, int]]:
         """A shortest key outside ``taken`` for each set of patterns that such a key can match."""

@@ -130,5 +130,10 @@ class Alphabet:
                 return char
         return chr(self.representatives[(mask & -mask).bit_length() - 1])
 
+    def samples(self, mask: int) -> list[str]:
+        """The ordinary characters of the minterms in ``mask``; if there are none, another one."""
+        found = [char for char in _ORDINARY if mask >> self.minterm(ord(char)) & 1]
+        return found or [self.sample(mask)]
+
 
 _ORDINARY = "abcdefghijklmnopqrstuvwxyz0123456789_-ABCDEFGHIJKLMNOPQRSTUVWXYZ ./:@"
