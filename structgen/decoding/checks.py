@@ -174,7 +174,10 @@ class Trial:
             self._fail(f"after {said}, the most that retries= allows")
         first = self._token_at(refusal.start)
         if first < floor:
-            self._fail("in a part of it that has been settled")
+            self._fail(
+                "in a part of it that they have taken before: one of them says something else of "
+                "the same text now"
+            )
         is_seen = refusal.ended_by is None  # by its last byte, otherwise by the one after
         last = self._token_at(refusal.end - is_seen)
         barred = bytes(self._data[refusal.judged : refusal.end]), refusal.ended_by

@@ -541,6 +541,24 @@ def test_a_validator_that_fails_by_itself_is_not_silenced() -> None:
         generator("x", retries=3, max_new_tokens=20)
 
 
+def test_a_check_that_changes_its_mind_is_named() -> None:
+    seen: set[int] = set()
+
+    def new(value: int) -> int:
+        if value in seen:
+            raise ValueError("seen before")
+        seen.add(value)
+        return value
+
+    class Once(BaseModel):
+        a: Annotated[int, Field(ge=1, le=9), AfterValidator(new)]
+
+    model = FakeModel('{"a":1}')
+    with pytest.raises(ValidationFailed, match="something else of the same text now"):
+        Generator(model, Once)("x", retries=3)
+    assert all(sequence.closed for sequence in model.started)
+
+
 def test_each_value_is_judged_once_where_it_is_accepted() -> None:
     calls: list[int] = []
 
