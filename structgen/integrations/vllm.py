@@ -54,13 +54,10 @@ class _Checked:
 
     def _mask(self, logits: Any, rows: list[int], words: Any) -> Any:
         """Mask some rows of the logits, in place."""
-        from .transformers import allowed
+        from .transformers import masked
 
         index = slice(None) if rows == list(range(len(logits))) else rows
-        kept = logits[index]
-        logits[index] = kept.masked_fill(
-            ~allowed(words, logits.shape[-1], logits.device), -float("inf")
-        )
+        logits[index] = masked(logits[index], words)
         return logits
 
 
