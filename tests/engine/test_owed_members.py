@@ -197,3 +197,21 @@ def test_what_is_barred_one_by_one_is_refused_at_once() -> None:
         with pytest.raises(structgen.CompileLimitExceeded, match="barred or joined at once"):
             structgen.compile(JsonSchema(barred), VOCABULARY)
     assert spent < 300_000  # of 2,000,000 before it was told
+
+
+def test_constants_that_unique_items_owe() -> None:
+    """What the next constant owes does not depend on which others have been written."""
+    schema = {
+        "type": "array",
+        "uniqueItems": True,
+        "allOf": [{"contains": {"const": i}} for i in range(16)],
+    }
+    constraint = structgen.compile(JsonSchema(schema), VOCABULARY)
+    cursor = constraint.start(max_tokens=constraint.start().min_tokens_to_finish() + 3)
+    row = np.zeros((VOCABULARY.size + 31) // 32, np.uint32)
+    for byte in b"[7, 3,":
+        cursor.fill_mask(row)
+        cursor.accept(byte)
+    language = constraint._machine.languages[0]  # type: ignore[union-attr]
+    # One for each constant and each of the states between; before, for each set of others, too.
+    assert len(language.nodes) < 400

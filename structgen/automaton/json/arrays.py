@@ -40,7 +40,15 @@ MAX_SEARCH = 20_000
 """Most states a search for the shortest way to close one array may visit."""
 
 MAX_WAYS = 256
-"""Most sets of ``contains`` that one item may meet together: each is followed by itself."""
+"""Most sets of ``contains`` that one item may meet together: each is followed by itself.
+
+Why the pairs bound a mask within a budget: in the place before an item it follows each way of that
+item, and of the place after it the first item of a plan is asked for, which is one of the ways
+again. What those plans go on with is remembered by place (`_closings`). So for w ways a mask looks
+at w places and w ways of each, and each look is a few steps: the square is bounded, at compile, by
+what one call may do. How many places there are in all is bounded by `_search`, and every look is
+counted, so that what this leaves out ends in the limit on work, not in a call without an end.
+"""
 
 _WORK_OF_WAYS = 16
 """Steps of a mask within a budget for each pair of them."""
@@ -805,7 +813,7 @@ class ArrayPlan:
         items: list[Text] = []
         for some, k in zip(self._contains, met, strict=True):
             for _ in range(some.least - k):
-                base = self._item(count, seen)
+                base = self._item(count, self._seen_of(some, seen))
                 item = language.shortest(language.conjunction_with(base, [some.requirement]))
                 if item is None:
                     return None
@@ -819,6 +827,21 @@ class ArrayPlan:
             items += rest
         fits = self._max is None or count + len(items) <= self._max
         return tuple(items) if fits else None
+
+    def _seen_of(self, some: Contains, seen: tuple[int, ...]) -> tuple[int, ...]:
+        """Those of the values seen that ``some`` lists: an item that is to meet it is no other one.
+
+        So what the next of forty constants owes does not depend on which others there have been.
+        """
+        listing = self._language.listings.of(some.requirement)
+        if listing is None or not seen or _is_forgotten(seen):
+            return seen
+        WORK.spend(1 + (len(seen) >> 3))
+        numbers = self._value_ids
+        if len(listing.keys) <= len(seen):
+            among = {numbers[key] for key in listing.keys if key in numbers}
+            return tuple([n for n in seen if n in among]) if among else ()
+        return tuple([n for n in seen if json_key(self._values[n]) in listing.keys])
 
     @cached_property
     def _are_apart(self) -> bool:
