@@ -103,10 +103,14 @@ def masked(scores: Any, words: Any) -> Any:
             limit = torch.from_numpy(most).to(scores.dtype)
             torch.minimum(scores[row], limit, out=out[row])
         return out
-    # An eighth of the bytes goes over, and is unpacked there.
+    return unpacked_there(scores, words)
+
+
+def unpacked_there(scores: Any, words: Any) -> Any:
+    """`masked` for scores on another device: the masks go over packed, and are unpacked there."""
     packed = torch.from_numpy(words).to(scores.device)
     barred = ((packed.unsqueeze(-1) >> torch.arange(32, device=scores.device)) & 1) == 0
-    barred = barred.flatten(1)[:, :width]
+    barred = barred.flatten(1)[:, : scores.shape[-1]]
     known = barred.shape[1]
     out = scores.clone()
     out[:, :known].masked_fill_(barred, -torch.inf)

@@ -163,3 +163,23 @@ def test_the_rows_of_vllm_are_masked_in_place(words, device):
         assert kept[rows[1]] == list(range(words.size // 32 * 32 + 32))[: words.size + 5]
         if n == 3:
             assert len(kept[1]) == words.size + 5
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_scores_are_masked_alike_on_every_device(words, device, dtype):
+    import numpy as np
+
+    masks = np.random.default_rng(2).integers(-(2**31), 2**31, (3, 40)).astype(np.int32)
+    bits = np.unpackbits(masks.view(np.uint8), axis=1, bitorder="little")
+    for width in (40 * 32, 40 * 32 - 7, 40 * 32 + 9):
+        scores = torch.randn((3, width), device=device).to(dtype)
+        before = scores.clone()
+        expected = np.zeros((3, width), bool)
+        expected[:, : 40 * 32] = bits[:, :width]
+        for found in (adapter.masked(scores, masks), adapter.unpacked_there(scores, masks)):
+            assert found.dtype == dtype
+            assert ((found > -torch.inf).cpu().numpy() == expected).all()
+            kept = found > -torch.inf
+            assert (found[kept] == before[kept]).all()
+        assert (scores == before).all()
