@@ -6,10 +6,10 @@ own values, calibrations, answers. How the two processes speak is `structgen.wor
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Hashable, Iterable, Mapping
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, cast, final, overload
+from typing import TYPE_CHECKING, Any, final, overload
 
 from structgen.decoding import CancelEvent
 from structgen.decoding import options as search_options
@@ -261,7 +261,7 @@ class Asking:
 
     def begin(self, model: Model) -> Passes[Reply]:
         """Make the prompts; what is returned makes the passes."""
-        asker = _asker(cast("Hashable", model), self.settings)
+        asker = _asker(model, self.settings)
         return self._asked(asker, asker.ask(self.state, self.questions))
 
     def _asked(self, asker: Asker, passes: Passes[Found]) -> Passes[Reply]:
@@ -271,7 +271,19 @@ class Asking:
         return Reply((yield from passes), fingerprints)
 
 
-@functools.lru_cache(16)
-def _asker(model: Any, settings: Settings) -> Asker:
-    """What asks a model, with the labels that it has compiled and the priors that it has read."""
-    return Asker(model, settings)
+_KEPT = 16
+"""Most askers that are kept for a model, one for each of `Settings`."""
+
+
+def _asker(model: Model, settings: Settings) -> Asker:
+    """What asks a model, with the labels that it has compiled and the priors that it has read.
+
+    It holds the model, and so the model holds it: nothing else keeps either of them.
+    """
+    kept: OrderedDict[Settings, Asker] = vars(model).setdefault("_askers", OrderedDict())
+    if settings not in kept:
+        kept[settings] = Asker(model, settings)
+        if len(kept) > _KEPT:
+            kept.popitem(last=False)
+    kept.move_to_end(settings)
+    return kept[settings]

@@ -29,6 +29,8 @@ class ModelConfig:
         kind: ``text`` or ``embedding``; None: as its files say.
         processes: how many processes run the model, each with weights of its own. More than one
             pays where there are more cores than one process uses.
+        in_process: run it in a thread of this process, which then stands still during each pass of
+            the model.
         threads: as in `structgen.load`.
         providers: as in `structgen.load`.
         session_options: as in `structgen.load`.
@@ -43,6 +45,7 @@ class ModelConfig:
     source: Any
     kind: Kind | None = None
     processes: int = 1
+    in_process: bool = False
     threads: int | None = None
     providers: Sequence[str] | None = None
     session_options: Mapping[str, Any] | None = None
@@ -57,6 +60,8 @@ class ModelConfig:
             raise OptionError(f"kind={self.kind!r} is neither 'text' nor 'embedding'.")
         if type(self.processes) is not int or not 1 <= self.processes <= 64:
             raise OptionError(f"processes={self.processes!r} is no whole number from 1 to 64.")
+        if self.in_process and (self.processes > 1 or not isinstance(self.source, (str, Path))):
+            raise OptionError("in_process= needs a source by name, and processes=1.")
         if self.is_loaded and self.processes > 1:
             raise OptionError("processes= needs a source by name: a loaded model is one already.")
 

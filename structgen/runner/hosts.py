@@ -13,6 +13,9 @@ back while they run, and a process would have to be sent the texts and send back
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import ctypes
+import gc
 import os
 from collections import OrderedDict
 from collections.abc import Hashable, Mapping
@@ -46,6 +49,7 @@ class TextHost:
     def __init__(self, models: list[AsyncModel], *, is_own: bool) -> None:
         self.models = models
         self._is_own = is_own
+        self._is_here = any(model.pid == os.getpid() for model in models)
         self._generators: OrderedDict[Hashable, list[WorkerGenerator[Any]]] = OrderedDict()
         self._turn = 0
 
@@ -72,6 +76,7 @@ class TextHost:
                             session_options=config.session_options,
                             threads=config.threads,
                             batch_size=config.batch_size,
+                            in_process=config.in_process,
                         )
                     )
             for model in made:
@@ -102,7 +107,7 @@ class TextHost:
     @property
     def memory(self) -> int:
         """Bytes that its processes hold, as far as the system tells; else the size of its files."""
-        held = [_resident(model.pid) for model in self.models]
+        held = [_resident(model.pid) if model.pid != os.getpid() else 0 for model in self.models]
         return sum(
             one or _size_of(model.folder) for one, model in zip(held, self.models, strict=True)
         )
@@ -146,6 +151,9 @@ class TextHost:
         if self._is_own:
             for model in self.models:
                 await model.aclose()
+            if self._is_here:
+                self.models.clear()
+                await asyncio.to_thread(_give_back)
 
 
 @final
@@ -179,7 +187,9 @@ class EmbeddingHost:
         return _size_of(self.embedder.folder)
 
     async def close(self) -> None:
-        """Forget it: its memory is freed when the last call has ended."""
+        """Forget it, and free its memory."""
+        del self.embedder
+        await asyncio.to_thread(_give_back)
 
 
 Host = TextHost | EmbeddingHost
@@ -243,6 +253,13 @@ def _resident(pid: int | None) -> int:
         return int(fields[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, IndexError, ValueError):
         return 0
+
+
+def _give_back() -> None:
+    """Give memory that is free back to the system, which C libraries keep otherwise."""
+    gc.collect()  # sessions hang in cycles
+    with contextlib.suppress(OSError, AttributeError):  # not glibc
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def _embedder(config: ModelConfig) -> Embedder:

@@ -2,9 +2,9 @@
 
 In reading order: `scheduler` (whose turn it is on a model; knows no process), `protocol` (what the
 two processes say), `verdicts` (checks of the parent's code), `worker` (the process with the model),
-`process` (its parent's side), `model` (`AsyncModel`), `calls` (one call that is under way),
-`generator` (what makes outputs) and `errands` (other stages' work on the model). Others know
-`AsyncModel`, `run_errands` and the `Scheduler`.
+`process` (its parent's side; `in_thread` where there is none), `model` (`AsyncModel`), `calls` (one
+call that is under way), `generator` (what makes outputs) and `errands` (other stages' work on the
+model). Others know `AsyncModel`, `run_errands` and the `Scheduler`.
 """
 
 from __future__ import annotations

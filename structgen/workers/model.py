@@ -82,8 +82,13 @@ class AsyncModel(AskedAsync):
         threads: int | None = None,
         warm_up: bool = True,
         batch_size: int | None = None,
+        in_process: bool = False,
     ) -> AsyncModel:
-        """Start a process and load a model in it: see `structgen.load_async`."""
+        """Start a process and load a model in it: see `structgen.load_async`.
+
+        ``in_process``: it runs in a thread of this process instead, which saves a process and
+        stands still during each pass of the model.
+        """
         _check_rows(batch_size)
         where: Any = Path(name) if isinstance(name, os.PathLike) else name
         host = Host(
@@ -94,6 +99,7 @@ class AsyncModel(AskedAsync):
                 threads=threads,
                 warm_up=warm_up,
                 batch_size=batch_size,
+                in_process=in_process,
             )
         )
         try:

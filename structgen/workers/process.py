@@ -31,6 +31,7 @@ from structgen.models.progress import reporting
 from structgen.storage import fork_safe
 from structgen.vocabulary import Vocabulary
 
+from .in_thread import InThread
 from .protocol import Cancel, Ended, Frames, Load, NotLoaded, Progress, Ready, packed
 
 Handler = Callable[[Any], object]
@@ -55,7 +56,7 @@ class WorkerProcess:
         """Start a process, which begins to load its model.
 
         Args:
-            load: which model.
+            load: which model; ``in_process``: in a thread of this process instead.
             report: told how fetching goes.
         """
         self.parent = os.getpid()
@@ -71,13 +72,17 @@ class WorkerProcess:
         self._stderr = bytearray()
         self._loading: Future[Ready] = Future()
         frame = packed(load)
-        self._process = subprocess.Popen(
-            [sys.executable, "-c", _code()],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            creationflags=getattr(subprocess, "CREATE_NO_WINDOW", 0),
-        )
+        self._process: subprocess.Popen[bytes] | InThread
+        if load.in_process:
+            self._process = InThread()
+        else:
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", _code()],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                creationflags=getattr(subprocess, "CREATE_NO_WINDOW", 0),
+            )
         self._threads = [
             threading.Thread(target=work, name=f"structgen-{name}", daemon=True)
             for name, work in (

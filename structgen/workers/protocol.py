@@ -36,6 +36,7 @@ class Load:
     warm_up: bool = True
     adapters: tuple[tuple[str, str], ...] = ()
     batch_size: int | None = None
+    in_process: bool = False
 
 
 @dataclass(slots=True)

@@ -72,7 +72,11 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to act on
     faulthandler.enable()
     warnings.simplefilter("ignore", UnenforcedWarning)  # the parent has given it
-    reader, writer = _pipes()
+    serve(*_pipes())
+
+
+def serve(reader: BinaryIO, writer: BinaryIO) -> None:
+    """Serve whoever is at the other ends, until the first is closed."""
     _Worker(Frames(reader), writer).serve()
 
 
@@ -100,7 +104,7 @@ class _Worker:
         self._received: set[int] = set()  # calls that are not prepared yet
         self._given_up: dict[int, bool] = {}  # of these, those cancelled: whether one is awaited
         self._lock = threading.Lock()
-        self._arrived: queue.SimpleQueue[Call | ErrandCall | Adapter] = queue.SimpleQueue()
+        self._arrived: queue.SimpleQueue[Call | ErrandCall | Adapter | None] = queue.SimpleQueue()
         self._tasks: OrderedDict[bytes, Task] = OrderedDict()
         self._last: tuple[int, Any, Prepared] | None = None
 
@@ -165,6 +169,7 @@ class _Worker:
         except BaseException:
             traceback.print_exc()
         self._is_over = True
+        self._arrived.put(None)
         self._scheduler.wake()
 
     def _cancel(self, message: Cancel) -> None:
@@ -185,6 +190,8 @@ class _Worker:
     def _prepare_all(self) -> None:
         while True:
             message = self._arrived.get()
+            if message is None:
+                return
             if isinstance(message, Adapter):
                 self._end(message.id, None, self._adapter(message))
                 continue
@@ -192,6 +199,8 @@ class _Worker:
             # What has come by now is handed in together, so that it may begin together.
             while not self._arrived.empty() and len(messages) < 64:
                 further = self._arrived.get()
+                if further is None:
+                    return
                 if isinstance(further, Adapter):
                     self._end(further.id, None, self._adapter(further))
                 else:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import enum
+import gc
 import threading
+import weakref
 from typing import Annotated, Literal
 
 import numpy as np
@@ -21,6 +23,8 @@ from structgen.decisions import (
     PromptTemplate,
     Score,
 )
+from structgen.decisions.asking import Settings
+from structgen.decisions.async_decider import Asking
 from structgen.errors import OptionError, PromptError
 
 SHORT = PromptTemplate("{state}|{question}|{options}|", separator=",", bare_option="{label}")
@@ -469,3 +473,15 @@ def test_a_reliability_diagram(tmp_path, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "matplotlib.figure", None)
     with pytest.raises(OptionError, match=r"structgen\[plot\]"):
         made.plot()
+
+
+def test_what_is_kept_for_a_model_goes_with_it():
+    model = FakeModel()
+    asked = Asking("x", {"q": Predicate("Is it?")}, Settings(SHORT), False)
+    asked.begin(model)
+    asked.begin(model)
+    assert len(model._askers) == 1
+    gone = weakref.ref(model)
+    del model, asked
+    gc.collect()
+    assert gone() is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
 import threading
@@ -362,6 +363,35 @@ def test_a_model_that_cannot_be_loaded(tmp_path: Path) -> None:
             runner.chat(messages="Hi")
         assert runner.get_model_status("none") == "failed"
         assert "nothing" in runner.get_model_info()["error"]
+
+
+def test_a_model_in_this_process(tmp_path: Path) -> None:
+    config = {"source": tiny_model(tmp_path), "in_process": True}
+    with Runner({"here": config}) as runner:
+        asked = {"prompt": "ab", "output_type": Literal["x1", "x2"], "n": 2, "temperature": 1.0}
+        for _ in range(2):
+            answer = runner.complete(asked)
+            assert {choice.text for choice in answer.choices} <= {"x1", "x2"}
+            assert pid(runner, "here") == os.getpid()
+            assert "".join(
+                choice.text
+                for chunk in runner.stream_complete({**asked, "n": 1})
+                for choice in chunk.choices
+            ) in ("x1", "x2")
+            assert runner.tokenize_text("ab")
+            runner.unload()
+        names = [thread.name for thread in threading.enumerate()]
+        assert not any(name in ("structgen-model", "listen", "prepare") for name in names)
+        from structgen.models.genai import TextModel
+
+        gc.collect()
+        assert not [
+            one
+            for one in gc.get_objects()
+            if isinstance(one, TextModel) and one.name == "tiny-random"
+        ]
+    with pytest.raises(OptionError, match="in_process"):
+        ModelConfig(source=SMALL, in_process=True, processes=2)
 
 
 def test_several_processes_of_one_model(tmp_path: Path) -> None:
