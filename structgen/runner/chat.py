@@ -62,6 +62,7 @@ _FIELDS = {
     "adapter": "adapter",
     "abstain_below": "abstain_below",
     "best=": "best=",
+    "retries=": "retries=",
 }
 """Options that errors of a call are about, and the fields that they are."""
 

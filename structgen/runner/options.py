@@ -28,6 +28,7 @@ _OPTIONS = {
     "special_tokens": "special_tokens",
     "abstain_below": "abstain_below",
     "best": "best",
+    "retries": "retries",
 }
 """Fields, and the options that they are."""
 

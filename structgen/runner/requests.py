@@ -315,6 +315,7 @@ class Sampled(Request):
         special_tokens: where in a chat names of special tokens are read as such.
         abstain_below: the probability that each value which is a choice among few has to have.
         best: whether values that are a choice among few are written as the likeliest whole text.
+        retries: how often an output may go back where a validator of its class refuses a value.
         truncate_sequence: whether a prompt that is too long loses what is oldest, rather than being
             refused.
         grammar: the form of the text: a regular expression, JSON Schema, grammar or choices.
@@ -350,6 +351,7 @@ class Sampled(Request):
     special_tokens: Literal["template", "anywhere"] | None = None
     abstain_below: Number | dict[str, Number] | None = None
     best: StrictBool = False
+    retries: StrictInt | None = None
     truncate_sequence: StrictBool = False
     grammar: Any = None
     grammar_type: Literal["regex", "json_schema", "lark", "gbnf", "choice"] | None = None

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import pytest
 from openai.types import Completion
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
-from pydantic import BaseModel
+from pydantic import BaseModel, Field, field_validator
 
 from structgen import ModelNotFound, RequestError, Runner
 
@@ -372,6 +372,30 @@ def test_calls_or_a_value_of_a_type(runner: Runner) -> None:
             messages="Hi", tools=tools, response_format=form({"properties": {"x": {"type": "wat"}}})
         )
     assert caught.value.param == "response_format.json_schema.schema.properties.x.type"
+
+
+class Even(BaseModel):
+    n: int = Field(ge=0, le=9)
+
+    @field_validator("n")
+    @classmethod
+    def is_even(cls, n: int) -> int:
+        if n % 2:
+            raise ValueError("must be even")
+        return n
+
+
+def test_checks_of_a_class_are_asked_where_the_request_is(runner: Runner) -> None:
+    values = [
+        runner.chat(
+            messages="Write 7.", output_type=Even, retries=9, temperature=1.0, seed=seed
+        ).value
+        for seed in range(4)
+    ]
+    assert all(value.n % 2 == 0 for value in values)
+    with pytest.raises(RequestError) as caught:
+        runner.chat(messages="Hi", retries=3, max_tokens=3)
+    assert caught.value.param == "retries"
 
 
 def test_thoughts_stand_beside_the_answer(runner: Runner) -> None:
