@@ -28,7 +28,10 @@ TABLE = {"Italy": "Rome", "Norway": "Oslo"}
 ROUNDS = 2
 
 
-def calculate(a: int, operation: Literal["+", "-", "*"], b: int) -> int:
+Small = Annotated[int, Field(ge=0, le=99)]
+
+
+def calculate(a: Small, operation: Literal["+", "-", "*"], b: Small) -> int:
     """Work out a sum of two numbers."""
     return {"+": a + b, "-": a - b, "*": a * b}[operation]
 
@@ -157,6 +160,7 @@ def test_async_tools_run_in_the_callers_loop(runner: Runner) -> None:
         "tool_choice": "required",
         "parallel_tool_calls": False,
         "max_tool_rounds": 1,
+        "output_type": Literal["here"],
         "max_tokens": 40,
     }
 
@@ -231,7 +235,11 @@ def test_what_ends_a_program_arrives_as_itself(runner: Runner, kind: type[BaseEx
 def test_tools_of_all_kinds_without_rounds_are_handed_back(runner: Runner) -> None:
     tool = Tool(calculate, lambda **given: pytest.fail("it ran"))
     response = runner.chat(
-        messages="What is 2 + 3?", tools=[tool, Report], tool_choice="required", max_tokens=90
+        messages="What is 2 + 3?",
+        tools=[tool, Report],
+        tool_choice="required",
+        parallel_tool_calls=False,
+        max_tokens=50,
     )
     assert response.choices[0].finish_reason == "tool_calls"
     assert response.agentic_tool_calls is None
@@ -268,12 +276,13 @@ def test_a_second_turn_runs_less_than_the_conversation(runner: Runner) -> None:
 
 
 def test_an_agents_rounds_are_kept_in_its_session(runner: Runner) -> None:
-    fields: dict[str, Any] = {"tools": [two_and_three], "session_id": "agent", "max_tokens": 60}
+    fields: dict[str, Any] = {"tools": [two_and_three], "session_id": "agent", "max_tokens": 40}
     runner.chat(
         messages="Two and three?",
         tool_choice="required",
         parallel_tool_calls=False,
         max_tool_rounds=1,
+        output_type=Literal["five"],
         **fields,
     )
     roles = [m["role"] for m in json.loads(runner.export_session("agent"))["messages"]]
@@ -323,10 +332,52 @@ def test_a_tool_cannot_wait_for_its_own_session(runner: Runner) -> None:
         session_id="own",
         tools=[nested],
         tool_choice="required",
+        parallel_tool_calls=False,
         max_tool_rounds=1,
+        output_type=Literal["done"],
         max_tokens=40,
     )
     assert "within a turn of its own" in str(log(response)[0].error)
+
+
+def test_a_turn_that_is_cancelled_changes_nothing(runner: Runner) -> None:
+    seen: list[str] = []
+
+    async def long(x: Literal[1]) -> str:
+        seen.append("began")
+        try:
+            await asyncio.sleep(3600)
+        except asyncio.CancelledError:
+            seen.append("cancelled")
+            raise
+        return ""
+
+    async def work() -> None:
+        chat = runner.achat(
+            messages="?",
+            session_id="cancelled",
+            tools=[long],
+            tool_choice="required",
+            max_tool_rounds=1,
+            max_tokens=40,
+        )
+        task = asyncio.create_task(chat)
+        while not seen:
+            await asyncio.sleep(0.01)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        while len(seen) < 2:
+            await asyncio.sleep(0.01)
+        # The turn is over, so that the next one need not wait.
+        await runner.achat(messages="Hello", session_id="cancelled", max_tokens=2)
+
+    before = runner.metrics.value("requests_cancelled", "chat", "small")
+    asyncio.run(asyncio.wait_for(work(), 120))
+    assert seen == ["began", "cancelled"]
+    kept = json.loads(runner.export_session("cancelled"))["messages"]
+    assert [message["content"] for message in kept[:1]] == ["Hello"]
+    assert runner.metrics.value("requests_cancelled", "chat", "small") == before + 1
 
 
 def test_a_turn_that_cannot_be_kept_has_its_answer(
@@ -426,6 +477,7 @@ def test_spans_of_a_request_and_its_tools(runner: Runner, monkeypatch: pytest.Mo
             tool_choice="required",
             parallel_tool_calls=False,
             max_tool_rounds=1,
+            output_type=Literal["five"],
             max_tokens=40,
         )
     tool, chat, mine = exporter.get_finished_spans()

@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from structgen import OptionError, SessionError
 from structgen.runner.sessions import Sessions
@@ -434,6 +436,39 @@ def test_garbage_is_refused_by_its_place(garbage: Any, told: str) -> None:
     with pytest.raises(SessionError, match=told):
         sessions.load(garbage)
     assert sessions.ids() == []
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.floats() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=8,
+)
+
+
+@settings(max_examples=200)
+@given(st.binary() | st.text() | JSON | st.dictionaries(st.sampled_from([*exported()]), JSON))
+def test_any_garbage_is_refused(garbage: Any) -> None:
+    sessions = Sessions()
+    with pytest.raises(SessionError):
+        sessions.load(garbage)
+
+
+@settings(max_examples=200)
+@given(
+    st.sampled_from(["id", "created", "messages"]), JSON, st.sampled_from([*HELLO, "tool_calls"])
+)
+def test_what_comes_in_goes_on(field: str, value: Any, key: str) -> None:
+    sessions = Sessions()
+    changed = exported(**{field: value})
+    if field == "messages":
+        changed = exported(messages=[HELLO, HELLO | {key: value}])
+    try:
+        name = sessions.load(changed)
+    except SessionError:
+        assert sessions.ids() == []
+        return
+    assert say(sessions, name, HELLO)[-1] == HELLO
+    assert Sessions().load(sessions.export(name)) == name
 
 
 def test_a_session_without_messages_may_come_in() -> None:
