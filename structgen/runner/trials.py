@@ -83,7 +83,8 @@ class Trials:
 
         Args:
             seconds: that a form may take.
-            memory: bytes that a process may have.
+            memory: bytes of addresses that a process may have, Python and all; some 300 MB are in
+                use before the first form.
         """
         self._seconds = seconds
         self._memory = memory
@@ -171,14 +172,23 @@ class Trials:
             f"import sys; sys.path[:] = {paths!r}; "
             f"from structgen.runner import trials; trials.work({self._memory})"
         )
-        return await asyncio.create_subprocess_exec(
+        process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-c",
             code,
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.DEVNULL,
         )
+        try:
+            await _read(process)  # it is there; from now on its time counts
+        except BaseException as error:
+            await _ended(process)
+            if not isinstance(error, asyncio.IncompleteReadError):
+                raise
+            raise StructgenError(
+                "The process that tries forms out does not start: standard error says why."
+            ) from None
+        return process
 
     async def close(self) -> None:
         """End the processes."""
@@ -194,9 +204,13 @@ def _place(text: bytes) -> str | None:
 
 async def _exchange(process: asyncio.subprocess.Process, text: bytes) -> dict[str, Any]:
     assert process.stdin is not None
-    assert process.stdout is not None
     process.stdin.write(_HEAD.pack(len(text)) + text)
     await process.stdin.drain()
+    return await _read(process)
+
+
+async def _read(process: asyncio.subprocess.Process) -> dict[str, Any]:
+    assert process.stdout is not None
     (size,) = _HEAD.unpack(await process.stdout.readexactly(_HEAD.size))
     said: dict[str, Any] = json.loads(await process.stdout.readexactly(size))
     return said
@@ -218,6 +232,8 @@ def work(memory: int) -> None:
 
         resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
     given, out = sys.stdin.buffer, sys.stdout.buffer
+    out.write(_HEAD.pack(2) + b"{}")
+    out.flush()
     while len(head := given.read(_HEAD.size)) == _HEAD.size:
         text = given.read(_HEAD.unpack(head)[0])
         try:

@@ -22,8 +22,10 @@ from structgen.runner import Runner, Trials
 from .auth import Keys, keys_in
 from .errors import ApiError, told
 from .gateway import LOG, Gateway
+from .openapi import Application
 from .routes import ROUTERS
 from .settings import Settings
+from .store import Store
 
 
 def create_app(
@@ -53,11 +55,12 @@ def create_app(
         finally:
             loading.cancel()
             await asyncio.gather(loading, return_exceptions=True)
+            await app.state.store.close()
             await trials.close()
             if owns_runner:
                 await runner.aclose()
 
-    app = FastAPI(
+    app = Application(
         title="structgen",
         version=_version(),
         summary="Local language models whose answers have an exact form.",
@@ -66,7 +69,9 @@ def create_app(
         redoc_url=None,
         lifespan=life,
     )
+    app.has_keys = bool(keys)
     app.state.runner = runner
+    app.state.store = Store(settings.stored_responses)
     app.state.settings = settings
     app.state.created = int(time.time())
     app.state.is_ready = settings.lazy

@@ -9,7 +9,7 @@ Runner's to honour or to refuse. Errors are told with the names that the client 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
@@ -34,7 +34,7 @@ GRAMMARS = ("regex", "choice", "grammar", "json", "json_object")
 _OLD = {f"guided_{name}": name for name in GRAMMARS}
 """The names that they had in vLLM before 0.12."""
 
-_PYTHON_ONLY = (
+PYTHON_ONLY = (
     "output_type",
     "approve",
     "max_tool_rounds",
@@ -46,6 +46,25 @@ _PYTHON_ONLY = (
 are about functions that run here, or about conversations, which clients would have in common."""
 
 
+FIELDS: dict[str, Any] = {
+    "stream": {"type": "boolean", "default": False},
+    "structured_outputs": {
+        "type": "object",
+        "description": "As vLLM has it: one of these.",
+        "properties": {name: {} for name in GRAMMARS},
+        "additionalProperties": False,
+    },
+    "chat_template_kwargs": {
+        "type": "object",
+        "properties": {"enable_thinking": {"type": "boolean"}},
+        "additionalProperties": False,
+    },
+    **{name: {} for name in _OLD},
+    "prompt_cache_retention": {},
+}
+"""The schemas of fields that HTTP adds to those of the Runner."""
+
+
 @dataclass(slots=True)
 class Asked(Generic[RequestT]):
     """What a client asks.
@@ -54,20 +73,30 @@ class Asked(Generic[RequestT]):
         request: for the Runner.
         streams: whether the answer is a stream.
         names: what the client calls fields of the Runner's.
+        rename: what it calls all others.
     """
 
     request: RequestT
     streams: bool
-    names: dict[str, str] = field(default_factory=dict)
+    names: Mapping[str, str] = field(default_factory=dict)
+    rename: Callable[[str], str] | None = None
 
     def told(self, error: BaseException) -> ApiError:
         """The answer to an error, in the client's words."""
-        return renamed(error, self.names)
+        return renamed(error, self.names, self.rename)
 
 
-def renamed(error: BaseException, names: Mapping[str, str]) -> ApiError:
+def renamed(
+    error: BaseException,
+    names: Mapping[str, str],
+    rename: Callable[[str], str] | None = None,
+) -> ApiError:
     """The answer to an error; fields are called by other names."""
     said = told(error)
+    if said.param is not None and rename is not None:
+        theirs = rename(said.param)
+        said.message = said.message.replace(said.param, theirs)
+        said.param = theirs
     for ours, theirs in names.items():
         if said.param is not None and _begins(said.param, ours):
             said.message = said.message.replace(said.param, theirs + said.param[len(ours) :])
@@ -80,8 +109,19 @@ def _begins(path: str, name: str) -> bool:
     return path == name or (path.startswith(name) and path[len(name)] in ".[")
 
 
-def asked(kind: type[RequestT], body: Mapping[str, Any], settings: Settings) -> Asked[RequestT]:
+def asked(
+    kind: type[RequestT],
+    body: Mapping[str, Any],
+    settings: Settings,
+    rename: Callable[[str], str] | None = None,
+) -> Asked[RequestT]:
     """The request in a body.
+
+    Args:
+        kind: its class.
+        body: the body.
+        settings: the server's.
+        rename: what the client calls a field, where it has other names.
 
     Raises:
         ApiError: a field is unknown, unsupported or wrong, or out of the server's bounds.
@@ -89,10 +129,25 @@ def asked(kind: type[RequestT], body: Mapping[str, Any], settings: Settings) -> 
     fields = dict(body)
     # What is wrong with a prompt is told of messages.
     names = {} if kind is ChatRequest else {"messages": "prompt"}
+    try:
+        return _asked(kind, fields, names, settings, rename)
+    except RequestError as error:
+        raise renamed(error, names, rename) from error
+    except ApiError as error:
+        raise renamed(error, {}, rename) from None
+
+
+def _asked(
+    kind: type[RequestT],
+    fields: dict[str, Any],
+    names: dict[str, str],
+    settings: Settings,
+    rename: Callable[[str], str] | None,
+) -> Asked[RequestT]:
     streams = _bool(fields, "stream")
     for name in HARMLESS:
         fields.pop(name, None)
-    for name in _PYTHON_ONLY:
+    for name in PYTHON_ONLY:
         if name in fields:
             raise refused(f"{name} is not supported over HTTP: it is for programs in Python.", name)
     if not streams and fields.get("stream_options") is not None:
@@ -100,12 +155,9 @@ def asked(kind: type[RequestT], body: Mapping[str, Any], settings: Settings) -> 
     _grammar(fields, names)
     _template(fields, names)
     check_sizes(fields, settings)
-    try:
-        request = kind.of(fields, {})
-    except RequestError as error:
-        raise renamed(error, names) from error
+    request = kind.of(fields, {})
     _bound(request, settings)
-    return Asked(request, streams, names)
+    return Asked(request, streams, names, rename)
 
 
 def read(kind: type[BodyT], body: Mapping[str, Any]) -> BodyT:

@@ -130,3 +130,38 @@ def test_health_needs_no_key(served: Served) -> None:
     ready = httpx.get(f"{served.root}/health/ready")
     assert (ready.status_code, ready.json()["status"]) == (200, "ready")
     assert httpx.get(f"{served.root}/v1/models").status_code == 401
+
+
+def test_metrics(http: httpx.Client, served: Served) -> None:
+    http.post("/v1/tokenize", json={"prompt": "a"})
+    answer = http.get("/metrics")
+    assert answer.headers["content-type"].startswith("text/plain")
+    assert "# TYPE structgen_requests_total counter" in answer.text
+    assert httpx.get(f"{served.root}/metrics").status_code == 401
+
+
+def test_the_document_says_what_there_is(http: httpx.Client) -> None:
+    document = http.get("/openapi.json").json()
+    assert {
+        "/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/embeddings", "/v1/rerank",
+        "/v1/decisions", "/v1/systemone", "/v1/models", "/v1/models/{model}", "/v1/tokenize",
+        "/v1/detokenize", "/v1/grammars/check", "/health", "/metrics",
+    } <= set(document["paths"])  # fmt: skip
+    assert "swagger" in http.get("/docs").text.lower()
+    chat = document["components"]["schemas"]["ChatRequest"]["properties"]
+    assert {"messages", "stream", "structured_outputs"} <= set(chat)
+    assert "output_type" not in chat
+
+    def references(value: Any) -> Any:
+        if isinstance(value, dict):
+            if isinstance(value.get("$ref"), str):
+                yield value["$ref"]
+            for one in value.values():
+                yield from references(one)
+        elif isinstance(value, list):
+            for one in value:
+                yield from references(one)
+
+    for reference in references(document):
+        name = reference.removeprefix("#/components/schemas/")
+        assert name in document["components"]["schemas"], reference

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
-from . import chat, completions, grammars, health, models, tokens, vectors
+from . import chat, completions, decisions, grammars, health, models, responses, tokens, vectors
 
 __all__ = ["ROUTERS"]
 
 ROUTERS: tuple[APIRouter, ...] = (
     chat.router,
     completions.router,
+    responses.router,
+    decisions.router,
     vectors.router,
     tokens.router,
     models.router,

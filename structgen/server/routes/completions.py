@@ -5,17 +5,22 @@ from __future__ import annotations
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
-from structgen.runner import CompletionRequest
+from structgen.runner import CompletionChunk, CompletionRequest, CompletionResponse
 
 from ..bodies import json_object
 from ..exchange import settings_of
-from ..wire import asked
+from ..openapi import answers, body
+from ..wire import FIELDS, PYTHON_ONLY, asked
 from .text import check_model, runner_of, streamed, tried, whole
 
 router = APIRouter(tags=["text"])
 
 
-@router.post("/v1/completions")
+@router.post(
+    "/v1/completions",
+    openapi_extra=body(CompletionRequest, without=PYTHON_ONLY, more=FIELDS),
+    responses=answers(CompletionResponse, chunk=CompletionChunk),
+)
 async def completions(request: Request) -> Response:
     """Go on from a prompt."""
     work = asked(CompletionRequest, await json_object(request), settings_of(request))

@@ -11,6 +11,7 @@ from structgen.runner import Trials
 
 from ..bodies import json_object
 from ..exchange import answered, settings_of
+from ..openapi import answers, body
 from ..wire import check_sizes, read
 
 router = APIRouter(tags=["operation"])
@@ -25,12 +26,12 @@ class CheckBody(BaseModel):
     grammar_type: Literal["regex", "json_schema", "lark", "gbnf", "choice"]
 
 
-@router.post("/v1/grammars/check")
+@router.post("/v1/grammars/check", openapi_extra=body(CheckBody), responses=answers())
 async def check_grammar(request: Request) -> dict[str, Any]:
     """Compile a form and say what is wrong with it. What is wrong is an answer, and no error."""
-    body = await json_object(request)
-    asked = read(CheckBody, body)
-    check_sizes(body, settings_of(request))
+    given = await json_object(request)
+    asked = read(CheckBody, given)
+    check_sizes(given, settings_of(request))
     trials: Trials = request.app.state.trials
     problems = await answered(request, trials.problems(asked.grammar_type, asked.grammar))
     is_valid = not any(problem["is_error"] for problem in problems)

@@ -1,12 +1,14 @@
-"""``/health``: whether the server lives, and whether it is ready. Without a key, and at no cost."""
+"""``/health``, without a key: whether the server lives, and is ready; ``/metrics``."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from fastapi import APIRouter, Request
+from fastapi.responses import PlainTextResponse, Response
 
 from ..errors import ApiError
+from ..openapi import answers
 from .text import runner_of
 
 router = APIRouter(tags=["operation"])
@@ -19,7 +21,14 @@ async def live(request: Request) -> dict[str, Any]:
     return {"status": "ok"}
 
 
-@router.get("/health/ready")
+@router.get("/metrics", response_class=PlainTextResponse)
+async def metrics(request: Request) -> Response:
+    """All counters and times, in the text format of Prometheus."""
+    found = runner_of(request).metrics
+    return Response(found.prometheus(), media_type=found.content_type)
+
+
+@router.get("/health/ready", responses=answers())
 async def ready(request: Request) -> dict[str, Any]:
     """Whether the models that are to be loaded are, and none has failed to."""
     models = runner_of(request).list_models_with_status()

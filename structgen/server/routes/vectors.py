@@ -7,34 +7,37 @@ from typing import Any
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
-from structgen.runner import EmbeddingRequest, RerankRequest
+from structgen.runner import EmbeddingRequest, EmbeddingResponse, RerankRequest, RerankResponse
 
 from ..bodies import json_object
 from ..errors import ApiError, told
 from ..exchange import settings_of
+from ..openapi import answers, body
 from ..wire import refused
 from .text import check_model, runner_of, whole
 
 router = APIRouter(tags=["vectors"])
 
 
-@router.post("/v1/embeddings")
+@router.post(
+    "/v1/embeddings", openapi_extra=body(EmbeddingRequest), responses=answers(EmbeddingResponse)
+)
 async def embeddings(request: Request) -> Response:
     """Make vectors of texts, or of token ids."""
-    body = await json_object(request)
-    _check_many(body.get("input"), "input", settings_of(request).max_inputs)
-    asked = EmbeddingRequest.of(body, {})
+    given = await json_object(request)
+    _check_many(given.get("input"), "input", settings_of(request).max_inputs)
+    asked = EmbeddingRequest.of(given, {})
     check_model(request, asked.model)
     return await whole(request, runner_of(request).aembed(asked), _told("input"))
 
 
-@router.post("/v1/rerank")
+@router.post("/v1/rerank", openapi_extra=body(RerankRequest), responses=answers(RerankResponse))
 @router.post("/rerank", include_in_schema=False)
 async def rerank(request: Request) -> Response:
     """Order documents by how well they answer a query."""
-    body = await json_object(request)
-    _check_many(body.get("documents"), "documents", settings_of(request).max_inputs)
-    asked = RerankRequest.of(body, {})
+    given = await json_object(request)
+    _check_many(given.get("documents"), "documents", settings_of(request).max_inputs)
+    asked = RerankRequest.of(given, {})
     check_model(request, asked.model)
     return await whole(request, runner_of(request).arerank(asked), _told("documents"))
 

@@ -1,0 +1,126 @@
+"""What ``/openapi.json`` says of bodies and answers.
+
+Owns the schemas of endpoints that read their bodies themselves, since FastAPI sees only a request
+there. They are those of the Runner's requests and responses, and what HTTP adds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+from pydantic import BaseModel
+
+_REF = "#/components/schemas/{model}"
+_COMPONENTS: dict[str, Any] = {
+    "Error": {
+        "type": "object",
+        "required": ["error"],
+        "properties": {
+            "error": {
+                "type": "object",
+                "required": ["message", "type", "param", "code"],
+                "properties": {
+                    "message": {"type": "string"},
+                    "type": {"type": "string"},
+                    "param": {"type": ["string", "null"]},
+                    "code": {"type": ["string", "null"]},
+                },
+            }
+        },
+    }
+}
+"""Schemas by name; filled when the endpoints are made."""
+
+_ERRORS: dict[int | str, dict[str, Any]] = {
+    status: {
+        "description": about,
+        "content": {"application/json": {"schema": {"$ref": _REF.format(model="Error")}}},
+    }
+    for status, about in (
+        ("4XX", "What is wrong with the request."),
+        ("5XX", "A model is not there, or something went wrong in the server."),
+    )
+}
+
+
+def body(
+    kind: type[BaseModel],
+    *,
+    without: tuple[str, ...] = (),
+    more: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """What an endpoint says of its body, as ``openapi_extra=``.
+
+    Args:
+        kind: the class that the body is read into.
+        without: its fields that HTTP has not.
+        more: the schemas of fields that HTTP adds.
+    """
+    schema = _schema(kind)
+    schema["properties"] = {
+        name: one for name, one in schema["properties"].items() if name not in without
+    } | dict(more or {})
+    _COMPONENTS[kind.__name__] = schema
+    content = {"application/json": {"schema": {"$ref": _REF.format(model=kind.__name__)}}}
+    return {"requestBody": {"required": True, "content": content}}
+
+
+def answers(
+    kind: type[BaseModel] | None = None, *, chunk: type[BaseModel] | None = None
+) -> dict[int | str, dict[str, Any]]:
+    """What an endpoint says of its answers, as ``responses=``.
+
+    Args:
+        kind: the class of a whole answer.
+        chunk: that of the pieces of a stream.
+    """
+    content: dict[str, Any] = {}
+    if kind is not None:
+        _COMPONENTS[kind.__name__] = _schema(kind)
+        content["application/json"] = {"schema": {"$ref": _REF.format(model=kind.__name__)}}
+    if chunk is not None:
+        _COMPONENTS[chunk.__name__] = _schema(chunk)
+        content["text/event-stream"] = {
+            "schema": {
+                "type": "string",
+                "description": f"Lines of `data: ` and a {chunk.__name__} as JSON.",
+            }
+        }
+    found = dict(_ERRORS)
+    if content:
+        found[200] = {"description": "The answer.", "content": content}
+    return found
+
+
+def _schema(kind: type[BaseModel]) -> dict[str, Any]:
+    schema = kind.model_json_schema(ref_template=_REF)
+    _COMPONENTS.update(schema.pop("$defs", {}))
+    return schema
+
+
+class Application(FastAPI):
+    """An application that says all of it."""
+
+    has_keys: bool = False
+
+    def openapi(self) -> dict[str, Any]:
+        """Make the document, once."""
+        if self.openapi_schema is None:
+            found = get_openapi(
+                title=self.title, version=self.version, summary=self.summary, routes=self.routes
+            )
+            components = found.setdefault("components", {})
+            components["schemas"] = {**components.get("schemas", {}), **_COMPONENTS}
+            for name in ("HTTPValidationError", "ValidationError"):
+                components["schemas"].pop(name, None)
+            for methods in found["paths"].values():
+                for operation in methods.values():
+                    operation["responses"].pop("422", None)
+            if self.has_keys:
+                components["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
+                found["security"] = [{"key": []}]
+            self.openapi_schema = found
+        return self.openapi_schema
