@@ -213,7 +213,7 @@ def test_in_the_background(client: openai.OpenAI) -> None:
         ({"text": {"format": {"type": "xml"}}}, "text.format.type"),
         ({"tools": [{"type": "web_search"}]}, "tools[0].type"),
         ({"tools": [{"type": "function", "name": "f", "parameters": {
-            "properties": {"x": {"type": "banana"}}}}]}, "tools[0].parameters.properties.x"),
+            "properties": {"x": {"type": "banana"}}}}]}, "tools[0].parameters.properties.x.type"),
         ({"max_output_tokens": 0}, "max_output_tokens"),
         ({"include": ["file_search_call.results"]}, "include[0]"),
         ({"reasoning": {"summary": "detailed"}}, "reasoning.summary"),
