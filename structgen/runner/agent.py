@@ -306,11 +306,11 @@ class Agent:
         with watched.traces.begin(
             "execute_tool", tool.name, parent=watched.span, tool_name=tool.name, call_id=record.id
         ) as span:
-            span.content("gen_ai.tool.call.arguments", record.arguments)
+            span.content("gen_ai.tool.call.arguments", lambda: record.arguments)
             outcome = await self._there(
                 lambda: tool.run(call, timeout=self._timeout, longest=self._longest)
             )
-            span.content("gen_ai.tool.call.result", outcome.content)
+            span.content("gen_ai.tool.call.result", lambda: outcome.content)
             return outcome
 
     async def _there(self, begin: Callable[[], Awaitable[T]]) -> T:

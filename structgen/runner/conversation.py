@@ -69,7 +69,8 @@ class Conversations:
         response: ChatResponse | None = None
         ends: list[ChatChunk] = []
         with self.metrics.request("chat", model) as record, span:
-            span.content("gen_ai.input.messages", [m.for_template() for m in request.messages])
+            asked = request.messages
+            span.content("gen_ai.input.messages", lambda: [m.for_template() for m in asked])
             async with AsyncExitStack() as stack:
                 turn: Turn | None = None
                 if request.session_id is not None:
@@ -146,7 +147,9 @@ def _note(response: ChatResponse, record: RequestRecord, span: Span) -> None:
         forced_tokens=usage.completion_tokens_details.forced_tokens,
         finish_reasons=[choice.finish_reason for choice in response.choices],
     )
-    span.content("gen_ai.output.messages", [c.message.model_dump() for c in response.choices])
+    span.content(
+        "gen_ai.output.messages", lambda: [one.message.model_dump() for one in response.choices]
+    )
     record.usage |= counted(usage)
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import importlib
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, final
 
@@ -28,8 +28,8 @@ class Span(Protocol):
     def set(self, **attributes: Any) -> None:
         """Add attributes of `_NAMES`; None: there is nothing to say."""
 
-    def content(self, name: str, value: Any) -> None:
-        """Add a prompt, an answer, arguments or a result, if that was asked for."""
+    def content(self, name: str, make: Callable[[], Any]) -> None:
+        """Add a prompt, an answer, arguments or a result, which is made if that was asked for."""
 
     def __enter__(self) -> Span: ...
 
@@ -46,7 +46,7 @@ class _NoSpan:
     def set(self, **attributes: Any) -> None:
         return None
 
-    def content(self, name: str, value: Any) -> None:
+    def content(self, name: str, make: Callable[[], Any]) -> None:
         return None
 
     def __enter__(self) -> Span:
@@ -141,8 +141,9 @@ class _Span:
             if value is not None:
                 self.inner.set_attribute(_NAMES[name], value)
 
-    def content(self, name: str, value: Any) -> None:
+    def content(self, name: str, make: Callable[[], Any]) -> None:
         if self._contents:
+            value = make()
             text = value if isinstance(value, str) else json.dumps(value, default=str)
             self.inner.set_attribute(name, text)
 
