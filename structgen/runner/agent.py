@@ -53,6 +53,7 @@ from .tracing import NO_SPAN, Span, Traces
 
 T = TypeVar("T")
 
+_GRACE_SECONDS = 5.0
 _REFUSED = "The call was not approved."
 
 
@@ -237,7 +238,13 @@ class Agent:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
         return [
-            Message(role="tool", content=record.result or "", tool_call_id=record.id)
+            # Some templates want the name, too.
+            Message(
+                role="tool",
+                content=record.result or "",
+                tool_call_id=record.id,
+                name=record.name,
+            )
             for record, _ in made
         ]
 
@@ -307,11 +314,19 @@ class Agent:
             "execute_tool", tool.name, parent=watched.span, tool_name=tool.name, call_id=record.id
         ) as span:
             span.content("gen_ai.tool.call.arguments", lambda: record.arguments)
-            outcome = await self._there(
-                lambda: tool.run(call, timeout=self._timeout, longest=self._longest)
-            )
+            outcome = await self._in_time(tool, call)
             span.content("gen_ai.tool.call.result", lambda: outcome.content)
             return outcome
+
+    async def _in_time(self, tool: Tool, call: Call) -> ToolOutcome:
+        limit = self._timeout if tool.timeout is None else tool.timeout
+        run = self._there(lambda: tool.run(call, timeout=limit, longest=self._longest))
+        try:
+            # It keeps the time itself, unless an async tool blocks the loop that it runs in.
+            return await asyncio.wait_for(run, limit + _GRACE_SECONDS)
+        except asyncio.TimeoutError:
+            why = f"The tool ran out of time: it blocked its event loop for more than {limit:g} s."
+            return ToolOutcome(f"Error: {why}", None, why, limit, call.arguments)
 
     async def _there(self, begin: Callable[[], Awaitable[T]]) -> T:
         """Await something in the loop where tools run."""

@@ -155,6 +155,7 @@ def test_calls_run_and_their_results_go_back() -> None:
     assert roles(last) == ["user", "assistant", "tool", "assistant", "tool", "tool"]
     assert last.messages[2].tool_call_id == "call00010"
     assert last.messages[2].content == "5"
+    assert last.messages[2].name == "add"
     assert last.messages[5].content == "10"
     assert last.tools == [add, capital]
     assert last.max_tool_rounds is None
@@ -470,6 +471,28 @@ def test_tools_run_in_the_loop_that_is_named() -> None:
         assert log(response)[0].value == thread.ident
         assert asked_in == [thread.ident]
     finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
+
+
+def test_a_tool_that_blocks_its_loop_runs_out_of_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("structgen.runner.agent._GRACE_SECONDS", 0.05)
+    go_on = threading.Event()
+
+    async def block() -> None:
+        go_on.wait()
+
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    try:
+        asked = request(block, tool_timeout=0.05)
+        response = run(Scripted([("block", {})], "Sorry."), asked, loop=loop)
+        assert "blocked its event loop for more than 0.05 s" in str(log(response)[0].error)
+        assert response.text == "Sorry."
+    finally:
+        go_on.set()
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
         loop.close()
