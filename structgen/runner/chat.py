@@ -111,7 +111,7 @@ async def work_of(host: TextHost, request: Sampled, began: float) -> Work:
     try:
         generator = await host.generator(asked.key, asked.type, think)
     except OutputTypeError as error:
-        raise refusal(error, asked, request) from error
+        raise await asyncio.to_thread(refusal, error, asked, request) from error
     except OptionError as error:
         raise RequestError(str(error), param=_thinking_field(request)) from error
     options |= limit

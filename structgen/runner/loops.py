@@ -7,12 +7,13 @@ coroutines of other loops. A caller that goes away cancels its work. Knows nothi
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import queue
 import threading
 import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from types import TracebackType
 from typing import Any, Generic, TypeVar, final
 
@@ -48,6 +49,7 @@ class LoopThread:
     def __init__(self, name: str) -> None:
         """Start it."""
         self._pid = os.getpid()
+        self._is_stopping = False
         self.loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
@@ -56,6 +58,11 @@ class LoopThread:
         asyncio.set_event_loop(self.loop)
         try:
             self.loop.run_forever()
+            # What is still under way is told that it is over: somebody waits for it.
+            tasks = asyncio.all_tasks(self.loop)
+            for task in tasks:
+                task.cancel()
+            self.loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
         finally:
             self.loop.close()
 
@@ -84,7 +91,7 @@ class LoopThread:
                 "thread is not here. Make a Runner in this process."
             )
         if self.loop.is_closed() or not self._thread.is_alive():
-            raise StructgenError("This Runner is closed. Make another.")
+            raise _closed()
 
     def wait(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine in the loop and wait for its result; Ctrl-C cancels it.
@@ -103,6 +110,8 @@ class LoopThread:
             return future.result()
         except Interrupted as error:
             raise error.cause from None
+        except CancelledError:
+            raise _closed() from None
         except BaseException:
             future.cancel()
             raise
@@ -119,6 +128,10 @@ class LoopThread:
             return await asyncio.wrap_future(self.begin(work))
         except Interrupted as error:
             raise error.cause from None
+        except asyncio.CancelledError:
+            if self._is_stopping:
+                raise _closed() from None
+            raise
 
     @property
     def is_current(self) -> bool:
@@ -133,9 +146,14 @@ class LoopThread:
         """
         if self._pid != os.getpid() or self.loop.is_closed():
             return
+        self._is_stopping = True
         self.loop.call_soon_threadsafe(self.loop.stop)
         if not self.is_current:
             self._thread.join(seconds)
+
+
+def _closed() -> StructgenError:
+    return StructgenError("This Runner is closed. Make another.")
 
 
 class _End:
@@ -158,10 +176,18 @@ class _Stream(Generic[T]):
     def _begin(self, put: Callable[[T | _End], object]) -> None:
         if self._work is None:
             self._work = self._thread.begin(_pump(self._make(), put))
+
+            def ended(work: Future[None]) -> None:  # also where it never began
+                with contextlib.suppress(asyncio.CancelledError):
+                    put(_End(_closed()))
+
+            self._work.add_done_callback(ended)
             weakref.finalize(self, self._work.cancel)
 
     def _taken(self, piece: T | _End) -> T | None:
-        """A piece; None at the end."""
+        """A piece; None at the end, and where this stream was closed."""
+        if self._is_over:
+            return None
         if isinstance(piece, _End):
             self._is_over = True
             if isinstance(piece.error, Interrupted):
@@ -182,7 +208,7 @@ async def _pump(pieces: AsyncIterator[T], put: Callable[[T | _End], object]) -> 
         async for piece in pieces:
             put(piece)
     except BaseException as error:
-        put(_End(error if isinstance(error, Exception) else None))
+        put(_End(error if isinstance(error, Exception) else _closed()))
         raise
     else:
         put(_End(None))

@@ -343,6 +343,46 @@ def test_a_forked_process_is_told(several: Runner, tmp_path: Path) -> None:
     assert several.chat(messages="Hi", max_tokens=1, model="small").choices
 
 
+def test_closing_ends_what_is_under_way() -> None:
+    """Also what waits in line, and what a task of another loop waits for: none hangs, none is cut
+    in silence."""
+    runner = Runner({"a": SMALL}, max_concurrency=2)
+    runner.load()
+    long = {"messages": "Tell a long story.", "max_tokens": 4000}
+    told: list[str] = []
+
+    def noted(work: Callable[[], Any]) -> None:
+        try:
+            work()
+        except StructgenError as error:
+            told.append(str(error))
+
+    async def inside() -> None:
+        await runner.achat(long)
+
+    async def streamed() -> None:
+        async for _ in runner.astream_chat(long):
+            pass
+
+    works: list[Callable[[], Any]] = [
+        lambda: runner.chat(long),
+        lambda: list(runner.stream_chat(long)),
+        lambda: asyncio.run(inside()),
+        lambda: asyncio.run(streamed()),
+    ]
+    threads = [threading.Thread(target=noted, args=(work,), daemon=True) for work in works * 2]
+    for thread in threads:
+        thread.start()
+    entry = runner._registry.entry("a")
+    wait_until(lambda: entry.users == 2 and len(entry.line) == 6)
+    runner.close()
+    for thread in threads:
+        thread.join(60)
+    assert not any(thread.is_alive() for thread in threads)
+    assert len(told) == 8
+    assert all("closed" in one for one in told)
+
+
 def test_a_closed_runner_is_told() -> None:
     runner = Runner({"a": SMALL})
     runner.close()
