@@ -514,7 +514,9 @@ class Generation:
             return []
         if self._first_chunk is None:
             self._first_chunk = time.perf_counter()
-        return [Chunk(chunk)]
+        if self._record is None or not self._search.trace:
+            return [Chunk(chunk)]
+        return [Chunk(chunk, steps=self._record.take_news())]
 
     def stop(self) -> None:
         """End the output here, ``cancelled`` unless it has ended."""

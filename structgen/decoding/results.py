@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import functools
 import pickle
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic
 
+from structgen.constraint import Constraint
 from structgen.errors import Abstained, Attempt, IncompleteOutput, OptionError, ParseError
-from structgen.insight import GivenUp, Trace, ValueConfidence, below
+from structgen.insight import GivenUp, Trace, TraceStep, ValueConfidence, below
 from structgen.sampling import TokenLogprob
 from structgen.types import T_co
 
@@ -184,6 +185,14 @@ class GenerationResult(Generic[T_co]):
     def scored_by(self, logprobs: tuple[TokenLogprob, ...]) -> GenerationResult[T_co]:
         """The same with these log probabilities, if it has any: of a result that comes in parts."""
         return self if self._logprobs is None else replace(self, _logprobs=logprobs)
+
+    def traced_by(
+        self, steps: Sequence[TraceStep], constraint: Constraint | None
+    ) -> GenerationResult[T_co]:
+        """The same with these steps, if it has a trace: of a result that comes in parts."""
+        if self._trace is None:
+            return self
+        return replace(self, _trace=self._trace.completed(steps, constraint))
 
     @property
     def logprobs(self) -> tuple[TokenLogprob, ...]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any, Literal, Protocol, TypeAlias
 
-from structgen.insight import Passes
+from structgen.insight import Passes, TraceStep
 from structgen.sampling import Logits, TokenIds
 
 from .results import GenerationResult
@@ -24,18 +24,24 @@ class Chunk(str):
 
     Attributes:
         section: ``"answer"``; with ``think=`` or ``draft=`` also ``"reasoning"`` and ``"draft"``.
+        steps: with ``trace=True``, the steps of the trace that are new or have changed since the
+            chunk before. One takes the place of an earlier one with its ``index``.
     """
 
     section: SectionName
+    steps: tuple[TraceStep, ...]
 
-    def __new__(cls, text: str, section: SectionName = "answer") -> Chunk:
+    def __new__(
+        cls, text: str, section: SectionName = "answer", steps: tuple[TraceStep, ...] = ()
+    ) -> Chunk:
         """A piece of ``section``."""
         made = super().__new__(cls, text)
         made.section = section
+        made.steps = steps
         return made
 
     def __getnewargs__(self) -> tuple[Any, ...]:
-        return str(self), self.section
+        return str(self), self.section, self.steps
 
 
 class Output(Protocol):

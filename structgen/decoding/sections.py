@@ -373,7 +373,9 @@ class Sections:
         self._part.choose(logits)
 
     def _note_chunks(self) -> None:
-        self._chunks += [Chunk(chunk, self._section) for chunk in self._part.take_chunks()]
+        self._chunks += [
+            Chunk(chunk, self._section, chunk.steps) for chunk in self._part.take_chunks()
+        ]
         if self._chunks and self._first_chunk is None:
             self._first_chunk = time.perf_counter()
 

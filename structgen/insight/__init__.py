@@ -3,8 +3,8 @@
 In reading order: `byte_reader` (a text read byte by byte) and `json_places` (paths of its bytes);
 `recording`, `trace`, `trace_page` and `rejections` (what happened at each step, and why);
 `alternatives`, `path_suggestions`, `written_values`, `token_tree` and `confidence` (the model's
-probability of each value), `best_values` (the likeliest written instead). Runs no model: scores
-come in through functions.
+probability of each value), `best_values` (the likeliest written instead); `regex_picture` (what a
+small automaton looks like). Runs no model: scores come in through functions.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from .confidence import TOLERANCE, Alternative, Confidence, ValueConfidence, bel
 from .json_places import JsonPlaces
 from .path_suggestions import suggestion
 from .recording import Recorder, Step
+from .regex_picture import Picture, picture
 from .rejections import why_barred
 from .token_tree import GivenUp, OpenSequence, Passes, Scores, TokenTree, run_passes
 from .trace import TOP, StepRecorder, Trace, headline, readable_prompt
@@ -32,6 +33,7 @@ __all__ = [
     "JsonPlaces",
     "OpenSequence",
     "Passes",
+    "Picture",
     "Recorder",
     "Scores",
     "Site",
@@ -48,6 +50,7 @@ __all__ = [
     "may_have_sites",
     "measure",
     "names_of",
+    "picture",
     "readable_prompt",
     "run_passes",
     "suggestion",

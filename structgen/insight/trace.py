@@ -96,6 +96,17 @@ class Trace(Sequence[TraceStep]):
             self._max_tokens,
         )
 
+    def completed(self, steps: Sequence[TraceStep], constraint: Constraint | None) -> Trace:
+        """The same with other steps, and what explains them: of a trace from another process."""
+        return Trace(
+            steps,
+            constraint,
+            title=self.title,
+            prompt=self.prompt,
+            n_tokens=self.n_tokens,
+            max_tokens=self._max_tokens,
+        )
+
     def __repr__(self) -> str:
         forced = sum(step.is_forced for step in self.steps)
         return f"Trace({len(self.steps)} steps, {forced} forced)"
@@ -268,6 +279,7 @@ class StepRecorder:
         self._start = 0
         self._steps: list[TraceStep] = []
         self._unscored: list[int] = []
+        self._news: set[int] = set()
 
     @property
     def steps(self) -> tuple[TraceStep, ...]:
@@ -278,6 +290,12 @@ class StepRecorder:
     def logprobs(self) -> tuple[TokenLogprob, ...]:
         """Those of the output's tokens so far."""
         return tuple(step.logprob for step in self._steps if not step.is_end)
+
+    def take_news(self) -> tuple[TraceStep, ...]:
+        """The steps that are new or have changed since this was last called, by their indices."""
+        found = tuple(self._steps[index] for index in sorted(self._news))
+        self._news.clear()
+        return found
 
     def record(self, step: Step) -> None:
         """Note a token."""
@@ -294,6 +312,7 @@ class StepRecorder:
             path = self._places.path_of(first[0]) if first else self._places.path
         is_end = token_id in self._vocabulary.eos_token_ids
         index = len(self._steps)
+        self._news.add(index)
         self._steps.append(TraceStep(index, self._start, path, is_end, n_allowed, logprob))
         if not is_end:
             self._start += len(logprob.token)
@@ -305,12 +324,14 @@ class StepRecorder:
         scored, self._unscored = self._unscored[: len(logits)], self._unscored[len(logits) :]
         for index, scores in zip(scored, logits, strict=True):
             step = self._steps[index]
+            self._news.add(index)
             self._steps[index] = replace(step, logprob=self._scorer.forced(step.token_id, scores))
 
     def keep(self, n_steps: int) -> None:
         """Forget all but the first ``n_steps``: the output goes on from there."""
         del self._steps[n_steps:]
         self._unscored = [index for index in self._unscored if index < n_steps]
+        self._news = {index for index in self._news if index < n_steps}
         self._start = sum(len(step.token) for step in self._steps)
         if self._places is not None:
             self._places = JsonPlaces()

@@ -1,8 +1,8 @@
 """Several models behind one object: requests in, typed answers out.
 
 In reading order: `requests` and `responses` (their shapes, which are those of OpenAI's API),
-`constraints` and `options` (what form and which search a request asks for), `reading` and
-`logprobs` (outputs in the words of answers), `configuration` and `hosts` (what holds a loaded
+`constraints` and `options` (what form and which search a request asks for), `reading`, `logprobs`
+and `steps` (outputs in the words of answers), `configuration` and `hosts` (what holds a loaded
 model), `registry` (which models there are, and in what state), `chat` (a request for text, from end
 to end), `vectors` (the others), `tokens` (asked of the model's own process), `loops` (the event
 loop it all lives in); `tools` (functions, classes and schemas that a model may call, and their
@@ -24,6 +24,7 @@ from .requests import (
     CompletionRequest,
     DecisionRequest,
     EmbeddingRequest,
+    ExplainRequest,
     Message,
     RerankRequest,
 )
@@ -60,6 +61,7 @@ __all__ = [
     "DecisionResponse",
     "EmbeddingRequest",
     "EmbeddingResponse",
+    "ExplainRequest",
     "McpServer",
     "Message",
     "Metrics",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +17,7 @@ from typing import Any
 from structgen.decoding import AsyncStream, Chunk, GenerationResult
 from structgen.decoding import options as search_options
 from structgen.errors import BatchError, OptionError, OutputTypeError, RequestError
+from structgen.insight import TraceStep
 from structgen.types import Call
 from structgen.workers import WorkerGenerator
 
@@ -41,11 +42,13 @@ from .responses import (
     FunctionCall,
     PromptTokensDetails,
     ResponseMessage,
+    TokenStep,
     ToolCall,
     Usage,
     new_id,
     now,
 )
+from .steps import steps_of
 
 _REASONS: dict[str, FinishReason] = {
     "stop": "stop",
@@ -223,6 +226,7 @@ async def chat(host: TextHost, request: ChatRequest, model: str, began: float) -
             message=message,
             finish_reason=reason_of(result, has_calls=bool(calls)),
             logprobs=chat_logprobs(result) if request.logprobs else None,
+            trace=steps_of(result.trace) if request.trace else None,
             shortened=list(result.shortened) or None,
         )
         _give_value(choice, result, work.asked)
@@ -241,6 +245,7 @@ async def chat_chunks(
         return ChatChunk(id=id_, created=created, model=model, choices=choices, usage=usage)
 
     readers = [work.reader for _ in range(work.made)]
+    steps = [_Steps() for _ in range(work.made)]
     for index in range(work.n):
         first = Delta(role="assistant", content="")
         yield chunk([ChunkChoice(index=index, delta=first)])
@@ -251,8 +256,11 @@ async def chat_chunks(
             deltas: list[Delta]
             if isinstance(piece, GenerationResult):
                 results[made] = piece
+                if request.trace:
+                    steps[made].add(piece.trace)
                 deltas = [_delta(more) for more in reader.finish(piece.text)]
             elif piece.section == "answer":
+                steps[made].add(piece.steps)
                 deltas = [_delta(more) for more in reader.feed(str(piece))]
             elif piece.section == "reasoning":
                 deltas = [Delta(reasoning_content=str(piece))]
@@ -260,20 +268,43 @@ async def chat_chunks(
                 continue
             places = range(made, work.n, work.made)
             for delta in deltas:
-                yield chunk([ChunkChoice(index=place, delta=delta) for place in places])
+                told = steps[made].take()
+                yield chunk([ChunkChoice(index=i, delta=delta, trace=told) for i in places])
             if isinstance(piece, GenerationResult):
+                rest = steps[made].take()
                 for place in places:
                     last = ChunkChoice(
                         index=place,
                         delta=Delta(),
                         finish_reason=reason_of(piece, has_calls=bool(reader.calls)),
                         logprobs=chat_logprobs(piece) if request.logprobs else None,
+                        trace=rest,
                         shortened=list(piece.shortened) or None,
                     )
                     _give_value(last, piece, work.asked)
                     yield chunk([last])
     if request.stream_options is not None and request.stream_options.include_usage:
         yield chunk([], usage_of([list(results.values())], work.began))
+
+
+class _Steps:
+    """Steps of an output that are told with its chunks, each as soon as there is one."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, TraceStep] = {}
+        self._news: dict[int, TraceStep] = {}
+
+    def add(self, steps: Iterable[TraceStep]) -> None:
+        """Note steps that are new or have changed."""
+        for step in steps:
+            if self._known.get(step.index) != step:
+                self._known[step.index] = self._news[step.index] = step
+
+    def take(self) -> list[TokenStep] | None:
+        """What is to be told now."""
+        told = steps_of(self._news.values()) or None
+        self._news.clear()
+        return told
 
 
 def _delta(more: More) -> Delta:

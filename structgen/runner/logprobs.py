@@ -16,7 +16,7 @@ from structgen.sampling import TopToken
 
 from .responses import ChoiceLogprobs, CompletionLogprobs, TokenLogprob, TopLogprob
 
-_LEAST = -9999.0
+LEAST = -9999.0
 """What stands for a probability of nothing, which JSON has no number for."""
 
 
@@ -29,7 +29,7 @@ def written(token: bytes) -> str:
 
 
 def _number(logprob: float) -> float:
-    return logprob if math.isfinite(logprob) else _LEAST
+    return logprob if math.isfinite(logprob) else LEAST
 
 
 def _listed(top: tuple[TopToken, ...]) -> list[TopToken]:

@@ -55,6 +55,8 @@ def search_of(request: Sampled) -> dict[str, Any]:
             value = _bias(value)
         found[option] = _checked(field, option, value)
     found |= _logprobs(request)
+    if isinstance(request, ChatRequest) and request.trace:
+        found["trace"] = True
     try:
         search_options.parse(found)
     except OptionError as error:  # two that contradict each other

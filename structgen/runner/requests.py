@@ -393,6 +393,7 @@ class ChatRequest(Sampled):
         approve: is asked before each call: see `structgen.runner.ToolRequest`.
         tool_timeout: seconds a call may take.
         max_tool_result: characters of a result that the model is shown.
+        trace: whether the answer tells what happened at each of its tokens.
     """
 
     _FIXED = {
@@ -419,6 +420,7 @@ class ChatRequest(Sampled):
     approve: Any = Field(default=None, exclude=True)
     tool_timeout: Number | None = None
     max_tool_result: Annotated[StrictInt, Field(ge=1)] | None = None
+    trace: StrictBool = False
 
     @field_validator("messages", mode="before")
     @classmethod
@@ -498,6 +500,28 @@ class RerankRequest(Request):
     return_documents: StrictBool = False
     truncate_sequence: StrictBool = False
     user: StrictStr | None = None
+
+
+class ExplainRequest(Request):
+    """Why a token was not allowed at a place of an output.
+
+    Attributes:
+        response_format: the form of the output, as in a `ChatRequest`.
+        grammar: the same.
+        grammar_type: the same.
+        max_tokens: the limit on its tokens.
+        before: ids of its tokens before the place.
+        token: an id, the name of a special token, or text.
+        chosen: id of the token that stands there.
+    """
+
+    response_format: Any = None
+    grammar: Any = None
+    grammar_type: Literal["regex", "json_schema", "lark", "gbnf", "choice"] | None = None
+    max_tokens: Annotated[StrictInt, Field(ge=1)] | None = None
+    before: Annotated[list[StrictInt], Field(max_length=8_192)]
+    token: StrictInt | StrictStr
+    chosen: StrictInt
 
 
 class DecisionRequest(Request):

@@ -151,6 +151,56 @@ class ChoiceLogprobs(Shape):
     refusal: None = None
 
 
+class LikelyToken(Shape):
+    """A token that was likely at a place.
+
+    Attributes:
+        is_allowed: whether the form allowed it.
+    """
+
+    token: str
+    token_id: int
+    logprob: float
+    is_allowed: bool
+
+
+class TokenStep(Shape):
+    """What happened at one token. See `structgen.insight.TraceStep`.
+
+    Attributes:
+        index: which token of the output it is. In a stream a step may come again, with more known
+            of it; it takes the place of the one before.
+        token: its text; where its bytes are none by themselves, as ``logprobs`` write it.
+        token_id: its id.
+        bytes: its bytes.
+        start: offset of its first byte in the output.
+        path: JSON path of the value it is in; ``$`` where there is none.
+        is_end: whether it is the end of the output.
+        is_forced: whether it was the only way on.
+        allowed: how many tokens the form allowed.
+        logprob: of those that were allowed.
+        own_logprob: in the model's own view; None: it was not asked.
+        removed: the probability that the model gave to all that was not allowed.
+        top: the likeliest of those allowed.
+        own_top: the likeliest in the model's own view.
+    """
+
+    index: int
+    token: str
+    token_id: int
+    bytes: list[int]
+    start: int
+    path: str
+    is_end: bool
+    is_forced: bool
+    allowed: int
+    logprob: float
+    own_logprob: float | None = None
+    removed: float | None = None
+    top: list[LikelyToken]
+    own_top: list[LikelyToken]
+
+
 class _Valued(Shape):
     """What has a typed value beside its text."""
 
@@ -177,13 +227,14 @@ class _Valued(Shape):
 class Choice(_Valued):
     """One of the answers."""
 
-    _own = frozenset({"shortened"})
+    _own = frozenset({"shortened", "trace"})
 
     index: int = 0
     message: ResponseMessage
     finish_reason: FinishReason
     logprobs: ChoiceLogprobs | None = None
     shortened: list[str] | None = None
+    trace: list[TokenStep] | None = None
 
 
 class AgenticToolCall(Shape):
@@ -297,13 +348,14 @@ class Delta(Shape):
 class ChunkChoice(_Valued):
     """More of one of the answers."""
 
-    _own = frozenset({"shortened"})
+    _own = frozenset({"shortened", "trace"})
 
     index: int = 0
     delta: Delta
     finish_reason: FinishReason | None = None
     logprobs: ChoiceLogprobs | None = None
     shortened: list[str] | None = None
+    trace: list[TokenStep] | None = None
 
 
 class ChatChunk(Shape):

@@ -31,6 +31,7 @@ from .requests import (
     CompletionRequest,
     DecisionRequest,
     EmbeddingRequest,
+    ExplainRequest,
     Request,
     RerankRequest,
     StreamOptions,
@@ -44,6 +45,7 @@ from .responses import (
     RerankResponse,
 )
 from .sessions import Sessions
+from .steps import explain
 from .tracing import Traces
 
 MAX_CONCURRENCY = 64
@@ -280,6 +282,25 @@ class Runner(Chats, Models):
                 made = await vectors.decide(text_host(host, entry), request, entry.id)
             record.usage["prompt"] = made.usage.prompt_tokens
         return made
+
+    def explain(self, request: Any = None, /, *, model: str | None = None, **fields: Any) -> str:
+        """Say why a token was not allowed at a place of an output, or that it was.
+
+        Args and raises as for `chat`, with an `ExplainRequest`.
+        """
+        return self._thread.wait(self._explain(request_of(ExplainRequest, request, model, fields)))
+
+    async def aexplain(
+        self, request: Any = None, /, *, model: str | None = None, **fields: Any
+    ) -> str:
+        """`explain`, for asynchronous code."""
+        asked = request_of(ExplainRequest, request, model, fields)
+        return await self._thread.asked(self._explain(asked))
+
+    async def _explain(self, request: ExplainRequest) -> str:
+        entry = self._registry.entry(request.model)
+        async with self._registry.lease(entry) as host:
+            return await explain(text_host(host, entry), request)
 
     # -- the names that people migrate with -------------------------------------------------
 

@@ -23,7 +23,9 @@ from typing import Any, final
 from structgen.automaton import build
 from structgen.constraint import check_grammar
 from structgen.errors import OutputTypeError, RequestError, StructgenError
-from structgen.types import lower
+from structgen.grammar import ir
+from structgen.insight import picture
+from structgen.types import Regex, lower
 
 from .constraints import refusal, wanted
 from .requests import ChatRequest, Sampled
@@ -72,6 +74,25 @@ def problems_of(grammar_type: str, grammar: Any) -> list[dict[str, Any]]:
     except RequestError as error:
         return [{"message": str(error), "line": None, "path": error.param, "is_error": True}]
     return []
+
+
+def picture_of(pattern: str) -> dict[str, Any]:
+    """The automaton of a regular expression: ``states``, ``edges``, ``is_whole``.
+
+    Raises:
+        RequestError: it is none, or no text matches.
+    """
+    try:
+        grammar = lower(Regex(pattern)).grammar
+        assert isinstance(grammar, ir.Pattern)
+        made = picture(grammar.regex)
+    except OutputTypeError as error:
+        raise RequestError(f"regex: {error}", param="regex") from error
+    return {
+        "states": [{"accepting": accepting} for accepting in made.accepting],
+        "edges": [{"from": one.of, "to": one.to, "label": one.label} for one in made.edges],
+        "is_whole": made.is_whole,
+    }
 
 
 @final
@@ -137,6 +158,16 @@ class Trials:
             return [{"message": str(error), "line": None, "path": error.param, "is_error": True}]
         return found
 
+    async def picture(self, pattern: str) -> dict[str, Any]:
+        """`picture_of`, out there.
+
+        Raises:
+            RequestError: as there, or it takes too much.
+        """
+        text = json.dumps({"do": "picture", "regex": pattern}).encode()
+        found: dict[str, Any] = await self._asked(text)
+        return found
+
     async def _asked(self, text: bytes) -> Any:
         """What a process answers."""
         async with self._places:
@@ -199,7 +230,8 @@ class Trials:
 def _place(text: bytes) -> str | None:
     """Which field a form that takes too much stands in."""
     given = json.loads(text)
-    return next((name for name in _FIELDS if name in given.get("fields", given)), None)
+    places = given.get("fields", given)
+    return next((name for name in (*_FIELDS, "regex") if name in places), None)
 
 
 async def _exchange(process: asyncio.subprocess.Process, text: bytes) -> dict[str, Any]:
@@ -248,6 +280,8 @@ def _answer(asked: Mapping[str, Any]) -> dict[str, Any]:
     try:
         if asked["do"] == "problems":
             return {"answer": problems_of(asked["grammar_type"], asked["grammar"])}
+        if asked["do"] == "picture":
+            return {"answer": picture_of(asked["regex"])}
         check_form(ChatRequest.of(_CHAT, asked["fields"]))
     except StructgenError as error:
         return {"error": str(error), "param": getattr(error, "param", None)}

@@ -14,6 +14,7 @@ from typing import Any, final
 
 from structgen.decoding import CancelEvent
 from structgen.errors import PromptError, ValidationFailed
+from structgen.insight import TraceStep
 from structgen.sampling import TokenLogprob
 from structgen.values import Checks
 
@@ -45,12 +46,17 @@ class Asked:
 
 @final
 class RunningCall:
-    """A call. Used by one task; `drop` from any thread."""
+    """A call. Used by one task; `drop` from any thread.
+
+    Attributes:
+        steps: those of the trace, once it has ended.
+    """
 
     def __init__(self, asked: Asked) -> None:
         self._asked = asked
         self._answers: asyncio.Queue[Text | Scores | Ended] = asyncio.Queue()
         self._logprobs: list[TokenLogprob] = []
+        self.steps: list[TraceStep] = []
         self._process: WorkerProcess | None = None
         self._number: int | None = None
         self._poll: asyncio.TimerHandle | None = None
@@ -114,6 +120,7 @@ class RunningCall:
         """What comes next."""
         while isinstance(message := await self._answers.get(), Scores):
             self._logprobs += message.logprobs
+            self.steps += message.steps
         if isinstance(message, Ended):
             self.drop()
             if isinstance(message.error, ValidationFailed) and self._judge is not None:

@@ -223,13 +223,12 @@ class WorkerGenerator(AsyncGenerator[T_co]):
             (value,) = call.values
             parse = functools.partial(_same, value)
         known = replace(result, confidence=KnownConfidence(result.confidence))
-        return known.parsed_by(parse)
+        return known.parsed_by(parse).traced_by(call.steps, self.constraint)
 
     def _search(self, options: Mapping[str, Any]) -> search_options.SearchOptions:
         search = search_options.parse(options)
-        for name in ("processor", "trace"):
-            if getattr(search, name):
-                raise OptionError(_elsewhere(name))
+        if search.processor is not None:
+            raise OptionError(_elsewhere("processor"))
         checks_for(self._checks, search, self.constraint)
         return search
 
@@ -313,7 +312,7 @@ class WorkerStream(AsyncStream[T_co]):
                     self._result = self._generator._here(message.result, self._call)
                 raised(message)
             else:
-                self._pieces = iter([Chunk(text, section) for text, section in message.pieces])
+                self._pieces = iter([Chunk(*piece) for piece in message.pieces])
 
     async def aclose(self) -> None:
         """Stop generating; who reads is at the end. A second call does nothing."""

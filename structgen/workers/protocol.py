@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Literal, Protocol, final
 
 from structgen.decoding import SearchOptions, SectionName
-from structgen.insight import Passes
+from structgen.insight import Passes, TraceStep
 from structgen.models.base import Model
 from structgen.sampling import TokenLogprob
 from structgen.types import ToolSyntax
@@ -174,21 +174,23 @@ class NotLoaded:
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """Text of a call that has become certain: pieces, each with its section."""
+    """Text of a call that has become certain: pieces, each with its section and steps."""
 
     id: int
-    pieces: Sequence[tuple[str, SectionName]]
+    pieces: Sequence[tuple[str, SectionName, tuple[TraceStep, ...]]]
 
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """Some of the log probabilities of a call that is about to end, in their order.
+    """Some of the log probabilities of a call that is about to end, or of the steps of its trace.
 
-    In parts, because reading a message stops all threads of the parent: `MOST_SCORES` take 3 ms.
+    In their order; in parts, because reading a message stops all threads of the parent:
+    `MOST_SCORES` take 3 ms.
     """
 
     id: int
-    logprobs: Sequence[TokenLogprob]
+    logprobs: Sequence[TokenLogprob] = ()
+    steps: Sequence[TraceStep] = ()
 
 
 MOST_SCORES = 1500

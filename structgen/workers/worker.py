@@ -21,9 +21,9 @@ import time
 import traceback
 import warnings
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any, BinaryIO, final
+from typing import Any, BinaryIO, TypeVar, final
 
 from structgen import models
 from structgen.constraint import compile as compile_constraint
@@ -38,6 +38,7 @@ from structgen.decoding import (
     tool_syntax,
 )
 from structgen.errors import Abstained, ModelError, StructgenError, UnenforcedWarning
+from structgen.insight import TOP
 from structgen.models import genai
 from structgen.types import OutputType
 
@@ -62,6 +63,8 @@ from .protocol import (
 )
 from .scheduler import Job, Scheduler, WorkJob
 from .verdicts import AskedChecks, Verdict
+
+T = TypeVar("T")
 
 _KEPT_TYPES = 256
 _ORPHAN_SECONDS = 5.0
@@ -354,7 +357,7 @@ class _Call:
         if self._first is None:
             self._first = time.perf_counter()
         if self._message.wants_chunks:
-            pieces = [(str(chunk), chunk.section) for chunk in chunks]
+            pieces = [(str(chunk), chunk.section, chunk.steps) for chunk in chunks]
             self._worker._tell(Text(self._message.id, pieces))
 
     def on_end(self, error: Exception | None) -> None:
@@ -375,15 +378,15 @@ class _Call:
         self._worker._end(self._message.id, result, error)
 
     def _without_scores(self, result: GenerationResult[Any]) -> GenerationResult[Any]:
-        """Send the log probabilities of a result first, in parts; return the rest."""
-        search = self._message.search
+        """Send the log probabilities and steps of a result first, in parts; return the rest."""
+        search, tell, id_ = self._message.search, self._worker._tell, self._message.id
         if search.logprobs:
-            size = max(1, MOST_SCORES // (1 + 2 * search.top_logprobs))
-            logprobs = result.logprobs
-            for first in range(0, len(logprobs), size):
-                part = logprobs[first : first + size]
-                self._worker._tell(Scores(self._message.id, part))
-        return result.scored_by(())
+            for part in _parts(result.logprobs, search.top_logprobs):
+                tell(Scores(id_, logprobs=part))
+        if search.trace:
+            for steps in _parts(result.trace.steps, max(search.top_logprobs, TOP)):
+                tell(Scores(id_, steps=steps))
+        return result.scored_by(()).traced_by((), None)
 
     def _check_sure(self, result: GenerationResult[Any]) -> None:
         """Work out how sure the model is, if that was asked; others get passes between."""
@@ -397,6 +400,13 @@ class _Call:
         except Abstained as error:
             if self._message.checks_sure or not error.values:
                 raise
+
+
+def _parts(whole: Sequence[T], n_top: int) -> Iterator[Sequence[T]]:
+    """Parts that are no more than one message should have, of so many tokens each."""
+    size = max(1, MOST_SCORES // (1 + 2 * n_top))
+    for first in range(0, len(whole), size):
+        yield whole[first : first + size]
 
 
 def _loaded(load: Load, tell: Callable[[object], None]) -> genai.TextModel:

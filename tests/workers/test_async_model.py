@@ -470,7 +470,6 @@ def test_errors_are_the_same_as_here(worker: AsyncModel) -> None:
             lambda: generator("x", adapter="none"),
             lambda: generator.batch("a"),  # type: ignore[call-overload]
             lambda: generator("x", processor=keep),
-            lambda: generator("x", trace=True),
             lambda: Generator(worker)("x", retries=1),
             lambda: generator("x", max_tokens=3),  # type: ignore[call-overload]
             lambda: generator("x" * 50_000),
@@ -478,10 +477,10 @@ def test_errors_are_the_same_as_here(worker: AsyncModel) -> None:
         ]
         return [await error_of(call) for call in calls]
 
-    budget, adapter, many, processor, trace, retries, name, long, note = asyncio.run(errors())
+    budget, adapter, many, processor, retries, name, long, note = asyncio.run(errors())
     assert isinstance(budget, structgen.BudgetTooSmall)
     assert (budget.budget, budget.minimum > 2) == (2, True)
-    for error in (adapter, processor, trace, retries, name):
+    for error in (adapter, processor, retries, name):
         assert isinstance(error, structgen.OptionError)
     assert isinstance(many, structgen.PromptError)
     assert "to_thread" in str(processor)
@@ -493,6 +492,32 @@ def test_errors_are_the_same_as_here(worker: AsyncModel) -> None:
         Generator(worker, Regex("(a)\\1"))
     with pytest.raises(structgen.OptionError, match="stop"):
         generator.stream("x", stop=3)  # type: ignore[arg-type]
+
+
+def test_a_trace_comes_in_pieces_and_can_explain(
+    worker: AsyncModel, model: structgen.TextModel
+) -> None:
+    here = structgen.Generator(model, Person).result("Ann is 3: ", max_new_tokens=30, trace=True)
+    generator = Generator(worker, Person)
+
+    async def streamed() -> tuple[dict[int, Any], Any]:
+        steps = {}
+        async with generator.stream("Ann is 3: ", max_new_tokens=30, trace=True) as stream:
+            async for chunk in stream:
+                steps |= {step.index: step for step in chunk.steps}
+        return steps, stream.result
+
+    steps, there = asyncio.run(streamed())
+    assert [step.token_id for step in there.trace] == [step.token_id for step in here.trace]
+    assert [step.n_allowed for step in there.trace] == [step.n_allowed for step in here.trace]
+    assert there.trace.title == here.trace.title
+    assert there.trace.explain("\n", 0) == here.trace.explain("\n", 0)
+    # What came with the pieces is the trace but for its end.
+    assert all(there.trace[i].token_id == step.token_id for i, step in steps.items())
+    assert list(steps) == list(range(len(steps)))
+    assert len(steps) >= len(there.trace) - 2
+    whole = asyncio.run(generator.result("Ann is 3: ", max_new_tokens=30, trace=True))
+    assert whole.trace.steps == there.trace.steps
 
 
 def test_how_sure_the_model_is_comes_where_it_is_asked_for(worker: AsyncModel) -> None:

@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
-from . import chat, completions, decisions, grammars, health, models, responses, tokens, vectors
+from . import (
+    chat,
+    completions,
+    decisions,
+    grammars,
+    health,
+    library,
+    models,
+    playground,
+    responses,
+    tokens,
+    vectors,
+)
 
 __all__ = ["ROUTERS"]
 
@@ -17,6 +29,8 @@ ROUTERS: tuple[APIRouter, ...] = (
     tokens.router,
     models.router,
     grammars.router,
+    library.router,
     health.router,
+    playground.router,
 )
 """All of them."""

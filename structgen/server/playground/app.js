@@ -1,0 +1,729 @@
+// The page: reads the form, asks this server, and shows the tokens as they come.
+// Owns what is on the screen. It asks nobody but the server that it came from.
+
+import { withCurl, withOpenai, withStructgen } from "./calls.js";
+import { draw } from "./draw.js";
+import { CHOICES, PROMPTS, PYDANTIC, QUESTIONS, REGEXES, SCHEMAS } from "./examples.js";
+import { schemaOf } from "./pydantic.js";
+import { partial } from "./values.js";
+
+const $ = id => document.getElementById(id);
+const TYPES = { json_schema: "JSON Schema", pydantic: "Pydantic", regex: "Regex", choice: "Choices",
+  grammar: "Grammar", decisions: "Decisions", free: "Free text" };
+const LANGUAGES = { structgen: "Python", openai: "openai", curl: "curl" };
+const number = value => value.toLocaleString("en");
+const percent = p => p >= .9995 ? "100%" : p >= .1 ? `${(100 * p).toFixed(1)}%`
+  : p >= 1e-4 ? `${(100 * p).toFixed(2)}%` : p ? p.toExponential(1) : "0%";
+
+function make(tag, name, ...children) {
+  const element = document.createElement(tag);
+  if (name) element.className = name;
+  element.append(...children.filter(one => one !== null && one !== undefined));
+  return element;
+}
+
+function kept(name, value) {  // a browser may forbid storage
+  try {
+    if (value === undefined) return localStorage.getItem(`structgen-${name}`);
+    if (value === "") localStorage.removeItem(`structgen-${name}`);
+    else localStorage.setItem(`structgen-${name}`, value);
+  } catch { /* then it is not kept */ }
+  return null;
+}
+
+// -- asking the server --------------------------------------------------------------------------
+
+class Refused extends Error {
+  constructor(status, told) {
+    super(told.message ?? `The server answers ${status}.`);
+    this.status = status;
+    this.param = told.param ?? null;
+  }
+}
+
+let needsKey = false;
+
+async function ask(path, body, signal) {
+  const headers = {};
+  if (body !== undefined) headers["Content-Type"] = "application/json";
+  if ($("key").value) headers.Authorization = `Bearer ${$("key").value}`;
+  const answer = await fetch(path, {
+    method: body === undefined ? "GET" : "POST", headers, signal,
+    body: body === undefined ? undefined : JSON.stringify(body),
+  });
+  if (answer.ok) return answer;
+  let told = {};
+  try {
+    told = (await answer.json()).error ?? {};
+  } catch { /* no JSON: the status has to do */ }
+  if (answer.status === 401) {
+    needsKey = true;
+    $("key-box").hidden = false;
+    showCode();
+  }
+  throw new Refused(answer.status, told);
+}
+
+const askJson = async (path, body, signal) => (await ask(path, body, signal)).json();
+
+/** The objects of a stream of events. */
+async function* events(answer) {
+  const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+  let held = "";
+  for (;;) {
+    const { done, value } = await reader.read();
+    if (done) return;
+    held += value;
+    const whole = held.split("\n\n");
+    held = whole.pop();
+    for (const event of whole) {
+      const data = event.split("\n").filter(line => line.startsWith("data:"))
+        .map(line => line.slice(5).trim()).join("\n");
+      if (data === "[DONE]") return;
+      if (!data) continue;
+      const piece = JSON.parse(data);
+      if (piece.error) throw new Refused(200, piece.error);
+      yield piece;
+    }
+  }
+}
+
+// -- the form -----------------------------------------------------------------------------------
+
+const kindNow = () => document.querySelector("#types input:checked").value;
+const prompts = { ...PROMPTS };
+let kindBefore = "json_schema";
+
+/** What the form asks for: {kind, body, form, …}. Raises Error with words for the reader. */
+function asked() {
+  const kind = kindNow();
+  const model = $("model").value;
+  const prompt = $("prompt").value;
+  if (kind === "decisions") {
+    return { kind, body: { model, input: prompt, questions: json($("questions").value, "Questions") } };
+  }
+  const body = { model, messages: [{ role: "user", content: prompt }] };
+  for (const [id, name] of [["max-tokens", "max_tokens"], ["temperature", "temperature"], ["seed", "seed"]]) {
+    if ($(id).value !== "") body[name] = Number($(id).value);
+  }
+  const made = { kind, body };
+  if (kind === "json_schema") {
+    body.response_format = formatOf("answer", json($("schema").value, "The schema"));
+  } else if (kind === "pydantic") {
+    const { schema, name } = schemaOf($("pydantic").value);
+    body.response_format = formatOf(name, schema);
+    made.source = $("pydantic").value;
+    made.className = name;
+  } else if (kind === "regex") {
+    Object.assign(body, { grammar: $("regex").value, grammar_type: "regex" });
+  } else if (kind === "choice") {
+    const lines = $("choices").value.split("\n").map(line => line.trim()).filter(Boolean);
+    Object.assign(body, { grammar: lines, grammar_type: "choice" });
+  } else if (kind === "grammar") {
+    Object.assign(body, { grammar: $("grammar").value, grammar_type: $("grammar-dialect").value });
+    made.grammarName = $("grammar-names").value;
+  }
+  return made;
+}
+
+const formatOf = (name, schema) => ({ type: "json_schema", json_schema: { name, schema } });
+
+function json(text, what) {
+  try {
+    return JSON.parse(text);
+  } catch (error) {
+    throw new Error(`${what}: this is no JSON. ${error.message}`);
+  }
+}
+
+/** What of a body says which form the text has. */
+function formOf(body) {
+  const form = {};
+  for (const name of ["response_format", "grammar", "grammar_type"]) {
+    if (body[name] !== undefined) form[name] = body[name];
+  }
+  return form;
+}
+
+function segments(parent, name, options, chosen, changed) {
+  for (const [value, label] of Object.entries(options)) {
+    const input = Object.assign(document.createElement("input"), { type: "radio", name, value });
+    input.checked = value === chosen;
+    input.addEventListener("change", changed);
+    parent.append(make("label", "", input, make("span", "", label)));
+  }
+}
+
+function chooseKind() {
+  const kind = kindNow();
+  for (const section of document.querySelectorAll("[data-type]")) {
+    section.hidden = section.dataset.type !== kind;
+  }
+  // A prompt that was typed stays; one of an example gives way to the next.
+  if ($("prompt").value === prompts[kindBefore] || !$("prompt").value) $("prompt").value = prompts[kind];
+  kindBefore = kind;
+  $("options").hidden = kind === "decisions";
+  changed();
+}
+
+function examples(select, field, list, write) {
+  for (const name of Object.keys(list)) select.append(new Option(name));
+  select.append(new Option("own", ""));
+  const put = () => {
+    if (select.value) field.value = write(list[select.value]);
+    changed();
+  };
+  select.addEventListener("change", put);
+  field.addEventListener("input", () => { select.value = ""; });
+  field.value = write(Object.values(list)[0]);
+}
+
+// -- what is checked while it is typed ----------------------------------------------------------
+
+let timer = 0, checking = null;
+
+function changed() {
+  showCode();
+  clearTimeout(timer);
+  timer = setTimeout(check, 350);
+}
+
+function note(kind, text, isBad = false) {
+  const place = { json_schema: "schema-note", pydantic: "pydantic-note", regex: "regex-note",
+    grammar: "grammar-note", decisions: "questions-note" }[kind];
+  if (!place) return;
+  $(place).textContent = text;
+  $(place).classList.toggle("bad", isBad);
+}
+
+/** Have the server say whether the form can be enforced, and draw a small regex. */
+async function check() {
+  checking?.abort();
+  checking = new AbortController();
+  const { signal } = checking;
+  const kind = kindNow();
+  try {
+    const now = asked();
+    let more = "";
+    if (kind === "pydantic") {
+      const { schema, notes } = schemaOf(now.source);
+      $("pydantic-schema").textContent = JSON.stringify(schema, null, 2);
+      if (notes.length) more = ` ${notes.join("; ")}.`;
+    }
+    if (kind === "decisions") { note(kind, ""); return; }
+    if (kind === "free") return;
+    const grammar = now.body.grammar ?? now.body.response_format.json_schema.schema;
+    const grammar_type = now.body.grammar_type ?? "json_schema";
+    if (grammar === "") { note(kind, "Nothing yet.", true); return; }
+    const found = await askJson("/v1/grammars/check", { grammar, grammar_type }, signal);
+    const first = found.problems.find(one => one.is_error) ?? found.problems[0];
+    const where = first?.line ? `Line ${first.line}: ` : "";
+    note(kind, first ? where + first.message + more : `Can be enforced exactly.${more}`, !found.valid);
+    if (kind === "regex") await picture(found.valid ? grammar : null, signal);
+  } catch (error) {
+    if (error.name === "AbortError") return;
+    note(kind, error.message, true);
+    if (kind === "regex") $("automaton").hidden = true;
+  }
+}
+
+async function picture(regex, signal) {
+  const figure = $("automaton");
+  figure.hidden = true;
+  if (regex === null || regex.length > 2000) return;
+  const found = await askJson("/v1/grammars/picture", { regex }, signal);
+  figure.replaceChildren(found.is_whole ? draw(found)
+    : make("p", "note", `Its automaton has more than ${found.states.length} states: too many to draw.`));
+  figure.hidden = false;
+}
+
+// -- a run --------------------------------------------------------------------------------------
+
+let run = null;  // {controller, asked, steps, spans, …}
+let pinned = false, shownAt = -1;
+
+const busy = isBusy => { $("run").disabled = isBusy; $("stop").disabled = !isBusy; };
+
+function fail(error) {
+  const box = $("error");
+  box.replaceChildren(error.message);
+  if (error.param) box.append("\nField: ", make("code", "", error.param));
+  box.hidden = false;
+}
+
+async function start() {
+  if (run?.controller && !$("stop").disabled) return;
+  $("error").hidden = true;
+  let now;
+  try {
+    now = asked();
+  } catch (error) {
+    fail(error);
+    return;
+  }
+  run = { controller: new AbortController(), asked: now, steps: [], spans: [], text: "", thought: "",
+    began: performance.now(), first: null, usage: null, reason: null, most: 49152, isOver: false };
+  pinned = false;
+  shownAt = -1;
+  $("tokens").replaceChildren();
+  $("value").replaceChildren();
+  $("token").replaceChildren();
+  $("value-state").textContent = "";
+  const isDecision = now.kind === "decisions";
+  $("columns").classList.toggle("one", isDecision);
+  $("columns").firstElementChild.hidden = isDecision;
+  $("token-card").hidden = isDecision;
+  busy(true);
+  figures();
+  if ($("figures").getBoundingClientRect().top > innerHeight) {  // on a phone they are below
+    $("figures").scrollIntoView({ behavior: "smooth" });
+  }
+  try {
+    if (isDecision) await decide();
+    else await stream();
+  } catch (error) {
+    if (error.name !== "AbortError") fail(error instanceof TypeError
+      ? new Error("The server cannot be reached. Is it running?") : error);
+  }
+  run.isOver = true;
+  busy(false);
+  render();
+}
+
+async function stream() {
+  const mine = run;
+  const body = { ...mine.asked.body, stream: true, stream_options: { include_usage: true }, trace: true };
+  const answer = await ask("/v1/chat/completions", body, mine.controller.signal);
+  for await (const chunk of events(answer)) {
+    if (chunk.usage) mine.usage = chunk.usage;
+    const choice = chunk.choices[0];
+    if (choice === undefined) continue;
+    if (mine.first === null && (choice.delta.content || choice.delta.reasoning_content)) {
+      mine.first = performance.now();
+    }
+    mine.text += choice.delta.content ?? "";
+    mine.thought += choice.delta.reasoning_content ?? "";
+    for (const step of choice.trace ?? []) take(step);
+    if (choice.finish_reason) mine.reason = choice.finish_reason;
+    later();
+  }
+}
+
+/** A step that is new, or known better. */
+function take(step) {
+  const before = run.steps[step.index];
+  run.steps[step.index] = step;
+  run.most = Math.max(run.most, step.allowed);
+  if (before !== undefined && before.token_id !== step.token_id) {  // the output went back
+    run.steps.length = step.index + 1;
+    run.isStale = true;
+  } else if (before !== undefined) {
+    dress(run.spans[step.index], step);
+  }
+}
+
+let isWaiting = false;
+function later() {
+  if (isWaiting) return;
+  isWaiting = true;
+  requestAnimationFrame(() => { isWaiting = false; render(); });
+}
+
+function render() {
+  if (run === null) return;
+  figures();
+  if (run.asked.kind === "decisions") return;
+  tokens();
+  value();
+}
+
+function figures() {
+  const places = [];
+  const seconds = ms => ms < 1000 ? `${Math.round(ms)} ms` : `${(ms / 1000).toFixed(2)} s`;
+  const { usage, steps } = run;
+  const written = steps.filter(step => step && !step.is_end);
+  const n = usage?.completion_tokens ?? written.length;
+  const forced = usage?.completion_tokens_details?.forced_tokens ?? written.filter(step => step.is_forced).length;
+  if (run.asked.kind !== "decisions") {
+    places.push([number(n), "tokens"]);
+    places.push([n ? `${Math.round(100 * forced / n)}%` : "–", "forced"]);
+    const barred = written.filter(step => favourite(step)).length;
+    places.push([number(barred), "favourites barred"]);
+    places.push([run.first === null ? "–" : seconds(run.first - run.began), "to the first text"]);
+  }
+  if (run.isOver) run.ended ??= performance.now();
+  const total = (run.ended ?? performance.now()) - run.began;
+  places.push([seconds(total), "in all"]);
+  if (n && run.first !== null) places.push([(1000 * n / total).toFixed(0), "tokens a second"]);
+  if (usage?.prompt_tokens !== undefined) places.push([number(usage.prompt_tokens), "prompt tokens"]);
+  $("figures").replaceChildren(...places.map(([figure, name]) =>
+    make("div", "", make("b", "", figure), make("span", "", name))));
+}
+
+// -- tokens -------------------------------------------------------------------------------------
+
+/** What the model would rather have written, if that was barred. */
+function favourite(step) {
+  const first = step.own_top[0];
+  return first && !first.is_allowed && !step.is_forced ? first : null;
+}
+
+function dress(span, step) {
+  if (!span) return;
+  const narrow = 1 - Math.log(Math.max(step.allowed, 1)) / Math.log(run.most);
+  span.style.setProperty("--n", Math.max(narrow, 0).toFixed(2));
+  span.className = ["t", step.is_forced ? "forced" : "", step.is_end ? "end" : "",
+    favourite(step) ? "barred" : "", step.index === shownAt ? "on" : ""].filter(Boolean).join(" ");
+  const how = step.is_forced ? "forced" : `${number(step.allowed)} allowed`;
+  span.setAttribute("aria-label", `${step.is_end ? "end" : step.token}: ${how}`);
+}
+
+function tokens() {
+  const box = $("tokens");
+  if (run.isStale) {
+    run.isStale = false;
+    run.spans = [];
+    run.decoder = null;
+    box.replaceChildren();
+  }
+  if (run.thought) {
+    run.thoughtSpan ??= box.insertBefore(make("span", "t thought"), box.firstChild);
+    run.thoughtSpan.textContent = `${run.thought}\n`;
+  }
+  run.decoder ??= new TextDecoder();
+  const isAtEnd = box.scrollTop + box.clientHeight >= box.scrollHeight - 30;
+  for (let i = run.spans.length; i < run.steps.length && run.steps[i]; i++) {
+    const step = run.steps[i];
+    const text = step.is_end ? "end" : run.decoder.decode(new Uint8Array(step.bytes), { stream: true }) || "·";
+    const span = make("span", "t");
+    text.split("\n").forEach((line, j) => {
+      if (j) span.append(make("i", "nl", "↵"), "\n");
+      span.append(line);
+    });
+    span.dataset.i = i;
+    span.setAttribute("role", "button");
+    span.tabIndex = i ? -1 : 0;
+    dress(span, step);
+    run.spans.push(span);
+    box.append(span);
+  }
+  if (isAtEnd && !run.isOver) box.scrollTop = box.scrollHeight;
+  if (run.isOver && shownAt < 0 && run.steps.length) {
+    const first = run.steps.findIndex(step => favourite(step));
+    show(first < 0 ? 0 : first, false);
+  }
+}
+
+function indexOf(event) {
+  const span = event.target.closest?.("#tokens [data-i]");
+  return span ? Number(span.dataset.i) : -1;
+}
+
+function show(i, takesFocus) {
+  if (!run || !run.steps[i]) return;
+  for (const span of document.querySelectorAll("#tokens .on")) span.classList.remove("on");
+  for (const span of document.querySelectorAll("#tokens [tabindex='0']")) span.tabIndex = -1;
+  shownAt = i;
+  const span = run.spans[i];
+  span.classList.add("on");
+  span.tabIndex = 0;
+  if (takesFocus) span.focus();
+  details(run.steps[i]);
+}
+
+const shown = token => token === "" ? "end" : JSON.stringify(token).slice(1, -1).replaceAll('\\"', '"')
+  .replace(/^ | $/g, "␣");
+
+function details(step) {
+  const mine = run;
+  const head = make("div", "head",
+    make("span", "big", step.is_end ? "end of the text" : shown(step.token)),
+    ...[`${step.index + 1} of ${mine.steps.length}`, `id ${step.token_id}`,
+      step.is_forced ? "forced: the only way on"
+        : step.allowed >= mine.most ? "all tokens allowed" : `${number(step.allowed)} tokens allowed`,
+      step.is_forced ? null : `${percent(Math.exp(step.logprob))} among these`,
+      step.removed === null || step.removed === undefined ? null : `${percent(step.removed)} of the model's own view barred`,
+      step.path === "$" ? null : step.path]
+      .filter(Boolean).map(text => make("span", "tag", text)));
+  const why = make("p", "why");
+  why.hidden = true;
+  const lists = make("div", "lists");
+  const list = (title, rows, tint) => {
+    if (!rows.length) return;
+    lists.append(make("div", "", make("h3", "", title), ...rows.map(one => {
+      const isBarred = !one.is_allowed && one.token_id !== step.token_id;
+      const row = make(isBarred ? "button" : "div",
+        `bar${isBarred ? " no" : ""}${one.token_id === step.token_id ? " it" : ""}`,
+        make("span", "", make("code", "", shown(one.token)), isBarred ? make("u", "", "why?") : null),
+        make("span", "", percent(Math.exp(one.logprob))));
+      if (isBarred) row.type = "button";
+      row.style.setProperty("--w", `${(100 * Math.exp(one.logprob)).toFixed(1)}%`);
+      row.style.setProperty("--tint", `var(--${tint})`);
+      if (isBarred) row.addEventListener("click", () => { pinned = true; explain(mine, step, one, why); });
+      return row;
+    })));
+  };
+  list("What the model wanted", step.own_top, "own");
+  list("Among what was allowed", step.is_forced ? [] : step.top, "good");
+  $("token").replaceChildren(head, why, lists);
+  const first = favourite(step);
+  clearTimeout(details.timer);
+  if (first) details.timer = setTimeout(() => explain(mine, step, first, why), 250);
+}
+
+/** Ask the server why a token was barred, once. */
+async function explain(mine, step, token, place) {
+  mine.reasons ??= new Map();
+  const key = `${step.index} ${token.token_id}`;
+  place.hidden = false;
+  if (!mine.reasons.has(key)) {
+    place.textContent = "…";
+    const before = mine.steps.slice(0, step.index).map(one => one.token_id);
+    const { body } = mine.asked;
+    mine.reasons.set(key, askJson("/v1/grammars/explain", { model: body.model, ...formOf(body),
+      ...(body.max_tokens ? { max_tokens: body.max_tokens } : {}), before, token: token.token_id,
+      chosen: step.token_id }).then(found => found.reason, error => error.message));
+  }
+  place.textContent = await mine.reasons.get(key);
+}
+
+// -- the value ----------------------------------------------------------------------------------
+
+const FEW = 1000;
+
+/** For each path, what the model gave to what was chosen there: {sum, n, most}. */
+function sureness() {
+  const found = new Map();
+  for (const step of run.steps) {
+    if (!step || step.is_end || step.is_forced) continue;
+    const one = found.get(step.path) ?? { sum: 0, n: 0, most: 0 };
+    found.set(step.path, { sum: one.sum + step.logprob, n: one.n + 1, most: Math.max(one.most, step.allowed) });
+  }
+  return found;
+}
+
+/** How sure the model was of a value: of a choice among few as a whole, of free text a token. */
+function sure(path, sums) {
+  const one = sums.get(path);
+  const isFew = one !== undefined && one.most <= FEW;
+  const p = one === undefined ? 1 : Math.exp(isFew ? one.sum : one.sum / one.n);
+  const bar = make("span", "sure", one === undefined ? "forced" : isFew ? percent(p) : `${percent(p)} a token`);
+  bar.style.setProperty("--w", `${(100 * p).toFixed(1)}%`);
+  bar.title = one === undefined ? "It was the only way on."
+    : isFew ? "How likely the model found this value, among what was allowed."
+      : "How likely the model found a token of it, among what was allowed: the geometric mean.";
+  return bar;
+}
+
+function leaf(key, text, kind, path, isWhole, sums) {
+  const row = make("div", `leaf${isWhole ? "" : " growing"}`,
+    make("span", "", key === null ? null : make("span", "key", `${key}: `), make("span", kind, text)));
+  if (path !== null && isWhole) row.append(sure(path, sums));
+  return row;
+}
+
+function tree(node, key, sums) {
+  if (node === null) return leaf(key, "…", "state", null, false, sums);
+  if (node.kind === "string") return leaf(key, JSON.stringify(node.value), "", node.path, node.whole, sums);
+  if (node.kind === "other") {
+    return leaf(key, node.text, node.text === "null" ? "null" : "", node.path, node.whole || run.isOver, sums);
+  }
+  const [open, close] = node.kind === "object" ? "{}" : "[]";
+  const inside = node.members.map(({ step, node: child, isKey }) =>
+    isKey ? make("div", "leaf growing", make("span", "", make("span", "key", step)))
+      : tree(child, node.kind === "object" ? step : null, sums));
+  const head = make("div", "", key === null ? null : make("span", "key", `${key}: `), open,
+    inside.length || !node.whole ? null : close);
+  return make("div", "", head, make("div", "in", ...inside), inside.length && node.whole ? close : null);
+}
+
+function value() {
+  const { kind } = run.asked;
+  const isJson = kind === "json_schema" || kind === "pydantic";
+  const sums = sureness();
+  const state = $("value-state");
+  let isValid = run.isOver && run.reason === "stop";
+  if (isJson) {
+    $("value").replaceChildren(run.text ? tree(partial(run.text), null, sums) : "");
+    try {
+      if (isValid) JSON.parse(run.text);
+    } catch {
+      isValid = false;
+    }
+  } else if (kind === "free") {
+    $("value").replaceChildren(run.text);
+  } else {
+    $("value").replaceChildren(run.text ? leaf(null, run.text, "", "$", run.isOver, sums) : "");
+  }
+  state.classList.toggle("good", isValid && kind !== "free");
+  state.textContent = !run.isOver ? "growing …" : isValid
+    ? { json_schema: "valid JSON, whole", pydantic: "valid JSON, whole", regex: "matches",
+      choice: "one of the choices", grammar: "of the grammar", free: "ended by itself" }[kind]
+    : run.reason === "length" ? "cut at the most tokens" : "stopped";
+}
+
+// -- decisions ----------------------------------------------------------------------------------
+
+async function decide() {
+  const found = await askJson("/v1/decisions", run.asked.body, run.controller.signal);
+  run.usage = { prompt_tokens: found.usage?.input_tokens, completion_tokens: 0 };
+  const rows = (pairs, chosen) => pairs.map(([name, p]) => {
+    const row = make("div", `bar${name === chosen ? " it" : ""}`, make("code", "", name),
+      make("span", "", percent(p)));
+    row.style.setProperty("--w", `${(100 * p).toFixed(1)}%`);
+    row.style.setProperty("--tint", "var(--good)");
+    return row;
+  });
+  $("value").replaceChildren(...found.answers.map((answer, index) => {
+    const question = run.asked.body.questions[index] ?? {};
+    const sure = answer.confidence === undefined || answer.confidence === null ? null
+      : make("span", "state", ` confidence ${percent(answer.confidence)}`);
+    const head = make("div", "", make("b", "", answer.name ?? question.instructions ?? ""), " ", sure);
+    let body = [];
+    if (answer.type === "predicate") {
+      body = rows([["yes", answer.probability], ["no", 1 - answer.probability]],
+        answer.probability >= .5 ? "yes" : "no");
+    } else if (answer.type === "refusal") {
+      body = [make("span", "state", "none was likely enough")];
+    } else {
+      const pairs = (answer.probabilities ?? []).map(one =>
+        [String(one.label ?? one.value), one.probability]);
+      const best = pairs.reduce((a, b) => b[1] > a[1] ? b : a, ["", -1])[0];
+      body = rows(pairs, answer.choice === undefined ? best : String(answer.choice));
+      if (answer.score !== undefined) head.append(make("span", "state", ` score ${answer.score.toFixed(2)}`));
+    }
+    return make("div", "answer", head, ...body);
+  }));
+  $("value-state").textContent = "";
+}
+
+// -- the same call ------------------------------------------------------------------------------
+
+function showCode() {
+  const language = document.querySelector("#code-kinds input:checked")?.value ?? "structgen";
+  try {
+    const now = asked();
+    const root = location.origin;
+    $("code").textContent = language === "curl" ? withCurl(now, root, needsKey)
+      : language === "openai" ? withOpenai(now, root, needsKey) : withStructgen(now);
+  } catch (error) {
+    $("code").textContent = `# ${error.message}`;
+  }
+}
+
+async function copy() {
+  const text = $("code").textContent;
+  try {
+    await navigator.clipboard.writeText(text);
+  } catch {  // not over plain HTTP from another machine: then the text is selected
+    const range = document.createRange();
+    range.selectNodeContents($("code"));
+    getSelection().removeAllRanges();
+    getSelection().addRange(range);
+    document.execCommand("copy");
+  }
+  $("copy").textContent = "Copied";
+  setTimeout(() => { $("copy").textContent = "Copy"; }, 1500);
+}
+
+// -- the beginning ------------------------------------------------------------------------------
+
+const THEMES = { "": ["◐ auto", "as the system has them"], light: ["☀ light", "light"], dark: ["☾ dark", "dark"] };
+
+function theme(name) {
+  if (name) document.documentElement.dataset.theme = name;
+  else delete document.documentElement.dataset.theme;
+  $("theme").textContent = THEMES[name][0];
+  $("theme").setAttribute("aria-label", `Colours: ${THEMES[name][1]}`);
+  kept("theme", name);
+}
+
+async function models() {
+  try {
+    const { data } = await askJson("/v1/models");
+    const kinds = await Promise.all(data.map(one => one.kind ?? askJson(
+      `/v1/models/${encodeURIComponent(one.id)}/status`).then(told => told.kind, () => "text")));
+    const texts = data.filter((_, i) => !kinds[i] || kinds[i] === "text");
+    const chosen = $("model").value;
+    $("model").replaceChildren(...texts.map(one => new Option(one.id, one.id, false, one.is_default)));
+    if (texts.some(one => one.id === chosen)) $("model").value = chosen;
+    $("error").hidden = true;
+    const grammars = await askJson("/v1/grammars");
+    $("grammar-names").replaceChildren(new Option("own", ""),
+      ...grammars.data.map(one => Object.assign(new Option(one.id), { title: one.description })));
+    $("grammar-names").value = "arithmetic";
+    await library();
+  } catch (error) {
+    fail(error);
+  }
+  changed();
+}
+
+async function library() {
+  const name = $("grammar-names").value;
+  if (name) {
+    const found = await askJson(`/v1/grammars/${encodeURIComponent(name)}`);
+    $("grammar").value = found.grammar;
+    $("grammar-dialect").value = found.grammar_type;
+  }
+  changed();
+}
+
+segments($("types"), "type", TYPES, "json_schema", chooseKind);
+segments($("code-kinds"), "language", LANGUAGES, "structgen", showCode);
+examples($("schema-examples"), $("schema"), SCHEMAS, value => JSON.stringify(value, null, 2));
+examples($("regex-examples"), $("regex"), REGEXES, value => value);
+$("pydantic").value = PYDANTIC;
+$("choices").value = CHOICES;
+$("questions").value = QUESTIONS;
+$("prompt").value = prompts.json_schema;
+$("tokens").dataset.empty = "Run, and the tokens appear here as the model writes them. Grey ones were the only "
+  + "way on; the fewer tokens were allowed, the stronger the colour.";
+$("value").dataset.empty = "The value grows here.";
+$("token").dataset.empty = "Point at a token, or go to one with the arrow keys: what the model wanted, and why it "
+  + "was barred.";
+theme(kept("theme") in THEMES ? kept("theme") : "");
+
+$("ask").addEventListener("submit", event => { event.preventDefault(); start(); });
+$("ask").addEventListener("input", changed);
+$("stop").addEventListener("click", () => run?.controller.abort());
+$("copy").addEventListener("click", copy);
+$("model").addEventListener("change", changed);
+$("key").addEventListener("change", models);
+$("grammar-names").addEventListener("change", () => library().catch(fail));
+$("grammar").addEventListener("input", () => { $("grammar-names").value = ""; });
+$("theme").addEventListener("click", () => {
+  const names = Object.keys(THEMES);
+  theme(names[(names.indexOf(document.documentElement.dataset.theme ?? "") + 1) % names.length]);
+});
+$("tokens").addEventListener("pointerover", event => {
+  const i = indexOf(event);
+  if (i >= 0 && i !== shownAt && !pinned && event.pointerType !== "touch") show(i, false);
+});
+$("tokens").addEventListener("click", event => {
+  const i = indexOf(event);
+  if (i >= 0) { pinned = true; show(i, true); }
+});
+$("tokens").addEventListener("focusin", event => {
+  const i = indexOf(event);
+  if (i >= 0 && i !== shownAt) show(i, false);
+});
+$("tokens").addEventListener("keydown", event => {
+  const last = (run?.steps.length ?? 0) - 1;
+  const to = { ArrowLeft: shownAt - 1, ArrowRight: shownAt + 1, ArrowUp: shownAt - 1,
+    ArrowDown: shownAt + 1, Home: 0, End: last }[event.key];
+  if (to === undefined || last < 0) return;
+  event.preventDefault();
+  pinned = true;
+  show(Math.min(Math.max(to, 0), last), true);
+});
+document.addEventListener("keydown", event => {
+  if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) { event.preventDefault(); start(); }
+  if (event.key === "Escape") {
+    pinned = false;
+    run?.controller.abort();
+  }
+});
+
+chooseKind();
+models();

@@ -1,0 +1,86 @@
+"""Grammars by name, what a small regular expression looks like, and why a token was not allowed.
+
+``GET /v1/grammars``, ``GET /v1/grammars/NAME``, ``POST /v1/grammars/picture`` and ``POST
+/v1/grammars/explain``: what the playground shows, and any other page may.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Request
+from pydantic import BaseModel, ConfigDict, Field, StrictStr
+
+from structgen.errors import OptionError
+from structgen.grammar.cfg import library
+from structgen.runner import ChatRequest, Trials
+
+from ..bodies import json_object
+from ..errors import ApiError, told
+from ..exchange import answered, settings_of
+from ..wire import asked, check_sizes, read
+from .text import check_model, runner_of, said, tried
+
+router = APIRouter(tags=["operation"])
+
+_LONGEST_REGEX = 2_000
+
+
+class PictureBody(BaseModel):
+    """A regular expression."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    regex: Annotated[StrictStr, Field(min_length=1, max_length=_LONGEST_REGEX)]
+
+
+@router.get("/v1/grammars")
+async def list_grammars() -> dict[str, Any]:
+    """The grammars that come with structgen."""
+    data = [{"id": name, "description": library.description(name)} for name in library.names()]
+    return {"object": "list", "data": data}
+
+
+@router.get("/v1/grammars/{name}")
+async def one_grammar(name: str) -> dict[str, Any]:
+    """One of them, as the text to send in ``grammar``, with ``grammar_type: "lark"``."""
+    try:
+        grammar = library.text(name)
+    except OptionError as error:
+        raise ApiError(404, str(error), param="name", code="not_found") from None
+    return {
+        "id": name,
+        "description": library.description(name),
+        "grammar_type": "lark",
+        "grammar": grammar,
+    }
+
+
+@router.post("/v1/grammars/picture")
+async def draw_regex(request: Request) -> dict[str, Any]:
+    """The automaton of a regular expression, if it is small: its states and edges."""
+    body = read(PictureBody, await json_object(request))
+    trials: Trials = request.app.state.trials
+    try:
+        return await answered(request, trials.picture(body.regex))
+    except Exception as error:
+        raise said(error, told) from error
+
+
+@router.post("/v1/grammars/explain")
+async def explain(request: Request) -> dict[str, Any]:
+    """Why a token was not allowed at a place of an output, or that it was."""
+    settings = settings_of(request)
+    body = await json_object(request)
+    check_sizes(body, settings)
+    form: dict[str, Any] = {
+        name: body[name] for name in ("response_format", "grammar", "grammar_type") if name in body
+    }
+    work = asked(ChatRequest, {"messages": "-", **form}, settings)
+    check_model(request, body.get("model"))
+    await tried(request, work)
+    try:
+        reason = await answered(request, runner_of(request).aexplain(body))
+    except Exception as error:
+        raise said(error, told) from error
+    return {"reason": reason}

@@ -1,0 +1,384 @@
+"""The playground: its files, the endpoints it asks beside OpenAI's, and itself in a browser.
+
+The browser tests are skipped where there is no Chromium with its chromedriver.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import httpx
+import pytest
+from browser import Browser, browser, missing
+from one_server import KEY, Served
+
+from structgen.server.routes import playground
+
+AUTH = {"Authorization": f"Bearer {KEY}"}
+LABEL = {"enum": ["red", "green"]}
+
+
+@pytest.fixture(scope="module")
+def http(served: Served) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=served.root, headers=AUTH, timeout=60) as made:
+        yield made
+
+
+# -- files ------------------------------------------------------------------------------------
+
+
+def test_the_page_asks_nobody_but_its_server(served: Served) -> None:
+    page = httpx.get(f"{served.root}/")  # without a key
+    assert page.headers["content-type"].startswith("text/html")
+    policy = page.headers["content-security-policy"]
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+    assert "http" not in policy
+    used = re.findall(r'(?:src|href)="([^"]+)"', page.text)
+    assert "/playground/app.js" in used
+    for path in set(used) - {"/docs"}:
+        assert httpx.get(served.root + path).status_code == 200, path
+    for file in playground.FOLDER.iterdir():
+        text = file.read_text(encoding="utf-8")
+        foreign = set(re.findall(r"https?://[^\s\"'`)<]+", text)) - {"http://www.w3.org/2000/svg"}
+        assert not foreign, file
+        for name in re.findall(r'from "\./([a-z]+\.js)"', text):
+            kind = httpx.get(f"{served.root}/playground/{name}").headers["content-type"]
+            assert kind.startswith("text/javascript")
+    # Nothing in the page itself that its policy would not let run.
+    assert not re.search(r"<script>|<style>| on[a-z]+=| style=", page.text)
+
+
+def test_only_the_files_of_the_page_are_sent(served: Served) -> None:
+    for name in ("..%2fapp.py", "app.py", "%2e%2e/app.py", ".", "no.js"):
+        assert httpx.get(f"{served.root}/playground/{name}").status_code == 404, name
+    icon = httpx.get(f"{served.root}/favicon.ico")
+    assert icon.headers["content-type"] == "image/svg+xml"
+
+
+# -- traces -----------------------------------------------------------------------------------
+
+
+def asked(**more: Any) -> dict[str, Any]:
+    return {
+        "model": "small",
+        "messages": [{"role": "user", "content": "Which colour is grass?"}],
+        "grammar": ["red", "green"],
+        "grammar_type": "choice",
+        "max_tokens": 20,
+        "trace": True,
+        **more,
+    }
+
+
+def test_a_stream_tells_what_happened_at_each_token(http: httpx.Client) -> None:
+    schema = {
+        "type": "object",
+        "properties": {"c": LABEL},
+        "required": ["c"],
+        "additionalProperties": False,
+    }
+    body = asked(
+        response_format={"type": "json_schema", "json_schema": {"name": "a", "schema": schema}}
+    )
+    del body["grammar"], body["grammar_type"]
+    steps: dict[int, Any] = {}
+    text = ""
+    with http.stream("POST", "/v1/chat/completions", json={**body, "stream": True}) as answer:
+        for line in answer.iter_lines():
+            if not line.startswith("data: {"):
+                continue
+            for choice in json.loads(line[6:])["choices"]:
+                text += choice["delta"].get("content", "")
+                steps |= {step["index"]: step for step in choice.get("trace", [])}
+    assert list(steps) == list(range(len(steps)))
+    data = b"".join(bytes(step["bytes"]) for step in steps.values() if not step["is_end"])
+    assert data.decode() == text
+    assert {step["path"] for step in steps.values()} <= {"$", "$.c"}
+    assert any(step["is_forced"] and step["allowed"] == 1 for step in steps.values())
+    chosen = next(step for step in steps.values() if not step["is_forced"])
+    assert chosen["allowed"] > 1
+    assert chosen["top"][0]["is_allowed"]
+    assert chosen["logprob"] <= 0
+    assert len(chosen["own_top"]) == 5
+    whole = http.post("/v1/chat/completions", json=body).json()["choices"][0]
+    assert [one["token_id"] for one in whole["trace"]] == [
+        one["token_id"] for one in steps.values()
+    ]
+    plain = http.post("/v1/chat/completions", json={**body, "trace": False}).json()
+    assert "trace" not in plain["choices"][0]
+
+
+def test_why_a_token_was_barred(http: httpx.Client) -> None:
+    trace = http.post("/v1/chat/completions", json=asked()).json()["choices"][0]["trace"]
+    place = {
+        "model": "small",
+        "grammar": ["red", "green"],
+        "grammar_type": "choice",
+        "before": [],
+        "token": "blue",
+        "chosen": trace[0]["token_id"],
+    }
+    reason = http.post("/v1/grammars/explain", json=place).json()["reason"]
+    assert reason.startswith("'blue' was not allowed: 'b', its byte 1, is refused")
+    assert reason.endswith("there may come 'g' or 'r'.")
+    free = {"before": [], "token": 5, "chosen": 4}
+    assert "free text" in http.post("/v1/grammars/explain", json=free).json()["reason"]
+    for wrong, param in (
+        ({"before": [10**9]}, "before"),
+        ({"before": [trace[0]["token_id"]] * 9}, "before"),
+        ({"token": 10**9}, "token"),
+        ({"chosen": -1}, "chosen"),
+        ({"token": None}, "token"),
+        ({"foo": 1}, "foo"),
+        ({"model": "none"}, "model"),
+        ({"grammar_type": "regex", "grammar": "("}, "grammar"),
+    ):
+        answer = http.post("/v1/grammars/explain", json={**place, **wrong})
+        assert answer.status_code in (400, 404), wrong
+        assert answer.json()["error"]["param"] == param, answer.text
+
+
+# -- grammars ---------------------------------------------------------------------------------
+
+
+def test_the_library_of_grammars(http: httpx.Client) -> None:
+    listed = http.get("/v1/grammars").json()["data"]
+    assert {"id": "csv", "description": "Comma-separated values (RFC 4180)."} in listed
+    one = http.get("/v1/grammars/csv").json()
+    found = http.post(
+        "/v1/grammars/check", json={"grammar": one["grammar"], "grammar_type": one["grammar_type"]}
+    ).json()
+    assert found["valid"]
+    for name in ("none", "..%2f..%2fpyproject"):
+        assert http.get(f"/v1/grammars/{name}").status_code == 404
+
+
+def test_a_picture_of_a_small_regex(http: httpx.Client) -> None:
+    made = http.post("/v1/grammars/picture", json={"regex": "a[^b]*c?"}).json()
+    assert not made["states"][0]["accepting"]
+    assert made["is_whole"]
+    assert {"from": 0, "to": 1, "label": "a"} in made["edges"]
+    large = http.post("/v1/grammars/picture", json={"regex": "(ab){100}"}).json()
+    assert not large["is_whole"]
+    assert len(large["states"]) == 60
+    for wrong in ("(", "(a)\\1", "a" * 2001, "", "[a-z]{9999999}(a|b){99999}x"):
+        answer = http.post("/v1/grammars/picture", json={"regex": wrong})
+        assert answer.status_code in (200, 400), wrong
+        assert answer.status_code == 400 or not answer.json()["is_whole"]
+        if answer.status_code == 400:
+            assert answer.json()["error"]["param"] == "regex"
+
+
+# -- the reader of Pydantic classes -----------------------------------------------------------
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="there is no Node.js on this machine")
+def test_classes_are_read_as_pydantic_reads_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = '''
+from typing import *
+from enum import Enum
+from pydantic import BaseModel, Field
+
+class Kind(Enum):
+    A = "a"  # the first
+    B = "b"
+
+class Part(BaseModel):
+    """A part."""
+    name: Annotated[str, Field(min_length=1, max_length=5, pattern=r"^\\w+$")]
+    size: int | None = None
+
+class Thing(Part):
+    kind: Kind
+    parts: list[Part] = Field(max_length=3,
+                              description="of it")
+    best: "Optional[Part]" = None
+    by: dict[str, float]
+    odd: Literal["x", 1, True, None]
+    many: Union[int, list[bool]] = Field(default_factory=list)
+    up: Annotated[float, Field(gt=-1, le=2.5)]
+'''
+    script = (
+        f"import {{ schemaOf }} from {json.dumps((playground.FOLDER / 'pydantic.js').as_uri())};"
+        "let text = ''; for await (const more of process.stdin) text += more;"
+        "console.log(JSON.stringify(JSON.parse(text).map(one => { try { return schemaOf(one); }"
+        " catch (error) { return { error: error.message }; } })));"
+    )
+    file = tmp_path / "read.mjs"
+    file.write_text(script, encoding="utf-8")
+    wrong = {
+        "class A(BaseModel):\n    x: Foo": "line 2: the type Foo is not read",
+        "class A(BaseModel):\n    x: int = Field(lambda: 3)": "line 2: lambda is not read",
+        "x = 3": "there is no class",
+        "class A(BaseModel):\n    x: int = 'a\n": "line 2:",
+    }
+    told = subprocess.run(
+        ["node", str(file)],
+        input=json.dumps([source, *wrong]),
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    found, *errors = json.loads(told.stdout)
+    module = ModuleType("read_classes")
+    monkeypatch.setitem(sys.modules, "read_classes", module)
+    exec(compile(source, "classes", "exec", dont_inherit=True), module.__dict__)
+    theirs = module.Thing.model_json_schema()
+    ours = found["schema"]
+    assert found["name"] == "Thing"
+    assert not found["notes"]
+    assert _alike(ours, ours["$defs"]) == _alike(theirs, theirs["$defs"])
+    for error, expected in zip(errors, wrong.values(), strict=True):
+        assert error["error"].startswith(expected)
+
+
+def _alike(schema: Any, defs: Any) -> Any:
+    """A schema without what changes nothing: titles, defaults, order."""
+    if isinstance(schema, list):
+        return [_alike(one, defs) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    if "$ref" in schema:
+        found = _alike(defs[schema["$ref"].rpartition("/")[2]], defs)
+        return found
+    gone = {"title", "default", "$defs"}
+    made = {name: _alike(value, defs) for name, value in schema.items() if name not in gone}
+    if made.get("enum"):
+        made.pop("type", None)
+    if made.get("properties"):
+        made["required"] = sorted(made.get("required", []))
+        made.setdefault("additionalProperties", False)  # what structgen reads a class as
+    return made
+
+
+# -- in a browser -----------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def page(served: Served) -> Iterator[Browser]:
+    reason = missing()
+    if reason is not None:
+        pytest.skip(reason)
+    with browser() as made:
+        made.size(1280, 900)
+        made.open(f"{served.root}/")
+        made.wait("!document.querySelector('#key-box').hidden")
+        made.type("#key", f"{KEY}\ue004")
+        made.wait("document.querySelector('#model').value === 'small'")
+        yield made
+
+
+def ended(page: Browser) -> str:
+    page.wait("document.querySelector('#stop').disabled")
+    assert page.js("return document.querySelector('#error').hidden"), page.text("#error")
+    return page.text("#value-state")
+
+
+def test_a_schema_is_typed_run_and_looked_at(page: Browser) -> None:
+    schema = {
+        "type": "object",
+        "properties": {
+            "colour": {"enum": ["red", "green"]},
+            "n": {"type": "integer", "maximum": 9},
+        },
+        "required": ["colour", "n"],
+        "additionalProperties": False,
+    }
+    page.type("#schema", json.dumps(schema))
+    page.wait("document.querySelector('#schema-note').textContent.startsWith('Can be enforced')")
+    page.click("#run")
+    page.wait("document.querySelectorAll('#tokens .t').length > 2")
+    assert ended(page) == "valid JSON, whole"
+    spans = "[...document.querySelectorAll('#tokens .t')]"
+    parts = page.js(
+        f"return {spans}.map(span => span.classList.contains('end') ? '' : span.textContent)"
+    )
+    value = json.loads("".join(parts))
+    assert value["colour"] in ("red", "green")
+    assert value["n"] <= 9
+    assert page.text("#value").count(value["colour"]) == 1
+    assert page.js(f"return {spans}.some(span => span.classList.contains('forced'))")
+    # Pointed at, a token tells what was allowed, and why what the model wanted was not.
+    at = page.js(
+        f"return {spans}.findIndex(span => span.textContent.includes({value['colour'][0]!r}))"
+    )
+    page.hover(f"#tokens [data-i='{at}']")
+    page.wait(f"document.querySelector('#token').textContent.includes('{at + 1} of ')")
+    if page.js("return document.querySelector('#token .bar.no') !== null"):
+        page.click("#token .bar.no")
+        page.wait("document.querySelector('#token .why').textContent.includes('not allowed')")
+    # By keys.
+    page.js("document.querySelector('#tokens [tabindex=\"0\"]').focus()")
+    page.press("End", "ArrowRight")
+    last = len(parts)
+    page.wait(f"document.querySelector('#token').textContent.includes('{last} of {last}')")
+
+
+def test_every_kind_of_form_runs(page: Browser) -> None:
+    expected = {
+        "regex": "matches",
+        "choice": "one of the choices",
+        "pydantic": "valid JSON, whole",
+        "grammar": "of the grammar",
+    }
+    page.type("#max-tokens", "60")
+    for kind, state in expected.items():
+        page.js("document.querySelector(`#types input[value=${arguments[0]}]`).click()", kind)
+        page.click("#run")
+        assert ended(page) == state, kind
+    page.js("document.querySelector('#types input[value=regex]').click()")
+    page.type("#regex", "[ab]+c")
+    page.wait("document.querySelector('#automaton svg title')?.textContent.includes('by a b')")
+
+
+def test_a_narrow_screen_has_no_sideways_scrolling(page: Browser) -> None:
+    page.size(390, 844)
+    kinds = page.js("return [...document.querySelectorAll('#types input')].map(one => one.value)")
+    for kind in kinds:
+        page.js("document.querySelector(`#types input[value=${arguments[0]}]`).click()", kind)
+        assert page.js("return document.documentElement.scrollWidth") <= 390, kind
+    page.js("document.querySelector('#types input[value=json_schema]').click()")
+    page.click("#run")
+    assert ended(page) == "valid JSON, whole"
+    assert page.js("return document.documentElement.scrollWidth") <= 390
+    page.size(1280, 900)
+
+
+def test_errors_are_the_servers_with_the_field(page: Browser) -> None:
+    page.js("document.querySelector('#types input[value=json_schema]').click()")
+    page.type("#schema", '{"type": "object", "properties": {"x": {"type": "strin"}}}')
+    page.wait("document.querySelector('#schema-note.bad') !== null")
+    page.click("#run")
+    page.wait("!document.querySelector('#error').hidden")
+    told = page.text("#error")
+    assert "response_format.json_schema.schema.properties.x" in told
+    page.type("#schema", "{")
+    page.click("#run")
+    page.wait("document.querySelector('#error').textContent.includes('no JSON')")
+
+
+def test_the_page_takes_the_systems_colours(page: Browser) -> None:
+    colour = "return getComputedStyle(document.body).backgroundColor"
+    page.prefer("light")
+    light = page.js(colour)
+    page.prefer("dark")
+    dark = page.js(colour)
+    assert light != dark
+    page.click("#theme")  # light, whatever the system has
+    assert page.js(colour) == light
+    page.click("#theme")
+    page.prefer("light")
+    assert page.js(colour) == dark
+    page.click("#theme")
