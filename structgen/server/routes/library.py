@@ -13,11 +13,12 @@ from pydantic import BaseModel, ConfigDict, Field, StrictStr
 
 from structgen.errors import OptionError
 from structgen.grammar.cfg import library
-from structgen.runner import ChatRequest, Trials
+from structgen.runner import ChatRequest, ExplainRequest, Trials
 
 from ..bodies import json_object
 from ..errors import ApiError, told
 from ..exchange import answered, settings_of
+from ..openapi import answers, body
 from ..wire import asked, check_sizes, read
 from .text import check_model, runner_of, said, tried
 
@@ -34,14 +35,14 @@ class PictureBody(BaseModel):
     regex: Annotated[StrictStr, Field(min_length=1, max_length=_LONGEST_REGEX)]
 
 
-@router.get("/v1/grammars")
+@router.get("/v1/grammars", responses=answers())
 async def list_grammars() -> dict[str, Any]:
     """The grammars that come with structgen."""
     data = [{"id": name, "description": library.description(name)} for name in library.names()]
     return {"object": "list", "data": data}
 
 
-@router.get("/v1/grammars/{name}")
+@router.get("/v1/grammars/{name}", responses=answers())
 async def one_grammar(name: str) -> dict[str, Any]:
     """One of them, as the text to send in ``grammar``, with ``grammar_type: "lark"``."""
     try:
@@ -56,31 +57,33 @@ async def one_grammar(name: str) -> dict[str, Any]:
     }
 
 
-@router.post("/v1/grammars/picture")
+@router.post("/v1/grammars/picture", openapi_extra=body(PictureBody), responses=answers())
 async def draw_regex(request: Request) -> dict[str, Any]:
     """The automaton of a regular expression, if it is small: its states and edges."""
-    body = read(PictureBody, await json_object(request))
+    given = read(PictureBody, await json_object(request))
     trials: Trials = request.app.state.trials
     try:
-        return await answered(request, trials.picture(body.regex))
+        return await answered(request, trials.picture(given.regex))
     except Exception as error:
         raise said(error, told) from error
 
 
-@router.post("/v1/grammars/explain")
+@router.post("/v1/grammars/explain", openapi_extra=body(ExplainRequest), responses=answers())
 async def explain(request: Request) -> dict[str, Any]:
     """Why a token was not allowed at a place of an output, or that it was."""
     settings = settings_of(request)
-    body = await json_object(request)
-    check_sizes(body, settings)
+    given = await json_object(request)
+    check_sizes(given, settings)
     form: dict[str, Any] = {
-        name: body[name] for name in ("response_format", "grammar", "grammar_type") if name in body
+        name: given[name]
+        for name in ("response_format", "grammar", "grammar_type")
+        if name in given
     }
     work = asked(ChatRequest, {"messages": "-", **form}, settings)
-    check_model(request, body.get("model"))
+    check_model(request, given.get("model"))
     await tried(request, work)
     try:
-        reason = await answered(request, runner_of(request).aexplain(body))
+        reason = await answered(request, runner_of(request).aexplain(given))
     except Exception as error:
         raise said(error, told) from error
     return {"reason": reason}
