@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 
 import structgen
-from structgen import Regex
+from structgen import Regex, Vocabulary
 from structgen.automaton.regex import RegexAutomaton
 from structgen.grammar.regex import algebra
 from structgen.types.ready import Ready
+
+VOCABULARY = Vocabulary.from_tokens([bytes([i]) for i in range(256)] + [b""], [256])
 
 CASES: list[list[Any]] = [
     ["checksum", 3, [{"0": 0, "1": 1, "2": 2}] * 4, "", [], 0],
@@ -72,3 +74,31 @@ def test_a_vocabulary_without_some_of_the_digits() -> None:
     odd_end = even & Regex("[0-9]{2}[13579]")
     with pytest.raises(structgen.Unsatisfiable):
         structgen.compile(odd_end, vocabulary)
+
+
+@pytest.mark.parametrize("modulus", [10**30, 10**9, 10**6])
+def test_a_checksum_of_too_many_remainders_is_over_the_limits(modulus):
+    """Whoever sends a schema may write the keyword; it filled the memory, or overflowed."""
+    expression = ["checksum", modulus, [{"a": 1}] * 40, "", [], 0]
+    schema = structgen.JsonSchema({"type": "string", "$structgen-regex": expression})
+    with pytest.raises(structgen.CompileLimitExceeded):
+        structgen.compile(schema, VOCABULARY).start()
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        ([{"ab": 1}], "", [], 0),
+        ([{"a": -1}], "", [], 0),
+        ([{"a": "x"}], "", [], 0),
+        ([1], "", [], 0),
+        ([{"a": 1}], "", [5], 1),
+        ([{"a": 1}], "", [[]], 1),
+        ([{"a": 1}], "", [0], 7),
+        ([{"a": 1}], "", [0], -7),
+    ],
+)
+def test_malformed_checksums_are_told(parts):
+    schema = structgen.JsonSchema({"type": "string", "$structgen-regex": ["checksum", 10, *parts]})
+    with pytest.raises(structgen.SchemaError, match=r"is no expression of \$structgen-regex"):
+        structgen.compile(schema, VOCABULARY).start()

@@ -144,6 +144,9 @@ class Derivatives(Derivable):
         What ends alike is the same nodes, and worked out once.
         """
         modulus, between = regex.modulus, self._set(self.alphabet.mask(regex.between.ranges))
+        # A row of remainders for each number of gaps, before there are any.
+        WORK.spend(modulus * (1 + regex.count) >> 2)
+        WORK.hold(8 * modulus * (1 + regex.count))
         nothing = (NONE,) * modulus
         # By how many gaps are still to be filled, and by what is still to be added.
         owed = [(EPSILON, *nothing[1:])] + [nothing] * regex.count
@@ -153,6 +156,8 @@ class Derivatives(Derivable):
             known = self._sums.get(key)
             if known is None:
                 sets = [(n, self._set(self.alphabet.mask(c.ranges))) for n, c in regex.steps[place]]
+                WORK.spend(modulus * len(owed) * (1 + len(sets)) >> 2)
+                WORK.hold(8 * modulus * len(owed))
                 known = [
                     tuple(
                         self._ways([self._cat(c, rests[(rest - n) % modulus]) for n, c in sets])

@@ -10,6 +10,7 @@ parts around it. This module knows no Python types.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from structgen.errors import SchemaError
@@ -45,9 +46,24 @@ def lower(expression: Any) -> ir.Regex:
         case ["texts", str(lines)]:
             return _texts(sorted(set(lines.split("\n"))), 0)
         case ["checksum", int(modulus), [*steps], str(between), [*gaps], int(count)] if modulus > 1:
-            read = tuple(map(_step, steps))
-            return ir.Checksum(modulus, read, _characters(between), tuple(gaps), count)
-    raise SchemaError(f"{expression!r} is no expression of {KEYWORD}.", keyword=KEYWORD)
+            places = range(len(steps))
+            rising = sorted(set(gaps)) == gaps if all(gap in places for gap in gaps) else False
+            if rising and 0 <= count <= len(gaps) and all(map(_is_step, steps)):
+                read = tuple(map(_step, steps))
+                return ir.Checksum(modulus, read, _characters(between), tuple(gaps), count)
+    shown = repr(expression)
+    raise SchemaError(
+        f"{shown if len(shown) <= 200 else shown[:200] + '…'} is no expression of {KEYWORD}.",
+        keyword=KEYWORD,
+    )
+
+
+def _is_step(numbers: Any) -> bool:
+    """Whether it has a number, of 0 or more, for each of some characters."""
+    return isinstance(numbers, Mapping) and all(
+        len(character) == 1 and isinstance(number, int) and number >= 0
+        for character, number in numbers.items()
+    )
 
 
 def _of_its_own(part: ir.Regex) -> ir.Regex:
