@@ -257,6 +257,7 @@ class Registry:
         if entry.config.memory is None:
             entry.bytes = max(host.memory, need)
         await self._tell()
+        await self._shrink(entry)
 
     async def _make_room(self, entry: Entry, need: int) -> None:
         """Unload who was used longest ago, until there is room."""
@@ -268,18 +269,32 @@ class Registry:
                 f"{budget / 1e9:.2f} GB. Raise it."
             )
         while self._held(entry) + need > budget:
-            idle = [
-                one
-                for one in self.entries.values()
-                if one.status == "loaded" and not one.users and not one.wanted
-                if one is not entry and not one.config.is_loaded
-            ]
+            idle = self._idle(entry)
             if idle:
                 await self.unload(min(idle, key=lambda one: one.used))
             elif any(o.users or o.wanted for o in self.entries.values() if o is not entry):
                 await self._wait()
             else:
                 raise ModelError(f"There is no room for {entry.id} in memory_budget.")
+
+    async def _shrink(self, entry: Entry) -> None:
+        """Unload others where a model has turned out to take more than its files do."""
+        if self._budget is None:
+            return
+        while self._held(entry) + (entry.bytes or 0) > self._budget:
+            idle = self._idle(entry)
+            if not idle:
+                return
+            await self.unload(min(idle, key=lambda one: one.used))
+
+    def _idle(self, beside: Entry) -> list[Entry]:
+        """The models that may be unloaded, but for one."""
+        return [
+            one
+            for one in self.entries.values()
+            if one.status == "loaded" and not one.users and not one.wanted
+            if one is not beside and not one.config.is_loaded
+        ]
 
     def _held(self, beside: Entry) -> int:
         """Bytes of all models that are loaded or about to be, but for one."""

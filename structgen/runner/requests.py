@@ -450,7 +450,7 @@ class CompletionRequest(Sampled):
     """Text that goes on from a prompt, without a chat template.
 
     Attributes:
-        prompt: a text, token ids, or a list of either.
+        prompt: a text, or a list of texts.
         echo: whether the text begins with the prompt.
         logprobs: how many of the likeliest tokens to list beside each of the text's.
     """

@@ -200,6 +200,20 @@ def test_many_models_on_little_memory(shelf: Shelf) -> None:
     run(work, names="abcdef", memory_budget=25, max_concurrency=64, max_queue=64)
 
 
+def test_what_takes_more_than_its_files_do_makes_room_afterwards(
+    shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registry, "size_of", lambda config: 4)
+
+    async def work(models: Registry) -> None:
+        await used(models, "a")
+        await used(models, "b")
+        await used(models, "c")  # 10 + 10 + 4 would fit, 30 does not
+        assert statuses(models) == "unloaded loaded loaded"
+
+    run(work, memory_budget=25)
+
+
 def test_a_model_that_can_never_fit_is_refused(shelf: Shelf) -> None:
     async def work(models: Registry) -> None:
         with pytest.raises(ModelError, match="memory_budget"):
