@@ -198,19 +198,22 @@ def _validated(hint: Any, validator: Any, code: list[str]) -> Any:
             hint = _validated(hint, part, code)
         return hint
     if kind == "_OptionalValidator":
-        inner = validator.validator
+        inner, may_be_none = validator.validator, _takes_none(hint)
+        hint = _without_none(hint)
         for part in inner if isinstance(inner, (list, tuple)) else [inner]:
             hint = _validated(hint, part, code)
-        return hint
+        union: Any = Union
+        return hint if not may_be_none or _takes_none(hint) else union[hint, None]
     if kind == "_NumberValidator" and validator.compare_op in _NUMBER_BOUNDS:
         bound = {_NUMBER_BOUNDS[validator.compare_op]: validator.bound}
-        return _limited(hint, Field(**bound))
+        return _limited(_without_none(hint), Field(**bound))
     if kind == "_MaxLengthValidator":
-        return _limited(hint, Field(max_length=validator.max_length))
+        return _limited(_without_none(hint), Field(max_length=validator.max_length))
     if kind == "_MinLengthValidator":
-        return _limited(hint, Field(min_length=validator.min_length))
+        return _limited(_without_none(hint), Field(min_length=validator.min_length))
     if kind == "_MatchesReValidator":
-        return _limited(hint, _matched(validator.pattern, validator.match_func.__name__))
+        found = _matched(validator.pattern, validator.match_func.__name__)
+        return _limited(_without_none(hint), found)
     if kind == "_InstanceOfValidator":
         if hint is Any and isinstance(validator.type, type):
             return validator.type
@@ -228,6 +231,19 @@ def _validated(hint: Any, validator: Any, code: list[str]) -> Any:
     return hint
 
 
+def _takes_none(hint: Any) -> bool:
+    return hint is Any or hint is None or type(None) in get_args(hint)
+
+
+def _without_none(hint: Any) -> Any:
+    """``hint`` where None is refused, as attrs' own validators do unless told otherwise."""
+    parts = [part for part in get_args(hint) if part is not type(None)]
+    if not parts or get_origin(hint) not in (Union, types.UnionType):
+        return hint
+    union: Any = Union
+    return union[tuple(parts)]
+
+
 def _matched(pattern: re.Pattern[str], how: str) -> Any:
     """The constraint of texts in which ``re``'s function of that name finds ``pattern``."""
     if how == "fullmatch":
@@ -242,7 +258,7 @@ def _one_of(options: Any) -> Any:
     """The type of the values among ``options``; None if not all are plain."""
     if isinstance(options, enum.EnumMeta):
         return options
-    if isinstance(options, Iterable):
+    if isinstance(options, Iterable) and not isinstance(options, str):  # of that all parts are in
         values = tuple(options)
         if values and all(one is None or isinstance(one, (str, int, enum.Enum)) for one in values):
             return Literal[values]

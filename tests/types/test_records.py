@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import enum
+import json
 import re
 from typing import Annotated, Any, Generic, Literal, TypeVar
 
@@ -200,3 +201,57 @@ def test_a_record_in_a_pydantic_class_says_what_to_write() -> None:
 
     with pytest.raises(OutputTypeError, match="write the outer class with attrs or msgspec, too"):
         lower(Loose)
+
+
+@attrs.define
+class Chosen:
+    one: str | None = attrs.field(validator=validators.optional(validators.in_(["a", "b"])))
+    other: Any = attrs.field(default=None, validator=validators.optional(validators.in_([1])))
+    marks: list[int] | None = attrs.field(
+        default=None, validator=validators.optional(validators.deep_iterable(validators.gt(3)))
+    )
+
+
+@attrs.define
+class Never:
+    number: int | None = attrs.field(validator=validators.gt(3))
+    text: str | None = attrs.field(default="a", validator=validators.max_len(2))
+
+
+@attrs.define
+class Within:
+    text: str = attrs.field(validator=validators.in_("abc"))
+
+
+def takes(output_type: Any, text: str) -> bool:
+    """Whether masks allow ``text``."""
+    return structgen.compile(output_type, BYTES, whitespace="compact").allows(text)
+
+
+@pytest.mark.parametrize(
+    ("output_type", "values"),
+    [
+        (Chosen, [{"one": None}, {"one": "a"}, {"one": "c"}, {"one": "a", "other": None}]),
+        (Chosen, [{"one": "a", "other": 1}, {"one": "a", "other": 2}]),
+        (Chosen, [{"one": "a", "marks": [4]}, {"one": "a", "marks": None}]),
+        (Chosen, [{"one": "a", "marks": [3]}]),
+        (Never, [{"number": None}, {"number": 4}, {"number": 4, "text": None}]),
+        (Within, [{"text": ""}, {"text": "ab"}]),
+    ],
+)
+def test_validators_and_none_are_as_in_attrs(output_type: Any, values: list[Any]) -> None:
+    for value in values:
+        try:
+            made = output_type(**value)
+        except (TypeError, ValueError):
+            made = None
+        text = json.dumps(value, separators=(",", ":"))
+        assert takes(output_type, text) == (made is not None)
+        if made is not None:
+            assert lower(output_type).parse(text) == made
+
+
+def test_an_option_within_a_text_is_left_to_parsing() -> None:
+    assert lower(Within).checked == (("$", "InValidator"),)
+    with pytest.raises(ParseError, match="must be in 'abc'"):
+        lower(Within).parse('{"text":"ac"}')
