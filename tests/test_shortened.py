@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 import pytest
 from fakes import FakeModel, Person, vocabulary
-from pydantic import BaseModel, Field
+from pydantic import AfterValidator, BaseModel, Field
 
 import structgen
 from structgen import Generator, JsonSchema, Regex
@@ -206,3 +206,46 @@ def test_the_mask_without_the_budget_is_that_of_a_cursor_without_one(output_type
         cursor.fill_mask(out)
         assert cursor.without_budget is None
     assert n_barred
+
+
+class Labels(BaseModel):
+    text: str
+    label: Literal["no", "perhaps"]
+
+
+@pytest.mark.parametrize(
+    ("room", "text", "shortened"),
+    [
+        (22, '{"text":"abc","label":"perhaps"}', ()),
+        (21, '{"text":"abc","label":"no"}', ("$.label",)),
+        (17, '{"text":"abc","label":"no"}', ("$.label",)),
+    ],
+)
+def test_the_likeliest_value_that_does_not_fit_is_told(room, text, shortened):
+    model = FakeModel('{"text":"abc","label":"perhaps"}', context_length=700)
+    model.prompt_length = 1  # weighed as it is written
+    generator = Generator(model, Labels, whitespace="compact")
+    n_more = len("text") - len("b") + len("label") - len("a")
+    result = generator.result("x", max_new_tokens=room + n_more, best=True)
+    assert (result.text, result.shortened) == (text, shortened)
+    assert result.finish_reason == ("budget" if shortened else "stop")
+
+
+def _not_cut(value: str) -> str:
+    if value == "abcde":
+        raise ValueError("cut")
+    return value
+
+
+class Checked(BaseModel):
+    a: Annotated[str, Field(pattern="^(abcde|abcdefghi|zz)$"), AfterValidator(_not_cut)]
+
+
+@pytest.mark.parametrize("room", range(8, 15))
+def test_what_a_check_refuses_because_the_budget_cut_it_is_told(room):
+    generator = Generator(FakeModel('{"a":"abcdefghi"}'), Checked, whitespace="compact")
+    result = generator.result("x", max_new_tokens=room, retries=20)
+    assert (result.text, result.finish_reason) == ('{"a":"zz"}', "budget")
+    assert result.shortened == ("$.a",)
+    whole = generator.result("x", max_new_tokens=15, retries=20)
+    assert (whole.text, whole.finish_reason) == ('{"a":"abcdefghi"}', "stop")

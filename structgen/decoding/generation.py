@@ -333,12 +333,16 @@ class Generation:
         if change is not None:
             n_before, path = change
             written, were_forced = output_ids[n_before:], self._are_forced[n_before:]
+            noted = self._shortened.noted
             self._take_back(n_before)
             if self._write(path):
                 return
-            self._best.keep_written()
+            place = self._best.keep_written()
             self._take_back(n_before)
             self._write(written, were_forced)
+            # What is likeliest is of the type: it was the budget that had no room for it.
+            self._shortened.noted = noted
+            self._shortened.note_path(place, n_before)
         if self.finish_reason is None and not self.is_weighing:
             if is_end:
                 self._finish("stop")
@@ -348,6 +352,7 @@ class Generation:
     def _take_back(self, n_tokens: int) -> None:
         assert self._best is not None
         self._go_back(n_tokens)
+        self._shortened.forget(n_tokens)
         self._best.go_back(n_tokens)
 
     def _write(self, token_ids: Sequence[int], are_forced: Sequence[bool] | None = None) -> bool:
@@ -614,6 +619,8 @@ class Generation:
         """Go back from where all is barred that the mask allows."""
         assert self._trial is not None
         assert self._cursor is not None
+        if not by_text:
+            self._shortened.note_open(self._output_ids)
         place = self._cursor.place
         self._go_back(self._trial.dead_end(by_text=by_text, left=self._left, place=place))
 
@@ -646,7 +653,7 @@ class Generation:
         self._n_unscored = max(self._n_unscored - n_steps, 0)
         self._n_forced -= sum(self._are_forced[n_tokens:])
         del self._are_forced[n_tokens:]
-        self._shortened.keep(n_tokens)
+        self._shortened.go_back(n_tokens)
         for recorder in self.recorders:
             recorder.keep(n_tokens)
 
@@ -754,7 +761,7 @@ class Generation:
         return True
 
     def _finish(self, reason: FinishReason) -> None:
-        if reason == "stop" and self._shortened.paths:
+        if reason == "stop" and self._shortened.noted:
             reason = "budget"
         self.finish_reason = reason
         self._timed_out = reason == "cancelled" and self._is_late

@@ -27,7 +27,8 @@ class Shortened:
     """The places at which the budget of one output kept the model from its own choice.
 
     Attributes:
-        paths: JSON paths, each once, in the order in which it happened; ``$`` for what is no JSON.
+        noted: JSON paths, each once, in the order in which it happened; ``$`` for what is no JSON;
+            each with how many tokens stood before.
     """
 
     def __init__(self, constraint: Constraint | None) -> None:
@@ -36,11 +37,15 @@ class Shortened:
         Args:
             constraint: the output type; None: free text, in which a budget changes no choice.
         """
-        self.paths: tuple[str, ...] = ()
+        self.noted: tuple[tuple[int, str], ...] = ()
         self._constraint = constraint
         self._places: JsonPlaces | None = None  # made when the first place is asked for
         self._n_read = 0
-        self._noted_at: list[int] = []  # how many tokens stood before each path
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The paths of `noted`."""
+        return tuple(path for _, path in self.noted)
 
     def note(self, output_ids: TokenIds, wanted: int, chosen: int, forced: bytes) -> None:
         """Take down a token that the budget barred.
@@ -67,14 +72,29 @@ class Shortened:
             places = copy.deepcopy(self._read(output_ids))
             places.feed(barred[:same])
             path = places.path_of(barred[same]) if same < len(barred) else places.path
-        if path not in self.paths:
-            self.paths += (path,)
-            self._noted_at.append(len(output_ids))
+        self.note_path(path, len(output_ids))
 
-    def keep(self, n_tokens: int) -> None:
-        """Forget what was noted after so many tokens: the output goes on from there."""
-        self._noted_at = [at for at in self._noted_at if at < n_tokens]
-        self.paths = self.paths[: len(self._noted_at)]
+    def note_path(self, path: str, n_tokens: int) -> None:
+        """Take down a place that began after so many tokens."""
+        if path not in self.paths:
+            self.noted += ((n_tokens, path),)
+
+    def note_open(self, output_ids: TokenIds) -> None:
+        """Take down that the budget leaves nothing after ``output_ids``, where the type does."""
+        assert self._constraint is not None
+        path = self._read(output_ids).path if is_json(self._constraint) else "$"
+        self.note_path(path, len(output_ids))
+
+    def forget(self, n_tokens: int) -> None:
+        """Forget what was noted after so many tokens: what follows is not the budget's doing."""
+        self.noted = tuple(one for one in self.noted if one[0] < n_tokens)
+
+    def go_back(self, n_tokens: int) -> None:
+        """The output goes on from where it had so many tokens.
+
+        What was noted after them stands: where the budget had no part in it, the output might not
+        have gone back.
+        """
         if self._n_read > n_tokens:
             self._places, self._n_read = None, 0
 
@@ -83,7 +103,7 @@ class Shortened:
 
         Then the model need not be asked what it would have chosen.
         """
-        if not self.paths:
+        if not self.noted:
             return False
         assert self._constraint is not None
         if not is_json(self._constraint):

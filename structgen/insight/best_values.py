@@ -157,6 +157,9 @@ class BestValues:
             self._places.feed(bytes(self._data))
             self._places.scalars.clear()
 
-    def keep_written(self) -> None:
-        """What was to be written instead does not fit: the value stands after all."""
-        self.paths = self.paths[:-1]
+    def keep_written(self) -> str:
+        """What was to be written instead does not fit: the value, whose path this returns, stands
+        after all."""
+        *paths, path = self.paths
+        self.paths = tuple(paths)
+        return path
