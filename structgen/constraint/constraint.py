@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from structgen.automaton.cfg import CfgMachine
     from structgen.masks.cfg.masks import CfgMaskEngine
 
+    from .advice import Advice
     from .explain import Explanation
     from .rows import Rows
 
@@ -310,6 +311,16 @@ class Constraint(Typed[T_co]):
                 "another one. Compile the type for this vocabulary."
             )
         return compile(found.output, vocabulary, **{**found.options, **limits})
+
+    def advice(self) -> tuple[Advice, ...]:
+        """Say what of the type's shape costs a small model answers, and what to write instead.
+
+        Each finding names its place in the schema, and what was measured: see docs/quality.md.
+        Nothing is changed by it.
+        """
+        from .advice import advice
+
+        return advice(self.output.grammar, self._options)
 
     def explain(self) -> Explanation:
         """How each keyword of the schema is kept; print it for a table."""

@@ -34,7 +34,7 @@ TOLERANCE = 0.01
 DEBIAS = ("none", "prior", "orders")
 """What ``debias`` may be."""
 
-DEFAULT_DEBIAS = "none"
+DEFAULT_DEBIAS = "prior"
 """What it is unless asked otherwise."""
 
 ORDERS = 4

@@ -1,6 +1,6 @@
 """What decisions cost: passes, tokens and processor time, against two other ways to ask.
 
-    python tests/benchmarks/decisions.py [--states 100,500,2000] [--questions 1,5,20]
+    python tests/benchmarks/decisions.py [--states 100,500,2000] [--questions 1,5,20] [--repeat 2]
 
 For states of so many tokens and so many questions (a third each of predicates, choices and scores):
 
@@ -10,10 +10,13 @@ For states of so many tokens and so many questions (a third each of predicates, 
 - generations: one masked generation a question, as for a user who asks question after question; the
   model keeps the beginning of the last prompt, so the state is read once there too.
 
+- nothing kept: the same generations where each reads its whole prompt, as with a runtime that keeps
+  no prefixes; timed once.
+
 "tokens" are those that the model was run over, and "read whole" those of all prompts: what a
 generation for each question reads where nothing is kept.
 
-Times are processor time of this process, all threads together, the best of two.
+Times are processor time of this process, all threads together, the best of ``--repeat``.
 """
 
 from __future__ import annotations
@@ -48,10 +51,10 @@ def questions(n: int) -> dict[str, Question]:
     return found
 
 
-def spent(run: Callable[[], object], model: structgen.TextModel) -> float:
+def spent(run: Callable[[], object], model: structgen.TextModel, repeat: int) -> float:
     """Processor time of a call that starts from nothing."""
     times = []
-    for _ in range(2):
+    for _ in range(repeat):
         model.sequences.clear()
         began = time.process_time()
         run()
@@ -73,8 +76,12 @@ def first_tokens(decider: Decider, state: str, asked: dict[str, Question]) -> No
     sequence.close()
 
 
-def generations(decider: Decider, state: str, asked: dict[str, Question]) -> None:
+def generations(
+    decider: Decider, state: str, asked: dict[str, Question], *, keeps: bool = True
+) -> None:
     for question in asked.values():
+        if not keeps:
+            decider.model.sequences.clear()
         prompt = decider.template.prompt(state, question, question.labels)
         before = decider.template.before_label
         decider.model(prompt, structgen.Choice([before + one.text for one in question.labels]))
@@ -84,12 +91,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--states", default="100,500,2000")
     parser.add_argument("--questions", default="1,5,20")
+    parser.add_argument("--repeat", type=int, default=2)
     given = parser.parse_args()
     model = structgen.load(MODEL)
     decider = Decider(model)
     columns = [
         *("state", "questions", "passes (for labels)", "tokens", "read whole", "decisions"),
-        *("first token", "generations", "to first token", "to generations"),
+        *("first token", "generations", "nothing kept", "to first token", "to generations"),
+        "to nothing kept",
     ]
     print(f"| {' | '.join(columns)} |")
     print("|---" * len(columns) + "|")
@@ -103,14 +112,16 @@ def main() -> None:
             model.sequences.clear()
             usage = decider.decide(state, asked).usage
             whole_tokens = sum(len(decider.prompt_ids(state, one)) for one in asked.values())
-            ours = spent(lambda s=state, a=asked: decider.decide(s, a), model)
-            first = spent(lambda s=state, a=asked: first_tokens(decider, s, a), model)
-            whole = spent(lambda s=state, a=asked: generations(decider, s, a), model)
+            repeat = given.repeat
+            ours = spent(lambda s=state, a=asked: decider.decide(s, a), model, repeat)
+            first = spent(lambda s=state, a=asked: first_tokens(decider, s, a), model, repeat)
+            whole = spent(lambda s=state, a=asked: generations(decider, s, a), model, repeat)
+            bare = spent(lambda s=state, a=asked: generations(decider, s, a, keeps=False), model, 1)
             cells = [
                 *(n_tokens, n, f"{usage.passes} ({usage.label_passes})"),
                 *(f"{usage.run_tokens:,}", f"{whole_tokens:,}"),
-                *(f"{ours:.2f} s", f"{first:.2f} s", f"{whole:.2f} s"),
-                *(f"{ours / first:.2f}", f"{ours / whole:.2f}"),
+                *(f"{one:.2f} s" for one in (ours, first, whole, bare)),
+                *(f"{ours / one:.2f}" for one in (first, whole, bare)),
             ]
             print(f"| {' | '.join(map(str, cells))} |", flush=True)
 

@@ -102,7 +102,7 @@ def main(n_sets: int = 100, first: int = 0) -> None:
     from structgen.decisions import Choice, Decider
 
     model = structgen.load("smollm2-135m-instruct")
-    decider = Decider(model)
+    decider = Decider(model, debias="none")
     worst = 0.0
     for seed in range(first, n_sets + 1):
         labels = random_labels(seed)

@@ -6,6 +6,7 @@ import enum
 import gc
 import threading
 import weakref
+from functools import partial
 from typing import Annotated, Literal
 
 import numpy as np
@@ -26,6 +27,9 @@ from structgen.decisions import (
 from structgen.decisions.asking import Settings
 from structgen.decisions.async_decider import Asking
 from structgen.errors import OptionError, PromptError
+
+undebiased = partial(Decider, debias="none")
+"""What the model gives by itself."""
 
 SHORT = PromptTemplate("{state}|{question}|{options}|", separator=",", bare_option="{label}")
 """A template for a context of a few hundred bytes."""
@@ -87,7 +91,7 @@ def enumerated(model, prompt_ids, texts, ends):
 )
 def test_every_label_by_full_enumeration(script, options):
     model = FakeModel(script)
-    decider = Decider(model, template=SHORT, tolerance=0)
+    decider = undebiased(model, template=SHORT, tolerance=0)
     question = Choice("q?", options)
     answer = decider.decide("s", {"q": question})["q"]
     prompt_ids = decider.prompt_ids("s", question)
@@ -97,14 +101,14 @@ def test_every_label_by_full_enumeration(script, options):
     assert answer.label_probabilities == pytest.approx(masses / masses.sum(), rel=1e-6)
     assert answer.mass == pytest.approx(masses.sum(), rel=1e-6)
     assert answer.error_bound == pytest.approx(0, abs=1e-12)
-    rough = Decider(model, template=SHORT, tolerance=0.05).decide("s", {"q": question})["q"]
+    rough = undebiased(model, template=SHORT, tolerance=0.05).decide("s", {"q": question})["q"]
     off = np.abs(np.array(rough.label_probabilities) - answer.label_probabilities).max()
     assert off <= rough.error_bound <= 0.05
 
 
 def test_255_options():
     model = FakeModel(context_length=4000)
-    decider = Decider(model, template=SHORT, tolerance=0)
+    decider = undebiased(model, template=SHORT, tolerance=0)
     options = [str(i) for i in range(1, 256)]
     question = Choice("which?", options)
     answer = decider.decide("s", {"q": question})["q"]
@@ -113,7 +117,7 @@ def test_255_options():
 
 
 def test_answers_of_each_kind():
-    decider = Decider(FakeModel(" Yes"), template=SHORT)
+    decider = undebiased(FakeModel(" Yes"), template=SHORT)
     answers = decider.decide(
         {"a": [1, None]},
         {
@@ -143,7 +147,7 @@ def test_answers_of_each_kind():
 
 
 def test_a_class_becomes_questions_and_an_instance():
-    decider = Decider(FakeModel(), template=SHORT)
+    decider = undebiased(FakeModel(), template=SHORT)
     answers = decider.decide("text", Ticket)
     value = answers.value
     assert isinstance(value, Ticket)
@@ -172,7 +176,7 @@ def test_what_no_class_can_ask():
     class Empty(BaseModel):
         pass
 
-    decider = Decider(FakeModel(), template=SHORT)
+    decider = undebiased(FakeModel(), template=SHORT)
     for cls, message in (
         (Free, "'name' of Free"),
         (Single, "one value alone"),
@@ -191,14 +195,14 @@ def test_a_validator_of_the_class_has_the_last_word():
         def refuse(cls, value: str) -> str:
             raise ValueError("never")
 
-    answers = Decider(FakeModel(), template=SHORT).decide("text", Checked)
+    answers = undebiased(FakeModel(), template=SHORT).decide("text", Checked)
     with pytest.raises(ValueError, match="never"):
         _ = answers.value
 
 
 def test_the_state_is_read_once():
     model = FakeModel(context_length=2000)
-    decider = Decider(model, template=SHORT)
+    decider = undebiased(model, template=SHORT)
     state = "x" * 600
     questions = {f"q{i}": Predicate(f"{i} so?", yes="a", no="b") for i in range(20)}
     found = decider.decide(state, questions)
@@ -244,7 +248,7 @@ def test_orders_are_averaged_and_shown():
         "s|which?|two,three,four,five,one|",
         "s|which?|four,five,one,two,three|",
     )
-    plain = Decider(model, template=SHORT)
+    plain = undebiased(model, template=SHORT)
     means = np.zeros(5)
     for prompt in shown:
         options = prompt.split("|")[2].split(",")
@@ -258,7 +262,7 @@ def test_orders_are_averaged_and_shown():
 def test_a_prior_is_divided_out_and_read_once():
     model = FakeModel()
     question = Choice("which?", ["one", "two"])
-    plain = Decider(model, template=SHORT, tolerance=0)
+    plain = undebiased(model, template=SHORT, tolerance=0)
     told = plain.decide("s", {"q": question})["q"].label_probabilities
     prior = plain.decide("N/A", {"q": question})["q"].label_probabilities
     decider = Decider(model, template=SHORT, debias="prior", tolerance=0)
@@ -272,7 +276,7 @@ def test_a_prior_is_divided_out_and_read_once():
 
 
 def test_states():
-    decider = Decider(FakeModel(), template=SHORT)
+    decider = undebiased(FakeModel(), template=SHORT)
     question = {"q": Predicate("so?")}
 
     def shown(state):
@@ -297,7 +301,7 @@ def test_states():
 
 
 def test_chat_templates_get_messages():
-    decider = Decider(FakeModel(context_length=1000))
+    decider = undebiased(FakeModel(context_length=1000))
     shown = decider.decide("It broke.", {"q": Choice("Who?", {"a": "first", "b": None})}).trace["q"]
     assert shown[0].startswith("[user]")
     assert shown[0].endswith("written.\n[assistant]Answer:")
@@ -305,7 +309,7 @@ def test_chat_templates_get_messages():
     template = PromptTemplate(
         "{state}{question}{options}", system="Be brief.", is_chat=True, answer="It is"
     )
-    decider = Decider(FakeModel(), template=template)
+    decider = undebiased(FakeModel(), template=template)
     shown = decider.decide("s", {"q": Predicate("so?")}).trace["q"]
     assert shown == ("[system]Be brief.\n[user]sso?- Yes\n- No\n[assistant]It is",)
 
@@ -315,7 +319,7 @@ def test_a_base_model_gets_text():
         def apply_chat_template(self, messages, *, tools=None):
             raise PromptError("no template")
 
-    assert Decider(Base()).template is BASE
+    assert undebiased(Base()).template is BASE
 
 
 class Cancelled:
@@ -329,7 +333,7 @@ class Cancelled:
 
 def test_a_call_can_be_given_up():
     model = FakeModel()
-    decider = Decider(model, template=SHORT)
+    decider = undebiased(model, template=SHORT)
     question = {"q": Choice("which?", ["one", "two"])}
     for after in range(3):
         with pytest.raises(errors.IncompleteOutput, match="it was cancelled"):
@@ -362,20 +366,28 @@ def test_a_call_can_be_given_up():
         (lambda: PromptTemplate("{state}{question}"), "needs {options}"),
         (lambda: PromptTemplate("{state}{question}{options}", system="x"), "is no chat"),
         (lambda: Decider(FakeModel(), debias="all"), "one of none, prior, orders"),
-        (lambda: Decider(FakeModel(), orders=0), "orders=0"),
-        (lambda: Decider(FakeModel(), tolerance=1), "out of range"),
-        (lambda: Decider(FakeModel(), adapter="x"), "adapter='x' is not loaded"),
-        (lambda: Decider(FakeModel(), template="x"), "no PromptTemplate"),
-        (lambda: Decider(FakeModel()).decide("s", {}), "There are no questions"),
-        (lambda: Decider(FakeModel()).decide("s", [Predicate("q")]), "mapping of name to question"),
-        (lambda: Decider(FakeModel()).decide("s", {"q": "so?"}), "The question 'q' is 'so?'"),
-        (lambda: Decider(FakeModel()).decide_batch("s", {"q": Predicate("q")}), "list of states"),
+        (lambda: undebiased(FakeModel(), orders=0), "orders=0"),
+        (lambda: undebiased(FakeModel(), tolerance=1), "out of range"),
+        (lambda: undebiased(FakeModel(), adapter="x"), "adapter='x' is not loaded"),
+        (lambda: undebiased(FakeModel(), template="x"), "no PromptTemplate"),
+        (lambda: undebiased(FakeModel()).decide("s", {}), "There are no questions"),
         (
-            lambda: Decider(FakeModel()).decide("s", {"q": Predicate("q")}, abstain_below=2),
+            lambda: undebiased(FakeModel()).decide("s", [Predicate("q")]),
+            "mapping of name to question",
+        ),
+        (lambda: undebiased(FakeModel()).decide("s", {"q": "so?"}), "The question 'q' is 'so?'"),
+        (
+            lambda: undebiased(FakeModel()).decide_batch("s", {"q": Predicate("q")}),
+            "list of states",
+        ),
+        (
+            lambda: undebiased(FakeModel()).decide("s", {"q": Predicate("q")}, abstain_below=2),
             "abstain_below=2 is out of range",
         ),
         (
-            lambda: Decider(FakeModel()).decide("s", {"q": Predicate("q")}, abstain_below={"x": 1}),
+            lambda: undebiased(FakeModel()).decide(
+                "s", {"q": Predicate("q")}, abstain_below={"x": 1}
+            ),
             "'x', which is no question",
         ),
     ],
@@ -408,7 +420,7 @@ def examples(n=40):
 
 def test_calibration_is_bound_saved_and_applied(tmp_path):
     model = FakeModel()
-    decider = Decider(model, template=SHORT)
+    decider = undebiased(model, template=SHORT)
     question = Choice("which?", ["one", "two", "three"])
     made = decider.calibrate(question, examples(), bias=True)
     assert made.after.log_loss < made.before.log_loss
@@ -428,7 +440,7 @@ def test_calibration_is_bound_saved_and_applied(tmp_path):
     # Another question, template or way of debiasing is not what it was made for.
     for other in (
         Decider(model, template=SHORT, debias="prior", calibrations=[made]),
-        Decider(model, template=PromptTemplate(SHORT.text + "!"), calibrations=[made]),
+        undebiased(model, template=PromptTemplate(SHORT.text + "!"), calibrations=[made]),
     ):
         without = Decider(model, template=other.template, debias=other.debias)
         assert (
@@ -437,11 +449,11 @@ def test_calibration_is_bound_saved_and_applied(tmp_path):
     stranger = FakeModel()
     stranger.name = "another"
     with pytest.raises(OptionError, match="was made for the model fake"):
-        Decider(stranger, template=SHORT).calibrated(made)
+        undebiased(stranger, template=SHORT).calibrated(made)
 
 
 def test_calibration_refuses_what_it_cannot_use(tmp_path):
-    decider = Decider(FakeModel(), template=SHORT)
+    decider = undebiased(FakeModel(), template=SHORT)
     question = Choice("which?", ["one", "two"])
     with pytest.raises(OptionError, match="There are 9 examples"):
         decider.calibrate(question, examples(9))
@@ -457,7 +469,7 @@ def test_calibration_refuses_what_it_cannot_use(tmp_path):
 
 
 def test_right_answers_may_be_values_or_texts():
-    decider = Decider(FakeModel(), template=SHORT)
+    decider = undebiased(FakeModel(), template=SHORT)
     predicate = [(f"s{i}", i % 2 == 0) for i in range(12)]
     assert decider.calibrate(Predicate("so?"), predicate).before.n == 12
     score = [(f"s{i}", i % 2 if i % 4 else "low") for i in range(12)]
@@ -465,7 +477,7 @@ def test_right_answers_may_be_values_or_texts():
 
 
 def test_a_reliability_diagram(tmp_path, monkeypatch):
-    decider = Decider(FakeModel(), template=SHORT)
+    decider = undebiased(FakeModel(), template=SHORT)
     made = decider.calibrate(Choice("which?", ["one", "two"]), examples())
     path = tmp_path / "plot.png"
     assert len(made.plot(path).axes) == 2
@@ -485,3 +497,10 @@ def test_what_is_kept_for_a_model_goes_with_it():
     del model, asked
     gc.collect()
     assert gone() is None
+
+
+def test_what_is_done_about_bias_unless_asked_otherwise():
+    model = FakeModel()
+    question = {"q": Choice("which?", ["one", "two"])}
+    unasked = Decider(model, template=SHORT).decide("s", question)["q"]
+    assert unasked == Decider(model, template=SHORT, debias="prior").decide("s", question)["q"]

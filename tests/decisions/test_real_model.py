@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,9 @@ import pytest
 from teacher_forced import masses, random_labels
 
 from structgen.decisions import Choice, Decider, Predicate, Score
+
+undebiased = partial(Decider, debias="none")
+"""What the model gives by itself."""
 
 STATE = "I was charged twice for my subscription. Please give me the money back."
 QUESTIONS = {
@@ -29,7 +33,7 @@ QUESTIONS = {
     ],
 )
 def test_labels_against_teacher_forced_sums(model, labels):
-    decider = Decider(model)
+    decider = undebiased(model)
     question = Choice("Which fits best?", labels)
     answer = decider.decide(STATE, {"q": question})["q"]
     texts = [decider.template.before_label + label for label in labels]
@@ -41,7 +45,7 @@ def test_labels_against_teacher_forced_sums(model, labels):
 
 
 def test_the_same_numbers_alone_together_warm_and_cold(model):
-    decider = Decider(model)
+    decider = undebiased(model)
     model.sequences.clear()
     together = decider.decide(STATE, QUESTIONS)
     warm = decider.decide(STATE, QUESTIONS)
@@ -57,7 +61,7 @@ def test_a_long_state_is_read_once(model):
     state = "The parcel is late again. " * 30
     questions = {f"q{i}": Predicate(f"{word}?") for i, word in enumerate("ABCDEFGHIJ")}
     model.sequences.clear()
-    usage = Decider(model).decide(state, questions).usage
+    usage = undebiased(model).decide(state, questions).usage
     n_state = len(model.encode(state))
     assert usage.run_tokens < n_state + 100 + len(questions) * 60
     assert usage.passes - usage.label_passes == len(questions)
@@ -74,5 +78,5 @@ def test_a_name_loads_a_model(monkeypatch):
 
     monkeypatch.setattr(genai, "load", load)
     with pytest.raises(RuntimeError, match="enough"):
-        Decider("smollm2-135m-instruct")
+        undebiased("smollm2-135m-instruct")
     assert isinstance(asked[0], Path)

@@ -1,0 +1,171 @@
+"""`Constraint.advice`: what of an output type's shape costs answers, and what to write instead.
+
+Owns the findings and their wording. They say what a study of ours has measured (docs/quality.md),
+of small models; nothing here is an error, and nothing is changed. Knows no models and runs none.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from structgen.automaton.json import json_options
+from structgen.grammar import ir, json_schema
+from structgen.grammar.json_schema import Place, child_path
+
+_REASONING = re.compile(
+    r"reason(s|ing)?|rationale|explanations?|explain|thoughts?|thinking|justification|analysis"
+    r"|chain_of_thought|steps|why|because|motivation",
+    re.IGNORECASE,
+)
+_CODE = re.compile(r"[A-Za-z]{0,3}_?[0-9]+|[A-Za-z]", re.ASCII)
+_BOUNDS = ("maxLength", "enum", "const", "pattern", "format")
+_LEAST_SHARED = 3
+
+LATE_REASONING = "late reasoning"
+UNBOUNDED_STRING = "unbounded string"
+UNBOUNDED_ARRAY = "unbounded array"
+SHARED_BEGINNING = "shared beginning"
+STRANGE_NAME = "strange name"
+
+MEASURED: Mapping[str, str] = {
+    LATE_REASONING: "x",
+    UNBOUNDED_STRING: "x",
+    UNBOUNDED_ARRAY: "x",
+    SHARED_BEGINNING: "x",
+    STRANGE_NAME: "x",
+}
+"""What of each was measured, and where it was not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """One finding.
+
+    Attributes:
+        path: JSON path of the schema it is about, ``$`` for the whole.
+        kind: which of the findings above.
+        text: what is there, and what to write instead.
+        measured: the effect, as far as we measured it.
+    """
+
+    path: str
+    kind: str
+    text: str
+    measured: str
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.text} {self.measured}"
+
+
+def advice(grammar: ir.Grammar, options: Mapping[str, Any]) -> tuple[Advice, ...]:
+    """The findings about a grammar that has been compiled with ``options``, in its order.
+
+    Cost: that of reading the schema again; milliseconds.
+    """
+    found: list[Advice] = []
+    for part in _parts(grammar):
+        if isinstance(part, ir.Json):
+            found += _of_json(part, options)
+        elif isinstance(part, ir.Choice):
+            found += _of_labels("$", [text for text in part.texts if isinstance(text, str)])
+    return tuple(dict.fromkeys(found))
+
+
+def _parts(grammar: ir.Grammar) -> Iterator[ir.Grammar]:
+    if isinstance(grammar, (ir.Either, ir.Sequence)):
+        for part in grammar.parts:
+            yield from _parts(part)
+    else:
+        yield grammar
+
+
+def _of_json(part: ir.Json, options: Mapping[str, Any]) -> Iterator[Advice]:
+    if isinstance(part.schema, bool):
+        return
+    chosen = replace(json_options(options), **part.options)
+    seen: dict[int, tuple[Mapping[str, Any], str]] = {}
+
+    def observe(raw: Mapping[str, Any], place: Place) -> None:
+        seen.setdefault(id(raw), (raw, place.path))
+
+    json_schema.lower(
+        part.schema,
+        dialect=chosen.dialect,
+        documents=chosen.documents,
+        format_assertion=chosen.format_assertion,
+        observe=observe,
+    )
+    is_ordered = chosen.property_order == "schema"
+    for raw, path in sorted(seen.values(), key=lambda one: one[1]):
+        yield from _of_schema(raw, path, is_ordered=is_ordered)
+
+
+def _of_schema(raw: Mapping[str, Any], path: str, *, is_ordered: bool) -> Iterator[Advice]:
+    if raw.get("type") == "string" and not any(bound in raw for bound in _BOUNDS):
+        yield _made(
+            path,
+            UNBOUNDED_STRING,
+            "A string of any length. A small model may not end it: give it a maxLength.",
+        )
+    if raw.get("type") == "array" and "maxItems" not in raw and raw.get("items") is not False:
+        yield _made(
+            path,
+            UNBOUNDED_ARRAY,
+            "A list of any length. A small model may repeat items for ever: give it maxItems.",
+        )
+    if isinstance(raw.get("enum"), Sequence):
+        yield from _of_labels(path, [one for one in raw["enum"] if isinstance(one, str)])
+    names = raw.get("properties")
+    if isinstance(names, Mapping):
+        yield from _of_names(names, path, is_ordered=is_ordered)
+
+
+def _of_names(names: Mapping[str, Any], path: str, *, is_ordered: bool) -> Iterator[Advice]:
+    before: list[str] = []
+    for name in names:
+        place = child_path(path, "properties", name)
+        if _REASONING.fullmatch(name):
+            if before and is_ordered:
+                yield _made(
+                    place,
+                    LATE_REASONING,
+                    f"The reasons come after {before[-1]!r}, which they cannot change any more. "
+                    f"Put {name!r} first, or generate with think= or draft=True.",
+                )
+        else:
+            before.append(name)
+        if _CODE.fullmatch(name):
+            yield _made(
+                place,
+                STRANGE_NAME,
+                f"The name {name!r} does not say what belongs there, and a mask shows the model no "
+                "descriptions: use words, and an alias for the code.",
+            )
+
+
+def _of_labels(path: str, labels: Sequence[str]) -> Iterator[Advice]:
+    shared = _sharing(labels)
+    if shared and len(shared) < len(labels):
+        shown = ", ".join(repr(label) for label in shared[:4])
+        yield _made(
+            path,
+            SHARED_BEGINNING,
+            f"{shown} begin alike and the other labels do not. Token by token, the beginning of "
+            "several weighs as much as all of them: generate with best=True, or use a Decider.",
+        )
+
+
+def _sharing(labels: Iterable[str]) -> list[str]:
+    """Those that begin like another, in their order."""
+    by_beginning: dict[str, list[str]] = {}
+    for label in labels:
+        by_beginning.setdefault(label[:_LEAST_SHARED], []).append(label)
+    alike = {one for some in by_beginning.values() if len(some) > 1 for one in some}
+    return [label for label in labels if label in alike]
+
+
+def _made(path: str, kind: str, text: str) -> Advice:
+    return Advice(path, kind, text, MEASURED.get(kind, ""))
