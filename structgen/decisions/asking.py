@@ -148,7 +148,17 @@ class Asker:
     def _asked(
         self, questions: Mapping[str, Question], readings: Mapping[str, Sequence[Reading]]
     ) -> Passes[Found]:
-        parts, usage = yield from self._read([one for some in readings.values() for one in some])
+        wanted = questions.values() if self._settings.debias == "prior" else ()
+        priors = {question: self._priors(question).found for question in wanted}
+        unknown = {
+            question: self._reading(self.template.no_state, question, question.labels)
+            for question, prior in priors.items()
+            if prior is None
+        }
+        every = [one for some in readings.values() for one in some]
+        parts, usage = yield from self._read([*every, *unknown.values()])
+        for prior, (question, reading) in zip(parts[len(every) :], unknown.items(), strict=True):
+            priors[question] = self._priors(question).found = prior, reading
         found: dict[str, Distribution] = {}
         at = 0
         for name, some in readings.items():
@@ -160,23 +170,13 @@ class Asker:
             name: tuple(self._shown(one.token_ids) for one in some)
             for name, some in readings.items()
         }
-        if self._settings.debias == "prior":
-            for name, question in questions.items():
-                prior, reading, more = yield from self._prior(question)
-                usage += more
+        for name, question in questions.items():
+            known = priors.get(question)
+            if known is not None:
+                prior, reading = known
                 trace[name] += (self._shown(reading.token_ids),)
                 found[name] = distributions.without_prior(found[name], prior)
         return Found(found, usage, trace)
-
-    def _prior(self, question: Question) -> Passes[tuple[Distribution, Reading, Usage]]:
-        """What the question's labels get without a state; read once and kept."""
-        kept = self._priors(question)
-        usage = Usage()
-        if kept.found is None:
-            reading = self._reading(self.template.no_state, question, question.labels)
-            (prior,), usage = yield from self._read([reading])
-            kept.found = prior, reading
-        return (*kept.found, usage)
 
     def _read(self, readings: Sequence[Reading]) -> Passes[tuple[list[Distribution], Usage]]:
         settings = self._settings
