@@ -31,11 +31,14 @@ SHARED_BEGINNING = "shared beginning"
 STRANGE_NAME = "strange name"
 
 MEASURED: Mapping[str, str] = {
-    LATE_REASONING: "x",
-    UNBOUNDED_STRING: "x",
-    UNBOUNDED_ARRAY: "x",
-    SHARED_BEGINNING: "x",
-    STRANGE_NAME: "x",
+    LATE_REASONING: "Measured on extraction, with 135 million parameters: reasons after the facts "
+    "doubled the tokens and made none more right; reasons before them made fewer right. Larger "
+    "models are reported to gain from the latter.",
+    UNBOUNDED_STRING: "Measured on short texts: no harm.",
+    UNBOUNDED_ARRAY: "Measured: without maxItems every output ran into the limit on tokens, with "
+    "maxItems none.",
+    SHARED_BEGINNING: "Measured: best=True gives another label in a few cases of a hundred.",
+    STRANGE_NAME: "Measured: with f1 to f5 for names a fifth as many facts were right.",
 }
 """What of each was measured, and where it was not."""
 
@@ -108,7 +111,7 @@ def _of_schema(raw: Mapping[str, Any], path: str, *, is_ordered: bool) -> Iterat
         yield _made(
             path,
             UNBOUNDED_STRING,
-            "A string of any length. A small model may not end it: give it a maxLength.",
+            "A string of any length. A small model may not end it by itself: give it a maxLength.",
         )
     if raw.get("type") == "array" and "maxItems" not in raw and raw.get("items") is not False:
         yield _made(
@@ -133,7 +136,8 @@ def _of_names(names: Mapping[str, Any], path: str, *, is_ordered: bool) -> Itera
                     place,
                     LATE_REASONING,
                     f"The reasons come after {before[-1]!r}, which they cannot change any more. "
-                    f"Put {name!r} first, or generate with think= or draft=True.",
+                    f"Leave them out; or, with a model that gains by it, put {name!r} first, or "
+                    "generate with think= or draft=True.",
                 )
         else:
             before.append(name)

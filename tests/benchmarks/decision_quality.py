@@ -231,8 +231,7 @@ def table(files: list[Path], plots: Path | None) -> None:
             ]
             print(f"| {name} | {' | '.join(cells)} |")
         if plots is not None:
-            shown = ("first letter", "whole labels", "… `prior`", "… `orders`")
-            names = [*shown, "whole labels, calibrated", "… `orders`, with bias"]
+            names = ["first letter", "whole labels", "… `prior`", "… `prior`, calibrated"]
             drawn = {
                 name.replace("…", "whole labels,").replace("`", ""): measured(
                     [one.values for one in methods[name]], right

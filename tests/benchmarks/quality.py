@@ -159,6 +159,11 @@ def schema(fields: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def words(most: int | None) -> dict[str, Any]:
+    bound = {} if most is None else {"maxItems": most}
+    return {"type": "array", "items": text(20), **bound}
+
+
 def unbounded(fields: Mapping[str, Any]) -> dict[str, Any]:
     return {
         name: {"type": "string"} if one.get("type") == "string" else one
@@ -175,7 +180,9 @@ Way = tuple[Callable[[Mapping[str, Any]], Mapping[str, Any]], dict[str, Any], di
 WAYS: dict[str, Way] = {
     "masked, schema shown": (dict, {}, {}),
     "free text, parsed": (dict, {}, {"free": True}),
-    "schema not shown": (dict, {}, {"hint": False}),
+    "schema not shown": (dict, {}, {"hint": ""}),
+    "fields named": (dict, {}, {"hint": "names"}),
+    "fields named, free text": (dict, {}, {"hint": "names", "free": True}),
     "whitespace compact": (dict, {"whitespace": "compact"}, {}),
     "whitespace spaced": (dict, {"whitespace": "spaced"}, {}),
     "whitespace flexible": (dict, {"whitespace": "flexible"}, {}),
@@ -183,14 +190,20 @@ WAYS: dict[str, Way] = {
     "best=True": (dict, {}, {"best": True}),
     "strings without maxLength": (unbounded, {}, {}),
     "names f1 to f5": (coded, {}, {}),
+    "and a list of at most 5": (lambda fields: {**fields, "keywords": words(5)}, {}, {}),
+    "and a list of any length": (lambda fields: {**fields, "keywords": words(None)}, {}, {}),
     "reasoning field first": (lambda fields: {**REASONING, **fields}, {}, {}),
     "reasoning field last": (lambda fields: {**fields, **REASONING}, {}, {}),
 }
 """Each way's fields, options of the generator, and how it is asked."""
 
 
-def prompt(said: str, asked: Mapping[str, Any], *, hint: bool) -> list[dict[str, str]]:
-    shown = f" with this JSON schema:\n{json.dumps(asked)}" if hint else " in JSON."
+def prompt(said: str, asked: Mapping[str, Any], *, hint: str) -> list[dict[str, str]]:
+    shown = {
+        "": " in JSON.",
+        "names": f" in JSON, with the fields {', '.join(asked['properties'])}.",
+        "schema": f" with this JSON schema:\n{json.dumps(asked)}",
+    }[hint]
     return [{"role": "user", "content": f"Text: {said}\n\nGive the facts of the text{shown}"}]
 
 
@@ -220,7 +233,7 @@ def measure(name: str, target: Path, count: int) -> None:
                     continue
                 fields = changed(FIELDS[kind])
                 asked = schema(fields)
-                messages = prompt(said, asked, hint=how.get("hint", True))
+                messages = prompt(said, asked, hint=how.get("hint", "schema"))
                 if (kind, way) not in generators:
                     output_type = None if how.get("free") else JsonSchema(asked)
                     generators[kind, way] = Generator(model, output_type, **options)
@@ -228,7 +241,7 @@ def measure(name: str, target: Path, count: int) -> None:
                 began = time.process_time()
                 try:
                     result = generators[kind, way].result(
-                        messages, max_new_tokens=MOST_TOKENS + 50 * ("reasoning" in fields), **call
+                        messages, max_new_tokens=MOST_TOKENS + 50 * (len(fields) > 5), **call
                     )
                     written, reason = result.text, str(result.finish_reason)
                     n_tokens = result.usage.output_tokens
