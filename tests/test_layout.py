@@ -143,6 +143,21 @@ def test_only_the_public_face_stands_beside_the_stages():
     assert folders == set(STAGES)
 
 
+def test_tests_stand_where_what_they_test_does():
+    beside = {
+        "benchmarks": "measures, in no test run",
+        "data": "what tests read",
+        "engine": "automata, masks and cursors together, against brute force",
+        "grammars": "samples for the grammar library",
+        "static": "read by type checkers, never run",
+    }
+    here = Path(__file__).parent
+    folders = {path.name for path in here.iterdir() if path.is_dir() and path.name[0] != "_"}
+    assert folders - set(beside) <= set(STAGES)
+    whole = {"test_errors.py", "test_layout.py", "test_public_names.py", "test_readme.py"}
+    assert {path.name for path in here.glob("test_*.py")} == whole
+
+
 def test_imports_go_one_way():
     up = []
     for one in IMPORTS:

@@ -49,7 +49,7 @@ def verdicts(dialect: str, lookarounds: bool, patterns: int, seed: int) -> tuple
                 refused += 1
                 continue
             except PatternError:
-                made -= 1  # Node refuses it as well: tests/test_regex_frontends.py
+                made -= 1  # Node refuses it as well: tests/grammar/test_regex_frontends.py
                 continue
             automaton = RegexAutomaton(regex)
             texts = texts_for(regex, rng, ALPHABET, TEXTS)

@@ -2,8 +2,9 @@
 
     python tests/data/make_sample.py
 
-Hand-written groups come from tests/test_conformance.py and tests/test_formats.py, generated ones
-from tests/engine/strategies.py with fixed seeds. Run it again when these change.
+Hand-written groups come from tests/constraint/test_conformance.py and
+tests/grammar/test_formats.py, generated ones from tests/engine/strategies.py with fixed seeds. Run
+it again when these change.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Any
 import jsonschema
 
 TESTS = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(TESTS), str(TESTS.parent)]
+sys.path[:0] = [str(folder) for folder in (TESTS, TESTS.parent, *TESTS.iterdir())]
 
 from engine import strategies  # noqa: E402
 from test_conformance import SAMPLES  # noqa: E402

@@ -1,6 +1,7 @@
 """``best=``: values of few alternatives are written as the likeliest whole text.
 
-What the probabilities are is proven in tests/test_confidence.py, by sums over every token sequence.
+What the probabilities are is proven in tests/insight/test_confidence.py, by sums over every token
+sequence.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The ratchet: verdicts on the JSON-Schema-Test-Suite may only get better.
 
-``tests/conformance_ratchet.json`` holds how many tests were right, for each draft and file, when it
-was last written. Every test of the suite is judged where it is (see corpora.py); our own sample,
-and the samples below, always. To raise the ratchet after an improvement: ``STRUCTGEN_RATCHET=write
-pytest tests/test_conformance.py``.
+``tests/constraint/conformance_ratchet.json`` holds how many tests were right, for each draft and
+file, when it was last written. Every test of the suite is judged where it is (see corpora.py); our
+own sample, and the samples below, always. To raise the ratchet after an improvement:
+``STRUCTGEN_RATCHET=write pytest tests/constraint/test_conformance.py``.
 """
 
 from __future__ import annotations

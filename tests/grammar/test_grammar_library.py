@@ -21,7 +21,7 @@ from structgen.errors import OptionError
 from structgen.grammar.cfg import library as grammars
 
 ROUNDS = int(os.environ.get("STRUCTGEN_FUZZ_ROUNDS", "1"))
-SAMPLES = Path(__file__).parent / "grammars"
+SAMPLES = Path(__file__).parent.parent / "grammars"
 _NAMES = """
     arithmetic chess-pgn-move cron csv dot email-rfc5322-simple graphql-query html-fragment-safe
     iso8601 json json-lines jsonc lisp markdown-table mermaid-flowchart python-expression

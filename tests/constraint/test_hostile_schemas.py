@@ -22,7 +22,7 @@ import structgen
 from structgen import JsonSchema, Vocabulary
 from structgen.automaton.work import Work
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parent.parent.parent
 STEPS, MEGABYTES = 2_500_000, 500
 
 PATIENCE = 120

@@ -26,7 +26,7 @@ def constraint(name: str) -> Constraint:
 
 
 def samples(name: str) -> dict[str, Any]:
-    text = (Path(__file__).parent / "grammars" / f"{name}.json").read_text(encoding="utf-8")
+    text = (Path(__file__).parent.parent / "grammars" / f"{name}.json").read_text(encoding="utf-8")
     found: dict[str, Any] = json.loads(text)
     return found
 

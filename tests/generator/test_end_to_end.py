@@ -25,7 +25,7 @@ from structgen.cli import demo
 from structgen.models.genai import model as genai
 from structgen.models.genai import recover, sequences
 
-EXAMPLES = Path(__file__).parent.parent / "examples"
+EXAMPLES = Path(__file__).parent.parent.parent / "examples"
 FRANCE = [{"role": "user", "content": "What is the capital of France?"}]
 
 

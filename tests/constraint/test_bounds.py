@@ -36,7 +36,7 @@ from structgen import (
 from structgen.automaton.work import WORK, Limits, within
 from structgen.insight.byte_reader import ByteReader
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parent.parent.parent
 MEGABYTES = 1200
 WORK_OF_TESTS = 200_000
 HANGS = 250

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-PACKAGE = Path(__file__).resolve().parent.parent / "structgen"
+PACKAGE = Path(__file__).resolve().parent.parent.parent / "structgen"
 OWN_WAY = {
     "storage/write_behind.py": "has a reset of its own",
     "storage/locks.py": "makes none",
@@ -23,6 +23,10 @@ OWN_WAY = {
     "insight/confidence.py": "of one result",
     "runner/mcp.py": "of one server that was started here; a child starts its own",
     "runner/tools.py": "of one tool, and of one call of it",
+    "runner/registry.py": "of one Runner, whose loop does not live on in a child",
+    "runner/runner.py": "of one Runner, whose loop does not live on in a child",
+    "runner/session_file.py": "of one Runner, whose loop does not live on in a child",
+    "runner/sessions.py": "of one Runner, whose loop does not live on in a child",
 }
 
 

@@ -14,7 +14,7 @@ import pytest
 import structgen
 from structgen.cli import commands, vector_files
 
-sys.path.insert(0, str(Path(__file__).parent / "models"))
+sys.path.insert(0, str(Path(__file__).parent.parent / "models"))
 import tiny_embedders as tiny
 
 LINES = ["a b c", "", "x y z", "b"]
