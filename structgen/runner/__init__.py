@@ -6,10 +6,10 @@ and `steps` (outputs in the words of answers), `configuration` and `hosts` (what
 model), `registry` (which models there are, and in what state), `chat` (a request for text, from end
 to end), `vectors` (the others), `tokens` (asked of the model's own process), `loops` (the event
 loop it all lives in); `tools` (functions, classes and schemas that a model may call, and their
-runs), `mcp` (servers of tools), `agent` (rounds of calls), `sessions` and `session_file`
-(conversations that are kept), `metrics` (counters and times), `tracing` (spans for OpenTelemetry)
-and `conversation` (a chat with all of these); `management`, `chats` and `runner` (`Runner`). Knows
-no server.
+runs, for which `running` has threads and limits), `mcp` and `mcp_connection` (servers of tools),
+`agent` and `rounds` (of calls), `sessions` and `session_file` (conversations that are kept),
+`metrics` (counters and times), `tracing` (spans for OpenTelemetry) and `conversation` (a chat with
+all of these); `management`, `chats` and `runner` (`Runner`). Knows no server.
 """
 
 from __future__ import annotations

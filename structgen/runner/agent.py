@@ -32,20 +32,17 @@ from .responses import (
     AgenticToolCall,
     ChatChunk,
     ChatResponse,
-    CompletionTokensDetails,
-    PromptTokensDetails,
-    ResponseMessage,
     ToolCall,
     Usage,
 )
+from .rounds import as_message, event_of, further, is_held, summed, until
+from .running import in_thread, is_async
 from .tools import (
     LONGEST_RESULT,
     TIMEOUT_SECONDS,
     Tool,
     ToolOutcome,
     check_seconds,
-    in_thread,
-    is_async,
     shown,
     tools_of,
 )
@@ -171,7 +168,7 @@ class Agent:
                 async for piece in pieces:
                     if isinstance(piece, ChatResponse):
                         response = piece
-                    elif _is_held(piece):
+                    elif is_held(piece):
                         held.append(piece)
                     elif self._follows(piece):
                         yield piece
@@ -191,14 +188,14 @@ class Agent:
             events: asyncio.Queue[AgenticToolCall] = asyncio.Queue()
             results = asyncio.ensure_future(self._run(calls, response, number, events.put_nowait))
             try:
-                async for event in _until(results, events):
-                    yield _event(response, event)
+                async for event in until(results, events):
+                    yield event_of(response, event)
                 told = await results
             finally:
                 results.cancel()
             self._added += told
             messages = [*messages, said, *told]
-            choice = _further(choice)
+            choice = further(choice)
 
     def _follows(self, chunk: ChatChunk) -> bool:
         """Have a chunk follow those before it: one answer has one id, and begins once."""
@@ -389,90 +386,8 @@ def expanded(tools: Sequence[Any]) -> dict[str, Tool]:
         raise RequestError(f"tools: {error}", param="tools") from error
 
 
-def as_message(message: ResponseMessage) -> Message:
-    """An answer as a message of the chat that goes on. Thoughts are not kept."""
-    found = message.model_dump(exclude_none=True, exclude={"reasoning_content"})
-    if not message.tool_calls:
-        found["content"] = message.content or ""
-    return Message.model_validate(found)
-
-
 def _check(seconds: float | None) -> None:
     try:
         check_seconds("tool_timeout", seconds)
     except OptionError as error:
         raise RequestError(str(error), param="tool_timeout") from None
-
-
-def _further(choice: Any) -> Any:
-    """The choice of tools after a round: what had to be called once need not be again."""
-    if choice == "required":
-        return "auto"
-    if isinstance(choice, Mapping):
-        if choice.get("type") == "allowed_tools":
-            inner = choice.get("allowed_tools")
-            if isinstance(inner, Mapping):
-                return {**choice, "allowed_tools": {**inner, "mode": "auto"}}
-            return {**choice, "mode": "auto"}
-        return "auto"
-    return choice
-
-
-def summed(usages: Sequence[Usage]) -> Usage:
-    """The usage of all rounds together. The first text is that of the first round."""
-    prompt = sum(usage.prompt_tokens for usage in usages)
-    output = sum(usage.completion_tokens for usage in usages)
-    total = sum(usage.total_time or 0.0 for usage in usages)
-    return Usage(
-        prompt_tokens=prompt,
-        completion_tokens=output,
-        total_tokens=prompt + output,
-        prompt_tokens_details=PromptTokensDetails(
-            cached_tokens=sum(usage.prompt_tokens_details.cached_tokens for usage in usages)
-        ),
-        completion_tokens_details=CompletionTokensDetails(
-            reasoning_tokens=sum(u.completion_tokens_details.reasoning_tokens for u in usages),
-            forced_tokens=sum(u.completion_tokens_details.forced_tokens for u in usages),
-        ),
-        time_to_first_token=usages[0].time_to_first_token,
-        total_time=round(total, 6),
-        tokens_per_second=round(output / total, 2) if output and total else None,
-    )
-
-
-# -- streams ----------------------------------------------------------------------------------
-
-
-def _is_held(chunk: ChatChunk) -> bool:
-    """Whether a chunk is held back: calls that run here are not the caller's, and the end of a
-    round may not be the end."""
-    return any(
-        choice.finish_reason is not None or choice.delta.tool_calls is not None
-        for choice in chunk.choices
-    )
-
-
-def _event(response: ChatResponse, record: AgenticToolCall) -> ChatChunk:
-    return ChatChunk(
-        id=response.id,
-        created=response.created,
-        model=response.model,
-        choices=[],
-        agentic_tool_call=record,
-    )
-
-
-async def _until(
-    work: asyncio.Future[Any], events: asyncio.Queue[AgenticToolCall]
-) -> AsyncGenerator[AgenticToolCall, None]:
-    """The events until some work is done, and those that it has told by then."""
-    while not work.done():
-        get = asyncio.ensure_future(events.get())
-        try:
-            await asyncio.wait([work, get], return_when=asyncio.FIRST_COMPLETED)
-            if get.done():
-                yield get.result()
-        finally:
-            get.cancel()
-    while not events.empty():
-        yield events.get_nowait()

@@ -1,8 +1,8 @@
 """MCP servers as sources of tools, through the official ``mcp`` package (extra ``mcp``).
 
-Owns `McpServer`: one server, over its standard input and output or over HTTP; its tools as `Tool`s;
-and the connection, which has a thread and an event loop of its own, so that tools run from any
-thread and any loop, and a server that hangs stops nobody. What a tool is, is `tools`' business.
+Owns `McpServer`: one server, over its standard input and output or over HTTP, as the user sees it.
+Its connection (`mcp_connection`) has a thread and an event loop of its own, so that tools run from
+any thread and any loop, and a server that hangs stops nobody. What a tool is, is `tools`' business.
 What a server says of its tools, and what they return, is untrusted text, told to the model as such.
 """
 
@@ -11,35 +11,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import importlib
-import math
 import os
 import threading
-from collections import deque
-from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
-from concurrent.futures import Future
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TextIO, TypeAlias, final
+from typing import Any, TextIO, final
 
-from structgen.constraint import compile as compile_constraint
-from structgen.errors import OptionError, OutputTypeError, ToolServerError
-from structgen.types import JsonSchema
-from structgen.vocabulary import Vocabulary
+from structgen.errors import OptionError, ToolServerError
 
-from .tools import Tool, ToolFailure, as_text, check_seconds
-
-if TYPE_CHECKING:  # an extra
-    from mcp import Client
-    from mcp_types import CallToolResult
-    from mcp_types import Tool as McpTool
+from .mcp_connection import Connection, Opening, Server, package
+from .tools import Tool, check_seconds
 
 CONNECT_SECONDS = 30.0
 """How long a server may take to answer at first, where nothing else is said."""
-
-_MOST_PAGES = 100  # of a server's list of tools
-_LINES_KEPT = 10  # of what a server wrote to its standard error
-
-Opening: TypeAlias = "Callable[[contextlib.AsyncExitStack, TextIO], Any]"
 
 
 @final
@@ -69,13 +54,16 @@ class McpServer:
         if not isinstance(prefix, str):
             raise OptionError(f"McpServer: prefix={prefix!r} is no str.")
         self.name = name
-        self._opening = opening
-        self._prefix = prefix
-        self._only = None if only is None else tuple(only)
-        self._timeout = timeout
-        self._connect_timeout = connect_timeout
+        self._server = Server(
+            name,
+            opening,
+            prefix,
+            None if only is None else tuple(only),
+            timeout,
+            connect_timeout,
+        )
         self._lock = threading.Lock()
-        self._connection: _Connection | None = None
+        self._connection: Connection | None = None
 
     @classmethod
     def stdio(
@@ -108,7 +96,7 @@ class McpServer:
         Raises:
             OptionError: an option is wrong, or the ``mcp`` package is not installed.
         """
-        mcp = _package()
+        mcp = package()
         parameters = mcp.StdioServerParameters(
             command=command,
             args=list(arguments),
@@ -154,7 +142,7 @@ class McpServer:
         Raises:
             OptionError: an option is wrong, or the ``mcp`` package is not installed.
         """
-        _package()
+        package()
         if not isinstance(url, str) or not url.startswith(("http://", "https://")):
             raise OptionError(f"McpServer.http: {url!r} is no address that begins with http.")
         transport = importlib.import_module("mcp.client.streamable_http")
@@ -203,7 +191,7 @@ class McpServer:
         """
         with self._lock:
             if self._connection is None:
-                self._connection = _Connection(self)
+                self._connection = Connection(self._server)
         return self
 
     def close(self) -> None:
@@ -234,208 +222,3 @@ class McpServer:
         traceback: TracebackType | None,
     ) -> None:
         await asyncio.to_thread(self.close)
-
-
-class _Connection:
-    """A connection that is open: its thread, its loop, and the tools that call through it."""
-
-    def __init__(self, server: McpServer) -> None:
-        self._server = server
-        self._loop = asyncio.new_event_loop()
-        self._stop = asyncio.Event()
-        self._ready: Future[tuple[Tool, ...]] = Future()
-        self._ended: BaseException | None = None
-        self._client: Client | None = None
-        self._last_lines: deque[str] = deque(maxlen=_LINES_KEPT)
-        self._thread = threading.Thread(target=self._run, name=f"mcp {server.name}", daemon=True)
-        self._thread.start()
-        try:
-            self.tools = self._ready.result()
-        except BaseException:
-            self.close()
-            raise
-
-    def close(self) -> None:
-        # A loop that is closed has ended by itself.
-        with contextlib.suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(self._stop.set)
-        self._thread.join()
-
-    def _run(self) -> None:
-        """The thread: from the connection's beginning to its end."""
-        try:
-            self._loop.run_until_complete(self._live())
-        except BaseException as error:
-            self._ended = error
-            if not self._ready.done():
-                self._ready.set_exception(self._failure("cannot be connected to", error))
-        finally:
-            try:
-                for task in asyncio.all_tasks(self._loop):
-                    task.cancel()
-                self._loop.run_until_complete(self._loop.shutdown_asyncgens())
-            finally:
-                self._loop.close()
-
-    async def _live(self) -> None:
-        import anyio  # which comes with mcp
-
-        mcp = _package()
-        deadline = anyio.current_time() + self._server._connect_timeout
-        with anyio.CancelScope(deadline=deadline) as scope:
-            async with contextlib.AsyncExitStack() as stack:
-                errors = stack.enter_context(_lines_to(self._last_lines))
-                transport = await self._server._opening(stack, errors)
-                client = await stack.enter_async_context(mcp.Client(transport))
-                self._client = client
-                tools = [tool async for tool in self._listed(client)]
-                scope.deadline = math.inf
-                self._ready.set_result(self._offered(tools))
-                await self._stop.wait()
-        if scope.cancelled_caught:
-            raise TimeoutError
-
-    async def _listed(self, client: Client) -> AsyncIterator[McpTool]:
-        cursor: str | None = None
-        for _ in range(_MOST_PAGES):
-            page = await client.list_tools(cursor=cursor)
-            for tool in page.tools:
-                yield tool
-            cursor = page.next_cursor
-            if cursor is None:
-                return
-        raise ToolServerError(
-            f"The MCP server {self._server.name} lists its tools in more than {_MOST_PAGES} pages.",
-            server=self._server.name,
-        )
-
-    def _offered(self, listed: Sequence[McpTool]) -> tuple[Tool, ...]:
-        server, only = self._server, self._server._only
-        names = [tool.name for tool in listed]
-        missing = [name for name in only or () if name not in names]
-        if missing:
-            raise ToolServerError(
-                f"The MCP server {server.name} has no tool {missing[0]!r}. It has: "
-                f"{', '.join(names) or 'none'}.",
-                server=server.name,
-            )
-        return tuple(self._tool(tool) for tool in listed if only is None or tool.name in only)
-
-    def _tool(self, tool: McpTool) -> Tool:
-        async def call(**arguments: Any) -> str:
-            return await self._called(tool.name, arguments)
-
-        function = {
-            "name": f"{self._server._prefix}{tool.name}",
-            "description": tool.description or tool.title or "",
-            "parameters": tool.input_schema,
-        }
-        try:
-            compile_constraint(JsonSchema(tool.input_schema), _bytes())
-            return Tool(
-                {"type": "function", "function": function}, call, timeout=self._server._timeout
-            )
-        except OutputTypeError as error:
-            raise ToolServerError(
-                f"The tool {tool.name!r} of the MCP server {self._server.name} cannot be offered: "
-                f"{error}\n  Name the tools to offer with only=[...], without this one.",
-                server=self._server.name,
-            ) from error
-
-    async def _called(self, name: str, arguments: dict[str, Any]) -> str:
-        """Call a tool, from any loop.
-
-        Raises:
-            ToolFailure: it failed, or the server did.
-        """
-        if self._ended is not None:
-            raise self._told("has ended", self._ended)
-        called = self._call(name, arguments)
-        try:
-            future = asyncio.run_coroutine_threadsafe(called, self._loop)
-        except RuntimeError as error:  # the loop is closed
-            called.close()
-            raise self._told("is closed", error) from error
-        return await asyncio.wrap_future(future)
-
-    async def _call(self, name: str, arguments: dict[str, Any]) -> str:
-        assert self._client is not None
-        try:
-            result = await self._client.call_tool(name, arguments)
-        except Exception as error:
-            raise self._told(f"failed in a call of {name}", error) from error
-        text = _text(result)
-        if result.is_error:
-            raise ToolFailure(text)
-        return text
-
-    def _told(self, what: str, error: BaseException) -> ToolFailure:
-        """What the model is told, and, with the server's last words, the caller."""
-        failure = self._failure(what, error)
-        return ToolFailure(str(failure).partition("\n")[0], detail=str(failure))
-
-    def _failure(self, what: str, error: BaseException) -> ToolServerError:
-        if isinstance(error, ToolServerError):
-            return error
-        inner = getattr(error, "exceptions", ())
-        if inner:  # of a group, as anyio raises
-            return self._failure(what, inner[0])
-        why = f"{type(error).__name__}: {error}".rstrip(": ")
-        if isinstance(error, TimeoutError):
-            why = f"it did not answer within {self._server._connect_timeout:g} s"
-        said = "".join(f"\n    {line}" for line in self._last_lines)
-        if said:
-            said = f"\n  The last lines of its standard error:{said}"
-        return ToolServerError(
-            f"The MCP server {self._server.name} {what}: {why}.{said}", server=self._server.name
-        )
-
-
-@contextlib.contextmanager
-def _lines_to(kept: deque[str]) -> Iterator[TextIO]:
-    """A file to write to, of which the last lines are kept."""
-    read, write = os.pipe()
-
-    def follow() -> None:
-        with open(read, encoding="utf-8", errors="replace") as lines:
-            for line in lines:
-                kept.append(line.rstrip()[:500])
-
-    thread = threading.Thread(target=follow, name="mcp errors", daemon=True)
-    thread.start()
-    with open(write, "w", encoding="utf-8") as file:
-        yield file
-
-
-def _text(result: CallToolResult) -> str:
-    """What a tool returned, as text: models read nothing else."""
-    parts: list[str] = []
-    for item in result.content:
-        if item.type == "text":
-            parts.append(item.text)
-        elif item.type == "resource" and hasattr(item.resource, "text"):
-            parts.append(item.resource.text)
-        elif item.type == "resource_link":
-            parts.append(f"[{item.name}: {item.uri}]")
-        else:
-            kind = getattr(item, "mime_type", None) or "data"
-            parts.append(f"[{item.type} of type {kind}, which cannot be shown as text]")
-    if not parts and result.structured_content is not None:
-        return as_text(result.structured_content)
-    return "\n".join(parts)
-
-
-def _bytes() -> Vocabulary:
-    """A vocabulary for what is compiled only to see whether it can be."""
-    return Vocabulary.from_tokens([*(bytes([byte]) for byte in range(256)), b""], [256])
-
-
-def _package() -> Any:
-    """The ``mcp`` package."""
-    try:
-        return importlib.import_module("mcp")
-    except ImportError as error:
-        raise OptionError(
-            "Servers of tools need the mcp package, which is not installed: "
-            "pip install 'structgen[mcp]'."
-        ) from error

@@ -11,19 +11,15 @@ is no `Exception` goes on to the caller: KeyboardInterrupt, SystemExit, and the 
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import contextvars
 import functools
 import inspect
-import json
 import math
 import re
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias, TypeVar, final, runtime_checkable
+from typing import Any, Protocol, TypeAlias, final, runtime_checkable
 
 from pydantic_core import to_json
 
@@ -32,9 +28,7 @@ from structgen.types import Call, JsonSchema, lower
 from structgen.types.tools import Tool as ToolDefinition
 from structgen.types.tools import read_tools
 
-from .loops import Interrupted, carried
-
-ResultT = TypeVar("ResultT")
+from .running import OutOfTime, in_thread, is_async, within
 
 TIMEOUT_SECONDS = 60.0
 """How long a call may take, where nothing else is said."""
@@ -211,7 +205,7 @@ class Tool:
             wrong = f"The arguments are not valid: {error}"
         except ToolFailure as error:
             wrong, detail = str(error) or "The tool failed.", error.detail
-        except _OutOfTime:
+        except OutOfTime:
             wrong = f"The tool ran out of time: it did not return within {limit:g} s."
         except Exception as error:
             wrong = f"The tool raised {type(error).__name__}: {error}"
@@ -231,7 +225,7 @@ class Tool:
             result, text = await self._in_thread(function, limit)
             if not inspect.isawaitable(result):
                 return result, text
-        result = await _within(limit, result)
+        result = await within(limit, result)
         return await self._in_thread(lambda: result, limit)
 
     def _function(self, call: Call) -> Callable[[], Any]:
@@ -267,7 +261,7 @@ class Tool:
                 run.end()
 
         try:
-            made: tuple[Any, str] = await _within(limit, in_thread(work, f"tool {self.name}"))
+            made: tuple[Any, str] = await within(limit, in_thread(work, f"tool {self.name}"))
             return made
         except BaseException:
             run.leave()
@@ -306,71 +300,6 @@ class _Run:
             if not self._has_ended:
                 self._is_left = True
                 self._tool._count(1)
-
-
-class _OutOfTime(Exception):
-    """The time limit of a call is over; not the TimeoutError of some library in the tool."""
-
-
-async def _within(limit: float | None, awaitable: Any) -> Any:
-    """Await something for so long; then it is cancelled, and not waited for."""
-    task: asyncio.Future[Any] = asyncio.ensure_future(carried(awaitable))
-    try:
-        done, _ = await asyncio.wait([task], timeout=limit)
-        if not done:
-            raise _OutOfTime
-        return task.result()
-    except Interrupted as error:
-        raise error.cause from None
-    finally:
-        if not task.done():
-            task.cancel()
-            task.add_done_callback(_retrieved)
-
-
-def _retrieved(task: asyncio.Future[Any]) -> None:
-    """Look at what came of a task that nobody waits for, or asyncio would report it."""
-    if not task.cancelled():
-        task.exception()
-
-
-async def in_thread(function: Callable[[], ResultT], name: str) -> ResultT:
-    """Call a function in a thread of its own, in this context. If this is cancelled the thread goes
-    on; the end of the process does not wait for it."""
-    loop = asyncio.get_running_loop()
-    future: asyncio.Future[ResultT] = loop.create_future()
-    context = contextvars.copy_context()
-
-    def settle(error: BaseException | None, *made: ResultT) -> None:
-        if future.done():
-            return
-        if error is None:
-            future.set_result(*made)
-        elif isinstance(error, StopIteration):  # which a future refuses
-            future.set_exception(RuntimeError(f"StopIteration: {error}"))
-        else:
-            future.set_exception(error if isinstance(error, Exception) else Interrupted(error))
-
-    def work() -> None:
-        outcome: tuple[Any, ...]
-        try:
-            outcome = (None, context.run(function))
-        except BaseException as error:
-            outcome = (error,)
-        # Where the loop is closed, nobody waits any more.
-        with contextlib.suppress(RuntimeError):
-            loop.call_soon_threadsafe(settle, *outcome)
-
-    threading.Thread(target=work, name=name, daemon=True).start()
-    return await future
-
-
-def is_async(function: Any) -> bool:
-    """Whether calling a function gives an awaitable, as far as can be told beforehand."""
-    while isinstance(function, functools.partial):
-        function = function.func
-    # Of a class, too, this is what its instances are called by.
-    return any(map(inspect.iscoroutinefunction, (function, function.__call__)))
 
 
 def _since(started: float) -> float:
@@ -452,8 +381,3 @@ def check_seconds(name: str, value: object) -> None:
         or not (value > 0 and math.isfinite(value))
     ):
         raise OptionError(f"{name}={value!r} is no positive number of seconds.")
-
-
-def arguments_text(arguments: Any) -> str:
-    """Arguments as JSON: a text as it is; of a mapping its JSON."""
-    return arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)

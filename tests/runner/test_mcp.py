@@ -167,9 +167,34 @@ def test_over_http(address: str) -> None:
 
 def test_an_http_server_that_dies_is_told(address: str) -> None:
     with McpServer.http(address, only=["die", "population"]) as server:
-        assert "failed in a call of die" in str(run(server, "die", timeout=20).error)
+        assert "a call of die" in str(run(server, "die", timeout=20).error)
         again = run(server, "population", '{"city": "Oslo"}', timeout=20)
         assert "MCP server http://127.0.0.1" in str(again.error)
+
+
+def test_a_call_under_way_is_told_when_its_server_is_closed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    server = stdio(only=["hang"])
+    with server:
+        (tool,) = server.tools
+        connection = server._connection
+        assert connection is not None
+        found: list[ToolOutcome] = []
+        began, call = threading.Event(), connection._call
+
+        async def noted(name: str, arguments: dict[str, Any]) -> str:
+            began.set()
+            return await call(name, arguments)
+
+        monkeypatch.setattr(connection, "_call", noted)
+        thread = threading.Thread(target=lambda: found.append(asyncio.run(tool.run("{}"))))
+        thread.start()
+        assert began.wait(60)
+    thread.join()
+    # Which of the two sees it first is a matter of luck.
+    assert "The MCP server cities " in str(found[0].error)
+    assert " a call of hang" in str(found[0].error)
 
 
 def test_options_are_checked() -> None:
