@@ -42,7 +42,7 @@ from structgen.errors import OptionError
 @click.option("--max-tokens", type=int, metavar="N", help="Most tokens of an answer.")
 @click.option("--request-seconds", type=float, metavar="S", help="Most seconds of an answer.")
 @click.option("--log-format", type=click.Choice(["text", "json"]), help="How the log is written.")
-@click.option("--log-prompts", is_flag=True, default=None, help="Log prompts and answers, too.")
+@click.option("--log-prompts", is_flag=True, default=None, help="Log the bodies of requests, too.")
 @click.option(
     "--config",
     type=click.Path(dir_okay=False, path_type=Path),

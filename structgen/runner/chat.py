@@ -231,7 +231,12 @@ async def chat(host: TextHost, request: ChatRequest, model: str, began: float) -
         )
         _give_value(choice, result, work.asked)
         choices.append(choice)
-    return ChatResponse(model=model, choices=choices, usage=usage_of([results], work.began))
+    return ChatResponse(
+        model=model,
+        choices=choices,
+        usage=usage_of([results], work.began),
+        system_fingerprint=host.fingerprint,
+    )
 
 
 async def chat_chunks(
@@ -242,7 +247,14 @@ async def chat_chunks(
     id_, created = new_id("chatcmpl-"), now()
 
     def chunk(choices: list[ChunkChoice], usage: Usage | None = None) -> ChatChunk:
-        return ChatChunk(id=id_, created=created, model=model, choices=choices, usage=usage)
+        return ChatChunk(
+            id=id_,
+            created=created,
+            model=model,
+            choices=choices,
+            usage=usage,
+            system_fingerprint=host.fingerprint,
+        )
 
     readers = [work.reader for _ in range(work.made)]
     steps = [_Steps() for _ in range(work.made)]
@@ -371,7 +383,12 @@ async def complete(
             choice.index = len(choices)
             choice.text = (prompt if request.echo else "") + choice.text
             choices.append(choice)
-    return CompletionResponse(model=model, choices=choices, usage=usage_of(found, work.began))
+    return CompletionResponse(
+        model=model,
+        choices=choices,
+        usage=usage_of(found, work.began),
+        system_fingerprint=host.fingerprint,
+    )
 
 
 async def completion_chunks(
@@ -383,7 +400,12 @@ async def completion_chunks(
 
     def chunk(choices: list[CompletionChoice], usage: Usage | None = None) -> CompletionResponse:
         return CompletionResponse(
-            id=id_, created=created, model=model, choices=choices, usage=usage
+            id=id_,
+            created=created,
+            model=model,
+            choices=choices,
+            usage=usage,
+            system_fingerprint=host.fingerprint,
         )
 
     def places(number: int) -> range:

@@ -103,6 +103,7 @@ class Conversations:
                 model=response.model,
                 choices=[],
                 usage=response.usage,
+                system_fingerprint=response.system_fingerprint,
             )
         yield response
 
@@ -187,6 +188,7 @@ async def assembled(
                     model=chunk.model,
                     choices=[],
                     usage=Usage(),
+                    system_fingerprint=chunk.system_fingerprint,
                 )
             if chunk.usage is not None:
                 whole.usage = chunk.usage

@@ -15,8 +15,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ctypes
+import functools
 import gc
+import hashlib
+import importlib.metadata
 import os
+import platform
 from collections import OrderedDict
 from collections.abc import Hashable, Mapping
 from pathlib import Path
@@ -98,6 +102,20 @@ class TextHost:
     def context_length(self) -> int:
         """Most tokens of prompt and output together."""
         return self.models[0].context_length
+
+    @functools.cached_property
+    def fingerprint(self) -> str:
+        """Changes where the same seed may give another output: model, packages, machine."""
+        folder = self.models[0].folder
+        files = sorted((file.name, file.stat().st_size) for file in folder.iterdir())
+        versions = []
+        for package in ("structgen", "onnxruntime-genai"):
+            try:
+                versions.append(importlib.metadata.version(package))
+            except importlib.metadata.PackageNotFoundError:
+                versions.append("")
+        told = repr((folder.name, files, versions, platform.machine()))
+        return f"fp_{hashlib.sha256(told.encode()).hexdigest()[:10]}"
 
     @property
     def search_defaults(self) -> Mapping[str, Any]:

@@ -84,6 +84,7 @@ def event_of(response: ChatResponse, record: AgenticToolCall) -> ChatChunk:
         created=response.created,
         model=response.model,
         choices=[],
+        system_fingerprint=response.system_fingerprint,
         agentic_tool_call=record,
     )
 

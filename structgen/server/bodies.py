@@ -39,7 +39,10 @@ async def json_object(request: Request) -> dict[str, Any]:
         raise ApiError(
             400, "Compressed bodies are not read. Send it as it is.", code="invalid_content_type"
         )
-    return parsed(await request.body())
+    found = parsed(await request.body())
+    if request.app.state.settings.log_prompts:
+        request.state.log["body"] = found
+    return found
 
 
 def parsed(body: bytes) -> dict[str, Any]:

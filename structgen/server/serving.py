@@ -37,6 +37,7 @@ def runner_of(settings: Settings) -> Runner:
         memory_budget=settings.memory_budget,
         max_concurrency=settings.max_concurrency,
         max_queue=settings.max_queue,
+        traces=True if settings.traces else None,
     )
 
 

@@ -62,7 +62,8 @@ class Settings(BaseModel):
         stored_responses: most answers of ``/v1/responses`` that are kept.
         docs: whether there is ``/docs``.
         log_format: ``text`` or ``json``.
-        log_prompts: whether prompts and answers are logged.
+        log_prompts: whether the bodies of requests are logged.
+        traces: whether the Runner sends spans to OpenTelemetry's global tracer provider.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -96,6 +97,7 @@ class Settings(BaseModel):
     docs: bool = True
     log_format: Literal["text", "json"] = "text"
     log_prompts: bool = False
+    traces: bool = False
 
     @field_validator("api_keys", "cors_origins", "allowed_hosts", mode="before")
     @classmethod

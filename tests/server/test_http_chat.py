@@ -71,6 +71,7 @@ def a_text(client: openai.OpenAI) -> None:
     assert made.usage.completion_tokens == 4
     assert made.usage.total_tokens == made.usage.prompt_tokens + 4
     assert made._request_id.startswith("req_")
+    assert made.system_fingerprint.startswith("fp_")
 
 
 @row
@@ -122,7 +123,7 @@ def a_stream(client: openai.OpenAI) -> None:
     assert [c.choices[0].finish_reason for c in chunks if c.choices[0].finish_reason] == [
         whole.finish_reason
     ]
-    assert len({c.id for c in chunks}) == 1
+    assert len({(c.id, c.system_fingerprint) for c in chunks}) == 1
     assert all(c.usage is None for c in chunks)
 
 
@@ -245,11 +246,9 @@ def several_outputs(client: openai.OpenAI) -> None:
 
 @row
 def the_same_seed(client: openai.OpenAI) -> None:
-    texts = {
-        chat(client, temperature=1.5, max_tokens=6, seed=seed).choices[0].message.content
-        for seed in (1, 1, 2)
-    }
-    assert len(texts) == 2
+    made = [chat(client, temperature=1.5, max_tokens=6, seed=seed) for seed in (1, 1, 2)]
+    assert len({one.choices[0].message.content for one in made}) == 2
+    assert len({one.system_fingerprint for one in made}) == 1
 
 
 @row

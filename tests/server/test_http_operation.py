@@ -206,6 +206,18 @@ def test_logs_have_no_prompts(client: openai.OpenAI, caplog: pytest.LogCaptureFi
     assert KEY not in caplog.text
 
 
+def test_bodies_are_logged_if_asked(caplog: pytest.LogCaptureFixture) -> None:
+    with Runner() as runner:
+        app = create_app(runner, Settings(log_prompts=True))
+        with caplog.at_level(logging.INFO, "structgen.server"):
+            body = {"model": "none", "messages": "my text"}
+            url = "http://localhost/v1/chat/completions"
+            assert asked(app, method="POST", url=url, json=body).status_code == 404
+    entry = json.loads(caplog.records[-1].getMessage())
+    assert entry["body"] == body
+    assert entry["error"] == "model_not_found"
+
+
 def test_the_queue_is_bounded() -> None:
     async def main() -> None:
         with Runner({"small": MODEL}, max_concurrency=1, max_queue=1) as runner:
