@@ -59,7 +59,7 @@ def place(steps: Sequence[str | int]) -> str:
     for step in steps:
         if isinstance(step, int):
             path += f"[{step}]"
-        elif step.isidentifier():
+        else:
             path += f".{step}" if path else step
     return path
 
@@ -126,7 +126,7 @@ class Request(Part):
 def refused(kind: type[BaseModel], error: ValidationError) -> RequestError:
     """What Pydantic says of the first wrong field, as an error that names its path."""
     found = error.errors(include_url=False)
-    paths = [[step for step in one["loc"] if not _is_of_union(step)] for one in found]
+    paths = [steps_of(one["loc"], is_name=one["type"] == "extra_forbidden") for one in found]
     # Of a union each member says why it is not meant: the one that was read furthest was.
     alike = [i for i, path in enumerate(paths) if path[: len(paths[0])] == paths[0]]
     chosen = max(alike, key=lambda i: len(paths[i]))
@@ -152,6 +152,12 @@ def refused(kind: type[BaseModel], error: ValidationError) -> RequestError:
     if first["type"] == "missing":
         return RequestError(f"{param} is missing.", param=param)
     return RequestError(f"{param}: {told} (got {_shown(first['input'])})", param=param)
+
+
+def steps_of(loc: Sequence[str | int], *, is_name: bool) -> list[str | int]:
+    """Where in a request something is; ``is_name``: the last step is a name, whatever it is."""
+    head, last = (loc[:-1], loc[-1:]) if is_name else (loc, ())
+    return [*(step for step in head if not _is_of_union(step)), *last]
 
 
 def _is_of_union(step: str | int) -> bool:

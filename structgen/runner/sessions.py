@@ -29,7 +29,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from structgen.decoding import chat
 from structgen.errors import OptionError, PromptError, SessionError
 
-from .requests import Message, place
+from .requests import Message, place, steps_of
 from .session_file import SessionFile
 
 MOST_SESSIONS = 1_000
@@ -204,7 +204,7 @@ class Sessions:
             return _Exported.model_validate_json(exported)
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
-            where = place(first["loc"])
+            where = place(steps_of(first["loc"], is_name=first["type"] == "extra_forbidden"))
             raise SessionError(
                 "This is no session that was exported: "
                 f"{f'at {where}: ' if where else ''}{first['msg']}."

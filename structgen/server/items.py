@@ -305,7 +305,7 @@ def _items(given: Any) -> list[dict[str, Any]]:
         if not isinstance(item, dict):
             raise refused(f"input[{index}] is no object.", f"input[{index}]", "invalid_value")
         kind = item.get("type") or ("message" if "role" in item else None)
-        if kind not in _KNOWN:
+        if not isinstance(kind, str) or kind not in _KNOWN:
             raise refused(
                 f"input[{index}].type: {kind!r} is not supported. It is one of "
                 f"{', '.join(_KNOWN)}.",
@@ -315,8 +315,12 @@ def _items(given: Any) -> list[dict[str, Any]]:
             if name not in _KNOWN[kind] and value is not None:
                 raise refused(f"input[{index}].{name} is not supported.", f"input[{index}].{name}")
         found.append({**item, "type": kind, "id": item.get("id") or new_id("msg_")})
+        if not isinstance(found[-1]["id"], str):
+            raise refused(f"input[{index}].id is a text.", f"input[{index}].id", "invalid_value")
     return found
 
+
+_ROLES = ("user", "assistant", "system", "developer")
 
 _KNOWN = {
     "message": {"type", "id", "role", "content", "status", "phase"},
@@ -375,7 +379,7 @@ def _messages(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
             if not isinstance(content, str):
                 content = _joined(content, f"{at}.content", ("input_text", "output_text", "text"))
             role = item.get("role")
-            if role not in ("user", "assistant", "system", "developer"):
+            if not isinstance(role, str) or role not in _ROLES:
                 raise refused(f"{at}.role: {role!r} is not supported.", f"{at}.role")
             message = {"role": role, "content": content}
         if thought and message["role"] == "assistant":

@@ -23,6 +23,11 @@ def schema(given: Any) -> Any:
     ("fields", "param"),
     [
         ({"foo": 1}, "foo"),
+        ({"$ref": 1}, "$ref"),
+        ({"a b": 1}, "a b"),
+        ({"str": 1}, "str"),
+        ({"": 1}, ""),
+        ({"messages": [{"role": "user", "content": "x", "$y": 1}]}, "messages[0].$y"),
         ({"presence_penalty": 1}, "presence_penalty"),
         ({"min_p": 0.1}, "min_p"),
         ({"functions": []}, "functions"),

@@ -204,6 +204,9 @@ def test_in_the_background(client: openai.OpenAI) -> None:
     [
         ({"foo": 1}, "foo"),
         ({"conversation": "x"}, "conversation"),
+        ({"input": [{"type": []}]}, "input[0].type"),
+        ({"input": [{"role": {}, "content": "x"}]}, "input[0].role"),
+        ({"input": [{"role": "user", "content": "x", "id": 1}]}, "input[0].id"),
         ({"input": [{"role": "user", "content": [{"type": "input_image"}]}]},
          "input[0].content[0].type"),
         ({"input": [{"type": "item_reference", "id": "x"}]}, "input[0].type"),
