@@ -48,7 +48,7 @@ from .responses import (
     new_id,
     now,
 )
-from .steps import steps_of
+from .steps import steps_of, sureness_of
 
 _REASONS: dict[str, FinishReason] = {
     "stop": "stop",
@@ -227,6 +227,7 @@ async def chat(host: TextHost, request: ChatRequest, model: str, began: float) -
             finish_reason=reason_of(result, has_calls=bool(calls)),
             logprobs=chat_logprobs(result) if request.logprobs else None,
             trace=steps_of(result.trace) if request.trace else None,
+            confidence=sureness_of(result.confidence, request.abstain_below),
             shortened=list(result.shortened) or None,
         )
         _give_value(choice, result, work.asked)
@@ -291,6 +292,7 @@ async def chat_chunks(
                         finish_reason=reason_of(piece, has_calls=bool(reader.calls)),
                         logprobs=chat_logprobs(piece) if request.logprobs else None,
                         trace=rest,
+                        confidence=sureness_of(piece.confidence, request.abstain_below),
                         shortened=list(piece.shortened) or None,
                     )
                     _give_value(last, piece, work.asked)

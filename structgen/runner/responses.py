@@ -201,6 +201,25 @@ class TokenStep(Shape):
     own_top: list[LikelyToken]
 
 
+class LikelyValue(Shape):
+    """One of the values that could have stood at a place."""
+
+    value: Any
+    probability: float
+
+
+class ValueSureness(Shape):
+    """How sure the model is of a value that was a choice among few.
+
+    Attributes:
+        probability: of what was chosen, over all the ways to write it.
+        alternatives: the likeliest of what could have stood there, what was chosen among them.
+    """
+
+    probability: float
+    alternatives: list[LikelyValue]
+
+
 class _Valued(Shape):
     """What has a typed value beside its text."""
 
@@ -225,9 +244,19 @@ class _Valued(Shape):
 
 
 class Choice(_Valued):
-    """One of the answers."""
+    """One of the answers.
 
-    _own = frozenset({"shortened", "trace"})
+    Attributes:
+        index: which.
+        message: what is said.
+        finish_reason: why it ended.
+        logprobs: with ``logprobs``, of its tokens.
+        shortened: JSON paths of the values that the limit on tokens changed.
+        trace: with ``trace``, what happened at each token.
+        confidence: with ``abstain_below``, how sure the model is of each value that was asked for.
+    """
+
+    _own = frozenset({"shortened", "trace", "confidence"})
 
     index: int = 0
     message: ResponseMessage
@@ -235,6 +264,7 @@ class Choice(_Valued):
     logprobs: ChoiceLogprobs | None = None
     shortened: list[str] | None = None
     trace: list[TokenStep] | None = None
+    confidence: dict[str, ValueSureness] | None = None
 
 
 class AgenticToolCall(Shape):
@@ -346,9 +376,9 @@ class Delta(Shape):
 
 
 class ChunkChoice(_Valued):
-    """More of one of the answers."""
+    """More of one of the answers. See `Choice`."""
 
-    _own = frozenset({"shortened", "trace"})
+    _own = frozenset({"shortened", "trace", "confidence"})
 
     index: int = 0
     delta: Delta
@@ -356,6 +386,7 @@ class ChunkChoice(_Valued):
     logprobs: ChoiceLogprobs | None = None
     shortened: list[str] | None = None
     trace: list[TokenStep] | None = None
+    confidence: dict[str, ValueSureness] | None = None
 
 
 class ChatChunk(Shape):

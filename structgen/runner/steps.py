@@ -1,23 +1,23 @@
 """What happened at each token, in the shape of answers; and why a token was not allowed.
 
-Owns how the steps of a trace are written, and the question why. Which steps there are is told by
-the output; reasons are `structgen.insight`'s.
+Owns how steps of a trace, and how sure the model is of values, are written; and the question why.
+Which steps there are is told by the output; reasons are `structgen.insight`'s.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from structgen.errors import OptionError, OutputTypeError, RequestError, StructgenError
-from structgen.insight import TraceStep, why_barred
+from structgen.insight import TOP, TraceStep, ValueConfidence, why_barred
 from structgen.sampling import TopToken
 
 from .constraints import refusal, wanted
 from .hosts import TextHost
 from .logprobs import LEAST, written
 from .requests import ChatRequest, ExplainRequest
-from .responses import LikelyToken, TokenStep
+from .responses import LikelyToken, LikelyValue, TokenStep, ValueSureness
 
 
 def steps_of(steps: Iterable[TraceStep]) -> list[TokenStep]:
@@ -57,6 +57,25 @@ def _tokens(tokens: Iterable[TopToken]) -> list[LikelyToken]:
         for one in tokens
         if one.logprob > LEAST
     ]
+
+
+def sureness_of(
+    confidence: Mapping[str, ValueConfidence], asked: float | Mapping[str, float] | None
+) -> dict[str, ValueSureness] | None:
+    """How sure the model is of the values that ``abstain_below`` was about; None: of none."""
+    if asked is None:
+        return None
+    paths = asked if isinstance(asked, Mapping) else list(confidence)
+    return {
+        path: ValueSureness(
+            probability=confidence[path].probability,
+            alternatives=[
+                LikelyValue(value=one.value, probability=one.probability)
+                for one in confidence[path].alternatives[:TOP]
+            ],
+        )
+        for path in paths
+    }
 
 
 async def explain(host: TextHost, request: ExplainRequest) -> str:

@@ -6,6 +6,7 @@ The browser tests are skipped where there is no Chromium with its chromedriver.
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -115,6 +116,19 @@ def test_a_stream_tells_what_happened_at_each_token(http: httpx.Client) -> None:
     ]
     plain = http.post("/v1/chat/completions", json={**body, "trace": False}).json()
     assert "trace" not in plain["choices"][0]
+
+
+def test_how_sure_the_model_is_of_choices(http: httpx.Client) -> None:
+    body = asked(abstain_below=1e-9)
+    whole = http.post("/v1/chat/completions", json=body).json()["choices"][0]
+    sure = whole["confidence"]["$"]
+    by_value = {one["value"]: one["probability"] for one in sure["alternatives"]}
+    assert by_value[whole["message"]["content"]] == sure["probability"]
+    assert sum(by_value.values()) == pytest.approx(1, abs=1e-3)
+    with http.stream("POST", "/v1/chat/completions", json={**body, "stream": True}) as answer:
+        pieces = [json.loads(line[6:]) for line in answer.iter_lines() if line[:7] == "data: {"]
+    (told,) = [c["confidence"] for p in pieces for c in p["choices"] if "confidence" in c]
+    assert told["$"]["probability"] == pytest.approx(sure["probability"], abs=1e-3)
 
 
 def test_why_a_token_was_barred(http: httpx.Client) -> None:
@@ -354,6 +368,42 @@ def test_a_narrow_screen_has_no_sideways_scrolling(page: Browser) -> None:
     assert ended(page) == "valid JSON, whole"
     assert page.js("return document.documentElement.scrollWidth") <= 390
     page.size(1280, 900)
+
+
+def test_the_same_call_is_code_that_runs(page: Browser, served: Served) -> None:
+    said: dict[str, str] = {}
+    for kind in ("json_schema", "pydantic", "regex", "choice", "grammar", "decisions", "free"):
+        page.js("document.querySelector(`#types input[value=${arguments[0]}]`).click()", kind)
+        for language in ("structgen", "openai", "curl"):
+            page.js(
+                "document.querySelector(`#code-kinds input[value=${arguments[0]}]`).click()",
+                language,
+            )
+            code = said[f"{kind} {language}"] = page.text("#code")
+            if language != "curl":
+                compile(code, kind, "exec")
+    code = said["decisions openai"]
+    environment = {**os.environ, "STRUCTGEN_API_KEY": KEY}
+    made = subprocess.run(
+        [sys.executable, "-c", code],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    assert made.stdout.count("probability") > 3
+    if shutil.which("curl"):
+        made = subprocess.run(
+            ["bash", "-c", said["choice curl"]],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=60,
+        )
+        answer = json.loads(made.stdout)["choices"][0]["message"]["content"]
+        assert answer in ("billing", "technical", "sales", "other")
 
 
 def test_errors_are_the_servers_with_the_field(page: Browser) -> None:

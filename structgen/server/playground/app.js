@@ -163,6 +163,7 @@ function chooseKind() {
   if ($("prompt").value === prompts[kindBefore] || !$("prompt").value) $("prompt").value = prompts[kind];
   kindBefore = kind;
   $("options").hidden = kind === "decisions";
+  $("sure-box").hidden = kind === "decisions" || kind === "free";
   changed();
 }
 
@@ -235,6 +236,12 @@ async function picture(regex, signal) {
   figure.replaceChildren(found.is_whole ? draw(found)
     : make("p", "note", `Its automaton has more than ${found.states.length} states: too many to draw.`));
   figure.hidden = false;
+  const svg = figure.querySelector("svg");
+  if (svg) {  // made smaller to fit, as long as it can be read
+    const width = svg.width.baseVal.value;
+    svg.style.width = `${Math.max(Math.min(width, figure.clientWidth - 14), .75 * width)}px`;
+    svg.style.height = "auto";
+  }
 }
 
 // -- a run --------------------------------------------------------------------------------------
@@ -282,7 +289,9 @@ async function start() {
     if (isDecision) await decide();
     else await stream();
   } catch (error) {
-    if (error.name !== "AbortError") fail(error instanceof TypeError
+    run.reason = "failed";
+    if (error.name === "AbortError") run.reason = "stopped";
+    else fail(error instanceof TypeError
       ? new Error("The server cannot be reached. Is it running?") : error);
   }
   run.isOver = true;
@@ -293,7 +302,14 @@ async function start() {
 async function stream() {
   const mine = run;
   const body = { ...mine.asked.body, stream: true, stream_options: { include_usage: true }, trace: true };
-  const answer = await ask("/v1/chat/completions", body, mine.controller.signal);
+  // So low that nothing is refused: what is wanted is that it is worked out.
+  if ($("sure").checked && mine.asked.kind !== "free") body.abstain_below = 1e-9;
+  const { signal } = mine.controller;
+  const answer = await ask("/v1/chat/completions", body, signal).catch(error => {
+    if (error.param !== "abstain_below") throw error;
+    delete body.abstain_below;  // nothing in it is a choice among few
+    return ask("/v1/chat/completions", body, signal);
+  });
   for await (const chunk of events(answer)) {
     if (chunk.usage) mine.usage = chunk.usage;
     const choice = chunk.choices[0];
@@ -305,6 +321,8 @@ async function stream() {
     mine.thought += choice.delta.reasoning_content ?? "";
     for (const step of choice.trace ?? []) take(step);
     if (choice.finish_reason) mine.reason = choice.finish_reason;
+    if (choice.confidence) mine.confidence = choice.confidence;
+    if (choice.shortened) mine.shortened = choice.shortened;
     later();
   }
 }
@@ -504,13 +522,21 @@ function sureness() {
 
 /** How sure the model was of a value: of a choice among few as a whole, of free text a token. */
 function sure(path, sums) {
+  const known = run.confidence?.[path];
+  if (known) {
+    const bar = make("span", "sure known", percent(known.probability));
+    bar.style.setProperty("--w", `${(100 * known.probability).toFixed(1)}%`);
+    bar.title = "How sure the model is of this value, over all the ways to write it:\n"
+      + known.alternatives.map(other => `${JSON.stringify(other.value)} ${percent(other.probability)}`).join("\n");
+    return bar;
+  }
   const one = sums.get(path);
   const isFew = one !== undefined && one.most <= FEW;
   const p = one === undefined ? 1 : Math.exp(isFew ? one.sum : one.sum / one.n);
   const bar = make("span", "sure", one === undefined ? "forced" : isFew ? percent(p) : `${percent(p)} a token`);
   bar.style.setProperty("--w", `${(100 * p).toFixed(1)}%`);
   bar.title = one === undefined ? "It was the only way on."
-    : isFew ? "How likely the model found this value, among what was allowed."
+    : isFew ? "How likely the model found this text, token by token, among what was allowed."
       : "How likely the model found a token of it, among what was allowed: the geometric mean.";
   return bar;
 }
@@ -559,7 +585,8 @@ function value() {
   state.textContent = !run.isOver ? "growing …" : isValid
     ? { json_schema: "valid JSON, whole", pydantic: "valid JSON, whole", regex: "matches",
       choice: "one of the choices", grammar: "of the grammar", free: "ended by itself" }[kind]
-    : run.reason === "length" ? "cut at the most tokens" : "stopped";
+    : run.reason === "length" ? "cut at the most tokens" : run.reason ?? "stopped";
+  if (isValid && run.shortened) state.textContent += `; the most tokens shortened ${run.shortened.join(", ")}`;
 }
 
 // -- decisions ----------------------------------------------------------------------------------
@@ -590,7 +617,7 @@ async function decide() {
         [String(one.label ?? one.value), one.probability]);
       const best = pairs.reduce((a, b) => b[1] > a[1] ? b : a, ["", -1])[0];
       body = rows(pairs, answer.choice === undefined ? best : String(answer.choice));
-      if (answer.score !== undefined) head.append(make("span", "state", ` score ${answer.score.toFixed(2)}`));
+      if (answer.score !== undefined) head.append(make("span", "state", ` score ${answer.score.toFixed(2)} of 0 to ${pairs.length - 1}`));
     }
     return make("div", "answer", head, ...body);
   }));
@@ -651,7 +678,7 @@ async function models() {
     const grammars = await askJson("/v1/grammars");
     $("grammar-names").replaceChildren(new Option("own", ""),
       ...grammars.data.map(one => Object.assign(new Option(one.id), { title: one.description })));
-    $("grammar-names").value = "arithmetic";
+    $("grammar-names").value = "sql-select-strict";
     await library();
   } catch (error) {
     fail(error);

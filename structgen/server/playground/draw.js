@@ -2,7 +2,7 @@
 // Owns the layout. What the automaton is, the server says.
 
 const NS = "http://www.w3.org/2000/svg";
-const R = 15, GAP = 78;
+const R = 15, GAP = 66;
 
 function make(name, attributes, text) {
   const made = document.createElementNS(NS, name);

@@ -89,7 +89,7 @@ export const PROMPTS = {
   pydantic: "A large pizza with ham and a thin crust, please.",
   regex: "Make up a product number.",
   choice: `Which team should handle this mail? "${MAIL}"`,
-  grammar: "Write an expression that computes the area of a circle of radius 3.",
+  grammar: "Write an SQL query: the names of all users older than 30.",
   decisions: MAIL,
   free: "Why is the sky blue? Answer in one sentence.",
 };
