@@ -347,7 +347,7 @@ def test_every_kind_of_form_runs(page: Browser) -> None:
         "pydantic": "valid JSON, whole",
         "grammar": "of the grammar",
     }
-    page.type("#max-tokens", "60")
+    page.type("#max-tokens", "120")
     for kind, state in expected.items():
         page.js("document.querySelector(`#types input[value=${arguments[0]}]`).click()", kind)
         page.click("#run")

@@ -30,7 +30,7 @@ export function draw({ states, edges }) {
   // Wide enough for the longest label between two layers.
   const widths = layers.map((_, layer) => Math.max(GAP, ...edges
     .filter(edge => depth[edge.from] === layer && depth[edge.to] === layer + 1)
-    .map(edge => 2 * R + 26 + 7.4 * Math.min(edge.label.length, 24))));
+    .map(edge => 2 * R + 18 + 7.2 * Math.min(edge.label.length, 24))));
   const most = Math.max(...layers.map(layer => layer.length));
   const loops = edges.some(edge => edge.from === edge.to);
   const back = edges.some(edge => depth[edge.to] <= depth[edge.from] && edge.from !== edge.to);
