@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, final
 
-from structgen.decoding import Task
+from structgen.decoding import Task, encode_pieces
 from structgen.decoding import options as search_options
 from structgen.errors import OptionError, PromptError
 from structgen.insight import Passes, readable_prompt
@@ -184,8 +184,12 @@ class Asker:
 
     def _reading(self, state: str, question: Question, labels: Sequence[Label]) -> Reading:
         """A prompt that tells the labels in this order."""
-        prompt = self.template.prompt(state, question, labels)
-        token_ids = self._task.prepare(prompt, self._search).token_ids
+        template = self.template
+        if template.is_chat:
+            prompt = template.prompt(state, question, labels)
+            token_ids = self._task.prepare(prompt, self._search).token_ids
+        else:
+            token_ids = encode_pieces(self.model, template.pieces(state, question, labels))
         return Reading(token_ids, self._compiled(tuple(one.text for one in question.labels)))
 
     def _compile(self, texts: tuple[str, ...]) -> Texts:

@@ -93,22 +93,7 @@ class PromptTemplate:
             question: the question.
             labels: the question's, in the order in which they are to be told.
         """
-        lines = [
-            _filled(
-                self.bare_option if label.description is None else self.option,
-                {"label": label.text, "description": label.description or ""},
-            )
-            for label in labels
-        ]
-        is_predicate = question.kind == "predicate" and self.predicate is not None
-        text = _filled(
-            str(self.predicate) if is_predicate else self.text,
-            {
-                "state": state,
-                "question": question.instructions,
-                "options": self.separator.join(lines),
-            },
-        )
+        text = "".join(text for text, _ in self._pieces(state, question, labels))
         if not self.is_chat:
             return text + self.answer
         messages = [{"role": "user", "content": text}]
@@ -117,6 +102,32 @@ class PromptTemplate:
         if self.answer:
             messages.append({"role": "assistant", "content": self.answer})
         return messages
+
+    def pieces(
+        self, state: str, question: Question, labels: Sequence[Label]
+    ) -> list[tuple[str, bool]]:
+        """The prompt of one that is no chat, as `prompt`, in pieces: each with whether it is the
+        template's own, in which special tokens are read."""
+        return [*self._pieces(state, question, labels), (self.answer, True)]
+
+    def _pieces(
+        self, state: str, question: Question, labels: Sequence[Label]
+    ) -> list[tuple[str, bool]]:
+        options: list[tuple[str, bool]] = []
+        for label in labels:
+            line = self.bare_option if label.description is None else self.option
+            told = {"label": label.text, "description": label.description or ""}
+            options += [(self.separator, True)] * bool(options)
+            options += _filled(line, {name: [(text, False)] for name, text in told.items()})
+        is_predicate = question.kind == "predicate" and self.predicate is not None
+        return _filled(
+            str(self.predicate) if is_predicate else self.text,
+            {
+                "state": [(state, False)],
+                "question": [(question.instructions, False)],
+                "options": options,
+            },
+        )
 
 
 CHAT = PromptTemplate(
@@ -173,6 +184,12 @@ def _is_chat(state: Any) -> bool:
     return isinstance(state, (list, tuple)) and bool(state) and all(map(is_message, state))
 
 
-def _filled(text: str, given: Mapping[str, str]) -> str:
-    """Put texts into their places, in one go: what they hold is no place."""
-    return _PLACE.sub(lambda found: given.get(found[1], found[0]), text)
+def _filled(text: str, given: Mapping[str, list[tuple[str, bool]]]) -> list[tuple[str, bool]]:
+    """Put pieces into their places, in one go: what they hold is no place."""
+    pieces: list[tuple[str, bool]] = []
+    at = 0
+    for found in _PLACE.finditer(text):
+        if found[1] in given:
+            pieces += [(text[at : found.start()], True), *given[found[1]]]
+            at = found.end()
+    return [*pieces, (text[at:], True)]

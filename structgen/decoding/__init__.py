@@ -20,7 +20,7 @@ from . import chat, options
 from .async_calls import AsyncGenerator, Take
 from .async_streams import AsyncStream, AsyncValueStream
 from .batch import Rows, batch_pays, make_all, shares_much
-from .call_validation import check_adapter, check_fits, encode, opener
+from .call_validation import check_adapter, check_fits, encode, encode_pieces, opener
 from .calls import Calls
 from .chat import Prompt, Prompts
 from .drafts import Draft
@@ -86,6 +86,7 @@ __all__ = [
     "checks_for",
     "checks_of_constraint",
     "encode",
+    "encode_pieces",
     "failure",
     "gathered",
     "make_all",

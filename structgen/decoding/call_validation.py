@@ -15,7 +15,7 @@ import numpy as np
 from structgen.constraint import Constraint
 from structgen.decoding import chat
 from structgen.decoding.chat import Prompt
-from structgen.decoding.chat_tokens import encode_chat
+from structgen.decoding.chat_tokens import encode_chat, encode_text
 from structgen.decoding.options import SearchOptions
 from structgen.decoding.tool_history import with_calls
 from structgen.decoding.tool_prompts import told, with_tools
@@ -100,6 +100,20 @@ def tokens_of(
     if not len(token_ids):
         raise PromptError("The prompt is empty: it has no tokens.")
     return token_ids
+
+
+def encode_pieces(model: Model, pieces: Sequence[tuple[str, bool]]) -> TokenIds:
+    """Return the tokens of a text that is put together, int32 ``[n]``, after the `start_ids`.
+
+    Args:
+        model: the model.
+        pieces: of the text, each with whether special tokens are read in it.
+
+    Raises:
+        PromptError: it is empty, or no text.
+    """
+    chat.parse("".join(piece for piece, _ in pieces))
+    return _from_start(model, encode_text(model, pieces))
 
 
 def _from_start(model: Model, token_ids: TokenIds) -> TokenIds:

@@ -89,6 +89,33 @@ def encode_chat(
     return _Spelt(model, names, pieces, token_ids).token_ids
 
 
+def encode_text(model: Model, pieces: Sequence[tuple[str, bool]]) -> TokenIds:
+    """Return the tokens of a text that is put together, int32 ``[n]``.
+
+    Args:
+        model: the model, with its tokenizer.
+        pieces: of the text, each with whether special tokens are read in it.
+    """
+    text = "".join(piece for piece, _ in pieces)
+    token_ids = model.encode(text)
+    names = _names(model)
+    names.learn(model, text, token_ids)
+    if not names.ids:
+        return token_ids
+    cut: list[_Piece] = []
+    for piece, is_own in pieces:
+        for part in names.split(piece) if is_own else [piece]:
+            if is_own and part in names.ids:
+                cut.append(_Piece(part, names.ids[part]))
+            elif cut and cut[-1].token_id is None:
+                cut[-1] = _Piece(cut[-1].text + part, None)
+            else:
+                cut.append(_Piece(part, None))
+    if not any(names.found(piece.text) for piece in cut if piece.token_id is None):
+        return token_ids
+    return _Spelt(model, names, cut, token_ids).token_ids
+
+
 def _rendered(model: Model, messages: _Messages, tools: _Messages | None) -> str:
     """The text of a chat up to where the answer begins, or goes on."""
     last = messages[-1]

@@ -107,7 +107,9 @@ class Task:
         token_ids = tokens_of(self.model, parsed, search.special_tokens, tools=tools)
         if search.truncate and len(token_ids) > (most := self._most_prompt(search)):
             if isinstance(parsed, str):
-                token_ids = token_ids[len(token_ids) - most :]
+                first, most = self.model.start_ids[:most], max(most - len(self.model.start_ids), 0)
+                rest = token_ids[len(token_ids) - most :]
+                token_ids = np.concatenate([np.array(first, np.int32), rest])
             else:
 
                 def fits(messages: list[dict[str, Any]]) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from fakes import FakeModel
+from fakes import PAD, FakeModel, encode
 
 from structgen import Generator, PromptError
 from structgen.decoding.truncation import without_oldest
@@ -58,3 +58,13 @@ def test_a_generator_cuts_when_it_is_asked() -> None:
     result = generator.result(long, truncate=True, max_new_tokens=8)
     assert result.usage.prompt_tokens == model.context_length - 8
     assert generator("a", truncate=True) in ("yes", "no")
+
+
+def test_a_text_keeps_the_tokens_that_every_prompt_begins_with() -> None:
+    model = FakeModel("yes", context_length=40)
+    model.start_ids = (PAD,)
+    long = "".join(map(str, range(50)))
+    Generator(model, ["yes", "no"]).result(long, truncate=True, max_new_tokens=8)
+    ids = model.started[-1].token_ids[0].tolist()
+    assert ids[0] == PAD
+    assert ids[1:32] == encode(long)[-31:]
