@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import json
 import re
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
@@ -89,6 +90,14 @@ def read_tags(tags: Sequence[ReadTag], bounds: Bounds, name: str, text: str) -> 
 def _cut(tags: Sequence[ReadTag], name: str, text: str) -> list[_Found]:
     by_length = sorted(tags, key=lambda tag: -len(tag.begin))
     begins = re.compile("|".join(re.escape(tag.begin) for tag in by_length))
+    # Where each end stands, but for those behind which the rest cannot be read.
+    ends = {tag.end: _places(tag.end, text) for tag in tags}
+
+    def dismiss(after: int) -> None:
+        for end, places in ends.items():
+            at = bisect_left(places, after - len(end))
+            if at < len(places) and places[at] == after - len(end):
+                del places[at]
 
     def ways(at: int) -> Iterator[_Found | None]:
         opened = begins.search(text, at)
@@ -100,33 +109,41 @@ def _cut(tags: Sequence[ReadTag], name: str, text: str) -> list[_Found]:
             if not text.startswith(tag.begin, start):
                 continue
             first = start + len(tag.begin)
-            last = text.find(tag.end, first)
-            while last >= 0:
+            places, last = ends[tag.end], first - 1
+            while (index := bisect_right(places, last)) < len(places):
+                last = places[index]
                 if tag.is_whole(text[first:last]):
                     yield _Found(tag, start, first, last, last + len(tag.end))
-                last = text.find(tag.end, last + 1)
 
     path: list[_Found] = []
     open_ways = [ways(0)]
-    hopeless: set[int] = set()
     while open_ways:
         for found in open_ways[-1]:
             if found is None:
                 return path
-            if found.after not in hopeless:
-                path.append(found)
-                open_ways.append(ways(found.after))
-                break
+            path.append(found)
+            open_ways.append(ways(found.after))
+            break
         else:
             open_ways.pop()
             if path:
-                hopeless.add(path.pop().after)
+                dismiss(path.pop().after)
     opened = begins.search(text)
     where = "" if opened is None else f" {opened[0]!r} at position {opened.start():,}"
     raise ParseError(
         f"The text is no {name}: a tag opens nothing that is whole, such as{where}. Text: {text!r}",
         text=text,
     )
+
+
+def _places(end: str, text: str) -> list[int]:
+    """Where ``end`` stands in ``text``, in order; it may overlap itself."""
+    places: list[int] = []
+    at = text.find(end)
+    while at >= 0:
+        places.append(at)
+        at = text.find(end, at + 1)
+    return places
 
 
 def whole_of(grammar: ir.Grammar) -> Callable[[str], bool]:

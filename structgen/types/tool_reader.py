@@ -94,6 +94,11 @@ def _without_calls(
     def read(text: str) -> list[Any]:
         if answer is not None:
             return [answer.parse(text)]
+        begun = text if syntax.marker else text[after_blanks(text, 0) :]
+        if syntax.marker in begun if syntax.marker else begun.startswith(syntax.before):
+            raise ParseError(
+                f"The text is no {name}: a call begins in it. Text: {text!r}", text=text
+            )
         return [text] if text else []
 
     if answer is not None:

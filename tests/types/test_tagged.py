@@ -44,6 +44,7 @@ from structgen import (
     Vocabulary,
 )
 from structgen.types import lower
+from structgen.types.tag_reader import ReadTag, read_tags
 
 
 class Point(BaseModel):
@@ -357,3 +358,20 @@ def test_random_texts_of_a_real_vocabulary_parse() -> None:
         text = written.text
         pieces = constraint.output.parse(text)
         assert sum(isinstance(piece, TaggedValue) for piece in pieces) >= 2
+
+
+@pytest.mark.parametrize("inside", [str, int])
+def test_a_text_is_read_in_few_looks_at_what_is_inside(inside: Any) -> None:
+    looks: list[str] = []
+
+    def is_whole(text: str) -> bool:
+        looks.append(text)
+        return inside is str or text.isdigit()
+
+    tag = ReadTag("<a>", "</a>", is_whole, str, str, (0, None))
+    text = "<a>1</a>" * 400
+    assert read_tags([tag], (0, None), "text", text) == ["1"] * 400
+    assert len(looks) == 400
+    with pytest.raises(ParseError, match="opens nothing that is whole"):
+        read_tags([tag], (0, None), "text", text + "<a>")
+    assert len(looks) == 800

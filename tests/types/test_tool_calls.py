@@ -218,11 +218,14 @@ def test_none_may_be_called_and_the_prompt_tells_of_all() -> None:
     for text in ("", "Hello <tool", '{"name": "add"}'):
         assert constraint.allows(text), text
         assert constraint.output.parse(text) == ([text] if text else [])
-    for text in (ADD, "<tool_call>", "So: <tool_call>"):
-        assert not constraint.allows(text), text
     bare = structgen.compile(CASES["bare none"], LETTERS)
     assert bare.allows("<tool_call>")
-    assert not bare.allows(' {"name": "add", "parameters": {}}')
+    assert bare.output.parse("<tool_call>") == ["<tool_call>"]
+    called = [(constraint, text) for text in (ADD, "<tool_call>", "So: <tool_call>")]
+    for one, text in (*called, (bare, ' {"name": "add", "parameters": {}}')):
+        assert not one.allows(text), text
+        with pytest.raises(ParseError, match="a call begins in it"):
+            one.output.parse(text)
     typed = structgen.compile(CASES["answer and none"], LETTERS)
     assert typed.output.parse('{"to":"me"}') == [Payment(to="me")]
     assert not typed.allows("Hello")
