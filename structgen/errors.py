@@ -321,7 +321,15 @@ class Overloaded(StructgenError):
 
 
 class PromptError(StructgenError):
-    """The prompt is empty, malformed, or longer than the model's context."""
+    """The prompt is empty, malformed, or longer than the model's context.
+
+    Attributes:
+        is_too_long: whether it is the last of these.
+    """
+
+    def __init__(self, message: str, *, is_too_long: bool = False) -> None:
+        super().__init__(message)
+        self.is_too_long = is_too_long
 
 
 class IncompleteOutput(StructgenError):

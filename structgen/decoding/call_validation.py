@@ -228,7 +228,8 @@ def check_fits(model: Model, prompt_tokens: int) -> None:
     if prompt_tokens >= context:
         raise PromptError(
             f"The prompt has {prompt_tokens:,} tokens, but {model.name} holds {context:,}, prompt "
-            f"and output together. Shorten it by at least {prompt_tokens - context + 1:,} tokens."
+            f"and output together. Shorten it by at least {prompt_tokens - context + 1:,} tokens.",
+            is_too_long=True,
         )
 
 

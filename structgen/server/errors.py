@@ -43,6 +43,9 @@ TYPES = {
 """The type of errors by status."""
 
 
+_PROMPTS = {False: "invalid_prompt", True: "context_length_exceeded"}
+
+
 class ApiError(Exception):
     """An answer that is an error.
 
@@ -102,7 +105,7 @@ def told(error: BaseException) -> ApiError:
     if isinstance(error, BudgetTooSmall):
         return ApiError(400, message, param="max_tokens", code="budget_too_small")
     if isinstance(error, PromptError):
-        return ApiError(400, message, param="messages", code="invalid_prompt")
+        return ApiError(400, message, param="messages", code=_PROMPTS[error.is_too_long])
     if isinstance(error, (Abstained, ParseError, IncompleteOutput)):
         return ApiError(422, message, code="no_valid_output")
     if isinstance(error, SessionError):

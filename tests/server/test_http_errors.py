@@ -100,6 +100,7 @@ def test_a_long_prompt_of_a_completion_is_its_prompt(client: openai.OpenAI) -> N
     with pytest.raises(openai.BadRequestError) as caught:
         client.completions.create(model="small", prompt="a b " * 9000)
     assert caught.value.param == "prompt"
+    assert caught.value.code == "context_length_exceeded"
 
 
 BODIES: list[tuple[bytes, int]] = [
