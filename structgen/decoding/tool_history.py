@@ -45,11 +45,19 @@ _KNOWN: weakref.WeakKeyDictionary[Model, dict[bool, _Form | None]] = weakref.Wea
 def with_calls(model: Model, messages: _Messages) -> _Messages:
     """The messages in a form in which the template shows their calls and the results of these.
 
+    Raises:
+        PromptError: the last message calls tools: it is none that an answer could go on from.
+
     Cost: nothing where there are none; some renderings of the template, once a model.
     """
     calls = [len(message.get("tool_calls") or ()) for message in messages]
     if not any(calls) and all(message["role"] != "tool" for message in messages):
         return messages
+    if calls[-1]:
+        raise PromptError(
+            f"Message {len(messages) - 1}, the last, calls tools. Put their results after it: "
+            '{"role": "tool", "tool_call_id": ..., "content": ...}.'
+        )
     several = max(calls) > 1
     known = _KNOWN.setdefault(model, {})
     if several not in known:

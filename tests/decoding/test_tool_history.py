@@ -119,3 +119,10 @@ def test_chats_without_calls_are_left_alone(model: TextModel) -> None:
     assert messages_of(model, messages) == (messages, None)
     with pytest.raises(PromptError):
         messages_of(model, [{"role": "tool"}])
+
+
+@pytest.mark.parametrize("text", ["", "So: "])
+def test_calls_without_results_are_no_beginning_of_an_answer(model: TextModel, text: str) -> None:
+    chat = chat_with(call("look", {"at": "it"}), text=text)[:2]
+    with pytest.raises(PromptError, match="Message 1, the last, calls tools"):
+        messages_of(model, chat)
