@@ -4,9 +4,9 @@ In reading order: `settings` (what there is to choose, from flags, environment a
 (what goes wrong, as clients expect it), `bodies` (bytes to JSON), `wire` (JSON to the requests of a
 Runner), `auth` and `limits` (who may ask, and how much), `gateway` (what every request passes
 through), `exchange` (work that ends when its client goes away), `sse` (streams), `routes` (the
-endpoints; `items`, `response_events` and `store` for those of the Responses API), `openapi` (what
-``/docs`` says), `app` (all of it together), `serving` (uvicorn). What an answer is stands in
-`structgen.runner`: here is only HTTP.
+endpoints; `turn`, `input_items`, `output_items`, `response_events` and `store` for those of the
+Responses API), `openapi` (what ``/docs`` says), `app` (all of it together), `serving` (uvicorn).
+What an answer is stands in `structgen.runner`: here is only HTTP.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from typing import Any, final
 from structgen.runner import ChatChunk
 
 from .errors import ApiError
-from .items import call_item, message_item, new_id, reasoning_item, text_part, usage_of
+from .output_items import call_item, message_item, new_id, reasoning_item, text_part, usage_of
 from .sse import event
 
 

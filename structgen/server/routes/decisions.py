@@ -19,7 +19,7 @@ from structgen.runner import DecisionRequest, DecisionResponse
 from ..bodies import json_object
 from ..errors import ApiError, told
 from ..exchange import answered, settings_of
-from ..items import messages_of
+from ..input_items import messages_of
 from ..openapi import answers
 from ..wire import refused
 from .text import check_model, note, runner_of, said

@@ -15,11 +15,13 @@ from ..bodies import json_object
 from ..errors import ApiError
 from ..exchange import answered, settings_of, too_long
 from ..gateway import LOG
-from ..items import Turn, response_of, said_in, turn_of
+from ..input_items import said_in
 from ..openapi import answers
+from ..output_items import response_of
 from ..response_events import Events
 from ..sse import EventStream, begun
 from ..store import Store, Stored
+from ..turn import Turn, turn_of
 from ..wire import refused
 from .chat import is_head
 from .text import check_model, note, runner_of, said, tried
@@ -78,7 +80,7 @@ async def create(request: Request) -> Any:
     await tried(request, turn.asked)
     runner = runner_of(request)
     model = runner.get_model_info(chat.model)["id"]
-    stored = Stored(response_of(turn, model), turn.items, turn.messages, request.state.holder)
+    stored = Stored(response_of(turn.echo, model), turn.items, turn.messages, request.state.holder)
     if turn.asked.streams:
         return await _streamed(request, turn, stored)
     if turn.in_background:

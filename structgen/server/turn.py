@@ -1,20 +1,18 @@
-"""The Responses API: from its body to a chat, and from the chat's answer to its items.
+"""A request of the Responses API, as the chat that it is.
 
-Owns names and shapes: ``input`` items are messages, calls and results of a chat; ``text.format`` is
-``response_format``, flattened, as are tools; an answer is a list of output items. Knows no storage
-and no HTTP.
+Owns its fields: ``text.format`` is ``response_format``, flattened, as are tools; what each is
+called in errors, and which are not supported. Knows no storage and no HTTP.
 """
 
 from __future__ import annotations
 
-import secrets
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from structgen.runner import ChatRequest
 
+from .input_items import items_of, messages_in
 from .settings import Settings
 from .wire import Asked, asked, refused
 
@@ -105,8 +103,8 @@ def turn_of(body: Mapping[str, Any], before: list[dict[str, Any]], settings: Set
     left = dict(body)
     chat: dict[str, Any] = {name: left.pop(name) for name in _SAME if name in left}
     given = left.pop("input", None)
-    items = _items(given)
-    new = _messages(items)
+    items = items_of(given)
+    new = messages_in(items)
     messages = [*before, *new]
     if not messages:
         raise refused("input: there is none. Pass a text, or a list of items.", "input", "missing")
@@ -287,207 +285,3 @@ def _logprobs(left: Mapping[str, Any], chat: dict[str, Any]) -> None:
         chat["logprobs"] = True
     if left.get("top_logprobs") is not None:
         chat["top_logprobs"] = left["top_logprobs"]
-
-
-# -- input --------------------------------------------------------------------------------------
-
-
-def _items(given: Any) -> list[dict[str, Any]]:
-    """The input as items, each with its type."""
-    if given is None:
-        return []
-    if isinstance(given, str):
-        given = [{"role": "user", "content": given}]
-    if not isinstance(given, list):
-        raise refused("input is a text, or a list of items.", "input", "invalid_value")
-    found = []
-    for index, item in enumerate(given):
-        if not isinstance(item, dict):
-            raise refused(f"input[{index}] is no object.", f"input[{index}]", "invalid_value")
-        kind = item.get("type") or ("message" if "role" in item else None)
-        if not isinstance(kind, str) or kind not in _KNOWN:
-            raise refused(
-                f"input[{index}].type: {kind!r} is not supported. It is one of "
-                f"{', '.join(_KNOWN)}.",
-                f"input[{index}].type",
-            )
-        for name, value in item.items():
-            if name not in _KNOWN[kind] and value is not None:
-                raise refused(f"input[{index}].{name} is not supported.", f"input[{index}].{name}")
-        found.append({**item, "type": kind, "id": item.get("id") or new_id("msg_")})
-        if not isinstance(found[-1]["id"], str):
-            raise refused(f"input[{index}].id is a text.", f"input[{index}].id", "invalid_value")
-    return found
-
-
-_ROLES = ("user", "assistant", "system", "developer")
-
-_KNOWN = {
-    "message": {"type", "id", "role", "content", "status", "phase"},
-    "function_call": {"type", "id", "call_id", "name", "arguments", "status"},
-    "function_call_output": {"type", "id", "call_id", "output", "status"},
-    "reasoning": {"type", "id", "summary", "content", "status"},
-}
-"""Kinds of items, and what each may have."""
-
-
-def messages_of(given: Any) -> list[dict[str, Any]]:
-    """An ``input`` as messages of a chat.
-
-    Raises:
-        ApiError: an item is unknown or wrong.
-    """
-    return _messages(_items(given))
-
-
-def _messages(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Items as messages of a chat: calls in a row are one message."""
-    found: list[dict[str, Any]] = []
-    thought: str | None = None
-    for index, item in enumerate(items):
-        at = f"input[{index}]"
-        kind = item["type"]
-        if kind == "reasoning":
-            thought = _joined(item.get("content") or [], f"{at}.content", ("reasoning_text",))
-            continue
-        if kind == "function_call_output":
-            output = item.get("output")
-            text = output
-            if not isinstance(output, str):
-                text = _joined(output, f"{at}.output", ("input_text",))
-            found.append(
-                {"role": "tool", "tool_call_id": _named(item, "call_id", at), "content": text}
-            )
-            continue
-        message: dict[str, Any]
-        if kind == "function_call":
-            call = {
-                "id": _named(item, "call_id", at),
-                "type": "function",
-                "function": {
-                    "name": _named(item, "name", at),
-                    "arguments": _named(item, "arguments", at),
-                },
-            }
-            last = found[-1] if found else {}
-            if last.get("role") == "assistant" and thought is None:
-                last.setdefault("tool_calls", []).append(call)
-                continue
-            message = {"role": "assistant", "content": None, "tool_calls": [call]}
-        else:
-            content = item.get("content")
-            if not isinstance(content, str):
-                content = _joined(content, f"{at}.content", ("input_text", "output_text", "text"))
-            role = item.get("role")
-            if not isinstance(role, str) or role not in _ROLES:
-                raise refused(f"{at}.role: {role!r} is not supported.", f"{at}.role")
-            message = {"role": role, "content": content}
-        if thought and message["role"] == "assistant":
-            message["reasoning_content"] = thought
-        thought = None
-        found.append(message)
-    return found
-
-
-def _named(item: Mapping[str, Any], name: str, at: str) -> str:
-    value = item.get(name)
-    if not isinstance(value, str):
-        raise refused(f"{at}.{name} is a text.", f"{at}.{name}", "invalid_value")
-    return value
-
-
-def _joined(parts: Any, at: str, kinds: tuple[str, ...]) -> str:
-    """The texts of parts of a content."""
-    if not isinstance(parts, list):
-        raise refused(f"{at} is a text, or a list of parts.", at, "invalid_value")
-    texts = []
-    for index, part in enumerate(parts):
-        kind = part.get("type") if isinstance(part, dict) else None
-        if kind not in kinds or not isinstance(part.get("text"), str):
-            raise refused(
-                f"{at}[{index}]: parts of type {kind!r} are not supported. They are "
-                f"{' or '.join(kinds)}, with a text.",
-                f"{at}[{index}].type",
-            )
-        texts.append(part["text"])
-    return "".join(texts)
-
-
-# -- output -------------------------------------------------------------------------------------
-
-
-def new_id(prefix: str) -> str:
-    """An id that nothing else has."""
-    return prefix + secrets.token_hex(16)
-
-
-def response_of(turn: Turn, model: str) -> dict[str, Any]:
-    """An answer that has only begun."""
-    return {
-        "id": new_id("resp_"),
-        "object": "response",
-        "created_at": int(time.time()),
-        "completed_at": None,
-        "status": "in_progress",
-        "error": None,
-        "incomplete_details": None,
-        "model": model,
-        "output": [],
-        "usage": None,
-        **turn.echo,
-    }
-
-
-def text_part(text: str, logprobs: list[Any] | None = None) -> dict[str, Any]:
-    """A part of a message."""
-    return {"type": "output_text", "text": text, "annotations": [], "logprobs": logprobs or []}
-
-
-def message_item(id_: str, parts: list[dict[str, Any]], status: str) -> dict[str, Any]:
-    """A message of the assistant's."""
-    return {
-        "type": "message",
-        "id": id_,
-        "role": "assistant",
-        "status": status,
-        "content": parts,
-    }
-
-
-def reasoning_item(id_: str, text: str | None, status: str) -> dict[str, Any]:
-    """A thought."""
-    content = [] if text is None else [{"type": "reasoning_text", "text": text}]
-    return {"type": "reasoning", "id": id_, "summary": [], "content": content, "status": status}
-
-
-def call_item(id_: str, call_id: str, name: str, arguments: str, status: str) -> dict[str, Any]:
-    """A call that the model asks for."""
-    return {
-        "type": "function_call",
-        "id": id_,
-        "call_id": call_id,
-        "name": name,
-        "arguments": arguments,
-        "status": status,
-    }
-
-
-def usage_of(usage: Any) -> dict[str, Any]:
-    """Tokens of a chat, as they are called here."""
-    return {
-        "input_tokens": usage.prompt_tokens,
-        "input_tokens_details": {
-            "cached_tokens": usage.prompt_tokens_details.cached_tokens,
-            "cache_write_tokens": 0,
-        },
-        "output_tokens": usage.completion_tokens,
-        "output_tokens_details": {
-            "reasoning_tokens": usage.completion_tokens_details.reasoning_tokens
-        },
-        "total_tokens": usage.total_tokens,
-    }
-
-
-def said_in(output: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Output items as messages, for the turn after."""
-    return _messages([{**item} for item in output])
