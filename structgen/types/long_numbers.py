@@ -94,6 +94,7 @@ def _told_apart(text: str) -> tuple[str, _Told]:
         known[exact] = exact
     floats: dict[float, float] = {}
     replaced: dict[Decimal, float] = {}
+    last: dict[float, float] = {}  # the float that was taken last for one
     out: list[str] = []
     done = 0
     for match, exact, rounded in long:
@@ -103,10 +104,11 @@ def _told_apart(text: str) -> tuple[str, _Told]:
         elif known.setdefault(as_read, exact) == exact:
             continue
         else:
-            other = rounded
+            other = last.get(rounded, rounded)
+            towards = 0.0 if abs(rounded) > 1 else math.inf  # on whose way there are enough
             while (as_read := Decimal(repr(other))) in known:
-                other = math.nextafter(other, 0.0 if math.isinf(other) else math.inf)
-            replaced[exact] = other
+                other = math.nextafter(other, towards)
+            replaced[exact] = last[rounded] = other
             known[as_read] = exact
             floats[other] = rounded
         out += [text[done : match.start()], repr(other)]

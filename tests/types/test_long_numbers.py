@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable
 from decimal import Decimal
 from typing import Annotated, Any, NamedTuple, Optional
@@ -156,3 +157,31 @@ def test_short_numbers_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     output.parse(f'{{"a":{LONG}}}')
     output.parse(f'{{"a":{NEXT}}}')
     assert made == 1
+
+
+def test_numbers_that_round_alike_are_told_apart_in_few_steps(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    steps: list[float] = []
+    following = math.nextafter
+
+    def counted(value: float, towards: float) -> float:
+        steps.append(value)
+        return following(value, towards)
+
+    monkeypatch.setattr(math, "nextafter", counted)
+    texts = [f"0.1000000000000000000000{i:03}" for i in range(1, 301)]
+    assert lower(list[Decimal]).parse(f"[{','.join(texts)}]") == [*map(Decimal, texts)]
+    assert len(steps) < 2 * len(texts)
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        ["1e400", "1e401", "1e402", "-1e400", "-1e401", "-1e402"],
+        ["1.7976931348623157e308", *(f"1.7976931348623157000{i}e308" for i in range(1, 5))],
+        ["1e-400", "2e-400", "3e-400", "-1e-400", "-2e-400", "0.0", "0"],
+    ],
+)
+def test_numbers_at_the_ends_of_what_floats_hold(texts: list[str]) -> None:
+    assert lower(list[Decimal]).parse(f"[{','.join(texts)}]") == [*map(Decimal, texts)]
