@@ -526,7 +526,7 @@ class ExplainRequest(Request):
     grammar_type: Literal["regex", "json_schema", "lark", "gbnf", "choice"] | None = None
     max_tokens: Annotated[StrictInt, Field(ge=1)] | None = None
     before: Annotated[list[StrictInt], Field(max_length=8_192)]
-    token: StrictInt | StrictStr
+    token: StrictInt | Annotated[StrictStr, Field(max_length=1_000)]
     chosen: StrictInt
 
 

@@ -423,3 +423,37 @@ def test_thoughts_stand_beside_the_answer(runner: Runner) -> None:
     assert caught.value.param == "thinking_budget"
     short = runner.chat({**asked, "thinking_budget": None, "enable_thinking": False})
     assert short.choices[0].message.reasoning_content is None
+
+
+def test_a_trace_in_pieces_is_the_whole_one(runner: Runner) -> None:
+    fields: dict[str, Any] = {
+        "messages": "Invent a person.",
+        "response_format": form(SCHEMA),
+        "max_tokens": 40,
+        "trace": True,
+        "temperature": 0.8,
+        "seed": 3,
+        "n": 2,
+    }
+    whole = runner.chat(**fields)
+    steps: list[dict[int, Any]] = [{}, {}]
+    for chunk in runner.stream_chat(**fields):
+        for choice in chunk.choices:
+            steps[choice.index] |= {step.index: step for step in choice.trace or ()}
+    for choice, known in zip(whole.choices, steps, strict=True):
+        assert choice.trace is not None
+        assert [known[i].token_id for i in range(len(known))] == [s.token_id for s in choice.trace]
+        text = b"".join(bytes(step.bytes) for step in choice.trace)
+        assert text.decode() == choice.message.content
+        ids = [step.token_id for step in choice.trace]
+        reason = runner.explain(
+            response_format=fields["response_format"],
+            max_tokens=40,
+            before=ids[:1],
+            token="!",
+            chosen=ids[1],
+        )
+        assert reason.startswith("'!' was not allowed at $")
+    with pytest.raises(RequestError, match="trace") as caught:
+        runner.complete(prompt="a", trace=True)
+    assert caught.value.param == "trace"
