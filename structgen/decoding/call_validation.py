@@ -38,17 +38,18 @@ from structgen.sampling import (
     TokenIds,
     TokenMask,
 )
+from structgen.types import ToolsOffered
 
 
 def messages_of(
-    model: Model, prompt: Prompt, constraint: Constraint | None = None, instructions: str = ""
+    model: Model, prompt: Prompt, offered: ToolsOffered | None = None, instructions: str = ""
 ) -> tuple[str | list[dict[str, Any]], Sequence[Mapping[str, Any]] | None]:
     """A prompt as it is given to the model: text, or messages and the tools for the template.
 
     Args:
         model: the model.
         prompt: text; or chat messages.
-        constraint: the output type, of whose tools a chat tells the model.
+        offered: the tools that a chat tells the model of.
         instructions: what else the system message of a chat tells.
 
     Raises:
@@ -60,7 +61,7 @@ def messages_of(
     parsed = with_calls(model, parsed)
     if instructions:
         parsed = told(model, parsed, instructions)
-    return with_tools(model, parsed, None if constraint is None else constraint.output.offered)
+    return with_tools(model, parsed, offered)
 
 
 def encode(
@@ -70,7 +71,8 @@ def encode(
     constraint: Constraint | None = None,
 ) -> TokenIds:
     """Return the tokens of a prompt, int32 ``[n]``: those of `messages_of`, by `tokens_of`."""
-    parsed, tools = messages_of(model, prompt, constraint)
+    offered = None if constraint is None else constraint.output.offered
+    parsed, tools = messages_of(model, prompt, offered)
     return tokens_of(model, parsed, special_tokens, tools=tools)
 
 

@@ -18,7 +18,7 @@ from structgen.constraint import compile as compile_constraint
 from structgen.errors import OptionError
 from structgen.models.base import Model
 from structgen.sampling import LogitsProcessor, TokenIds
-from structgen.types import FREE_TEXT
+from structgen.types import FREE_TEXT, ToolsOffered
 from structgen.values import Checks, Judging, checks_of
 
 from .call_validation import messages_of, tokens_of
@@ -66,8 +66,12 @@ class Task:
         processor: LogitsProcessor | None,
         think: int | Think | None = None,
         draft: bool | Draft | None = None,
+        *,
+        offered: ToolsOffered | None = None,
     ) -> None:
         """A task.
+
+        ``offered`` are the tools that prompts tell of; None: those of the output type.
 
         Raises:
             OptionError: ``think`` or ``draft`` are none of these, or there is no room to think.
@@ -75,6 +79,9 @@ class Task:
         self.model = model
         self.constraint = constraint
         self._processor = processor
+        if offered is None and constraint is not None:
+            offered = constraint.output.offered
+        self._offered = offered
         self._closing: Thoughts | None = None  # of thoughts that are not wanted
         if type(think) is int and think == 0:
             self._closing, think = Thoughts(model, Think(_ANY)), None
@@ -98,7 +105,7 @@ class Task:
             OptionError: there are sections before the answer, and the prompt has its beginning.
         """
         told = "" if self._thoughts is None else self._thoughts.instructions
-        parsed, tools = messages_of(self.model, prompt, self.constraint, told)
+        parsed, tools = messages_of(self.model, prompt, self._offered, told)
         if self.has_sections and not isinstance(parsed, str) and _begins_the_answer(parsed):
             raise OptionError(
                 "The last message is the assistant's, which begins the answer, and think= or "

@@ -69,6 +69,16 @@ INTEGRATIONS: tuple[Integration, ...] = (
         unsupported="as a structured-output backend: vLLM has a fixed list of these; beams",
         tried="stand-ins with the interfaces of vLLM 0.32 (runner V2) and before; not vLLM itself",
     ),
+    Integration(
+        name="pydantic-ai",
+        module="structgen.integrations.pydantic_ai",
+        extra="pydantic-ai",
+        enforced="native, prompted and tool outputs, arguments of tools, `tool_choice`, "
+        "`parallel_tool_calls`; within `max_tokens`",
+        validated="outputs and arguments, by pydantic-ai: what only code can check",
+        unsupported="images, audio, documents; native tools; penalties for presence and frequency",
+        tried="2.68.0, in CI",
+    ),
 )
 
 

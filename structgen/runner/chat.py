@@ -19,7 +19,7 @@ from structgen.decoding import options as search_options
 from structgen.errors import BatchError, OptionError, OutputTypeError, RequestError
 from structgen.insight import TraceStep
 from structgen.types import Call
-from structgen.workers import WorkerGenerator
+from structgen.workers import WorkerGenerator, prompt_tokens
 
 from .constraints import Wanted, refusal, wanted
 from .hosts import TextHost
@@ -182,6 +182,19 @@ async def results_of(work: Work) -> list[list[GenerationResult[Any]]]:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def prompt_length(host: TextHost, request: ChatRequest) -> int:
+    """How many tokens the prompt of a chat has.
+
+    Raises:
+        As `work_of`.
+    """
+    work = await work_of(host, request, time.perf_counter())
+    try:
+        return len(await prompt_tokens(work.generator, work.prompts[0], **work.options))
+    except OptionError as error:
+        raise told(error, work) from error
 
 
 def told(error: Exception, work: Work) -> Exception:

@@ -14,11 +14,11 @@ import weakref
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
-from structgen.errors import StructgenError
+from structgen.errors import RequestError, StructgenError
 
 from . import chat as one_chat
 from .agent import Asked
-from .conversation import Conversations, assembled
+from .conversation import Conversations, assembled, plain
 from .loops import AsyncChunkStream, ChunkStream, LoopThread
 from .management import text_host
 from .metrics import Metrics, RequestRecord
@@ -94,6 +94,29 @@ class Chats:
         asked = request_of(ChatRequest, request, model, fields)
         return AsyncChunkStream(self._thread, self._chat_stream(asked, self._callers_loop(asked)))
 
+    def count_tokens(
+        self, request: Any = None, /, *, model: str | None = None, **fields: Any
+    ) -> int:
+        """Return how many tokens the prompt of a chat has, and make no answer.
+
+        They are what ``usage.prompt_tokens`` of its answer would say: of the messages in the chat
+        template, with what it tells of tools and thoughts.
+
+        Args and raises as for `chat`; a ``session_id`` is refused, since the session may go on
+        meanwhile.
+
+        Cost: no pass of the model; the form of the answer is compiled, and kept for `chat`.
+        """
+        asked = request_of(ChatRequest, request, model, fields)
+        return self._thread.wait(self._count(asked))
+
+    async def acount_tokens(
+        self, request: Any = None, /, *, model: str | None = None, **fields: Any
+    ) -> int:
+        """`count_tokens`, for asynchronous code."""
+        asked = request_of(ChatRequest, request, model, fields)
+        return await self._thread.asked(self._count(asked))
+
     # -- sessions ---------------------------------------------------------------------------
 
     def list_session_ids(self) -> list[str]:
@@ -163,6 +186,15 @@ class Chats:
     ) -> Asked:
         entry = self._registry.entry(request.model)
         return self._conversations.answer(request, ask, entry.id, loop)
+
+    async def _count(self, request: ChatRequest) -> int:
+        if request.session_id is not None:
+            raise RequestError(
+                "session_id: tokens are counted of messages. Pass all of them.", param="session_id"
+            )
+        entry = self._registry.entry(request.model)
+        async with self._registry.lease(entry) as host:
+            return await one_chat.prompt_length(text_host(host, entry), plain(request))
 
     async def _whole(self, request: ChatRequest) -> Asked:
         """One answer of the model."""

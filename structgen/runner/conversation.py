@@ -81,7 +81,7 @@ class Conversations:
                     watched = Watched(self.metrics, self.traces, span)
                     pieces = Agent(request, loop, watched).answer(ask)
                 else:
-                    pieces = ask(_plain(request))
+                    pieces = ask(plain(request))
                 async with aclosing(pieces) as made:
                     async for piece in made:
                         if isinstance(piece, ChatResponse):
@@ -126,7 +126,7 @@ async def _keep(turn: Turn, request: ChatRequest, response: ChatResponse) -> Non
         raise
 
 
-def _plain(request: ChatRequest) -> ChatRequest:
+def plain(request: ChatRequest) -> ChatRequest:
     """A request whose tools do not run here: what grammars and prompts are made of is enough."""
     tools = request.tools or []
     if any(isinstance(tool, Tool) or _has_several(tool) for tool in tools):

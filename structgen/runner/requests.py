@@ -478,6 +478,8 @@ class EmbeddingRequest(Request):
         dimensions: keep so many numbers of each vector.
         encoding_format: how vectors are written.
         prompt_name: which of the model's prompts stands before each text: ``query``, say.
+        input_type: what the texts are: the model's prompt for these stands before each, if it has
+            one.
         truncate_sequence: whether texts that are too long are cut, rather than refused.
     """
 
@@ -485,6 +487,7 @@ class EmbeddingRequest(Request):
     dimensions: StrictInt | None = None
     encoding_format: Literal["float", "base64"] = "float"
     prompt_name: StrictStr | None = None
+    input_type: Literal["query", "document"] | None = None
     truncate_sequence: StrictBool = False
     user: StrictStr | None = None
 

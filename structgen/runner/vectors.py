@@ -26,6 +26,9 @@ from .responses import (
     RerankResult,
 )
 
+_PROMPTS = {"query": ("query",), "document": ("document", "passage", "corpus")}
+"""What models call their prompts for each type of input, those that are asked for first."""
+
 
 async def embed(host: EmbeddingHost, request: EmbeddingRequest, model: str) -> EmbeddingResponse:
     """The vectors of texts.
@@ -41,6 +44,12 @@ async def embed(host: EmbeddingHost, request: EmbeddingRequest, model: str) -> E
     for name in ("dimensions", "prompt_name"):
         if getattr(request, name) is not None:
             options[name] = getattr(request, name)
+    if request.input_type is not None:
+        if request.prompt_name is not None:
+            raise RequestError("Pass prompt_name or input_type, not both.", param="input_type")
+        known = [name for name in _PROMPTS[request.input_type] if name in embedder.prompts]
+        if known:
+            options["prompt_name"] = known[0]
     try:
         async with host.turns:
             result = await embedder.aresult(texts, **options)

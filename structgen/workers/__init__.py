@@ -3,15 +3,23 @@
 In reading order: `scheduler` (whose turn it is on a model; knows no process), `protocol` (what the
 two processes say), `verdicts` (checks of the parent's code), `worker` (the process with the model),
 `process` (its parent's side; `in_thread` where there is none), `model` (`AsyncModel`), `calls` (one
-call that is under way), `generator` (what makes outputs) and `errands` (other stages' work on the
-model). Others know `AsyncModel`, `run_errands` and the `Scheduler`.
+call that is under way), `generator` (what makes outputs) and `errands` (other work on the model).
+Others know `AsyncModel`, `run_errands`, `prompt_tokens` and the `Scheduler`.
 """
 
 from __future__ import annotations
 
-from .errands import run_errands
+from .errands import prompt_tokens, run_errands
 from .generator import WorkerGenerator
 from .model import AsyncModel
 from .scheduler import Job, Scheduler, WorkJob
 
-__all__ = ["AsyncModel", "Job", "Scheduler", "WorkJob", "WorkerGenerator", "run_errands"]
+__all__ = [
+    "AsyncModel",
+    "Job",
+    "Scheduler",
+    "WorkJob",
+    "WorkerGenerator",
+    "prompt_tokens",
+    "run_errands",
+]

@@ -457,3 +457,34 @@ def test_a_trace_in_pieces_is_the_whole_one(runner: Runner) -> None:
     with pytest.raises(RequestError, match="trace") as caught:
         runner.complete(prompt="a", trace=True)
     assert caught.value.param == "trace"
+
+
+def counted_weather(city: Literal["Rome", "Oslo"]) -> str:
+    """Tell the weather of a city."""
+    return city
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"output_type": Literal["yes", "no"]},
+        {"tools": [counted_weather], "tool_choice": "required", "parallel_tool_calls": False},
+        {"tools": [counted_weather], "output_type": Literal["yes", "no"]},
+        {"thinking_budget": 20, "output_type": Literal["yes", "no"]},
+        {"enable_thinking": False},
+    ],
+    ids=["text", "a type", "tools", "tools and a type", "thoughts", "no thoughts"],
+)
+def test_the_tokens_of_a_prompt_are_those_that_the_answer_reports(
+    runner: Runner, fields: dict[str, Any]
+) -> None:
+    messages = [{"role": "system", "content": "Be short."}, {"role": "user", "content": "Hello 🎉"}]
+    counted = runner.count_tokens(messages=messages, **fields)
+    made = runner.chat(messages=messages, **({"max_tokens": 40} | fields))
+    assert counted == made.usage.prompt_tokens
+
+
+def test_tokens_of_a_session_are_not_counted(runner: Runner) -> None:
+    with pytest.raises(RequestError, match="session_id"):
+        runner.count_tokens(messages="Hello", session_id="one")

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+from types import SimpleNamespace
 from typing import Any, Literal
 
+import numpy as np
 import pytest
 from pydantic import BaseModel
 
 from structgen import RequestError
 from structgen.decoding import options as search_options
+from structgen.runner import vectors
 from structgen.runner.constraints import wanted
+from structgen.runner.hosts import EmbeddingHost
 from structgen.runner.options import EFFORTS, limits, search_of
 from structgen.runner.requests import ChatRequest, CompletionRequest, EmbeddingRequest
 
@@ -323,3 +328,40 @@ def test_thinking_and_the_limit_share_the_tokens() -> None:
     options, think = both(reasoning_effort="minimal", max_completion_tokens=1000)
     assert options["max_new_tokens"] + think == 1000
     assert think == EFFORTS["minimal"]
+
+
+@pytest.mark.parametrize(
+    ("prompts", "input_type", "taken"),
+    [
+        ({"query": "q: ", "passage": "p: "}, "query", "query"),
+        ({"query": "q: ", "passage": "p: "}, "document", "passage"),
+        ({"document": "d: ", "passage": "p: "}, "document", "document"),
+        ({}, "query", None),
+        ({"query": "q: "}, "document", None),
+        ({"query": "q: "}, None, None),
+    ],
+)
+def test_queries_and_documents_get_the_prompts_of_the_model(
+    prompts: dict[str, str], input_type: str | None, taken: str | None
+) -> None:
+    told: list[Any] = []
+
+    class Embedding:
+        is_cross_encoder = False
+
+        async def aresult(self, texts: list[str], **options: Any) -> Any:
+            told.append(options.get("prompt_name"))
+            return SimpleNamespace(vectors=np.zeros((len(texts), 2)), n_tokens=None)
+
+    embedder: Any = Embedding()
+    embedder.prompts = prompts
+
+    async def asked(**fields: Any) -> None:
+        request = EmbeddingRequest(input="a", input_type=input_type, **fields)
+        await vectors.embed(EmbeddingHost(embedder), request, "tiny")
+
+    asyncio.run(asked())
+    assert told == [taken]
+    if input_type is not None:
+        with pytest.raises(RequestError, match="input_type"):
+            asyncio.run(asked(prompt_name="query"))
