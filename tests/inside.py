@@ -23,6 +23,13 @@ def bytes_per_token(holder: Any) -> Any:
     return holder._bytes_per_token
 
 
+def bytes_of_a_token(og_model: Any, config: Any) -> int:
+    """What a model reads off a token's key-value cache."""
+    from structgen.models.genai import model
+
+    return model._bytes_per_token(og_model, config)
+
+
 def characters(holder: Any) -> Any:
     """``_characters`` of ``holder``."""
     return holder._characters

@@ -306,7 +306,7 @@ def test_in_any_event_loop(runner: Runner) -> None:
         ({"max_tokens": 1_000_000}, "max_tokens"),
         ({"adapter": "nobody"}, "adapter"),
     ],
-    ids=str,
+    ids=lambda value: value if isinstance(value, str) else None,
 )
 def test_errors_name_the_place_in_the_request(
     runner: Runner, fields: dict[str, Any], param: str

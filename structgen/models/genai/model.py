@@ -15,6 +15,7 @@ to one
 * It sends usage data to its maker unless ``ORT_DISABLE_TELEMETRY`` is set when it is first used;
   its own ``disable_telemetry_events`` does not stop all of it.
 * The interpreter lock is held while the model runs: Ctrl-C acts between steps.
+* ``get_output`` raises for an output that there is not; 0.11 ends the process instead.
 """
 
 from __future__ import annotations
@@ -59,6 +60,9 @@ from .sequences import LiveSequence, SequencePool, TextSequence
 # What is kept of calls by default: a few conversations, or one system prompt for a few threads.
 _KEPT_SEQUENCES = 4
 _KEPT_BYTES = 512 << 20
+
+ENDS_AT_UNKNOWN_OUTPUTS = tuple(map(int, og.__version__.split(".")[:2])) < (0, 12)
+"""Whether the runtime ends the process when it is asked for an output that the graph lacks."""
 
 # A folder's own settings must not make the runtime refuse a sequence: it chooses nothing here.
 _SETTINGS = {"do_sample": False, "num_beams": 1, "num_return_sequences": 1}
@@ -268,6 +272,8 @@ class TextModel:
         Cost: what running the texts as prompts costs, one after the other. An embedder
         (`structgen.load_embedder`) is many times faster, and made for it.
         """
+        if ENDS_AT_UNKNOWN_OUTPUTS and not vectors.has_output(self.folder):
+            raise vectors.no_output(self.name)
         new = functools.partial(self._new_sequence, None)
         how = (pooling, dimensions, normalize)
         return vectors.embed(self, texts, new, *how, progress)
@@ -384,7 +390,7 @@ def load(
         vocabulary=vocabulary,
         context_length=int(config["model"]["context_length"]),
         search_defaults=_search_defaults(og_model, config),
-        bytes_per_token=_bytes_per_token(og_model),
+        bytes_per_token=_bytes_per_token(og_model, config),
         start_ids=start_ids(folder, vocabulary),
         folder=folder,
         load_options={
@@ -451,7 +457,7 @@ def from_onnx_genai(
         vocabulary=vocabulary,
         context_length=context_length,
         search_defaults=_search_defaults(og_model, config),
-        bytes_per_token=_bytes_per_token(og_model),
+        bytes_per_token=_bytes_per_token(og_model, config),
         start_ids=() if folder is None else start_ids(folder, vocabulary),
         folder=folder,
     )
@@ -510,17 +516,26 @@ def _probe_width(og_model: og.Model) -> int:
     return int(generator.get_logits().shape[-1])
 
 
-def _bytes_per_token(og_model: og.Model) -> int:
+def _bytes_per_token(og_model: og.Model, config: Mapping[str, Any] | None) -> int:
     """What a token takes in the key-value cache, read off one; 0 where the model names it not."""
+    if config is not None:
+        decoder = config["model"].get("decoder", {})
+        layers: Iterable[int] = range(int(decoder.get("num_hidden_layers", 0)))
+        outputs = decoder.get("outputs", {})
+    elif ENDS_AT_UNKNOWN_OUTPUTS:
+        return 0
+    else:
+        layers, outputs = itertools.count(), {}
     params = og.GeneratorParams(og_model)
     params.set_search_options(max_length=2)
     generator = og.Generator(og_model, params)
     generator.append_tokens(np.zeros(1, np.int32))
     total = 0
-    for layer in itertools.count():
-        for name in ("key", "value"):
+    for layer in layers:
+        for kind in ("key", "value"):
+            name = outputs.get(f"present_{kind}_names", f"present.%d.{kind}")
             try:
-                cache = generator.get_output(f"present.{layer}.{name}")
+                cache = generator.get_output(name.replace("%d", str(layer)))
             except Exception:
                 return total
             total += cache.nbytes // cache.shape[2]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,8 @@ from structgen.models.base import Model
 from structgen.models.passes import LONGEST_PASS
 from structgen.models.progress import Progress, late
 from structgen.sampling import TokenIds
+
+from .folders import read_config
 
 OUTPUT = "hidden_states"
 """What a graph calls its vector a token."""
@@ -86,12 +89,31 @@ def hidden_states(
             try:
                 parts.append(np.array(sequence.get_output(OUTPUT)[0], np.float32))
             except Exception as error:
-                raise ModelError(
-                    f"{name} has no output {OUTPUT!r}, so it cannot embed. Convert it with "
-                    "`structgen models convert FILE.gguf OUT --hidden-states`, or use an embedder: "
-                    "structgen.load_embedder('all-minilm-l6-v2')."
-                ) from error
+                raise no_output(name) from error
         yield np.concatenate(parts)
+
+
+def no_output(name: str) -> ModelError:
+    """What is said of a model that lacks the output."""
+    return ModelError(
+        f"{name} has no output {OUTPUT!r}, so it cannot embed. Convert it with "
+        "`structgen models convert FILE.gguf OUT --hidden-states`, or use an embedder: "
+        "structgen.load_embedder('all-minilm-l6-v2')."
+    )
+
+
+def has_output(folder: Path | None) -> bool:
+    """Whether the graph in a folder has the output; False where there is no folder to look in.
+
+    Cost: reading the graph's file.
+    """
+    if folder is None:
+        return False
+    import onnx_ir
+
+    decoder = read_config(folder)["model"].get("decoder", {})
+    graph = onnx_ir.load(folder / decoder.get("filename", "model.onnx")).graph
+    return any(output.name == OUTPUT for output in graph.outputs)
 
 
 def _passes(row: TokenIds) -> list[TokenIds]:
