@@ -14,6 +14,7 @@ from typing import Any
 from structgen.decoding import TypeOptions
 from structgen.decoding import options as search_options
 from structgen.errors import OptionError
+from structgen.storage import fork_safe
 from structgen.types import cache_key
 
 MAX_KEPT = 8
@@ -24,7 +25,7 @@ class KeptGenerators:
     """The generators of the output types that a model was asked for last. Thread-safe."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = fork_safe(threading.Lock())
         self._kept: OrderedDict[Hashable, Any] = OrderedDict()
 
     def get(self, make: Callable[..., Any], output_type: Any, options: Mapping[str, Any]) -> Any:
@@ -37,7 +38,9 @@ class KeptGenerators:
         """
         type_key = cache_key(output_type)
         try:
-            key = None if type_key is None else (type_key, tuple(sorted(options.items())))
+            # By their types, too: what is no option, such as draft=1, may equal one that is.
+            given = [(name, type(options[name]), options[name]) for name in sorted(options)]
+            key = None if type_key is None else (type_key, *given)
             hash(key)
         except TypeError:  # such options say what documents hold
             key = None

@@ -50,7 +50,7 @@ _ALIASES = {
     "repeat_penalty": "repetition_penalty",
 }
 
-_COMPILE_OPTIONS = frozenset(field.name for field in fields(JsonOptions))
+_COMPILE_OPTIONS = frozenset(("think", "draft", *(field.name for field in fields(JsonOptions))))
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,7 +309,8 @@ def unknown(name: str) -> str:
     if name in _COMPILE_OPTIONS:
         return (
             f"Option {name!r} says how outputs are written, which is settled before a call. It "
-            f"belongs to Generator(model, output_type, {name}=...) or structgen.compile."
+            f"belongs to Generator(model, output_type, {name}=...)"
+            f"{'.' if name in ('think', 'draft') else ' or structgen.compile.'}"
         )
     if name in _UNSUPPORTED:
         return f"Option {name!r} is not supported. {_UNSUPPORTED[name]}"
