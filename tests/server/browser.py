@@ -124,6 +124,12 @@ class Browser:
         }
         self._do("/actions", {"actions": [pointer]})
 
+    def errors(self) -> list[str]:
+        """What the page has done wrong, since this was last asked."""
+        answer = self._http.post(f"{self._path}/se/log", json={"type": "browser"})
+        told = [one["message"] for one in answer.json()["value"] if one["level"] == "SEVERE"]
+        return [one for one in told if "Failed to load resource" not in one]
+
     def screenshot(self, path: Path, *, whole: bool = True) -> None:
         """Write what is seen to a PNG file."""
         made = self._cdp("Page.captureScreenshot", format="png", captureBeyondViewport=whole)

@@ -292,6 +292,7 @@ def page(served: Served) -> Iterator[Browser]:
         made.type("#key", f"{KEY}\ue004")
         made.wait("document.querySelector('#model').value === 'small'")
         yield made
+        assert made.errors() == []  # its policy among them
 
 
 def ended(page: Browser) -> str:

@@ -1,92 +1,17 @@
-// The page: reads the form, asks this server, and shows the tokens as they come.
-// Owns what is on the screen. It asks nobody but the server that it came from.
+// The page: reads the form, runs it, and shows the tokens as they come.
+// Owns the form, a run and its tokens. `server.js` asks, `results.js` shows what came of it.
 
 import { withCurl, withOpenai, withStructgen } from "./calls.js";
+import { $, kept, make, number, percent } from "./dom.js";
 import { draw } from "./draw.js";
 import { CHOICES, PROMPTS, PYDANTIC, QUESTIONS, REGEXES, SCHEMAS } from "./examples.js";
 import { schemaOf } from "./pydantic.js";
-import { partial } from "./values.js";
+import { showAnswers, showValue } from "./results.js";
+import { ask, askJson, events, needsKey } from "./server.js";
 
-const $ = id => document.getElementById(id);
 const TYPES = { json_schema: "JSON Schema", pydantic: "Pydantic", regex: "Regex", choice: "Choices",
   grammar: "Grammar", decisions: "Decisions", free: "Free text" };
 const LANGUAGES = { structgen: "Python", openai: "openai", curl: "curl" };
-const number = value => value.toLocaleString("en");
-const percent = p => p >= .9995 ? "100%" : p >= .1 ? `${(100 * p).toFixed(1)}%`
-  : p >= 1e-4 ? `${(100 * p).toFixed(2)}%` : p ? p.toExponential(1) : "0%";
-
-function make(tag, name, ...children) {
-  const element = document.createElement(tag);
-  if (name) element.className = name;
-  element.append(...children.filter(one => one !== null && one !== undefined));
-  return element;
-}
-
-function kept(name, value) {  // a browser may forbid storage
-  try {
-    if (value === undefined) return localStorage.getItem(`structgen-${name}`);
-    if (value === "") localStorage.removeItem(`structgen-${name}`);
-    else localStorage.setItem(`structgen-${name}`, value);
-  } catch { /* then it is not kept */ }
-  return null;
-}
-
-// -- asking the server --------------------------------------------------------------------------
-
-class Refused extends Error {
-  constructor(status, told) {
-    super(told.message ?? `The server answers ${status}.`);
-    this.status = status;
-    this.param = told.param ?? null;
-  }
-}
-
-let needsKey = false;
-
-async function ask(path, body, signal) {
-  const headers = {};
-  if (body !== undefined) headers["Content-Type"] = "application/json";
-  if ($("key").value) headers.Authorization = `Bearer ${$("key").value}`;
-  const answer = await fetch(path, {
-    method: body === undefined ? "GET" : "POST", headers, signal,
-    body: body === undefined ? undefined : JSON.stringify(body),
-  });
-  if (answer.ok) return answer;
-  let told = {};
-  try {
-    told = (await answer.json()).error ?? {};
-  } catch { /* no JSON: the status has to do */ }
-  if (answer.status === 401) {
-    needsKey = true;
-    $("key-box").hidden = false;
-    showCode();
-  }
-  throw new Refused(answer.status, told);
-}
-
-const askJson = async (path, body, signal) => (await ask(path, body, signal)).json();
-
-/** The objects of a stream of events. */
-async function* events(answer) {
-  const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
-  let held = "";
-  for (;;) {
-    const { done, value } = await reader.read();
-    if (done) return;
-    held += value;
-    const whole = held.split("\n\n");
-    held = whole.pop();
-    for (const event of whole) {
-      const data = event.split("\n").filter(line => line.startsWith("data:"))
-        .map(line => line.slice(5).trim()).join("\n");
-      if (data === "[DONE]") return;
-      if (!data) continue;
-      const piece = JSON.parse(data);
-      if (piece.error) throw new Refused(200, piece.error);
-      yield piece;
-    }
-  }
-}
 
 // -- the form -----------------------------------------------------------------------------------
 
@@ -286,7 +211,11 @@ async function start() {
     $("figures").scrollIntoView({ behavior: "smooth" });
   }
   try {
-    if (isDecision) await decide();
+    if (isDecision) {
+      const found = await askJson("/v1/decisions", now.body, run.controller.signal);
+      run.usage = { prompt_tokens: found.usage?.input_tokens, completion_tokens: 0 };
+      showAnswers(run, found);
+    }
     else await stream();
   } catch (error) {
     run.reason = "failed";
@@ -352,7 +281,7 @@ function render() {
   figures();
   if (run.asked.kind === "decisions") return;
   tokens();
-  value();
+  showValue(run);
 }
 
 function figures() {
@@ -505,125 +434,6 @@ async function explain(mine, step, token, place) {
   place.textContent = await mine.reasons.get(key);
 }
 
-// -- the value ----------------------------------------------------------------------------------
-
-const FEW = 1000;
-
-/** For each path, what the model gave to what was chosen there: {sum, n, most}. */
-function sureness() {
-  const found = new Map();
-  for (const step of run.steps) {
-    if (!step || step.is_end || step.is_forced) continue;
-    const one = found.get(step.path) ?? { sum: 0, n: 0, most: 0 };
-    found.set(step.path, { sum: one.sum + step.logprob, n: one.n + 1, most: Math.max(one.most, step.allowed) });
-  }
-  return found;
-}
-
-/** How sure the model was of a value: of a choice among few as a whole, of free text a token. */
-function sure(path, sums) {
-  const known = run.confidence?.[path];
-  if (known) {
-    const bar = make("span", "sure known", percent(known.probability));
-    bar.style.setProperty("--w", `${(100 * known.probability).toFixed(1)}%`);
-    bar.title = "How sure the model is of this value, over all the ways to write it:\n"
-      + known.alternatives.map(other => `${JSON.stringify(other.value)} ${percent(other.probability)}`).join("\n");
-    return bar;
-  }
-  const one = sums.get(path);
-  const isFew = one !== undefined && one.most <= FEW;
-  const p = one === undefined ? 1 : Math.exp(isFew ? one.sum : one.sum / one.n);
-  const bar = make("span", "sure", one === undefined ? "forced" : isFew ? percent(p) : `${percent(p)} a token`);
-  bar.style.setProperty("--w", `${(100 * p).toFixed(1)}%`);
-  bar.title = one === undefined ? "It was the only way on."
-    : isFew ? "How likely the model found this text, token by token, among what was allowed."
-      : "How likely the model found a token of it, among what was allowed: the geometric mean.";
-  return bar;
-}
-
-function leaf(key, text, kind, path, isWhole, sums) {
-  const row = make("div", `leaf${isWhole ? "" : " growing"}`,
-    make("span", "", key === null ? null : make("span", "key", `${key}: `), make("span", kind, text)));
-  if (path !== null && isWhole) row.append(sure(path, sums));
-  return row;
-}
-
-function tree(node, key, sums) {
-  if (node === null) return leaf(key, "…", "state", null, false, sums);
-  if (node.kind === "string") return leaf(key, JSON.stringify(node.value), "", node.path, node.whole, sums);
-  if (node.kind === "other") {
-    return leaf(key, node.text, node.text === "null" ? "null" : "", node.path, node.whole || run.isOver, sums);
-  }
-  const [open, close] = node.kind === "object" ? "{}" : "[]";
-  const inside = node.members.map(({ step, node: child, isKey }) =>
-    isKey ? make("div", "leaf growing", make("span", "", make("span", "key", step)))
-      : tree(child, node.kind === "object" ? step : null, sums));
-  const head = make("div", "", key === null ? null : make("span", "key", `${key}: `), open,
-    inside.length || !node.whole ? null : close);
-  return make("div", "", head, make("div", "in", ...inside), inside.length && node.whole ? close : null);
-}
-
-function value() {
-  const { kind } = run.asked;
-  const isJson = kind === "json_schema" || kind === "pydantic";
-  const sums = sureness();
-  const state = $("value-state");
-  let isValid = run.isOver && run.reason === "stop";
-  if (isJson) {
-    $("value").replaceChildren(run.text ? tree(partial(run.text), null, sums) : "");
-    try {
-      if (isValid) JSON.parse(run.text);
-    } catch {
-      isValid = false;
-    }
-  } else if (kind === "free") {
-    $("value").replaceChildren(run.text);
-  } else {
-    $("value").replaceChildren(run.text ? leaf(null, run.text, "", "$", run.isOver, sums) : "");
-  }
-  state.classList.toggle("good", isValid && kind !== "free");
-  state.textContent = !run.isOver ? "growing …" : isValid
-    ? { json_schema: "valid JSON, whole", pydantic: "valid JSON, whole", regex: "matches",
-      choice: "one of the choices", grammar: "of the grammar", free: "ended by itself" }[kind]
-    : run.reason === "length" ? "cut at the most tokens" : run.reason ?? "stopped";
-  if (isValid && run.shortened) state.textContent += `; the most tokens shortened ${run.shortened.join(", ")}`;
-}
-
-// -- decisions ----------------------------------------------------------------------------------
-
-async function decide() {
-  const found = await askJson("/v1/decisions", run.asked.body, run.controller.signal);
-  run.usage = { prompt_tokens: found.usage?.input_tokens, completion_tokens: 0 };
-  const rows = (pairs, chosen) => pairs.map(([name, p]) => {
-    const row = make("div", `bar${name === chosen ? " it" : ""}`, make("code", "", name),
-      make("span", "", percent(p)));
-    row.style.setProperty("--w", `${(100 * p).toFixed(1)}%`);
-    row.style.setProperty("--tint", "var(--good)");
-    return row;
-  });
-  $("value").replaceChildren(...found.answers.map((answer, index) => {
-    const question = run.asked.body.questions[index] ?? {};
-    const sure = answer.confidence === undefined || answer.confidence === null ? null
-      : make("span", "state", ` confidence ${percent(answer.confidence)}`);
-    const head = make("div", "", make("b", "", answer.name ?? question.instructions ?? ""), " ", sure);
-    let body = [];
-    if (answer.type === "predicate") {
-      body = rows([["yes", answer.probability], ["no", 1 - answer.probability]],
-        answer.probability >= .5 ? "yes" : "no");
-    } else if (answer.type === "refusal") {
-      body = [make("span", "state", "none was likely enough")];
-    } else {
-      const pairs = (answer.probabilities ?? []).map(one =>
-        [String(one.label ?? one.value), one.probability]);
-      const best = pairs.reduce((a, b) => b[1] > a[1] ? b : a, ["", -1])[0];
-      body = rows(pairs, answer.choice === undefined ? best : String(answer.choice));
-      if (answer.score !== undefined) head.append(make("span", "state", ` score ${answer.score.toFixed(2)} of 0 to ${pairs.length - 1}`));
-    }
-    return make("div", "answer", head, ...body);
-  }));
-  $("value-state").textContent = "";
-}
-
 // -- the same call ------------------------------------------------------------------------------
 
 function showCode() {
@@ -717,6 +527,7 @@ $("stop").addEventListener("click", () => run?.controller.abort());
 $("copy").addEventListener("click", copy);
 $("model").addEventListener("change", changed);
 $("key").addEventListener("change", models);
+document.addEventListener("key-wanted", showCode);
 $("grammar-names").addEventListener("change", () => library().catch(fail));
 $("grammar").addEventListener("input", () => { $("grammar-names").value = ""; });
 $("theme").addEventListener("click", () => {

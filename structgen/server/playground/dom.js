@@ -1,0 +1,22 @@
+// Small things that all of the page uses: elements, numbers, what a browser keeps.
+
+export const $ = id => document.getElementById(id);
+export const number = value => value.toLocaleString("en");
+export const percent = p => p >= .9995 ? "100%" : p >= .1 ? `${(100 * p).toFixed(1)}%`
+  : p >= 1e-4 ? `${(100 * p).toFixed(2)}%` : p ? p.toExponential(1) : "0%";
+
+export function make(tag, name, ...children) {
+  const element = document.createElement(tag);
+  if (name) element.className = name;
+  element.append(...children.filter(one => one !== null && one !== undefined));
+  return element;
+}
+
+export function kept(name, value) {  // a browser may forbid storage
+  try {
+    if (value === undefined) return localStorage.getItem(`structgen-${name}`);
+    if (value === "") localStorage.removeItem(`structgen-${name}`);
+    else localStorage.setItem(`structgen-${name}`, value);
+  } catch { /* then it is not kept */ }
+  return null;
+}

@@ -1,0 +1,120 @@
+// What came of a run: the value field by field, or the answers to questions.
+// Owns how sure the model was of each, in words. What a run is, `app.js` says.
+
+import { $, make, percent } from "./dom.js";
+import { partial } from "./values.js";
+
+const FEW = 1000;
+
+/** For each path, what the model gave to what was chosen there: {sum, n, most}. */
+function sureness(run) {
+  const found = new Map();
+  for (const step of run.steps) {
+    if (!step || step.is_end || step.is_forced) continue;
+    const one = found.get(step.path) ?? { sum: 0, n: 0, most: 0 };
+    found.set(step.path, { sum: one.sum + step.logprob, n: one.n + 1, most: Math.max(one.most, step.allowed) });
+  }
+  return found;
+}
+
+/** How sure the model was of a value: of a choice among few as a whole, of free text a token. */
+function sure(run, path, sums) {
+  const known = run.confidence?.[path];
+  if (known) {
+    const bar = make("span", "sure known", percent(known.probability));
+    bar.style.setProperty("--w", `${(100 * known.probability).toFixed(1)}%`);
+    bar.title = "How sure the model is of this value, over all the ways to write it:\n"
+      + known.alternatives.map(other => `${JSON.stringify(other.value)} ${percent(other.probability)}`).join("\n");
+    return bar;
+  }
+  const one = sums.get(path);
+  const isFew = one !== undefined && one.most <= FEW;
+  const p = one === undefined ? 1 : Math.exp(isFew ? one.sum : one.sum / one.n);
+  const bar = make("span", "sure", one === undefined ? "forced" : isFew ? percent(p) : `${percent(p)} a token`);
+  bar.style.setProperty("--w", `${(100 * p).toFixed(1)}%`);
+  bar.title = one === undefined ? "It was the only way on."
+    : isFew ? "How likely the model found this text, token by token, among what was allowed."
+      : "How likely the model found a token of it, among what was allowed: the geometric mean.";
+  return bar;
+}
+
+function leaf(run, key, text, kind, path, isWhole, sums) {
+  const row = make("div", `leaf${isWhole ? "" : " growing"}`,
+    make("span", "", key === null ? null : make("span", "key", `${key}: `), make("span", kind, text)));
+  if (path !== null && isWhole) row.append(sure(run, path, sums));
+  return row;
+}
+
+function tree(run, node, key, sums) {
+  if (node === null) return leaf(run, key, "…", "state", null, false, sums);
+  if (node.kind === "string") return leaf(run, key, JSON.stringify(node.value), "", node.path, node.whole, sums);
+  if (node.kind === "other") {
+    return leaf(run, key, node.text, node.text === "null" ? "null" : "", node.path, node.whole || run.isOver, sums);
+  }
+  const [open, close] = node.kind === "object" ? "{}" : "[]";
+  const inside = node.members.map(({ step, node: child, isKey }) =>
+    isKey ? make("div", "leaf growing", make("span", "", make("span", "key", step)))
+      : tree(run, child, node.kind === "object" ? step : null, sums));
+  const head = make("div", "", key === null ? null : make("span", "key", `${key}: `), open,
+    inside.length || !node.whole ? null : close);
+  return make("div", "", head, make("div", "in", ...inside), inside.length && node.whole ? close : null);
+}
+
+/** Show the value as far as it is written. */
+export function showValue(run) {
+  const { kind } = run.asked;
+  const isJson = kind === "json_schema" || kind === "pydantic";
+  const sums = sureness(run);
+  const state = $("value-state");
+  let isValid = run.isOver && run.reason === "stop";
+  if (isJson) {
+    $("value").replaceChildren(run.text ? tree(run, partial(run.text), null, sums) : "");
+    try {
+      if (isValid) JSON.parse(run.text);
+    } catch {
+      isValid = false;
+    }
+  } else if (kind === "free") {
+    $("value").replaceChildren(run.text);
+  } else {
+    $("value").replaceChildren(run.text ? leaf(run, null, run.text, "", "$", run.isOver, sums) : "");
+  }
+  state.classList.toggle("good", isValid && kind !== "free");
+  state.textContent = !run.isOver ? "growing …" : isValid
+    ? { json_schema: "valid JSON, whole", pydantic: "valid JSON, whole", regex: "matches",
+      choice: "one of the choices", grammar: "of the grammar", free: "ended by itself" }[kind]
+    : run.reason === "length" ? "cut at the most tokens" : run.reason ?? "stopped";
+  if (isValid && run.shortened) state.textContent += `; the most tokens shortened ${run.shortened.join(", ")}`;
+}
+
+/** Show the answers to questions. */
+export function showAnswers(run, found) {
+  const rows = (pairs, chosen) => pairs.map(([name, p]) => {
+    const row = make("div", `bar${name === chosen ? " it" : ""}`, make("code", "", name),
+      make("span", "", percent(p)));
+    row.style.setProperty("--w", `${(100 * p).toFixed(1)}%`);
+    row.style.setProperty("--tint", "var(--good)");
+    return row;
+  });
+  $("value").replaceChildren(...found.answers.map((answer, index) => {
+    const question = run.asked.body.questions[index] ?? {};
+    const sure = answer.confidence === undefined || answer.confidence === null ? null
+      : make("span", "state", ` confidence ${percent(answer.confidence)}`);
+    const head = make("div", "", make("b", "", answer.name ?? question.instructions ?? ""), " ", sure);
+    let body = [];
+    if (answer.type === "predicate") {
+      body = rows([["yes", answer.probability], ["no", 1 - answer.probability]],
+        answer.probability >= .5 ? "yes" : "no");
+    } else if (answer.type === "refusal") {
+      body = [make("span", "state", "none was likely enough")];
+    } else {
+      const pairs = (answer.probabilities ?? []).map(one =>
+        [String(one.label ?? one.value), one.probability]);
+      const best = pairs.reduce((a, b) => b[1] > a[1] ? b : a, ["", -1])[0];
+      body = rows(pairs, answer.choice === undefined ? best : String(answer.choice));
+      if (answer.score !== undefined) head.append(make("span", "state", ` score ${answer.score.toFixed(2)} of 0 to ${pairs.length - 1}`));
+    }
+    return make("div", "answer", head, ...body);
+  }));
+  $("value-state").textContent = "";
+}

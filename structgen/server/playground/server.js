@@ -1,0 +1,58 @@
+// Asking the server that the page came from, and nobody else: answers, streams, and what it refuses.
+
+import { $ } from "./dom.js";
+
+export class Refused extends Error {
+  constructor(status, told) {
+    super(told.message ?? `The server answers ${status}.`);
+    this.status = status;
+    this.param = told.param ?? null;
+  }
+}
+
+export let needsKey = false;
+
+export async function ask(path, body, signal) {
+  const headers = {};
+  if (body !== undefined) headers["Content-Type"] = "application/json";
+  if ($("key").value) headers.Authorization = `Bearer ${$("key").value}`;
+  const answer = await fetch(path, {
+    method: body === undefined ? "GET" : "POST", headers, signal,
+    body: body === undefined ? undefined : JSON.stringify(body),
+  });
+  if (answer.ok) return answer;
+  let told = {};
+  try {
+    told = (await answer.json()).error ?? {};
+  } catch { /* no JSON: the status has to do */ }
+  if (answer.status === 401) {
+    needsKey = true;
+    $("key-box").hidden = false;
+    document.dispatchEvent(new Event("key-wanted"));
+  }
+  throw new Refused(answer.status, told);
+}
+
+export const askJson = async (path, body, signal) => (await ask(path, body, signal)).json();
+
+/** The objects of a stream of events. */
+export async function* events(answer) {
+  const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+  let held = "";
+  for (;;) {
+    const { done, value } = await reader.read();
+    if (done) return;
+    held += value;
+    const whole = held.split("\n\n");
+    held = whole.pop();
+    for (const event of whole) {
+      const data = event.split("\n").filter(line => line.startsWith("data:"))
+        .map(line => line.slice(5).trim()).join("\n");
+      if (data === "[DONE]") return;
+      if (!data) continue;
+      const piece = JSON.parse(data);
+      if (piece.error) throw new Refused(200, piece.error);
+      yield piece;
+    }
+  }
+}
