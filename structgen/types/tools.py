@@ -22,6 +22,7 @@ from .signatures import is_function
 from .user import OutputType
 
 _NOTHING = {"type": "object", "properties": {}, "additionalProperties": False}
+_FUNCTION_KEYS = ("type", "name", "description", "strict")
 _NAME = re.compile(r"[A-Za-z0-9_.:/-]+")
 
 
@@ -88,6 +89,7 @@ def _tool(value: Any, lower: Callable[[Any], OutputType]) -> Tool:
     if isinstance(value, Mapping):
         function = value.get("function", value)
         if isinstance(function, Mapping) and "name" in function:
+            _check_keys(function)
             schema = function.get("parameters") or _NOTHING
             about = function.get("description")
             return _of_schema(JsonSchema(schema), function["name"], about, value, lower)
@@ -96,6 +98,16 @@ def _tool(value: Any, lower: Callable[[Any], OutputType]) -> Tool:
         f"{value!r} is no tool. Pass functions, classes, JsonSchema({{'title': ..., ...}}) or "
         "{'name': ..., 'description': ..., 'parameters': {...}}."
     )
+
+
+def _check_keys(function: Mapping[Any, Any]) -> None:
+    """Refuse a tool whose parameters are under another name: it would have none."""
+    others = [key for key in function if key not in _FUNCTION_KEYS]
+    if "parameters" not in function and others:
+        raise OutputTypeError(
+            f"The tool {function['name']!r} has the key {others[0]!r} and no 'parameters'. Put the "
+            "schema of its arguments under 'parameters'; leave the key out if it takes none."
+        )
 
 
 def _of_schema(

@@ -386,6 +386,10 @@ def test_a_marker_that_is_a_control_token_is_that_token() -> None:
             "called 'a b'",
         ),
         (lambda: lower(ToolCalls([JsonSchema({"type": "object"})])), "has no name to call it by"),
+        (
+            lambda: lower(ToolCalls([{"name": "add", "input_schema": {"type": "object"}}])),
+            "'add' has the key 'input_schema' and no 'parameters'",
+        ),
         (lambda: lower(ToolCalls([int])), "takes no object of arguments"),
         (lambda: lower(ToolCalls([3])), "3 is no tool"),
         (lambda: lower(ToolCalls([add], parallel=True, syntax=BARE)), "has one call in an answer"),
