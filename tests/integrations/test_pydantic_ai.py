@@ -381,9 +381,21 @@ def test_log_probabilities_and_confidence(model: StructgenModel) -> None:
     assert "".join(one["token"] for one in details["logprobs"]) == result.response.text
     assert all(len(one["top_logprobs"]) <= 2 for one in details["logprobs"])
     known = details["confidence"]["$.country"]
-    assert known["value"] == f'"{result.output.country}"'
-    assert sum(known["alternatives"].values()) == pytest.approx(1, abs=0.01)
+    sure = {one["value"]: one["probability"] for one in known["alternatives"]}
+    assert known["probability"] == sure[result.output.country]
+    assert sum(sure.values()) == pytest.approx(1, abs=0.01)
     assert details["abstained"] == ["$.country"] or known["probability"] >= 0.999999
+    asked = {"structgen_trace": True, "max_tokens": 4}
+
+    async def streamed() -> Any:
+        async with agent(model).run_stream("Say hi.", model_settings=asked) as stream:
+            await stream.get_output()
+            return stream.response.provider_details
+
+    trace = run(streamed())["trace"]
+    whole = agent(model).run_sync("Say hi.", model_settings=asked).response
+    assert trace == whole.provider_details["trace"]
+    assert "".join(step["token"] for step in trace if not step["is_end"]) == whole.text
 
 
 def test_thoughts(model: StructgenModel) -> None:

@@ -53,7 +53,7 @@ def response_of(answer: ChatResponse, tags: Tags) -> ModelResponse:
         usage=usage_of(answer.usage),
         model_name=answer.model,
         provider_name=SYSTEM,
-        provider_details=details_of(choice, answer.model),
+        provider_details=details_of(choice, choice.trace, answer.model),
         provider_response_id=answer.id,
         finish_reason=_REASONS[choice.finish_reason],
     )
@@ -73,7 +73,7 @@ def usage_of(usage: Usage) -> RequestUsage:
     )
 
 
-def details_of(choice: Any, model: str) -> dict[str, Any]:
+def details_of(choice: Any, trace: Any, model: str) -> dict[str, Any]:
     """What else is known of an answer at its end.
 
     Raises:
@@ -87,16 +87,13 @@ def details_of(choice: Any, model: str) -> dict[str, Any]:
         details["logprobs"] = choice.logprobs.model_dump(mode="json")["content"]
     if choice.shortened:
         details["shortened"] = choice.shortened
-    if result.abstain_below is not None:
+    if choice.confidence is not None:
         details["confidence"] = {
-            path: {
-                "value": known.chosen.text,
-                "probability": known.probability,
-                "alternatives": {one.text: one.probability for one in known.alternatives},
-            }
-            for path, known in result.confidence.items()
+            path: known.model_dump(mode="json") for path, known in choice.confidence.items()
         }
         details["abstained"] = [known.path for known in result.abstained]
+    if trace:
+        details["trace"] = [step.model_dump(mode="json") for step in trace]
     return details
 
 
@@ -109,6 +106,7 @@ class StructgenStreamedResponse(StreamedResponse):
     _chunks: AsyncChunkStream[ChatChunk]
     _tags: Tags
     _timestamp: datetime = field(default_factory=lambda: datetime.now(timezone.utc))
+    _trace: list[Any] = field(default_factory=list)
 
     async def _get_event_iterator(self) -> AsyncIterator[ModelResponseStreamEvent]:
         self.provider_response_id = self._first.id
@@ -142,9 +140,10 @@ class StructgenStreamedResponse(StreamedResponse):
                     args=call.function.arguments,
                     tool_call_id=call.id,
                 )
+            self._trace += choice.trace or ()
             if choice.finish_reason is not None:
                 self.finish_reason = _REASONS[choice.finish_reason]
-                self.provider_details = details_of(choice, self._model)
+                self.provider_details = details_of(choice, self._trace, self._model)
 
     async def close_stream(self) -> None:
         """End the answer, within one pass of the model."""

@@ -34,6 +34,9 @@ class StructgenModelSettings(ModelSettings, total=False):
     structgen_top_logprobs: int
     """List so many of the likeliest tokens beside each."""
 
+    structgen_trace: bool
+    """Tell what happened at each token in ``provider_details['trace']``."""
+
     structgen_abstain_below: float | dict[str, float]
     """Tell how sure the model is of each value that was a choice among few, by JSON path, in
     ``provider_details['confidence']``, and in ``['abstained']`` which are less likely than this."""
@@ -108,6 +111,8 @@ _TAKEN = frozenset(
         "max_tool_rounds",
         "session_id",
         "approve",
+        "tool_timeout",
+        "max_tool_result",
     }
 )
 """Fields that the agent fills in, or that stand against what it does."""
