@@ -82,8 +82,15 @@ export function draw({ states, edges }) {
         { x: (a.x + b.x) / 2, y: (a.y + b.y) / 2 - 5 });
       continue;
     }
+    if (layersApart === 0) {  // beside what lies between: down on the right, up on the left
+      const sign = b.y > a.y ? 1 : -1;
+      const bow = R + 14 + Math.abs(b.y - a.y) / 6;
+      line(`M${a.x + sign * 12} ${a.y + sign * 9}Q${a.x + sign * bow} ${(a.y + b.y) / 2} ${b.x + sign * 12} ${b.y - sign * 9}`,
+        edge.label, { x: a.x + sign * (bow + 12) / 2, y: (a.y + b.y) / 2 + 4 });
+      continue;
+    }
     // Over or under what lies between.
-    const down = layersApart <= 0;
+    const down = layersApart < 0;
     const reach = 26 + 10 * Math.abs(layersApart);
     const side = down ? Math.max(a.y, b.y) + R + reach : Math.min(a.y, b.y) - R - reach;
     const sign = down ? 1 : -1;
