@@ -43,7 +43,7 @@ _DIMENSIONS = click.option(
 )
 @click.option(
     "--to",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=click.Path(dir_okay=False, writable=True, path_type=Path),
     help="The file to write; standard output if left out.",
 )
 @_DIMENSIONS
@@ -63,7 +63,7 @@ def embed(
 
     FILE holds one text a line; a .jsonl or .parquet file one a row, under "text".
     """
-    from .vector_files import texts_in, write  # imports NumPy, which --help should not wait for
+    from .vector_files import check, texts_in, write  # NumPy, which --help should not wait for
 
     suffix = to.suffix.lower().removeprefix(".") if to is not None else ""
     form = output or (suffix if suffix in get_args(Format) else "jsonl")
@@ -71,6 +71,7 @@ def embed(
         raise OptionError(f"--to {to}: there is no folder {to.parent}.")
     if to is None and form != "jsonl" and sys.stdout.isatty():
         raise OptionError(f"{form} is nothing to read on a terminal: pass --to FILE.")
+    check(form)
     texts = texts_in(file).texts
     embedder = structgen.load_embedder(model)
     vectors = _vectors(embedder, texts, "document", dimensions, prompt_name)
@@ -104,13 +105,18 @@ def search(query: str, file: str, model: str, top_k: int, dimensions: int | None
 
     if top_k < 1:
         raise OptionError(f"--top-k {top_k} is out of range. It must be 1 or more.")
+    if not query.strip():
+        raise OptionError("QUERY is empty: there is nothing to search for. Write a few words.")
     found = texts_in(file)
+    if not any(map(str.strip, found.texts)):
+        click.echo(f"(There is no text in {'standard input' if file == '-' else file}.)", err=True)
+        return
     embedder = structgen.load_embedder(model)
     (asked,) = _vectors(embedder, [query], "query", dimensions, None)
     scores = _documents(embedder, found, file, dimensions) @ asked
     best = np.argsort(-scores, kind="stable")
     shown = [i for i in best if found.texts[i].strip()][:top_k]
-    width = len(str(max(shown, default=0) + 1))
+    width = len(str(max(shown) + 1))
     for i in shown:
         click.echo(f"{scores[i]:6.3f}  {i + 1:>{width}}  {' '.join(found.texts[i].split())}")
 

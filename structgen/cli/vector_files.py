@@ -51,10 +51,25 @@ def texts_in(file: str) -> Texts:
     kind = Path(file).suffix.lower()
     if kind == ".parquet":
         return _parquet(bytes_in(file, shown), shown)
+    if kind == ".npy":
+        raise OptionError(
+            f"{shown} holds vectors alone, without their texts. Name the file of texts, or a "
+            ".jsonl or .parquet file that `structgen embed` wrote."
+        )
     lines = text_in(file, shown).split("\n")
     if lines[-1] == "":
         lines.pop()  # the end of the last line is no further line
     return _jsonl(lines, shown) if kind == ".jsonl" else Texts(lines, None, None)
+
+
+def check(form: str) -> None:
+    """Find out whether texts can be written in a form, before work is put into their vectors.
+
+    Raises:
+        OptionError: it is Parquet, and pyarrow is not installed.
+    """
+    if form == "parquet":
+        _pyarrow()
 
 
 def write(
@@ -112,9 +127,10 @@ def _jsonl(lines: list[str], shown: str) -> Texts:
         )
     try:
         return Texts(texts, _array(vectors), None)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise OptionError(
-            f'{shown}: each "embedding" is a list of numbers, all of one length.'
+            f'{shown}: each "embedding" is a list of numbers, all finite, as many in each line. '
+            "Embed the texts again."
         ) from None
 
 
@@ -131,22 +147,24 @@ def _parquet(data: bytes, shown: str) -> Texts:
     texts = table["text"].to_pylist()
     if not all(isinstance(text, str) for text in texts):
         raise OptionError(f"{shown}: the column text must hold strings, in every row.")
-    if "embedding" not in table.column_names:
+    if "embedding" not in table.column_names or not texts:
         return Texts(texts, None, None)
     try:
         vectors = _array(table["embedding"].to_pylist())
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise OptionError(
-            f"{shown}: the column embedding must hold lists of numbers, all of one length."
+            f"{shown}: the column embedding must hold lists of numbers, all finite, as many in "
+            "each row. Embed the texts again."
         ) from None
     model = (table.schema.metadata or {}).get(_MODEL)
     return Texts(texts, vectors, None if model is None else model.decode(errors="replace"))
 
 
 def _array(rows: list[Any]) -> FloatArray:
-    vectors = np.array(rows, np.float32)
-    if vectors.ndim != 2:
-        raise ValueError("no rows of numbers")
+    with np.errstate(over="ignore"):  # what is too large for float32 is found below
+        vectors = np.array(rows, np.float32)
+    if vectors.ndim != 2 or not np.isfinite(vectors).all():
+        raise ValueError("no rows of finite numbers")
     return vectors
 
 

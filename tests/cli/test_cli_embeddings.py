@@ -83,7 +83,18 @@ def test_embed_reads_standard_input_and_writes_files(run, tmp_path, monkeypatch,
 def test_nothing_to_embed(run, tmp_path):
     (tmp_path / "empty.txt").write_text("")
     assert run("embed", tmp_path / "empty.txt") == (0, b"", "")
-    assert run("search", "a", tmp_path / "empty.txt") == (0, b"", "")
+    (tmp_path / "blank.txt").write_text("  \n\n")
+    for name in ("empty.txt", "blank.txt"):
+        file = tmp_path / name
+        assert run("search", "a", file) == (0, b"", f"(There is no text in {file}.)\n")
+
+
+@needs_pyarrow
+def test_a_file_of_no_vectors_can_be_searched(run, tmp_path):
+    (tmp_path / "empty.txt").write_text("")
+    file = tmp_path / "empty.parquet"
+    assert run("embed", tmp_path / "empty.txt", "--to", file)[0] == 0
+    assert run("search", "a", file) == (0, b"", f"(There is no text in {file}.)\n")
 
 
 def shown(model, query, k=5):
@@ -134,8 +145,13 @@ def test_parquet_says_which_model_it_is_from(run, texts, tmp_path):
     assert "is no Parquet file" in run("search", "a", file)[2]
 
 
-def test_parquet_without_pyarrow_names_the_extra(run, texts, monkeypatch):
+def test_parquet_without_pyarrow_names_the_extra(run, texts, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
+    monkeypatch.setattr(structgen, "load_embedder", lambda _: pytest.fail("told too late"))
+    file = tmp_path / "vectors.parquet"
+    file.write_text("of yesterday")
+    assert "pip install 'structgen[parquet]'" in run("embed", texts, "--to", file)[2]
+    assert file.read_text() == "of yesterday"
     code, _, err = run("embed", texts, "--output", "parquet")
     assert code == 1
     assert "pip install 'structgen[parquet]'" in err
@@ -171,6 +187,10 @@ def test_prompts_of_queries_and_documents_are_used(tmp_path, texts, capfdbinary)
         ("x.jsonl", '{"text": "a"}\n{"text": "b", "embedding": [1]}', "1 of 2 lines have"),
         ("x.jsonl", '{"text": "a", "embedding": ["b"]}', "is a list of numbers"),
         ("x.jsonl", '{"text": "a", "embedding": 3}', "is a list of numbers"),
+        ("x.jsonl", '{"text": "a", "embedding": [NaN]}', "all finite"),
+        ("x.jsonl", '{"text": "a", "embedding": [1e300]}', "all finite"),
+        ("x.jsonl", f'{{"text": "a", "embedding": [1{"0" * 400}]}}', "all finite"),
+        ("x.npy", b"\x93NUMPY", "holds vectors alone"),
         ("x.txt", b"\xff", "is not UTF-8"),
         (None, None, "there is no such file"),
     ],
@@ -187,6 +207,7 @@ def test_files_that_cannot_be_used_are_told(run, tmp_path, name, content, told):
 
 def test_wrong_options_are_told(run, texts, tmp_path, monkeypatch):
     assert "--top-k 0" in run("search", "a", texts, "-k", "0")[2]
+    assert "QUERY is empty" in run("search", "  ", texts)[2]
     assert "there is no folder" in run("embed", texts, "--to", tmp_path / "no" / "v.npy")[2]
     assert "dimensions=9 is out of range" in run("embed", texts, "--dimensions", 9)[2]
     assert "no prompt of" in run("embed", texts, "--prompt-name", "x")[2]

@@ -490,6 +490,44 @@ def test_variants_are_named_by_their_file(tmp_path):
     assert np.abs(embedder.embed(TEXTS) - expected(TEXTS)).max() < 1e-6
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "told"),
+    [
+        ("config_sentence_transformers.json", {"prompts": ["a"]}, "prompts are no JSON object"),
+        ("config_sentence_transformers.json", {"prompts": {"query": None}}, "'query' is no text"),
+        (
+            "config_sentence_transformers.json",
+            {"prompts": {"a": "b"}, "default_prompt_name": ["a"]},
+            r"default prompt \['a'\]",
+        ),
+        ("1_Pooling/config.json", {"pooling_mode": 5}, "pooling_mode is no name"),
+        ("1_Pooling/config.json", {"pooling_mode_cls_token": "true"}, "neither true nor false"),
+        ("1_Pooling/config.json", {"pooling_mode_mean_tokens": False}, "the pooling 'nothing'"),
+        ("1_Pooling/config.json", {"pooling_mode": []}, "the pooling 'nothing'"),
+    ],
+)
+def test_settings_of_another_kind_are_refused(tmp_path, name, content, told):
+    place = tiny.folder(tmp_path)
+    tiny.write(place / name, content)
+    with pytest.raises(ModelError, match=told):
+        load_embedder(place)
+
+
+def test_settings_as_others_write_them_are_read(tmp_path):
+    place = tiny.folder(tmp_path)
+    flags = {"pooling_mode_cls_token": 1, "pooling_mode_mean_tokens": 0}
+    tiny.write(place / "1_Pooling" / "config.json", flags)
+    tiny.write(place / "modules.json", [{"type": "a.Transformer", "path": None}])
+    (place / "sentence_bert_config.json").unlink()
+    config = {"max_position_embeddings": 20, "model_type": "roberta", "pad_token_id": "x"}
+    tiny.write(place / "config.json", config)
+    embedder = load_embedder(place)
+    assert (embedder.pooling, embedder.max_length) == ("cls", 18)
+    (place / "config.json").write_text("[" * 100_000)
+    with pytest.raises(ModelError, match=r"config\.json cannot be understood"):
+        load_embedder(place)
+
+
 def test_what_cannot_be_pooled_is_refused(tmp_path):
     place = tiny.folder(tmp_path, pooling="max_tokens")
     with pytest.raises(ModelError, match="asks for the pooling 'max'"):

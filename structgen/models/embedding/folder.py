@@ -72,26 +72,28 @@ def read(place: Path) -> Settings:
         folder = folder.parent
     modules = _modules(folder)
     pooling_folder = next((path for kind, path in modules if kind == "Pooling"), "1_Pooling")
-    pooling = _json(folder / pooling_folder / "config.json")
-    own = _json(folder / "config_sentence_transformers.json")
+    pooling_file = folder / pooling_folder / "config.json"
+    pooling = _json(pooling_file)
+    own_file = folder / "config_sentence_transformers.json"
+    own = _json(own_file)
     bert = _json(folder / "sentence_bert_config.json")
     tokenizer_config = _json(folder / "tokenizer_config.json")
     positions = _positions(_json(folder / "config.json"))
     lengths = [_length(tokenizer_config.get("model_max_length")), positions]
     known = [length for length in lengths if length is not None]
     tokenizer = folder / "tokenizer.json"
-    prompts = {str(name): str(text) for name, text in (own.get("prompts") or {}).items()}
+    prompts = _prompts(own_file, own)
     default = own.get("default_prompt_name")
-    if default is not None and default not in prompts:
+    if default is not None and (not isinstance(default, str) or default not in prompts):
         raise ModelError(
-            f"{folder / 'config_sentence_transformers.json'} names the default prompt "
-            f"{default!r}, which its prompts have not: {', '.join(prompts) or 'there are none'}."
+            f"{own_file} names the default prompt {default!r}, which its prompts have not: "
+            f"{', '.join(prompts) or 'there are none'}."
         )
     return Settings(
         folder=folder,
         graph=graph,
         tokenizer=tokenizer if tokenizer.is_file() else None,
-        pooling=_pooling(pooling),
+        pooling=_pooling(pooling_file, pooling),
         pools_prompt=bool(pooling.get("include_prompt", True)),
         max_length=_length(bert.get("max_seq_length")) or min(known, default=None),
         positions=positions,
@@ -136,7 +138,7 @@ def _json(file: Path) -> dict[str, Any]:
 def _read(file: Path) -> Any:
     try:
         return json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ModelError(f"{file} cannot be understood: {error}.") from error
 
 
@@ -146,31 +148,49 @@ def _modules(folder: Path) -> list[tuple[str, str]]:
     if not file.is_file():
         return []
     try:
-        return [(one["type"].rpartition(".")[2], one.get("path", "")) for one in _read(file)]
+        return [(one["type"].rpartition(".")[2], one.get("path") or "") for one in _read(file)]
     except (TypeError, KeyError, AttributeError) as error:
         raise ModelError(f"{file} cannot be understood: {error!r}.") from error
 
 
-def _pooling(config: Mapping[str, Any]) -> str | None:
-    """The pooling of a configuration in either of its two forms."""
+def _prompts(file: Path, config: Mapping[str, Any]) -> dict[str, str]:
+    prompts = config.get("prompts") or {}
+    if not isinstance(prompts, dict):
+        raise ModelError(f"{file} cannot be understood: its prompts are no JSON object.")
+    for name, text in prompts.items():
+        if not isinstance(text, str):  # a null would be the word None before each text
+            raise ModelError(f"{file} cannot be understood: its prompt {name!r} is no text.")
+    return prompts
+
+
+def _pooling(file: Path, config: Mapping[str, Any]) -> str | None:
+    """The pooling of a configuration in either of its two forms; None if it says nothing of it."""
     named = config.get("pooling_mode")
+    flags = {name: is_on for name, is_on in config.items() if name.startswith(_FLAG)}
     if named is not None:
-        modes = [named] if isinstance(named, str) else [str(name) for name in named]
+        modes = [named] if isinstance(named, str) else named
+        if not isinstance(modes, list) or not all(isinstance(name, str) for name in modes):
+            raise ModelError(f"{file} cannot be understood: its pooling_mode is no name.")
     else:
+        for name, is_on in flags.items():
+            if is_on not in (True, False, None):
+                raise ModelError(f"{file} cannot be understood: {name} is neither true nor false.")
         modes = [
             name.removeprefix(_FLAG).removesuffix("_token").removesuffix("_tokens")
-            for name, is_on in config.items()
-            if name.startswith(_FLAG) and is_on is True
+            for name, is_on in flags.items()
+            if is_on
         ]
     if not modes:
-        return None
+        # Where all are off, a mean would be our own idea.
+        return "nothing" if named is not None or flags else None
     return _MODES.get(modes[0], modes[0]) if len(modes) == 1 else " and ".join(modes)
 
 
 def _positions(config: Mapping[str, Any]) -> int | None:
     positions = _length(config.get("max_position_embeddings"))
     if positions is not None and config.get("model_type") in _OFFSET_POSITIONS:
-        positions -= int(config.get("pad_token_id") or 1) + 1
+        padding = config.get("pad_token_id")
+        positions -= (padding if isinstance(padding, int) and padding else 1) + 1
     return positions
 
 
