@@ -349,6 +349,9 @@ def test_a_cross_encoder_ranks(tmp_path):
         ranker.rerank("a", ["b", "b " * 20])
     with pytest.raises(OptionError, match="top_k=0"):
         ranker.rerank("a", documents, top_k=0)
+    for wrong in (2.5, "2", True):
+        with pytest.raises(OptionError, match=f"top_k={wrong!r} is no whole number"):
+            ranker.rerank("a", documents, top_k=wrong)
     with pytest.raises(ModelError, match=r"is a cross-encoder.*call rerank"):
         ranker.embed("a")
 
@@ -421,6 +424,22 @@ def test_providers_options_and_threads_go_to_the_runtime(tmp_path):
         load_embedder(place, providers=["tpu"])
     with pytest.raises(ModelError, match="Did you mean 'intra_op_num_threads'"):
         load_embedder(place, session_options={"intra_op_threads": 1})
+    wrong = {"intra_op_num_threads": "two", "graph_optimization_level": "ORT_ENABLE_MOST"}
+    for name, value in wrong.items():
+        with pytest.raises(ModelError, match=f"session option '{name}' = '{value}': it is of the"):
+            load_embedder(place, session_options={name: value})
+    with pytest.raises(ModelError, match=r"'custom_ops_library' = 'none\.so': "):
+        load_embedder(place, session_options={"custom_ops_library": "none.so"})
+
+
+def test_vectors_are_pooled_on_the_device_where_they_are(monkeypatch):
+    asked = []
+    monkeypatch.setattr(
+        device.ort, "InferenceSession", lambda *_, **options: asked.append(options) or object()
+    )
+    device.Device("cuda", "cuda", 1)._pooler(1)
+    assert asked[0]["provider_options"] == [{"device_id": "1"}, {}]
+    assert asked[0]["providers"] == ["CUDAExecutionProvider", "CPUExecutionProvider"]
 
 
 def test_a_provider_that_session_options_name_is_used(tmp_path, monkeypatch):

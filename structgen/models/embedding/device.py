@@ -89,9 +89,12 @@ class Device:
         with self._lock:
             found = self._poolers.get(kind)
             if found is None:
+                names = list(dict.fromkeys([self._provider, "cpu"]))
+                on_it = {"device_id": str(self._number)}  # where the vectors to pool are
                 found = self._poolers[kind] = ort.InferenceSession(
                     pooling_graph(kind),
-                    providers=runtime_names(dict.fromkeys([self._provider, "cpu"])),
+                    providers=runtime_names(names),
+                    provider_options=[{} if name == "cpu" else on_it for name in names],
                 )
             return found
 

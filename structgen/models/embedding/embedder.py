@@ -333,8 +333,11 @@ class Embedder:
                 "query and documents instead: documents @ query."
             )
         _check_options(on_truncation, batch_tokens)
-        if top_k is not None and (isinstance(top_k, bool) or top_k < 1):
-            raise OptionError(f"top_k={top_k!r} is out of range. It must be 1 or more.")
+        if top_k is not None:
+            if isinstance(top_k, bool) or not isinstance(top_k, int):
+                raise OptionError(f"top_k={top_k!r} is no whole number.")
+            if top_k < 1:
+                raise OptionError(f"top_k={top_k} is out of range. It must be 1 or more.")
         (asked,) = checked_texts([query])
         with late(progress) as report:
             scores, _, n_cut = self._vectors(

@@ -241,14 +241,21 @@ def _session(
     for name, value in (session_options or {}).items():
         if name == PROVIDER_OPTIONS:
             continue
-        if name == "custom_ops_library":
-            options.register_custom_ops_library(str(value))
-        elif "." in name:
-            options.add_session_config_entry(name, value)
-        elif name == "graph_optimization_level":
-            options.graph_optimization_level = _level(value)
-        else:
-            setattr(options, name.replace("log_id", "logid"), value)
+        try:
+            if name == "custom_ops_library":
+                options.register_custom_ops_library(str(value))
+            elif "." in name:
+                options.add_session_config_entry(name, value)
+            elif name == "graph_optimization_level":
+                options.graph_optimization_level = _level(value)
+            else:
+                setattr(options, name.replace("log_id", "logid"), value)
+        except Exception as error:
+            # What the binding says of a wrong type is its own signature.
+            why = "it is of the wrong type" if isinstance(error, TypeError) else in_short(error)
+            raise ModelError(
+                f"ONNX Runtime does not take the session option {name!r} = {value!r}: {why}."
+            ) from error
     if importlib.util.find_spec("onnxruntime_extensions") is not None:
         from onnxruntime_extensions import (  # type: ignore[import-not-found]
             get_library_path,
