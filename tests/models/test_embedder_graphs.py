@@ -569,6 +569,12 @@ def test_what_cannot_be_pooled_is_refused(tmp_path):
         load_embedder(place)
     tiny.write(place / "modules.json", modules[:2])
     assert load_embedder(place).pooling == "cls"
+    (place / "pool" / "config.json").rename(place / "pool" / "aside")  # no mean in silence
+    with pytest.raises(
+        ModelError, match=r"pool.config\.json is missing, which modules\.json names"
+    ):
+        load_embedder(place)
+    assert load_embedder(place, pooling="last").pooling == "last"
     for wrong in ([{"no": "type"}], 3):
         tiny.write(place / "modules.json", wrong)
         with pytest.raises(ModelError, match=r"modules\.json cannot be understood"):

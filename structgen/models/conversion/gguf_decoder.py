@@ -216,7 +216,7 @@ class GgufCheckpoint:
         if not 0 < context <= trained:
             raise ConversionError(
                 f"context_length={wanted} is out of range: {self.path} was trained for {trained} "
-                "positions. Pass no more."
+                f"positions. Pass 1 to {trained}."
             )
         name = _LLAMA3_FACTORS
         if {_LONG_FACTORS, _SHORT_FACTORS} & self._file.tensor_names:

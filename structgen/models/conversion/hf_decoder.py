@@ -186,7 +186,7 @@ class HuggingFaceCheckpoint:
         if context_length is not None and not 0 < context_length <= trained:
             raise ConversionError(
                 f"context_length={context_length} is out of range: {self.path} was trained for "
-                f"{trained} positions. Pass no more."
+                f"{trained} positions. Pass 1 to {trained}."
             )
         activation = config.get("hidden_activation") or config.get("hidden_act") or "silu"
         # Gemma's first files say "gelu" and mean the one by a tanh, as transformers does.

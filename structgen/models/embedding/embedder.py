@@ -26,6 +26,7 @@ from structgen.errors import (
     counted,
 )
 from structgen.models import cache
+from structgen.models.loading import remedy
 from structgen.models.progress import Progress, late
 
 from . import batches
@@ -524,6 +525,11 @@ def _folders_pooling(settings: Settings) -> Pooling:
             f"{settings.folder} goes on after pooling with {', '.join(settings.others)}, which "
             "this ONNX file has not in it. Export the whole model, so that its output is "
             "sentence_embedding; or pass pooling= to have the vectors without it."
+        )
+    if settings.lacks is not None:
+        raise ModelError(
+            f"{settings.lacks} is missing, which modules.json names, so that it is not known how "
+            f"tokens are pooled. {remedy(settings.folder)} Or pass pooling=."
         )
     if settings.pooling is None:
         return "mean"

@@ -44,6 +44,7 @@ class Settings:
         positions: most tokens that the graph can take, or None if not known.
         prompts: what to put before a text, by what the text is: ``"query"``, ``"document"``, ….
         default_prompt: the name of the prompt for texts that nothing is said of, or None.
+        lacks: the pooling's configuration, where ``modules.json`` names it and it is not there.
         others: modules after the pooling that change the vector, such as ``Dense``.
     """
 
@@ -56,6 +57,7 @@ class Settings:
     positions: int | None
     prompts: Mapping[str, str]
     default_prompt: str | None
+    lacks: Path | None
     others: tuple[str, ...]
 
 
@@ -71,8 +73,8 @@ def read(place: Path) -> Settings:
     if folder.name == "onnx" and not (folder / "tokenizer.json").is_file():
         folder = folder.parent
     modules = _modules(folder)
-    pooling_folder = next((path for kind, path in modules if kind == "Pooling"), "1_Pooling")
-    pooling_file = folder / pooling_folder / "config.json"
+    pooling_folder = next((path for kind, path in modules if kind == "Pooling"), None)
+    pooling_file = folder / (pooling_folder or "1_Pooling") / "config.json"
     pooling = _json(pooling_file)
     own_file = folder / "config_sentence_transformers.json"
     own = _json(own_file)
@@ -99,6 +101,7 @@ def read(place: Path) -> Settings:
         positions=positions,
         prompts=MappingProxyType(prompts),
         default_prompt=default,
+        lacks=None if pooling_folder is None or pooling_file.is_file() else pooling_file,
         others=tuple(
             kind for kind, _ in modules if kind not in ("Transformer", "Pooling", "Normalize")
         ),
