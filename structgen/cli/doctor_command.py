@@ -55,6 +55,7 @@ def _facts(facts: Any) -> list[tuple[str, str]]:
         ("packages", ", ".join(f"{name} {version}" for name, version in facts["packages"].items())),
         ("providers", ", ".join(facts["providers"]) or "none"),
         ("processor", f"{facts['processor']}, {facts['cores']} cores, {' '.join(flags)}"),
+        ("threads", "one a core for each model, unless threads= says otherwise"),
         ("memory", f"{size(facts['memory'])}, {size(facts['memory_free'])} free"),
         ("cache", facts["cache"]),
         (
