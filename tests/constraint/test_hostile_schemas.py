@@ -8,6 +8,7 @@ address space; it prints how it went.
 from __future__ import annotations
 
 import json
+import os
 import resource
 import subprocess
 import sys
@@ -263,7 +264,7 @@ def run(name: str) -> str:
         capture_output=True,
         text=True,
         timeout=10 * PATIENCE,
-        env={"PYTHONPATH": str(ROOT), "OPENBLAS_NUM_THREADS": "1"},
+        env={"PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests'}", "OPENBLAS_NUM_THREADS": "1"},
     )
     assert done.returncode == 0, done.stderr[-500:] or f"ended by signal {-done.returncode}"
     outcome, n_steps, memory = done.stdout.split()

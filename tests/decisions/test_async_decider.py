@@ -154,6 +154,6 @@ def test_errors_that_are_told_here(model, worker):
 
 def test_a_template_travels(worker):
     mine = PromptTemplate("{state}|{question}|{options}|", bare_option="{label}", separator=",")
-    decider = AsyncDecider(worker, template=mine)
+    decider = AsyncDecider(worker, template=mine, debias="none")
     told = asyncio.run(decider.decide("s", {"q": Choice("c?", ["a", "b"])}))
     assert told.trace["q"] == ("s|c?|a,b|",)
